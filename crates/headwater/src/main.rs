@@ -1,0 +1,3 @@
+//! The origin.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Live streams: how they are cut, what of them is held, and who may ask for it.

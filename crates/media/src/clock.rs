@@ -1,0 +1,1 @@
+//! Clocks that wrap, unwrapped at the door.

@@ -1,0 +1,1 @@
+//! FLV files and the tag payloads that RTMP shares with them.

@@ -1,0 +1,1 @@
+//! MP4 files, progressive and fragmented: an index of every track's samples.

@@ -1,0 +1,60 @@
+use bytes::Bytes;
+
+use crate::Codec;
+
+/// What a track carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Pictures.
+    Video,
+    /// Sound.
+    Audio,
+    /// Text, metadata, time codes: listed, not delivered.
+    Other,
+}
+
+/// One elementary stream and how to decode it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Track {
+    /// CMAF track_ID, unique within a stream, not 0.
+    pub id: u32,
+    /// Units per second in which the track's samples count time; not 0.
+    pub timescale: u32,
+    /// Codec and its configuration.
+    pub codec: Codec,
+    /// ISO 639-2/T code, `und` where the source says nothing.
+    pub language: [u8; 3],
+}
+
+impl Track {
+    /// Whether this is video, audio or something else.
+    pub fn kind(&self) -> Kind {
+        self.codec.kind()
+    }
+}
+
+/// One access unit: a coded picture, or a coded audio frame.
+///
+/// H.264 and HEVC data are NAL units, each preceded by its length in as many bytes as the
+/// track's configuration says; AV1 data are OBUs of one temporal unit without the temporal
+/// delimiter; AAC data are raw frames without ADTS; Opus data are one packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// Decode time in the track's timescale, unwrapped; may be negative before the origin.
+    pub dts: i64,
+    /// Composition time minus decode time, in the track's timescale.
+    pub cts: i32,
+    /// Duration in the track's timescale; 0 where the source does not say (live input).
+    pub duration: u32,
+    /// Decoding can start here (a keyframe; every audio frame).
+    pub sync: bool,
+    /// The access unit.
+    pub data: Bytes,
+}
+
+impl Sample {
+    /// Composition (presentation) time in the track's timescale.
+    pub fn pts(&self) -> i64 {
+        self.dts + i64::from(self.cts)
+    }
+}

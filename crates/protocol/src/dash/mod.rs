@@ -1,0 +1,1 @@
+//! DASH manifests, ISO/IEC 23009-1.

@@ -1,0 +1,1 @@
+//! HLS playlists, RFC 8216bis.

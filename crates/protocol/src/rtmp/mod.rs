@@ -1,0 +1,1 @@
+//! RTMP 1.0 and Enhanced RTMP v2, server and client.
