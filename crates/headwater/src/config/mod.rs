@@ -1,0 +1,1 @@
+//! Options, their defaults, and the file that sets them.

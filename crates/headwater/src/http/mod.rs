@@ -1,0 +1,1 @@
+//! The media plane: HTTP/1.1 for bytes and playlists.
