@@ -1,0 +1,46 @@
+# What there is to do with this repository. Each target is a script in scripts/, so that it can
+# also be run by hand; `make help` lists them.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test build fmt lint bench audit fuzz clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+
+run: ## build everything, start the origin with a demo stream, say which page to open
+	@scripts/run.sh $(ARGS)
+
+test: ## format, lints, types, every test of Rust and web, browsers and foreign players included
+	@scripts/test.sh
+
+build: ## the web pages and the optimised programs
+	@scripts/install.sh run
+	@scripts/web.sh
+	cargo build --release --workspace
+
+fmt: ## format Rust and TypeScript
+	cargo fmt --all
+	@scripts/web.sh install
+	cd web && npm run fix
+
+lint: ## what the compilers and linters say of Rust and TypeScript
+	@scripts/install.sh lint
+	@scripts/web.sh
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cd web && npm run check
+
+bench: ## the benchmarks (criterion); BENCH=NAME for one of them
+	@scripts/install.sh run
+	@scripts/web.sh
+	cargo bench --workspace $(if $(BENCH),--bench $(BENCH),--benches)
+
+audit: ## licences, bans and sources of the dependencies (cargo-deny)
+	@scripts/audit.sh
+
+fuzz: ## every fuzz target for FUZZ_SECONDS (30) each; TARGET=NAME for one of them
+	@scripts/fuzz.sh $(TARGET)
+
+clean: ## remove what was built
+	cargo clean
+	rm -rf web/dist web/node_modules artefacts fuzz/target fuzz/artifacts fuzz/coverage

@@ -1,0 +1,106 @@
+#!/bin/sh
+# Installs what a target needs and the machine lacks, from the distribution's own packages.
+# Usage: scripts/install.sh run|lint|test|fuzz
+#
+# Nothing is touched, and no package list fetched, when everything is there.
+set -eu
+
+purpose=${1:-run}
+
+die() {
+    echo "$1" >&2
+    exit 1
+}
+
+# --- What no Debian 12 package provides in a version that is new enough -------------------------
+
+if ! command -v cargo >/dev/null && [ -r "$HOME/.cargo/env" ]; then
+    die "cargo is installed but not on the PATH: run  . \"\$HOME/.cargo/env\"  and try again"
+fi
+command -v cargo >/dev/null || die "Rust is missing: install it with rustup (https://rustup.rs)"
+
+if [ "$purpose" != fuzz ]; then
+    node -e 'const [a, b] = process.versions.node.split(".").map(Number);
+             process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' 2>/dev/null ||
+        die "Node.js 20.19 or later is needed, found $(node --version 2>/dev/null || echo none)"
+    command -v npm >/dev/null || die "npm is missing"
+fi
+
+case $purpose in
+lint | test)
+    # rustup's minimal profile comes without these two.
+    for component in rustfmt clippy; do
+        program=cargo-$component
+        [ "$component" = rustfmt ] && program=cargo-fmt
+        "$program" --version >/dev/null 2>&1 || rustup component add "$component" ||
+            die "cargo $component is missing, and rustup could not add it"
+    done
+    ;;
+esac
+
+# --- Debian packages ----------------------------------------------------------------------------
+
+# A linker, for every Rust program; libFuzzer is C++.
+case $purpose in
+fuzz) wanted="cc:gcc :libc6-dev c++:g++" ;;
+*) wanted="cc:gcc :libc6-dev" ;;
+esac
+
+# The programs that judge our output, and those that publish to us. Those named without a
+# command are libraries and plugins.
+if [ "$purpose" = test ]; then
+    wanted="$wanted
+        curl:curl ss:iproute2 timeout:coreutils
+        ffmpeg:ffmpeg ffprobe:ffmpeg
+        gst-launch-1.0:gstreamer1.0-tools :gstreamer1.0-plugins-base :gstreamer1.0-plugins-good
+        :gstreamer1.0-plugins-bad :gstreamer1.0-plugins-ugly :gstreamer1.0-libav
+        cvlc:vlc-bin :vlc-plugin-base
+        rtmpdump:rtmpdump
+        chromium:chromium"
+fi
+
+have_dpkg=no
+command -v dpkg-query >/dev/null && have_dpkg=yes
+
+missing=
+for pair in $wanted; do
+    program=${pair%%:*}
+    package=${pair#*:}
+    if [ -n "$program" ]; then
+        command -v "$program" >/dev/null && continue
+    elif [ "$have_dpkg" = yes ]; then
+        # libc6-dev carries its architecture in dpkg's list on multi-arch machines.
+        dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed && continue
+    else
+        # Not Debian: nothing to ask. The tests that need it say so themselves.
+        continue
+    fi
+    case " $missing " in *" $package "*) ;; *) missing="$missing $package" ;; esac
+done
+[ -n "$missing" ] || exit 0
+
+command -v apt-get >/dev/null ||
+    die "Missing, by their Debian names:$missing
+Install them with this system's package manager and try again."
+
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null ||
+        die "Missing:$missing
+Neither root nor sudo: ask an administrator to run  apt-get install$missing"
+    as_root=sudo
+fi
+
+apt() {
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+}
+
+echo "installing:$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# The words are package names: they split on purpose.
+# shellcheck disable=SC2086
+if ! { apt update && apt install --yes --no-install-recommends $missing; } >"$log" 2>&1 </dev/null; then
+    cat "$log" >&2
+    die "apt-get could not install:$missing"
+fi

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Builds the origin and starts it with a demo stream. Usage: scripts/run.sh [OPTIONS OF SERVE]
+set -eu
+cd "$(dirname "$0")/.."
+
+scripts/install.sh run
+scripts/web.sh
+cargo build --release -p headwater
+
+target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+ready=$(mktemp -u)
+mkfifo "$ready"
+
+# Standard output carries one line, once every listener is bound; it says which port it became.
+(
+    # An interrupt is for the origin: it drains, and this ends with it.
+    trap '' INT TERM
+    while read -r word rest; do
+        [ "$word" = ready ] || continue
+        http=${rest#http=}
+        http=${http%% *}
+        rtmp=${rest##*rtmp=}
+        printf '\n  Watch     http://localhost:%s/watch/live/demo\n' "${http##*:}"
+        printf '  Overview  http://localhost:%s/\n' "${http##*:}"
+        printf '  Publish   rtmp://localhost:%s/live/NAME\n' "${rtmp##*:}"
+        printf '  Stop      Ctrl-C\n\n'
+    done
+) <"$ready" &
+
+# Opened here and unlinked before the origin takes this process over: nothing is left behind.
+exec 3>"$ready"
+rm -f "$ready"
+exec "$target/release/headwater" serve --demo "$@" >&3 3>&-
