@@ -1,0 +1,138 @@
+use bytes::Bytes;
+use mp4_atom::{
+    Dinf, Dref, DrefEntry, FourCC, Ftyp, Hdlr, Mdhd, Mvhd, Smhd, Stco, Stsc, Stsz, Stts, Tkhd,
+    Trex, Url, Vmhd,
+};
+
+use super::boxes::{NON_SYNC, SYNC, atom, boxed};
+use super::entry;
+use crate::{Error, Kind, Track};
+
+/// CMAF header of one or several tracks: `ftyp`, and `moov` with a `trak` and a `trex` each.
+/// ISO/IEC 23000-19 7.3.2.1 for one track; of several tracks it is an ordinary ISO base media
+/// file's header, whose chunks are the same.
+///
+/// The brands are `iso6`, `cmfc` and `cmf2`: chunks rely on no default of the header, there are
+/// no edit lists, and composition offsets are signed.
+///
+/// # Errors
+/// A codec that has no CMAF binding here ([`Codec::Other`](crate::Codec::Other)), pictures of
+/// more than 65,535 pixels a side, no track, a track_ID or timescale of 0, or one track_ID twice.
+pub fn header(tracks: &[&Track]) -> Result<Bytes, Error> {
+    check(tracks)?;
+    let mut out = Vec::with_capacity(128 + 768 * tracks.len());
+    let brand = |name: &[u8; 4]| FourCC::new(name);
+    atom(
+        &mut out,
+        &Ftyp {
+            major_brand: brand(b"iso6"),
+            minor_version: 0,
+            compatible_brands: vec![brand(b"iso6"), brand(b"cmfc"), brand(b"cmf2")],
+        },
+    )?;
+    let highest = tracks.iter().map(|track| track.id).max().unwrap_or(0);
+    boxed(&mut out, b"moov", |out| {
+        atom(
+            out,
+            &Mvhd {
+                timescale: 1000,
+                rate: 1.into(),
+                volume: 1.into(),
+                // All ones: search for a free one. ISO/IEC 14496-12 8.2.2.3.
+                next_track_id: highest.saturating_add(1),
+                ..Mvhd::default()
+            },
+        )?;
+        for track in tracks {
+            boxed(out, b"trak", |out| trak(out, track))?;
+        }
+        boxed(out, b"mvex", |out| {
+            for track in tracks {
+                let video = track.kind() == Kind::Video;
+                atom(
+                    out,
+                    &Trex {
+                        track_id: track.id,
+                        default_sample_description_index: 1,
+                        default_sample_duration: 0,
+                        default_sample_size: 0,
+                        default_sample_flags: if video { NON_SYNC } else { SYNC },
+                    },
+                )?;
+            }
+            Ok(())
+        })
+    })?;
+    Ok(out.into())
+}
+
+fn check(tracks: &[&Track]) -> Result<(), Error> {
+    if tracks.is_empty() {
+        return Err(Error::malformed("header without tracks", 0));
+    }
+    for (index, track) in tracks.iter().enumerate() {
+        if track.id == 0 || tracks[..index].iter().any(|other| other.id == track.id) {
+            return Err(Error::malformed(format!("track_ID {} not unique or 0", track.id), 0));
+        }
+        if track.timescale == 0 {
+            return Err(Error::malformed(format!("track {}: timescale 0", track.id), 0));
+        }
+    }
+    Ok(())
+}
+
+fn trak(out: &mut Vec<u8>, track: &Track) -> Result<(), Error> {
+    let video = track.kind() == Kind::Video;
+    // Sizes past 65,535 are refused with the sample entry.
+    let (width, height) = track.codec.resolution().unwrap_or((0, 0));
+    atom(
+        out,
+        &Tkhd {
+            track_id: track.id,
+            enabled: true,
+            in_movie: true,
+            volume: u8::from(!video).into(),
+            width: u16::try_from(width).unwrap_or(0).into(),
+            height: u16::try_from(height).unwrap_or(0).into(),
+            ..Tkhd::default()
+        },
+    )?;
+    boxed(out, b"mdia", |out| {
+        atom(
+            out,
+            &Mdhd { timescale: track.timescale, language: language(track), ..Mdhd::default() },
+        )?;
+        let (handler, name) = if video { (b"vide", "Video") } else { (b"soun", "Audio") };
+        atom(out, &Hdlr { handler: FourCC::new(handler), name: name.into() })?;
+        boxed(out, b"minf", |out| {
+            if video {
+                atom(out, &Vmhd::default())?;
+            } else {
+                atom(out, &Smhd::default())?;
+            }
+            // The data are in the same file.
+            let here = DrefEntry::Url(Url { location: String::new() });
+            atom(out, &Dinf { dref: Dref { entries: vec![here] } })?;
+            boxed(out, b"stbl", |out| {
+                boxed(out, b"stsd", |out| {
+                    out.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 1]);
+                    entry::write(out, track)
+                })?;
+                // Required, and empty: samples are in the chunks.
+                atom(out, &Stts::default())?;
+                atom(out, &Stsc::default())?;
+                atom(out, &Stsz::default())?;
+                atom(out, &Stco::default())
+            })
+        })
+    })
+}
+
+/// The code as `mdhd` can carry it: three letters a to z, or `und`.
+fn language(track: &Track) -> String {
+    if track.language.iter().all(u8::is_ascii_lowercase) {
+        track.language.iter().copied().map(char::from).collect()
+    } else {
+        "und".into()
+    }
+}
