@@ -1,1 +1,84 @@
 //! Live streams: how they are cut, what of them is held, and who may ask for it.
+//!
+//! ```text
+//! Publisher ─ samples ─▶ Timeline ─▶ packager (one a track) ─▶ Window (one a track) ─▶ viewers
+//! ```
+//!
+//! A publisher's samples are cut once into CMAF chunks; a chunk is a part, a run of parts a
+//! segment. What is published never changes: a [`Window`] is an immutable snapshot, its parts are
+//! [`Region`]s of an anonymous memory file, and leaving the window means dropping a reference.
+//! Time is an argument everywhere ([`UnixMicros`]); nothing here reads a clock or opens a socket.
+
+mod memory;
+mod packager;
+mod registry;
+mod stream;
+mod timeline;
+mod window;
+
+use std::time::Duration;
+
+pub use memory::Region;
+pub use registry::{PublishError, Registry};
+pub use stream::{
+    Delivery, Publisher, PublisherInfo, Refused, State, Status, Stream, Track, Viewing,
+};
+pub use window::{Header, Part, SampleLayout, Segment, Window};
+
+/// Microseconds since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct UnixMicros(pub u64);
+
+impl UnixMicros {
+    /// The time `by` later.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// How streams are cut and kept. Fixed for a stream's life, because playlists promise it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// A part's duration aimed at; a whole number of frames comes nearest to it.
+    pub part_target: Duration,
+    /// A segment's duration aimed at; keyframes decide.
+    pub segment_target: Duration,
+    /// No segment lasts longer: `EXT-X-TARGETDURATION`. Whole seconds.
+    pub target_duration: Duration,
+    /// How much media playlists list.
+    pub window: Duration,
+    /// How long a stream without a publisher waits for one to return.
+    pub reconnect: Duration,
+    /// A publisher silent for so long may be replaced.
+    pub silence: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            part_target: Duration::from_millis(200),
+            segment_target: Duration::from_secs(2),
+            target_duration: Duration::from_secs(4),
+            window: Duration::from_secs(30),
+            reconnect: Duration::from_secs(30),
+            silence: Duration::from_secs(10),
+        }
+    }
+}
+
+/// `time` counted in `from` units a second, counted in `to` units a second: rounded to nearest,
+/// saturating.
+pub fn rescale(time: i64, from: u32, to: u32) -> i64 {
+    if from == to {
+        return time;
+    }
+    let (from, to) = (i128::from(from.max(1)), i128::from(to));
+    let scaled = (i128::from(time) * to + from.div_euclid(2)).div_euclid(from);
+    i64::try_from(scaled).unwrap_or(if scaled < 0 { i64::MIN } else { i64::MAX })
+}

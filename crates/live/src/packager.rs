@@ -1,0 +1,538 @@
+//! Cuts one track's samples into chunks and segments.
+//!
+//! Decode times are made to abut: a chunk is published before the sample after it is known, so the
+//! duration of its last sample is a prediction, and the next chunk starts exactly where that
+//! prediction ends. Presentation times stay what the publisher said (within [`JITTER`], the
+//! rounding of millisecond clocks). So parts add up to segments, and segments to the timeline.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
+use media::{Kind, Sample};
+
+use crate::window::{Header, Part, SampleLayout, Segment, Window};
+use crate::{Settings, UnixMicros, memory::Arena, rescale};
+
+/// A decode time that differs from the predicted one by no more is the predicted one, in seconds:
+/// clocks of a millisecond round.
+const JITTER: f64 = 0.002;
+/// Frames over which the frame duration is averaged.
+const HISTORY: usize = 32;
+/// The most samples that may wait for a chunk to fill: bounds memory when time stands still.
+const MOST_PENDING: usize = 1024;
+/// The most bytes that may wait for a chunk to fill.
+const MOST_PENDING_BYTES: usize = 4 << 20;
+
+/// Where a track's segments may end: at its own keyframes, or where the leading track's do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cutting {
+    /// Near the segment target: video at keyframes, audio anywhere.
+    Leading,
+    /// Where the leading track starts a segment: times in microseconds, newest last.
+    Following,
+}
+
+pub(crate) struct Packager {
+    settings: Settings,
+    header: Arc<Header>,
+    /// A header for the next sample: the configuration changed.
+    new_header: Option<Arc<Header>>,
+    arena: Arena,
+    scratch: Vec<u8>,
+    frames: FrameDuration,
+    /// The longest a part may be, in the track's timescale, once known: `PART-TARGET`.
+    part_limit: Option<u32>,
+    /// Samples of the chunk being filled, their times final but for the last one's duration.
+    pending: Vec<Sample>,
+    pending_bytes: usize,
+    /// The segment being made. Without parts while its first chunk fills.
+    open: Option<Segment>,
+    next_msn: u64,
+    sequence: u32,
+    period: u64,
+    /// Decode time and distance of the last two keyframes.
+    keyframe: Option<(i64, Option<i64>)>,
+    window: Window,
+}
+
+impl Packager {
+    pub(crate) fn new(settings: &Settings, header: Arc<Header>, period: u64) -> io::Result<Self> {
+        let video = header.track.kind() == Kind::Video;
+        Ok(Self {
+            settings: settings.clone(),
+            next_msn: header.msn,
+            arena: Arena::new(if video { 1 << 20 } else { 64 << 10 })?,
+            scratch: Vec::new(),
+            frames: FrameDuration::new(&header.track),
+            header,
+            new_header: None,
+            part_limit: None,
+            pending: Vec::new(),
+            pending_bytes: 0,
+            open: None,
+            sequence: 1,
+            period,
+            keyframe: None,
+            window: Window::default(),
+        })
+    }
+
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
+    }
+
+    pub(crate) fn header(&self) -> &Arc<Header> {
+        self.new_header.as_ref().unwrap_or(&self.header)
+    }
+
+    pub(crate) fn next_msn(&self) -> u64 {
+        self.next_msn
+    }
+
+    /// Whether the next sample starts a segment, whatever it is.
+    pub(crate) fn is_between_segments(&self) -> bool {
+        self.open.is_none()
+    }
+
+    /// Where the segment being made starts, in the track's timescale.
+    pub(crate) fn segment_start(&self) -> Option<i64> {
+        self.open.as_ref().map(|segment| segment.start)
+    }
+
+    /// `PART-TARGET` in the track's timescale, once the frame rate is known.
+    pub(crate) fn part_limit(&self) -> Option<u32> {
+        self.part_limit
+    }
+
+    /// Decode time after the last sample, in the track's timescale.
+    pub(crate) fn end(&self) -> Option<i64> {
+        match self.pending.last() {
+            Some(last) => Some(last.dts + i64::from(last.duration)),
+            None => self.window.newest().map(|segment| segment.end()),
+        }
+    }
+
+    /// Samples that follow need `header`.
+    pub(crate) fn reconfigure(&mut self, header: Arc<Header>) {
+        self.frames = FrameDuration::new(&header.track);
+        self.new_header = Some(header);
+    }
+
+    /// Takes a sample, its decode time on the stream's timeline in the track's timescale, its
+    /// duration what the source says or 0. Answers whether the window changed.
+    ///
+    /// `boundaries` are the leading track's segment starts in the track's timescale, newest last.
+    pub(crate) fn push(
+        &mut self,
+        mut sample: Sample,
+        period: u64,
+        cutting: Cutting,
+        boundaries: &VecDeque<i64>,
+        now: UnixMicros,
+        captured: UnixMicros,
+    ) -> io::Result<bool> {
+        let mut changed = false;
+        if period != self.period || self.new_header.is_some() {
+            changed |= self.flush(now)?;
+            changed |= self.close_segment();
+            if let Some(header) = self.new_header.take() {
+                self.header = Arc::new(Header {
+                    msn: self.next_msn,
+                    track: header.track.clone(),
+                    bytes: header.bytes.clone(),
+                });
+            }
+            self.frames.restart();
+            self.keyframe = None;
+        }
+        let discontinuity = period != self.period && self.window.newest().is_some();
+        let new_period = period != self.period;
+        self.period = period;
+
+        self.place(&mut sample, new_period, now, &mut changed)?;
+        if self.starts_segment(&sample, cutting, boundaries) {
+            changed |= self.flush(now)?;
+            changed |= self.close_segment();
+        }
+        if sample.sync && self.header.track.kind() == Kind::Video {
+            let distance = self.keyframe.map(|(at, _)| sample.dts - at);
+            self.keyframe = Some((sample.dts, distance));
+        }
+        if self.open.is_none() {
+            self.open = Some(Segment {
+                msn: self.next_msn,
+                start: sample.dts,
+                duration: 0,
+                period,
+                discontinuity,
+                captured,
+                header: Arc::clone(&self.header),
+                parts: Vec::new(),
+            });
+        }
+        self.pending_bytes += sample.data.len();
+        self.pending.push(sample);
+        if self.chunk_is_full() {
+            changed |= self.flush(now)?;
+        }
+        Ok(changed)
+    }
+
+    /// Publishes what is pending, without closing the segment. Answers whether there was any.
+    pub(crate) fn flush(&mut self, now: UnixMicros) -> io::Result<bool> {
+        let (Some(first), Some(last)) = (self.pending.first(), self.pending.last()) else {
+            return Ok(false);
+        };
+        let start = first.dts;
+        let duration = last.dts + i64::from(last.duration) - start;
+        let independent = first.sync;
+        let Some(segment) = &mut self.open else { return Ok(false) };
+        let info = ChunkInfo {
+            track_id: self.header.track.id,
+            sequence_number: self.sequence,
+            segment_start: segment.parts.is_empty().then(|| SegmentStart {
+                reference: Some(ReferenceTime {
+                    unix_micros: segment.captured.0,
+                    media_time: u64::try_from(start).unwrap_or(0),
+                }),
+            }),
+        };
+        self.scratch.clear();
+        let layout = media::cmaf::write_chunk(&mut self.scratch, &info, &self.pending)
+            .map_err(io::Error::other)?;
+        let region = self.arena.store(&self.scratch)?;
+        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let samples = layout
+            .samples(&self.pending)
+            .zip(&self.pending)
+            .map(|(range, sample)| SampleLayout {
+                dts: sample.dts,
+                cts: sample.cts,
+                sync: sample.sync,
+                offset: narrow(range.start),
+                size: narrow(range.len()),
+            })
+            .collect();
+        let duration = u32::try_from(duration).unwrap_or(0);
+        segment.duration += u64::from(duration);
+        segment.parts.push(Arc::new(Part {
+            start,
+            duration,
+            independent,
+            region,
+            samples,
+            published: now,
+            flv: OnceLock::new(),
+            rtmp: OnceLock::new(),
+        }));
+        self.window.open = Some(Arc::new(segment.clone()));
+        self.window.version += 1;
+        self.sequence = self.sequence.wrapping_add(1);
+        self.pending.clear();
+        self.pending_bytes = 0;
+        if self.scratch.capacity() > 4 << 20 {
+            self.scratch = Vec::new();
+        }
+        Ok(true)
+    }
+
+    /// Nothing will follow: everything is published, the last segment complete.
+    pub(crate) fn end_stream(&mut self, now: UnixMicros) -> io::Result<()> {
+        self.flush(now)?;
+        self.close_segment();
+        self.window.ended = true;
+        self.window.version += 1;
+        Ok(())
+    }
+
+    /// Settles the sample's decode time and duration, and the duration of the one before it.
+    fn place(
+        &mut self,
+        sample: &mut Sample,
+        new_period: bool,
+        now: UnixMicros,
+        changed: &mut bool,
+    ) -> io::Result<()> {
+        let said = sample.dts;
+        let expected = self.end();
+        if !new_period {
+            self.frames.observe(said, sample.duration);
+        }
+        let frame = i64::from(self.frames.next(sample));
+        if let Some(expected) = expected {
+            let gap = said - expected;
+            if new_period {
+                sample.dts = said.max(expected);
+            } else if gap.abs() <= self.ticks(JITTER).max(self.frames.tolerance()) {
+                sample.dts = expected;
+            } else if self.pending.is_empty() || self.part_limit.is_some_and(|limit| {
+                // Lengthening the last sample of the pending chunk must not make it too long.
+                let first = self.pending.first().map_or(said, |first| first.dts);
+                said - first > i64::from(limit)
+            }) {
+                *changed |= self.flush(now)?;
+                self.meet(sample, expected, frame);
+            } else if let Some(last) = self.pending.last_mut() {
+                // Not published yet: its duration becomes what it was.
+                let at = said.max(last.dts + 1);
+                last.duration = u32::try_from(at - last.dts).unwrap_or(1);
+                if gap < 0 && sample.pts() < at {
+                    sample.cts = 0;
+                } else {
+                    sample.cts = narrow(sample.pts() - at);
+                }
+                sample.dts = at;
+            }
+        } else {
+            sample.dts = said.max(0);
+        }
+        sample.duration = u32::try_from(frame).unwrap_or(1).max(1);
+        Ok(())
+    }
+
+    /// The chunk before ends at `expected`, and `sample` came at another time: it is decoded where
+    /// that chunk ends, and still shown when it was meant to be.
+    fn meet(&self, sample: &mut Sample, expected: i64, frame: i64) {
+        let room = self.part_limit.map_or(0, |limit| (i64::from(limit) - frame).max(0));
+        if sample.dts - expected > room {
+            // Nothing came for longer than a part: a hole, which the next segment's times show.
+            return;
+        }
+        let pts = sample.pts();
+        sample.dts = expected;
+        sample.cts = narrow((pts - expected).max(i64::from(sample.cts.min(0))));
+    }
+
+    fn starts_segment(
+        &self,
+        sample: &Sample,
+        cutting: Cutting,
+        boundaries: &VecDeque<i64>,
+    ) -> bool {
+        let Some(open) = &self.open else { return false };
+        if self.end().is_some_and(|end| sample.dts > end) {
+            return true; // After a hole.
+        }
+        let elapsed = sample.dts - open.start;
+        let at_latest = self.duration_ticks(self.settings.target_duration);
+        if elapsed + i64::from(sample.duration) > at_latest {
+            return true;
+        }
+        let target = self.duration_ticks(self.settings.segment_target);
+        let video = self.header.track.kind() == Kind::Video;
+        match cutting {
+            Cutting::Following => boundaries
+                .iter()
+                .rev()
+                .take_while(|&&boundary| boundary > open.start + target / 4)
+                .any(|&boundary| boundary <= sample.dts),
+            Cutting::Leading if video => {
+                let Some((_, distance)) = self.keyframe.filter(|_| sample.sync) else {
+                    return sample.sync && elapsed >= target;
+                };
+                // The distance to the keyframe before stands for the distance to the next.
+                let next = match self.keyframe {
+                    Some((at, _)) if sample.dts > at => sample.dts - at,
+                    _ => distance.unwrap_or(0),
+                };
+                elapsed + next / 2 >= target || elapsed + next > at_latest
+            }
+            Cutting::Leading => elapsed + i64::from(sample.duration) / 2 >= target,
+        }
+    }
+
+    fn close_segment(&mut self) -> bool {
+        let Some(segment) = self.open.take_if(|segment| !segment.parts.is_empty()) else {
+            return false;
+        };
+        self.next_msn = segment.msn + 1;
+        self.window.open = None;
+        self.window.segments.push_back(Arc::new(segment));
+        self.evict();
+        self.window.version += 1;
+        true
+    }
+
+    /// Drops from the playlists what exceeds the window, and from memory what viewers with an
+    /// older playlist have had three target durations to fetch.
+    fn evict(&mut self) {
+        let listed = self.duration_ticks(self.settings.window);
+        let held = listed + 3 * self.duration_ticks(self.settings.target_duration);
+        let Some(end) = self.window.segments.back().map(|last| last.end()) else { return };
+        let segments = &mut self.window.segments;
+        while segments.front().is_some_and(|first| end - first.end() >= held) && segments.len() > 1 {
+            segments.pop_front();
+            self.window.unlisted = self.window.unlisted.saturating_sub(1);
+        }
+        while segments
+            .get(self.window.unlisted)
+            .is_some_and(|segment| end - segment.end() >= listed && segment.end() < end)
+        {
+            self.window.unlisted += 1;
+        }
+    }
+
+    fn chunk_is_full(&mut self) -> bool {
+        let (Some(first), Some(last)) = (self.pending.first(), self.pending.last()) else {
+            return false;
+        };
+        let filled = last.dts + i64::from(last.duration) - first.dts;
+        let frame = i64::from(last.duration);
+        let limit = match self.part_limit {
+            Some(limit) => i64::from(limit),
+            None => {
+                // The first chunk: its frames tell the frame duration, and the whole number of
+                // frames nearest to the target is what every part can be.
+                let target = self.duration_ticks(self.settings.part_target);
+                if self.frames.is_unknown() || filled + frame / 2 < target {
+                    return self.is_overfull();
+                }
+                let frame = i64::from(self.frames.steady(last.duration));
+                let frames = ((target + frame / 2) / frame).max(1);
+                // Rounded up to the millisecond, with one for the rounding of source clocks.
+                let limit = frames * frame + self.ticks(0.001);
+                let limit = limit.min(self.duration_ticks(self.settings.target_duration));
+                self.part_limit = u32::try_from(limit).ok();
+                limit
+            }
+        };
+        filled + frame > limit || self.is_overfull()
+    }
+
+    fn is_overfull(&self) -> bool {
+        self.pending.len() >= MOST_PENDING || self.pending_bytes >= MOST_PENDING_BYTES
+    }
+
+    fn ticks(&self, seconds: f64) -> i64 {
+        (f64::from(self.header.track.timescale) * seconds) as i64
+    }
+
+    fn duration_ticks(&self, duration: Duration) -> i64 {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        rescale(micros, 1_000_000, self.header.track.timescale)
+    }
+}
+
+fn narrow(cts: i64) -> i32 {
+    i32::try_from(cts).unwrap_or(if cts < 0 { i32::MIN } else { i32::MAX })
+}
+
+/// Predicts how long the newest sample lasts, before the next one is there.
+struct FrameDuration {
+    timescale: u32,
+    /// AAC: every access unit decodes to as many samples. Times then count access units, and the
+    /// publisher's clock only corrects them.
+    fixed: Option<u32>,
+    opus: bool,
+    /// The last decode times the source said.
+    times: VecDeque<i64>,
+    said: u32,
+}
+
+impl FrameDuration {
+    fn new(track: &media::Track) -> Self {
+        let fixed = track.codec.frame_length().zip(track.codec.sound()).map(|(frame, (rate, _))| {
+            let ticks = rescale(i64::from(frame), rate, track.timescale);
+            u32::try_from(ticks).unwrap_or(1).max(1)
+        });
+        let opus = matches!(track.codec, media::Codec::Opus(_));
+        Self { timescale: track.timescale, fixed, opus, times: VecDeque::new(), said: 0 }
+    }
+
+    fn restart(&mut self) {
+        self.times.clear();
+    }
+
+    fn observe(&mut self, dts: i64, duration: u32) {
+        self.said = duration;
+        if self.times.back().is_some_and(|&last| dts <= last) {
+            self.times.clear();
+        }
+        if self.times.len() > HISTORY {
+            self.times.pop_front();
+        }
+        self.times.push_back(dts);
+    }
+
+    /// How far a source's time may be from the counted one before the source is believed.
+    fn tolerance(&self) -> i64 {
+        self.fixed.map_or(0, i64::from)
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.fixed.is_none() && !self.opus && self.said == 0 && self.times.len() < 2
+    }
+
+    fn next(&self, sample: &Sample) -> u32 {
+        if let Some(fixed) = self.fixed {
+            return fixed;
+        }
+        if self.opus
+            && let Some(duration) = media::codec::opus::packet_duration(&sample.data)
+        {
+            let ticks = rescale(i64::from(duration), 48_000, self.timescale);
+            return u32::try_from(ticks).unwrap_or(1).max(1);
+        }
+        if self.said > 0 {
+            return self.said;
+        }
+        let (Some(first), Some(last)) = (self.times.front(), self.times.back()) else {
+            return self.timescale / 30;
+        };
+        let steps = self.times.len() as i64 - 1;
+        if steps == 0 {
+            return self.timescale / 30;
+        }
+        let mean = (last - first) as f64 / steps as f64;
+        // At a varying rate the last frame's duration is the best guess at this one's.
+        let newest = self.times.iter().rev().take(2).copied().collect::<Vec<_>>();
+        let step = match newest[..] {
+            [last, before] => (last - before) as f64,
+            _ => mean,
+        };
+        let jitter = f64::from(self.timescale) * JITTER;
+        let guess = if (step - mean).abs() <= jitter { self.nominal(mean) } else { step };
+        (guess.round() as u32).clamp(1, self.timescale.saturating_mul(10))
+    }
+
+    /// The duration that stands for all of the track's frames.
+    fn steady(&self, newest: u32) -> u32 {
+        match self.times.len() {
+            0 | 1 => newest,
+            len => {
+                let span = self.times.back().unwrap_or(&0) - self.times.front().unwrap_or(&0);
+                let mean = self.nominal(span as f64 / (len - 1) as f64);
+                self.fixed.unwrap_or(mean.round() as u32).max(1)
+            }
+        }
+    }
+
+    /// The exact duration where `mean` is, but for rounding, that of a common frame rate.
+    fn nominal(&self, mean: f64) -> f64 {
+        const RATES: [(f64, f64); 13] = [
+            (24_000.0, 1001.0),
+            (24.0, 1.0),
+            (25.0, 1.0),
+            (30_000.0, 1001.0),
+            (30.0, 1.0),
+            (48.0, 1.0),
+            (50.0, 1.0),
+            (60_000.0, 1001.0),
+            (60.0, 1.0),
+            (10.0, 1.0),
+            (12.0, 1.0),
+            (15.0, 1.0),
+            (20.0, 1.0),
+        ];
+        let rounding = f64::from(self.timescale) * 0.001 / (self.times.len().max(2) - 1) as f64;
+        RATES
+            .iter()
+            .map(|(n, d)| f64::from(self.timescale) * d / n)
+            .filter(|exact| (exact - mean).abs() <= rounding)
+            .min_by(|a, b| (a - mean).abs().total_cmp(&(b - mean).abs()))
+            .unwrap_or(mean)
+    }
+}

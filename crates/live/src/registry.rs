@@ -1,0 +1,129 @@
+//! The streams there are, by name.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use crate::stream::{Publisher, PublisherInfo, Stream};
+use crate::{Settings, Status, UnixMicros};
+
+/// The most streams at once: bounds what publishers can make the origin hold.
+const MOST_STREAMS: usize = 10_000;
+
+/// Why nobody may publish under a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The name is not one.
+    #[error("{0:?} is not a stream name (1 to 128 of A-Z a-z 0-9 . _ - and /)")]
+    BadName(String),
+    /// Somebody publishes it.
+    #[error("already published{}", .0.peer.map(|peer| format!(" by {peer}")).unwrap_or_default())]
+    InUse(PublisherInfo),
+    /// Too many streams.
+    #[error("the limit of {MOST_STREAMS} streams is reached")]
+    TooManyStreams,
+}
+
+/// Every live stream. Looking one up takes no lock.
+#[derive(Debug)]
+pub struct Registry {
+    settings: Settings,
+    streams: ArcSwap<HashMap<Arc<str>, Arc<Stream>>>,
+    /// Held while the map is replaced.
+    changing: Mutex<()>,
+}
+
+impl Registry {
+    /// No streams yet.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, streams: ArcSwap::default(), changing: Mutex::new(()) }
+    }
+
+    /// A stream by name, `live/` not included.
+    pub fn stream(&self, name: &str) -> Option<Arc<Stream>> {
+        self.streams.load().get(name).cloned()
+    }
+
+    /// Every stream, by name.
+    pub fn streams(&self) -> Vec<Arc<Stream>> {
+        let mut streams: Vec<_> = self.streams.load().values().cloned().collect();
+        streams.sort_by(|a, b| a.name().cmp(b.name()));
+        streams
+    }
+
+    /// Begins publishing `name`, or returns to it.
+    ///
+    /// # Errors
+    /// The name is bad or taken, or there are too many streams.
+    pub fn publish(
+        &self,
+        name: &str,
+        info: PublisherInfo,
+        now: UnixMicros,
+    ) -> Result<Publisher, PublishError> {
+        if !is_name(name) {
+            return Err(PublishError::BadName(name.chars().take(160).collect()));
+        }
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = self.stream(name)
+            && stream.state().status != Status::Ended
+        {
+            return stream.admit(info, now).map_err(PublishError::InUse);
+        }
+        let mut streams = HashMap::clone(&self.streams.load());
+        if streams.len() >= MOST_STREAMS {
+            return Err(PublishError::TooManyStreams);
+        }
+        let name: Arc<str> = name.into();
+        let stream = Arc::new(Stream::new(Arc::clone(&name), self.settings.clone(), now));
+        let publisher = stream.admit(info, now).map_err(PublishError::InUse)?;
+        streams.insert(name, stream);
+        self.streams.store(Arc::new(streams));
+        Ok(publisher)
+    }
+
+    /// Does what time demands: ends streams whose publisher did not return, forgets ended ones.
+    /// To be called about once a second.
+    pub fn sweep(&self, now: UnixMicros) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let streams = self.streams.load_full();
+        let over: Vec<_> = streams
+            .iter()
+            .filter_map(|(name, stream)| stream.sweep(now).then(|| Arc::clone(name)))
+            .collect();
+        if !over.is_empty() {
+            let mut streams = HashMap::clone(&streams);
+            for name in over {
+                streams.remove(&name);
+            }
+            self.streams.store(Arc::new(streams));
+        }
+    }
+}
+
+/// Whether `name` may name a stream: path segments of `A-Z a-z 0-9 . _ -` that do not start with
+/// a dot, 1 to 128 bytes in all.
+pub(crate) fn is_name(name: &str) -> bool {
+    let good = |segment: &str| {
+        !segment.is_empty()
+            && !segment.starts_with('.')
+            && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    };
+    name.len() <= 128 && name.split('/').all(good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["a", "demo", "a/b", "A-1_2.x", &"n".repeat(128)] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "/", "a/", "/a", ".a", "a/.b", "a b", "ü", "a//b", &"n".repeat(129)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,750 @@
+//! A live stream: its tracks, who publishes them, and who watches.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use media::{Codec, Kind, Sample};
+use tokio::sync::watch;
+
+use crate::packager::{Cutting, Packager};
+use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
+use crate::window::{Header, Window};
+use crate::{Settings, UnixMicros, rescale};
+
+/// The most tracks a stream may have.
+const MOST_TRACKS: usize = 16;
+/// Segment starts of the leading track that followers may still cut at.
+const BOUNDARIES: usize = 16;
+/// A publisher's clock may lag the wall clock by this before it counts as drift, not jitter.
+const DRIFT: u64 = 500_000;
+/// Viewers that come by request are counted for so long after their last one.
+const VIEWER_MEMORY: Duration = Duration::from_secs(10);
+/// The most viewers by request that are told apart.
+const MOST_VIEWERS: usize = 100_000;
+
+/// How far along a stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Somebody publishes.
+    Live,
+    /// The publisher was lost and may come back.
+    Offline,
+    /// It is over; what is left can be watched for a while.
+    Ended,
+}
+
+/// Who publishes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublisherInfo {
+    /// Where from; none for a clip the origin itself publishes.
+    pub peer: Option<SocketAddr>,
+    /// `rtmp`, `whip`, …
+    pub protocol: &'static str,
+    /// Name of the rendition, where the stream has several publishers.
+    pub rendition: Option<String>,
+}
+
+/// By which protocol a viewer watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Delivery {
+    /// Low-latency HLS: by blocking reloads.
+    LlHls,
+    /// HLS.
+    Hls,
+    /// DASH.
+    Dash,
+    /// Progressive MP4.
+    Mp4,
+    /// HTTP-FLV.
+    Flv,
+    /// RTMP.
+    Rtmp,
+}
+
+impl Delivery {
+    /// Every delivery.
+    pub const ALL: [Self; 6] =
+        [Self::LlHls, Self::Hls, Self::Dash, Self::Mp4, Self::Flv, Self::Rtmp];
+
+    /// Name in the API and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LlHls => "llhls",
+            Self::Hls => "hls",
+            Self::Dash => "dash",
+            Self::Mp4 => "mp4",
+            Self::Flv => "flv",
+            Self::Rtmp => "rtmp",
+        }
+    }
+}
+
+/// A stream's tracks and state at one moment.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// How far along it is.
+    pub status: Status,
+    /// Every track it has had, in order of arrival. Names are stable.
+    pub tracks: Vec<Arc<Track>>,
+    /// Who publishes now.
+    pub publishers: Vec<PublisherInfo>,
+    /// Wall-clock time at which its timeline's 0 is played: `availabilityStartTime`.
+    pub epoch: UnixMicros,
+    /// Counts changes.
+    pub version: u64,
+}
+
+/// One track of a stream: what viewers ask for.
+#[derive(Debug)]
+pub struct Track {
+    /// Name in URLs: `v0`, `a0`, …
+    pub name: String,
+    /// Video or audio.
+    pub kind: Kind,
+    /// Rendition its publisher named, if any.
+    pub rendition: Option<String>,
+    window: watch::Sender<Arc<Window>>,
+    header: watch::Sender<Arc<Header>>,
+    /// `PART-TARGET` in the track's timescale; 0 while unknown.
+    part_limit: AtomicU64,
+    /// Whether its publisher sends samples for it.
+    present: watch::Sender<bool>,
+}
+
+impl Track {
+    /// The window as it is now.
+    pub fn window(&self) -> Arc<Window> {
+        self.window.borrow().clone()
+    }
+
+    /// The window, with word of every change.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Window>> {
+        self.window.subscribe()
+    }
+
+    /// The newest header.
+    pub fn header(&self) -> Arc<Header> {
+        self.header.borrow().clone()
+    }
+
+    /// The longest a part may be, in the track's timescale: fixed with the first part.
+    pub fn part_limit(&self) -> Option<u32> {
+        u32::try_from(self.part_limit.load(Ordering::Acquire)).ok().filter(|&limit| limit > 0)
+    }
+
+    /// Whether samples are coming (or are waited for), so that manifests should offer it.
+    pub fn is_present(&self) -> bool {
+        *self.present.borrow()
+    }
+
+    /// Mean bits per second over the window, and of its densest segment. From the parts at hand
+    /// while there is no complete segment; `None` before the first part.
+    pub fn bitrate(&self) -> Option<(u64, u64)> {
+        let window = self.window();
+        let timescale = u64::from(self.header().track.timescale);
+        let rate = |bytes: u64, ticks: u64| bytes * 8 * timescale / ticks.max(1);
+        let (mut bytes, mut ticks, mut peak) = (0, 0, 0);
+        for segment in window.all() {
+            let complete = window.is_complete(segment.msn);
+            if complete || window.segments.is_empty() {
+                bytes += segment.len() as u64;
+                ticks += segment.duration;
+                peak = peak.max(rate(segment.len() as u64, segment.duration));
+            }
+        }
+        (ticks > 0).then(|| (rate(bytes, ticks), peak))
+    }
+}
+
+/// A live stream.
+#[derive(Debug)]
+pub struct Stream {
+    name: Arc<str>,
+    settings: Settings,
+    since: UnixMicros,
+    state: watch::Sender<Arc<State>>,
+    inner: Mutex<Inner>,
+    connected: [AtomicUsize; Delivery::ALL.len()],
+    requesting: Mutex<HashMap<(Delivery, u64), UnixMicros>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    epoch: UnixMicros,
+    started: bool,
+    period: u64,
+    publishers: Vec<Active>,
+    next_publisher: u64,
+    tracks: Vec<TrackState>,
+    /// Starts of the leading track's segments, microseconds of stream time.
+    boundaries: VecDeque<i64>,
+    lost: Option<UnixMicros>,
+    ended: Option<UnixMicros>,
+}
+
+#[derive(Debug)]
+struct Active {
+    id: u64,
+    info: PublisherInfo,
+    last_sample: UnixMicros,
+    offset: Option<i64>,
+}
+
+struct TrackState {
+    handle: Arc<Track>,
+    rendition: Option<String>,
+    /// The publisher's own number for it.
+    source: u32,
+    packager: Packager,
+    last_sample: UnixMicros,
+}
+
+impl std::fmt::Debug for TrackState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TrackState").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(name: Arc<str>, settings: Settings, now: UnixMicros) -> Self {
+        let state = State {
+            status: Status::Live,
+            tracks: Vec::new(),
+            publishers: Vec::new(),
+            epoch: now,
+            version: 0,
+        };
+        Self {
+            name,
+            settings,
+            since: now,
+            state: watch::Sender::new(Arc::new(state)),
+            inner: Mutex::new(Inner {
+                epoch: now,
+                started: false,
+                period: 0,
+                publishers: Vec::new(),
+                next_publisher: 0,
+                tracks: Vec::new(),
+                boundaries: VecDeque::new(),
+                lost: None,
+                ended: None,
+            }),
+            connected: Default::default(),
+            requesting: Mutex::default(),
+        }
+    }
+
+    /// Its name, `live/` not included.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it is cut and kept.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// When it began.
+    pub fn since(&self) -> UnixMicros {
+        self.since
+    }
+
+    /// Its tracks and state as they are now.
+    pub fn state(&self) -> Arc<State> {
+        self.state.borrow().clone()
+    }
+
+    /// Its tracks and state, with word of every change.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<State>> {
+        self.state.subscribe()
+    }
+
+    /// A track by its name in URLs.
+    pub fn track(&self, name: &str) -> Option<Arc<Track>> {
+        self.state.borrow().tracks.iter().find(|track| track.name == name).cloned()
+    }
+
+    /// Whether manifests can be written: every track that was announced has parts, and there was
+    /// time for each to be announced.
+    pub fn is_ready(&self) -> bool {
+        let state = self.state();
+        let mut present = state.tracks.iter().filter(|track| track.is_present()).peekable();
+        present.peek().is_some()
+            && present.all(|track| track.part_limit().is_some())
+            && state.tracks.iter().any(|track| {
+                let window = track.window();
+                let parts: usize = window.all().map(|segment| segment.parts.len()).sum();
+                parts >= 2 || !window.segments.is_empty()
+            })
+    }
+
+    /// Counts a viewer for as long as the guard lives.
+    pub fn watch(self: &Arc<Self>, delivery: Delivery) -> Viewing {
+        self.connected[delivery as usize].fetch_add(1, Ordering::Relaxed);
+        Viewing { stream: Arc::clone(self), delivery }
+    }
+
+    /// Counts a viewer that comes by requests; `who` tells viewers apart.
+    pub fn seen(&self, delivery: Delivery, who: u64, now: UnixMicros) {
+        let mut requesting = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
+        if requesting.len() < MOST_VIEWERS || requesting.contains_key(&(delivery, who)) {
+            requesting.insert((delivery, who), now);
+        }
+    }
+
+    /// How many watch by `delivery`.
+    pub fn viewers(&self, delivery: Delivery, now: UnixMicros) -> usize {
+        let requesting = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = requesting
+            .iter()
+            .filter(|((by, _), at)| *by == delivery && now.since(**at) < VIEWER_MEMORY);
+        recent.count() + self.connected[delivery as usize].load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic while holding it would leave a half-cut chunk at worst; other viewers go on.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn announce(&self, inner: &Inner) {
+        let status = match (inner.ended, inner.publishers.is_empty()) {
+            (Some(_), _) => Status::Ended,
+            (None, true) => Status::Offline,
+            (None, false) => Status::Live,
+        };
+        self.state.send_modify(|state| {
+            *state = Arc::new(State {
+                status,
+                tracks: inner.tracks.iter().map(|track| Arc::clone(&track.handle)).collect(),
+                publishers: inner.publishers.iter().map(|active| active.info.clone()).collect(),
+                // DASH clients hold on to it: it is what it was when the stream began.
+                epoch: if state.tracks.is_empty() { inner.epoch } else { state.epoch },
+                version: state.version + 1,
+            });
+        });
+    }
+
+    /// Lets a publisher in. `Err` names who publishes already.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        info: PublisherInfo,
+        now: UnixMicros,
+    ) -> Result<Publisher, PublisherInfo> {
+        let mut inner = self.lock();
+        if let Some(at) = inner
+            .publishers
+            .iter()
+            .position(|active| active.info.rendition == info.rendition)
+        {
+            if now.since(inner.publishers[at].last_sample) < self.settings.silence {
+                return Err(inner.publishers[at].info.clone());
+            }
+            let silent = inner.publishers.remove(at);
+            tracing::info!(stream = %self.name, peer = ?silent.info.peer, "silent publisher replaced");
+        }
+        let beside = inner.publishers.first().and_then(|active| active.offset);
+        // What it publishes does not follow on what was published before, if anything was.
+        let returns = inner.tracks.iter().any(|track| track.rendition == info.rendition);
+        if returns {
+            inner.period += 1;
+        }
+        inner.next_publisher += 1;
+        let id = inner.next_publisher;
+        inner.publishers.push(Active { id, info: info.clone(), last_sample: now, offset: None });
+        inner.lost = None;
+        self.announce(&inner);
+        drop(inner);
+        Ok(Publisher {
+            stream: Arc::clone(self),
+            id,
+            info,
+            timeline: Timeline::beside(beside),
+            sources: HashMap::new(),
+        })
+    }
+
+    /// Does what time demands; answers whether the stream is over and may be forgotten.
+    pub(crate) fn sweep(&self, now: UnixMicros) -> bool {
+        let mut requesting = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
+        requesting.retain(|_, &mut at| now.since(at) < VIEWER_MEMORY);
+        drop(requesting);
+
+        let mut inner = self.lock();
+        if let Some(ended) = inner.ended {
+            return now.since(ended) > self.settings.window;
+        }
+        let mut changed = false;
+        if inner.lost.is_some_and(|lost| now.since(lost) >= self.settings.reconnect) {
+            for track in &mut inner.tracks {
+                if let Err(error) = track.packager.end_stream(now) {
+                    tracing::warn!(stream = %self.name, track = track.handle.name, %error, "end");
+                }
+                track.publish();
+            }
+            inner.ended = Some(now);
+            changed = true;
+            tracing::info!(stream = %self.name, "stream ended");
+        }
+        let live = inner.lost.is_none();
+        for track in &mut inner.tracks {
+            let quiet = now.since(track.last_sample);
+            if quiet > Duration::from_secs(1) && track.packager.flush(now).unwrap_or(false) {
+                track.publish();
+            }
+            let present = !live || quiet < self.settings.silence;
+            changed |= track.handle.present.send_if_modified(|was| {
+                let differs = *was != present;
+                *was = present;
+                differs
+            });
+        }
+        if changed {
+            self.announce(&inner);
+        }
+        // A stream whose only publisher left before any sample has nothing to wait for.
+        inner.publishers.is_empty() && inner.tracks.is_empty()
+    }
+}
+
+/// Counts one viewer while it lives.
+#[derive(Debug)]
+pub struct Viewing {
+    stream: Arc<Stream>,
+    delivery: Delivery,
+}
+
+impl Drop for Viewing {
+    fn drop(&mut self) {
+        self.stream.connected[self.delivery as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl TrackState {
+    fn publish(&self) {
+        let window = self.packager.window();
+        if let Some(limit) = self.packager.part_limit() {
+            self.handle.part_limit.store(u64::from(limit), Ordering::Release);
+        }
+        if let Some(newest) = window.newest()
+            && !Arc::ptr_eq(&newest.header, &self.handle.header.borrow())
+        {
+            self.handle.header.send_replace(Arc::clone(&newest.header));
+        }
+        self.handle.window.send_replace(Arc::new(window.clone()));
+    }
+}
+
+/// Why a publisher's sample was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// It was silent for too long and another publisher took its place.
+    #[error("another publisher took over after this one had been silent")]
+    Replaced,
+    /// The track cannot be packaged.
+    #[error("a track of {0} cannot be packaged")]
+    Codec(String),
+    /// Too many tracks.
+    #[error("a stream has at most {MOST_TRACKS} tracks")]
+    TooManyTracks,
+    /// The sample is of a track that was not announced.
+    #[error("sample of a track without a configuration")]
+    UnknownTrack,
+    /// The machine failed: no memory file, no memory.
+    #[error("packaging failed: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// The right to publish a stream, or one rendition of it. Dropping it leaves the stream waiting
+/// for its return.
+#[derive(Debug)]
+pub struct Publisher {
+    stream: Arc<Stream>,
+    id: u64,
+    info: PublisherInfo,
+    timeline: Timeline,
+    sources: HashMap<u32, Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    index: usize,
+    timescale: u32,
+    clock: TrackClock,
+    /// Samples before the first that decoding can start at are dropped, but not for ever: a
+    /// stream may have none. Decode time of the first of them.
+    waiting: Option<Option<i64>>,
+}
+
+impl Publisher {
+    /// The stream it publishes.
+    pub fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// Who it is.
+    pub fn info(&self) -> &PublisherInfo {
+        &self.info
+    }
+
+    /// Announces a track, or a new configuration of one: samples of `source` that follow are of
+    /// `codec`, their times in `timescale`.
+    ///
+    /// # Errors
+    /// The codec cannot be packaged, there are too many tracks, or the publisher was replaced.
+    pub fn track(
+        &mut self,
+        source: u32,
+        codec: Codec,
+        timescale: u32,
+        language: [u8; 3],
+        now: UnixMicros,
+    ) -> Result<(), Refused> {
+        let kind = codec.kind();
+        if kind == Kind::Other || matches!(codec, Codec::Other(_)) {
+            return Err(Refused::Codec(codec.rfc6381().into_owned()));
+        }
+        let mut inner = self.stream.lock();
+        let Some(active) = inner.publishers.iter_mut().find(|active| active.id == self.id) else {
+            return Err(Refused::Replaced);
+        };
+        active.last_sample = now;
+        // Audio counts in its own samples, so that access units abut exactly.
+        let units = codec.sound().map_or(90_000, |(rate, _)| rate);
+        let position = inner.tracks.iter().position(|track| {
+            track.rendition == self.info.rendition
+                && track.source == source
+                && track.handle.kind == kind
+        });
+        if let Some(index) = position {
+            let track = &mut inner.tracks[index];
+            let current = track.packager.header().track.clone();
+            if current.codec != codec {
+                let described = media::Track { timescale: units, codec, ..current };
+                let bytes = header(&described)?;
+                let msn = track.packager.next_msn();
+                track.packager.reconfigure(Arc::new(Header { msn, track: described, bytes }));
+                inner.period += 1;
+            }
+            let video = kind == Kind::Video;
+            self.sources.entry(source).or_insert_with(|| Source {
+                index,
+                timescale,
+                clock: TrackClock::default(),
+                waiting: video.then_some(None),
+            });
+            return Ok(());
+        }
+        if inner.tracks.len() >= MOST_TRACKS {
+            return Err(Refused::TooManyTracks);
+        }
+        let letter = if kind == Kind::Video { 'v' } else { 'a' };
+        let number = inner.tracks.iter().filter(|track| track.handle.kind == kind).count();
+        let id = u32::try_from(inner.tracks.len() + 1).unwrap_or(u32::MAX);
+        let described = media::Track { id, timescale: units, codec, language };
+        let header = Arc::new(Header {
+            msn: inner.first_msn(now),
+            bytes: header(&described)?,
+            track: described,
+        });
+        let handle = Arc::new(Track {
+            name: format!("{letter}{number}"),
+            kind,
+            rendition: self.info.rendition.clone(),
+            window: watch::Sender::default(),
+            header: watch::Sender::new(Arc::clone(&header)),
+            part_limit: AtomicU64::new(0),
+            present: watch::Sender::new(true),
+        });
+        let period = inner.period;
+        let packager = Packager::new(&self.stream.settings, header, period)?;
+        inner.tracks.push(TrackState {
+            handle,
+            rendition: self.info.rendition.clone(),
+            source,
+            packager,
+            last_sample: now,
+        });
+        let index = inner.tracks.len() - 1;
+        let waiting = (kind == Kind::Video).then_some(None);
+        let clock = TrackClock::default();
+        self.sources.insert(source, Source { index, timescale, clock, waiting });
+        self.stream.announce(&inner);
+        Ok(())
+    }
+
+    /// Publishes a sample of an announced track. Times are the publisher's own.
+    ///
+    /// # Errors
+    /// The track was not announced, the publisher was replaced, or memory ran out.
+    pub fn sample(
+        &mut self,
+        source: u32,
+        mut sample: Sample,
+        now: UnixMicros,
+    ) -> Result<(), Refused> {
+        let Some(entry) = self.sources.get_mut(&source) else {
+            return Err(Refused::UnknownTrack);
+        };
+        let mut guard = self.stream.lock();
+        let inner = &mut *guard;
+        let Some(active) = inner.publishers.iter_mut().find(|active| active.id == self.id) else {
+            return Err(Refused::Replaced);
+        };
+        active.last_sample = now;
+        inner.tracks[entry.index].last_sample = now;
+        if let Some(first) = &mut entry.waiting {
+            let first = *first.get_or_insert(sample.dts);
+            let limit = rescale(
+                i64::try_from(self.stream.settings.target_duration.as_millis()).unwrap_or(0),
+                1000,
+                entry.timescale,
+            );
+            if !sample.sync && sample.dts.saturating_sub(first) < limit {
+                return Ok(());
+            }
+            entry.waiting = None;
+        }
+
+        let wall = i64::try_from(now.0).unwrap_or(i64::MAX);
+        if !inner.started {
+            inner.started = true;
+            inner.epoch = UnixMicros(now.0.saturating_sub(ORIGIN.unsigned_abs()));
+            self.stream.announce(inner);
+        }
+        let here = inner.here(now);
+        let said = rescale(sample.dts, entry.timescale, 1_000_000);
+        let offset = match self.timeline.map(&mut entry.clock, said, wall, here) {
+            Mapped::Offset(offset) => offset,
+            Mapped::Jumped { offset, by } => {
+                inner.period += 1;
+                let track = &inner.tracks[entry.index].handle.name;
+                tracing::warn!(
+                    stream = %self.stream.name, peer = ?self.info.peer, %track,
+                    at_ms = said / 1000, by_ms = by / 1000, "publisher's clock jumped"
+                );
+                offset
+            }
+        };
+        if let Some(active) = inner.publishers.iter_mut().find(|active| active.id == self.id) {
+            active.offset = self.timeline.offset();
+        }
+
+        let leader = inner.leader();
+        let period = inner.period;
+        let track = &mut inner.tracks[entry.index];
+        let units = track.packager.header().track.timescale;
+        let scale = |time: i64| rescale(time, entry.timescale, units);
+        let dts = scale(sample.dts).saturating_add(rescale(offset, 1_000_000, units));
+        sample.cts = i32::try_from(scale(i64::from(sample.cts))).unwrap_or(0);
+        sample.duration = u32::try_from(scale(i64::from(sample.duration))).unwrap_or(0);
+        sample.dts = dts;
+
+        let leads = leader == Some(entry.index);
+        if leads {
+            inner.keep_time(rescale(dts, units, 1_000_000), now);
+        }
+        let captured = inner.epoch.0.saturating_add(
+            u64::try_from(rescale(dts, units, 1_000_000)).unwrap_or(0),
+        );
+        let cutting = match inner.tracks[entry.index].handle.kind {
+            Kind::Video => Cutting::Leading,
+            _ if leads => Cutting::Leading,
+            _ => Cutting::Following,
+        };
+        let boundaries: VecDeque<i64> = match cutting {
+            Cutting::Leading => VecDeque::new(),
+            Cutting::Following => {
+                inner.boundaries.iter().map(|&at| rescale(at, 1_000_000, units)).collect()
+            }
+        };
+        let track = &mut inner.tracks[entry.index];
+        let before = track.packager.next_msn();
+        let opened = track.packager.is_between_segments();
+        let changed =
+            track.packager.push(sample, period, cutting, &boundaries, now, UnixMicros(captured))?;
+        if leads && (opened || track.packager.next_msn() != before) {
+            if let Some(start) = track.packager.segment_start() {
+                inner.boundaries.push_back(rescale(start, units, 1_000_000));
+                if inner.boundaries.len() > BOUNDARIES {
+                    inner.boundaries.pop_front();
+                }
+            }
+        }
+        if changed {
+            inner.tracks[entry.index].publish();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        let mut inner = self.stream.lock();
+        let Some(at) = inner.publishers.iter().position(|active| active.id == self.id) else {
+            return;
+        };
+        let last = inner.publishers.remove(at).last_sample;
+        for source in self.sources.values() {
+            let track = &mut inner.tracks[source.index];
+            match track.packager.flush(last) {
+                Ok(true) => track.publish(),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(stream = %self.stream.name, %error, "last samples"),
+            }
+        }
+        if inner.publishers.is_empty() {
+            inner.lost = Some(last);
+        }
+        self.stream.announce(&inner);
+    }
+}
+
+impl Inner {
+    /// The track whose keyframes decide where segments end.
+    fn leader(&self) -> Option<usize> {
+        let present = |kind: Kind| {
+            self.tracks
+                .iter()
+                .position(|track| track.handle.kind == kind && track.handle.is_present())
+        };
+        present(Kind::Video).or_else(|| present(Kind::Audio))
+    }
+
+    /// Where the stream stands, microseconds of stream time.
+    fn here(&self, now: UnixMicros) -> i64 {
+        let wall = i64::try_from(now.since(self.epoch).as_micros()).unwrap_or(i64::MAX);
+        self.tracks
+            .iter()
+            .filter_map(|track| {
+                let units = track.packager.header().track.timescale;
+                Some(rescale(track.packager.end()?, units, 1_000_000))
+            })
+            .fold(wall, i64::max)
+    }
+
+    /// Number of a new track's first segment: that of the leading track's newest, or, for the
+    /// first track, seconds since 1970. Segments are never shorter than a second for long, so the
+    /// numbers of a stream that ended, or of one before a restart, do not come again, and caches
+    /// that hold segments of it can do no harm.
+    fn first_msn(&self, now: UnixMicros) -> u64 {
+        let leader = self.leader().map(|index| self.tracks[index].packager.next_msn());
+        leader.unwrap_or_else(|| (now.0 / 1_000_000).max(1))
+    }
+
+    /// Follows the wall clock: a sample for stream time `t` arrived at `now`. Earlier than ever
+    /// is nearer the truth, much later is drift.
+    fn keep_time(&mut self, t: i64, now: UnixMicros) {
+        let epoch = now.0.saturating_sub(u64::try_from(t).unwrap_or(0));
+        if epoch < self.epoch.0 || epoch > self.epoch.0 + DRIFT {
+            self.epoch = UnixMicros(epoch);
+        }
+    }
+}
+
+fn header(track: &media::Track) -> Result<bytes::Bytes, Refused> {
+    media::cmaf::header(&[track]).map_err(|error| Refused::Codec(error.to_string()))
+}

@@ -1,0 +1,126 @@
+//! Publisher time to stream time.
+//!
+//! A stream has one timeline, in microseconds, that goes on through reconnects; a publisher's
+//! clock starts where it likes. Each source track is mapped by an offset. Tracks of a publisher
+//! share it, so what was captured together stays together; a track whose clock jumps gets a new
+//! one, and the others follow when theirs does.
+
+/// The stream's timeline starts here, not at 0: a track may begin a little before the track whose
+/// first sample set the origin, and CMAF has no negative decode times.
+pub(crate) const ORIGIN: i64 = 1_000_000;
+
+/// A clock may run back by this much (reordering between an encoder's threads) and is then held.
+const BACK: i64 = 1_000_000;
+/// A clock may run ahead of the rest of the stream by this much.
+const AHEAD: i64 = 10_000_000;
+
+/// How one publisher's clock maps to the stream's, in microseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Timeline {
+    shared: Option<i64>,
+}
+
+/// How one source track maps.
+#[derive(Debug, Default)]
+pub(crate) struct TrackClock {
+    offset: Option<i64>,
+    /// Publisher's time, and the wall clock's, at the last sample.
+    last: Option<(i64, i64)>,
+}
+
+/// What became of a sample's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mapped {
+    /// Add this to the publisher's time.
+    Offset(i64),
+    /// As `Offset`, but the publisher's clock jumped by `by` microseconds and the stream's
+    /// timeline was joined on anew: decoders must be told.
+    Jumped { offset: i64, by: i64 },
+}
+
+impl Timeline {
+    /// A timeline that goes by another publisher's offset as long as that is plausible: the same
+    /// encoder publishing several renditions.
+    pub(crate) fn beside(offset: Option<i64>) -> Self {
+        Self { shared: offset }
+    }
+
+    /// The offset the tracks share.
+    pub(crate) fn offset(&self) -> Option<i64> {
+        self.shared
+    }
+
+    /// Maps time `t` of a track at wall-clock time `now`. `here` is where the stream stands: the
+    /// latest time any track has reached, or the wall clock's idea of it, whichever is later.
+    pub(crate) fn map(&mut self, track: &mut TrackClock, t: i64, now: i64, here: i64) -> Mapped {
+        let last = track.last.replace((t, now));
+        if let (Some(offset), Some((last, then))) = (track.offset, last) {
+            let step = t.saturating_sub(last);
+            let elapsed = now.saturating_sub(then).max(0);
+            if (-BACK..=AHEAD.saturating_add(elapsed)).contains(&step) {
+                return Mapped::Offset(offset);
+            }
+            // The other tracks may have jumped before this one: then it follows them.
+            if let Some(shared) = self.shared
+                && shared != offset
+                && plausible(t, shared, here)
+            {
+                track.offset = Some(shared);
+                return Mapped::Offset(shared);
+            }
+            let offset = here.saturating_sub(t);
+            self.shared = Some(offset);
+            track.offset = Some(offset);
+            return Mapped::Jumped { offset, by: step };
+        }
+        let offset = match self.shared {
+            Some(shared) if plausible(t, shared, here) => shared,
+            _ => here.saturating_sub(t),
+        };
+        self.shared.get_or_insert(offset);
+        track.offset = Some(offset);
+        Mapped::Offset(offset)
+    }
+}
+
+fn plausible(t: i64, offset: i64, here: i64) -> bool {
+    let at = t.saturating_add(offset);
+    at >= 0 && at.abs_diff(here) <= AHEAD.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tracks_share_the_first_offset_and_follow_each_other_through_a_jump() {
+        let mut timeline = Timeline::default();
+        let (mut audio, mut video) = (TrackClock::default(), TrackClock::default());
+        let start = 4_294_967_000_000;
+        assert_eq!(timeline.map(&mut video, start, 0, ORIGIN), Mapped::Offset(ORIGIN - start));
+        let early = start - 21_333;
+        assert_eq!(timeline.map(&mut audio, early, 0, ORIGIN), Mapped::Offset(ORIGIN - start));
+        // The encoder restarts at 0, video first.
+        let here = ORIGIN + 500_000;
+        let jumped = Mapped::Jumped { offset: here, by: -start };
+        assert_eq!(timeline.map(&mut video, 0, 500_000, here), jumped);
+        let step = start + 480_000;
+        assert_eq!(timeline.map(&mut audio, step, 500_000, here), Mapped::Offset(ORIGIN - start));
+        assert_eq!(timeline.map(&mut audio, 5_000, 520_000, here), Mapped::Offset(here));
+        assert_eq!(timeline.map(&mut video, 33_000, 533_000, here), Mapped::Offset(here));
+    }
+
+    #[test]
+    fn a_pause_that_the_wall_clock_confirms_is_not_a_jump() {
+        let mut timeline = Timeline::default();
+        let mut track = TrackClock::default();
+        timeline.map(&mut track, 0, 0, ORIGIN);
+        let later = 25_000_000;
+        assert_eq!(timeline.map(&mut track, later, later, ORIGIN + later), Mapped::Offset(ORIGIN));
+        let far = later + 11_000_000;
+        assert!(matches!(
+            timeline.map(&mut track, far, later, ORIGIN + later),
+            Mapped::Jumped { by: 11_000_000, .. }
+        ));
+    }
+}

@@ -1,0 +1,173 @@
+//! What of a track viewers may ask for: an immutable snapshot, replaced whole with every part.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use crate::{Region, UnixMicros};
+
+/// A CMAF header and the track it describes. A new one begins where the configuration changes.
+#[derive(Debug)]
+pub struct Header {
+    /// Number of the first segment that needs it; its name in URLs.
+    pub msn: u64,
+    /// Codec, timescale, track_ID.
+    pub track: media::Track,
+    /// `ftyp` and `moov`.
+    pub bytes: Bytes,
+}
+
+/// Where a sample lies in its part, and when it is decoded and shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleLayout {
+    /// Decode time on the stream's timeline, in the track's timescale.
+    pub dts: i64,
+    /// Composition time minus decode time.
+    pub cts: i32,
+    /// Whether decoding can start here.
+    pub sync: bool,
+    /// First byte, from the start of the part.
+    pub offset: u32,
+    /// Bytes.
+    pub size: u32,
+}
+
+/// A chunk, published: one `moof` and `mdat`, with `styp` and `prft` before it at a segment's start.
+#[derive(Debug)]
+pub struct Part {
+    /// Decode time of its first sample, in the track's timescale.
+    pub start: i64,
+    /// Sum of its samples' durations, in the track's timescale.
+    pub duration: u32,
+    /// Starts with a sample decoding can start at.
+    pub independent: bool,
+    /// The bytes.
+    pub region: Region,
+    /// Its samples, in decode order.
+    pub samples: Box<[SampleLayout]>,
+    /// When it was published.
+    pub published: UnixMicros,
+    /// The same samples as FLV tags, made when the first viewer needs them.
+    pub flv: OnceLock<Bytes>,
+    /// The same samples as RTMP chunks, made when the first viewer needs them.
+    pub rtmp: OnceLock<Bytes>,
+}
+
+impl Part {
+    /// The bytes of one of its samples.
+    pub fn sample(&self, layout: &SampleLayout) -> &[u8] {
+        let start = layout.offset as usize;
+        self.region.as_ref().get(start..start + layout.size as usize).unwrap_or_default()
+    }
+}
+
+/// A run of parts. Complete, or the one being made.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// Media sequence number.
+    pub msn: u64,
+    /// Decode time of its first sample, in the track's timescale.
+    pub start: i64,
+    /// Sum of its parts' durations so far, in the track's timescale.
+    pub duration: u64,
+    /// Number of discontinuities on the stream's timeline up to and including its own start.
+    pub period: u64,
+    /// Whether it is the first of its period, and not the stream's first segment.
+    pub discontinuity: bool,
+    /// When its first sample was captured, as well as the origin knows.
+    pub captured: UnixMicros,
+    /// What decodes it.
+    pub header: Arc<Header>,
+    /// Its parts so far.
+    pub parts: Vec<Arc<Part>>,
+}
+
+impl Segment {
+    /// Decode time after its last sample, in the track's timescale.
+    pub fn end(&self) -> i64 {
+        self.start.saturating_add(i64::try_from(self.duration).unwrap_or(i64::MAX))
+    }
+
+    /// Bytes of its parts so far.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.region.len()).sum()
+    }
+
+    /// Whether it has no part yet.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+}
+
+/// A track's segments at one moment.
+///
+/// Invariants: segment numbers are consecutive; within a period each part starts where the one
+/// before it ends, unless the publisher sent nothing for longer than a part; parts and complete
+/// segments never change from one snapshot to the next, they only leave at the front.
+#[derive(Debug, Clone, Default)]
+pub struct Window {
+    /// Complete segments, oldest first. The first [`Window::unlisted`] have left the playlists and
+    /// are kept for viewers that hold an older one.
+    pub segments: VecDeque<Arc<Segment>>,
+    /// How many of `segments` playlists no longer list.
+    pub unlisted: usize,
+    /// The segment being made; it has at least one part.
+    pub open: Option<Arc<Segment>>,
+    /// Nothing will be added.
+    pub ended: bool,
+    /// Counts snapshots: two with the same version are the same.
+    pub version: u64,
+}
+
+impl Window {
+    /// The segments that playlists list, oldest first.
+    pub fn listed(&self) -> impl DoubleEndedIterator<Item = &Arc<Segment>> {
+        self.segments.iter().skip(self.unlisted)
+    }
+
+    /// Every segment that can be asked for, oldest first, the one being made last.
+    pub fn all(&self) -> impl DoubleEndedIterator<Item = &Arc<Segment>> {
+        self.segments.iter().chain(&self.open)
+    }
+
+    /// The newest segment, complete or being made.
+    pub fn newest(&self) -> Option<&Arc<Segment>> {
+        self.open.as_ref().or(self.segments.back())
+    }
+
+    /// A segment by number, complete or being made. Constant time.
+    pub fn segment(&self, msn: u64) -> Option<&Arc<Segment>> {
+        if let Some(open) = &self.open
+            && open.msn == msn
+        {
+            return Some(open);
+        }
+        let first = self.segments.front()?.msn;
+        self.segments.get(usize::try_from(msn.checked_sub(first)?).ok()?)
+    }
+
+    /// Number of the segment after the last complete one: the one being made, or to be made.
+    /// `None` before the first.
+    pub fn next_msn(&self) -> Option<u64> {
+        match (&self.open, self.segments.back()) {
+            (Some(open), _) => Some(open.msn),
+            (None, Some(last)) => Some(last.msn + 1),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether segment `msn` is complete, or has left.
+    pub fn is_complete(&self, msn: u64) -> bool {
+        self.next_msn().is_some_and(|next| msn < next)
+    }
+
+    /// Where playing starts for a viewer who wants to be near live: segment and part of the
+    /// newest part that decoding can start at.
+    pub fn newest_independent(&self) -> Option<(u64, usize)> {
+        self.all().rev().find_map(|segment| {
+            let part = segment.parts.iter().rposition(|part| part.independent)?;
+            Some((segment.msn, part))
+        })
+    }
+}
