@@ -2,7 +2,18 @@
 
 use bytes::Bytes;
 
+use super::bits::Bits;
 use crate::Error;
+
+const SBR: u8 = 5;
+const PS: u8 = 29;
+const ER_BSAC: u8 = 22;
+
+/// Table 1.18: sampling frequency index.
+const SAMPLE_RATES: [u32; 13] = [
+    96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8_000,
+    7_350,
+];
 
 /// What an AudioSpecificConfig says.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,20 +28,169 @@ pub struct Config {
     pub channels: u16,
     /// Output PCM samples per access unit: 1024, 960, or twice that with explicit SBR.
     pub frame_length: u32,
+    /// Spectral band replication is signalled, before the core's object type or behind it.
+    pub sbr: bool,
+    /// Parametric stereo is signalled: two channels out of one.
+    pub ps: bool,
 }
 
 impl Config {
     /// Reads an AudioSpecificConfig.
     ///
     /// # Errors
-    /// The record is cut off or breaks the codec's rules.
+    /// The record is cut off or breaks the codec's rules; the object type is not one of the AAC
+    /// family (GASpecificConfig).
     pub fn parse(record: Bytes) -> Result<Self, Error> {
-        let _ = record;
-        Err(Error::unsupported("AAC", 0))
+        let mut bits = Bits::new(&record, "AudioSpecificConfig");
+        let object_type = object_type(&mut bits)?;
+        let core_rate = sample_rate(&mut bits)?;
+        let channel_config = bits.u8(4)?;
+        let mut sbr = matches!(object_type, SBR | PS);
+        let mut ps = object_type == PS;
+        let mut rate = core_rate;
+        let mut core = object_type;
+        if sbr {
+            rate = sample_rate(&mut bits)?;
+            core = self::object_type(&mut bits)?;
+            if core == ER_BSAC {
+                bits.skip(4)?;
+            }
+        }
+
+        let ga = ga_specific_config(&mut bits, core, channel_config)?;
+        if matches!(core, 17 | 19..=27) {
+            let ep_config = bits.u(2)?;
+            if ep_config > 1 {
+                return Err(Error::unsupported(
+                    format!("AAC error protection {ep_config}"),
+                    bits.byte(),
+                ));
+            }
+        }
+
+        // Backward-compatible signalling, 1.6.5.2: what old decoders take for padding. Whatever
+        // else may follow is of no interest, so its being cut off is no error.
+        if !sbr && bits.left() >= 16 && bits.u(11)? == 0x2b7 && self::object_type(&mut bits)? == SBR
+        {
+            sbr = bits.left() >= 1 && bits.flag()?;
+            if sbr {
+                rate = sample_rate(&mut bits)?;
+                ps = bits.left() >= 12 && bits.u(11)? == 0x548 && bits.flag()?;
+            }
+        }
+
+        let channels = match (ps, ga.channels) {
+            (true, 1) => 2,
+            (_, channels) => channels,
+        };
+        // SBR doubles the rate, and with it the samples of a frame, except where it runs
+        // downsampled: then both rates are one.
+        let frame_length = ga.frame_length * if sbr && rate != core_rate { 2 } else { 1 };
+        Ok(Self { object_type, sample_rate: rate, channels, frame_length, sbr, ps, record })
     }
 
-    /// RFC 6381 codec string.
+    /// RFC 6381 codec string, 3.3: `mp4a.40.` and the object type.
     pub fn rfc6381(&self) -> String {
         format!("mp4a.40.{}", self.object_type)
+    }
+}
+
+/// GetAudioObjectType(), table 1.16: 5 bits, or 31 and 6 more.
+fn object_type(bits: &mut Bits<'_>) -> Result<u8, Error> {
+    Ok(match bits.u8(5)? {
+        31 => 32 + bits.u8(6)?,
+        object_type => object_type,
+    })
+}
+
+fn sample_rate(bits: &mut Bits<'_>) -> Result<u32, Error> {
+    let index = bits.u(4)?;
+    if index == 15 {
+        return match bits.u(24)? {
+            0 => Err(bits.malformed("a sampling rate of 0")),
+            rate => Ok(rate),
+        };
+    }
+    SAMPLE_RATES
+        .get(index as usize)
+        .copied()
+        .ok_or_else(|| bits.malformed("a reserved sampling frequency index"))
+}
+
+struct GaSpecificConfig {
+    channels: u16,
+    frame_length: u32,
+}
+
+/// GASpecificConfig(), 4.4.1.
+fn ga_specific_config(
+    bits: &mut Bits<'_>,
+    object_type: u8,
+    channel_config: u8,
+) -> Result<GaSpecificConfig, Error> {
+    // Main, LC, SSR, LTP, scalable; the error resilient LC, LTP, scalable, LD.
+    if !matches!(object_type, 1..=4 | 6 | 17 | 19 | 20 | 23) {
+        return Err(Error::unsupported(
+            format!("MPEG-4 audio object type {object_type}"),
+            bits.byte(),
+        ));
+    }
+    let short = bits.flag()?;
+    let frame_length = match (object_type, short) {
+        (23, false) => 512,
+        (23, true) => 480,
+        (_, false) => 1024,
+        (_, true) => 960,
+    };
+    if bits.flag()? {
+        // coreCoderDelay
+        bits.skip(14)?;
+    }
+    let extension = bits.flag()?;
+    // Table 1.19: channel configuration.
+    let channels = match channel_config {
+        0 => program_config_element(bits)?,
+        1..=6 => u16::from(channel_config),
+        11 => 7,
+        7 | 12 | 14 => 8,
+        13 => 24,
+        _ => return Err(bits.malformed("a reserved channel configuration")),
+    };
+    if matches!(object_type, 6 | 20) {
+        // layerNr
+        bits.skip(3)?;
+    }
+    if extension {
+        if matches!(object_type, 17 | 19 | 20 | 23) {
+            bits.skip(3)?;
+        }
+        bits.skip(1)?;
+    }
+    Ok(GaSpecificConfig { channels, frame_length })
+}
+
+/// program_config_element(), 4.4.1.1: how many channels it adds up to.
+fn program_config_element(bits: &mut Bits<'_>) -> Result<u16, Error> {
+    // element_instance_tag, object_type, sampling_frequency_index
+    bits.skip(4 + 2 + 4)?;
+    let (front, side, back) = (bits.u(4)?, bits.u(4)?, bits.u(4)?);
+    let (lfe, associated, coupling) = (bits.u(2)?, bits.u(3)?, bits.u(4)?);
+    for mixdown in [4, 4, 3] {
+        if bits.flag()? {
+            bits.skip(mixdown)?;
+        }
+    }
+    let mut channels = lfe;
+    for _ in 0..front + side + back {
+        channels += if bits.flag()? { 2 } else { 1 };
+        bits.skip(4)?;
+    }
+    bits.skip(4 * lfe + 4 * associated + 5 * coupling)?;
+    bits.align()?;
+    let comment = bits.u(8)?;
+    bits.skip(8 * comment)?;
+    match u16::try_from(channels) {
+        Ok(channels) if channels > 0 => Ok(channels),
+        _ => Err(bits.malformed("a program config element without channels")),
     }
 }

@@ -2,19 +2,59 @@
 
 use bytes::Bytes;
 
+use super::bits::Bits;
 use crate::Error;
+
+/// `obu_type`, AV1 specification 6.2.2.
+const OBU_SEQUENCE_HEADER: u8 = 1;
+const OBU_FRAME_HEADER: u8 = 3;
+const OBU_FRAME: u8 = 6;
 
 /// What a configuration record says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The record itself.
     pub record: Bytes,
-    /// Picture width in pixels, cropped.
+    /// Picture width in pixels, cropped. 0 where the record carries no sequence header: then
+    /// whoever carries the track says it.
     pub width: u32,
-    /// Picture height in pixels, cropped.
+    /// Picture height in pixels, cropped; 0 like the width.
     pub height: u32,
     /// Frames per second as a fraction, where the parameter sets fix it.
     pub frame_rate: Option<(u32, u32)>,
+    /// `seq_profile`: 0 Main, 1 High, 2 Professional.
+    pub profile: u8,
+    /// `seq_level_idx[0]`: 4 × (major − 2) + minor, 31 for no limit.
+    pub level: u8,
+    /// `seq_tier[0]`: high tier.
+    pub high_tier: bool,
+    /// Bits per component: 8, 10 or 12.
+    pub bit_depth: u8,
+    /// No chroma planes.
+    pub monochrome: bool,
+    /// `chroma_subsampling_x`, `chroma_subsampling_y`, `chroma_sample_position` as digits: 110 is
+    /// 4:2:0 of unknown position.
+    pub chroma: u8,
+    /// Colour description (H.273 code points and full range), where the sequence header has one.
+    pub color: Option<Color>,
+}
+
+/// Code points of ITU-T H.273 that a sequence header names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Color {
+    /// `color_primaries`.
+    pub primaries: u8,
+    /// `transfer_characteristics`.
+    pub transfer: u8,
+    /// `matrix_coefficients`.
+    pub matrix: u8,
+    /// `color_range`: the full swing.
+    pub full_range: bool,
+}
+
+impl Color {
+    /// BT.709 in the studio swing: what a codec string means when it says nothing.
+    const BT709: Self = Self { primaries: 1, transfer: 1, matrix: 1, full_range: false };
 }
 
 impl Config {
@@ -23,12 +63,288 @@ impl Config {
     /// # Errors
     /// The record is cut off or breaks the codec's rules.
     pub fn parse(record: Bytes) -> Result<Self, Error> {
-        let _ = record;
-        Err(Error::unsupported("AV1", 0))
+        let mut bits = Bits::new(&record, "av1C");
+        if !bits.flag()? {
+            return Err(Error::malformed("av1C: marker missing", 0));
+        }
+        let version = bits.u(7)?;
+        if version != 1 {
+            return Err(Error::unsupported(format!("av1C version {version}"), 0));
+        }
+        let profile = bits.u8(3)?;
+        let level = bits.u8(5)?;
+        let high_tier = bits.flag()?;
+        let bit_depth = match (bits.flag()?, bits.flag()?) {
+            (false, _) => 8,
+            (true, false) => 10,
+            (true, true) => 12,
+        };
+        let monochrome = bits.flag()?;
+        let (x, y, position) = (bits.u8(1)?, bits.u8(1)?, bits.u8(2)?);
+        // Initial presentation delay and its reserved bits.
+        bits.skip(8)?;
+
+        let mut config = Self {
+            width: 0,
+            height: 0,
+            frame_rate: None,
+            profile,
+            level,
+            high_tier,
+            bit_depth,
+            monochrome,
+            chroma: 100 * x + 10 * y + position,
+            color: None,
+            record: record.clone(),
+        };
+        let obus = record.get(4..).unwrap_or_default();
+        for obu in self::obus(obus) {
+            let obu = obu.map_err(|error| error.offset(4))?;
+            if obu.kind == OBU_SEQUENCE_HEADER {
+                let header = SequenceHeader::read(obu.payload).map_err(|error| {
+                    Error::malformed(
+                        format!("av1C: sequence header unreadable, {error}"),
+                        4 + obu.at,
+                    )
+                })?;
+                config.width = header.width;
+                config.height = header.height;
+                config.frame_rate = header.frame_rate;
+                config.color = header.color;
+                break;
+            }
+        }
+        Ok(config)
     }
 
-    /// RFC 6381 codec string.
+    /// RFC 6381 codec string, AV1-ISOBMFF 5: `av01.0.04M.08`, and the optional fields only where
+    /// they say something other than their defaults.
     pub fn rfc6381(&self) -> String {
-        String::new()
+        let tier = if self.high_tier { 'H' } else { 'M' };
+        let mut out =
+            format!("av01.{}.{:02}{tier}.{:02}", self.profile, self.level, self.bit_depth);
+        let color = self.color.unwrap_or(Color::BT709);
+        if self.monochrome || self.chroma != 110 || color != Color::BT709 {
+            out.push_str(&format!(
+                ".{}.{:03}.{:02}.{:02}.{:02}.{}",
+                u8::from(self.monochrome),
+                self.chroma,
+                color.primaries,
+                color.transfer,
+                color.matrix,
+                u8::from(color.full_range),
+            ));
+        }
+        out
     }
+}
+
+/// An open bitstream unit.
+struct Obu<'a> {
+    kind: u8,
+    payload: &'a [u8],
+    /// Where its header starts.
+    at: u64,
+}
+
+/// Walks open bitstream units, AV1 specification 5.3; the last may go without a size. One error,
+/// and nothing after it, where a size runs past the end.
+fn obus(data: &[u8]) -> impl Iterator<Item = Result<Obu<'_>, Error>> {
+    let mut position = 0;
+    std::iter::from_fn(move || {
+        let rest = data.get(position..).filter(|rest| !rest.is_empty())?;
+        let at = position as u64;
+        match obu(rest, at) {
+            Ok((obu, length)) => {
+                position += length;
+                Some(Ok(obu))
+            }
+            Err(error) => {
+                position = data.len();
+                Some(Err(error))
+            }
+        }
+    })
+}
+
+/// The unit at the start of `data`, which is at byte `at`, and how many bytes it takes.
+fn obu(data: &[u8], at: u64) -> Result<(Obu<'_>, usize), Error> {
+    let cut_off = |needed: usize| Error::cut_off("OBU", at, needed as u64, data.len() as u64);
+    let &header = data.first().ok_or_else(|| cut_off(1))?;
+    if header & 0x80 != 0 {
+        return Err(Error::malformed("OBU: forbidden bit set", at));
+    }
+    let (extension, has_size) = (header & 4 != 0, header & 2 != 0);
+    let mut start = if extension { 2 } else { 1 };
+    let mut size = data.len().checked_sub(start).ok_or_else(|| cut_off(start))?;
+    if has_size {
+        // leb128(), 4.10.5: eight bytes at most, and no more than 32 bits of value.
+        let mut value = 0u64;
+        for index in 0.. {
+            let &byte = data.get(start).ok_or_else(|| cut_off(start + 1))?;
+            start += 1;
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 == 0 {
+                break;
+            }
+            if index == 7 {
+                return Err(Error::malformed("OBU: size of more than eight bytes", at));
+            }
+        }
+        size = match u32::try_from(value).ok().and_then(|value| usize::try_from(value).ok()) {
+            Some(size) => size,
+            None => return Err(Error::malformed("OBU: size of more than 32 bits", at)),
+        };
+    }
+    let end = start.saturating_add(size);
+    let payload = data.get(start..end).ok_or_else(|| cut_off(end))?;
+    Ok((Obu { kind: header >> 3 & 0xf, payload, at }, end))
+}
+
+/// Whether decoding can start at this temporal unit: its first frame is a key frame that is coded
+/// here, not one shown again (AV1 specification 5.9.2, AV1-ISOBMFF 2.4).
+///
+/// # Errors
+/// A unit's size runs past the end; the position counts from the start of the temporal unit.
+pub fn is_keyframe(temporal_unit: &[u8]) -> Result<bool, Error> {
+    let mut reduced = false;
+    let mut answer = None;
+    for obu in obus(temporal_unit) {
+        let obu = obu?;
+        match obu.kind {
+            OBU_SEQUENCE_HEADER => {
+                reduced = obu.payload.first().is_some_and(|header| header >> 3 & 1 == 1);
+            }
+            OBU_FRAME_HEADER | OBU_FRAME if answer.is_none() => {
+                // show_existing_frame, frame_type: a reduced header has neither, being a still.
+                answer =
+                    Some(reduced || obu.payload.first().is_some_and(|header| header >> 5 == 0));
+            }
+            _ => {}
+        }
+    }
+    Ok(answer.unwrap_or(false))
+}
+
+/// Whether the sizes of the temporal unit's OBUs add up to it.
+///
+/// # Errors
+/// A unit's size runs past the end, or there is none at all.
+pub fn check(temporal_unit: &[u8]) -> Result<(), Error> {
+    let mut count = 0usize;
+    for obu in obus(temporal_unit) {
+        obu?;
+        count += 1;
+    }
+    if count == 0 {
+        return Err(Error::malformed("temporal unit without OBUs", 0));
+    }
+    Ok(())
+}
+
+struct SequenceHeader {
+    width: u32,
+    height: u32,
+    frame_rate: Option<(u32, u32)>,
+    color: Option<Color>,
+}
+
+impl SequenceHeader {
+    /// sequence_header_obu(), 5.5.1.
+    fn read(payload: &[u8]) -> Result<Self, Error> {
+        let mut bits = Bits::new(payload, "sequence header");
+        let profile = bits.u(3)?;
+        // still_picture
+        bits.skip(1)?;
+        let reduced = bits.flag()?;
+        let mut frame_rate = None;
+        if reduced {
+            bits.skip(5)?;
+        } else {
+            frame_rate = operating_points(&mut bits)?;
+        }
+        let (width_bits, height_bits) = (bits.u(4)? + 1, bits.u(4)? + 1);
+        let (width, height) = (bits.u(width_bits)? + 1, bits.u(height_bits)? + 1);
+        // The size is what matters: colours that cannot be reached are colours unknown.
+        let color = color(&mut bits, profile, reduced).ok().flatten();
+        Ok(Self { width, height, frame_rate, color })
+    }
+}
+
+/// From timing_info_present_flag to the last operating point: the frame rate, if it is constant.
+fn operating_points(bits: &mut Bits<'_>) -> Result<Option<(u32, u32)>, Error> {
+    let mut frame_rate = None;
+    let mut delay_bits = None;
+    if bits.flag()? {
+        let (units, scale) = (bits.u(32)?, bits.u(32)?);
+        if bits.flag()? {
+            // num_ticks_per_picture_minus_1, uvlc(): Exp-Golomb.
+            let ticks = u64::from(bits.ue()?) + 1;
+            frame_rate = super::frame_rate(scale.into(), u64::from(units).saturating_mul(ticks));
+        }
+        if bits.flag()? {
+            delay_bits = Some(bits.u(5)? + 1);
+            // num_units_in_decoding_tick, the lengths of removal and presentation times
+            bits.skip(32 + 5 + 5)?;
+        }
+    }
+    let display_delay = bits.flag()?;
+    for _ in 0..=bits.u(5)? {
+        // operating_point_idc
+        bits.skip(12)?;
+        if bits.u(5)? > 7 {
+            bits.skip(1)?;
+        }
+        if let Some(delay_bits) = delay_bits
+            && bits.flag()?
+        {
+            bits.skip(2 * delay_bits + 1)?;
+        }
+        if display_delay && bits.flag()? {
+            bits.skip(4)?;
+        }
+    }
+    Ok(frame_rate)
+}
+
+/// From behind the frame size through color_config(), 5.5.2.
+fn color(bits: &mut Bits<'_>, profile: u32, reduced: bool) -> Result<Option<Color>, Error> {
+    if !reduced && bits.flag()? {
+        // Frame identifier lengths.
+        bits.skip(4 + 3)?;
+    }
+    // use_128x128_superblock, enable_filter_intra, enable_intra_edge_filter
+    bits.skip(3)?;
+    if !reduced {
+        // Interintra and masked compound, warped motion, dual filter.
+        bits.skip(4)?;
+        let order_hint = bits.flag()?;
+        if order_hint {
+            bits.skip(2)?;
+        }
+        // seq_choose_screen_content_tools, else seq_force_screen_content_tools
+        let screen_content = bits.flag()? || bits.flag()?;
+        // seq_choose_integer_mv, else seq_force_integer_mv
+        if screen_content && !bits.flag()? {
+            bits.skip(1)?;
+        }
+        if order_hint {
+            bits.skip(3)?;
+        }
+    }
+    // enable_superres, enable_cdef, enable_restoration
+    bits.skip(3)?;
+    let high_bit_depth = bits.flag()?;
+    if profile == 2 && high_bit_depth {
+        bits.skip(1)?;
+    }
+    let monochrome = profile != 1 && bits.flag()?;
+    if !bits.flag()? {
+        return Ok(None);
+    }
+    let (primaries, transfer, matrix) = (bits.u8(8)?, bits.u8(8)?, bits.u8(8)?);
+    // sRGB in identity coding is always full range and does not say so.
+    let srgb = !monochrome && (primaries, transfer, matrix) == (1, 13, 0);
+    let full_range = srgb || bits.flag()?;
+    Ok(Some(Color { primaries, transfer, matrix, full_range }))
 }

@@ -1,8 +1,16 @@
 //! H.264 (AVC): AVCDecoderConfigurationRecord, ISO/IEC 14496-15 5.3.3.1.
 
 use bytes::Bytes;
+use h264_reader::nal::sps::SeqParameterSet;
+use h264_reader::rbsp::BitReader;
 
+use super::bits::unescape;
+use super::nal;
 use crate::Error;
+
+/// `nal_unit_type` of an IDR slice, ISO/IEC 14496-10 table 7-1.
+const IDR: u8 = 5;
+const SPS: u8 = 7;
 
 /// What a configuration record says.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,20 +23,141 @@ pub struct Config {
     pub height: u32,
     /// Frames per second as a fraction, where the parameter sets fix it.
     pub frame_rate: Option<(u32, u32)>,
+    /// `AVCProfileIndication`: 66 Baseline, 77 Main, 100 High.
+    pub profile: u8,
+    /// `profile_compatibility`: the constraint flags.
+    pub compatibility: u8,
+    /// `AVCLevelIndication`: ten times the level.
+    pub level: u8,
+    /// Bytes in each NAL unit's length: 1, 2 or 4.
+    pub nal_length_size: u8,
+    /// Sequence parameter sets, NAL unit header included, not empty.
+    pub sps: Vec<Bytes>,
+    /// Picture parameter sets, NAL unit header included.
+    pub pps: Vec<Bytes>,
 }
 
 impl Config {
-    /// Reads a configuration record.
+    /// Reads a configuration record. The size is that of its first sequence parameter set.
     ///
     /// # Errors
-    /// The record is cut off or breaks the codec's rules.
+    /// The record is cut off or breaks the codec's rules, or its sequence parameter set cannot
+    /// be read.
     pub fn parse(record: Bytes) -> Result<Self, Error> {
-        let _ = record;
-        Err(Error::unsupported("H.264 (AVC)", 0))
+        let &[version, profile, compatibility, level, length, count, ..] = record.as_ref() else {
+            return Err(Error::cut_off("avcC", 0, 7, record.len() as u64));
+        };
+        if version != 1 {
+            return Err(Error::unsupported(format!("avcC version {version}"), 0));
+        }
+        // The reserved bits beside both fields are 1, but encoders exist that leave them 0.
+        let nal_length_size = (length & 3) + 1;
+        if nal_length_size == 3 {
+            return Err(Error::malformed("avcC: NAL unit lengths of 3 bytes", 4));
+        }
+        let mut position = 6;
+        let sps = parameter_sets(&record, &mut position, count & 0x1f)?;
+        let Some(&count) = record.get(position) else {
+            return Err(Error::cut_off("avcC", 0, position as u64 + 1, record.len() as u64));
+        };
+        position += 1;
+        let pps = parameter_sets(&record, &mut position, count)?;
+        // What High profiles add after this (chroma format, bit depth) the SPS says as well.
+
+        // The first set's length takes the bytes at 6 and 7.
+        let at = 8;
+        let Some(first) = sps.first() else {
+            return Err(Error::malformed("avcC: no SPS", 5));
+        };
+        let Picture { width, height, frame_rate } = picture(first, at)?;
+        Ok(Self {
+            width,
+            height,
+            frame_rate,
+            profile,
+            compatibility,
+            level,
+            nal_length_size,
+            sps,
+            pps,
+            record,
+        })
     }
 
-    /// RFC 6381 codec string.
+    /// RFC 6381 codec string, 3.3: `avc1.` and profile, constraints, level in hexadecimal.
     pub fn rfc6381(&self) -> String {
-        String::new()
+        format!("avc1.{:02x}{:02x}{:02x}", self.profile, self.compatibility, self.level)
     }
+
+    /// Whether decoding can start at this access unit: it holds an IDR slice.
+    ///
+    /// # Errors
+    /// A NAL unit's length runs past the end of the access unit.
+    pub fn is_random_access(&self, access_unit: &[u8]) -> Result<bool, Error> {
+        nal::any(access_unit, self.nal_length_size, |unit| {
+            unit.first().is_some_and(|header| header & 0x1f == IDR)
+        })
+    }
+}
+
+/// `count` parameter sets, each after a length of two bytes.
+fn parameter_sets(record: &Bytes, position: &mut usize, count: u8) -> Result<Vec<Bytes>, Error> {
+    (0..count).map(|_| parameter_set("avcC", record, position)).collect()
+}
+
+/// One NAL unit after a length of two bytes, as in `avcC` and `hvcC`.
+pub(super) fn parameter_set(
+    what: &'static str,
+    record: &Bytes,
+    position: &mut usize,
+) -> Result<Bytes, Error> {
+    let start = *position + 2;
+    let length = match record.get(*position..start) {
+        Some(&[high, low]) => usize::from(u16::from_be_bytes([high, low])),
+        _ => return Err(Error::cut_off(what, 0, start as u64, record.len() as u64)),
+    };
+    let end = start + length;
+    if record.len() < end {
+        return Err(Error::cut_off(what, 0, end as u64, record.len() as u64));
+    }
+    *position = end;
+    Ok(record.slice(start..end))
+}
+
+struct Picture {
+    width: u32,
+    height: u32,
+    frame_rate: Option<(u32, u32)>,
+}
+
+/// What the sequence parameter set at byte `at` of the record says about the picture.
+fn picture(sps: &[u8], at: u64) -> Result<Picture, Error> {
+    let bad = |why: String| Error::malformed(format!("avcC: SPS unreadable, {why}"), at);
+    let Some((&header, payload)) = sps.split_first() else {
+        return Err(bad("empty".into()));
+    };
+    if header & 0x1f != SPS {
+        return Err(bad(format!("NAL unit type {}", header & 0x1f)));
+    }
+    let mut payload = unescape(payload);
+    // The reader refuses pictures larger than the level allows. Encoders that understate the
+    // level are common and play everywhere, so it is shown the highest level there is.
+    if let Some(level) = payload.get_mut(2) {
+        *level = 62;
+    }
+    let sps = SeqParameterSet::from_bits(BitReader::new(payload.as_slice()))
+        .map_err(|error| bad(format!("{error:?}")))?;
+    let (width, height) = sps.pixel_dimensions().map_err(|error| bad(format!("{error:?}")))?;
+    if width == 0 || height == 0 {
+        return Err(bad(format!("{width}x{height} pixels")));
+    }
+    let frame_rate = sps
+        .vui_parameters
+        .and_then(|vui| vui.timing_info)
+        .filter(|timing| timing.fixed_frame_rate_flag)
+        // A tick is a field's time, half a frame's (E.2.1).
+        .and_then(|timing| {
+            super::frame_rate(timing.time_scale.into(), 2 * u64::from(timing.num_units_in_tick))
+        });
+    Ok(Picture { width, height, frame_rate })
 }

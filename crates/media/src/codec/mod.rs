@@ -9,7 +9,9 @@ use crate::Kind;
 pub mod aac;
 pub mod av1;
 pub mod avc;
+mod bits;
 pub mod hevc;
+pub mod nal;
 pub mod opus;
 
 /// A codec with its configuration: all that a decoder must know before the first sample.
@@ -102,4 +104,17 @@ impl Codec {
             _ => None,
         }
     }
+}
+
+/// `frames` in `seconds` as a reduced fraction, unless no camera could have made it: what is
+/// there for its clock only (1/90000) says nothing about frames.
+fn frame_rate(frames: u64, seconds: u64) -> Option<(u32, u32)> {
+    if seconds == 0 || frames == 0 || frames / seconds > 1000 {
+        return None;
+    }
+    let (mut a, mut b) = (frames, seconds);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    Some((u32::try_from(frames / a).ok()?, u32::try_from(seconds / a).ok()?))
 }
