@@ -1,0 +1,267 @@
+import { useEffect, useState } from 'preact/hooks';
+import { listStreams, type Stream } from '../shared/api';
+import { askTime, ServerClock } from '../shared/clock';
+import * as format from '../shared/format';
+import { playerUrls, watchUrl } from '../shared/streams';
+import { changes, describeTrack, inOrder, publishing, summary, viewersOf } from './model';
+
+/** How often the list is read, in milliseconds. */
+const EVERY = 1_000;
+
+interface Reading {
+  /** Null before the first answer. */
+  streams: Stream[] | null;
+  /** Why the last question got no answer. */
+  trouble: string | null;
+  /** What changed, to be spoken. */
+  news: string;
+}
+
+const clock = new ServerClock();
+
+/** The dashboard: what is live, from whom, for how many. */
+export function Dashboard() {
+  const { streams, trouble, news } = useStreams();
+  const empty = streams !== null && streams.length === 0;
+  return (
+    <>
+      <header class="bar">
+        <a class="home" href="/" aria-current="page">
+          headwater
+        </a>
+        <h1>Streams</h1>
+        {streams && (
+          <span class="summary" data-testid="summary">
+            {summary(streams)}
+          </span>
+        )}
+      </header>
+      <main class="dashboard">
+        <div role="alert">
+          {trouble && (
+            <p class="trouble">
+              <strong>The server cannot be reached.</strong> {trouble}{' '}
+              {streams
+                ? 'What is shown below is the last it said; trying again every second.'
+                : 'Trying again every second.'}
+            </p>
+          )}
+        </div>
+        <p class="sr-only" role="status" aria-live="polite">
+          {news}
+        </p>
+        {streams === null && !trouble && <p>Asking the server…</p>}
+        {empty && (
+          <section class="card empty" aria-labelledby="empty">
+            <h2 id="empty">Nothing is live yet</h2>
+            <p>Publish a stream to this server and it appears here by itself.</p>
+            <Publishing />
+          </section>
+        )}
+        {streams && !empty && (
+          <>
+            <ul class="streams" aria-label="Streams">
+              {inOrder(streams).map((stream) => (
+                <li key={stream.name}>
+                  <StreamCard stream={stream} />
+                </li>
+              ))}
+            </ul>
+            <details class="card how">
+              <summary>How to publish</summary>
+              <Publishing />
+            </details>
+          </>
+        )}
+      </main>
+    </>
+  );
+}
+
+function StreamCard({ stream }: { stream: Stream }) {
+  const words = { live: 'Live', offline: 'Publisher lost', ended: 'Ended' };
+  const uptime = stream.since === null ? null : (clock.at(Date.now()) - stream.since.getTime()) / 1000;
+  const id = `stream-${stream.name.replaceAll('/', '-')}`;
+  const viewers = viewersOf(stream);
+  return (
+    <article class="card stream" aria-labelledby={id} data-stream={stream.name}>
+      <header>
+        <h2 id={id}>
+          <a href={watchUrl(stream.name)}>
+            <span class="sr-only">Watch </span>
+            {stream.name}
+          </a>
+        </h2>
+        <span class={`badge badge-${stream.state}`}>{words[stream.state]}</span>
+        {stream.state !== 'ended' && (
+          <span class="uptime">
+            on air for{' '}
+            <time dateTime={format.isoDuration(uptime)} data-testid="uptime">
+              {format.duration(uptime)}
+            </time>
+          </span>
+        )}
+      </header>
+      <div class="columns">
+        <Tracks stream={stream} />
+        <section>
+          <h3>Publisher{stream.publishers.length > 1 ? 's' : ''}</h3>
+          {stream.publishers.length === 0 && <p class="faint">none</p>}
+          <ul>
+            {stream.publishers.map(({ peer, protocol, rendition }) => (
+              <li key={peer}>
+                {format.delivery(protocol)} from <code>{peer}</code>
+                {rendition !== null && `, rendition ${rendition}`}
+              </li>
+            ))}
+          </ul>
+        </section>
+        <section>
+          <h3>{format.counted(viewers, 'viewer')}</h3>
+          <dl class="viewers">
+            {stream.viewers.map(({ delivery, count }) => (
+              <div key={delivery} class={count === 0 ? 'none' : ''}>
+                <dt>{format.delivery(delivery)}</dt>
+                <dd>{format.whole(count)}</dd>
+              </div>
+            ))}
+          </dl>
+        </section>
+      </div>
+      <details>
+        <summary>
+          Addresses<span class="sr-only"> of {stream.name}</span>
+        </summary>
+        <dl class="addresses">
+          {playerUrls(stream.name, new URL(location.href)).map(({ label, url }) => (
+            <div key={label}>
+              <dt>{label}</dt>
+              <dd>
+                <code>{url}</code>
+              </dd>
+            </div>
+          ))}
+        </dl>
+      </details>
+    </article>
+  );
+}
+
+function Tracks({ stream }: { stream: Stream }) {
+  if (stream.tracks.length === 0) return <p class="faint">No tracks yet</p>;
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls sideways must be reachable by keyboard
+    <section class="tracks" tabIndex={0} aria-label={`Tracks of ${stream.name}`}>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Track</th>
+            <th scope="col">Codec</th>
+            <th scope="col">Format</th>
+            <th scope="col">Bitrate</th>
+          </tr>
+        </thead>
+        <tbody>
+          {stream.tracks.map((track) => {
+            const { codec, shape, bitrate } = describeTrack(track);
+            return (
+              <tr key={track.name}>
+                <th scope="row">{track.name}</th>
+                <td>{codec}</td>
+                <td>{shape}</td>
+                <td>{bitrate}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function Publishing() {
+  const how = publishing(location.hostname);
+  return (
+    <div class="publishing">
+      <h3>ffmpeg</h3>
+      <Command text={how.ffmpeg} of="ffmpeg" />
+      <h3>OBS Studio</h3>
+      <p>
+        Settings → Stream → Service “Custom…”, server <code>{how.server}</code>, stream key{' '}
+        <code>{how.key}</code>; a keyframe interval of 1 or 2 s keeps the delay short.
+      </p>
+      <h3>headwater itself</h3>
+      <Command text={how.headwater} of="headwater" />
+      <p class="faint">
+        NAME is yours to choose: letters, digits, dot, hyphen and underscore. The RTMP port is 1935 unless the
+        server was started with another one, which then goes behind the host:{' '}
+        <code>rtmp://{location.hostname}:PORT/live/NAME</code>.
+      </p>
+    </div>
+  );
+}
+
+function Command({ text, of }: { text: string; of: string }) {
+  const [copied, setCopied] = useState(false);
+  useEffect(() => {
+    if (!copied) return;
+    const timer = setTimeout(() => setCopied(false), 2_000);
+    return () => clearTimeout(timer);
+  }, [copied]);
+  // Browsers offer the clipboard to pages from https and localhost only.
+  const copy =
+    navigator.clipboard &&
+    (() =>
+      navigator.clipboard.writeText(text).then(
+        () => setCopied(true),
+        () => undefined,
+      ));
+  return (
+    <div class="command">
+      <code>{text}</code>
+      {copy && (
+        <button type="button" onClick={copy}>
+          {copied ? 'Copied' : 'Copy'}
+          <span class="sr-only"> the {of} command</span>
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** Reads the list every second while the page is seen; an answer replaces what is shown, silence does not. */
+function useStreams(): Reading {
+  const [reading, setReading] = useState<Reading>({ streams: null, trouble: null, news: '' });
+  useEffect(() => {
+    let stopped = false;
+    let timer: ReturnType<typeof setTimeout>;
+    const read = async () => {
+      if (document.visibilityState === 'visible') {
+        try {
+          const streams = await listStreams();
+          setReading((before) => ({
+            streams,
+            trouble: null,
+            news: (before.streams && changes(before.streams, streams)) ?? before.news,
+          }));
+        } catch (error) {
+          setReading((before) => ({ ...before, trouble: sentence(error) }));
+        }
+      }
+      if (!stopped) timer = setTimeout(read, EVERY);
+    };
+    void askTime(clock, 3);
+    void read();
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+    };
+  }, []);
+  return reading;
+}
+
+function sentence(error: unknown): string {
+  if (error instanceof TypeError) return 'It does not answer.';
+  if (error instanceof DOMException) return 'It did not answer in time.';
+  return `It gave an answer that is not understood: ${error instanceof Error ? error.message : String(error)}.`;
+}

@@ -1,0 +1,116 @@
+/** `offline`: the publisher is lost and may come back within 30 s; `ended`: it is over. */
+export type StreamState = 'live' | 'offline' | 'ended';
+
+export interface Publisher {
+  /** Address and port of the publisher. */
+  peer: string;
+  protocol: string;
+  /** Which rendition this publisher sends, when a stream has several publishers. */
+  rendition: string | null;
+}
+
+export interface Track {
+  /** `v0`, `v1`, … by falling bitrate, `a0`, …. */
+  name: string;
+  kind: 'video' | 'audio';
+  /** RFC 6381. */
+  codec: string;
+  /** bit/s */
+  bitrate: number | null;
+  width: number | null;
+  height: number | null;
+  /** Frames per second. */
+  frameRate: number | null;
+  /** Hz */
+  sampleRate: number | null;
+  channels: number | null;
+}
+
+export interface Stream {
+  name: string;
+  state: StreamState;
+  /** When the stream began; null when the server did not say so in a way we read. */
+  since: Date | null;
+  publishers: Publisher[];
+  tracks: Track[];
+  /** Viewers by delivery, in the server's order. */
+  viewers: { delivery: string; count: number }[];
+}
+
+/** The server answered, but not as the API promises. */
+export class BadAnswer extends Error {}
+
+/** Longest wait for an answer of the control API, in milliseconds. */
+const TIMEOUT = 5_000;
+
+/** The streams the server knows of. Rejects when it cannot be reached or answers nonsense. */
+export async function listStreams(signal?: AbortSignal): Promise<Stream[]> {
+  const timeout = AbortSignal.timeout(TIMEOUT);
+  const response = await fetch('/api/v1/streams', {
+    signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+    cache: 'no-store',
+    headers: { accept: 'application/json' },
+  });
+  if (!response.ok) throw new BadAnswer(`the server answered ${response.status}`);
+  return parseStreams(await response.json());
+}
+
+/** Reads the answer of `GET /api/v1/streams`. A stream without name or state is an error, the rest may be missing. */
+export function parseStreams(answer: unknown): Stream[] {
+  const streams = record(answer).streams;
+  if (!Array.isArray(streams)) throw new BadAnswer('the list of streams is missing');
+  return streams.map(parseStream);
+}
+
+function parseStream(value: unknown): Stream {
+  const stream = record(value);
+  const name = text(stream.name);
+  const state = stream.state;
+  if (name === null) throw new BadAnswer('a stream without a name');
+  if (state !== 'live' && state !== 'offline' && state !== 'ended')
+    throw new BadAnswer(`stream ${name} in no known state`);
+  const since = new Date(text(stream.since) ?? Number.NaN);
+  return {
+    name,
+    state,
+    since: Number.isNaN(since.getTime()) ? null : since,
+    publishers: list(stream.publishers).map((publisher) => ({
+      peer: text(publisher.peer) ?? 'unknown',
+      protocol: text(publisher.protocol) ?? 'unknown',
+      rendition: text(publisher.rendition),
+    })),
+    tracks: list(stream.tracks).map((track) => ({
+      name: text(track.name) ?? '',
+      kind: track.kind === 'audio' ? 'audio' : 'video',
+      codec: text(track.codec) ?? '',
+      bitrate: number(track.bitrate),
+      width: number(track.width),
+      height: number(track.height),
+      frameRate: number(track.frame_rate),
+      sampleRate: number(track.sample_rate),
+      channels: number(track.channels),
+    })),
+    viewers: Object.entries(record(stream.viewers ?? {})).map(([delivery, count]) => ({
+      delivery,
+      count: number(count) ?? 0,
+    })),
+  };
+}
+
+function record(value: unknown): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new BadAnswer('not an object');
+  return value as Record<string, unknown>;
+}
+
+function list(value: unknown): Record<string, unknown>[] {
+  return Array.isArray(value) ? value.map(record) : [];
+}
+
+function text(value: unknown): string | null {
+  return typeof value === 'string' ? value : null;
+}
+
+function number(value: unknown): number | null {
+  return typeof value === 'number' && Number.isFinite(value) ? value : null;
+}

@@ -1,0 +1,105 @@
+/** How a stream reaches the browser. */
+export type Via = 'llhls' | 'hls' | 'dash';
+
+/** The deliveries this page plays, in the order they are offered. */
+export const DELIVERIES: readonly { via: Via; label: string; hint: string }[] = [
+  { via: 'llhls', label: 'LL-HLS', hint: 'Low-latency HLS, about a second behind' },
+  { via: 'hls', label: 'HLS', hint: 'HLS without low latency, several seconds behind, the calmest' },
+  { via: 'dash', label: 'DASH', hint: 'Low-latency DASH, a few seconds behind' },
+];
+
+/** The delivery of a watch page that names none. */
+export const DEFAULT_VIA: Via = 'llhls';
+
+/** What a watch page was asked to show. */
+export interface WatchRequest {
+  /** `live/NAME` or `vod/PATH`, decoded; null when the address names no valid stream. */
+  stream: string | null;
+  /** The delivery, or null when the address names one that this page does not have. */
+  via: Via | null;
+  /** What the address says after `via=`, or the default. */
+  askedVia: string;
+}
+
+const LIVE_SEGMENT = /^[A-Za-z0-9_-][A-Za-z0-9._-]*$/;
+const LONGEST_NAME = 128;
+
+/** Whether `stream` is a name the origin can have: `live/NAME`, `live/a/b`, `vod/PATH`. */
+export function isStream(stream: string): boolean {
+  const [root, ...segments] = stream.split('/');
+  if (segments.length === 0 || segments.some((segment) => segment === '')) return false;
+  if (root === 'live') {
+    return (
+      segments.join('/').length <= LONGEST_NAME && segments.every((segment) => LIVE_SEGMENT.test(segment))
+    );
+  }
+  // A file may be called almost anything, but may not lead out of its root.
+  return (
+    root === 'vod' &&
+    segments.every((segment) => segment !== '.' && segment !== '..' && !segment.includes('\0'))
+  );
+}
+
+/** Whether the stream is a file and not a broadcast. */
+export function isRecorded(stream: string): boolean {
+  return stream.startsWith('vod/');
+}
+
+/** Reads the address of a watch page, `/watch/STREAM?via=…`. */
+export function parseWatchUrl(url: URL): WatchRequest {
+  const askedVia = url.searchParams.get('via') || DEFAULT_VIA;
+  const via = DELIVERIES.find((delivery) => delivery.via === askedVia)?.via ?? null;
+  return { stream: streamOfPath(url.pathname), via, askedVia };
+}
+
+function streamOfPath(path: string): string | null {
+  const match = /^\/watch\/(.+?)\/?$/.exec(path);
+  if (!match?.[1]) return null;
+  const segments: string[] = [];
+  for (const segment of match[1].split('/')) {
+    const decoded = decodeSegment(segment);
+    // An encoded slash would change what the path means on the way to the origin, which refuses it too.
+    if (decoded === null || decoded.includes('/')) return null;
+    segments.push(decoded);
+  }
+  const stream = segments.join('/');
+  return isStream(stream) ? stream : null;
+}
+
+function decodeSegment(segment: string): string | null {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return null;
+  }
+}
+
+function pathOf(stream: string): string {
+  return stream.split('/').map(encodeURIComponent).join('/');
+}
+
+/** Address of the watch page of a stream; the default delivery is left unsaid. */
+export function watchUrl(stream: string, via: Via = DEFAULT_VIA): string {
+  return `/watch/${pathOf(stream)}${via === DEFAULT_VIA ? '' : `?via=${via}`}`;
+}
+
+/** The manifest a delivery starts from. */
+export function manifestUrl(stream: string, via: Via): string {
+  return `/${pathOf(stream)}/${via === 'dash' ? 'manifest.mpd' : 'index.m3u8'}`;
+}
+
+/** Addresses by which other players reach a stream. `page` is where this page came from. */
+export function playerUrls(stream: string, page: URL): { label: string; url: string }[] {
+  const path = `/${pathOf(stream)}`;
+  const urls = [
+    { label: 'HLS', url: `${page.origin}${path}/index.m3u8` },
+    { label: 'DASH', url: `${page.origin}${path}/manifest.mpd` },
+  ];
+  if (isRecorded(stream)) return urls;
+  return [
+    ...urls,
+    { label: 'MP4', url: `${page.origin}${path}/live.mp4` },
+    { label: 'FLV', url: `${page.origin}${path}/live.flv` },
+    { label: 'RTMP', url: `rtmp://${page.hostname}${path}` },
+  ];
+}

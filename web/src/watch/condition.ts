@@ -1,0 +1,232 @@
+import type { StreamState } from '../shared/api';
+
+/** What the server's list says of the stream. */
+export type Directory = 'unknown' | 'unreachable' | 'absent' | StreamState;
+
+/** What the engine (hls.js, dash.js, the browser's own) is doing. */
+export type EngineState = 'idle' | 'starting' | 'playing' | 'waiting' | 'finished' | 'failed';
+
+export interface Failure {
+  /** `network`: bytes did not come. `codec`: this browser cannot decode them. `media`: they are wrong. */
+  kind: 'network' | 'codec' | 'media' | 'engine';
+  /** What failed, as a sentence. */
+  what: string;
+  /** What the engine called it, for a bug report. */
+  detail: string;
+}
+
+/** Everything the page's message depends on. */
+export interface Facts {
+  /** Null when the address names no valid stream. */
+  stream: string | null;
+  recorded: boolean;
+  /** The delivery asked for, when this page does not have it. */
+  unknownVia: string | null;
+  /** Whether the browser has any way to play streams. */
+  capable: boolean;
+  /** Names of codecs of which the browser decodes none. */
+  missingCodecs: readonly string[];
+  directory: Directory;
+  /** When the current broadcast began, in milliseconds since 1970. */
+  since: number | null;
+  /** Whether the broadcast has been seen, so that its absence means that it is over. */
+  seen: boolean;
+  engine: EngineState;
+  failure: Failure | null;
+  /** Counts the engines started; a new number asks for a new engine. */
+  generation: number;
+}
+
+export type Happening =
+  | { type: 'directory'; directory: Directory; since: number | null; missingCodecs: readonly string[] }
+  | { type: 'engine'; engine: Exclude<EngineState, 'failed'> }
+  | { type: 'failed'; failure: Failure }
+  | { type: 'stuck' }
+  | { type: 'retry' }
+  | { type: 'via'; unknownVia: string | null };
+
+export function initialFacts(request: Pick<Facts, 'stream' | 'recorded' | 'unknownVia' | 'capable'>): Facts {
+  return {
+    ...request,
+    missingCodecs: [],
+    directory: 'unknown',
+    since: null,
+    seen: false,
+    engine: 'idle',
+    failure: null,
+    generation: 0,
+  };
+}
+
+function renewed(facts: Facts): Facts {
+  return { ...facts, engine: 'idle', failure: null, generation: facts.generation + 1 };
+}
+
+/** The facts after something has happened. */
+export function next(facts: Facts, happening: Happening): Facts {
+  switch (happening.type) {
+    case 'directory': {
+      const { directory, missingCodecs } = happening;
+      const unreachable = directory === 'unreachable';
+      const after: Facts = {
+        ...facts,
+        directory,
+        // An unreachable server says nothing about the stream: keep what is known of it.
+        since: unreachable ? facts.since : happening.since,
+        missingCodecs: unreachable ? facts.missingCodecs : missingCodecs,
+        seen: facts.seen || (!unreachable && directory !== 'absent' && directory !== 'unknown'),
+      };
+      const cameBack = directory === 'live' && facts.directory !== 'live';
+      const another = directory === 'live' && facts.since !== null && happening.since !== facts.since;
+      const over = facts.engine === 'finished' || facts.engine === 'failed';
+      if (facts.engine === 'failed' && facts.recorded) {
+        return facts.directory === 'unreachable' && !unreachable ? renewed(after) : after;
+      }
+      return over && (cameBack || another) ? renewed(after) : after;
+    }
+    case 'engine':
+      // A failed engine is torn down; what it still says on the way is not news.
+      return facts.engine === 'failed' ? facts : { ...facts, engine: happening.engine };
+    case 'failed':
+      return { ...facts, engine: 'failed', failure: happening.failure };
+    case 'stuck':
+      // Stuck although the publisher is there: begin anew, for instance after the server was restarted.
+      return (facts.engine === 'waiting' || facts.engine === 'starting') && facts.directory === 'live'
+        ? renewed(facts)
+        : facts;
+    case 'retry':
+      return renewed(facts);
+    case 'via':
+      return renewed({ ...facts, unknownVia: happening.unknownVia });
+  }
+}
+
+/** Whether an engine should exist now. */
+export function wantsEngine(facts: Facts): boolean {
+  if (!playable(facts) || facts.engine === 'failed') return false;
+  if (facts.recorded || facts.directory === 'live') return true;
+  // What is buffered plays on when the publisher, or the server, has gone.
+  return facts.engine !== 'idle';
+}
+
+function playable(facts: Facts): boolean {
+  return (
+    facts.stream !== null && facts.unknownVia === null && facts.capable && facts.missingCodecs.length === 0
+  );
+}
+
+export type ConditionKind =
+  | 'bad-stream'
+  | 'bad-delivery'
+  | 'incapable'
+  | 'unsupported'
+  | 'looking'
+  | 'unreachable'
+  | 'not-begun'
+  | 'starting'
+  | 'playing'
+  | 'buffering'
+  | 'offline'
+  | 'ended'
+  | 'failed';
+
+export interface Condition {
+  kind: ConditionKind;
+  /** One or two words for the state badge. */
+  label: string;
+  /** The message over the picture; null when the picture speaks for itself. */
+  message: { title: string; text: string; detail?: string; retry?: boolean } | null;
+}
+
+/** What to tell the viewer. The first condition that holds wins, from what cannot change to what passes. */
+export function condition(facts: Facts): Condition {
+  if (facts.stream === null) {
+    return say(
+      'bad-stream',
+      'No stream',
+      'This address names no stream',
+      'A stream is live/NAME or vod/PATH: /watch/live/NAME.',
+    );
+  }
+  if (facts.unknownVia !== null) {
+    return say(
+      'bad-delivery',
+      'Not available',
+      `Delivery “${facts.unknownVia}” is not available`,
+      'This page plays LL-HLS, HLS and DASH: choose one of them.',
+    );
+  }
+  if (!facts.capable) {
+    return say(
+      'incapable',
+      'Not supported',
+      'This browser cannot play streams',
+      'It has neither Media Source Extensions nor HLS of its own. A current browser has.',
+    );
+  }
+  if (facts.missingCodecs.length > 0 && facts.directory !== 'absent' && facts.directory !== 'ended') {
+    const names = facts.missingCodecs.join(' and ');
+    return say(
+      'unsupported',
+      'Not supported',
+      `This browser does not decode ${names}`,
+      `The stream is sent in ${names}. Another browser or a player such as VLC may play it.`,
+    );
+  }
+  const { directory, engine } = facts;
+  if (engine === 'playing' && directory !== 'offline')
+    return { kind: 'playing', label: 'Playing', message: null };
+  if (directory === 'unreachable') {
+    return say(
+      'unreachable',
+      'No connection',
+      'The server cannot be reached',
+      'Trying again every few seconds.',
+    );
+  }
+  if (!facts.recorded) {
+    const gone = directory === 'ended' || (directory === 'absent' && facts.seen);
+    if (gone || engine === 'finished') {
+      return say('ended', 'Ended', 'The broadcast has ended', 'If it begins again, it plays here by itself.');
+    }
+    if (directory === 'offline') {
+      return say(
+        'offline',
+        'Interrupted',
+        'The publisher has lost its connection',
+        'It may come back within 30 seconds; the picture then goes on by itself.',
+      );
+    }
+    if (directory === 'absent') {
+      return say(
+        'not-begun',
+        'Not begun',
+        'The broadcast has not begun yet',
+        'It plays here by itself as soon as it begins.',
+      );
+    }
+  }
+  switch (engine) {
+    case 'failed': {
+      const failure = facts.failure ?? { what: 'Playback failed', detail: '', kind: 'engine' };
+      const unsupported = failure.kind === 'codec';
+      return {
+        kind: unsupported ? 'unsupported' : 'failed',
+        label: unsupported ? 'Not supported' : 'Failed',
+        message: { title: 'Playback failed', text: failure.what, detail: failure.detail, retry: true },
+      };
+    }
+    case 'finished':
+      return say('ended', 'Ended', 'The end', 'Press play to watch again.');
+    case 'waiting':
+      return say('buffering', 'Buffering', 'Buffering…', '');
+    case 'starting':
+      return say('starting', 'Starting', 'Starting…', '');
+    default:
+      return say('looking', 'Connecting', 'Connecting…', '');
+  }
+}
+
+function say(kind: ConditionKind, label: string, title: string, text: string): Condition {
+  return { kind, label, message: { title, text } };
+}

@@ -1,0 +1,99 @@
+import { MediaPlayer, type MediaPlayerSettingClass } from 'dashjs';
+import type { Failure } from '../condition';
+import { type EngineStats, httpFailure, type StartEngine } from './engine';
+
+/** Codes of dash.js's errors (MediaPlayer.errors) that are about bytes which did not come. */
+const NETWORK_ERRORS: Record<number, string> = {
+  11: 'The manifest',
+  17: 'A segment',
+  25: 'The manifest',
+  26: 'An index',
+  27: 'A segment',
+  28: 'A header',
+};
+const PARSING_ERRORS = [10, 31];
+const NOTHING_PLAYABLE = [23, 24, 32];
+/** The clock could not be asked: latency is less exact, playback goes on. */
+const TIME_SYNC_FAILED = 16;
+
+interface DashError {
+  error?: { code?: number; message?: string; data?: { response?: { status?: number } | null } } | string;
+}
+
+/** DASH by dash.js; how far behind live it plays is the manifest's ServiceDescription. */
+export const startDash: StartEngine = (video, url, { recorded }, events) => {
+  const player = MediaPlayer().create();
+  const settings: MediaPlayerSettingClass = {
+    debug: { logLevel: 0 },
+    streaming: {
+      applyServiceDescription: true,
+      liveCatchup: { enabled: true, playbackRate: { min: -0.1, max: 0.1 } },
+      delay: { liveDelay: Number.NaN, useSuggestedPresentationDelay: true },
+      utcSynchronization: {
+        useManifestDateHeaderTimeSource: false,
+        defaultTimingSource: {
+          scheme: 'urn:mpeg:dash:utc:http-xsdate:2014',
+          // Left to itself dash.js would ask a server of somebody else.
+          value: new URL('/api/v1/time', location.href).href,
+        },
+      },
+      text: { defaultEnabled: false },
+      // Every visit begins alike: nothing is kept in the browser between two.
+      lastBitrateCachingInfo: { enabled: false },
+      lastMediaSettingsCachingInfo: { enabled: false },
+    },
+  };
+  player.initialize();
+  player.updateSettings(settings);
+  player.on('manifestLoaded', () => events.manifest());
+  player.on('error', (event: unknown) => {
+    const { error } = event as DashError;
+    if (typeof error === 'object' && error.code === TIME_SYNC_FAILED) return;
+    events.failed(failureOf(error));
+  });
+  player.setAutoPlay(video.autoplay);
+  player.attachView(video);
+  player.attachSource(url);
+
+  return {
+    name: `dash.js ${player.getVersion()}`,
+    stats(): EngineStats {
+      const ready = player.isReady() && player.getActiveStream() !== null;
+      const live = ready && !recorded && player.isDynamic();
+      const playing = ready ? player.getCurrentRepresentationForType('video') : null;
+      const latency = live ? player.getCurrentLiveLatency() : Number.NaN;
+      return {
+        shownAt: null,
+        latency: Number.isFinite(latency) && latency > 0 ? latency : null,
+        targetLatency: live ? player.getTargetLiveDelay() : null,
+        bitrate: playing?.bandwidth ?? null,
+        frameRate: playing?.frameRate || null,
+        codec: playing?.codecs ?? null,
+      };
+    },
+    goLive() {
+      if (player.isReady() && player.isDynamic()) player.seekToOriginalLive();
+    },
+    hold() {
+      // dash.js takes a viewer back to live by itself only beyond liveCatchup.maxDrift.
+    },
+    destroy() {
+      player.destroy();
+    },
+  };
+};
+
+function failureOf(error: DashError['error']): Failure {
+  if (typeof error !== 'object')
+    return { kind: 'engine', what: 'The player met an error it cannot mend.', detail: String(error) };
+  const code = error.code ?? 0;
+  const detail = `dash.js error ${code}: ${error.message ?? ''}`;
+  const network = NETWORK_ERRORS[code];
+  if (network) return { kind: 'network', what: httpFailure(network, error.data?.response?.status), detail };
+  if (PARSING_ERRORS.includes(code))
+    return { kind: 'media', what: 'The manifest the server sent cannot be read.', detail };
+  if (NOTHING_PLAYABLE.includes(code)) {
+    return { kind: 'codec', what: 'This browser decodes none of the codecs the stream is sent in.', detail };
+  }
+  return { kind: 'media', what: 'The browser could not play the stream.', detail };
+}

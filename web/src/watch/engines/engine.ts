@@ -1,0 +1,59 @@
+import type { Failure } from '../condition';
+
+/** What an engine knows beyond what the video element tells. */
+export interface EngineStats {
+  /** Wall-clock time of the picture on the screen, by the server's clock: milliseconds since 1970. */
+  shownAt: number | null;
+  /** Distance from the live edge as the engine reckons it, in seconds; used where `shownAt` is not known. */
+  latency: number | null;
+  /** The distance the engine steers for, in seconds. */
+  targetLatency: number | null;
+  /** Bitrate of the video rendition being played, in bit/s. */
+  bitrate: number | null;
+  frameRate: number | null;
+  codec: string | null;
+}
+
+export interface EngineEvents {
+  /** The manifest was read. */
+  manifest(): void;
+  /** No way on without a new engine. */
+  failed(failure: Failure): void;
+}
+
+/** Something that feeds a video element. */
+export interface Engine {
+  /** Name and version, for bug reports. */
+  readonly name: string;
+  stats(): EngineStats;
+  /** Seeks to where a viewer who comes now would begin. */
+  goLive(): void;
+  /** The viewer paused: stay where they left off when they come back. */
+  hold(): void;
+  destroy(): void;
+}
+
+export type StartEngine = (
+  video: HTMLVideoElement,
+  url: string,
+  options: { lowLatency: boolean; recorded: boolean },
+  events: EngineEvents,
+) => Engine;
+
+export const NO_STATS: EngineStats = {
+  shownAt: null,
+  latency: null,
+  targetLatency: null,
+  bitrate: null,
+  frameRate: null,
+  codec: null,
+};
+
+/** The sentence for an HTTP status that ended playback. */
+export function httpFailure(what: string, status: number | undefined): string {
+  if (!status) return `${what} could not be loaded: the server did not answer.`;
+  if (status === 404) return `${what} is not on the server (404).`;
+  if (status === 422)
+    return `The file is damaged or cut off; the server cannot make ${what.toLowerCase()} of it (422).`;
+  return `${what} could not be loaded: the server answered ${status}.`;
+}

@@ -1,0 +1,61 @@
+import * as format from '../shared/format';
+import { DELIVERIES } from '../shared/streams';
+import type { Stats } from './session';
+
+/** The numbers of the playback, at a glance. */
+export function Figures({ stats, label }: { stats: Stats; label: string }) {
+  const delivery = DELIVERIES.find(({ via }) => via === stats.via)?.label ?? format.UNKNOWN;
+  const figures: { name: string; value: string; note?: string | undefined; large?: boolean; id: string }[] = [
+    {
+      id: 'latency',
+      name: 'Behind live',
+      value: format.seconds(stats.latency),
+      note: stats.targetLatency === null ? undefined : `holds ${format.seconds(stats.targetLatency)}`,
+      large: true,
+    },
+    { id: 'buffer', name: 'Buffer', value: format.seconds(stats.buffer), large: true },
+    {
+      id: 'stalls',
+      name: 'Stalls',
+      value: format.stalls(stats.stalls, stats.stallSeconds),
+      large: true,
+    },
+    { id: 'bitrate', name: 'Bitrate', value: format.bitrate(stats.bitrate) },
+    {
+      id: 'resolution',
+      name: 'Resolution',
+      value: format.resolution(stats.width, stats.height),
+      note: stats.frameRate === null ? undefined : format.frameRate(stats.frameRate),
+    },
+    {
+      id: 'dropped',
+      name: 'Dropped frames',
+      value: format.dropped(stats.droppedFrames, stats.decodedFrames),
+    },
+    { id: 'delivery', name: 'Delivery', value: delivery, note: stats.engine ?? undefined },
+    {
+      id: 'state',
+      name: 'State',
+      value: stats.paused && stats.condition === 'playing' ? 'Paused' : label,
+      note: stats.playbackRate === 1 ? undefined : `at ${stats.playbackRate.toFixed(2)} × speed`,
+    },
+  ];
+  return (
+    <section aria-labelledby="figures">
+      <h2 id="figures" class="sr-only">
+        Playback figures
+      </h2>
+      <dl class="figures">
+        {figures.map(({ id, name, value, note, large }) => (
+          <div key={id} class={large ? 'large' : ''}>
+            <dt>{name}</dt>
+            <dd data-testid={id}>
+              {value}
+              <span class="note">{note ?? ' '}</span>
+            </dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}

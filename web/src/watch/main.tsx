@@ -1,0 +1,27 @@
+import { render } from 'preact';
+import { parseWatchUrl, type Via } from '../shared/streams';
+import type { StartEngine } from './engines/engine';
+import { hasMediaSource, Session, type Stats } from './session';
+import { Watch } from './view';
+
+declare global {
+  interface Window {
+    /** For tests and for the curious: the numbers of this page, now. */
+    headwater: { stats(): Stats };
+  }
+}
+
+const opened = performance.now();
+
+async function loadEngine(via: Via): Promise<StartEngine> {
+  if (!hasMediaSource()) return (await import('./engines/native')).startNative;
+  if (via === 'dash') return (await import('./engines/dash')).startDash;
+  return (await import('./engines/hls')).startHls;
+}
+
+const session = new Session(parseWatchUrl(new URL(location.href)), loadEngine, opened);
+window.headwater = { stats: () => session.stats() };
+session.begin();
+
+const app = document.getElementById('app');
+if (app) render(<Watch session={session} />, app);

@@ -1,0 +1,430 @@
+import { listStreams, type Stream } from '../shared/api';
+import { askTime, ServerClock } from '../shared/clock';
+import { missingCodecs } from '../shared/codec';
+import { isRecorded, manifestUrl, type Via, type WatchRequest } from '../shared/streams';
+import {
+  type Condition,
+  condition,
+  type Facts,
+  type Failure,
+  type Happening,
+  initialFacts,
+  next,
+  wantsEngine,
+} from './condition';
+import { type Engine, NO_STATS, type StartEngine } from './engines/engine';
+import { type Stall, StallMeter } from './stalls';
+
+/** Moments of a visit, in milliseconds of `performance.now()`: the navigation to the page is 0. */
+export interface Moments {
+  /** The page's script ran. */
+  opened: number;
+  /** The server's list was read for the first time. */
+  listed?: number;
+  /** The engine's code was there and it was started. */
+  engineStarted?: number;
+  /** The manifest or multivariant playlist was read. */
+  manifest?: number;
+  /** The first frame was on the screen. */
+  firstFrame?: number;
+}
+
+export interface Stats {
+  stream: string | null;
+  via: Via | null;
+  /** hls.js, dash.js or the browser, with its version. */
+  engine: string | null;
+  condition: Condition['kind'];
+  /** Seconds between the server's clock and the time of the picture shown; null when not live or not known. */
+  latency: number | null;
+  /** Seconds behind live that the engine steers for. */
+  targetLatency: number | null;
+  /** Seconds of media ahead of the picture. */
+  buffer: number;
+  /** bit/s of the rendition being played. */
+  bitrate: number | null;
+  width: number | null;
+  height: number | null;
+  frameRate: number | null;
+  codec: string | null;
+  decodedFrames: number;
+  droppedFrames: number;
+  /** Stalls after the first frame: how many, how long together, and the first hundred one by one. */
+  stalls: number;
+  stallSeconds: number;
+  stallList: Stall[];
+  currentTime: number;
+  duration: number | null;
+  playbackRate: number;
+  paused: boolean;
+  muted: boolean;
+  volume: number;
+  moments: Moments;
+}
+
+/** How long between two looks at the server's list, in milliseconds. */
+const LOOK_SOON = 1_000;
+const LOOK_LATER = 3_000;
+/** After so many quick looks the broadcast is not about to begin: look less often. */
+const QUICK_LOOKS = 30;
+/** How long playback may wait for media that the server says is there, before beginning anew. */
+const STUCK_AFTER = 8_000;
+const STUCK_AT_START_AFTER = 15_000;
+const CLOCK_EVERY = 60_000;
+
+type Listener = () => void;
+
+/** One visit to a watch page: the stream's state on the server, the engine, the video element. */
+export class Session {
+  readonly video: HTMLVideoElement;
+  via: Via | null;
+  private facts: Facts;
+  private described: Condition;
+  private listed: Stream | null = null;
+  private engine: Engine | null = null;
+  private engineGeneration = -1;
+  private readonly stalls = new StallMeter();
+  private readonly clock = new ServerClock();
+  private readonly moments: Moments;
+  private readonly listeners = new Set<Listener>();
+  private looks = 0;
+  private stuckTimer: ReturnType<typeof setTimeout> | undefined;
+  private looking: AbortController | null = null;
+
+  constructor(
+    readonly request: WatchRequest,
+    private readonly loadEngine: (via: Via) => Promise<StartEngine>,
+    opened: number,
+  ) {
+    this.moments = { opened };
+    this.via = request.via;
+    this.facts = initialFacts({
+      stream: request.stream,
+      recorded: request.stream !== null && isRecorded(request.stream),
+      unknownVia: request.via === null ? request.askedVia : null,
+      capable: hasMediaSource() || playsHlsItself(),
+    });
+    this.described = condition(this.facts);
+    this.video = document.createElement('video');
+    this.video.muted = true;
+    // Safari decides on autoplay by the attribute.
+    this.video.defaultMuted = true;
+    this.video.autoplay = true;
+    this.video.playsInline = true;
+    this.observe();
+  }
+
+  /** Looks the stream up and plays it. Call once. */
+  begin(): void {
+    if (this.request.stream === null) return;
+    // The engine's code is fetched while the list is.
+    if (this.via) void this.loadEngine(this.via).catch(() => undefined);
+    void this.look();
+    this.follow();
+    void askTime(this.clock, 3);
+    setInterval(() => {
+      this.clock.age();
+      void askTime(this.clock, 3);
+    }, CLOCK_EVERY);
+    document.addEventListener('visibilitychange', () => {
+      if (document.visibilityState === 'visible') void this.look();
+    });
+  }
+
+  /** Calls `listener` when the condition or something the viewer set has changed. Returns the way to stop it. */
+  subscribe(listener: Listener): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  get condition(): Condition {
+    return this.described;
+  }
+
+  get recorded(): boolean {
+    return this.facts.recorded;
+  }
+
+  stats(): Stats {
+    const { video } = this;
+    const now = performance.now();
+    const known = this.engine?.stats() ?? NO_STATS;
+    const rendition = this.listed?.tracks.find(
+      (track) =>
+        track.kind === 'video' && track.width === video.videoWidth && track.height === video.videoHeight,
+    );
+    const quality = video.getVideoPlaybackQuality?.();
+    const latency =
+      known.shownAt === null ? known.latency : (this.clock.at(Date.now()) - known.shownAt) / 1000;
+    return {
+      stream: this.request.stream,
+      via: this.via,
+      engine: this.engine?.name ?? null,
+      condition: this.described.kind,
+      latency: this.moments.firstFrame === undefined || this.facts.recorded ? null : latency,
+      targetLatency: known.targetLatency,
+      buffer: bufferAhead(video),
+      bitrate: known.bitrate ?? rendition?.bitrate ?? null,
+      width: video.videoWidth || null,
+      height: video.videoHeight || null,
+      frameRate: known.frameRate ?? rendition?.frameRate ?? null,
+      codec: known.codec ?? rendition?.codec ?? null,
+      decodedFrames: quality?.totalVideoFrames ?? 0,
+      droppedFrames: quality?.droppedVideoFrames ?? 0,
+      stalls: this.stalls.count(),
+      stallSeconds: this.stalls.seconds(now),
+      stallList: this.stalls.list(now),
+      currentTime: video.currentTime,
+      duration: Number.isFinite(video.duration) ? video.duration : null,
+      playbackRate: video.playbackRate,
+      paused: video.paused,
+      muted: video.muted,
+      volume: video.volume,
+      moments: { ...this.moments },
+    };
+  }
+
+  togglePlay(): void {
+    const { video } = this;
+    if (video.paused || video.ended) {
+      void video.play().catch(() => this.tell());
+    } else {
+      this.engine?.hold();
+      video.pause();
+    }
+  }
+
+  toggleMute(): void {
+    const { video } = this;
+    // Unmuting at no volume would change nothing that can be heard.
+    if (video.muted && video.volume === 0) video.volume = 0.5;
+    video.muted = !video.muted;
+  }
+
+  setVolume(volume: number): void {
+    this.video.volume = Math.min(1, Math.max(0, volume));
+    this.video.muted = this.video.volume === 0;
+  }
+
+  seek(time: number): void {
+    this.video.currentTime = time;
+  }
+
+  goLive(): void {
+    if (this.facts.recorded) return;
+    this.engine?.goLive();
+    void this.video.play().catch(() => this.tell());
+  }
+
+  retry(): void {
+    this.happen({ type: 'retry' });
+    void this.look();
+  }
+
+  /** Plays by another delivery. */
+  choose(via: Via): void {
+    if (via === this.via) return;
+    this.via = via;
+    this.happen({ type: 'via', unknownVia: null });
+  }
+
+  private happen(happening: Happening): void {
+    this.facts = next(this.facts, happening);
+    this.described = condition(this.facts);
+    this.steer();
+    this.tell();
+  }
+
+  private tell(): void {
+    for (const listener of this.listeners) listener();
+  }
+
+  /** Brings the engine in line with the facts: one of the current generation, or none. */
+  private steer(): void {
+    const { generation } = this.facts;
+    const wanted = wantsEngine(this.facts);
+    if (this.engineGeneration === generation && wanted) return;
+    if (this.engine) {
+      this.engine.destroy();
+      this.engine = null;
+      this.stalls.restart(performance.now());
+    }
+    this.engineGeneration = -1;
+    const { stream } = this.request;
+    const { via } = this;
+    if (!wanted || stream === null || via === null) return;
+    this.engineGeneration = generation;
+    this.facts = { ...this.facts, engine: 'starting' };
+    this.described = condition(this.facts);
+    void this.start(stream, via, generation);
+  }
+
+  private async start(stream: string, via: Via, generation: number): Promise<void> {
+    const current = () => this.engineGeneration === generation;
+    let startEngine: StartEngine;
+    try {
+      startEngine = await this.loadEngine(via);
+    } catch (error) {
+      if (current())
+        this.fail({ kind: 'network', what: 'The player itself could not be loaded.', detail: String(error) });
+      return;
+    }
+    if (!current()) return;
+    this.moments.engineStarted ??= performance.now();
+    this.awaitFirstFrame(current);
+    this.watchOver(STUCK_AT_START_AFTER);
+    const url = manifestUrl(stream, via);
+    this.engine = startEngine(
+      this.video,
+      url,
+      { lowLatency: via !== 'hls', recorded: this.facts.recorded },
+      {
+        manifest: () => {
+          this.moments.manifest ??= performance.now();
+        },
+        failed: (failure) => {
+          if (current()) this.fail(failure);
+        },
+      },
+    );
+    // Autoplay waits for media; a viewer who paused earlier is asked for nothing.
+    void this.video.play().catch(() => this.tell());
+  }
+
+  private fail(failure: Failure): void {
+    // The server is asked at once: a publisher that has left explains a failure better than the engine can.
+    // The failure is told after the answer, so that the message does not change under the reader's eyes.
+    void this.look().finally(() => this.happen({ type: 'failed', failure }));
+  }
+
+  private awaitFirstFrame(current: () => boolean): void {
+    const shown = () => {
+      if (!current()) return;
+      this.moments.firstFrame ??= performance.now();
+      this.stalls.firstFrame();
+      this.engineIs('playing');
+    };
+    const { video } = this;
+    if ('requestVideoFrameCallback' in video) video.requestVideoFrameCallback(shown);
+    // A stream without pictures begins when it sounds.
+    const sounding = () => {
+      if (video.videoWidth === 0) shown();
+    };
+    video.addEventListener('requestVideoFrameCallback' in video ? 'playing' : 'loadeddata', sounding, {
+      once: true,
+    });
+  }
+
+  private observe(): void {
+    const { video } = this;
+    let seenTime = -1;
+    video.addEventListener('playing', () => {
+      this.stalls.moving(performance.now());
+      if (this.moments.firstFrame !== undefined) this.engineIs('playing');
+    });
+    video.addEventListener('timeupdate', () => {
+      if (video.paused || video.seeking || video.currentTime === seenTime) return;
+      seenTime = video.currentTime;
+      if (video.readyState >= HTMLMediaElement.HAVE_FUTURE_DATA) {
+        this.stalls.moving(performance.now());
+        if (this.facts.engine === 'waiting') this.engineIs('playing');
+      }
+    });
+    video.addEventListener('waiting', () => {
+      this.stalls.waiting(performance.now(), video.seeking);
+      if (this.moments.firstFrame !== undefined) this.engineIs('waiting');
+    });
+    video.addEventListener('pause', () => {
+      this.stalls.interrupted(performance.now());
+      this.tell();
+    });
+    video.addEventListener('ended', () => {
+      this.stalls.interrupted(performance.now());
+      this.engineIs('finished');
+    });
+    for (const event of ['play', 'volumechange', 'durationchange', 'resize'] as const) {
+      video.addEventListener(event, () => this.tell());
+    }
+  }
+
+  private engineIs(engine: 'playing' | 'waiting' | 'finished'): void {
+    clearTimeout(this.stuckTimer);
+    if (engine === 'waiting') this.watchOver(STUCK_AFTER);
+    if (this.facts.engine !== engine) this.happen({ type: 'engine', engine });
+  }
+
+  /** Begins anew if playback still waits after `delay` milliseconds. */
+  private watchOver(delay: number): void {
+    clearTimeout(this.stuckTimer);
+    this.stuckTimer = setTimeout(() => this.happen({ type: 'stuck' }), delay);
+  }
+
+  /** Looks again after a while; soon when something is about to change. */
+  private follow(): void {
+    const expecting = this.facts.engine !== 'playing' && this.looks < QUICK_LOOKS;
+    setTimeout(
+      async () => {
+        if (document.visibilityState === 'visible' || this.facts.engine !== 'playing') {
+          this.looks += 1;
+          await this.look();
+        }
+        this.follow();
+      },
+      expecting ? LOOK_SOON : LOOK_LATER,
+    );
+  }
+
+  private async look(): Promise<void> {
+    this.looking?.abort();
+    const looking = new AbortController();
+    this.looking = looking;
+    try {
+      const streams = await listStreams(looking.signal);
+      if (looking.signal.aborted) return;
+      this.moments.listed ??= performance.now();
+      const stream = streams.find((candidate) => candidate.name === this.request.stream) ?? null;
+      this.listed = stream;
+      const directory = stream?.state ?? 'absent';
+      if (directory !== this.facts.directory) this.looks = 0;
+      this.happen({
+        type: 'directory',
+        directory,
+        since: stream?.since?.getTime() ?? null,
+        missingCodecs: stream && hasMediaSource() ? missingCodecs(stream.tracks, decodes) : [],
+      });
+    } catch {
+      if (looking.signal.aborted) return;
+      this.happen({ type: 'directory', directory: 'unreachable', since: null, missingCodecs: [] });
+    }
+  }
+}
+
+function bufferAhead(video: HTMLVideoElement): number {
+  const { buffered, currentTime } = video;
+  for (let i = 0; i < buffered.length; i++) {
+    // A tenth of a second of tolerance: the picture may stand just before the first buffered sample.
+    if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i))
+      return buffered.end(i) - currentTime;
+  }
+  return 0;
+}
+
+type MediaSourceLike = { isTypeSupported(mime: string): boolean };
+
+function mediaSource(): MediaSourceLike | undefined {
+  const scope = globalThis as { ManagedMediaSource?: MediaSourceLike; MediaSource?: MediaSourceLike };
+  return scope.MediaSource ?? scope.ManagedMediaSource;
+}
+
+/** Whether hls.js and dash.js can work here. */
+export function hasMediaSource(): boolean {
+  return mediaSource() !== undefined;
+}
+
+function playsHlsItself(): boolean {
+  return document.createElement('video').canPlayType('application/vnd.apple.mpegurl') !== '';
+}
+
+function decodes(mime: string): boolean {
+  return mediaSource()?.isTypeSupported(mime) ?? false;
+}
