@@ -1,0 +1,97 @@
+use super::boxes::Body;
+use crate::Error;
+
+/// What a track's edit list (ISO/IEC 14496-12 8.6.6) makes of its samples' times.
+///
+/// The rule: empty edits at the start delay the track by their length; the first edit that is
+/// not empty maps its media time to the end of that delay. So every time on the presentation
+/// timeline is the media's own time plus [`shift`](Self::shift) = delay − media time, and what
+/// lies before the media time or after the edit's end is decoded but not presented. Decode times
+/// below zero are normal: they belong to reordered pictures and to an audio encoder's priming.
+/// Further edits that continue where the one before ended lengthen the range. Any other list
+/// (jumps, repeats, dwells, rates other than 1) cannot be told as one shift: the first edit's
+/// shift applies, the end is left open, so that nothing is lost, and [`exact`](Self::exact) is
+/// false.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Edit {
+    /// Added to the media's own times, in the track's timescale. Samples have it applied already.
+    pub shift: i64,
+    /// Presentation starts here, in the track's timescale: the length of the initial empty edits.
+    pub start: i64,
+    /// Presentation ends here, in the track's timescale; `None`: with the last sample.
+    pub end: Option<i64>,
+    /// Whether shift, start and end say all that the edit list says.
+    pub exact: bool,
+}
+
+impl Edit {
+    /// A track without an edit list.
+    pub(super) const NONE: Self = Self { shift: 0, start: 0, end: None, exact: true };
+
+    /// Whether what is presented from `pts` on for `duration` is wholly or in part within the
+    /// presentation.
+    pub fn presents(&self, pts: i64, duration: u32) -> bool {
+        let ends_after_start =
+            pts >= self.start || pts.saturating_add(i64::from(duration)) > self.start;
+        ends_after_start && self.end.is_none_or(|end| pts < end)
+    }
+
+    /// Reads `elst`; durations there are in the movie's timescale, media times in the track's.
+    pub(super) fn parse(mut body: Body, movie: u32, track: u32) -> Result<Self, Error> {
+        let (version, _) = body.version_flags()?;
+        let count = body.u32()?;
+        let mut edit = Self::NONE;
+        // End of the edit before in media time, once there was one that is not empty.
+        let mut media_end: Option<i64> = None;
+        let overflow = |body: &Body| body.malformed("time overflows 64 bits");
+        for _ in 0..count {
+            let (duration, media_time) = if version == 0 {
+                (u64::from(body.u32()?), i64::from(body.u32()?.cast_signed()))
+            } else {
+                (body.u64()?, body.u64()?.cast_signed())
+            };
+            let rate = body.u32()?;
+            let length = rescale(duration, movie, track).ok_or_else(|| overflow(&body))?;
+            if media_time < -1 {
+                return Err(body.malformed(format_args!("media time {media_time}")));
+            }
+            match media_end {
+                None if media_time == -1 => {
+                    edit.start = edit.start.checked_add(length).ok_or_else(|| overflow(&body))?;
+                    edit.shift = edit.start;
+                }
+                None => {
+                    edit.shift = edit.start - media_time;
+                    edit.exact = rate == 0x1_0000;
+                    let end = media_time.checked_add(length).ok_or_else(|| overflow(&body))?;
+                    media_end = Some(end);
+                    // A length of 0 is that of a fragmented movie, unknown when it was written.
+                    edit.end = (length > 0).then(|| end.saturating_add(edit.shift));
+                }
+                Some(end) if media_time == end && rate == 0x1_0000 && edit.end.is_some() => {
+                    let end = end.checked_add(length).ok_or_else(|| overflow(&body))?;
+                    media_end = Some(end);
+                    edit.end = Some(end.saturating_add(edit.shift));
+                }
+                // Nothing is presented after the last sample anyway.
+                Some(_) if media_time == -1 && body.data.len() < 12 => {}
+                Some(_) => edit.exact = false,
+            }
+        }
+        if media_end.is_none() {
+            // Empty edits only: a track that is never presented, or one whose edit is missing.
+            edit.exact = count == 0;
+        }
+        if !edit.exact {
+            edit.end = None;
+        }
+        Ok(edit)
+    }
+}
+
+/// From one timescale to another, rounded to the nearest unit.
+pub(super) fn rescale(time: u64, from: u32, to: u32) -> Option<i64> {
+    let from = u128::from(from.max(1));
+    let scaled = (u128::from(time) * u128::from(to) + from / 2) / from;
+    i64::try_from(scaled).ok()
+}

@@ -1,0 +1,150 @@
+//! Sample descriptions: what a track is coded with, ISO/IEC 14496-12 8.5.2 and 12, 14496-14 5.6,
+//! 14496-15 5.4 and 8.4, AV1-ISOBMFF 2.2, Opus in ISOBMFF 4.3, QuickTime File Format (sound
+//! descriptions of version 1 and 2).
+
+use bytes::Bytes;
+
+use super::boxes::{Body, name};
+use super::{Description, limits};
+use crate::codec::{self, Codec, aac, av1, avc, hevc, opus};
+use crate::{Error, Kind};
+
+/// Reads `stsd`. A description that cannot be used is listed with its problem.
+pub(super) fn descriptions(mut stsd: Body, kind: Kind) -> Result<Vec<Description>, Error> {
+    let (version, _) = stsd.version_flags()?;
+    let at = stsd.at;
+    let count = stsd.u32()?;
+    if count > limits::DESCRIPTIONS {
+        let (value, limit) = (u64::from(count), u64::from(limits::DESCRIPTIONS));
+        return Err(Error::Limit { what: "stsd: entry count".into(), at, value, limit });
+    }
+    let mut entries = Vec::new();
+    for entry in stsd.children().take(count as usize) {
+        let entry = entry?;
+        let other = |kind| Codec::Other(codec::Other { kind, fourcc: entry.kind });
+        entries.push(match codec(entry, kind, version) {
+            Ok(Some(codec)) => Description { codec, problem: None },
+            Ok(None) => Description { codec: other(kind), problem: None },
+            Err(problem) => Description { codec: other(kind), problem: Some(problem) },
+        });
+    }
+    if entries.is_empty() {
+        return Err(Error::malformed("stsd: no sample description", stsd.start));
+    }
+    Ok(entries)
+}
+
+/// The codec of one sample entry; `None` where it is one this crate only passes by.
+fn codec(entry: Body, kind: Kind, version: u8) -> Result<Option<Codec>, Error> {
+    let codec = match &entry.kind {
+        b"avc1" | b"avc3" => Codec::Avc(record(video(entry)?, b"avcC", avc::Config::parse)?),
+        b"hvc1" | b"hev1" => Codec::Hevc(record(video(entry)?, b"hvcC", hevc::Config::parse)?),
+        b"av01" => Codec::Av1(record(video(entry)?, b"av1C", av1::Config::parse)?),
+        b"Opus" => Codec::Opus(record(sound(entry, version)?, b"dOps", opus::Config::parse)?),
+        b"mp4a" if kind == Kind::Audio => return mpeg4_audio(sound(entry, version)?),
+        _ => return Ok(None),
+    };
+    Ok(Some(codec))
+}
+
+/// Past the fields of VisualSampleEntry, 14496-12 12.1.3.
+fn video(mut entry: Body) -> Result<Body, Error> {
+    entry.take(78)?;
+    Ok(entry)
+}
+
+/// Past the fields of AudioSampleEntry, 14496-12 12.2.3, or of QuickTime's sound description,
+/// which has more fields in its versions 1 and 2 where `stsd` itself has version 0.
+fn sound(mut entry: Body, stsd_version: u8) -> Result<Body, Error> {
+    entry.take(8)?;
+    let version = entry.u16()?;
+    entry.take(18)?;
+    match version {
+        1 if stsd_version == 0 => entry.take(16)?,
+        2 if stsd_version == 0 => entry.take(36)?,
+        _ => &[],
+    };
+    Ok(entry)
+}
+
+/// Reads the configuration record in the box `kind`. The record is copied: a slice would keep
+/// the whole of `moov` in memory.
+fn record<C>(
+    entry: Body,
+    kind: &[u8; 4],
+    parse: impl FnOnce(Bytes) -> Result<C, Error>,
+) -> Result<C, Error> {
+    let config = entry.required(kind)?;
+    parse(Bytes::copy_from_slice(config.data)).map_err(|error| error.offset(config.at))
+}
+
+/// MPEG-4 audio by its elementary stream descriptor, which in QuickTime files lies inside `wave`.
+fn mpeg4_audio(entry: Body) -> Result<Option<Codec>, Error> {
+    let esds = match entry.child(b"esds") {
+        Ok(Some(esds)) => esds,
+        found => match entry.child(b"wave")? {
+            Some(wave) => wave.required(b"esds")?,
+            None => {
+                found?;
+                return Err(Error::malformed("mp4a: no esds inside", entry.start));
+            }
+        },
+    };
+    let Some(config) = decoder_specific(esds)? else { return Ok(None) };
+    let record = Bytes::copy_from_slice(config.data);
+    let config = aac::Config::parse(record).map_err(|error| error.offset(config.at))?;
+    Ok(Some(Codec::Aac(config)))
+}
+
+/// The AudioSpecificConfig in `esds`, ISO/IEC 14496-1 7.2.6; `None` where the stream is not AAC
+/// (MP3 in `mp4a`).
+fn decoder_specific(mut esds: Body) -> Result<Option<Body>, Error> {
+    esds.version_flags()?;
+    let mut stream = descriptor(&mut esds, 3)?;
+    stream.u16()?;
+    let flags = stream.u8()?;
+    if flags & 0x80 != 0 {
+        stream.u16()?;
+    }
+    if flags & 0x40 != 0 {
+        let length = stream.u8()?;
+        stream.take(length.into())?;
+    }
+    if flags & 0x20 != 0 {
+        stream.u16()?;
+    }
+    let mut decoder = descriptor(&mut stream, 4)?;
+    let object_type = decoder.u8()?;
+    // 14496-1 table 5: MPEG-4 audio, and the three profiles of MPEG-2 AAC.
+    if !matches!(object_type, 0x40 | 0x66..=0x68) {
+        return Ok(None);
+    }
+    decoder.take(12)?;
+    descriptor(&mut decoder, 5).map(Some)
+}
+
+/// A descriptor's payload. Other descriptors before it are passed over. A length that leaves what
+/// contains it is cut to it: several writers count wrongly there.
+fn descriptor<'a>(body: &mut Body<'a>, wanted: u8) -> Result<Body<'a>, Error> {
+    loop {
+        let start = *body;
+        if body.data.is_empty() {
+            let what = format!("{}: no descriptor {wanted}", name(body.kind));
+            return Err(Error::malformed(what, body.at));
+        }
+        let tag = body.u8()?;
+        let mut length = 0usize;
+        for _ in 0..4 {
+            let byte = body.u8()?;
+            length = length << 7 | usize::from(byte & 0x7f);
+            if byte < 0x80 {
+                break;
+            }
+        }
+        let at = body.at;
+        let data = body.take(length.min(body.data.len()))?;
+        if tag == wanted {
+            return Ok(Body { data, at, start: start.start, whole: start.whole, kind: start.kind });
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Movie fragments, ISO/IEC 14496-12 8.8.
+
+use super::boxes::Body;
+use super::movie::TrackState;
+use super::table::SampleEntry;
+use crate::{Error, Kind};
+
+/// `tfhd` flags, 8.8.7.1.
+mod tfhd {
+    pub(super) const BASE_DATA_OFFSET: u32 = 0x1;
+    pub(super) const DESCRIPTION: u32 = 0x2;
+    pub(super) const DURATION: u32 = 0x8;
+    pub(super) const SIZE: u32 = 0x10;
+    pub(super) const FLAGS: u32 = 0x20;
+    pub(super) const BASE_IS_MOOF: u32 = 0x2_0000;
+}
+
+/// `trun` flags, 8.8.8.1.
+mod trun {
+    pub(super) const DATA_OFFSET: u32 = 0x1;
+    pub(super) const FIRST_FLAGS: u32 = 0x4;
+    pub(super) const DURATION: u32 = 0x100;
+    pub(super) const SIZE: u32 = 0x200;
+    pub(super) const FLAGS: u32 = 0x400;
+    pub(super) const CTS: u32 = 0x800;
+}
+
+/// sample_is_non_sync_sample among the sample flags, 8.8.3.1.
+const NON_SYNC: u32 = 0x1_0000;
+
+/// Adds the samples of one `moof` to its tracks. Where a track fragment is broken, that is its
+/// track's problem, and what was read so far stays.
+///
+/// # Errors
+/// The `moof` itself is broken, or it has a fragment of a track that is not in `moov`: the other
+/// fragments have been read.
+pub(super) fn read(moof: Body, tracks: &mut [TrackState]) -> Result<(), Error> {
+    // 8.8.7.1: where nothing else is said, the first track fragment's data are counted from the
+    // start of the moof, each further one's from the end of the data before.
+    let mut implicit_base = moof.start;
+    let mut unknown = None;
+    for child in moof.children() {
+        let traf = child?;
+        if traf.kind != *b"traf" {
+            continue;
+        }
+        let mut header = traf.required(b"tfhd")?;
+        let (_, flags) = header.version_flags()?;
+        let id = header.u32()?;
+        let Some(track) = tracks.iter_mut().find(|track| track.index.track.id == id) else {
+            let what = format!("tfhd: track_ID {id} is not in moov");
+            unknown = Some(Error::malformed(what, header.start));
+            continue;
+        };
+        let base = if flags & tfhd::BASE_DATA_OFFSET != 0 {
+            header.u64()?
+        } else if flags & tfhd::BASE_IS_MOOF != 0 {
+            moof.start
+        } else {
+            implicit_base
+        };
+        match fragment(traf, header, flags, base, track) {
+            Ok(end) => implicit_base = end,
+            Err(problem) => track.trouble(problem),
+        }
+    }
+    unknown.map_or(Ok(()), Err)
+}
+
+/// What holds for all runs of a track fragment.
+struct Context {
+    /// From where data offsets count.
+    base: u64,
+    /// Where the data of the run before ended.
+    end: u64,
+    description: u16,
+    duration: u32,
+    size: u32,
+    flags: u32,
+}
+
+/// Reads one `traf`, the rest of whose `tfhd` is `header`; answers where its data end.
+fn fragment(
+    traf: Body,
+    mut header: Body,
+    flags: u32,
+    base: u64,
+    track: &mut TrackState,
+) -> Result<u64, Error> {
+    let mut field = |flag, default| if flags & flag == 0 { Ok(default) } else { header.u32() };
+    let description = field(tfhd::DESCRIPTION, track.defaults.description)?;
+    let mut context = Context {
+        base,
+        end: base,
+        description: 0,
+        duration: field(tfhd::DURATION, track.defaults.duration)?,
+        size: field(tfhd::SIZE, track.defaults.size)?,
+        flags: field(tfhd::FLAGS, track.defaults.flags)?,
+    };
+    let known = track.index.descriptions.len();
+    context.description = u16::try_from(description.wrapping_sub(1))
+        .ok()
+        .filter(|index| usize::from(*index) < known)
+        .ok_or_else(|| {
+            header.malformed(format_args!("sample description {description} of {known}"))
+        })?;
+
+    let mut dts = track.builder.end_dts();
+    if let Some(mut tfdt) = traf.child(b"tfdt")? {
+        let (version, _) = tfdt.version_flags()?;
+        dts = i64::try_from(tfdt.u32_or_u64(version)?)
+            .map_err(|_| tfdt.malformed("time overflows 63 bits"))?;
+    }
+    for child in traf.children() {
+        let run = child?;
+        if run.kind == *b"trun" {
+            dts = read_run(run, &mut context, dts, track)?;
+        }
+    }
+    Ok(context.end)
+}
+
+/// Reads one `trun`, whose first sample is decoded at `dts`; answers when its last one ends.
+fn read_run(
+    mut run: Body,
+    context: &mut Context,
+    mut dts: i64,
+    track: &mut TrackState,
+) -> Result<i64, Error> {
+    let at = ("trun", run.start);
+    let (_, flags) = run.version_flags()?;
+    let count = run.u32()?;
+    let mut offset = context.end;
+    if flags & trun::DATA_OFFSET != 0 {
+        let relative = i64::from(run.u32()?.cast_signed());
+        offset = context
+            .base
+            .checked_add_signed(relative)
+            .ok_or_else(|| run.malformed(format_args!("data offset {relative} leaves the file")))?;
+    }
+    let first_flags = if flags & trun::FIRST_FLAGS != 0 { Some(run.u32()?) } else { None };
+    let columns = flags & (trun::DURATION | trun::SIZE | trun::FLAGS | trun::CTS);
+    let row = columns.count_ones() as usize * 4;
+    let announced = u64::from(count) * row as u64;
+    if announced > run.data.len() as u64 {
+        let present = run.data.len() / row.max(1);
+        return Err(run.malformed(format_args!("{count} samples announced, {present} present")));
+    }
+    let audio = track.kind == Kind::Audio;
+    let sample = |dts, offset, duration, size, sample_flags, cts| SampleEntry {
+        dts,
+        cts,
+        duration,
+        // Writers differ in what they put here for audio, whose frames all are sync samples.
+        sync: audio || sample_flags & NON_SYNC == 0,
+        offset,
+        size,
+        description: context.description,
+    };
+    let mut number = 0;
+    while number < count {
+        let mut column = |flag, default| if flags & flag == 0 { Ok(default) } else { run.u32() };
+        let duration = column(trun::DURATION, context.duration)?;
+        let size = column(trun::SIZE, context.size)?;
+        let own_flags = column(trun::FLAGS, context.flags)?;
+        let cts = column(trun::CTS, 0)?.cast_signed();
+        let sample_flags = first_flags.filter(|_| number == 0).unwrap_or(own_flags);
+        // Without columns all samples are alike, the first excepted.
+        let alike =
+            if columns != 0 || (number == 0 && first_flags.is_some()) { 1 } else { count - number };
+        let entry = sample(dts, offset, duration, size, sample_flags, cts);
+        track.builder.push(entry, alike, at)?;
+        dts = track.builder.end_dts();
+        // The builder has checked that neither overflows.
+        offset += u64::from(alike) * u64::from(size);
+        number += alike;
+    }
+    context.end = offset;
+    Ok(dts)
+}

@@ -1,0 +1,250 @@
+//! `moov`: the tracks, what they are coded with, and the samples of a progressive file.
+
+use super::boxes::{Body, name};
+use super::edit::Edit;
+use super::table::Builder;
+use super::{Description, TrackIndex, entry, limits, progressive};
+use crate::codec::Other;
+use crate::{Codec, Error, Kind, Track};
+
+/// A movie while its fragments are being read.
+#[derive(Debug)]
+pub(super) struct Movie {
+    /// Units per second of the movie's own times.
+    pub(super) timescale: u32,
+    /// Duration as `mvhd` says, 0 where it does not.
+    pub(super) duration: u64,
+    pub(super) tracks: Vec<TrackState>,
+    /// Why the rest of `moov` was not read.
+    pub(super) problem: Option<Error>,
+}
+
+/// A track while its samples are being found.
+#[derive(Debug)]
+pub(super) struct TrackState {
+    pub(super) index: TrackIndex,
+    /// By its handler: what the track is for, whatever it is coded with.
+    pub(super) kind: Kind,
+    pub(super) builder: Builder,
+    pub(super) defaults: Defaults,
+}
+
+/// What `trex` gives to fragments that do not say themselves, 14496-12 8.8.3.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Defaults {
+    /// From 1.
+    pub(super) description: u32,
+    pub(super) duration: u32,
+    pub(super) size: u32,
+    pub(super) flags: u32,
+}
+
+impl TrackState {
+    /// The track, its samples complete. `len` is the length of the file.
+    pub(super) fn finish(self, len: u64) -> TrackIndex {
+        let mut index = self.index;
+        index.samples = self.builder.finish(index.edit.shift);
+        let end = index.samples.end_offset();
+        if end > len && !index.samples.is_empty() {
+            let cut = Error::cut_off(format!("media of track {}", index.track.id), 0, end, len);
+            index.problem.get_or_insert(cut);
+        }
+        index
+    }
+
+    /// Keeps the first problem.
+    pub(super) fn trouble(&mut self, problem: Error) {
+        self.index.problem.get_or_insert(problem);
+    }
+}
+
+/// Reads the payload of `moov`. `len` is the length of the file that holds the samples: it has
+/// no more of them than bytes.
+pub(super) fn read(moov: Body, len: u64) -> Result<Movie, Error> {
+    let (timescale, duration) = header(moov.required(b"mvhd")?)?;
+    let mut movie = Movie { timescale, duration, tracks: Vec::new(), problem: None };
+    let mut budget = limits::INDEX;
+    let mut extends = None;
+    for child in moov.children() {
+        match child {
+            Ok(trak) if trak.kind == *b"trak" => {
+                if movie.tracks.len() == limits::TRACKS {
+                    let limit = limits::TRACKS as u64;
+                    let value = limit + 1;
+                    let what = "moov: track count".into();
+                    return Err(Error::Limit { what, at: trak.start, value, limit });
+                }
+                let mut track = track(trak, timescale, Builder::new(budget, len));
+                let id = track.index.track.id;
+                if movie.tracks.iter().any(|other| other.index.track.id == id) {
+                    let what = format!("tkhd: track_ID {id} is taken");
+                    track.trouble(Error::malformed(what, trak.start));
+                }
+                budget = budget.saturating_sub(track.builder.memory());
+                movie.tracks.push(track);
+            }
+            Ok(mvex) if mvex.kind == *b"mvex" => extends = Some(mvex),
+            Ok(cmov) if cmov.kind == *b"cmov" => {
+                return Err(Error::unsupported("compressed moov", cmov.start));
+            }
+            Ok(_) => {}
+            Err(problem) => movie.problem = Some(problem),
+        }
+    }
+    if movie.tracks.is_empty() {
+        let none = || Error::malformed("moov: no trak inside", moov.start);
+        return Err(movie.problem.unwrap_or_else(none));
+    }
+    if let Some(mvex) = extends
+        && let Err(problem) = defaults(mvex, &mut movie.tracks)
+    {
+        movie.problem.get_or_insert(problem);
+    }
+    Ok(movie)
+}
+
+/// Timescale and duration of `mvhd` and `mdhd`, 14496-12 8.2.2 and 8.4.2, which begin alike.
+fn header(body: Body) -> Result<(u32, u64), Error> {
+    header_and_rest(body).map(|(timescale, duration, _)| (timescale, duration))
+}
+
+fn header_and_rest(mut body: Body) -> Result<(u32, u64, Body), Error> {
+    let (version, _) = body.version_flags()?;
+    body.take(if version == 0 { 8 } else { 16 })?;
+    let timescale = body.u32()?;
+    let duration = body.u32_or_u64(version)?;
+    // All ones: not known.
+    let unknown = if version == 0 { u64::from(u32::MAX) } else { u64::MAX };
+    Ok((timescale, if duration == unknown { 0 } else { duration }, body))
+}
+
+/// One track; whatever goes wrong is its own problem.
+fn track(trak: Body, movie: u32, builder: Builder) -> TrackState {
+    let codec = Codec::Other(Other { kind: Kind::Other, fourcc: *b"    " });
+    let index = TrackIndex {
+        track: Track { id: 0, timescale: 1, codec, language: *b"und" },
+        enabled: true,
+        descriptions: Vec::new(),
+        edit: Edit::NONE,
+        samples: super::SampleTable::default(),
+        problem: None,
+    };
+    let defaults = Defaults { description: 1, duration: 0, size: 0, flags: 0 };
+    let mut state = TrackState { index, kind: Kind::Other, builder, defaults };
+    if let Err(problem) = fill(&mut state, trak, movie) {
+        state.trouble(problem);
+    }
+    state
+}
+
+fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
+    let mut tkhd = trak.required(b"tkhd")?;
+    let (version, flags) = tkhd.version_flags()?;
+    tkhd.take(if version == 0 { 8 } else { 16 })?;
+    state.index.enabled = flags & 1 != 0;
+    state.index.track.id = tkhd.u32()?;
+    if state.index.track.id == 0 {
+        return Err(Error::malformed("tkhd: track_ID 0", tkhd.start));
+    }
+
+    let mdia = trak.required(b"mdia")?;
+    let mdhd = mdia.required(b"mdhd")?;
+    let (timescale, _, mut rest) = header_and_rest(mdhd)?;
+    if timescale == 0 {
+        return Err(Error::malformed("mdhd: timescale 0", mdhd.start));
+    }
+    state.index.track.timescale = timescale;
+    state.index.track.language = language(rest.u16()?);
+
+    let mut hdlr = mdia.required(b"hdlr")?;
+    hdlr.take(8)?;
+    state.kind = match &hdlr.array::<4>()? {
+        b"vide" => Kind::Video,
+        b"soun" => Kind::Audio,
+        _ => Kind::Other,
+    };
+
+    if let Some(elst) = trak.child(b"edts").ok().flatten().and_then(|e| e.child(b"elst").ok()?) {
+        match Edit::parse(elst, movie, timescale) {
+            Ok(edit) => state.index.edit = edit,
+            Err(problem) => state.trouble(problem),
+        }
+    }
+
+    let stbl = mdia.required(b"minf")?.required(b"stbl")?;
+    let described = stbl.required(b"stsd").and_then(|stsd| entry::descriptions(stsd, state.kind));
+    let descriptions = match described {
+        Ok(descriptions) => descriptions,
+        Err(problem) => {
+            state.trouble(problem);
+            let codec = Codec::Other(Other { kind: state.kind, fourcc: *b"    " });
+            vec![Description { codec, problem: None }]
+        }
+    };
+    if let Some(problem) = descriptions.iter().find_map(|each| each.problem.clone()) {
+        state.trouble(problem);
+    }
+    if let Some(first) = descriptions.first() {
+        state.index.track.codec = first.codec.clone();
+    }
+    let count = descriptions.len();
+    state.index.descriptions = descriptions;
+    progressive::read(stbl, count, &mut state.builder)
+}
+
+/// `trex` of each track.
+fn defaults(mvex: Body, tracks: &mut [TrackState]) -> Result<(), Error> {
+    for child in mvex.children() {
+        let mut trex = child?;
+        if trex.kind != *b"trex" {
+            continue;
+        }
+        trex.version_flags()?;
+        let id = trex.u32()?;
+        let defaults = Defaults {
+            description: trex.u32()?,
+            duration: trex.u32()?,
+            size: trex.u32()?,
+            flags: trex.u32()?,
+        };
+        if let Some(track) = tracks.iter_mut().find(|track| track.index.track.id == id) {
+            track.defaults = defaults;
+        }
+    }
+    Ok(())
+}
+
+/// Codes of QuickTime's `mdhd` before ISO 639 was used there, from 0: QuickTime File Format,
+/// "Language code values".
+const MACINTOSH: [&[u8; 3]; 24] = [
+    b"eng", b"fra", b"deu", b"ita", b"nld", b"swe", b"spa", b"dan", b"por", b"nor", b"heb", b"jpn",
+    b"ara", b"fin", b"ell", b"isl", b"mlt", b"tur", b"hrv", b"zho", b"urd", b"hin", b"tha", b"kor",
+];
+
+/// Language of `mdhd`: three letters of five bits, or a Macintosh code below 0x400.
+fn language(packed: u16) -> [u8; 3] {
+    if packed < 0x400 {
+        return **MACINTOSH.get(usize::from(packed)).unwrap_or(&b"und");
+    }
+    let letters = [packed >> 10, packed >> 5, packed].map(|bits| (bits & 31) as u8 + 0x60);
+    if letters.iter().all(u8::is_ascii_lowercase) { letters } else { *b"und" }
+}
+
+/// Reads the brands of `ftyp`, 14496-12 4.3: the major one, then the compatible ones.
+pub(super) fn brands(mut ftyp: Body) -> Result<Vec<[u8; 4]>, Error> {
+    let major = ftyp.array()?;
+    ftyp.u32()?;
+    let compatible = ftyp.data.as_chunks::<4>().0;
+    Ok(std::iter::once(major).chain(compatible.iter().copied()).collect())
+}
+
+/// For messages: `track 2 (avc1)`.
+impl std::fmt::Display for TrackIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "track {}", self.track.id)?;
+        match &self.track.codec {
+            Codec::Other(other) => write!(f, " ({})", name(other.fourcc).trim()),
+            codec => write!(f, " ({})", codec.rfc6381()),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+use std::io;
+
+use bytes::Bytes;
+
+use crate::Error;
+
+/// Where the bytes are. This crate does no I/O itself: a file, a cache or an object store is
+/// wrapped by whoever owns it.
+pub trait Source {
+    /// Length in bytes. Must not change while an index is being read.
+    fn len(&self) -> u64;
+
+    /// Exactly `len` bytes from `offset`.
+    ///
+    /// # Errors
+    /// The range cannot be read; [`io::ErrorKind::UnexpectedEof`] where it leaves the source.
+    fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes>;
+
+    /// Whether there is nothing to read.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The part of memory a range names, where it is inside.
+fn slice(data: &[u8], offset: u64, len: usize) -> io::Result<&[u8]> {
+    usize::try_from(offset)
+        .ok()
+        .and_then(|from| data.get(from..from.checked_add(len)?))
+        .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+impl Source for [u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        slice(self, offset, len).map(Bytes::copy_from_slice)
+    }
+}
+
+impl Source for Bytes {
+    fn len(&self) -> u64 {
+        Bytes::len(self) as u64
+    }
+
+    /// Shares the memory, copies nothing.
+    fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        slice(self, offset, len).map(|part| self.slice_ref(part))
+    }
+}
+
+impl<S: Source + ?Sized> Source for &S {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        (**self).read_at(offset, len)
+    }
+}
+
+/// Why a [`Source`] did not yield an index or a sample: its bytes are wrong, or did not come.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The bytes are not a file this crate can read.
+    #[error(transparent)]
+    Format(#[from] Error),
+    /// The bytes could not be had.
+    #[error("reading {len} bytes at byte {at}")]
+    Io {
+        /// First byte of the range.
+        at: u64,
+        /// Bytes wanted.
+        len: usize,
+        /// What the source said.
+        source: io::Error,
+    },
+}
+
+/// Bytes kept from one read to the next: box headers are small and near each other, reads are not
+/// free.
+const WINDOW: usize = 4096;
+
+/// Reads a source forwards, a window at a time.
+pub(super) struct Window<'a, S: ?Sized> {
+    source: &'a S,
+    /// [`Source::len`], asked once.
+    pub(super) len: u64,
+    at: u64,
+    bytes: Bytes,
+}
+
+impl<'a, S: Source + ?Sized> Window<'a, S> {
+    pub(super) fn new(source: &'a S) -> Self {
+        Self { source, len: source.len(), at: 0, bytes: Bytes::new() }
+    }
+
+    /// `len` bytes from `offset`, fewer only where the source ends.
+    pub(super) fn get(&mut self, offset: u64, len: usize) -> Result<Bytes, ReadError> {
+        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = len.min(left);
+        let held = offset
+            .checked_sub(self.at)
+            .and_then(|skip| usize::try_from(skip).ok())
+            .filter(|skip| skip.checked_add(len).is_some_and(|end| end <= self.bytes.len()));
+        if let Some(skip) = held {
+            return Ok(self.bytes.slice(skip..skip + len));
+        }
+        let wanted = len.max(WINDOW.min(left));
+        let bytes = read_exact(self.source, offset, wanted)?;
+        if wanted > WINDOW {
+            // Not worth keeping: a moov would stay in memory.
+            return Ok(bytes.slice(..len));
+        }
+        self.at = offset;
+        self.bytes = bytes;
+        Ok(self.bytes.slice(..len))
+    }
+}
+
+/// A read that came back whole, or an error: a source may be wrong about itself.
+pub(super) fn read_exact<S: Source + ?Sized>(
+    source: &S,
+    at: u64,
+    len: usize,
+) -> Result<Bytes, ReadError> {
+    match source.read_at(at, len) {
+        Ok(bytes) if bytes.len() == len => Ok(bytes),
+        Ok(_) => Err(ReadError::Io { at, len, source: io::ErrorKind::UnexpectedEof.into() }),
+        Err(source) => Err(ReadError::Io { at, len, source }),
+    }
+}

@@ -1,0 +1,577 @@
+//! Where a track's samples are and when, in a few bytes each.
+//!
+//! A table is a row of blocks. A *uniform* block is a run of samples that differ in nothing but
+//! their number (PCM), however many. A *packed* block holds up to 64 samples as variable-length
+//! integers, leaving out whatever is the same for all of them. Each block says where and when it
+//! starts and which of its samples are sync samples, so that finding a sample by number or by
+//! time is a binary search and at most 63 rows read, and finding a sync sample is a scan of
+//! 64-bit masks. A typical H.264 sample takes 5 or 6 bytes, an AAC frame 3 or 4.
+
+use crate::Error;
+
+/// One sample: its place in the file, its place in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SampleEntry {
+    /// Decode time on the track's presentation timeline (edit list applied), in its timescale.
+    pub dts: i64,
+    /// Composition time minus decode time, in the track's timescale.
+    pub cts: i32,
+    /// Duration in the track's timescale.
+    pub duration: u32,
+    /// Decoding can start here.
+    pub sync: bool,
+    /// First byte, from the start of the file.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u32,
+    /// Index into [`TrackIndex::descriptions`](super::TrackIndex::descriptions).
+    pub description: u16,
+}
+
+impl SampleEntry {
+    /// Presentation time in the track's timescale.
+    pub fn pts(&self) -> i64 {
+        self.dts.saturating_add(i64::from(self.cts))
+    }
+
+    /// Byte after the last one.
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(u64::from(self.size))
+    }
+}
+
+/// Samples in a packed block: as many as a mask has bits.
+const BLOCK: usize = 64;
+
+/// Equal samples from which a uniform block is worth its header.
+const UNIFORM: u32 = 16;
+
+/// What is the same in all rows of a packed block, hence said once.
+mod shared {
+    pub(super) const SIZE: u8 = 1;
+    /// Each sample follows the one before it.
+    pub(super) const CONTIGUOUS: u8 = 2;
+    pub(super) const DURATION: u8 = 4;
+    pub(super) const CTS: u8 = 8;
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    /// Number of the first sample.
+    first: u32,
+    description: u16,
+    dts: i64,
+    offset: u64,
+    body: Body,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Body {
+    /// Rows at `start` in the table's data; bit `n` of `sync` is sample `first + n`.
+    Packed {
+        start: u32,
+        sync: u64,
+    },
+    Uniform {
+        size: u32,
+        duration: u32,
+        cts: i32,
+        sync: bool,
+    },
+}
+
+/// A track's samples, compact. Numbers count from 0.
+#[derive(Debug, Clone, Default)]
+pub struct SampleTable {
+    blocks: Vec<Block>,
+    data: Vec<u8>,
+    count: u32,
+    /// Added to every decode time: what the edit list makes of the media's own timeline.
+    pub(super) shift: i64,
+    /// Decode time after the last sample, on the media's own timeline.
+    end_dts: i64,
+    /// Largest presentation time plus duration, on the media's own timeline.
+    end_pts: i64,
+    /// Byte after the furthest sample.
+    end_offset: u64,
+}
+
+impl SampleTable {
+    /// How many samples there are.
+    pub fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of memory the table holds.
+    pub fn memory(&self) -> usize {
+        self.blocks.capacity() * size_of::<Block>() + self.data.capacity()
+    }
+
+    /// When the last sample's presentation ends, on the presentation timeline.
+    pub fn end_pts(&self) -> i64 {
+        self.end_pts.saturating_add(self.shift)
+    }
+
+    /// When the last sample's decoding ends, on the presentation timeline.
+    pub fn end_dts(&self) -> i64 {
+        self.end_dts.saturating_add(self.shift)
+    }
+
+    /// Byte after the one furthest into the file.
+    pub fn end_offset(&self) -> u64 {
+        self.end_offset
+    }
+
+    /// All samples in decode order.
+    pub fn iter(&self) -> Samples<'_> {
+        self.iter_from(0)
+    }
+
+    /// The samples from number `sample` on, in decode order. Costs a binary search and at most 63
+    /// rows.
+    pub fn iter_from(&self, sample: u32) -> Samples<'_> {
+        let block = self.blocks.partition_point(|block| block.first <= sample).saturating_sub(1);
+        let mut samples = Samples { table: self, number: self.count, block, rows: Rows::default() };
+        let Some(start) = self.blocks.get(block).filter(|_| sample < self.count) else {
+            return samples;
+        };
+        samples.number = start.first;
+        samples.rows = Rows::open(self, start);
+        match start.body {
+            Body::Uniform { size, duration, .. } => {
+                let skip = sample - start.first;
+                samples.number = sample;
+                samples.rows.dts = samples.rows.dts.saturating_add(times(skip, duration));
+                samples.rows.end =
+                    samples.rows.end.saturating_add(u64::from(skip) * u64::from(size));
+            }
+            Body::Packed { .. } => while samples.number < sample && samples.next().is_some() {},
+        }
+        samples
+    }
+
+    /// One sample by its number.
+    pub fn get(&self, sample: u32) -> Option<SampleEntry> {
+        self.iter_from(sample).next()
+    }
+
+    /// The last sample that is decoded at or before `dts`, or the first where all come later.
+    /// Where decode times run backwards (broken fragments) the answer is one of several.
+    pub fn at_dts(&self, dts: i64) -> Option<u32> {
+        let dts = dts.saturating_sub(self.shift);
+        let block = self.blocks.partition_point(|block| block.dts <= dts).saturating_sub(1);
+        let start = self.blocks.get(block)?;
+        if let Body::Uniform { duration, .. } = start.body {
+            let within = self.block_len(block) - 1;
+            let skip = dts.saturating_sub(start.dts).max(0).checked_div(i64::from(duration));
+            let skip = skip.map_or(within, |skip| u32::try_from(skip).unwrap_or(u32::MAX));
+            return Some(start.first + skip.min(within));
+        }
+        let shifted = dts.saturating_add(self.shift);
+        let later = self
+            .iter_from(start.first)
+            .take(self.block_len(block) as usize)
+            .take_while(|sample| sample.dts <= shifted)
+            .count();
+        Some(start.first + (later as u32).saturating_sub(1))
+    }
+
+    /// The last sync sample at or before number `sample`.
+    pub fn sync_at_or_before(&self, sample: u32) -> Option<u32> {
+        let sample = sample.min(self.count.checked_sub(1)?);
+        let last = self.blocks.partition_point(|block| block.first <= sample);
+        self.blocks[..last].iter().rev().find_map(|block| match block.body {
+            Body::Uniform { sync, .. } => sync.then(|| {
+                // In its own block the sample itself; an earlier block's last one.
+                self.last_of(block).min(sample)
+            }),
+            Body::Packed { sync, .. } => {
+                let bits = (sample - block.first).min(BLOCK as u32 - 1);
+                let mask = sync & (u64::MAX >> (63 - bits));
+                mask.checked_ilog2().map(|bit| block.first + bit)
+            }
+        })
+    }
+
+    /// The first sync sample at or after number `sample`.
+    pub fn sync_at_or_after(&self, sample: u32) -> Option<u32> {
+        if sample >= self.count {
+            return None;
+        }
+        let first = self.blocks.partition_point(|block| block.first <= sample).saturating_sub(1);
+        self.blocks.get(first..)?.iter().find_map(|block| match block.body {
+            Body::Uniform { sync, .. } => sync.then(|| block.first.max(sample)),
+            Body::Packed { sync, .. } => {
+                let skip = sample.saturating_sub(block.first).min(BLOCK as u32 - 1);
+                let mask = sync & (u64::MAX << skip);
+                (mask != 0).then(|| block.first + mask.trailing_zeros())
+            }
+        })
+    }
+
+    /// How many sync samples there are.
+    pub fn sync_count(&self) -> u32 {
+        (0..self.blocks.len())
+            .map(|block| match self.blocks[block].body {
+                Body::Uniform { sync, .. } => u32::from(sync) * self.block_len(block),
+                Body::Packed { sync, .. } => sync.count_ones(),
+            })
+            .sum()
+    }
+
+    /// Samples in block number `block`, which exists.
+    fn block_len(&self, block: usize) -> u32 {
+        let end = self.blocks.get(block + 1).map_or(self.count, |next| next.first);
+        end - self.blocks[block].first
+    }
+
+    /// Number of the last sample of a block.
+    fn last_of(&self, block: &Block) -> u32 {
+        let next = self.blocks.partition_point(|other| other.first <= block.first);
+        self.blocks.get(next).map_or(self.count, |next| next.first) - 1
+    }
+}
+
+fn times(count: u32, each: u32) -> i64 {
+    i64::try_from(u64::from(count) * u64::from(each)).unwrap_or(i64::MAX)
+}
+
+/// A packed block being read.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rows {
+    /// Where the next row is in the table's data.
+    at: usize,
+    shared: u8,
+    size: u32,
+    duration: u32,
+    /// The shared composition offset, or the unit of the rows'.
+    cts: i64,
+    /// Decode time of the next sample.
+    dts: i64,
+    /// Byte after the sample before.
+    end: u64,
+}
+
+impl Rows {
+    fn open(table: &SampleTable, block: &Block) -> Self {
+        let mut rows = Self { dts: block.dts, end: block.offset, ..Self::default() };
+        if let Body::Packed { start, .. } = block.body {
+            rows.at = start as usize;
+            rows.shared = table.data.get(rows.at).copied().unwrap_or_default();
+            rows.at += 1;
+            if rows.shared & shared::SIZE != 0 {
+                rows.size = unsigned(&table.data, &mut rows.at) as u32;
+            }
+            if rows.shared & shared::DURATION != 0 {
+                rows.duration = unsigned(&table.data, &mut rows.at) as u32;
+            }
+            rows.cts = signed(&table.data, &mut rows.at);
+        }
+        rows
+    }
+}
+
+/// Iterator over a [`SampleTable`].
+#[derive(Debug, Clone)]
+pub struct Samples<'a> {
+    table: &'a SampleTable,
+    /// Of the next sample.
+    number: u32,
+    block: usize,
+    rows: Rows,
+}
+
+impl Iterator for Samples<'_> {
+    type Item = SampleEntry;
+
+    fn next(&mut self) -> Option<SampleEntry> {
+        if self.number >= self.table.count {
+            return None;
+        }
+        if let Some(next) = self.table.blocks.get(self.block + 1)
+            && next.first <= self.number
+        {
+            self.block += 1;
+            self.rows = Rows::open(self.table, next);
+        }
+        let block = self.table.blocks.get(self.block)?;
+        let rows = &mut self.rows;
+        let (size, duration, cts, sync) = match block.body {
+            Body::Uniform { size, duration, cts, sync } => (size, duration, cts, sync),
+            Body::Packed { sync, .. } => {
+                let data = &self.table.data;
+                if rows.shared & shared::SIZE == 0 {
+                    rows.size = unsigned(data, &mut rows.at) as u32;
+                }
+                if rows.shared & shared::CONTIGUOUS == 0 {
+                    let gap = signed(data, &mut rows.at);
+                    rows.end = rows.end.wrapping_add_signed(gap);
+                }
+                if rows.shared & shared::DURATION == 0 {
+                    rows.duration = unsigned(data, &mut rows.at) as u32;
+                }
+                let cts = if rows.shared & shared::CTS == 0 {
+                    signed(data, &mut rows.at) * rows.cts
+                } else {
+                    rows.cts
+                };
+                let bit = (self.number - block.first) & 63;
+                (rows.size, rows.duration, cts as i32, sync >> bit & 1 == 1)
+            }
+        };
+        let sample = SampleEntry {
+            dts: rows.dts.saturating_add(self.table.shift),
+            cts,
+            duration,
+            sync,
+            offset: rows.end,
+            size,
+            description: block.description,
+        };
+        rows.end = rows.end.saturating_add(u64::from(size));
+        rows.dts = rows.dts.saturating_add(i64::from(duration));
+        self.number += 1;
+        Some(sample)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = (self.table.count - self.number) as usize;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Samples<'_> {}
+
+impl<'a> IntoIterator for &'a SampleTable {
+    type Item = SampleEntry;
+    type IntoIter = Samples<'a>;
+
+    fn into_iter(self) -> Samples<'a> {
+        self.iter()
+    }
+}
+
+/// Makes a [`SampleTable`], run by run.
+#[derive(Debug)]
+pub(super) struct Builder {
+    table: SampleTable,
+    pending: Vec<SampleEntry>,
+    /// Bytes the table may take.
+    budget: usize,
+    /// Samples it may have.
+    limit: u64,
+}
+
+impl Builder {
+    /// `limit`: the most samples a file of this size can have.
+    pub(super) fn new(budget: usize, limit: u64) -> Self {
+        let limit = limit.min(u64::from(u32::MAX));
+        Self { table: SampleTable::default(), pending: Vec::with_capacity(BLOCK), budget, limit }
+    }
+
+    /// Decode time after the last sample.
+    pub(super) fn end_dts(&self) -> i64 {
+        self.table.end_dts
+    }
+
+    /// Bytes the samples so far take.
+    pub(super) fn memory(&self) -> usize {
+        self.table.blocks.len() * size_of::<Block>() + self.table.data.len()
+    }
+
+    /// Adds `count` samples that follow each other in the file and in time, all like `sample`.
+    /// `at` is where the file says so, for errors, and `name` the box.
+    pub(super) fn push(
+        &mut self,
+        sample: SampleEntry,
+        count: u32,
+        (name, at): (&'static str, u64),
+    ) -> Result<(), Error> {
+        let Some(last) = count.checked_sub(1) else { return Ok(()) };
+        let total = u64::from(self.table.count) + u64::from(count);
+        if total > self.limit {
+            let what = format!("{name}: sample count");
+            return Err(Error::Limit { what: what.into(), at, value: total, limit: self.limit });
+        }
+        let overflow = || Error::malformed(format!("{name}: time overflows 64 bits"), at);
+        let last_dts = sample.dts.checked_add(times(last, sample.duration)).ok_or_else(overflow)?;
+        let end_dts = last_dts.checked_add(i64::from(sample.duration)).ok_or_else(overflow)?;
+        let end_pts = end_dts.checked_add(i64::from(sample.cts)).ok_or_else(overflow)?;
+        let bytes = u64::from(last) * u64::from(sample.size);
+        let end_offset = sample
+            .offset
+            .checked_add(bytes)
+            .and_then(|offset| offset.checked_add(u64::from(sample.size)))
+            .filter(|end| i64::try_from(*end).is_ok())
+            .ok_or_else(|| Error::malformed(format!("{name}: offset overflows 63 bits"), at))?;
+
+        if count >= UNIFORM {
+            self.flush();
+            self.uniform(sample);
+            self.table.count += count;
+        } else {
+            let mut sample = sample;
+            for _ in 0..count {
+                let breaks = self.pending.last().is_some_and(|last| {
+                    self.pending.len() == BLOCK
+                        || last.description != sample.description
+                        || last.dts + i64::from(last.duration) != sample.dts
+                });
+                if breaks {
+                    self.flush();
+                }
+                self.pending.push(sample);
+                self.table.count += 1;
+                sample.dts += i64::from(sample.duration);
+                sample.offset = sample.end();
+            }
+        }
+        self.table.end_dts = end_dts;
+        self.table.end_pts = self.table.end_pts.max(end_pts);
+        self.table.end_offset = self.table.end_offset.max(end_offset);
+        let used = self.memory();
+        if used > self.budget {
+            let (value, limit) = (used as u64, self.budget as u64);
+            return Err(Error::Limit { what: format!("{name}: index").into(), at, value, limit });
+        }
+        Ok(())
+    }
+
+    /// Adds a uniform block, or lengthens the one before: the caller adds to the count.
+    fn uniform(&mut self, sample: SampleEntry) {
+        let SampleEntry { size, duration, cts, sync, .. } = sample;
+        if let Some(last) = self.table.blocks.last()
+            && let Body::Uniform { size: s, duration: d, cts: c, sync: y } = last.body
+            && (s, d, c, y, last.description) == (size, duration, cts, sync, sample.description)
+        {
+            let held = self.table.count - last.first;
+            let end = last.offset + u64::from(held) * u64::from(size);
+            if end == sample.offset && last.dts.checked_add(times(held, d)) == Some(sample.dts) {
+                return;
+            }
+        }
+        self.table.blocks.push(Block {
+            first: self.table.count,
+            description: sample.description,
+            dts: sample.dts,
+            offset: sample.offset,
+            body: Body::Uniform { size, duration, cts, sync },
+        });
+    }
+
+    /// Writes the pending samples as a packed block.
+    fn flush(&mut self) {
+        let Some(&first) = self.pending.first() else { return };
+        let data = &mut self.table.data;
+        let start = data.len();
+        let mut flags = shared::SIZE | shared::CONTIGUOUS | shared::DURATION | shared::CTS;
+        let mut unit = 0u32;
+        let mut sync = 0u64;
+        let mut end = first.offset;
+        for (bit, sample) in self.pending.iter().enumerate() {
+            sync |= u64::from(sample.sync) << bit;
+            let mut differs = |differs: bool, flag: u8| {
+                if differs {
+                    flags &= !flag;
+                }
+            };
+            differs(sample.size != first.size, shared::SIZE);
+            differs(sample.offset != end, shared::CONTIGUOUS);
+            differs(sample.duration != first.duration, shared::DURATION);
+            differs(sample.cts != first.cts, shared::CTS);
+            end = sample.end();
+            unit = common_divisor(unit, sample.cts.unsigned_abs());
+        }
+        data.push(flags);
+        if flags & shared::SIZE != 0 {
+            write_unsigned(data, u64::from(first.size));
+        }
+        if flags & shared::DURATION != 0 {
+            write_unsigned(data, u64::from(first.duration));
+        }
+        let unit = i64::from(unit.max(1));
+        write_signed(data, if flags & shared::CTS != 0 { first.cts.into() } else { unit });
+        end = first.offset;
+        for sample in &self.pending {
+            if flags & shared::SIZE == 0 {
+                write_unsigned(data, u64::from(sample.size));
+            }
+            if flags & shared::CONTIGUOUS == 0 {
+                write_signed(data, sample.offset.wrapping_sub(end).cast_signed());
+            }
+            if flags & shared::DURATION == 0 {
+                write_unsigned(data, u64::from(sample.duration));
+            }
+            if flags & shared::CTS == 0 {
+                write_signed(data, i64::from(sample.cts) / unit);
+            }
+            end = sample.end();
+        }
+        self.table.blocks.push(Block {
+            first: self.table.count - self.pending.len() as u32,
+            description: first.description,
+            dts: first.dts,
+            offset: first.offset,
+            // The budget keeps the data far below 4 GiB.
+            body: Body::Packed { start: start as u32, sync },
+        });
+        self.pending.clear();
+    }
+
+    /// The table, its presentation timeline `shift` later than its media's own.
+    pub(super) fn finish(mut self, shift: i64) -> SampleTable {
+        self.flush();
+        self.table.shift = shift;
+        self.table.blocks.shrink_to_fit();
+        self.table.data.shrink_to_fit();
+        self.table
+    }
+}
+
+/// Greatest common divisor; 0 has every divisor.
+fn common_divisor(mut a: u32, mut b: u32) -> u32 {
+    if a != 0 && b.is_multiple_of(a) {
+        return a;
+    }
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn write_unsigned(data: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        data.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    data.push(value as u8);
+}
+
+/// Small magnitudes of either sign become small numbers.
+fn write_signed(data: &mut Vec<u8>, value: i64) {
+    write_unsigned(data, ((value << 1) ^ (value >> 63)).cast_unsigned());
+}
+
+fn unsigned(data: &[u8], at: &mut usize) -> u64 {
+    let mut value = 0;
+    let mut shift = 0;
+    while let Some(&byte) = data.get(*at) {
+        *at += 1;
+        value |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte < 0x80 || shift > 63 {
+            break;
+        }
+    }
+    value
+}
+
+fn signed(data: &[u8], at: &mut usize) -> i64 {
+    let value = unsigned(data, at);
+    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
+}
