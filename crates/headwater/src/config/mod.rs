@@ -1,1 +1,201 @@
-//! Options, their defaults, and the file that sets them.
+//! Configuration: every option, its default and its bounds.
+//!
+//! `config/headwater.toml` documents each of them; a test holds that file equal to the defaults
+//! here. What the file says is overridden by the command line, then [`Config::validate`] looks at
+//! the whole.
+
+mod error;
+mod units;
+mod validate;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use error::Error;
+pub use units::{ParseError, Size, Time};
+
+/// Everything that can be configured. A file gives what differs from [`Config::default`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Event loops; 0 is one for each core.
+    pub workers: usize,
+    /// The HTTP listener.
+    pub http: Http,
+    /// The RTMP listener.
+    pub rtmp: Rtmp,
+    /// How live streams are cut, held and handed out.
+    pub live: Live,
+    /// Files from disk.
+    pub vod: Vod,
+    /// Shutting down.
+    pub drain: Drain,
+}
+
+/// `[http]`: the listener that serves viewers, the pages and the API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    /// Address to bind; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// A request's head must be complete after so long, or the answer is 408.
+    pub head_timeout: Time,
+    /// A connection without a request is closed after so long.
+    pub idle_timeout: Time,
+    /// A viewer that accepts no byte for so long is disconnected.
+    pub send_timeout: Time,
+    /// Connections at once; 0 is no limit.
+    pub max_connections: usize,
+    /// Connections at once from one address; 0 is no limit.
+    pub max_connections_per_address: usize,
+    /// `Access-Control-Allow-Origin` of media and playlists; empty sends none.
+    pub cors_origin: String,
+}
+
+/// `[rtmp]`: the listener for publishers and RTMP players.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rtmp {
+    /// Address to bind; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// Connections at once, publishers and players; 0 is no limit.
+    pub max_connections: usize,
+    /// A peer must have begun to publish or to play after so long.
+    pub setup_timeout: Time,
+}
+
+/// `[live]`: how streams are cut and held, and what a slow viewer may cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Live {
+    /// A part's duration aimed at (RFC 8216bis, 4.4.3.7); the least is one frame.
+    pub part_target: Time,
+    /// A segment's duration aimed at; keyframes decide.
+    pub segment_target: Time,
+    /// No segment lasts longer (RFC 8216bis, 4.4.3.1). Whole seconds.
+    pub target_duration: Time,
+    /// How much media playlists list; at least 4 × `target_duration`.
+    pub window: Time,
+    /// How long a stream without a publisher waits for one to return.
+    pub reconnect: Time,
+    /// A publisher silent for so long may be replaced.
+    pub silence: Time,
+    /// Bytes that may be queued for one viewer before it is skipped to the next keyframe.
+    pub viewer_queue: Size,
+    /// A viewer behind for so long, in spite of being skipped ahead, is disconnected.
+    pub viewer_patience: Time,
+}
+
+/// `[vod]`: files from disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Vod {
+    /// The folder served below `/vod/`, relative to the working directory; it need not exist.
+    pub root: PathBuf,
+}
+
+/// `[drain]`: shutting down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Drain {
+    /// How long current responses may take after SIGTERM.
+    pub timeout: Time,
+}
+
+impl Config {
+    /// The defaults, overridden by the file at `path` if there is one.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not TOML, has an unknown key or a bad value; see [`Error`].
+    pub fn load(path: Option<&Path>) -> Result<Self, Error> {
+        let Some(path) = path else { return Ok(Self::default()) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| Error::Unreadable { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// What `text`, the content of the file at `path`, says. `path` is for errors only.
+    ///
+    /// # Errors
+    /// `text` is not TOML, has an unknown key or a bad value; see [`Error`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        let config: Self =
+            toml::from_str(text).map_err(|source| error::refused(text, path, &source))?;
+        validate::check(&config).map_err(|found| error::located(text, path, found))?;
+        Ok(config)
+    }
+
+    /// Whether every option is within its bounds and agrees with the others: for a configuration
+    /// that the command line has changed after it was read.
+    ///
+    /// # Errors
+    /// The first option that is not, by its key.
+    pub fn validate(&self) -> Result<(), Error> {
+        validate::check(self).map_err(Error::from)
+    }
+
+    /// All options as a file would give them.
+    ///
+    /// # Errors
+    /// `vod.root` is not Unicode, which TOML cannot hold.
+    pub fn to_toml(&self) -> Result<String, Error> {
+        toml::to_string(self).map_err(|source| Error::Unwritable { message: source.to_string() })
+    }
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            listen: any_address(8080),
+            head_timeout: Time::from_secs(10),
+            idle_timeout: Time::from_secs(60),
+            send_timeout: Time::from_secs(30),
+            max_connections: 16_000,
+            max_connections_per_address: 0,
+            cors_origin: "*".to_owned(),
+        }
+    }
+}
+
+impl Default for Rtmp {
+    fn default() -> Self {
+        Self {
+            listen: any_address(1935),
+            max_connections: 4_000,
+            setup_timeout: Time::from_secs(10),
+        }
+    }
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self {
+            part_target: Time::from_millis(200),
+            segment_target: Time::from_secs(2),
+            target_duration: Time::from_secs(4),
+            window: Time::from_secs(30),
+            reconnect: Time::from_secs(30),
+            silence: Time::from_secs(10),
+            viewer_queue: Size::from_mib(4),
+            viewer_patience: Time::from_secs(10),
+        }
+    }
+}
+
+impl Default for Vod {
+    fn default() -> Self {
+        Self { root: PathBuf::from("./media") }
+    }
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self { timeout: Time::from_secs(10) }
+    }
+}
+
+fn any_address(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
+}

@@ -1,0 +1,152 @@
+//! Why a configuration is refused, and where in the file the reason stands.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::validate::Found;
+
+/// Why there is no configuration. One line, file, line and key first, such as
+/// `headwater.toml:12: http.max_head: unknown key`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file could not be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file, or the command line, asks for what cannot be.
+    #[error("{}{}{message}", Place(place.as_ref()), Key(key))]
+    Refused {
+        /// File and line (from 1), unless the command line is to blame.
+        place: Option<(PathBuf, usize)>,
+        /// The option, its table first: `http.listen`. Empty where the file is not TOML.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The configuration cannot be written as TOML.
+    #[error("the configuration cannot be written as TOML: {message}")]
+    Unwritable {
+        /// Why.
+        message: String,
+    },
+}
+
+struct Place<'a>(Option<&'a (PathBuf, usize)>);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |(path, line)| write!(f, "{}:{line}: ", path.display()))
+    }
+}
+
+struct Key<'a>(&'a str);
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "{}: ", self.0) }
+    }
+}
+
+impl From<Found> for Error {
+    fn from(found: Found) -> Self {
+        let key = found.keys.first().copied().unwrap_or_default().to_owned();
+        Self::Refused { place: None, key, message: found.message }
+    }
+}
+
+/// What the TOML reader refused, with the key at fault.
+pub(super) fn refused(text: &str, path: &Path, source: &toml::de::Error) -> Error {
+    let at = source.span().unwrap_or(0..0);
+    let key = match DeTable::parse(text) {
+        Ok(table) => key_at(table.get_ref(), &at),
+        // Not TOML, but of a key given twice the reader says where it stands.
+        Err(_) => text.get(at.clone()).filter(|found| is_bare_key(found)).map(str::to_owned),
+    };
+    let key = key.unwrap_or_default();
+    Error::Refused {
+        place: Some((path.to_owned(), line_of(text, at.start))),
+        key,
+        message: message(source.message()),
+    }
+}
+
+/// An option that was read but cannot stand, with the line that gave it: of the keys that
+/// disagree, the first that the file gives.
+pub(super) fn located(text: &str, path: &Path, found: Found) -> Error {
+    let place = DeTable::parse(text).ok().and_then(|table| {
+        let at = found.keys.iter().find_map(|key| value_of(table.get_ref(), key))?;
+        Some((path.to_owned(), line_of(text, at.start)))
+    });
+    match Error::from(found) {
+        Error::Refused { key, message, .. } => Error::Refused { place, key, message },
+        other => other,
+    }
+}
+
+/// The reader speaks of a data structure's fields; the reader's reader has keys before them.
+fn message(from_reader: &str) -> String {
+    let message = from_reader.trim_end().replace('\n', ", ");
+    if let Some(rest) = message.strip_prefix("unknown field ") {
+        return match rest.split_once(", ") {
+            Some((_, expected)) => format!("unknown key, {expected}"),
+            None => "unknown key".to_owned(),
+        };
+    }
+    if message == "invalid socket address syntax" {
+        return "is not an address and port such as 0.0.0.0:8080 or [::]:8080".to_owned();
+    }
+    message
+}
+
+fn is_bare_key(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.bytes().take(at).filter(|b| *b == b'\n').count()
+}
+
+/// The dotted path of the key or value that lies at `at`.
+fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
+    let holds = |span: Range<usize>| span.start <= at.start && at.end <= span.end;
+    for (key, value) in table {
+        let name = key.get_ref().as_ref();
+        if holds(key.span()) && !at.is_empty() {
+            return Some(name.to_owned());
+        }
+        // A table's own span is its header only: what it holds stands after it.
+        if let DeValue::Table(inner) = value.get_ref() {
+            if let Some(rest) = key_at(inner, at) {
+                return Some(format!("{name}.{rest}"));
+            }
+        }
+        if holds(value.span()) {
+            return Some(name.to_owned());
+        }
+    }
+    None
+}
+
+/// Where the value of a dotted key stands.
+fn value_of(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
+    let value = |name: &str| -> Option<&Spanned<DeValue<'_>>> {
+        table.iter().find(|(key, _)| key.get_ref().as_ref() == name).map(|(_, value)| value)
+    };
+    let Some((first, rest)) = key.split_once('.') else {
+        return value(key).map(Spanned::span);
+    };
+    match value(first)?.get_ref() {
+        DeValue::Table(inner) => value_of(inner, rest),
+        _ => None,
+    }
+}

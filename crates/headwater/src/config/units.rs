@@ -1,0 +1,293 @@
+//! How people write times and sizes: `500ms`, `10s`, `5m`; `64KiB`, `1MB`. In the configuration
+//! file and on the command line alike.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A duration, written as a decimal number and a unit: `ms`, `s`, `m` or `h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(pub Duration);
+
+/// A count of bytes, written as a whole number and a unit: `B`, `kB`, `MB`, `GB` (powers of 1000)
+/// or `KiB`, `MiB`, `GiB` (powers of 1024).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Size(pub u64);
+
+/// Not a time, or not a size.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{found}` is not {expected}")]
+pub struct ParseError {
+    found: String,
+    expected: &'static str,
+}
+
+const A_TIME: &str = "a time such as 500ms, 10s or 5m";
+const A_SIZE: &str = "a size such as 512B, 64KiB or 1MB";
+
+/// Nanoseconds in each unit, the largest first.
+const TIME_UNITS: [(&str, u64); 4] =
+    [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000)];
+
+/// Bytes in each unit. The first that divides a size is how it is written.
+const SIZE_UNITS: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("KiB", 1 << 10),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+impl Time {
+    /// So many milliseconds.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(Duration::from_millis(millis))
+    }
+
+    /// So many seconds.
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(Duration::from_secs(secs))
+    }
+}
+
+impl Size {
+    /// So many KiB; saturating.
+    pub const fn from_kib(kib: u64) -> Self {
+        Self(kib.saturating_mul(1 << 10))
+    }
+
+    /// So many MiB; saturating.
+    pub const fn from_mib(mib: u64) -> Self {
+        Self(mib.saturating_mul(1 << 20))
+    }
+}
+
+impl From<Time> for Duration {
+    fn from(time: Time) -> Self {
+        time.0
+    }
+}
+
+impl From<Size> for u64 {
+    fn from(size: Size) -> Self {
+        size.0
+    }
+}
+
+impl FromStr for Time {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let parse = || {
+            let (number, unit) = split(text)?;
+            let (_, nanos) = TIME_UNITS.iter().find(|(name, _)| *name == unit)?;
+            let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+            // Digits past the nanosecond say nothing a clock could keep.
+            if !digits(whole) || !digits(fraction) || fraction.len() > 9 {
+                return None;
+            }
+            let scale = 10u128.pow(u32::try_from(fraction.len()).ok()?);
+            let value =
+                whole.parse::<u128>().ok()?.checked_mul(scale)? + fraction.parse::<u128>().ok()?;
+            let total = value.checked_mul(u128::from(*nanos))? / scale;
+            Some(Self(Duration::from_nanos(u64::try_from(total).ok()?)))
+        };
+        parse().ok_or_else(|| ParseError { found: text.to_owned(), expected: A_TIME })
+    }
+}
+
+impl FromStr for Size {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let parse = || {
+            let (number, unit) = split(text)?;
+            let (_, bytes) = SIZE_UNITS.iter().find(|(name, _)| *name == unit)?;
+            if !digits(number) {
+                return None;
+            }
+            Some(Self(number.parse::<u64>().ok()?.checked_mul(*bytes)?))
+        };
+        parse().ok_or_else(|| ParseError { found: text.to_owned(), expected: A_SIZE })
+    }
+}
+
+/// The number and the unit; a blank between them is allowed.
+fn split(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim();
+    let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(unit);
+    Some((number.trim_end(), unit))
+}
+
+/// Digits only, at least one: `parse` alone would let a sign pass.
+fn digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+impl fmt::Display for Time {
+    /// In the largest unit that needs no fraction: `90s`, not `1.5m`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        if nanos == 0 {
+            return f.write_str("0s");
+        }
+        for (unit, each) in TIME_UNITS {
+            if nanos.is_multiple_of(u128::from(each)) {
+                return write!(f, "{}{unit}", nanos / u128::from(each));
+            }
+        }
+        // Finer than a millisecond: a fraction of at most six digits.
+        let fraction = format!("{:06}", nanos % 1_000_000);
+        write!(f, "{}.{}ms", nanos / 1_000_000, fraction.trim_end_matches('0'))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, each) in SIZE_UNITS {
+            if self.0 != 0 && self.0.is_multiple_of(each) {
+                return write!(f, "{}{unit}", self.0 / each);
+            }
+        }
+        write!(f, "{}B", self.0)
+    }
+}
+
+/// Text in and out, whatever carries it.
+macro_rules! as_text {
+    ($type:ident, $expected:ident) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visitor;
+
+                impl de::Visitor<'_> for Visitor {
+                    type Value = $type;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+
+                deserializer.deserialize_str(Visitor)
+            }
+        }
+    };
+}
+
+as_text!(Time, A_TIME);
+as_text!(Size, A_SIZE);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, nanos) in [
+            ("500ms", 500_000_000),
+            ("10s", 10_000_000_000),
+            ("10 s", 10_000_000_000),
+            ("5m", 300_000_000_000),
+            ("2h", 7_200_000_000_000),
+            ("0s", 0),
+            ("1.5s", 1_500_000_000),
+            ("33.366666ms", 33_366_666),
+            ("0.5m", 30_000_000_000),
+        ] {
+            assert_eq!(text.parse(), Ok(Time(Duration::from_nanos(nanos))), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused_and_quoted() {
+        for text in [
+            "",
+            "10",
+            "s",
+            "-1s",
+            "+1s",
+            "1e3s",
+            "10sec",
+            "1s500ms",
+            ".5s",
+            "1.s",
+            "1.2.3s",
+            "0.0000000001s",
+            "99999999999999999999h",
+            "600000h000",
+            "1S",
+            "١s",
+        ] {
+            let error = text.parse::<Time>().expect_err(text).to_string();
+            assert_eq!(error, format!("`{text}` is not a time such as 500ms, 10s or 5m"));
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [
+            ("0B", 0),
+            ("512B", 512),
+            ("64KiB", 65_536),
+            ("1MB", 1_000_000),
+            ("1 MiB", 1_048_576),
+            ("3kB", 3_000),
+            ("2GiB", 2_147_483_648),
+            ("2GB", 2_000_000_000),
+        ] {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["", "64", "KiB", "-1B", "1.5MiB", "1KB", "1kib", "18446744073709551616B"] {
+            let error = text.parse::<Size>().expect_err(text).to_string();
+            assert_eq!(error, format!("`{text}` is not a size such as 512B, 64KiB or 1MB"));
+        }
+    }
+
+    #[test]
+    fn the_largest_whole_unit_is_written() {
+        for (time, text) in [
+            (Time::from_millis(1500), "1500ms"),
+            (Time::from_secs(90), "90s"),
+            (Time::from_secs(60), "1m"),
+            (Time(Duration::from_nanos(33_366_666)), "33.366666ms"),
+            (Time(Duration::from_micros(500)), "0.5ms"),
+        ] {
+            assert_eq!(time.to_string(), text);
+        }
+        assert_eq!(Size(65_536).to_string(), "64KiB");
+        assert_eq!(Size(1_000_000).to_string(), "1MB");
+        assert_eq!(Size(1_001).to_string(), "1001B");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(nanos: u64, bytes: u64) {
+            let time = Time(Duration::from_nanos(nanos));
+            prop_assert_eq!(time.to_string().parse(), Ok(time));
+            prop_assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,40}") {
+            let _ = text.parse::<Time>();
+            let _ = text.parse::<Size>();
+        }
+    }
+}

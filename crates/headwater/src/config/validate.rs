@@ -1,0 +1,110 @@
+//! What a type alone cannot say of an option: its bounds, and how options agree.
+
+use std::time::Duration;
+
+use super::{Config, Size, Time};
+
+/// An option that cannot stand.
+pub(super) struct Found {
+    /// The key at fault first, then those it disagrees with.
+    pub(super) keys: Vec<&'static str>,
+    /// What it must be instead.
+    pub(super) message: String,
+}
+
+/// The first option out of bounds or in disagreement.
+pub(super) fn check(config: &Config) -> Result<(), Found> {
+    let Config { workers, http, rtmp, live, vod, drain } = config;
+
+    // More than that is a slip of the finger: no machine has as many cores.
+    within("workers", *workers, 0, 1024)?;
+
+    let hour = Time::from_secs(3600);
+    // Below that, a peer on a slow path could not answer in time whatever it did.
+    let least = Time::from_millis(100);
+    within("http.head_timeout", http.head_timeout, least, hour)?;
+    within("http.idle_timeout", http.idle_timeout, least, hour)?;
+    within("http.send_timeout", http.send_timeout, least, hour)?;
+    within("rtmp.setup_timeout", rtmp.setup_timeout, least, hour)?;
+    header_value("http.cors_origin", &http.cors_origin)?;
+    if http.listen == rtmp.listen && http.listen.port() != 0 {
+        return refuse(
+            &["rtmp.listen", "http.listen"],
+            format!("{} is taken by http.listen", rtmp.listen),
+        );
+    }
+
+    // A frame at 240 per second is the shortest part there is.
+    within("live.part_target", live.part_target, Time::from_millis(4), hour)?;
+    within("live.segment_target", live.segment_target, Time::from_millis(100), hour)?;
+    within("live.target_duration", live.target_duration, Time::from_secs(1), hour)?;
+    within("live.window", live.window, Time::from_secs(1), Time::from_secs(6 * 3600))?;
+    within("live.reconnect", live.reconnect, Time::default(), hour)?;
+    within("live.silence", live.silence, Time::from_secs(1), hour)?;
+    within("live.viewer_queue", live.viewer_queue, Size::from_kib(64), Size::from_mib(1024))?;
+    within("live.viewer_patience", live.viewer_patience, least, hour)?;
+
+    // EXT-X-TARGETDURATION is a decimal integer (RFC 8216bis, 4.4.3.1).
+    if live.target_duration.0.subsec_nanos() != 0 {
+        return refuse(
+            &["live.target_duration"],
+            format!("must be whole seconds, is {}", live.target_duration),
+        );
+    }
+    if live.part_target > live.segment_target {
+        return refuse(
+            &["live.part_target", "live.segment_target"],
+            format!(
+                "{} is longer than live.segment_target, {}",
+                live.part_target, live.segment_target
+            ),
+        );
+    }
+    if live.segment_target > live.target_duration {
+        return refuse(
+            &["live.segment_target", "live.target_duration"],
+            format!(
+                "{} is longer than live.target_duration, {}",
+                live.segment_target, live.target_duration
+            ),
+        );
+    }
+    // A playlist never shrinks below three target durations (RFC 8216bis, 6.2.2), where players
+    // start (HOLD-BACK, 4.4.3.8): the fourth is the segment that leaves while they fetch it.
+    let least = Time(live.target_duration.0.saturating_mul(4));
+    if live.window < least {
+        return refuse(
+            &["live.window", "live.target_duration"],
+            format!("{} is less than 4 × live.target_duration, {least}", live.window),
+        );
+    }
+
+    if vod.root.as_os_str().is_empty() {
+        return refuse(&["vod.root"], "must not be empty".to_owned());
+    }
+    within("drain.timeout", drain.timeout, Time(Duration::ZERO), hour)
+}
+
+fn refuse(keys: &[&'static str], message: String) -> Result<(), Found> {
+    Err(Found { keys: keys.to_vec(), message })
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(
+    key: &'static str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), Found> {
+    if value < least || value > most {
+        return refuse(&[key], format!("must be from {least} to {most}, is {value}"));
+    }
+    Ok(())
+}
+
+/// It goes into a response's head as it is: a line break there would end the header.
+fn header_value(key: &'static str, value: &str) -> Result<(), Found> {
+    if value.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(());
+    }
+    refuse(&[key], "must be visible ASCII without blanks".to_owned())
+}

@@ -1,0 +1,220 @@
+//! The configuration file: what it documents, what is refused, and where the blame is put.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use headwater::config::{Config, Error, Size, Time};
+
+/// The reference file, `config/headwater.toml`.
+const REFERENCE: &str = include_str!("../../../config/headwater.toml");
+
+fn parse(text: &str) -> Result<Config, Error> {
+    Config::parse(text, Path::new("headwater.toml"))
+}
+
+fn refusal(text: &str) -> String {
+    parse(text).expect_err(text).to_string()
+}
+
+/// Every leaf's dotted path.
+fn keys(table: &toml::Table, prefix: &str, into: &mut BTreeSet<String>) {
+    for (name, value) in table {
+        let path = format!("{prefix}{name}");
+        match value {
+            toml::Value::Table(inner) => keys(inner, &format!("{path}."), into),
+            _ => {
+                into.insert(path);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_reference_file_gives_the_defaults() {
+    assert_eq!(parse(REFERENCE).unwrap(), Config::default());
+}
+
+#[test]
+fn the_reference_file_gives_every_option() {
+    let mut documented = BTreeSet::new();
+    keys(&REFERENCE.parse().unwrap(), "", &mut documented);
+    let mut there = BTreeSet::new();
+    keys(&Config::default().to_toml().unwrap().parse().unwrap(), "", &mut there);
+    assert_eq!(documented, there);
+    assert!(there.contains("http.listen") && there.contains("workers"), "{there:?}");
+}
+
+#[test]
+fn every_option_of_the_reference_file_has_a_comment() {
+    let lines: Vec<&str> = REFERENCE.lines().collect();
+    for (before, line) in lines.iter().zip(&lines[1..]) {
+        if line.contains('=') && !line.starts_with('#') {
+            assert!(before.starts_with("# "), "no comment above `{line}`");
+        }
+    }
+}
+
+#[test]
+fn defaults_are_in_bounds_and_need_no_file() {
+    Config::default().validate().unwrap();
+    assert_eq!(Config::load(None).unwrap(), Config::default());
+    assert_eq!(parse("").unwrap(), Config::default());
+}
+
+#[test]
+fn a_file_changes_what_it_names_and_nothing_else() {
+    let config = parse(
+        "workers = 2\n\
+         [http]\nlisten = \"[::1]:0\"\nidle_timeout = \"90s\"\n\
+         [live]\npart_target = \"33.3ms\"\nviewer_queue = \"512KiB\"\n\
+         [vod]\nroot = \"/srv/films\"\n",
+    )
+    .unwrap();
+    let mut expected = Config::default();
+    expected.workers = 2;
+    expected.http.listen = "[::1]:0".parse().unwrap();
+    expected.http.idle_timeout = Time(Duration::from_secs(90));
+    expected.live.part_target = Time(Duration::from_micros(33_300));
+    expected.live.viewer_queue = Size(512 * 1024);
+    expected.vod.root = "/srv/films".into();
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn what_is_in_effect_reads_back_as_itself() {
+    let mut config = Config::default();
+    config.http.cors_origin = String::new();
+    config.live.part_target = Time(Duration::from_nanos(33_366_667));
+    config.drain.timeout = Time(Duration::ZERO);
+    config.vod.root = "with \"quotes\" and ü".into();
+    assert_eq!(parse(&config.to_toml().unwrap()).unwrap(), config);
+}
+
+#[test]
+fn a_refusal_names_file_line_and_key() {
+    for (text, expected) in [
+        // Unknown keys, wherever they stand.
+        (
+            "[http]\nlisten = \"0.0.0.0:80\"\nmax_head = 1\n",
+            "headwater.toml:3: http.max_head: unknown key, expected one of `listen`, ",
+        ),
+        ("\n\nworker = 1\n", "headwater.toml:3: worker: unknown key, expected one of `workers`, "),
+        ("[htttp]\nlisten = 1\n", "headwater.toml:1: htttp: unknown key, expected one of "),
+        ("live = { windows = \"30s\" }", "headwater.toml:1: live.windows: unknown key, "),
+        ("\nlive.windows = \"30s\"", "headwater.toml:2: live.windows: unknown key, "),
+        // Wrong types.
+        (
+            "workers = \"two\"",
+            "headwater.toml:1: workers: invalid type: string \"two\", expected usize",
+        ),
+        ("[http]\n\nmax_connections = -1", "headwater.toml:3: http.max_connections: invalid value"),
+        (
+            "[live]\nwindow = 30",
+            "headwater.toml:2: live.window: invalid type: integer `30`, \
+             expected a time such as 500ms, 10s or 5m",
+        ),
+        ("http = 8080", "headwater.toml:1: http: invalid type: integer `8080`"),
+        // Values that are none.
+        (
+            "[live]\n# a comment\nwindow = \"30\"",
+            "headwater.toml:3: live.window: `30` is not a time such as 500ms, 10s or 5m",
+        ),
+        (
+            "[live]\nviewer_queue = \"4M\"",
+            "headwater.toml:2: live.viewer_queue: `4M` is not a size such as 512B, 64KiB or 1MB",
+        ),
+        (
+            "[http]\nlisten = \"localhost\"",
+            "headwater.toml:2: http.listen: is not an address and port such as 0.0.0.0:8080",
+        ),
+        // Not TOML.
+        ("[http]\nlisten\n", "headwater.toml:2: "),
+        ("workers = 1\nworkers = 2\n", "headwater.toml:2: workers: duplicate key"),
+    ] {
+        let found = refusal(text);
+        assert!(found.starts_with(expected), "{text:?}\n  gives    {found}\n  expected {expected}");
+        assert!(!found.contains('\n'), "more than one line: {found:?}");
+    }
+}
+
+#[test]
+fn bounds_name_the_option_its_line_and_what_is_allowed() {
+    for (text, expected) in [
+        ("workers = 1025", "headwater.toml:1: workers: must be from 0 to 1024, is 1025"),
+        (
+            "[http]\nhead_timeout = \"0s\"",
+            "headwater.toml:2: http.head_timeout: must be from 100ms to 1h, is 0s",
+        ),
+        (
+            "[live]\nviewer_queue = \"1B\"",
+            "headwater.toml:2: live.viewer_queue: must be from 64KiB to 1GiB, is 1B",
+        ),
+        (
+            "[live]\ntarget_duration = \"4500ms\"",
+            "headwater.toml:2: live.target_duration: must be whole seconds, is 4500ms",
+        ),
+        (
+            "[http]\ncors_origin = \"*\\r\\nSet-Cookie: a=b\"",
+            "headwater.toml:2: http.cors_origin: must be visible ASCII without blanks",
+        ),
+        ("[vod]\nroot = \"\"", "headwater.toml:2: vod.root: must not be empty"),
+        (
+            "[drain]\ntimeout = \"2h\"",
+            "headwater.toml:2: drain.timeout: must be from 0s to 1h, is 2h",
+        ),
+    ] {
+        assert_eq!(refusal(text), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn options_that_disagree_are_refused_at_the_line_that_made_them() {
+    for (text, expected) in [
+        (
+            "[live]\npart_target = \"3s\"",
+            "headwater.toml:2: live.part_target: 3s is longer than live.segment_target, 2s",
+        ),
+        // The file gives only the other of the two: its line is the one to look at.
+        (
+            "[live]\nsegment_target = \"150ms\"",
+            "headwater.toml:2: live.part_target: 200ms is longer than live.segment_target, 150ms",
+        ),
+        (
+            "[live]\nsegment_target = \"5s\"",
+            "headwater.toml:2: live.segment_target: 5s is longer than live.target_duration, 4s",
+        ),
+        (
+            "[live]\nreconnect = \"1m\"\nwindow = \"15s\"",
+            "headwater.toml:3: live.window: 15s is less than 4 × live.target_duration, 16s",
+        ),
+        (
+            "[rtmp]\nlisten = \"0.0.0.0:8080\"",
+            "headwater.toml:2: rtmp.listen: 0.0.0.0:8080 is taken by http.listen",
+        ),
+    ] {
+        assert_eq!(refusal(text), expected, "{text:?}");
+    }
+    parse("[http]\nlisten = \"127.0.0.1:0\"\n[rtmp]\nlisten = \"127.0.0.1:0\"").unwrap();
+}
+
+#[test]
+fn what_the_command_line_breaks_is_refused_by_its_key() {
+    let mut config = Config::default();
+    config.http.listen = config.rtmp.listen;
+    let error = config.validate().expect_err("both on one port").to_string();
+    assert_eq!(error, "rtmp.listen: 0.0.0.0:1935 is taken by http.listen");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("absent.toml");
+    let error = Config::load(Some(&path)).expect_err("no such file").to_string();
+    assert!(error.starts_with(&format!("{}: No such file", path.display())), "{error}");
+
+    let path = folder.path().join("latin1.toml");
+    std::fs::write(&path, b"[vod]\nroot = \"fran\xe7ais\"\n").unwrap();
+    let error = Config::load(Some(&path)).expect_err("not UTF-8").to_string();
+    assert!(error.starts_with(&path.display().to_string()), "{error}");
+}
