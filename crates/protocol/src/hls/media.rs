@@ -1,0 +1,351 @@
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use super::request::{Skip, State};
+use super::text::{Line, Quoted, Seconds, micros, micros_up};
+use crate::utc::Utc;
+
+/// A media playlist: the segments of one track, RFC 8216bis 4.4.3 to 4.4.5.
+///
+/// Times are counted in ticks, `timescale` of which make a second. They are written with six
+/// decimals. Within a segment it is the ends of its parts that are rounded, so that the parts
+/// add up to the segment to the last digit, and a part is written the same in every state of
+/// the playlist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MediaPlaylist {
+    /// Ticks in a second; not 0.
+    pub timescale: u32,
+    /// EXT-X-TARGETDURATION in seconds: no segment's duration, rounded to the nearest second,
+    /// exceeds it. Must not change while the stream lasts.
+    pub target_duration: u32,
+    /// EXT-X-MEDIA-SEQUENCE: the Media Sequence Number of the first segment.
+    pub media_sequence: u64,
+    /// EXT-X-DISCONTINUITY-SEQUENCE: how many discontinuities have left the window.
+    pub discontinuity_sequence: u64,
+    /// EXT-X-PLAYLIST-TYPE; `None` for a window that slides.
+    pub kind: Option<PlaylistType>,
+    /// Present where parts are published.
+    pub low_latency: Option<LowLatency>,
+    /// Whether a player may name in its request what the answer must contain (CAN-BLOCK-RELOAD).
+    pub blocking_reload: bool,
+    /// Whether a player may ask for a delta update (CAN-SKIP-UNTIL).
+    pub delta_updates: bool,
+    /// Which segments EXT-X-PROGRAM-DATE-TIME is written at.
+    pub dates: Dates,
+    /// Segments that are complete, in order.
+    pub segments: Vec<Segment>,
+    /// The segment still being made.
+    pub open: Option<OpenSegment>,
+    /// URI of the next part, the open segment's or part 0 of the one after it:
+    /// EXT-X-PRELOAD-HINT.
+    pub preload_hint: Option<String>,
+    /// How far the stream's other media playlists are: EXT-X-RENDITION-REPORT.
+    pub rendition_reports: Vec<RenditionReport>,
+    /// Whether the stream is over: EXT-X-ENDLIST.
+    pub ended: bool,
+}
+
+/// EXT-X-PLAYLIST-TYPE, RFC 8216bis 4.4.3.5.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlaylistType {
+    /// Segments are added and never leave.
+    Event,
+    /// Nothing changes any more.
+    Vod,
+}
+
+/// What a playlist with parts promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LowLatency {
+    /// PART-TARGET in ticks: no part is longer. Must not change while the stream lasts.
+    pub part_target: u64,
+    /// PART-HOLD-BACK in ticks: how far from the end to play; at least twice, better three
+    /// times the part target, RFC 8216bis 4.4.3.8.
+    pub part_hold_back: u64,
+}
+
+/// Which segments EXT-X-PROGRAM-DATE-TIME is written at, RFC 8216bis 4.4.4.6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dates {
+    /// The first of the playlist, and the first after each discontinuity.
+    Discontinuities,
+    /// Each.
+    Segments,
+}
+
+/// A segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Its URI.
+    pub uri: String,
+    /// Its duration in ticks.
+    pub duration: u64,
+    /// URI of its header, EXT-X-MAP; written where it differs from the one before.
+    pub map: Option<Arc<str>>,
+    /// When its first sample was captured, in milliseconds since 1970 UTC.
+    pub date: Option<u64>,
+    /// Whether it does not continue the one before: EXT-X-DISCONTINUITY.
+    pub discontinuity: bool,
+    /// Whether it is missing: EXT-X-GAP.
+    pub gap: bool,
+    /// Its parts, their durations making up the segment's; written only near the end of the
+    /// playlist.
+    pub parts: Vec<Part>,
+}
+
+/// The segment still being made, as far as it has come.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OpenSegment {
+    /// As [`Segment::map`].
+    pub map: Option<Arc<str>>,
+    /// As [`Segment::date`].
+    pub date: Option<u64>,
+    /// As [`Segment::discontinuity`].
+    pub discontinuity: bool,
+    /// Its parts so far.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a segment: EXT-X-PART, RFC 8216bis 4.4.4.9.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Its URI.
+    pub uri: String,
+    /// Its duration in ticks.
+    pub duration: u64,
+    /// Whether it holds a sample that decoding can start with: INDEPENDENT.
+    pub independent: bool,
+    /// Whether it is missing: GAP.
+    pub gap: bool,
+}
+
+/// How far another media playlist is: EXT-X-RENDITION-REPORT, RFC 8216bis 4.4.5.4.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenditionReport {
+    /// Its URI, relative to this playlist.
+    pub uri: String,
+    /// Media Sequence Number of its last segment, complete or open.
+    pub last_msn: u64,
+    /// Index of the last part of that segment.
+    pub last_part: Option<u64>,
+}
+
+/// CAN-SKIP-UNTIL in target durations: the least that is allowed.
+const SKIP_BOUNDARY: u64 = 6;
+/// For how many target durations before the end parts are written, RFC 8216bis 6.2.2.
+const PARTS_WINDOW: u64 = 3;
+
+impl MediaPlaylist {
+    /// The playlist's text; as a delta update where the player asked for one, updates are on,
+    /// and there is something to skip.
+    pub fn render(&self, skip: Skip) -> String {
+        let mut out = String::new();
+        self.render_to(&mut out, skip);
+        out
+    }
+
+    /// Appends the playlist's text, as [`MediaPlaylist::render`].
+    pub fn render_to(&self, out: &mut String, skip: Skip) {
+        let parts: usize = self.segments.iter().map(|segment| segment.parts.len()).sum();
+        out.reserve(512 + 96 * self.segments.len() + 80 * parts);
+        self.write(out, skip).expect("a String takes every write");
+    }
+
+    /// What decides whether this playlist answers a request.
+    pub fn state(&self) -> State {
+        let count = self.segments.len() as u64;
+        State {
+            open_msn: self.media_sequence + count,
+            open_parts: self.open.as_ref().map_or(0, |open| open.parts.len() as u64),
+            last_segment_parts: self.segments.last().map_or(0, |last| last.parts.len() as u64),
+            part_target_micros: self.low_latency.map(|ll| self.micros(ll.part_target)),
+            ended: self.ended,
+        }
+    }
+
+    fn micros(&self, ticks: u64) -> u64 {
+        micros(ticks, self.timescale)
+    }
+
+    fn write(&self, out: &mut String, skip: Skip) -> fmt::Result {
+        // EXT-X-SKIP takes version 9, EXT-X-MAP version 6: RFC 8216bis 8.
+        let version = if self.delta_updates { 9 } else { 6 };
+        writeln!(out, "#EXTM3U\n#EXT-X-VERSION:{version}")?;
+        writeln!(out, "#EXT-X-TARGETDURATION:{}", self.target_duration)?;
+        self.write_server_control(out)?;
+        if let Some(low_latency) = &self.low_latency {
+            // Parts are rounded to the nearest, so rounding up keeps them below it.
+            let target = micros_up(low_latency.part_target, self.timescale);
+            writeln!(out, "#EXT-X-PART-INF:PART-TARGET={}", Seconds(target))?;
+        }
+        writeln!(out, "#EXT-X-MEDIA-SEQUENCE:{}", self.media_sequence)?;
+        if self.discontinuity_sequence > 0 {
+            writeln!(out, "#EXT-X-DISCONTINUITY-SEQUENCE:{}", self.discontinuity_sequence)?;
+        }
+        match self.kind {
+            Some(PlaylistType::Event) => out.push_str("#EXT-X-PLAYLIST-TYPE:EVENT\n"),
+            Some(PlaylistType::Vod) => out.push_str("#EXT-X-PLAYLIST-TYPE:VOD\n"),
+            None => {}
+        }
+        let skipped = if skip == Skip::No { 0 } else { self.skippable() };
+        if skipped > 0 {
+            writeln!(out, "#EXT-X-SKIP:SKIPPED-SEGMENTS={skipped}")?;
+        }
+        self.write_segments(out, skipped)?;
+        if let Some(hint) = &self.preload_hint
+            && !self.ended
+        {
+            writeln!(out, "#EXT-X-PRELOAD-HINT:TYPE=PART,URI={}", Quoted(hint))?;
+        }
+        for report in &self.rendition_reports {
+            let uri = Quoted(&report.uri);
+            write!(out, "#EXT-X-RENDITION-REPORT:URI={uri},LAST-MSN={}", report.last_msn)?;
+            if let Some(part) = report.last_part {
+                write!(out, ",LAST-PART={part}")?;
+            }
+            out.push('\n');
+        }
+        if self.ended {
+            out.push_str("#EXT-X-ENDLIST\n");
+        }
+        Ok(())
+    }
+
+    fn write_server_control(&self, out: &mut String) -> fmt::Result {
+        let mut separator = ':';
+        let mut attribute = |out: &mut String, text: fmt::Arguments<'_>| {
+            if separator == ':' {
+                out.push_str("#EXT-X-SERVER-CONTROL");
+            }
+            out.push(separator);
+            separator = ',';
+            out.write_fmt(text)
+        };
+        if self.blocking_reload {
+            attribute(out, format_args!("CAN-BLOCK-RELOAD=YES"))?;
+        }
+        if let Some(low_latency) = &self.low_latency {
+            let hold_back = Seconds(micros_up(low_latency.part_hold_back, self.timescale));
+            attribute(out, format_args!("PART-HOLD-BACK={hold_back}"))?;
+            // The default, RFC 8216bis 4.4.3.8, said for players that want it said.
+            attribute(out, format_args!("HOLD-BACK={}", 3 * u64::from(self.target_duration)))?;
+        }
+        if self.delta_updates {
+            let until = SKIP_BOUNDARY * u64::from(self.target_duration);
+            attribute(out, format_args!("CAN-SKIP-UNTIL={until}"))?;
+        }
+        if separator == ',' {
+            out.push('\n');
+        }
+        Ok(())
+    }
+
+    fn write_segments(&self, out: &mut String, skipped: usize) -> fmt::Result {
+        let parts_from = self.first_within(PARTS_WINDOW);
+        let mut map = None;
+        for (index, segment) in self.segments.iter().enumerate() {
+            if index < skipped {
+                // What applies to skipped segments is known to the player, the header too.
+                map = segment.map.as_ref();
+                continue;
+            }
+            let start = Start {
+                first: index == skipped,
+                discontinuity: segment.discontinuity,
+                map: segment.map.as_ref().filter(|&new| map != Some(new)),
+                date: segment.date,
+            };
+            map = segment.map.as_ref().or(map);
+            self.write_start(out, &start)?;
+            if index >= parts_from {
+                self.write_parts(out, &segment.parts)?;
+            }
+            if segment.gap {
+                out.push_str("#EXT-X-GAP\n");
+            }
+            let duration = Seconds(self.micros(segment.duration));
+            writeln!(out, "#EXTINF:{duration},\n{}", Line(&segment.uri))?;
+        }
+        if let Some(open) = &self.open
+            && self.low_latency.is_some()
+        {
+            let start = Start {
+                first: self.segments.is_empty(),
+                discontinuity: open.discontinuity,
+                map: open.map.as_ref().filter(|&new| map != Some(new)),
+                date: open.date,
+            };
+            self.write_start(out, &start)?;
+            self.write_parts(out, &open.parts)?;
+        }
+        Ok(())
+    }
+
+    fn write_start(&self, out: &mut String, start: &Start<'_>) -> fmt::Result {
+        if start.discontinuity {
+            out.push_str("#EXT-X-DISCONTINUITY\n");
+        }
+        if let Some(map) = start.map {
+            writeln!(out, "#EXT-X-MAP:URI={}", Quoted(map))?;
+        }
+        if let Some(date) = start.date
+            && (start.first || start.discontinuity || self.dates == Dates::Segments)
+        {
+            writeln!(out, "#EXT-X-PROGRAM-DATE-TIME:{}", Utc(date))?;
+        }
+        Ok(())
+    }
+
+    fn write_parts(&self, out: &mut String, parts: &[Part]) -> fmt::Result {
+        if self.low_latency.is_none() {
+            return Ok(());
+        }
+        let mut end = 0;
+        for part in parts {
+            let start = self.micros(end);
+            end = end.saturating_add(part.duration);
+            let duration = Seconds(self.micros(end) - start);
+            write!(out, "#EXT-X-PART:DURATION={duration},URI={}", Quoted(&part.uri))?;
+            if part.independent {
+                out.push_str(",INDEPENDENT=YES");
+            }
+            if part.gap {
+                out.push_str(",GAP=YES");
+            }
+            out.push('\n');
+        }
+        Ok(())
+    }
+
+    /// How many segments a delta update leaves out: those that end before the Skip Boundary,
+    /// RFC 8216bis 6.2.5.1.
+    fn skippable(&self) -> usize {
+        if self.delta_updates { self.first_within(SKIP_BOUNDARY) } else { 0 }
+    }
+
+    /// Index of the first segment whose end is nearer to the playlist's end than so many target
+    /// durations.
+    fn first_within(&self, target_durations: u64) -> usize {
+        let target = u64::from(self.target_duration) * u64::from(self.timescale);
+        let reach = target.saturating_mul(target_durations);
+        let open = self.open.iter().flat_map(|open| &open.parts);
+        let mut after = open.fold(0, |sum: u64, part| sum.saturating_add(part.duration));
+        let mut first = self.segments.len();
+        for segment in self.segments.iter().rev() {
+            if after >= reach {
+                break;
+            }
+            first -= 1;
+            after = after.saturating_add(segment.duration);
+        }
+        first
+    }
+}
+
+/// What is written before a segment or its first part.
+struct Start<'a> {
+    first: bool,
+    discontinuity: bool,
+    map: Option<&'a Arc<str>>,
+    date: Option<u64>,
+}

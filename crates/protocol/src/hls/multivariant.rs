@@ -1,0 +1,116 @@
+use std::fmt::Write;
+
+use super::text::{Line, Quoted};
+
+/// A multivariant playlist: the renditions of a stream, RFC 8216bis 4.4.6.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MultivariantPlaylist {
+    /// Audio renditions that variants refer to by their group.
+    pub audio: Vec<Audio>,
+    /// Variants, in any order: they are written by falling bandwidth.
+    pub variants: Vec<Variant>,
+}
+
+/// An audio rendition: EXT-X-MEDIA with TYPE=AUDIO, RFC 8216bis 4.4.6.1.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Audio {
+    /// GROUP-ID.
+    pub group: String,
+    /// NAME, unique within the group.
+    pub name: String,
+    /// LANGUAGE, an RFC 5646 tag.
+    pub language: Option<String>,
+    /// DEFAULT: played where the viewer has no other wish; one of a group. AUTOSELECT is written
+    /// for every rendition.
+    pub default: bool,
+    /// CHANNELS: how many.
+    pub channels: Option<u16>,
+    /// URI of the media playlist; `None` where the variants' own streams hold the sound.
+    pub uri: Option<String>,
+}
+
+/// A variant: EXT-X-STREAM-INF, RFC 8216bis 4.4.6.2.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Variant {
+    /// URI of the media playlist.
+    pub uri: String,
+    /// BANDWIDTH: the peak segment bit rate, in bits per second, of the variant and the largest
+    /// rendition it is played with.
+    pub bandwidth: u64,
+    /// AVERAGE-BANDWIDTH, in bits per second.
+    pub average_bandwidth: Option<u64>,
+    /// CODECS: RFC 6381 strings of all that the variant and its renditions hold.
+    pub codecs: Vec<String>,
+    /// RESOLUTION: width and height in pixels.
+    pub resolution: Option<(u32, u32)>,
+    /// FRAME-RATE: frames per second as numerator and denominator.
+    pub frame_rate: Option<(u32, u32)>,
+    /// AUDIO: GROUP-ID of the audio renditions it is played with.
+    pub audio: Option<String>,
+}
+
+impl MultivariantPlaylist {
+    /// The playlist's text.
+    pub fn render(&self) -> String {
+        let mut out = String::with_capacity(128 + 256 * (self.audio.len() + self.variants.len()));
+        self.write(&mut out).expect("a String takes every write");
+        out
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        out.push_str("#EXTM3U\n#EXT-X-VERSION:6\n#EXT-X-INDEPENDENT-SEGMENTS\n");
+        for audio in &self.audio {
+            audio.write(out)?;
+        }
+        let mut variants: Vec<_> = self.variants.iter().collect();
+        variants.sort_by_key(|variant| std::cmp::Reverse(variant.bandwidth));
+        for variant in variants {
+            variant.write(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Audio {
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        let (group, name) = (Quoted(&self.group), Quoted(&self.name));
+        write!(out, "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID={group},NAME={name}")?;
+        if let Some(language) = &self.language {
+            write!(out, ",LANGUAGE={}", Quoted(language))?;
+        }
+        let default = if self.default { "YES" } else { "NO" };
+        write!(out, ",DEFAULT={default},AUTOSELECT=YES")?;
+        if let Some(channels) = self.channels {
+            write!(out, ",CHANNELS=\"{channels}\"")?;
+        }
+        if let Some(uri) = &self.uri {
+            write!(out, ",URI={}", Quoted(uri))?;
+        }
+        out.push('\n');
+        Ok(())
+    }
+}
+
+impl Variant {
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        write!(out, "#EXT-X-STREAM-INF:BANDWIDTH={}", self.bandwidth)?;
+        if let Some(average) = self.average_bandwidth {
+            write!(out, ",AVERAGE-BANDWIDTH={average}")?;
+        }
+        if !self.codecs.is_empty() {
+            write!(out, ",CODECS={}", Quoted(&self.codecs.join(",")))?;
+        }
+        if let Some((width, height)) = self.resolution {
+            write!(out, ",RESOLUTION={width}x{height}")?;
+        }
+        if let Some((frames, seconds @ 1..)) = self.frame_rate {
+            // Three decimals, RFC 8216bis 4.4.6.2.
+            let millis = (u64::from(frames) * 1000 + u64::from(seconds) / 2) / u64::from(seconds);
+            write!(out, ",FRAME-RATE={}.{:03}", millis / 1000, millis % 1000)?;
+        }
+        if let Some(audio) = &self.audio {
+            write!(out, ",AUDIO={}", Quoted(audio))?;
+        }
+        writeln!(out, "\n{}", Line(&self.uri))
+    }
+}
