@@ -71,8 +71,7 @@ fn a_file_changes_what_it_names_and_nothing_else() {
          [vod]\nroot = \"/srv/films\"\n",
     )
     .unwrap();
-    let mut expected = Config::default();
-    expected.workers = 2;
+    let mut expected = Config { workers: 2, ..Config::default() };
     expected.http.listen = "[::1]:0".parse().unwrap();
     expected.http.idle_timeout = Time(Duration::from_secs(90));
     expected.live.part_target = Time(Duration::from_micros(33_300));

@@ -125,10 +125,10 @@ fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
             return Some(name.to_owned());
         }
         // A table's own span is its header only: what it holds stands after it.
-        if let DeValue::Table(inner) = value.get_ref() {
-            if let Some(rest) = key_at(inner, at) {
-                return Some(format!("{name}.{rest}"));
-            }
+        if let DeValue::Table(inner) = value.get_ref()
+            && let Some(rest) = key_at(inner, at)
+        {
+            return Some(format!("{name}.{rest}"));
         }
         if holds(value.span()) {
             return Some(name.to_owned());

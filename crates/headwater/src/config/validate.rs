@@ -89,7 +89,7 @@ fn refuse(keys: &[&'static str], message: String) -> Result<(), Found> {
     Err(Found { keys: keys.to_vec(), message })
 }
 
-fn within<T: PartialOrd + std::fmt::Display>(
+fn within<T: Copy + PartialOrd + std::fmt::Display>(
     key: &'static str,
     value: T,
     least: T,
