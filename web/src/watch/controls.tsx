@@ -5,6 +5,10 @@ import type { Session, Stats } from './session';
 /** How far behind its target a viewer is when “Go to live” is more than a formality, in seconds. */
 const BEHIND = 2;
 
+/** A loudspeaker crossed out, on a field of 24 × 24. */
+export const MUTED =
+  'M3 9v6h4l5 5V4L7 9zm13.6 3 3.4-3.4-1.4-1.4-3.4 3.4-3.4-3.4-1.4 1.4 3.4 3.4-3.4 3.4 1.4 1.4 3.4-3.4 3.4 3.4 1.4-1.4z';
+
 interface Props {
   session: Session;
   stats: Stats;
@@ -28,7 +32,7 @@ export function Controls({ session, stats, fullScreen }: Props) {
         <path
           d={
             silent
-              ? 'M3 9v6h4l5 5V4L7 9zm13.6 3 3.4-3.4-1.4-1.4-3.4 3.4-3.4-3.4-1.4 1.4 3.4 3.4-3.4 3.4 1.4 1.4 3.4-3.4 3.4 3.4 1.4-1.4z'
+              ? MUTED
               : 'M3 9v6h4l5 5V4L7 9zm11-1v8a4.5 4.5 0 0 0 0-8zm0-5v2.1a7 7 0 0 1 0 13.8V21a9 9 0 0 0 0-18z'
           }
         />

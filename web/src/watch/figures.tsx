@@ -10,16 +10,11 @@ export function Figures({ stats, label }: { stats: Stats; label: string }) {
       id: 'latency',
       name: 'Behind live',
       value: format.seconds(stats.latency),
-      note: stats.targetLatency === null ? undefined : `holds ${format.seconds(stats.targetLatency)}`,
+      note: stats.targetLatency === null ? undefined : `aims at ${format.seconds(stats.targetLatency)}`,
       large: true,
     },
     { id: 'buffer', name: 'Buffer', value: format.seconds(stats.buffer), large: true },
-    {
-      id: 'stalls',
-      name: 'Stalls',
-      value: format.stalls(stats.stalls, stats.stallSeconds),
-      large: true,
-    },
+    { id: 'stalls', name: 'Stalls', value: format.stalls(stats.stalls, stats.stallSeconds) },
     { id: 'bitrate', name: 'Bitrate', value: format.bitrate(stats.bitrate) },
     {
       id: 'resolution',

@@ -12,7 +12,7 @@ import {
   next,
   wantsEngine,
 } from './condition';
-import { type Engine, NO_STATS, type StartEngine } from './engines/engine';
+import { type Engine, type EngineEvents, NO_STATS, type StartEngine } from './engines/engine';
 import { type Stall, StallMeter } from './stalls';
 
 /** Moments of a visit, in milliseconds of `performance.now()`: the navigation to the page is 0. */
@@ -273,20 +273,21 @@ export class Session {
     this.moments.engineStarted ??= performance.now();
     this.awaitFirstFrame(current);
     this.watchOver(STUCK_AT_START_AFTER);
-    const url = manifestUrl(stream, via);
-    this.engine = startEngine(
-      this.video,
-      url,
-      { lowLatency: via !== 'hls', recorded: this.facts.recorded },
-      {
-        manifest: () => {
-          this.moments.manifest ??= performance.now();
-        },
-        failed: (failure) => {
-          if (current()) this.fail(failure);
-        },
+    const options = { lowLatency: via !== 'hls', recorded: this.facts.recorded };
+    const engineEvents: EngineEvents = {
+      manifest: () => {
+        this.moments.manifest ??= performance.now();
       },
-    );
+      failed: (failure) => {
+        if (current()) this.fail(failure);
+      },
+    };
+    try {
+      this.engine = startEngine(this.video, manifestUrl(stream, via), options, engineEvents);
+    } catch (error) {
+      this.fail({ kind: 'engine', what: 'The player could not be started.', detail: String(error) });
+      return;
+    }
     // Autoplay waits for media; a viewer who paused earlier is asked for nothing.
     void this.video.play().catch(() => this.tell());
   }

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { playerUrls, watchUrl } from '../shared/streams';
-import { Controls, toggleFullScreen } from './controls';
+import { Controls, MUTED, toggleFullScreen } from './controls';
 import { Delivery } from './delivery';
 import { Figures } from './figures';
 import { commandOf, KEYS, keysUsedBy } from './keys';
@@ -66,7 +66,10 @@ export function Watch({ session }: { session: Session }) {
             )}
             {!message && stats.muted && !stats.paused && (
               <button type="button" class="unmute" onClick={() => session.toggleMute()}>
-                <span aria-hidden="true">🔇 </span>Unmute
+                <svg viewBox="0 0 24 24" aria-hidden="true" focusable="false">
+                  <path d={MUTED} />
+                </svg>
+                Unmute
               </button>
             )}
           </div>

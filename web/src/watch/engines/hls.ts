@@ -1,9 +1,13 @@
 import Hls, { type ErrorData } from 'hls.js';
 import type { Failure } from '../condition';
+import { Pace } from '../pace';
 import { type EngineStats, httpFailure, type StartEngine } from './engine';
 
 /** How many target durations a low-latency viewer may fall behind before being taken back to live. */
 const MOST_BEHIND = 3;
+
+/** Events after which the buffer's past says nothing about its future. */
+const INTERRUPTIONS = ['seeking', 'pause', 'waiting'] as const;
 
 /** HLS by hls.js, with or without low latency. */
 export const startHls: StartEngine = (video, url, { lowLatency, recorded }, events) => {
@@ -12,16 +16,38 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded }, even
     // Fragmented MP4 is only looked at on its way to the browser; a worker would add a hop and gain nothing.
     enableWorker: false,
     // Without liveSyncDuration hls.js holds the server's PART-HOLD-BACK (HOLD-BACK without low latency).
-    maxLiveSyncPlaybackRate: lowLatency ? 1.1 : 1,
+    // Pace does the catching up; hls.js leaves the rate alone when it may not raise it.
+    maxLiveSyncPlaybackRate: 1,
     // A stall moves the target away from live by this much, bounded by one target duration.
     liveSyncOnStallIncrease: lowLatency ? 0.25 : 1,
-    liveMaxLatencyDurationCount: lowLatency ? MOST_BEHIND : Number.POSITIVE_INFINITY,
     backBufferLength: 30,
     startLevel: -1,
     // A missing or late answer is retried at once: at this distance from live a second is everything.
     ...(lowLatency ? { highBufferWatchdogPeriod: 1, detectStallWithCurrentTimeMs: 750 } : {}),
   });
+  // Set behind the constructor, which allows it only together with a distance of our own instead of the server's.
+  const stayClose = () => {
+    if (lowLatency) hls.config.liveMaxLatencyDurationCount = MOST_BEHIND;
+  };
+  stayClose();
   let mediaRecoveries = 0;
+  const pace = new Pace();
+  const steer = () => {
+    const { targetLatency } = hls;
+    if (video.seeking || video.paused || hls.latency <= 0 || targetLatency === null) return;
+    const buffer = hls.mainForwardBufferInfo?.len ?? 0;
+    const rate = pace.rate(performance.now(), hls.latency, targetLatency, buffer);
+    if (video.playbackRate !== rate) video.playbackRate = rate;
+  };
+  const forget = () => {
+    pace.reset();
+    video.playbackRate = 1;
+  };
+  const steers = lowLatency && !recorded;
+  if (steers) {
+    video.addEventListener('timeupdate', steer);
+    for (const event of INTERRUPTIONS) video.addEventListener(event, forget);
+  }
 
   hls.on(Hls.Events.MANIFEST_PARSED, () => events.manifest());
   hls.on(Hls.Events.ERROR, (_event, data) => {
@@ -52,13 +78,16 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded }, even
       };
     },
     goLive() {
-      if (lowLatency) hls.config.liveMaxLatencyDurationCount = MOST_BEHIND;
+      stayClose();
       if (hls.liveSyncPosition !== null) video.currentTime = hls.liveSyncPosition;
     },
     hold() {
       hls.config.liveMaxLatencyDurationCount = Number.POSITIVE_INFINITY;
     },
     destroy() {
+      video.removeEventListener('timeupdate', steer);
+      for (const event of INTERRUPTIONS) video.removeEventListener(event, forget);
+      video.playbackRate = 1;
       hls.destroy();
     },
   };
