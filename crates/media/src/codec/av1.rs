@@ -7,6 +7,7 @@ use crate::Error;
 
 /// `obu_type`, AV1 specification 6.2.2.
 const OBU_SEQUENCE_HEADER: u8 = 1;
+const OBU_TEMPORAL_DELIMITER: u8 = 2;
 const OBU_FRAME_HEADER: u8 = 3;
 const OBU_FRAME: u8 = 6;
 
@@ -95,10 +96,10 @@ impl Config {
             monochrome,
             chroma: 100 * x + 10 * y + position,
             color: None,
-            record: record.clone(),
+            record,
         };
-        let obus = record.get(4..).unwrap_or_default();
-        for obu in self::obus(obus) {
+        let record = config.record.clone();
+        for obu in obus(record.get(4..).unwrap_or_default()) {
             let obu = obu.map_err(|error| error.offset(4))?;
             if obu.kind == OBU_SEQUENCE_HEADER {
                 let header = SequenceHeader::read(obu.payload).map_err(|error| {
@@ -240,6 +241,15 @@ pub fn check(temporal_unit: &[u8]) -> Result<(), Error> {
         return Err(Error::malformed("temporal unit without OBUs", 0));
     }
     Ok(())
+}
+
+/// How many bytes the temporal delimiter takes with which `temporal_unit` starts: 0 without one.
+/// Samples are kept without it (AV1-ISOBMFF 2.4).
+pub fn temporal_delimiter(temporal_unit: &[u8]) -> usize {
+    match obu(temporal_unit, 0) {
+        Ok((obu, length)) if obu.kind == OBU_TEMPORAL_DELIMITER => length,
+        _ => 0,
+    }
 }
 
 struct SequenceHeader {

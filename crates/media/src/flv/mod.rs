@@ -1,1 +1,85 @@
 //! FLV files and the tag payloads that RTMP shares with them.
+//!
+//! - [`Reader`] takes the bytes of a file or an HTTP-FLV response and gives [`Tag`]s.
+//! - [`Demuxer`] takes tags, or RTMP's audio, video and data messages, whose payloads are the
+//!   same, and gives track configurations and samples.
+//! - [`Packetizer`] turns samples into tags, each written once: [`Message::tag`] for HTTP-FLV,
+//!   [`Message::payload`] for RTMP, both ranges of the same bytes.
+//!
+//! The formats are Adobe's "Video File Format Specification 10.1", annex E, and Enhanced RTMP v2
+//! (veovera.org), and codec number 12 for HEVC, which nobody specified but many encoders write.
+
+use std::fmt;
+
+use crate::Kind;
+
+mod amf;
+mod demux;
+mod metadata;
+mod payload;
+mod read;
+mod write;
+
+pub use demux::{Demuxer, Event, MAX_STEP, Problem, Reason};
+pub use metadata::Metadata;
+pub use payload::{Body, CodecId, Packet, parse_audio, parse_video};
+pub use read::{Header, Reader, Tag};
+pub use write::{Message, Packetizer, file_header};
+
+/// Milliseconds: what FLV and RTMP count time in.
+pub const TIMESCALE: u32 = 1000;
+
+/// The most that a tag, and an RTMP message, can carry: its length has 24 bits.
+pub const MAX_PAYLOAD: usize = 0xff_ffff;
+
+/// What a tag carries; the numbers are also RTMP's message types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TagKind {
+    /// Sound, type 8.
+    Audio,
+    /// Pictures, type 9.
+    Video,
+    /// Script data in AMF0, type 18: `onMetaData`.
+    Script,
+}
+
+impl TagKind {
+    /// The tag type (and RTMP message type) of that number.
+    pub fn from_type(number: u8) -> Option<Self> {
+        match number {
+            8 => Some(Self::Audio),
+            9 => Some(Self::Video),
+            18 => Some(Self::Script),
+            _ => None,
+        }
+    }
+
+    /// The tag type and RTMP message type.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Audio => 8,
+            Self::Video => 9,
+            Self::Script => 18,
+        }
+    }
+}
+
+/// A track as FLV names it: audio and video number theirs apart, and what says no number is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TrackId {
+    /// Audio or video.
+    pub kind: Kind,
+    /// `videoTrackId` or `audioTrackId` of Enhanced RTMP.
+    pub number: u8,
+}
+
+impl fmt::Display for TrackId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Video => "video",
+            Kind::Audio => "audio",
+            Kind::Other => "other",
+        };
+        write!(f, "{kind} track {}", self.number)
+    }
+}

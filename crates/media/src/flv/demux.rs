@@ -1,0 +1,330 @@
+//! Tags to tracks and samples.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::metadata::Metadata;
+use super::payload::{Body, CodecId, Packet, parse_audio, parse_video};
+use super::{TagKind, TrackId};
+use crate::clock::Unwrapper;
+use crate::codec::{aac, av1, avc, hevc, nal, opus};
+use crate::{Codec, Error, Kind, Sample};
+
+/// The longest step from one sample of a track to the next, in milliseconds, that does not count
+/// as a jump in time.
+pub const MAX_STEP: i64 = 10_000;
+
+/// Turns the tags of a file, or the messages of an RTMP stream, into samples.
+///
+/// Give it each tag with [`handle_tag`](Self::handle_tag), then take what came of it with
+/// [`poll_event`](Self::poll_event) until there is nothing more. It keeps no media: a sample's
+/// data is a slice of the payload it came in.
+///
+/// - **Configuration.** A track exists from its first good sequence header on. One that differs
+///   from that before makes another [`Event::Track`]; a repetition makes none. One that cannot be
+///   read leaves the track without configuration.
+/// - **What is dropped.** Samples of a track without configuration, of a codec that is not
+///   handled, and those whose own structure does not add up (NAL unit lengths, OBU sizes) are
+///   dropped with an [`Event::Problem`]: for the first two once, until something changes, for
+///   the last each time. Other tracks, and later samples, are not affected. Frames without any
+///   data are passed over.
+/// - **Time.** One clock of 32 bits, unwrapped ([`Unwrapper`]), serves all tracks, so dts means the
+///   same in each. It is passed on as the publisher wrote it, also where it runs back or jumps;
+///   [`Event::Sample`] says how far from the track's previous sample it is, and [`Event::jumped`]
+///   what counts as a jump. What to do about it is the caller's decision. TimestampOffsetNano is
+///   finer than the timescale and has no effect.
+#[derive(Debug)]
+pub struct Demuxer {
+    clock: Unwrapper,
+    tracks: Vec<Track>,
+    events: VecDeque<Event>,
+    packets: Vec<Packet>,
+    tags: u64,
+}
+
+/// What came out of a tag.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The publisher's description of the stream.
+    Metadata(Metadata),
+    /// A track, or a new configuration for one. All samples after it, up to the next, use it.
+    Track {
+        /// Which.
+        track: TrackId,
+        /// Its configuration.
+        codec: Codec,
+    },
+    /// An access unit, times in milliseconds ([`TIMESCALE`](super::TIMESCALE)). The duration is 0:
+    /// FLV does not say it. `sync` is what the tag says, not what the access unit holds.
+    Sample {
+        /// Whose.
+        track: TrackId,
+        /// The access unit.
+        sample: Sample,
+        /// How far its decode time is from that of the track's sample before; 0 for the first.
+        step: i64,
+    },
+    /// A track's sequence has ended; a new sequence header may follow.
+    End {
+        /// Which.
+        track: TrackId,
+    },
+    /// Something had to be left out.
+    Problem(Problem),
+}
+
+impl Event {
+    /// Whether this is a sample whose time runs back, or lies more than [`MAX_STEP`] after the
+    /// track's sample before.
+    pub fn jumped(&self) -> bool {
+        matches!(self, Self::Sample { step, .. } if !(0..=MAX_STEP).contains(step))
+    }
+}
+
+/// What was left out, and where.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("tag {tag}{}: {reason}", .track.map(|track| format!(", {track}")).unwrap_or_default())]
+pub struct Problem {
+    /// The track, as far as the tag could be read.
+    pub track: Option<TrackId>,
+    /// Which tag, counted from 0.
+    pub tag: u64,
+    /// Its time in milliseconds, unwrapped.
+    pub time: i64,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why something was left out. Positions in the errors count from the start of the tag's payload.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The codec is not handled; the track is passed over as long as it uses it.
+    #[error("{0}")]
+    Unsupported(Error),
+    /// A sample came before any sequence header that could be read; so will all up to the next.
+    #[error("samples dropped that came before a sequence header")]
+    NoConfiguration,
+    /// The sequence header cannot be read.
+    #[error("sequence header: {0}")]
+    Configuration(Error),
+    /// The sample's own structure does not add up.
+    #[error("sample dropped: {0}")]
+    Sample(Error),
+    /// The tag cannot be read, as a whole or from some track on.
+    #[error("{0}")]
+    Tag(Error),
+    /// The script data cannot be read.
+    #[error("metadata: {0}")]
+    Metadata(Error),
+}
+
+#[derive(Debug)]
+struct Track {
+    id: TrackId,
+    state: State,
+    dts: Option<i64>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No configuration; whether that has been reported.
+    Waiting { reported: bool },
+    /// A codec that is not handled, reported.
+    Refused(CodecId),
+    /// The sequence header as it came, and what it says.
+    Ready { id: CodecId, header: Bytes, codec: Codec },
+}
+
+impl Default for Demuxer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Demuxer {
+    /// A demuxer at the start of a stream.
+    pub fn new() -> Self {
+        Self {
+            clock: Unwrapper::new(32),
+            tracks: Vec::new(),
+            events: VecDeque::new(),
+            packets: Vec::new(),
+            tags: 0,
+        }
+    }
+
+    /// Takes a tag: its timestamp in milliseconds as it stands there (24 bits and the extension
+    /// above them), and its payload.
+    pub fn handle_tag(&mut self, kind: TagKind, timestamp: u32, payload: &Bytes) {
+        let tag = self.tags;
+        self.tags += 1;
+        if kind == TagKind::Script {
+            // Not through the clock: scripts are often stamped 0 wherever they stand.
+            let time = self.clock.last().unwrap_or(timestamp.into());
+            match Metadata::parse(payload) {
+                Ok(Some(metadata)) => self.events.push_back(Event::Metadata(metadata)),
+                Ok(None) => {}
+                Err(error) => {
+                    let reason = Reason::Metadata(error);
+                    self.events.push_back(Event::Problem(Problem {
+                        track: None,
+                        tag,
+                        time,
+                        reason,
+                    }));
+                }
+            }
+            return;
+        }
+        let time = self.clock.unwrap(timestamp.into());
+        let mut packets = std::mem::take(&mut self.packets);
+        let (kind, result) = match kind {
+            TagKind::Video => (Kind::Video, parse_video(payload, &mut packets)),
+            _ => (Kind::Audio, parse_audio(payload, &mut packets)),
+        };
+        for packet in packets.drain(..) {
+            self.handle_packet(kind, tag, time, packet);
+        }
+        self.packets = packets;
+        if let Err(error) = result {
+            let reason = Reason::Tag(error);
+            self.events.push_back(Event::Problem(Problem { track: None, tag, time, reason }));
+        }
+    }
+
+    /// What came of the tags handled, in their order; none when more tags are needed.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// How many tags were handled.
+    pub fn tags(&self) -> u64 {
+        self.tags
+    }
+
+    fn handle_packet(&mut self, kind: Kind, tag: u64, time: i64, packet: Packet) {
+        let id = TrackId { kind, number: packet.track };
+        let index = self.tracks.iter().position(|track| track.id == id).unwrap_or_else(|| {
+            self.tracks.push(Track { id, state: State::Waiting { reported: false }, dts: None });
+            self.tracks.len() - 1
+        });
+        let Some(track) = self.tracks.get_mut(index) else {
+            return;
+        };
+        let event = match track.handle(time, packet) {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(reason) => Event::Problem(Problem { track: Some(id), tag, time, reason }),
+        };
+        self.events.push_back(event);
+    }
+}
+
+impl Track {
+    fn handle(&mut self, time: i64, packet: Packet) -> Result<Option<Event>, Reason> {
+        let Packet { codec, at, .. } = packet;
+        if !is_supported(self.id.kind, codec) {
+            if matches!(&self.state, State::Refused(refused) if *refused == codec) {
+                return Ok(None);
+            }
+            self.state = State::Refused(codec);
+            return Err(Reason::Unsupported(Error::unsupported(codec.to_string(), 0)));
+        }
+        match packet.body {
+            Body::SequenceStart(header) => self.configure(codec, &header, at),
+            Body::Frame { data, .. } if data.is_empty() => Ok(None),
+            Body::Frame { cts, keyframe, data } => {
+                self.sample(codec, time, cts, keyframe, data, at)
+            }
+            Body::SequenceEnd if matches!(self.state, State::Ready { .. }) => {
+                Ok(Some(Event::End { track: self.id }))
+            }
+            Body::SequenceEnd | Body::Ignored => Ok(None),
+        }
+    }
+
+    fn configure(&mut self, id: CodecId, header: &Bytes, at: u64) -> Result<Option<Event>, Reason> {
+        if matches!(&self.state, State::Ready { id: old, header: record, .. }
+            if *old == id && record == header)
+        {
+            return Ok(None);
+        }
+        // Copied, so that a header of some bytes does not keep the buffer it came in.
+        let header = Bytes::copy_from_slice(header);
+        match parse_configuration(id, &header) {
+            Ok(codec) => {
+                self.state = State::Ready { id, header, codec: codec.clone() };
+                Ok(Some(Event::Track { track: self.id, codec }))
+            }
+            Err(error) => {
+                self.state = State::Waiting { reported: true };
+                Err(Reason::Configuration(error.offset(at)))
+            }
+        }
+    }
+
+    fn sample(
+        &mut self,
+        codec: CodecId,
+        dts: i64,
+        cts: i32,
+        sync: bool,
+        mut data: Bytes,
+        mut at: u64,
+    ) -> Result<Option<Event>, Reason> {
+        let config = match &mut self.state {
+            State::Ready { id, codec: config, .. } if *id == codec => config,
+            State::Waiting { reported: true } => return Ok(None),
+            state => {
+                *state = State::Waiting { reported: true };
+                return Err(Reason::NoConfiguration);
+            }
+        };
+        if matches!(config, Codec::Av1(_)) {
+            let delimiter = av1::temporal_delimiter(&data);
+            data = data.slice(delimiter..);
+            at += delimiter as u64;
+        }
+        check(config, &data).map_err(|error| Reason::Sample(error.offset(at)))?;
+        let step = self.dts.map_or(0, |last| dts.saturating_sub(last));
+        self.dts = Some(dts);
+        let sample = Sample { dts, cts, duration: 0, sync, data };
+        Ok(Some(Event::Sample { track: self.id, sample, step }))
+    }
+}
+
+fn is_supported(kind: Kind, codec: CodecId) -> bool {
+    match kind {
+        Kind::Video => matches!(codec, CodecId::AVC | CodecId::HEVC | CodecId::AV1),
+        Kind::Audio => matches!(codec, CodecId::AAC | CodecId::OPUS),
+        Kind::Other => false,
+    }
+}
+
+fn parse_configuration(id: CodecId, header: &Bytes) -> Result<Codec, Error> {
+    let record = header.clone();
+    match id {
+        CodecId::AVC => avc::Config::parse(record).map(Codec::Avc),
+        CodecId::HEVC => hevc::Config::parse(record).map(Codec::Hevc),
+        CodecId::AV1 => av1::Config::parse(record).map(Codec::Av1),
+        CodecId::AAC => aac::Config::parse(record).map(Codec::Aac),
+        CodecId::OPUS => opus::Config::from_opus_head(header).map(Codec::Opus),
+        other => Err(Error::unsupported(other.to_string(), 0)),
+    }
+}
+
+/// Whether an access unit is what its codec's framing allows.
+fn check(codec: &Codec, data: &[u8]) -> Result<(), Error> {
+    match codec {
+        Codec::Avc(config) => nal::check(data, config.nal_length_size),
+        Codec::Hevc(config) => nal::check(data, config.nal_length_size),
+        Codec::Av1(_) => av1::check(data),
+        Codec::Opus(_) => match opus::packet_duration(data) {
+            Some(_) => Ok(()),
+            None => Err(Error::malformed("Opus packet of impossible duration", 0)),
+        },
+        Codec::Aac(_) | Codec::Other(_) => Ok(()),
+    }
+}
