@@ -1,0 +1,131 @@
+use super::amf0::Value;
+
+/// A FourCC, or `*` for any, with what can be done with it: [`Capabilities::CAN_DECODE`] and so on.
+pub type FourCcInfo = (String, u32);
+
+/// What a side says of itself in `connect` and its answer (Enhanced RTMP v2, "Enhancing
+/// NetConnection connect Command"). All empty where the peer speaks plain RTMP 1.0.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// `fourCcList` (v1): FourCCs, or `*`, of what can be taken in one way or another.
+    pub fourcc_list: Vec<String>,
+    /// `videoFourCcInfoMap`.
+    pub video: Vec<FourCcInfo>,
+    /// `audioFourCcInfoMap`.
+    pub audio: Vec<FourCcInfo>,
+    /// `capsEx`: a union of [`Capabilities::RECONNECT`] and so on.
+    pub caps_ex: u32,
+}
+
+/// FourCCs a list may have; there are fewer than twenty.
+const MAX_FOURCCS: usize = 64;
+
+impl Capabilities {
+    /// FourCcInfoMask: can decode.
+    pub const CAN_DECODE: u32 = 1;
+    /// FourCcInfoMask: can encode.
+    pub const CAN_ENCODE: u32 = 2;
+    /// FourCcInfoMask: can forward.
+    pub const CAN_FORWARD: u32 = 4;
+    /// CapsExMask: understands the request to reconnect.
+    pub const RECONNECT: u32 = 1;
+    /// CapsExMask: understands multitrack.
+    pub const MULTITRACK: u32 = 2;
+    /// CapsExMask: understands ModEx packet types.
+    pub const MODEX: u32 = 4;
+    /// CapsExMask: understands nanosecond offsets.
+    pub const TIMESTAMP_NANO_OFFSET: u32 = 8;
+
+    /// A side that forwards anything, and understands multitrack, ModEx and reconnecting.
+    pub fn forward_all() -> Self {
+        let any = || vec![("*".to_owned(), Self::CAN_FORWARD)];
+        Self {
+            fourcc_list: vec!["*".to_owned()],
+            video: any(),
+            audio: any(),
+            caps_ex: Self::RECONNECT | Self::MULTITRACK | Self::MODEX,
+        }
+    }
+
+    /// Whether anything was said at all.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether all bits of `mask` are in `capsEx`.
+    pub fn has(&self, mask: u32) -> bool {
+        self.caps_ex & mask == mask
+    }
+
+    /// Reads what stands in an object of `connect` or its answer; what is malformed counts as
+    /// not said.
+    pub(crate) fn read(object: &Value) -> Self {
+        let list = match object.property("fourCcList") {
+            Some(Value::StrictArray(values)) => values.as_slice(),
+            _ => &[],
+        };
+        let map = |name| {
+            let map = object.property(name).and_then(Value::properties).unwrap_or_default();
+            map.iter()
+                .take(MAX_FOURCCS)
+                .filter_map(|(fourcc, mask)| Some((fourcc.clone(), mask.as_number()? as u32)))
+                .collect()
+        };
+        Self {
+            fourcc_list: list
+                .iter()
+                .take(MAX_FOURCCS)
+                .filter_map(|fourcc| fourcc.as_str().map(str::to_owned))
+                .collect(),
+            video: map("videoFourCcInfoMap"),
+            audio: map("audioFourCcInfoMap"),
+            caps_ex: object.property("capsEx").and_then(Value::as_number).unwrap_or(0.0) as u32,
+        }
+    }
+
+    /// The properties that say this; none for what is empty.
+    pub(crate) fn properties(&self) -> Vec<(String, Value)> {
+        let mut properties = Vec::new();
+        if !self.fourcc_list.is_empty() {
+            let list = self.fourcc_list.iter().map(Value::string).collect();
+            properties.push(("fourCcList".to_owned(), Value::StrictArray(list)));
+        }
+        for (name, map) in
+            [("videoFourCcInfoMap", &self.video), ("audioFourCcInfoMap", &self.audio)]
+        {
+            if !map.is_empty() {
+                let masks = map.iter().map(|(key, mask)| (key, Value::Number(f64::from(*mask))));
+                properties.push((name.to_owned(), Value::object(masks)));
+            }
+        }
+        if self.caps_ex != 0 {
+            properties.push(("capsEx".to_owned(), Value::Number(f64::from(self.caps_ex))));
+        }
+        properties
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips() {
+        let all = Capabilities::forward_all();
+        assert_eq!(Capabilities::read(&Value::Object(all.properties())), all);
+        assert!(all.has(Capabilities::RECONNECT | Capabilities::MODEX));
+        assert!(!all.has(Capabilities::TIMESTAMP_NANO_OFFSET));
+    }
+
+    #[test]
+    fn nonsense_counts_as_not_said() {
+        let object = Value::object([
+            ("fourCcList", Value::Number(1.0)),
+            ("videoFourCcInfoMap", Value::object([("hvc1", Value::Null)])),
+            ("capsEx", Value::Number(f64::NAN)),
+        ]);
+        assert!(Capabilities::read(&object).is_empty());
+        assert!(Capabilities::read(&Value::Null).is_empty());
+        assert!(Capabilities::default().properties().is_empty());
+    }
+}

@@ -1,0 +1,48 @@
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+/// Payloads from this size on are queued as they are; copying shorter ones costs less than a
+/// further piece for the caller to write.
+const SHARE_FROM: usize = 2048;
+
+/// Bytes on their way out, in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pieces: VecDeque<Bytes>,
+    tail: BytesMut,
+    len: usize,
+}
+
+impl Output {
+    pub(crate) fn copy(&mut self, bytes: &[u8]) {
+        self.tail.extend_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        if bytes.len() < SHARE_FROM {
+            self.copy(&bytes);
+            return;
+        }
+        self.len += bytes.len();
+        if !self.tail.is_empty() {
+            self.pieces.push_back(self.tail.split().freeze());
+        }
+        self.pieces.push_back(bytes);
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Bytes> {
+        let piece = self
+            .pieces
+            .pop_front()
+            .or_else(|| (!self.tail.is_empty()).then(|| std::mem::take(&mut self.tail).freeze()))?;
+        self.len -= piece.len();
+        Some(piece)
+    }
+
+    /// Bytes not polled yet.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}

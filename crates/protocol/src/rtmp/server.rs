@@ -1,0 +1,745 @@
+use bytes::Bytes;
+
+use super::amf0::{self, Value};
+use super::command::{self, Command, split_query};
+use super::connection::{Connection, Incoming};
+use super::inbox::{Inbox, Media};
+use super::message::{self, Message, UserControl};
+use super::{Capabilities, Error, code};
+
+/// The message stream every `createStream` is answered with, so that media messages built by
+/// [`shared_message`](super::chunk::shared_message) fit every player.
+const STREAM: u32 = 1;
+
+/// What a server says of itself.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Size of outgoing chunks in bytes, 1..=16,777,215. Sessions that share messages need the
+    /// same. Large chunks cost less and delay nothing, as long as audio and video of one player
+    /// go out whole message by whole message anyway.
+    pub chunk_size: usize,
+    /// Bytes after which the client is to acknowledge (5.4.4).
+    pub window_ack_size: u32,
+    /// Bandwidth of the client's sending, in bytes outstanding (5.4.5).
+    pub peer_bandwidth: u32,
+    /// Enhanced RTMP capabilities told to clients that told theirs.
+    pub capabilities: Capabilities,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            chunk_size: 64 << 10,
+            window_ack_size: 2_500_000,
+            peer_bandwidth: 2_500_000,
+            capabilities: Capabilities::forward_all(),
+        }
+    }
+}
+
+/// What the publisher wants done with the stream (7.2.2.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PublishKind {
+    /// Live, not recorded.
+    Live,
+    /// Recorded, replacing what was there.
+    Record,
+    /// Recorded, appended to what was there.
+    Append,
+}
+
+/// Where to start playing (7.2.2.1).
+///
+/// The specification counts seconds, clients count milliseconds; the special values −1 and −2
+/// are understood in both.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PlayStart {
+    /// The live stream of that name, else the recorded one.
+    Any,
+    /// The live stream only.
+    Live,
+    /// The recorded stream, from this many milliseconds on.
+    At(f64),
+}
+
+/// Why publishing or playing ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// `FCUnpublish`.
+    Unpublish,
+    /// `closeStream`.
+    CloseStream,
+    /// `deleteStream`.
+    DeleteStream,
+    /// Another `publish` or `play` on the same stream.
+    Replaced,
+}
+
+/// What a client did.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum ServerEvent {
+    /// `connect`; answer with [`ServerSession::accept_connect`] or
+    /// [`ServerSession::reject_connect`].
+    Connect {
+        /// Application, without its query and slashes at its ends.
+        app: String,
+        /// What followed a `?` in the application.
+        query: String,
+        /// The URL the client was given, as it says; empty if it does not.
+        tc_url: String,
+        /// What the client calls itself; empty if it does not.
+        flash_ver: String,
+        /// Enhanced RTMP.
+        capabilities: Capabilities,
+    },
+    /// `publish`; answer with [`ServerSession::accept_publish`] or
+    /// [`ServerSession::reject_publish`].
+    PublishRequest {
+        /// Application, as in [`ServerEvent::Connect`].
+        app: String,
+        /// Stream name, without its query.
+        name: String,
+        /// What followed a `?` in the name.
+        query: String,
+        /// What is wanted.
+        kind: PublishKind,
+    },
+    /// `play`; answer with [`ServerSession::accept_play`] or [`ServerSession::reject_play`].
+    PlayRequest {
+        /// Application, as in [`ServerEvent::Connect`].
+        app: String,
+        /// Stream name, without its query.
+        name: String,
+        /// What followed a `?` in the name.
+        query: String,
+        /// Where to start.
+        start: PlayStart,
+        /// How many milliseconds to play; `None` for all there is.
+        duration: Option<f64>,
+    },
+    /// The publisher's audio.
+    Audio {
+        /// Milliseconds, wrapping after 2^32.
+        timestamp: u32,
+        /// An FLV audio tag's body; not empty.
+        payload: Bytes,
+    },
+    /// The publisher's video.
+    Video {
+        /// Milliseconds, wrapping after 2^32.
+        timestamp: u32,
+        /// An FLV video tag's body; not empty.
+        payload: Bytes,
+    },
+    /// The publisher's data message: `onMetaData`, a cue, anything. `@setDataFrame` is removed.
+    Metadata {
+        /// Milliseconds, wrapping after 2^32.
+        timestamp: u32,
+        /// The name, then what belongs to it.
+        values: Vec<Value>,
+        /// The same as AMF0: an FLV script tag's body.
+        payload: Bytes,
+    },
+    /// The player pauses or goes on. It has been told so already.
+    Pause {
+        /// Pauses.
+        paused: bool,
+        /// Position in milliseconds, as the player sees it.
+        position: f64,
+    },
+    /// The player wants to be elsewhere; answer with [`ServerSession::accept_seek`] or
+    /// [`ServerSession::reject_seek`].
+    Seek {
+        /// Position in milliseconds.
+        position: f64,
+    },
+    /// `getStreamLength`; may be answered with [`ServerSession::answer_stream_length`].
+    StreamLength {
+        /// Stream name, without its query.
+        name: String,
+        /// What followed a `?` in the name.
+        query: String,
+        /// To be given back.
+        transaction: f64,
+    },
+    /// How much the player buffers.
+    BufferLength {
+        /// Milliseconds.
+        milliseconds: u32,
+    },
+    /// The answer to [`ServerSession::ping`].
+    Pong {
+        /// What the ping said.
+        timestamp: u32,
+    },
+    /// A message was dropped because of this; the session goes on.
+    Ignored(Error),
+    /// Publishing or playing ended; the connection is there for another one.
+    Close {
+        /// Why.
+        why: Why,
+    },
+}
+
+impl From<Media> for ServerEvent {
+    fn from(media: Media) -> Self {
+        match media {
+            Media::Audio { timestamp, payload } => Self::Audio { timestamp, payload },
+            Media::Video { timestamp, payload } => Self::Video { timestamp, payload },
+            Media::Metadata { timestamp, values, payload } => {
+                Self::Metadata { timestamp, values, payload }
+            }
+            Media::Ignored(error) => Self::Ignored(error),
+        }
+    }
+}
+
+/// A request the caller has to decide on.
+#[derive(Debug)]
+enum Pending {
+    Connect { transaction: f64, enhanced: bool },
+    Publish { name: String },
+    Play { name: String, reset: bool },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Neither publishes nor plays.
+    None,
+    Publish,
+    Play,
+}
+
+/// The server's side of one connection.
+///
+/// # Contract
+/// - [`handle_input`](Self::handle_input) takes bytes in the order they came and says how many it
+///   took. It stops early when events wait to be polled, when answers wait to be sent, and while
+///   a request ([`Connect`](ServerEvent::Connect), [`PublishRequest`](ServerEvent::PublishRequest),
+///   [`PlayRequest`](ServerEvent::PlayRequest)) waits for its answer; the caller keeps the rest
+///   and offers it again after that.
+/// - After each `handle_input`, [`poll_event`](Self::poll_event) until `None`; after each call
+///   that may have queued something, [`poll_output`](Self::poll_output) until `None`.
+/// - Only whole messages are queued. So when `poll_output` has given `None`, and all it gave has
+///   been written, the connection is at a message boundary, and shared messages
+///   ([`shared_message`](super::chunk::shared_message)) may follow, if
+///   [`is_playing`](Self::is_playing).
+/// - An error ends the session; events and output queued before may still be polled, and every
+///   further `handle_input` gives the same error.
+///
+/// # Memory
+/// Besides output not yet polled (the caller's measure, [`output_len`](Self::output_len); answers
+/// stop growing at 64 KiB): one message of up to 16 MiB, of which no more is allocated than twice
+/// what arrived, or 256 KiB, and less than 4 MiB of all else: other unfinished messages (2 MiB),
+/// one data message with its values (256 KiB on the wire), 32 events. Media of clients that do
+/// not publish is not kept at all.
+#[derive(Debug)]
+pub struct ServerSession {
+    config: ServerConfig,
+    connection: Connection,
+    inbox: Inbox<ServerEvent>,
+    pending: Option<Pending>,
+    /// Set by a successful `connect`.
+    app: Option<String>,
+    role: Role,
+    /// Whether the client understands requests to reconnect.
+    reconnects: bool,
+}
+
+impl ServerSession {
+    /// A session that waits for the client's first byte. `nonce` fills the handshake; it should
+    /// differ from session to session, but guards nothing.
+    pub fn new(config: ServerConfig, nonce: u64) -> Self {
+        Self {
+            config,
+            connection: Connection::server(nonce),
+            inbox: Inbox::new(),
+            pending: None,
+            app: None,
+            role: Role::None,
+            reconnects: false,
+        }
+    }
+
+    /// Takes bytes from the client; how many were taken. See the contract above.
+    ///
+    /// # Errors
+    /// Where the client broke the protocol or exceeded a limit; the session is over.
+    pub fn handle_input(&mut self, input: &[u8]) -> Result<usize, Error> {
+        let mut left = input;
+        while self.pending.is_none() && self.inbox.is_open() {
+            let Some(incoming) = self.connection.next(&mut left)? else { break };
+            let result = match incoming {
+                Incoming::Ready => Ok(()),
+                Incoming::UserControl(event) => {
+                    self.user_control(event);
+                    Ok(())
+                }
+                Incoming::Message(message) => self.message(message),
+                Incoming::Skipped(error) => {
+                    self.inbox.push(ServerEvent::Ignored(error));
+                    Ok(())
+                }
+            };
+            if let Err(error) = result {
+                self.connection.fail(error.clone());
+                return Err(error);
+            }
+        }
+        self.connection.acknowledge();
+        Ok(input.len() - left.len())
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.inbox.poll()
+    }
+
+    /// The next piece to send.
+    pub fn poll_output(&mut self) -> Option<Bytes> {
+        self.connection.poll_output()
+    }
+
+    /// Bytes queued and not polled yet; 0 at a message boundary.
+    pub fn output_len(&self) -> usize {
+        self.connection.output_len()
+    }
+
+    /// Bytes taken so far.
+    pub fn position(&self) -> u64 {
+        self.connection.position()
+    }
+
+    /// Bytes allocated for messages of which a part has arrived.
+    pub fn allocated(&self) -> usize {
+        self.connection.allocated()
+    }
+
+    /// Whether a publish request has been accepted, and publishing has not ended.
+    pub fn is_publishing(&self) -> bool {
+        self.role == Role::Publish
+    }
+
+    /// Whether a play request has been accepted, and playing has not ended.
+    pub fn is_playing(&self) -> bool {
+        self.role == Role::Play
+    }
+
+    /// Accepts the connection.
+    ///
+    /// # Errors
+    /// Without a [`ServerEvent::Connect`] to answer.
+    pub fn accept_connect(&mut self) -> Result<(), Error> {
+        let Some(Pending::Connect { transaction, enhanced }) = self.pending else {
+            return Err(self.connection.refuse("accepting a connection nobody asked for"));
+        };
+        self.pending = None;
+        self.connection.send_window(self.config.window_ack_size);
+        self.connection.send_peer_bandwidth(self.config.peer_bandwidth);
+        self.connection.send_chunk_size(self.config.chunk_size);
+        let mut properties = vec![
+            ("fmsVer".to_owned(), Value::string("FMS/3,5,1,525")),
+            ("capabilities".to_owned(), Value::Number(31.0)),
+            ("mode".to_owned(), Value::Number(1.0)),
+        ];
+        let mut information =
+            command::information("status", code::CONNECT_SUCCESS, "Connection succeeded.");
+        information.push(("objectEncoding".to_owned(), Value::Number(0.0)));
+        if enhanced {
+            // Which of the two objects holds them is read differently by different clients.
+            properties.extend(self.config.capabilities.properties());
+            information.extend(self.config.capabilities.properties());
+        }
+        let arguments = [Value::Object(properties), Value::Object(information)];
+        self.connection.send_command(0, "_result", transaction, &arguments);
+        self.connection.send_command(0, "onBWDone", 0.0, &[Value::Null]);
+        Ok(())
+    }
+
+    /// Refuses the connection; the caller closes it once the output is sent. `code` is
+    /// [`code::CONNECT_REJECTED`] or [`code::CONNECT_INVALID_APP`].
+    ///
+    /// # Errors
+    /// Without a [`ServerEvent::Connect`] to answer.
+    pub fn reject_connect(&mut self, code: &str, description: &str) -> Result<(), Error> {
+        let Some(Pending::Connect { transaction, .. }) = self.pending else {
+            return Err(self.connection.refuse("rejecting a connection nobody asked for"));
+        };
+        self.pending = None;
+        self.app = None;
+        let information = Value::Object(command::information("error", code, description));
+        self.connection.send_command(0, "_error", transaction, &[Value::Null, information]);
+        Ok(())
+    }
+
+    /// Lets the client publish: from now on its media arrives as events.
+    ///
+    /// # Errors
+    /// Without a [`ServerEvent::PublishRequest`] to answer.
+    pub fn accept_publish(&mut self) -> Result<(), Error> {
+        let Some(Pending::Publish { name }) = &self.pending else {
+            return Err(self.connection.refuse("accepting a publisher that did not ask"));
+        };
+        let description = format!("{name} is now published.");
+        self.pending = None;
+        self.role = Role::Publish;
+        self.connection.set_discard_media(false);
+        self.connection.send_user_control(UserControl::StreamBegin(STREAM));
+        self.connection.send_status(STREAM, "status", code::PUBLISH_START, &description);
+        Ok(())
+    }
+
+    /// Refuses to let the client publish; it may ask again. `code` is
+    /// [`code::PUBLISH_BAD_NAME`] or [`code::PUBLISH_DENIED`].
+    ///
+    /// # Errors
+    /// Without a [`ServerEvent::PublishRequest`] to answer.
+    pub fn reject_publish(&mut self, code: &str, description: &str) -> Result<(), Error> {
+        let Some(Pending::Publish { .. }) = &self.pending else {
+            return Err(self.connection.refuse("rejecting a publisher that did not ask"));
+        };
+        self.pending = None;
+        self.connection.send_status(STREAM, "error", code, description);
+        Ok(())
+    }
+
+    /// Lets the client play: media may be sent to it. `recorded` tells it that seeking makes
+    /// sense.
+    ///
+    /// # Errors
+    /// Without a [`ServerEvent::PlayRequest`] to answer.
+    pub fn accept_play(&mut self, recorded: bool) -> Result<(), Error> {
+        let Some(Pending::Play { name, reset }) = &self.pending else {
+            return Err(self.connection.refuse("accepting a player that did not ask"));
+        };
+        let (resetting, starting) =
+            (format!("Playing and resetting {name}."), format!("Started playing {name}."));
+        let reset = *reset;
+        self.pending = None;
+        self.role = Role::Play;
+        // In the order of 7.2.2.1 and Adobe's server.
+        if recorded {
+            self.connection.send_user_control(UserControl::StreamIsRecorded(STREAM));
+        }
+        self.connection.send_user_control(UserControl::StreamBegin(STREAM));
+        if reset {
+            self.connection.send_status(STREAM, "status", code::PLAY_RESET, &resetting);
+        }
+        self.connection.send_status(STREAM, "status", code::PLAY_START, &starting);
+        // Players in a browser may not read pictures and sound back without it.
+        self.send_data(&[
+            Value::string("|RtmpSampleAccess"),
+            Value::Boolean(true),
+            Value::Boolean(true),
+        ])
+    }
+
+    /// Refuses to play; the client may ask for something else. `code` is
+    /// [`code::PLAY_STREAM_NOT_FOUND`] or [`code::PLAY_FAILED`].
+    ///
+    /// # Errors
+    /// Without a [`ServerEvent::PlayRequest`] to answer.
+    pub fn reject_play(&mut self, code: &str, description: &str) -> Result<(), Error> {
+        let Some(Pending::Play { .. }) = &self.pending else {
+            return Err(self.connection.refuse("rejecting a player that did not ask"));
+        };
+        self.pending = None;
+        self.connection.send_status(STREAM, "error", code, description);
+        Ok(())
+    }
+
+    /// Queues audio for this player alone: an FLV audio tag's body, at `timestamp` milliseconds.
+    ///
+    /// # Errors
+    /// Where nothing is played, or the payload exceeds 16,777,215 bytes.
+    pub fn send_audio(&mut self, timestamp: u32, payload: Bytes) -> Result<(), Error> {
+        self.send(message::AUDIO, timestamp, payload)
+    }
+
+    /// Queues video for this player alone: an FLV video tag's body, at `timestamp` milliseconds.
+    ///
+    /// # Errors
+    /// As [`ServerSession::send_audio`].
+    pub fn send_video(&mut self, timestamp: u32, payload: Bytes) -> Result<(), Error> {
+        self.send(message::VIDEO, timestamp, payload)
+    }
+
+    /// Queues a data message for this player alone: an FLV script tag's body (`onMetaData` and
+    /// its values in AMF0), at `timestamp` milliseconds.
+    ///
+    /// # Errors
+    /// As [`ServerSession::send_audio`].
+    pub fn send_metadata(&mut self, timestamp: u32, payload: Bytes) -> Result<(), Error> {
+        self.send(message::DATA_AMF0, timestamp, payload)
+    }
+
+    fn send(&mut self, kind: u8, timestamp: u32, payload: Bytes) -> Result<(), Error> {
+        self.check_playing("sending media where nothing is played")?;
+        self.connection.send_media(kind, STREAM, timestamp, payload)
+    }
+
+    fn send_data(&mut self, values: &[Value]) -> Result<(), Error> {
+        let payload = amf0::encode_all(values).into();
+        self.connection.send_media(message::DATA_AMF0, STREAM, 0, payload)
+    }
+
+    fn check_playing(&self, what: &'static str) -> Result<(), Error> {
+        if self.role == Role::Play { Ok(()) } else { Err(self.connection.refuse(what)) }
+    }
+
+    /// Tells the player that all of a recording has been sent. It may go on to play or seek.
+    ///
+    /// # Errors
+    /// Where nothing is played.
+    pub fn play_complete(&mut self) -> Result<(), Error> {
+        self.check_playing("completing what is not played")?;
+        self.connection.send_user_control(UserControl::StreamEof(STREAM));
+        let information = command::information("status", code::PLAY_COMPLETE, "");
+        self.send_data(&[Value::string("onPlayStatus"), Value::Object(information)])?;
+        self.connection.send_status(STREAM, "status", code::PLAY_STOP, "Stopped playing.");
+        Ok(())
+    }
+
+    /// Tells the player that the live stream has no publisher any more, for good.
+    ///
+    /// # Errors
+    /// Where nothing is played.
+    pub fn play_unpublished(&mut self) -> Result<(), Error> {
+        self.check_playing("unpublishing what is not played")?;
+        self.connection.send_user_control(UserControl::StreamEof(STREAM));
+        let code = code::PLAY_UNPUBLISH_NOTIFY;
+        self.connection.send_status(STREAM, "status", code, "The stream is not published.");
+        Ok(())
+    }
+
+    /// Tells the player that media from `position` (milliseconds) follows.
+    ///
+    /// # Errors
+    /// Where nothing is played.
+    pub fn accept_seek(&mut self, position: f64) -> Result<(), Error> {
+        self.check_playing("seeking where nothing is played")?;
+        self.connection.send_user_control(UserControl::StreamEof(STREAM));
+        self.connection.send_user_control(UserControl::StreamBegin(STREAM));
+        let description = format!("Seeking {position}.");
+        self.connection.send_status(STREAM, "status", code::SEEK_NOTIFY, &description);
+        self.connection.send_status(STREAM, "status", code::PLAY_START, "Playing again.");
+        Ok(())
+    }
+
+    /// Tells the player that it cannot seek.
+    ///
+    /// # Errors
+    /// Where nothing is played.
+    pub fn reject_seek(&mut self, description: &str) -> Result<(), Error> {
+        self.check_playing("refusing to seek where nothing is played")?;
+        self.connection.send_status(STREAM, "error", code::SEEK_FAILED, description);
+        Ok(())
+    }
+
+    /// Answers [`ServerEvent::StreamLength`].
+    pub fn answer_stream_length(&mut self, transaction: f64, seconds: f64) {
+        let arguments = [Value::Null, Value::Number(seconds)];
+        self.connection.send_command(0, "_result", transaction, &arguments);
+    }
+
+    /// Sends any status on the client's stream, for what the calls above do not say; `level` is
+    /// `status`, `warning` or `error`.
+    pub fn send_status(&mut self, level: &str, code: &str, description: &str) {
+        self.connection.send_status(STREAM, level, code, description);
+    }
+
+    /// Asks the client to connect again, elsewhere if `tc_url` is given (Enhanced RTMP v2,
+    /// "Reconnect Request"). False, with nothing sent, where the client does not understand that.
+    pub fn request_reconnect(&mut self, tc_url: Option<&str>, description: &str) -> bool {
+        if self.reconnects {
+            let mut information =
+                command::information("status", code::RECONNECT_REQUEST, description);
+            if let Some(url) = tc_url {
+                information.push(("tcUrl".to_owned(), Value::string(url)));
+            }
+            let arguments = [Value::Null, Value::Object(information)];
+            self.connection.send_command(0, "onStatus", 0.0, &arguments);
+        }
+        self.reconnects
+    }
+
+    /// Asks the client for a sign of life (6.2), answered by [`ServerEvent::Pong`]. `timestamp`
+    /// is given back; it should be the server's time in milliseconds.
+    pub fn ping(&mut self, timestamp: u32) {
+        self.connection.send_user_control(UserControl::PingRequest(timestamp));
+    }
+
+    fn user_control(&mut self, event: UserControl) {
+        match event {
+            UserControl::SetBufferLength { milliseconds, .. } => {
+                self.inbox.push(ServerEvent::BufferLength { milliseconds });
+            }
+            UserControl::PingResponse(timestamp) => {
+                self.inbox.push(ServerEvent::Pong { timestamp });
+            }
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, message: Message) -> Result<(), Error> {
+        if !matches!(message.kind, message::COMMAND_AMF0 | message::COMMAND_AMF3) {
+            self.inbox.message(message);
+            return Ok(());
+        }
+        let command = Command::read(&message)?;
+        if command.name == "connect" {
+            if self.app.is_some() {
+                return Err(
+                    Error::misbehaved("second connect", message.at).on(message.kind, message.csid)
+                );
+            }
+            self.connect(&command);
+            return Ok(());
+        }
+        if self.app.is_none() {
+            return Err(Error::misbehaved("command before connect", message.at)
+                .on(message.kind, message.csid));
+        }
+        self.command(&command);
+        Ok(())
+    }
+
+    fn connect(&mut self, command: &Command) {
+        let object = command.arguments.first().unwrap_or(&Value::Null);
+        let text = |name| object.property(name).and_then(Value::as_str).unwrap_or_default();
+        let (app, query) = split_query(text("app"));
+        let app = app.trim_matches('/').to_owned();
+        let capabilities = Capabilities::read(object);
+        self.reconnects = capabilities.has(Capabilities::RECONNECT);
+        self.pending = Some(Pending::Connect {
+            transaction: command.transaction,
+            enhanced: !capabilities.is_empty(),
+        });
+        self.inbox.push(ServerEvent::Connect {
+            app: app.clone(),
+            query,
+            tc_url: text("tcUrl").to_owned(),
+            flash_ver: text("flashVer").to_owned(),
+            capabilities,
+        });
+        self.app = Some(app);
+    }
+
+    fn command(&mut self, command: &Command) {
+        let transaction = command.transaction;
+        match command.name.as_str() {
+            "createStream" => {
+                // One at a time: its ID is the one shared messages carry.
+                if self.role == Role::None {
+                    self.result(transaction, Value::Number(f64::from(STREAM)));
+                } else {
+                    self.error(transaction, "One stream per connection.");
+                }
+            }
+            "releaseStream" | "_checkbw" | "FCSubscribe" | "FCUnsubscribe" => {
+                self.result(transaction, Value::Undefined);
+            }
+            "FCPublish" => {
+                self.result(transaction, Value::Undefined);
+                self.fc_status("onFCPublish", code::PUBLISH_START, command.text(0));
+            }
+            "FCUnpublish" => {
+                self.result(transaction, Value::Undefined);
+                self.fc_status("onFCUnpublish", code::UNPUBLISH_SUCCESS, command.text(0));
+                if self.role == Role::Publish {
+                    self.close(Why::Unpublish);
+                }
+            }
+            "publish" => self.publish(command),
+            "play" => self.play(command),
+            "play2" => self.connection.send_status(
+                STREAM,
+                "error",
+                code::PLAY_FAILED,
+                "Switching by play2 is not supported.",
+            ),
+            "pause" | "pauseRaw" if self.role == Role::Play => {
+                let paused = command.argument(0).and_then(Value::as_bool).unwrap_or(true);
+                let code = if paused { code::PAUSE_NOTIFY } else { code::UNPAUSE_NOTIFY };
+                self.connection.send_status(STREAM, "status", code, "");
+                let position = command.number(1).unwrap_or_default();
+                self.inbox.push(ServerEvent::Pause { paused, position });
+            }
+            "seek" if self.role == Role::Play => {
+                let position = command.number(0).unwrap_or_default();
+                self.inbox.push(ServerEvent::Seek { position });
+            }
+            "getStreamLength" => {
+                let (name, query) = split_query(command.text(0));
+                self.inbox.push(ServerEvent::StreamLength { name, query, transaction });
+            }
+            "closeStream" => self.close(Why::CloseStream),
+            "deleteStream" => self.close(Why::DeleteStream),
+            // Answers to what was not asked, and what asks for nothing.
+            "_result" | "_error" | "onStatus" | "receiveAudio" | "receiveVideo" => {}
+            _ if transaction != 0.0 => {
+                self.error(transaction, &format!("Unknown method {}.", command.name));
+            }
+            _ => {}
+        }
+    }
+
+    fn publish(&mut self, command: &Command) {
+        self.close(Why::Replaced);
+        let (name, query) = split_query(command.text(0));
+        let kind = match command.text(1) {
+            "record" => PublishKind::Record,
+            "append" => PublishKind::Append,
+            _ => PublishKind::Live,
+        };
+        self.pending = Some(Pending::Publish { name: name.clone() });
+        let app = self.app.clone().unwrap_or_default();
+        self.inbox.push(ServerEvent::PublishRequest { app, name, query, kind });
+    }
+
+    fn play(&mut self, command: &Command) {
+        self.close(Why::Replaced);
+        let (name, query) = split_query(command.text(0));
+        let start = match command.number(1) {
+            Some(start) if start >= 0.0 => PlayStart::At(start),
+            Some(-1.0 | -1000.0) => PlayStart::Live,
+            _ => PlayStart::Any,
+        };
+        let duration = command.number(2).filter(|duration| *duration >= 0.0);
+        let reset = command.argument(3).and_then(Value::as_bool).unwrap_or(true);
+        self.pending = Some(Pending::Play { name: name.clone(), reset });
+        let app = self.app.clone().unwrap_or_default();
+        self.inbox.push(ServerEvent::PlayRequest { app, name, query, start, duration });
+    }
+
+    /// Ends publishing or playing, if there is any.
+    fn close(&mut self, why: Why) {
+        if self.role == Role::Publish {
+            self.connection.set_discard_media(true);
+            if why != Why::Replaced {
+                let code = code::UNPUBLISH_SUCCESS;
+                self.connection.send_status(STREAM, "status", code, "Stopped publishing.");
+            }
+        }
+        if self.role != Role::None {
+            self.role = Role::None;
+            self.inbox.push(ServerEvent::Close { why });
+        }
+    }
+
+    fn result(&mut self, transaction: f64, value: Value) {
+        self.connection.send_command(0, "_result", transaction, &[Value::Null, value]);
+    }
+
+    fn error(&mut self, transaction: f64, description: &str) {
+        let information = command::information("error", code::CALL_FAILED, description);
+        let arguments = [Value::Null, Value::Object(information)];
+        self.connection.send_command(0, "_error", transaction, &arguments);
+    }
+
+    fn fc_status(&mut self, name: &str, code: &str, stream: &str) {
+        let information = Value::Object(command::information("status", code, stream));
+        self.connection.send_command(0, name, 0.0, &[Value::Null, information]);
+    }
+}
