@@ -1,0 +1,233 @@
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::http::{self, Response};
+use crate::{Finished, Program};
+
+/// How long a server may take to bind its listeners, on a machine busy with other tests.
+const START: Duration = Duration::from_secs(20);
+
+/// A `headwater serve` of the test's own, on ports of its own, stopped when dropped.
+///
+/// A server that panicked on the way fails the test that drops it.
+#[derive(Debug)]
+pub struct Server {
+    /// Where it serves HTTP.
+    pub http: SocketAddr,
+    /// Where it serves RTMP.
+    pub rtmp: SocketAddr,
+    program: Option<Program>,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Starts `binary`, which a test knows as `env!("CARGO_BIN_EXE_headwater")`, with `serve`,
+    /// free ports on 127.0.0.1 and `args`, in an empty folder. It is ready when this returns.
+    ///
+    /// # Panics
+    /// It ends, or is not ready in time.
+    #[track_caller]
+    pub fn start<A: AsRef<OsStr>>(
+        binary: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = A>,
+    ) -> Self {
+        Self::start_command(Command::new(binary), args)
+    }
+
+    #[track_caller]
+    fn start_command<A: AsRef<OsStr>>(
+        mut command: Command,
+        args: impl IntoIterator<Item = A>,
+    ) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let program = Program::spawn(
+            command
+                .args(["serve", "--http", "127.0.0.1:0", "--rtmp", "127.0.0.1:0"])
+                .args(args)
+                .current_dir(folder.path()),
+        );
+        let ready = program.stdout_line(START, |_| true);
+        let (http, rtmp) = addresses(&ready)
+            .unwrap_or_else(|| panic!("not `ready http=IP:PORT rtmp=IP:PORT`: {ready:?}"));
+        Self { http, rtmp, program: Some(program), folder }
+    }
+
+    fn program(&self) -> &Program {
+        self.program.as_ref().expect("taken only by `stop`, which consumes")
+    }
+
+    /// The `http://` URL of a path that starts with a slash.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.http)
+    }
+
+    /// The `rtmp://` URL of a stream: `live/name`.
+    pub fn rtmp_url(&self, stream: &str) -> String {
+        format!("rtmp://{}/{stream}", self.rtmp)
+    }
+
+    /// Its working directory, empty when it started; `media/` in it is the default VOD root.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// GET of a path, on a connection of its own.
+    ///
+    /// # Panics
+    /// There is no whole answer in 10 s.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Response {
+        http::get(self.http, path)
+    }
+
+    /// GET again and again until `wanted` accepts the answer: for what a stream just published
+    /// brings about.
+    ///
+    /// # Panics
+    /// `limit` passes first; the last answer and the server's log are in the message.
+    #[track_caller]
+    pub fn get_until(
+        &self,
+        path: &str,
+        limit: Duration,
+        wanted: impl Fn(&Response) -> bool,
+    ) -> Response {
+        let deadline = Instant::now() + limit;
+        loop {
+            let response = self.get(path);
+            if wanted(&response) {
+                return response;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{path}: not what was waited for after {limit:?}: {response:?}"
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.program().id()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.program().stderr()
+    }
+
+    /// The first line of its log that `wanted` accepts.
+    ///
+    /// # Panics
+    /// `limit` passes without one.
+    #[track_caller]
+    pub fn log_line(&self, limit: Duration, wanted: impl Fn(&str) -> bool) -> String {
+        self.program().stderr_line(limit, wanted)
+    }
+
+    /// Sends SIGTERM: it drains. A second one stops it at once.
+    pub fn terminate(&self) {
+        self.program().terminate();
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        self.program.as_mut().is_some_and(Program::is_running)
+    }
+
+    /// Sends SIGTERM and waits for its end.
+    ///
+    /// # Panics
+    /// It has not ended after `limit`.
+    #[track_caller]
+    pub fn stop(mut self, limit: Duration) -> Finished {
+        self.program.take().expect("taken only here").stop(limit)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let Some(mut program) = self.program.take() else { return };
+        // A second signal is for the viewers that a test has left hanging.
+        for _ in 0..2 {
+            program.terminate();
+            if program.ended_within(Duration::from_secs(1)).is_some() {
+                break;
+            }
+        }
+        let log = program.stderr();
+        if !thread::panicking() {
+            assert!(!log.contains("panicked at"), "the server panicked:\n{log}");
+        }
+    }
+}
+
+/// `ready http=IP:PORT rtmp=IP:PORT`
+fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let mut words = line.split(' ');
+    let ready = words.next()? == "ready";
+    let http = words.next()?.strip_prefix("http=")?.parse().ok()?;
+    let rtmp = words.next()?.strip_prefix("rtmp=")?.parse().ok()?;
+    (ready && words.next().is_none()).then_some((http, rtmp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that behaves like the server as far as starting and stopping goes.
+    fn stand_in(script: &str, args: &[&str]) -> Server {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "headwater"]);
+        Server::start_command(command, args)
+    }
+
+    #[test]
+    fn the_ready_line_tells_where_it_listens_and_sigterm_ends_it() {
+        let server = stand_in(
+            "echo \"$*\" >&2; trap 'exit 0' TERM
+             echo 'ready http=127.0.0.1:4000 rtmp=[::1]:5000'; while :; do sleep 0.01; done",
+            &["--demo"],
+        );
+        assert_eq!(server.url("/x"), "http://127.0.0.1:4000/x");
+        assert_eq!(server.rtmp_url("live/x"), "rtmp://[::1]:5000/live/x");
+        let args = server.log_line(START, |_| true);
+        assert_eq!(args, "serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --demo");
+        let finished = server.stop(Duration::from_secs(10));
+        assert!(finished.status.success(), "{finished:?}");
+    }
+
+    #[test]
+    #[should_panic(expected = "no such line")]
+    fn a_server_that_ends_at_once_fails_the_test_with_what_it_said() {
+        stand_in("echo no >&2; exit 2", &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the server panicked")]
+    fn a_panic_in_the_server_fails_the_test() {
+        drop(stand_in(
+            "echo \"thread 'main' panicked at x.rs\" >&2
+             echo 'ready http=127.0.0.1:4000 rtmp=127.0.0.1:5000'; exec sleep 60",
+            &[],
+        ));
+    }
+
+    #[test]
+    fn only_the_promised_line_counts() {
+        for line in [
+            "ready",
+            "ready http=127.0.0.1:1",
+            "Ready http=127.0.0.1:1 rtmp=127.0.0.1:2",
+            "ready http=127.0.0.1:1 rtmp=127.0.0.1:2 ",
+            "ready rtmp=127.0.0.1:1 http=127.0.0.1:2",
+        ] {
+            assert_eq!(addresses(line), None, "{line:?}");
+        }
+    }
+}
