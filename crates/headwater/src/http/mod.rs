@@ -1,1 +1,125 @@
-//! The media plane: HTTP/1.1 for bytes and playlists.
+//! The media plane: HTTP/1.1 over our own connection driver.
+//!
+//! ```text
+//! Server ─ one thread, runtime and listener per worker
+//!   └ accept ─ Gate (connection limits) ─ connection
+//!        ├ Request ─ Handler ─ Response ─ send        bytes and playlists
+//!        ├ Outcome::Upgrade ─ Io                      WebSocket push
+//!        └ Handler::accepts is false ─ control        axum on hyper, the connection handed over whole
+//! ```
+//!
+//! A request takes no lock and wakes no other thread: everything a worker's connections share lives
+//! on that worker's thread. What a peer can make the driver hold is bounded: one head and one read
+//! of input, one [`Handler`] call and one unsent answer (pipelined short answers: up to
+//! 64 KiB of them) per connection.
+//!
+//! Follows RFC 9110 (semantics) and RFC 9112 (HTTP/1.1).
+
+mod conditional;
+mod connection;
+mod control;
+mod date;
+mod drain;
+mod io;
+mod limits;
+mod range;
+mod request;
+mod response;
+mod send;
+mod server;
+mod target;
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+pub use conditional::{Precondition, Representation, Validators};
+pub use drain::{Drain, Watch};
+pub use io::Io;
+pub use limits::{Counters, Totals};
+pub use range::{ByteRanges, MAX_RANGES};
+pub use request::{BadRequest, Method, PayloadFraming, Request, Version};
+pub use response::{Body, BodyStream, Response};
+pub use server::{Server, Worker};
+
+/// What answers the requests of the media plane.
+///
+/// Made once per worker, on that worker's thread, by the function given to [`Server::run`], and
+/// cloned for each of its connections; it need not be `Send`.
+pub trait Handler: Clone + 'static {
+    /// Whether this request is for the media plane. If not, its connection goes to the control
+    /// plane.
+    ///
+    /// Called for every method. Of what is accepted, only GET and HEAD reach
+    /// [`handle`](Self::handle); the driver answers OPTIONS (also a CORS preflight) and refuses the
+    /// rest with 405 by itself.
+    fn accepts(&self, request: &Request) -> bool;
+
+    /// Answers a GET or HEAD. The body of an answer to HEAD is not sent, only its length.
+    ///
+    /// Dropped if the peer closes the connection (or its sending half) while it waits.
+    fn handle(&self, request: Request) -> impl Future<Output = Outcome>;
+}
+
+/// A protocol that takes a connection over after its 101 response.
+pub type Protocol = Box<dyn FnOnce(Io) -> std::pin::Pin<Box<dyn Future<Output = ()>>>>;
+
+/// What a [`Handler`] makes of a request.
+pub enum Outcome {
+    /// An ordinary answer.
+    Respond(Response),
+    /// Switch protocols (RFC 9110 7.8): the response (101, with the headers the protocol wants; the
+    /// driver adds none but `Server` and `Date`) goes out, then the function gets the connection.
+    /// Its future runs on the worker's thread and should end soon after [`Worker::drain`] begins.
+    Upgrade(Response, Protocol),
+}
+
+impl From<Response> for Outcome {
+    fn from(response: Response) -> Self {
+        Self::Respond(response)
+    }
+}
+
+/// How connections are served. [`Default`] gives the values of the documentation.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Threads, each with a runtime and a listener of its own. Default: one per available core.
+    pub workers: NonZeroUsize,
+    /// Bytes a request head may have; beyond it 431. At least 8,192, the default.
+    pub max_head: usize,
+    /// How long a head may take from its first byte to its end, and a new connection to its first
+    /// byte. Default: 10 s.
+    pub head_timeout: Duration,
+    /// How long a connection may stay open between requests. Default: 60 s.
+    pub idle_timeout: Duration,
+    /// How long a peer may take nothing of what is to be sent before its connection is closed.
+    /// Default: 30 s.
+    pub stall_timeout: Duration,
+    /// How long responses in progress may take after the shutdown signal. Default: 10 s.
+    pub grace: Duration,
+    /// Connections at a time over all workers. Default: 16,000.
+    pub max_connections: usize,
+    /// Connections at a time from one address (IPv6: one /64 network). Default: no limit.
+    pub max_connections_per_address: Option<NonZeroUsize>,
+    /// Bytes accepted by the kernel and not yet sent, per connection (`TCP_NOTSENT_LOWAT`). Keeps a
+    /// slow viewer's backlog where it can still be skipped. Default: 128 KiB.
+    pub unsent_limit: u32,
+    /// `Access-Control-Allow-Origin` of media responses: `*` (the default), one origin, or none.
+    pub cors: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            max_head: 8 << 10,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            stall_timeout: Duration::from_secs(30),
+            grace: Duration::from_secs(10),
+            max_connections: 16_000,
+            max_connections_per_address: None,
+            unsent_limit: 128 << 10,
+            cors: Some("*".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! One connection: requests in, responses out, in order, with a bound on everything.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+use tracing::{debug, info, warn};
+
+use super::drain::Watch;
+use super::io::Io;
+use super::limits::{Permit, count};
+use super::request::BadRequest;
+use super::send::Outbox;
+use super::server::Shared;
+use super::{
+    Body, BodyStream, Handler, Method, Outcome, PayloadFraming, Protocol, Request, Response,
+    Version, control, date,
+};
+
+/// Bytes of one read.
+const READ: usize = 16 << 10;
+
+/// Unread requests a peer may have with us while an answer is made or sent. Beyond it they wait in
+/// the kernel.
+const MAX_AHEAD: usize = 16 << 10;
+
+/// Answers to pipelined requests are gathered up to this many bytes before they are sent.
+const COALESCE: usize = 64 << 10;
+
+/// What one connection may send before the others of its thread have their turn.
+const BURST: usize = 512 << 10;
+
+/// The payload of a GET means nothing; up to this many bytes of one are read and dropped, with more
+/// the connection is closed.
+const MAX_DISCARD: u64 = 64 << 10;
+
+/// After the last response of a connection closed by us: what is still read, and for how long, so
+/// that unread input does not make the kernel drop the response (RFC 9112 9.6).
+const LINGER: (usize, Duration) = (1 << 20, Duration::from_secs(2));
+
+/// Characters of a request line in a log line.
+const LOGGED: usize = 200;
+
+thread_local! {
+    /// Where the thread's reads land; a connection keeps only what it cannot use at once, so an
+    /// idle one has no buffer.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
+}
+
+/// Serves a connection to its end.
+pub(super) async fn drive<H: Handler>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    permit: Permit,
+    shared: Rc<Shared<H>>,
+) {
+    let mut connection = Connection {
+        stream,
+        peer,
+        input: BytesMut::new(),
+        outbox: Outbox::default(),
+        timer: Timer(Box::pin(tokio::time::sleep(shared.config.head_timeout))),
+        head_deadline: None,
+        served: false,
+        drain: shared.drain.begun(),
+        shared,
+    };
+    let end = connection.run().await;
+    let Connection { stream, shared, mut input, .. } = connection;
+    let tally = shared.tally();
+    let io = |stream, replay| Io::new(stream, replay, peer, shared.config.stall_timeout, permit);
+    match end {
+        Ok(End::Close { linger: false }) => {}
+        Ok(End::Close { linger: true }) => linger(stream).await,
+        Ok(End::HandOver(request)) => {
+            count(&tally.handed_over, 1);
+            let replay = if input.is_empty() {
+                request.head().clone()
+            } else {
+                [&request.head()[..], &input[..]].concat().into()
+            };
+            drop(request);
+            control::serve(io(stream, replay), Rc::clone(&shared)).await;
+        }
+        Ok(End::Upgrade(protocol)) => protocol(io(stream, input.split().freeze())).await,
+        Err(Fault::Stalled) => {
+            count(&tally.stalled, 1);
+            let timeout = shared.config.stall_timeout;
+            warn!(%peer, "closed: the peer took nothing for {timeout:?}");
+            // What is queued in the kernel would be kept for as long as the peer is silent.
+            let _ = stream.set_zero_linger();
+        }
+        Err(Fault::Gone) => debug!(%peer, "the peer left before its answer was complete"),
+        Err(Fault::Io(error)) => debug!(%peer, %error, "connection lost"),
+    }
+}
+
+struct Connection<H> {
+    stream: TcpStream,
+    peer: SocketAddr,
+    /// Received and not yet understood.
+    input: BytesMut,
+    outbox: Outbox,
+    timer: Timer,
+    /// When the head that has begun must be complete.
+    head_deadline: Option<Instant>,
+    /// Whether a request has been received.
+    served: bool,
+    drain: Watch,
+    shared: Rc<Shared<H>>,
+}
+
+/// How the driver's part of a connection ends.
+enum End {
+    /// Everything is sent. `linger`: the peer may not expect it.
+    Close {
+        linger: bool,
+    },
+    HandOver(Request),
+    Upgrade(Protocol),
+}
+
+enum Fault {
+    Io(io::Error),
+    /// Took nothing for `Config::stall_timeout`.
+    Stalled,
+    /// Closed the connection while its answer was being made.
+    Gone,
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// What waiting for input came to.
+enum Input {
+    Received,
+    Closed,
+    Expired,
+    Draining,
+}
+
+/// What of a request its response depends on.
+#[derive(Clone, Copy)]
+struct Asked {
+    head_only: bool,
+    version: Version,
+    keep_alive: bool,
+}
+
+impl<H: Handler> Connection<H> {
+    async fn run(&mut self) -> Result<End, Fault> {
+        let config = Rc::clone(&self.shared);
+        let config = &config.config;
+        loop {
+            match Request::parse(&mut self.input, self.peer, config.max_head) {
+                Ok(Some(request)) => {
+                    self.head_deadline = None;
+                    self.served = true;
+                    if let Some(end) = self.exchange(request).await? {
+                        self.flush().await?;
+                        return Ok(end);
+                    }
+                }
+                Ok(None) => {
+                    self.flush().await?;
+                    match self.fill().await? {
+                        Input::Received => {}
+                        Input::Expired if !self.input.is_empty() => {
+                            count(&self.shared.tally().bad_requests, 1);
+                            debug!(peer = %self.peer, "request head not finished in time");
+                            self.refuse(Response::text(408, "request head too slow")).await?;
+                            return Ok(End::Close { linger: true });
+                        }
+                        Input::Closed | Input::Expired | Input::Draining => {
+                            return Ok(End::Close { linger: false });
+                        }
+                    }
+                }
+                Err(reason) => {
+                    self.log(reason);
+                    self.refuse(Response::text(reason.status(), reason)).await?;
+                    return Ok(End::Close { linger: true });
+                }
+            }
+        }
+    }
+
+    /// Answers one request. `Some` if it was the last for this driver.
+    async fn exchange(&mut self, request: Request) -> Result<Option<End>, Fault> {
+        let shared = Rc::clone(&self.shared);
+        if !shared.accepts(&request) {
+            return Ok(Some(End::HandOver(request)));
+        }
+        count(&shared.tally().requests, 1);
+        // A peer that waits for 100 (Continue) may send its payload or not.
+        let payload = match request.payload() {
+            PayloadFraming::Length(0) => Some(0),
+            PayloadFraming::Length(n) if n <= MAX_DISCARD && request.header("expect").is_none() => {
+                Some(n)
+            }
+            _ => None,
+        };
+        let wished = request.keep_alive();
+        let asked = Asked {
+            head_only: request.method() == Method::Head,
+            version: request.version(),
+            keep_alive: wished && payload.is_some() && !shared.drain.has_begun(),
+        };
+        let outcome = {
+            let mut answer = pin!(shared.answer(request));
+            match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => {
+                    self.flush().await?;
+                    poll_fn(|cx| match answer.as_mut().poll(cx) {
+                        Poll::Ready(outcome) => Poll::Ready(Ok(outcome)),
+                        Poll::Pending => self.poll_gone(cx).map(Err),
+                    })
+                    .await?
+                }
+            }
+        };
+        let response = match outcome {
+            Outcome::Respond(response) if response.status() >= 200 => response,
+            Outcome::Upgrade(response, protocol)
+                if response.status() == 101 && payload == Some(0) =>
+            {
+                let (mut head, _) = response.into_parts();
+                date::write_line(&mut head);
+                head.extend_from_slice(b"\r\n");
+                self.outbox.push(head.into());
+                return Ok(Some(End::Upgrade(protocol)));
+            }
+            _ => Response::text(500, "no final response"),
+        };
+        let keep_alive = self.respond(response, asked).await?;
+        let Some(payload) = payload.filter(|_| keep_alive) else {
+            return Ok(Some(End::Close { linger: wished }));
+        };
+        Ok(match self.discard(payload).await? {
+            true => None,
+            false => Some(End::Close { linger: true }),
+        })
+    }
+
+    /// Puts a last response in the outbox and sends it.
+    async fn refuse(&mut self, response: Response) -> Result<(), Fault> {
+        let asked = Asked { head_only: false, version: Version::Http11, keep_alive: false };
+        self.respond(response, asked).await?;
+        self.flush().await
+    }
+
+    /// Sends a response, or puts it in the outbox if it is short. Returns whether the connection
+    /// can be used again.
+    async fn respond(&mut self, response: Response, asked: Asked) -> Result<bool, Fault> {
+        let has_content = response.may_have_content();
+        let (mut head, body) = response.into_parts();
+        date::write_line(&mut head);
+        head.extend_from_slice(&self.shared.cors);
+        let chunked = asked.version == Version::Http11;
+        let mut keep_alive = asked.keep_alive;
+        match body.size() {
+            _ if !has_content => {}
+            Some(size) => {
+                head.extend_from_slice(b"Content-Length: ");
+                push_number(&mut head, size);
+                head.extend_from_slice(b"\r\n");
+            }
+            None if chunked => head.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            // Its end is the connection's.
+            None => keep_alive = false,
+        }
+        head.extend_from_slice(match (keep_alive, asked.version) {
+            (true, Version::Http11) => b"\r\n".as_slice(),
+            (true, Version::Http10) => b"Connection: keep-alive\r\n\r\n",
+            (false, _) => b"Connection: close\r\n\r\n",
+        });
+        self.outbox.push(head.into());
+        if has_content && !asked.head_only {
+            match body {
+                Body::Empty => {}
+                Body::Bytes(parts) => parts.into_iter().for_each(|part| self.outbox.push(part)),
+                Body::Stream(stream) => self.stream(stream, chunked).await?,
+            }
+        }
+        if self.outbox.size() > COALESCE {
+            self.flush().await?;
+        }
+        Ok(keep_alive)
+    }
+
+    /// Sends a payload of unknown length (RFC 9112 7.1 if `chunked`).
+    async fn stream(&mut self, mut body: Box<dyn BodyStream>, chunked: bool) -> Result<(), Fault> {
+        let mut told = false;
+        loop {
+            let parts = match poll_fn(|cx| Poll::Ready(body.poll_next(cx))).await {
+                Poll::Ready(next) => next,
+                Poll::Pending => {
+                    self.flush().await?;
+                    poll_fn(|cx| {
+                        if !told && Pin::new(&mut self.drain).poll(cx).is_ready() {
+                            told = true;
+                            body.drain();
+                        }
+                        match body.poll_next(cx) {
+                            Poll::Ready(next) => Poll::Ready(Ok(next)),
+                            Poll::Pending => self.poll_gone(cx).map(Err),
+                        }
+                    })
+                    .await?
+                }
+            };
+            let Some(parts) = parts.transpose()? else { break };
+            let size = parts.iter().map(|part| part.len() as u64).sum::<u64>();
+            // An empty chunk would be the end.
+            if size == 0 {
+                continue;
+            }
+            if chunked {
+                self.outbox.push(format!("{size:x}\r\n").into());
+            }
+            parts.into_iter().for_each(|part| self.outbox.push(part));
+            if chunked {
+                self.outbox.push(Bytes::from_static(b"\r\n"));
+            }
+            self.flush().await?;
+            // One that always has something ready is told here.
+            if !told && self.shared.drain.has_begun() {
+                told = true;
+                body.drain();
+            }
+        }
+        if chunked {
+            self.outbox.push(Bytes::from_static(b"0\r\n\r\n"));
+        }
+        Ok(())
+    }
+
+    /// Reads and drops a request's payload. False if it does not come.
+    async fn discard(&mut self, mut payload: u64) -> Result<bool, Fault> {
+        loop {
+            let n = payload.min(self.input.len() as u64);
+            self.input.advance(n as usize);
+            payload -= n;
+            if payload == 0 {
+                return Ok(true);
+            }
+            self.flush().await?;
+            let deadline = *self
+                .head_deadline
+                .get_or_insert_with(|| Instant::now() + self.shared.config.head_timeout);
+            if !matches!(self.wait(deadline, false).await?, Input::Received) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Waits until a head may be complete.
+    async fn fill(&mut self) -> Result<Input, Fault> {
+        let config = &self.shared.config;
+        let (max_head, now) = (config.max_head, Instant::now());
+        let deadline = if !self.input.is_empty() {
+            *self.head_deadline.get_or_insert(now + config.head_timeout)
+        } else {
+            self.input = BytesMut::new();
+            now + if self.served { config.idle_timeout } else { config.head_timeout }
+        };
+        loop {
+            let before = self.input.len();
+            let input = self.wait(deadline, before == 0).await?;
+            // Parsing begins at the front each time: a peer that sends byte by byte is to make us
+            // do so for the first few and for ends of lines only.
+            let promising = self.input.len() < 512
+                || self.input.len() > max_head
+                || self.input[before..].contains(&b'\n');
+            if promising || !matches!(input, Input::Received) {
+                return Ok(input);
+            }
+        }
+    }
+
+    /// Waits for any input.
+    async fn wait(&mut self, deadline: Instant, idle: bool) -> Result<Input, Fault> {
+        poll_fn(|cx| {
+            if let Poll::Ready(n) = self.poll_read(cx) {
+                return Poll::Ready(Ok(if n? == 0 { Input::Closed } else { Input::Received }));
+            }
+            if idle && Pin::new(&mut self.drain).poll(cx).is_ready() {
+                return Poll::Ready(Ok(Input::Draining));
+            }
+            self.timer.poll(deadline, cx).map(|()| Ok(Input::Expired))
+        })
+        .await
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut buffer = ReadBuf::new(scratch);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+            self.input.extend_from_slice(buffer.filled());
+            Poll::Ready(Ok(buffer.filled().len()))
+        })
+    }
+
+    /// Ready when the peer closes the connection. Requests it sends meanwhile are kept, as long as
+    /// there is room.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+        while self.input.len() < MAX_AHEAD {
+            match ready!(self.poll_read(cx)) {
+                Ok(0) => return Poll::Ready(Fault::Gone),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(error.into()),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Sends everything in the outbox.
+    async fn flush(&mut self) -> Result<(), Fault> {
+        let mut burst = 0;
+        while self.outbox.size() > 0 {
+            let mut deadline = None;
+            let sent = poll_fn(|cx| {
+                if let Poll::Ready(sent) = self.outbox.poll_write(&mut self.stream, cx) {
+                    return Poll::Ready(sent.map_err(Fault::Io));
+                }
+                let timeout = self.shared.config.stall_timeout;
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
+                self.timer.poll(deadline, cx).map(|()| Err(Fault::Stalled))
+            })
+            .await?;
+            count(&self.shared.tally().bytes_sent, sent as u64);
+            burst += sent;
+            if burst >= BURST && self.outbox.size() > 0 {
+                burst = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    fn log(&self, reason: BadRequest) {
+        count(&self.shared.tally().bad_requests, 1);
+        let line = self.input[..].split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(&line[..line.len().min(LOGGED)]);
+        // `Debug` escapes what could make a log line of its own.
+        if reason == BadRequest::Path {
+            info!(peer = %self.peer, request = ?line.trim_end(), "refused: {reason}");
+        } else {
+            debug!(peer = %self.peer, request = ?line.trim_end(), "refused: {reason}");
+        }
+    }
+}
+
+/// Closes a connection so that its last response arrives.
+async fn linger(mut stream: TcpStream) {
+    let (most, time) = LINGER;
+    let end = async {
+        stream.shutdown().await?;
+        let mut read = 0;
+        while read < most {
+            let n = poll_fn(|cx| {
+                SCRATCH.with_borrow_mut(|scratch| {
+                    let mut buffer = ReadBuf::new(scratch);
+                    ready!(Pin::new(&mut stream).poll_read(cx, &mut buffer))?;
+                    Poll::Ready(io::Result::Ok(buffer.filled().len()))
+                })
+            })
+            .await?;
+            if n == 0 {
+                break;
+            }
+            read += n;
+        }
+        io::Result::Ok(())
+    };
+    // Either way the connection is closed now.
+    let _ = tokio::time::timeout(time, end).await;
+}
+
+fn push_number(head: &mut Vec<u8>, number: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    let mut rest = number;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    head.extend_from_slice(&digits[start..]);
+}
+
+/// One timer for all of a connection's deadlines. Most deadlines are never reached and move
+/// forward with each request, so the timer is left where it is and set again when it fires early.
+struct Timer(Pin<Box<Sleep>>);
+
+impl Timer {
+    fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        if self.0.deadline() > deadline {
+            self.0.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(self.0.as_mut().poll(cx));
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            self.0.as_mut().reset(deadline);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        for number in [0, 7, 10, 4096, u64::MAX] {
+            let mut head = Vec::new();
+            push_number(&mut head, number);
+            assert_eq!(head, number.to_string().as_bytes());
+        }
+    }
+
+    #[tokio::test]
+    async fn timer_keeps_the_latest_deadline() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut timer = Timer(Box::pin(tokio::time::sleep_until(at(5))));
+        poll_fn(|cx| timer.poll(at(60), cx)).await;
+        assert!(Instant::now() >= at(60));
+        // Of the two, the earlier counts.
+        let mut timer = Timer(Box::pin(tokio::time::sleep_until(at(3_600_000))));
+        poll_fn(|cx| timer.poll(at(70), cx)).await;
+        assert!(Instant::now() >= at(70));
+    }
+}

@@ -1,0 +1,216 @@
+//! Connections of the control plane: axum on hyper.
+//!
+//! A browser that fetched a page here asks for playlists on the same connection next, so requests
+//! that are the media plane's get their answer from its handler here as well, by way of hyper.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use axum::extract::ConnectInfo;
+use axum::http::{self, HeaderValue, StatusCode};
+use bytes::{Bytes, BytesMut};
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::task::{AbortHandle, spawn_local};
+use tracing::debug;
+
+use super::drain::Watch;
+use super::io::Io;
+use super::limits::count;
+use super::server::Shared;
+use super::{Body, BodyStream, Handler, Outcome, Request, Response};
+
+/// Serves a connection by hyper to its end.
+///
+/// The peer's address is in the extensions of each request, as [`ConnectInfo`]. The router's work is
+/// done on the runtime [`Server::run`](super::Server::run) was called on: nothing it does can hold
+/// the worker up, and what it spawns outlives the worker.
+pub(super) async fn serve<H: Handler>(io: Io, shared: Rc<Shared<H>>) {
+    let peer = io.peer();
+    let service = service_fn(|request| {
+        let shared = Rc::clone(&shared);
+        async move { Ok::<_, Infallible>(answer(&shared, peer, request).await) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(shared.config.head_timeout)
+        .max_buf_size(shared.config.max_head)
+        .serve_connection(TokioIo::new(io), service)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = shared.drain.begun() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        debug!(%peer, %error, "control connection lost");
+    }
+}
+
+async fn answer<H: Handler>(
+    shared: &Rc<Shared<H>>,
+    peer: SocketAddr,
+    mut request: hyper::Request<Incoming>,
+) -> http::Response<Content> {
+    match media_request(shared, peer, &request) {
+        Ok(Some(media)) => {
+            count(&shared.tally().requests, 1);
+            let response = match shared.answer(media).await {
+                Outcome::Respond(response) => response,
+                Outcome::Upgrade(response, protocol) => {
+                    let upgrade = hyper::upgrade::on(&mut request);
+                    let task = shared.task();
+                    spawn_local(async move {
+                        let _task = task;
+                        let Ok(upgraded) = upgrade.await else { return };
+                        // It can be nothing else: `serve` gave it to hyper.
+                        if let Ok(parts) = upgraded.downcast::<TokioIo<Io>>() {
+                            protocol(parts.io.into_inner().with_replay(parts.read_buf)).await;
+                        }
+                    });
+                    response
+                }
+            };
+            return convert(shared, response);
+        }
+        Ok(None) => {}
+        Err(response) => return convert(shared, response),
+    }
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let answer = shared.control.spawn(shared.router.call(request));
+    let _cancel = AbortOnDrop(answer.abort_handle());
+    match answer.await {
+        Ok(Ok(response)) => response.map(Content::Control),
+        // A panic, which has been reported; a router's own error is `Infallible`.
+        _ => convert(shared, Response::text(500, "internal error")),
+    }
+}
+
+/// A peer that leaves takes its request with it.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The request as the media plane sees it, if it is one of its; the same checks apply to all.
+fn media_request<H: Handler>(
+    shared: &Shared<H>,
+    peer: SocketAddr,
+    request: &hyper::Request<Incoming>,
+) -> Result<Option<Request>, Response> {
+    let mut head = BytesMut::with_capacity(512);
+    let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| head.extend_from_slice(part));
+    let target = request.uri().to_string();
+    let version = if request.version() == http::Version::HTTP_10 { "0" } else { "1" };
+    let method = request.method().as_str();
+    put(&[method.as_bytes(), b" ", target.as_bytes(), b" HTTP/1.", version.as_bytes(), b"\r\n"]);
+    for (name, value) in request.headers() {
+        put(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+    }
+    put(&[b"\r\n"]);
+    // hyper has held the head to the limit; written out again it may be a little longer.
+    match Request::parse(&mut head, peer, usize::MAX) {
+        Ok(request) => Ok(request.filter(|request| shared.accepts(request))),
+        Err(reason) => {
+            count(&shared.tally().bad_requests, 1);
+            debug!(%peer, target, "refused: {reason}");
+            Err(Response::text(reason.status(), reason))
+        }
+    }
+}
+
+/// hyper adds `Date` and the framing.
+fn convert<H>(shared: &Shared<H>, response: Response) -> http::Response<Content> {
+    let status = StatusCode::from_u16(response.status());
+    let mut converted = http::Response::new(Content::Empty);
+    *converted.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = converted.headers_mut();
+    let own = [("Server", "headwater")].into_iter().chain(response.headers());
+    let cors = std::str::from_utf8(&shared.cors).unwrap_or_default();
+    for (name, value) in own.chain(cors.lines().filter_map(|line| line.split_once(": "))) {
+        let name = http::HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
+            headers.append(name, value);
+        }
+    }
+    *converted.body_mut() = match response.into_parts().1 {
+        Body::Empty => Content::Empty,
+        Body::Bytes(parts) => Content::Bytes(parts.into()),
+        Body::Stream(stream) => Content::Stream {
+            stream,
+            ready: VecDeque::new(),
+            drain: shared.drain.begun(),
+            told: false,
+        },
+    };
+    converted
+}
+
+/// A response's payload as hyper takes it.
+enum Content {
+    Empty,
+    Bytes(VecDeque<Bytes>),
+    Stream { stream: Box<dyn BodyStream>, ready: VecDeque<Bytes>, drain: Watch, told: bool },
+    Control(axum::body::Body),
+}
+
+impl hyper::body::Body for Content {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match self.get_mut() {
+            Self::Empty => Poll::Ready(None),
+            Self::Bytes(parts) => Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part)))),
+            Self::Stream { stream, ready, drain, told } => loop {
+                if let Some(part) = ready.pop_front() {
+                    return Poll::Ready(Some(Ok(Frame::data(part))));
+                }
+                if !*told && Pin::new(&mut *drain).poll(cx).is_ready() {
+                    *told = true;
+                    stream.drain();
+                }
+                match ready!(stream.poll_next(cx)) {
+                    Some(parts) => ready.extend(parts?.into_iter().filter(|p| !p.is_empty())),
+                    None => return Poll::Ready(None),
+                }
+            },
+            Self::Control(body) => Pin::new(body).poll_frame(cx).map_err(io::Error::other),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Bytes(parts) => {
+                SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum())
+            }
+            Self::Stream { .. } => SizeHint::default(),
+            Self::Control(body) => body.size_hint(),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Bytes(parts) => parts.is_empty(),
+            Self::Stream { .. } => false,
+            Self::Control(body) => body.is_end_stream(),
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Listeners, worker threads, the accept loop and the end of it all.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use hyper_util::service::TowerToHyperService;
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{self, LocalOptions};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::spawn_local;
+use tracing::{info, warn};
+
+use super::limits::{Counters, Full, Gate, Tally, count};
+use super::{Config, Drain, Handler, Method, Outcome, Request, Response, connection};
+
+/// Connections the kernel completes before they are accepted.
+const BACKLOG: i32 = 4096;
+
+/// How long accepting pauses when the process is out of descriptors or memory: from, to.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// Of the conditions that come with every connection, one log line in this time.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What the driver answers for every media path.
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+/// A bound address, ready to serve.
+#[derive(Debug)]
+pub struct Server {
+    listeners: Vec<std::net::TcpListener>,
+    address: SocketAddr,
+    config: Arc<Config>,
+    cors: Arc<[u8]>,
+    gate: Arc<Gate>,
+    counters: Arc<Counters>,
+}
+
+/// What a worker gives its handler.
+#[derive(Clone)]
+pub struct Worker {
+    /// 0 up to `Config::workers`, not included.
+    pub index: usize,
+    /// When this worker begins to drain.
+    pub drain: Drain,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    Draining,
+}
+
+impl Server {
+    /// Binds one listener per worker to the address; port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse) also if the other holder shares its port as we do:
+    /// two servers on one port would each get half of the viewers.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a configuration out of range.
+    pub fn bind(address: SocketAddr, config: Config) -> io::Result<Self> {
+        let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if config.max_head < 8 << 10 {
+            return invalid("max_head is less than 8192");
+        }
+        let cors = match &config.cors {
+            Some(origin) if !origin.is_empty() && origin.bytes().all(|b| b.is_ascii_graphic()) => {
+                format!(
+                    "Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: *\r\n"
+                )
+            }
+            Some(_) => return invalid("cors is not an origin"),
+            None => String::new(),
+        };
+        let first = listen(address, &config, true)?;
+        let address = first.local_addr()?;
+        let mut listeners = vec![first];
+        for _ in 1..config.workers.get() {
+            listeners.push(listen(address, &config, false)?);
+        }
+        let gate = Arc::new(Gate::new(config.max_connections, config.max_connections_per_address));
+        let counters = Arc::new(Counters::new(Arc::clone(&gate), listeners.len()));
+        let cors = cors.into_bytes().into();
+        Ok(Self { listeners, address, config: Arc::new(config), cors, gate, counters })
+    }
+
+    /// The address bound, with the port taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The counters, which stay readable while and after the server runs.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Serves until `shutdown` is ready, then drains: stops accepting, closes idle connections, lets
+    /// responses in progress finish for `Config::grace` at most. Dropping the future instead ends
+    /// the workers at once.
+    ///
+    /// `handlers` is called on each worker's thread, inside its runtime. The `control` router runs
+    /// on the runtime this is called on.
+    ///
+    /// # Errors
+    ///
+    /// If a worker cannot be started or ends by itself (a panic in `handlers`).
+    pub async fn run<H: Handler>(
+        self,
+        handlers: impl Fn(Worker) -> H + Send + Sync + 'static,
+        control: Router,
+        shutdown: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        let handlers = Arc::new(handlers);
+        let runtime = runtime::Handle::current();
+        let (phase, _) = watch::channel(Phase::Serving);
+        let (ended, mut ends) = mpsc::unbounded_channel();
+        let mut threads = Vec::new();
+        for (index, listener) in self.listeners.into_iter().enumerate() {
+            let handlers = Arc::clone(&handlers);
+            let phase = phase.subscribe();
+            let end = End(ended.clone());
+            let (config, cors) = (Arc::clone(&self.config), Arc::clone(&self.cors));
+            let (gate, counters) = (Arc::clone(&self.gate), Arc::clone(&self.counters));
+            let (router, control) = (control.clone(), runtime.clone());
+            let work = move || -> io::Result<()> {
+                let _end = end;
+                let runtime = runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build_local(LocalOptions::default())?;
+                runtime.block_on(async {
+                    let drain = Drain::default();
+                    let shared = Shared {
+                        index,
+                        handler: handlers(Worker { index, drain: drain.clone() }),
+                        config,
+                        cors,
+                        gate,
+                        counters,
+                        drain,
+                        router: TowerToHyperService::new(router),
+                        control,
+                        tasks: Rc::default(),
+                    };
+                    work(TcpListener::from_std(listener)?, Rc::new(shared), phase).await;
+                    io::Result::Ok(())
+                })?;
+                // What still blocks on a disk is not waited for.
+                runtime.shutdown_background();
+                Ok(())
+            };
+            threads.push(thread::Builder::new().name(format!("http-{index}")).spawn(work)?);
+        }
+        tokio::select! {
+            () = shutdown => {
+                phase.send_replace(Phase::Draining);
+                for _ in &threads {
+                    ends.recv().await;
+                }
+            }
+            // A worker that ends now has failed; the others end with `phase`.
+            _ = ends.recv() => {}
+        }
+        drop(phase);
+        for thread in threads {
+            thread.join().map_err(|_| io::Error::other("a worker panicked"))??;
+        }
+        Ok(())
+    }
+}
+
+/// Tells when a worker's thread has come to its end, be it by a panic.
+struct End(mpsc::UnboundedSender<()>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // Nobody listens any more if `run` was dropped.
+        let _ = self.0.send(());
+    }
+}
+
+fn listen(address: SocketAddr, config: &Config, first: bool) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    // The first is bound before it agrees to share: binding fails if anyone else has the port.
+    if !first {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.set_reuse_port(true)?;
+    // Accepted connections inherit these.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_notsent_lowat(config.unsent_limit)?;
+    // A peer that vanished without a word is found out in a minute or two, even when nothing is
+    // being sent to it.
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+    socket.set_tcp_keepalive(&keepalive.with_interval(Duration::from_secs(15)).with_retries(4))?;
+    socket.set_nonblocking(true)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// What the connections of a worker share.
+pub(super) struct Shared<H> {
+    index: usize,
+    handler: H,
+    pub(super) config: Arc<Config>,
+    /// The header lines every media response gets.
+    pub(super) cors: Arc<[u8]>,
+    gate: Arc<Gate>,
+    counters: Arc<Counters>,
+    pub(super) drain: Drain,
+    pub(super) router: TowerToHyperService<Router>,
+    /// Where the router runs.
+    pub(super) control: runtime::Handle,
+    tasks: Rc<Tasks>,
+}
+
+impl<H> Shared<H> {
+    pub(super) fn tally(&self) -> &Tally {
+        self.counters.worker(self.index)
+    }
+
+    /// To be held by every task of the worker that draining has to wait for.
+    pub(super) fn task(&self) -> Task {
+        self.tasks.running.set(self.tasks.running.get() + 1);
+        Task(Rc::clone(&self.tasks))
+    }
+}
+
+impl<H: Handler> Shared<H> {
+    pub(super) fn accepts(&self, request: &Request) -> bool {
+        request.path() == "*" || self.handler.accepts(request)
+    }
+
+    /// Answers a request of the media plane.
+    pub(super) async fn answer(&self, request: Request) -> Outcome {
+        match request.method() {
+            Method::Get | Method::Head => self.handler.handle(request).await,
+            Method::Options => self.options(&request).into(),
+            _ => Response::text(405, "only GET and HEAD").header("Allow", ALLOW).into(),
+        }
+    }
+
+    /// Also the CORS preflight (Fetch 3.2.2), for which the driver adds `Access-Control-Allow-Origin`
+    /// as everywhere.
+    fn options(&self, request: &Request) -> Response {
+        let mut response = Response::new(204).header("Allow", ALLOW);
+        if !self.cors.is_empty() && request.header("access-control-request-method").is_some() {
+            response = response
+                .header("Access-Control-Allow-Methods", ALLOW)
+                .header("Access-Control-Max-Age", 86_400);
+            if let Some(fields) = request.header("access-control-request-headers") {
+                response = response
+                    .header("Access-Control-Allow-Headers", fields)
+                    .header("Vary", "Access-Control-Request-Headers");
+            }
+        }
+        response
+    }
+}
+
+/// Counts the tasks of a worker.
+#[derive(Default)]
+struct Tasks {
+    running: Cell<usize>,
+    ended: Notify,
+}
+
+pub(super) struct Task(Rc<Tasks>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        let running = self.0.running.get() - 1;
+        self.0.running.set(running);
+        if running == 0 {
+            self.0.ended.notify_one();
+        }
+    }
+}
+
+/// The whole of a worker's life.
+async fn work<H: Handler>(
+    listener: TcpListener,
+    shared: Rc<Shared<H>>,
+    mut phase: watch::Receiver<Phase>,
+) {
+    let told = tokio::select! {
+        never = accept(&listener, &shared) => match never {},
+        told = phase.wait_for(|&phase| phase == Phase::Draining) => told.is_ok(),
+    };
+    drop(listener);
+    if !told {
+        return;
+    }
+    shared.drain.begin();
+    let ended = async {
+        while shared.tasks.running.get() > 0 {
+            shared.tasks.ended.notified().await;
+        }
+    };
+    tokio::select! {
+        () = ended => {}
+        () = tokio::time::sleep(shared.config.grace) => {
+            let (worker, open) = (shared.index, shared.tasks.running.get());
+            info!(worker, open, "draining took too long: closing what is left");
+        }
+        // Never sent again: the server was dropped.
+        _ = phase.changed() => {}
+    }
+}
+
+enum Never {}
+
+async fn accept<H: Handler>(listener: &TcpListener, shared: &Rc<Shared<H>>) -> Never {
+    let mut back_off = BACK_OFF.0;
+    let mut exhausted = Throttle::default();
+    let mut full = Throttle::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                back_off = BACK_OFF.0;
+                count(&shared.tally().accepted, 1);
+                match shared.gate.admit(peer.ip()) {
+                    Ok(permit) => {
+                        let (shared, task) = (Rc::clone(shared), shared.task());
+                        spawn_local(async move {
+                            let _task = task;
+                            connection::drive(stream, peer, permit, shared).await;
+                        });
+                    }
+                    Err(reason) => {
+                        count(&shared.tally().refused, 1);
+                        if let Some(others) = full.admit(Instant::now()) {
+                            let limit = match reason {
+                                Full::Server => "all connections",
+                                Full::Address => "connections from one address",
+                            };
+                            warn!(%peer, others, "refused: the limit of {limit} is reached");
+                        }
+                        refuse(&stream);
+                    }
+                }
+            }
+            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) => {
+                if let Some(others) = exhausted.admit(Instant::now()) {
+                    warn!(%error, others, "cannot accept connections, trying again");
+                }
+                tokio::time::sleep(back_off).await;
+                back_off = (back_off * 2).min(BACK_OFF.1);
+            }
+        }
+    }
+}
+
+/// Errors of `accept` that a connection brought with it and took away (accept(2)).
+fn is_of_the_connection(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::ConnectionAborted
+            | Kind::ConnectionReset
+            | Kind::ConnectionRefused
+            | Kind::Interrupted
+            | Kind::PermissionDenied
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::NetworkDown
+            | Kind::TimedOut
+    )
+}
+
+/// Says why, if the socket takes it at once.
+fn refuse(stream: &TcpStream) {
+    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nServer: headwater\r\n\
+        Retry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let _ = stream.try_write(ANSWER);
+    // Unread input would make the kernel drop the answer.
+    let _ = stream.try_read(&mut [0; 4096]);
+}
+
+/// Lets one log line through per [`LOG_INTERVAL`].
+#[derive(Default)]
+struct Throttle {
+    last: Option<Instant>,
+    held: u64,
+}
+
+impl Throttle {
+    /// How many were held back since the last one let through, if this one is.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
+            self.held += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_log_line_in_a_while() {
+        let (mut throttle, start) = (Throttle::default(), Instant::now());
+        assert_eq!(throttle.admit(start), Some(0));
+        assert_eq!(throttle.admit(start + LOG_INTERVAL / 2), None);
+        assert_eq!(throttle.admit(start + LOG_INTERVAL / 2), None);
+        assert_eq!(throttle.admit(start + LOG_INTERVAL), Some(2));
+        assert_eq!(throttle.admit(start + LOG_INTERVAL * 2), Some(0));
+    }
+}
