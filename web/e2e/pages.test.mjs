@@ -1,0 +1,265 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import {
+  assertAccessible,
+  fakeStreams,
+  keep,
+  openPage,
+  startBrowser,
+  startServer,
+  stats,
+  untilCondition,
+} from './support.mjs';
+
+let server;
+let browser;
+
+before(async () => {
+  server = await startServer();
+  browser = await startBrowser();
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+/** Runs `body` with a page and closes it, whatever happens. */
+function withPage(name, options, body) {
+  test(name, async (t) => {
+    const { page, complaints } = await openPage(browser, options);
+    try {
+      await body(page, complaints, t);
+    } finally {
+      await page.unrouteAll({ behavior: 'ignoreErrors' });
+      await page.context().close();
+    }
+  });
+}
+
+const demo = (streams) => streams.find(({ name }) => name === 'live/demo');
+
+describe('dashboard', () => {
+  withPage('shows the stream and keeps the focus while it counts', {}, async (page, complaints) => {
+    await page.goto(`${server.url}/`);
+    const card = page.getByRole('article', { name: 'live/demo' });
+    const link = card.getByRole('link', { name: 'Watch live/demo' });
+    await link.focus();
+    const uptime = card.getByTestId('uptime');
+    const before = await uptime.textContent();
+    await page.waitForTimeout(2_500);
+    assert.notEqual(await uptime.textContent(), before, 'the uptime runs');
+    assert.ok(await link.evaluate((element) => element === document.activeElement), 'the focus stays');
+    assert.ok(await card.getByText('Live', { exact: true }).isVisible());
+    assert.match(await card.getByRole('table').textContent(), /v0.*\d+ × \d+.*bit\/s/);
+    assert.match(await page.getByTestId('summary').textContent(), /^1 live stream, \d+ viewers?$/);
+    await assertAccessible(page);
+    await keep(page, 'dashboard');
+    await link.press('Enter');
+    await page.waitForURL('**/watch/live/demo');
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage(
+    'fits 320 pixels, dark',
+    { viewport: { width: 320, height: 640 }, colorScheme: 'dark' },
+    async (page) => {
+      await page.goto(`${server.url}/`);
+      await page.getByRole('article', { name: 'live/demo' }).waitFor();
+      await page.getByText('How to publish').click();
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 320);
+      await assertAccessible(page);
+      await keep(page, 'dashboard-narrow-dark');
+    },
+  );
+
+  withPage('tells how to publish when nothing is live', {}, async (page) => {
+    await fakeStreams(page, () => []);
+    await page.goto(`${server.url}/`);
+    await page.getByRole('heading', { name: 'Nothing is live yet' }).waitFor();
+    assert.ok(await page.getByText(/ffmpeg -re .* rtmp:\/\/127\.0\.0\.1\/live\/NAME/).isVisible());
+    await assertAccessible(page);
+    await keep(page, 'dashboard-empty');
+    // The stream comes by itself, and is spoken of.
+    await fakeStreams(page, (streams) => streams);
+    await page.getByRole('article', { name: 'live/demo' }).waitFor();
+    assert.equal(await page.getByRole('status').textContent(), 'live/demo is live.');
+  });
+
+  withPage('says that the server is out of reach, and keeps what it knew', {}, async (page) => {
+    await page.goto(`${server.url}/`);
+    await page.getByRole('article', { name: 'live/demo' }).waitFor();
+    await page.route('**/api/v1/streams', (route) => route.abort());
+    await page.getByRole('alert').getByText('The server cannot be reached').waitFor();
+    assert.ok(await page.getByRole('article', { name: 'live/demo' }).isVisible());
+    await assertAccessible(page);
+    await keep(page, 'dashboard-unreachable');
+    await page.unroute('**/api/v1/streams');
+    await page.getByText('The server cannot be reached').waitFor({ state: 'detached' });
+  });
+});
+
+describe('watch page', () => {
+  withPage('is operated by keyboard and named for screen readers', {}, async (page, complaints) => {
+    await page.goto(`${server.url}/watch/live/demo`);
+    await untilCondition(page, 'playing');
+    assert.equal(await page.title(), 'live/demo – headwater');
+    const controls = page.getByRole('group', { name: 'Player controls' });
+    await controls.getByRole('button', { name: 'Pause' }).waitFor();
+    await controls.getByRole('slider', { name: 'Volume' }).waitFor();
+    await assertAccessible(page);
+
+    const video = (property) => page.evaluate((name) => document.querySelector('video')[name], property);
+    assert.equal(await video('muted'), true);
+    await page.keyboard.press('m');
+    assert.equal(await video('muted'), false);
+    await page.keyboard.press('Space');
+    assert.equal(await video('paused'), true);
+    await controls.getByRole('button', { name: 'Play' }).waitFor();
+    await page.keyboard.press('l');
+    await page.waitForFunction(() => !document.querySelector('video').paused);
+    await page.keyboard.press('f');
+    await page.waitForFunction(() => document.fullscreenElement !== null);
+    await keep(page, 'watch-fullscreen');
+    await page.keyboard.press('f');
+    await page.waitForFunction(() => document.fullscreenElement === null);
+
+    // On a focused button the space bar is the button's own, and acts once.
+    await controls.getByRole('button', { name: 'Mute' }).focus();
+    await page.keyboard.press('Space');
+    assert.equal(await video('muted'), true);
+    assert.equal(await video('paused'), false);
+
+    // The choice of delivery: arrow keys, and the address says what was chosen.
+    await page.getByRole('radio', { name: 'LL-HLS' }).focus();
+    await page.keyboard.press('ArrowRight');
+    await page.waitForURL('**/watch/live/demo?via=hls');
+    await untilCondition(page, 'playing');
+    await page.keyboard.press('ArrowRight');
+    await page.waitForURL('**/watch/live/demo?via=dash');
+    await untilCondition(page, 'playing');
+    assert.ok(await page.getByRole('radio', { name: 'DASH' }).isChecked());
+    assert.equal((await stats(page)).via, 'dash');
+
+    // Single-key shortcuts can be turned off.
+    await page.getByText('Keyboard shortcuts').click();
+    await page.getByRole('checkbox', { name: 'Shortcuts on' }).uncheck();
+    const muted = await video('muted');
+    await page.keyboard.press('m');
+    assert.equal(await video('muted'), muted);
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('unmutes by the button in the picture', {}, async (page) => {
+    await page.goto(`${server.url}/watch/live/demo`);
+    await untilCondition(page, 'playing');
+    await page.locator('.picture').getByRole('button', { name: 'Unmute' }).click();
+    assert.equal((await stats(page)).muted, false);
+    await page.locator('.unmute').waitFor({ state: 'detached' });
+  });
+
+  withPage(
+    'fits 320 pixels, dark',
+    { viewport: { width: 320, height: 640 }, colorScheme: 'dark' },
+    async (page) => {
+      await page.goto(`${server.url}/watch/live/demo`);
+      await untilCondition(page, 'playing');
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 320);
+      await assertAccessible(page);
+      await keep(page, 'watch-narrow-dark');
+    },
+  );
+
+  withPage('waits without complaint for a broadcast that has not begun', {}, async (page, complaints) => {
+    await page.goto(`${server.url}/watch/live/not-begun`);
+    await page.getByRole('heading', { name: 'The broadcast has not begun yet' }).waitFor();
+    assert.match(await page.getByRole('status').textContent(), /has not begun yet/);
+    await page.waitForTimeout(2_500);
+    await assertAccessible(page);
+    await keep(page, 'watch-not-begun');
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('plays by itself when the broadcast begins', {}, async (page, complaints) => {
+    await fakeStreams(page, () => []);
+    await page.goto(`${server.url}/watch/live/demo`);
+    await untilCondition(page, 'not-begun');
+    await fakeStreams(page, (streams) => streams);
+    await untilCondition(page, 'playing');
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('says that the publisher is lost, and that it is back', {}, async (page, complaints) => {
+    await page.goto(`${server.url}/watch/live/demo`);
+    await untilCondition(page, 'playing');
+    await fakeStreams(page, (streams) => [{ ...demo(streams), state: 'offline' }]);
+    await page.getByRole('heading', { name: 'The publisher has lost its connection' }).waitFor();
+    await keep(page, 'watch-offline');
+    await fakeStreams(page, (streams) => streams);
+    await untilCondition(page, 'playing');
+    assert.equal((await stats(page)).stalls, 0);
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('says that the broadcast has ended, and plays the next one', {}, async (page, complaints) => {
+    await fakeStreams(page, (streams) => [{ ...demo(streams), state: 'ended' }]);
+    await page.goto(`${server.url}/watch/live/demo`);
+    await page.getByRole('heading', { name: 'The broadcast has ended' }).waitFor();
+    await keep(page, 'watch-ended');
+    await fakeStreams(page, (streams) => streams);
+    await untilCondition(page, 'playing');
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('says what failed, and tries again when asked', {}, async (page) => {
+    await page.route('**/live/demo/index.m3u8', (route) => route.fulfill({ status: 500, body: 'no' }));
+    await page.goto(`${server.url}/watch/live/demo`);
+    await page.getByRole('heading', { name: 'Playback failed' }).waitFor({ timeout: 30_000 });
+    await page
+      .locator('.message')
+      .getByText('The playlist could not be loaded: the server answered 500.')
+      .waitFor();
+    await assertAccessible(page);
+    await keep(page, 'watch-failed');
+    await page.unroute('**/live/demo/index.m3u8');
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await untilCondition(page, 'playing');
+  });
+
+  withPage('says what failed over DASH', {}, async (page) => {
+    await page.route('**/live/demo/manifest.mpd', (route) => route.fulfill({ status: 500, body: 'no' }));
+    await page.goto(`${server.url}/watch/live/demo?via=dash`);
+    await page.locator('.message').getByText('The manifest could not be loaded').waitFor({ timeout: 30_000 });
+  });
+
+  withPage('names a codec this browser does not decode', {}, async (page, complaints) => {
+    await fakeStreams(page, (streams) => {
+      const stream = demo(streams);
+      const tracks = stream.tracks.map((track) =>
+        track.kind === 'video' ? { ...track, codec: 'hvc1.1.6.L120.90' } : track,
+      );
+      return [{ ...stream, tracks }];
+    });
+    await page.goto(`${server.url}/watch/live/demo`);
+    await page.getByRole('heading', { name: 'This browser does not decode HEVC' }).waitFor();
+    await keep(page, 'watch-hevc');
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('refuses deliveries it does not have, and offers those it has', {}, async (page, complaints) => {
+    await page.goto(`${server.url}/watch/live/demo?via=webrtc`);
+    await page.getByRole('heading', { name: 'Delivery “webrtc” is not available' }).waitFor();
+    await keep(page, 'watch-webrtc');
+    await page.getByRole('radio', { name: 'LL-HLS' }).check();
+    await untilCondition(page, 'playing');
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('says that the server is out of reach', {}, async (page) => {
+    await page.route('**/api/v1/streams', (route) => route.abort());
+    await page.goto(`${server.url}/watch/live/demo`);
+    await page.getByRole('heading', { name: 'The server cannot be reached' }).waitFor();
+    await page.unroute('**/api/v1/streams');
+    await untilCondition(page, 'playing');
+  });
+});

@@ -1,0 +1,65 @@
+import { describe, expect, it } from 'vitest';
+import { BadAnswer, parseStreams } from './api';
+
+const stream = {
+  name: 'live/demo',
+  state: 'live',
+  since: '2026-01-02T03:04:05Z',
+  publishers: [{ peer: '127.0.0.1:5000', protocol: 'rtmp', rendition: null }],
+  tracks: [
+    {
+      name: 'v0',
+      kind: 'video',
+      codec: 'avc1.64001f',
+      bitrate: 2_000_000,
+      width: 1280,
+      height: 720,
+      frame_rate: 30.0,
+    },
+    { name: 'a0', kind: 'audio', codec: 'mp4a.40.2', bitrate: 128_000, sample_rate: 48_000, channels: 2 },
+  ],
+  viewers: { llhls: 1, hls: 0, dash: 2 },
+};
+
+describe('parseStreams', () => {
+  it('reads what the API promises', () => {
+    const [parsed] = parseStreams({ streams: [stream] });
+    expect(parsed).toMatchObject({
+      name: 'live/demo',
+      state: 'live',
+      since: new Date('2026-01-02T03:04:05Z'),
+    });
+    expect(parsed?.tracks[0]).toMatchObject({ kind: 'video', frameRate: 30, sampleRate: null });
+    expect(parsed?.tracks[1]).toMatchObject({ kind: 'audio', sampleRate: 48_000, channels: 2, width: null });
+    expect(parsed?.viewers).toEqual([
+      { delivery: 'llhls', count: 1 },
+      { delivery: 'hls', count: 0 },
+      { delivery: 'dash', count: 2 },
+    ]);
+  });
+
+  it('lives with what is missing', () => {
+    const [parsed] = parseStreams({ streams: [{ name: 'live/x', state: 'offline' }] });
+    expect(parsed).toEqual({
+      name: 'live/x',
+      state: 'offline',
+      since: null,
+      publishers: [],
+      tracks: [],
+      viewers: [],
+    });
+  });
+
+  it.each([
+    null,
+    [],
+    'x',
+    {},
+    { streams: {} },
+    { streams: [1] },
+    { streams: [{ state: 'live' }] },
+    { streams: [{ ...stream, state: 'odd' }] },
+  ])('refuses %j', (answer) => {
+    expect(() => parseStreams(answer)).toThrow(BadAnswer);
+  });
+});

@@ -1,0 +1,70 @@
+import { describe, expect, it } from 'vitest';
+import { isStream, manifestUrl, parseWatchUrl, playerUrls, watchUrl } from './streams';
+
+const at = (path: string) => parseWatchUrl(new URL(path, 'http://origin.test:8080'));
+
+describe('parseWatchUrl', () => {
+  it.each([
+    ['/watch/live/demo', 'live/demo'],
+    ['/watch/live/demo/', 'live/demo'],
+    ['/watch/live/a/b', 'live/a/b'],
+    ['/watch/live/_x-1.y', 'live/_x-1.y'],
+    ['/watch/vod/film.mp4', 'vod/film.mp4'],
+    ['/watch/vod/a%20folder/b%C3%A4r.mp4', 'vod/a folder/bär.mp4'],
+  ])('%s is %s', (path, stream) => {
+    expect(at(path).stream).toBe(stream);
+  });
+
+  it.each([
+    '/watch/',
+    '/watch/live',
+    '/watch/live//a',
+    '/watch/live/.hidden',
+    '/watch/live/a%2Fb',
+    '/watch/live/a%20b',
+    '/watch/other/a',
+    '/watch/vod/%2e%2e%2fetc',
+    '/watch/vod/%zz',
+    '/watch/vod/a%00b',
+    `/watch/live/${'a'.repeat(129)}`,
+  ])('%s names no stream', (path) => {
+    expect(at(path).stream).toBeNull();
+  });
+
+  it('reads the delivery, and tells what it does not have', () => {
+    expect(at('/watch/live/demo')).toMatchObject({ via: 'llhls', askedVia: 'llhls' });
+    expect(at('/watch/live/demo?via=')).toMatchObject({ via: 'llhls' });
+    expect(at('/watch/live/demo?via=dash')).toMatchObject({ via: 'dash' });
+    expect(at('/watch/live/demo?via=hls')).toMatchObject({ via: 'hls' });
+    expect(at('/watch/live/demo?via=webrtc')).toMatchObject({ via: null, askedVia: 'webrtc' });
+  });
+});
+
+describe('addresses', () => {
+  it('come back as they were given', () => {
+    for (const stream of ['live/demo', 'live/a/b', 'vod/ü 100%/x?#.mp4']) {
+      expect(isStream(stream)).toBe(true);
+      const request = at(watchUrl(stream, 'dash'));
+      expect(request).toMatchObject({ stream, via: 'dash' });
+    }
+    expect(watchUrl('live/demo')).toBe('/watch/live/demo');
+  });
+
+  it('name the manifest of each delivery', () => {
+    expect(manifestUrl('live/demo', 'llhls')).toBe('/live/demo/index.m3u8');
+    expect(manifestUrl('live/demo', 'hls')).toBe('/live/demo/index.m3u8');
+    expect(manifestUrl('vod/a b.mp4', 'dash')).toBe('/vod/a%20b.mp4/manifest.mpd');
+  });
+
+  it('are given for other players: endless files and RTMP for a broadcast only', () => {
+    const page = new URL('http://[::1]:8080/');
+    expect(playerUrls('live/demo', page).map(({ url }) => url)).toEqual([
+      'http://[::1]:8080/live/demo/index.m3u8',
+      'http://[::1]:8080/live/demo/manifest.mpd',
+      'http://[::1]:8080/live/demo/live.mp4',
+      'http://[::1]:8080/live/demo/live.flv',
+      'rtmp://[::1]/live/demo',
+    ]);
+    expect(playerUrls('vod/x.mp4', page).map(({ label }) => label)).toEqual(['HLS', 'DASH']);
+  });
+});

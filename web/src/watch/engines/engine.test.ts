@@ -1,0 +1,10 @@
+import { expect, it } from 'vitest';
+import { httpFailure } from './engine';
+
+it('says in words why bytes did not come', () => {
+  expect(httpFailure('The playlist', 404)).toBe('The playlist is not on the server (404).');
+  expect(httpFailure('The playlist', 503)).toBe('The playlist could not be loaded: the server answered 503.');
+  expect(httpFailure('A segment', undefined)).toContain('did not answer');
+  expect(httpFailure('A segment', 0)).toContain('did not answer');
+  expect(httpFailure('The manifest', 422)).toContain('damaged');
+});

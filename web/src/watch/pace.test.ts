@@ -1,0 +1,70 @@
+import { describe, expect, it } from 'vitest';
+import { Pace } from './pace';
+
+/** Plays for `duration` ms against a server whose parts last `part` seconds; returns the course of the latency. */
+function play(
+  start: number,
+  target: number,
+  part: number,
+  duration: number,
+): { latency: number; rates: Set<number> } {
+  const pace = new Pace();
+  const rates = new Set<number>();
+  let latency = start;
+  const step = 250;
+  for (let now = 0; now < duration; now += step) {
+    // Just after a part has come the buffer reaches the live edge; just before the next it lacks one part.
+    const buffer = latency - ((now / 1000) % part) - 0.02;
+    const rate = pace.rate(now, latency, target, buffer);
+    rates.add(rate);
+    latency -= ((rate - 1) * step) / 1000;
+  }
+  return { latency, rates };
+}
+
+describe('Pace', () => {
+  it('brings a viewer to the distance the server asks for', () => {
+    expect(play(1.5, 0.6, 0.2, 40_000).latency).toBeCloseTo(0.63, 1);
+  });
+
+  it('never plays faster than a tenth above normal, nor slower than normal', () => {
+    for (const rate of play(9, 0.6, 0.2, 60_000).rates) {
+      expect(rate).toBeGreaterThanOrEqual(1);
+      expect(rate).toBeLessThanOrEqual(1.1);
+    }
+  });
+
+  it('stays further behind than asked where parts come too unevenly for less', () => {
+    const { latency } = play(2, 0.3, 1, 60_000);
+    // At the worst moment a whole part is missing; what is left then is the reserve.
+    expect(latency).toBeGreaterThan(1.1);
+    expect(latency).toBeLessThan(1.6);
+  });
+
+  it('waits a second before it believes the buffer', () => {
+    const pace = new Pace();
+    expect(pace.rate(0, 3, 1, 3)).toBe(1);
+    expect(pace.rate(750, 3, 1, 3)).toBe(1);
+    expect(pace.rate(1_000, 3, 1, 3)).toBeGreaterThan(1);
+  });
+
+  it('stops at once when the buffer has been low', () => {
+    const pace = new Pace();
+    for (let now = 0; now <= 2_000; now += 250) pace.rate(now, 3, 1, 3);
+    expect(pace.rate(2_250, 3, 1, 0.2)).toBe(1);
+    expect(pace.rate(2_500, 3, 1, 2)).toBe(1);
+  });
+
+  it('does not begin for a small excess', () => {
+    const pace = new Pace();
+    pace.rate(0, 1.1, 1, 2);
+    expect(pace.rate(2_000, 1.1, 1, 2)).toBe(1);
+  });
+
+  it('forgets what it saw before an interruption', () => {
+    const pace = new Pace();
+    for (let now = 0; now <= 2_000; now += 250) pace.rate(now, 3, 1, 3);
+    pace.reset();
+    expect(pace.rate(2_250, 3, 1, 3)).toBe(1);
+  });
+});
