@@ -111,11 +111,56 @@ impl Config {
                 config.width = header.width;
                 config.height = header.height;
                 config.frame_rate = header.frame_rate;
-                config.color = header.color;
+                // Colours that cannot be reached are colours unknown.
+                config.color = header.format.ok().and_then(|format| format.color);
                 break;
             }
         }
         Ok(config)
+    }
+
+    /// Makes the configuration from a temporal unit that carries a sequence header, as the first
+    /// one of a sequence does; none where it carries none. For publishers that send no record, or
+    /// an empty one, because they learn it from the encoder's first picture.
+    ///
+    /// # Errors
+    /// The sequence header cannot be read, or an OBU's size runs past the end.
+    pub fn from_temporal_unit(temporal_unit: &[u8]) -> Result<Option<Self>, Error> {
+        for obu in obus(temporal_unit) {
+            let obu = obu?;
+            if obu.kind != OBU_SEQUENCE_HEADER {
+                continue;
+            }
+            let unreadable =
+                |error| Error::malformed(format!("sequence header unreadable, {error}"), obu.at);
+            let header = SequenceHeader::read(obu.payload).map_err(unreadable)?;
+            let format = header.format.map_err(unreadable)?;
+            let (high, twelve) = (format.bit_depth > 8, format.bit_depth == 12);
+            let (x, y) = format.subsampling;
+            let mut record = vec![
+                0x81,
+                header.profile << 5 | header.level,
+                u8::from(header.high_tier) << 7
+                    | u8::from(high) << 6
+                    | u8::from(twelve) << 5
+                    | u8::from(format.monochrome) << 4
+                    | u8::from(x) << 3
+                    | u8::from(y) << 2
+                    | format.position,
+                0,
+            ];
+            // The OBU as it is, but always with its size, as the record's must have.
+            record.push(OBU_SEQUENCE_HEADER << 3 | 2);
+            let mut size = obu.payload.len();
+            while size > 0x7f {
+                record.push(0x80 | (size & 0x7f) as u8);
+                size >>= 7;
+            }
+            record.push(size as u8);
+            record.extend_from_slice(obu.payload);
+            return Self::parse(record.into()).map(Some);
+        }
+        Ok(None)
     }
 
     /// RFC 6381 codec string, AV1-ISOBMFF 5: `av01.0.04M.08`, and the optional fields only where
@@ -253,9 +298,24 @@ pub fn temporal_delimiter(temporal_unit: &[u8]) -> usize {
 }
 
 struct SequenceHeader {
+    profile: u8,
+    level: u8,
+    high_tier: bool,
     width: u32,
     height: u32,
     frame_rate: Option<(u32, u32)>,
+    /// What comes after the size: it may be cut off where only the size is wanted.
+    format: Result<Format, Error>,
+}
+
+/// color_config(), 5.5.2.
+struct Format {
+    bit_depth: u8,
+    monochrome: bool,
+    /// Horizontally, vertically.
+    subsampling: (bool, bool),
+    /// `chroma_sample_position`.
+    position: u8,
     color: Option<Color>,
 }
 
@@ -263,98 +323,130 @@ impl SequenceHeader {
     /// sequence_header_obu(), 5.5.1.
     fn read(payload: &[u8]) -> Result<Self, Error> {
         let mut bits = Bits::new(payload, "sequence header");
-        let profile = bits.u(3)?;
+        let profile = bits.u8(3)?;
+        if profile > 2 {
+            return Err(bits.malformed("a reserved profile"));
+        }
         // still_picture
         bits.skip(1)?;
         let reduced = bits.flag()?;
-        let mut frame_rate = None;
-        if reduced {
-            bits.skip(5)?;
+        let points = if reduced {
+            OperatingPoints { level: bits.u8(5)?, high_tier: false, frame_rate: None }
         } else {
-            frame_rate = operating_points(&mut bits)?;
-        }
+            OperatingPoints::read(&mut bits)?
+        };
         let (width_bits, height_bits) = (bits.u(4)? + 1, bits.u(4)? + 1);
         let (width, height) = (bits.u(width_bits)? + 1, bits.u(height_bits)? + 1);
-        // The size is what matters: colours that cannot be reached are colours unknown.
-        let color = color(&mut bits, profile, reduced).ok().flatten();
-        Ok(Self { width, height, frame_rate, color })
+        let format = Format::read(&mut bits, profile, reduced);
+        let OperatingPoints { level, high_tier, frame_rate } = points;
+        Ok(Self { profile, level, high_tier, width, height, frame_rate, format })
     }
 }
 
-/// From timing_info_present_flag to the last operating point: the frame rate, if it is constant.
-fn operating_points(bits: &mut Bits<'_>) -> Result<Option<(u32, u32)>, Error> {
-    let mut frame_rate = None;
-    let mut delay_bits = None;
-    if bits.flag()? {
-        let (units, scale) = (bits.u(32)?, bits.u(32)?);
+/// What is wanted of the first operating point, and the frame rate, if it is constant.
+struct OperatingPoints {
+    level: u8,
+    high_tier: bool,
+    frame_rate: Option<(u32, u32)>,
+}
+
+impl OperatingPoints {
+    /// From timing_info_present_flag to the last operating point.
+    fn read(bits: &mut Bits<'_>) -> Result<Self, Error> {
+        let mut frame_rate = None;
+        let mut delay_bits = None;
         if bits.flag()? {
-            // num_ticks_per_picture_minus_1, uvlc(): Exp-Golomb.
-            let ticks = u64::from(bits.ue()?) + 1;
-            frame_rate = super::frame_rate(scale.into(), u64::from(units).saturating_mul(ticks));
+            let (units, scale) = (bits.u(32)?, bits.u(32)?);
+            if bits.flag()? {
+                // num_ticks_per_picture_minus_1, uvlc(): Exp-Golomb.
+                let ticks = u64::from(bits.ue()?) + 1;
+                frame_rate =
+                    super::frame_rate(scale.into(), u64::from(units).saturating_mul(ticks));
+            }
+            if bits.flag()? {
+                delay_bits = Some(bits.u(5)? + 1);
+                // num_units_in_decoding_tick, the lengths of removal and presentation times
+                bits.skip(32 + 5 + 5)?;
+            }
         }
-        if bits.flag()? {
-            delay_bits = Some(bits.u(5)? + 1);
-            // num_units_in_decoding_tick, the lengths of removal and presentation times
-            bits.skip(32 + 5 + 5)?;
+        let display_delay = bits.flag()?;
+        let mut first = None;
+        for _ in 0..=bits.u(5)? {
+            // operating_point_idc
+            bits.skip(12)?;
+            let level = bits.u8(5)?;
+            let high_tier = level > 7 && bits.flag()?;
+            first.get_or_insert((level, high_tier));
+            if let Some(delay_bits) = delay_bits
+                && bits.flag()?
+            {
+                bits.skip(2 * delay_bits + 1)?;
+            }
+            if display_delay && bits.flag()? {
+                bits.skip(4)?;
+            }
         }
+        let (level, high_tier) = first.unwrap_or_default();
+        Ok(Self { level, high_tier, frame_rate })
     }
-    let display_delay = bits.flag()?;
-    for _ in 0..=bits.u(5)? {
-        // operating_point_idc
-        bits.skip(12)?;
-        if bits.u(5)? > 7 {
-            bits.skip(1)?;
+}
+
+impl Format {
+    /// From behind the frame size through color_config().
+    fn read(bits: &mut Bits<'_>, profile: u8, reduced: bool) -> Result<Self, Error> {
+        if !reduced && bits.flag()? {
+            // Frame identifier lengths.
+            bits.skip(4 + 3)?;
         }
-        if let Some(delay_bits) = delay_bits
-            && bits.flag()?
-        {
-            bits.skip(2 * delay_bits + 1)?;
-        }
-        if display_delay && bits.flag()? {
+        // use_128x128_superblock, enable_filter_intra, enable_intra_edge_filter
+        bits.skip(3)?;
+        if !reduced {
+            // Interintra and masked compound, warped motion, dual filter.
             bits.skip(4)?;
+            let order_hint = bits.flag()?;
+            if order_hint {
+                bits.skip(2)?;
+            }
+            // seq_choose_screen_content_tools, else seq_force_screen_content_tools
+            let screen_content = bits.flag()? || bits.flag()?;
+            // seq_choose_integer_mv, else seq_force_integer_mv
+            if screen_content && !bits.flag()? {
+                bits.skip(1)?;
+            }
+            if order_hint {
+                bits.skip(3)?;
+            }
         }
+        // enable_superres, enable_cdef, enable_restoration
+        bits.skip(3)?;
+        let high = bits.flag()?;
+        let twelve = profile == 2 && high && bits.flag()?;
+        let bit_depth = match (high, twelve) {
+            (false, _) => 8,
+            (true, false) => 10,
+            (true, true) => 12,
+        };
+        let monochrome = profile != 1 && bits.flag()?;
+        let described = bits.flag()?;
+        let (primaries, transfer, matrix) =
+            if described { (bits.u8(8)?, bits.u8(8)?, bits.u8(8)?) } else { (2, 2, 2) };
+        // sRGB in identity coding is always full range and 4:4:4, and does not say so.
+        let srgb = !monochrome && (primaries, transfer, matrix) == (1, 13, 0);
+        let full_range = srgb || bits.flag()?;
+        let subsampling = match profile {
+            _ if monochrome => (true, true),
+            _ if srgb => (false, false),
+            0 => (true, true),
+            1 => (false, false),
+            _ if twelve => {
+                let x = bits.flag()?;
+                (x, x && bits.flag()?)
+            }
+            _ => (true, false),
+        };
+        let has_position = !monochrome && subsampling == (true, true);
+        let position = if has_position { bits.u8(2)? } else { 0 };
+        let color = described.then_some(Color { primaries, transfer, matrix, full_range });
+        Ok(Self { bit_depth, monochrome, subsampling, position, color })
     }
-    Ok(frame_rate)
-}
-
-/// From behind the frame size through color_config(), 5.5.2.
-fn color(bits: &mut Bits<'_>, profile: u32, reduced: bool) -> Result<Option<Color>, Error> {
-    if !reduced && bits.flag()? {
-        // Frame identifier lengths.
-        bits.skip(4 + 3)?;
-    }
-    // use_128x128_superblock, enable_filter_intra, enable_intra_edge_filter
-    bits.skip(3)?;
-    if !reduced {
-        // Interintra and masked compound, warped motion, dual filter.
-        bits.skip(4)?;
-        let order_hint = bits.flag()?;
-        if order_hint {
-            bits.skip(2)?;
-        }
-        // seq_choose_screen_content_tools, else seq_force_screen_content_tools
-        let screen_content = bits.flag()? || bits.flag()?;
-        // seq_choose_integer_mv, else seq_force_integer_mv
-        if screen_content && !bits.flag()? {
-            bits.skip(1)?;
-        }
-        if order_hint {
-            bits.skip(3)?;
-        }
-    }
-    // enable_superres, enable_cdef, enable_restoration
-    bits.skip(3)?;
-    let high_bit_depth = bits.flag()?;
-    if profile == 2 && high_bit_depth {
-        bits.skip(1)?;
-    }
-    let monochrome = profile != 1 && bits.flag()?;
-    if !bits.flag()? {
-        return Ok(None);
-    }
-    let (primaries, transfer, matrix) = (bits.u8(8)?, bits.u8(8)?, bits.u8(8)?);
-    // sRGB in identity coding is always full range and does not say so.
-    let srgb = !monochrome && (primaries, transfer, matrix) == (1, 13, 0);
-    let full_range = srgb || bits.flag()?;
-    Ok(Some(Color { primaries, transfer, matrix, full_range }))
 }

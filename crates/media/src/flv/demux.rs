@@ -23,7 +23,8 @@ pub const MAX_STEP: i64 = 10_000;
 ///
 /// - **Configuration.** A track exists from its first good sequence header on. One that differs
 ///   from that before makes another [`Event::Track`]; a repetition makes none. One that cannot be
-///   read leaves the track without configuration.
+///   read leaves the track without configuration. AV1 may do without: where the sequence header
+///   is missing or empty, as ffmpeg writes it, the first keyframe's own takes its place.
 /// - **What is dropped.** Samples of a track without configuration, of a codec that is not
 ///   handled, and those whose own structure does not add up (NAL unit lengths, OBU sizes) are
 ///   dropped with an [`Event::Problem`]: for the first two once, until something changes, for
@@ -124,6 +125,8 @@ pub enum Reason {
 struct Track {
     id: TrackId,
     state: State,
+    /// The configuration of the last [`Event::Track`].
+    announced: Option<Codec>,
     dts: Option<i64>,
 }
 
@@ -207,56 +210,74 @@ impl Demuxer {
     fn handle_packet(&mut self, kind: Kind, tag: u64, time: i64, packet: Packet) {
         let id = TrackId { kind, number: packet.track };
         let index = self.tracks.iter().position(|track| track.id == id).unwrap_or_else(|| {
-            self.tracks.push(Track { id, state: State::Waiting { reported: false }, dts: None });
+            let state = State::Waiting { reported: false };
+            self.tracks.push(Track { id, state, announced: None, dts: None });
             self.tracks.len() - 1
         });
         let Some(track) = self.tracks.get_mut(index) else {
             return;
         };
-        let event = match track.handle(time, packet) {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(reason) => Event::Problem(Problem { track: Some(id), tag, time, reason }),
-        };
-        self.events.push_back(event);
+        if let Err(reason) = track.handle(time, packet, &mut self.events) {
+            self.events.push_back(Event::Problem(Problem { track: Some(id), tag, time, reason }));
+        }
     }
 }
 
 impl Track {
-    fn handle(&mut self, time: i64, packet: Packet) -> Result<Option<Event>, Reason> {
+    fn handle(
+        &mut self,
+        time: i64,
+        packet: Packet,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Reason> {
         let Packet { codec, at, .. } = packet;
         if !is_supported(self.id.kind, codec) {
             if matches!(&self.state, State::Refused(refused) if *refused == codec) {
-                return Ok(None);
+                return Ok(());
             }
             self.state = State::Refused(codec);
             return Err(Reason::Unsupported(Error::unsupported(codec.to_string(), 0)));
         }
         match packet.body {
-            Body::SequenceStart(header) => self.configure(codec, &header, at),
-            Body::Frame { data, .. } if data.is_empty() => Ok(None),
+            Body::SequenceStart(header) => self.configure(codec, &header, at, events),
+            Body::Frame { data, .. } if data.is_empty() => Ok(()),
             Body::Frame { cts, keyframe, data } => {
-                self.sample(codec, time, cts, keyframe, data, at)
+                let sample = Sample { dts: time, cts, duration: 0, sync: keyframe, data };
+                self.sample(codec, sample, at, events)
             }
             Body::SequenceEnd if matches!(self.state, State::Ready { .. }) => {
-                Ok(Some(Event::End { track: self.id }))
+                events.push_back(Event::End { track: self.id });
+                Ok(())
             }
-            Body::SequenceEnd | Body::Ignored => Ok(None),
+            Body::SequenceEnd | Body::Ignored => Ok(()),
         }
     }
 
-    fn configure(&mut self, id: CodecId, header: &Bytes, at: u64) -> Result<Option<Event>, Reason> {
+    fn configure(
+        &mut self,
+        id: CodecId,
+        header: &Bytes,
+        at: u64,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Reason> {
         if matches!(&self.state, State::Ready { id: old, header: record, .. }
             if *old == id && record == header)
         {
-            return Ok(None);
+            return Ok(());
+        }
+        if id == CodecId::AV1 && header.is_empty() {
+            // To be learnt from a keyframe, unless it is known already.
+            if !matches!(&self.state, State::Ready { id: CodecId::AV1, .. }) {
+                self.state = State::Waiting { reported: false };
+            }
+            return Ok(());
         }
         // Copied, so that a header of some bytes does not keep the buffer it came in.
         let header = Bytes::copy_from_slice(header);
         match parse_configuration(id, &header) {
             Ok(codec) => {
-                self.state = State::Ready { id, header, codec: codec.clone() };
-                Ok(Some(Event::Track { track: self.id, codec }))
+                self.ready(id, header, codec, events);
+                Ok(())
             }
             Err(error) => {
                 self.state = State::Waiting { reported: true };
@@ -265,33 +286,64 @@ impl Track {
         }
     }
 
+    fn ready(&mut self, id: CodecId, header: Bytes, codec: Codec, events: &mut VecDeque<Event>) {
+        // A header that says the same in other words, or again after a broken one, is no news.
+        if self.announced.as_ref() != Some(&codec) {
+            self.announced = Some(codec.clone());
+            events.push_back(Event::Track { track: self.id, codec: codec.clone() });
+        }
+        self.state = State::Ready { id, header, codec };
+    }
+
     fn sample(
         &mut self,
         codec: CodecId,
-        dts: i64,
-        cts: i32,
-        sync: bool,
-        mut data: Bytes,
+        mut sample: Sample,
         mut at: u64,
-    ) -> Result<Option<Event>, Reason> {
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Reason> {
+        if codec == CodecId::AV1 {
+            let delimiter = av1::temporal_delimiter(&sample.data);
+            sample.data = sample.data.slice(delimiter..);
+            at += delimiter as u64;
+            self.learn_av1(&sample.data, events)
+                .map_err(|error| Reason::Sample(error.offset(at)))?;
+        }
         let config = match &mut self.state {
             State::Ready { id, codec: config, .. } if *id == codec => config,
-            State::Waiting { reported: true } => return Ok(None),
+            State::Waiting { reported: true } => return Ok(()),
             state => {
                 *state = State::Waiting { reported: true };
                 return Err(Reason::NoConfiguration);
             }
         };
-        if matches!(config, Codec::Av1(_)) {
-            let delimiter = av1::temporal_delimiter(&data);
-            data = data.slice(delimiter..);
-            at += delimiter as u64;
+        check(config, &sample.data).map_err(|error| Reason::Sample(error.offset(at)))?;
+        let step = self.dts.map_or(0, |last| sample.dts.saturating_sub(last));
+        self.dts = Some(sample.dts);
+        events.push_back(Event::Sample { track: self.id, sample, step });
+        Ok(())
+    }
+
+    /// Takes the configuration from the temporal unit's own sequence header, where the tags have
+    /// not given a whole one.
+    fn learn_av1(
+        &mut self,
+        temporal_unit: &[u8],
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Error> {
+        if matches!(&self.state, State::Ready { codec: Codec::Av1(config), .. } if config.width > 0)
+        {
+            return Ok(());
         }
-        check(config, &data).map_err(|error| Reason::Sample(error.offset(at)))?;
-        let step = self.dts.map_or(0, |last| dts.saturating_sub(last));
-        self.dts = Some(dts);
-        let sample = Sample { dts, cts, duration: 0, sync, data };
-        Ok(Some(Event::Sample { track: self.id, sample, step }))
+        if let Some(config) = av1::Config::from_temporal_unit(temporal_unit)? {
+            // The tags' header stays what repetitions are compared with.
+            let header = match &mut self.state {
+                State::Ready { header, .. } => std::mem::take(header),
+                _ => Bytes::new(),
+            };
+            self.ready(CodecId::AV1, header, Codec::Av1(config), events);
+        }
+        Ok(())
     }
 }
 
