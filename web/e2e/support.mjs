@@ -111,6 +111,11 @@ export function stats(page) {
   return page.evaluate(() => window.headwater.stats());
 }
 
+/** Stalls later than a second after the first frame. */
+export function lateStalls({ stallList, moments }) {
+  return stallList.filter(({ at }) => at > moments.firstFrame + 1000);
+}
+
 export async function untilCondition(page, kind, timeout = 15_000) {
   await page.waitForFunction((wanted) => window.headwater.stats().condition === wanted, kind, { timeout });
 }

@@ -41,8 +41,8 @@ describe('the list', () => {
       ],
     });
     expect(parsed?.tracks.map(describeTrack)).toEqual([
-      { codec: 'H.264 (avc1.64001f)', shape: '1280 × 720', bitrate: '2.0 Mbit/s' },
-      { codec: 'Opus (opus)', shape: '48 kHz, stereo', bitrate: '–' },
+      { codec: 'H.264', shape: '1280\u00a0×\u00a0720', bitrate: '2.0 Mbit/s' },
+      { codec: 'Opus', shape: '48 kHz, stereo', bitrate: '–' },
     ]);
   });
 

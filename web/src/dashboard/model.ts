@@ -1,5 +1,5 @@
 import type { Stream, Track } from '../shared/api';
-import { codecLabel } from '../shared/codec';
+import { codecName } from '../shared/codec';
 import * as format from '../shared/format';
 
 /** Live first, then those that may come back, then those that are over; within each by name. */
@@ -21,14 +21,18 @@ export function summary(streams: readonly Stream[]): string {
   return `${format.counted(live, 'live stream')}, ${format.counted(viewers, 'viewer')}`;
 }
 
-/** A track in words: `H.264 (avc1.64001f)`, `1280 × 720, 30 fps`, `2.0 Mbit/s`. */
+/** A track in words: `H.264`, `1280 × 720, 30 fps`, `2.0 Mbit/s`. */
 export function describeTrack(track: Track): { codec: string; shape: string; bitrate: string } {
   const parts =
     track.kind === 'video'
       ? [format.resolution(track.width, track.height), format.frameRate(track.frameRate)]
       : [format.sampleRate(track.sampleRate), format.channels(track.channels)];
   const shape = parts.filter((part) => part !== format.UNKNOWN).join(', ') || format.UNKNOWN;
-  return { codec: codecLabel(track.codec), shape, bitrate: format.bitrate(track.bitrate) };
+  return {
+    codec: track.codec === '' ? 'unknown' : codecName(track.codec),
+    shape,
+    bitrate: format.bitrate(track.bitrate),
+  };
 }
 
 /** What changed between two lists, as a sentence to be spoken, or null: streams that came, went or changed state. */

@@ -1,3 +1,4 @@
+import { Fragment } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { listStreams, type Stream } from '../shared/api';
 import { askTime, ServerClock } from '../shared/clock';
@@ -167,7 +168,9 @@ function Tracks({ stream }: { stream: Stream }) {
             return (
               <tr key={track.name}>
                 <th scope="row">{track.name}</th>
-                <td>{codec}</td>
+                <td>
+                  {codec} {codec !== track.codec && <span class="rfc">{track.codec}</span>}
+                </td>
                 <td>{shape}</td>
                 <td>{bitrate}</td>
               </tr>
@@ -218,7 +221,15 @@ function Command({ text, of }: { text: string; of: string }) {
       ));
   return (
     <div class="command">
-      <code>{text}</code>
+      <code>
+        {/* A line breaks between two words of the command, not at the hyphen of an option. */}
+        {text.split(' ').map((word, place) => (
+          <Fragment key={place}>
+            {place > 0 && ' '}
+            <span>{word}</span>
+          </Fragment>
+        ))}
+      </code>
       {copy && (
         <button type="button" onClick={copy}>
           {copied ? 'Copied' : 'Copy'}

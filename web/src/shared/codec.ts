@@ -22,13 +22,6 @@ export function codecName(codec: string): string {
   return names[fourcc] ?? codec;
 }
 
-/** The codec and what it was called in the stream: `H.264 (avc1.64001f)`. */
-export function codecLabel(codec: string): string {
-  const name = codecName(codec);
-  if (codec === '') return 'unknown';
-  return name === codec ? codec : `${name} (${codec})`;
-}
-
 /**
  * What keeps this browser from playing the tracks at all: the names of the codecs of a kind (video, audio)
  * of which it decodes none. Empty when every kind has a track that plays; the engine then leaves out the others.

@@ -21,7 +21,7 @@ describe('format', () => {
   });
 
   it('writes shapes', () => {
-    expect(format.resolution(1280, 720)).toBe('1280 × 720');
+    expect(format.resolution(1280, 720)).toBe('1280\u00a0×\u00a0720');
     expect(format.resolution(0, 0)).toBe('–');
     expect(format.frameRate(30)).toBe('30 fps');
     expect(format.frameRate(30_000 / 1001)).toBe('29.97 fps');

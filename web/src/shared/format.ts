@@ -21,9 +21,11 @@ export function bitrate(value: Maybe): string {
   return `${mega.toFixed(mega < 9.95 ? 1 : 0)} Mbit/s`;
 }
 
-/** `1280 × 720` */
+/** `1280 × 720`, which does not break across lines. */
 export function resolution(width: Maybe, height: Maybe): string {
-  return known(width) && known(height) && width > 0 && height > 0 ? `${width} × ${height}` : UNKNOWN;
+  return known(width) && known(height) && width > 0 && height > 0
+    ? `${width}\u00a0×\u00a0${height}`
+    : UNKNOWN;
 }
 
 /** `30 fps`, `29.97 fps` */

@@ -134,6 +134,8 @@ describe('when an engine runs', () => {
     expect(next(waiting, { type: 'stuck' }).generation).toBe(waiting.generation + 1);
     const lost = next(waiting, seen('offline'));
     expect(next(lost, { type: 'stuck' }).generation).toBe(lost.generation);
+    expect(next(lost, seen('live', 1)).generation).toBe(lost.generation);
+    expect(next(lost, seen('live', 2)).generation).toBe(lost.generation + 1);
   });
 
   it('anew when the viewer asks, or chooses another delivery', () => {

@@ -79,6 +79,8 @@ export function next(facts: Facts, happening: Happening): Facts {
       const cameBack = directory === 'live' && facts.directory !== 'live';
       const another = directory === 'live' && facts.since !== null && happening.since !== facts.since;
       const over = facts.engine === 'finished' || facts.engine === 'failed';
+      // A server started anew counts segments anew: an engine that waits for the old ones waits in vain.
+      if (facts.engine === 'waiting' && another) return renewed(after);
       if (facts.engine === 'failed' && facts.recorded) {
         return facts.directory === 'unreachable' && !unreachable ? renewed(after) : after;
       }

@@ -13,7 +13,12 @@ export function Figures({ stats, label }: { stats: Stats; label: string }) {
       note: stats.targetLatency === null ? undefined : `aims at ${format.seconds(stats.targetLatency)}`,
       large: true,
     },
-    { id: 'buffer', name: 'Buffer', value: format.seconds(stats.buffer), large: true },
+    {
+      id: 'buffer',
+      name: 'Buffer',
+      value: format.seconds(stats.engine === null ? null : stats.buffer),
+      large: true,
+    },
     { id: 'stalls', name: 'Stalls', value: format.stalls(stats.stalls, stats.stallSeconds) },
     { id: 'bitrate', name: 'Bitrate', value: format.bitrate(stats.bitrate) },
     {

@@ -357,7 +357,12 @@ export class Session {
   /** Begins anew if playback still waits after `delay` milliseconds. */
   private watchOver(delay: number): void {
     clearTimeout(this.stuckTimer);
-    this.stuckTimer = setTimeout(() => this.happen({ type: 'stuck' }), delay);
+    this.stuckTimer = setTimeout(() => {
+      this.happen({ type: 'stuck' });
+      // While the publisher is away nothing came of it: ask again, it may be back by then.
+      const { engine } = this.facts;
+      if (engine === 'waiting') this.watchOver(STUCK_AFTER);
+    }, delay);
   }
 
   /** Looks again after a while; soon when something is about to change. */
