@@ -41,6 +41,11 @@ impl Header {
             len += 16;
         }
         match size {
+            // Writers have been seen to count only what follows the header, or nothing; and
+            // nothing is lost by taking what is in there for boxes.
+            Some(size) if size < len && matches!(&kind, b"free" | b"skip") => {
+                Ok(Self { kind, len, size: Some(len) })
+            }
             Some(size) if size < len => Err(Error::malformed(
                 format!("box {}: size {size} is less than its header", name(kind)),
                 at,

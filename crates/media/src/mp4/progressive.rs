@@ -42,6 +42,7 @@ pub(super) fn read(stbl: Body, descriptions: usize, builder: &mut Builder) -> Re
     if sizes.count == 0 {
         return Ok(());
     }
+    builder.check(sizes.count.into(), (sizes.name, sizes.at))?;
     let mut times = Times::parse(boxes.stts.ok_or_else(|| missing("stts"))?)?;
     let mut composition = boxes.ctts.map(Composition::parse).transpose()?;
     let mut sync = boxes.stss.map(Sync::parse).transpose()?;

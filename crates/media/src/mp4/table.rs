@@ -12,9 +12,10 @@ use crate::Error;
 /// One sample: its place in the file, its place in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SampleEntry {
-    /// Decode time on the track's presentation timeline (edit list applied), in its timescale.
+    /// Decode time on the track's presentation timeline (edit list applied), in its timescale;
+    /// see [`SampleTable::lead`].
     pub dts: i64,
-    /// Composition time minus decode time, in the track's timescale.
+    /// Composition time minus decode time, in the track's timescale; not negative in sane files.
     pub cts: i32,
     /// Duration in the track's timescale.
     pub duration: u32,
@@ -86,12 +87,16 @@ pub struct SampleTable {
     blocks: Vec<Block>,
     data: Vec<u8>,
     count: u32,
-    /// Added to every decode time: what the edit list makes of the media's own timeline.
-    pub(super) shift: i64,
+    /// Added to every decode time: the edit list's shift, less the lead.
+    shift: i64,
+    /// Added to every composition offset, so that none is negative.
+    lead: u32,
     /// Decode time after the last sample, on the media's own timeline.
     end_dts: i64,
     /// Largest presentation time plus duration, on the media's own timeline.
     end_pts: i64,
+    /// Smallest and largest composition offset, 0 included.
+    cts_range: (i32, i32),
     /// Byte after the furthest sample.
     end_offset: u64,
 }
@@ -112,9 +117,17 @@ impl SampleTable {
         self.blocks.capacity() * size_of::<Block>() + self.data.capacity()
     }
 
+    /// How much earlier decode times are than the file has them, in the track's timescale. Where
+    /// a file uses negative composition offsets (`ctts` and `trun` of version 1), pictures would
+    /// be decoded after they are presented; all decode times then are moved ahead by the largest
+    /// of these offsets. Presentation times are not affected.
+    pub fn lead(&self) -> u32 {
+        self.lead
+    }
+
     /// When the last sample's presentation ends, on the presentation timeline.
     pub fn end_pts(&self) -> i64 {
-        self.end_pts.saturating_add(self.shift)
+        self.end_pts.saturating_add(self.shift).saturating_add(i64::from(self.lead))
     }
 
     /// When the last sample's decoding ends, on the presentation timeline.
@@ -326,7 +339,7 @@ impl Iterator for Samples<'_> {
         };
         let sample = SampleEntry {
             dts: rows.dts.saturating_add(self.table.shift),
-            cts,
+            cts: cts.saturating_add_unsigned(self.table.lead),
             duration,
             sync,
             offset: rows.end,
@@ -384,8 +397,17 @@ impl Builder {
         self.table.blocks.len() * size_of::<Block>() + self.table.data.len()
     }
 
+    /// Refuses more samples than the file can have. `at` is where it says so, `name` the box.
+    pub(super) fn check(&self, count: u64, (name, at): (&'static str, u64)) -> Result<(), Error> {
+        let (value, limit) = (u64::from(self.table.count) + count, self.limit);
+        if value <= limit {
+            return Ok(());
+        }
+        Err(Error::Limit { what: format!("{name}: sample count").into(), at, value, limit })
+    }
+
     /// Adds `count` samples that follow each other in the file and in time, all like `sample`.
-    /// `at` is where the file says so, for errors, and `name` the box.
+    /// `at` and `name` as for [`check`](Self::check).
     pub(super) fn push(
         &mut self,
         sample: SampleEntry,
@@ -393,11 +415,7 @@ impl Builder {
         (name, at): (&'static str, u64),
     ) -> Result<(), Error> {
         let Some(last) = count.checked_sub(1) else { return Ok(()) };
-        let total = u64::from(self.table.count) + u64::from(count);
-        if total > self.limit {
-            let what = format!("{name}: sample count");
-            return Err(Error::Limit { what: what.into(), at, value: total, limit: self.limit });
-        }
+        self.check(count.into(), (name, at))?;
         let overflow = || Error::malformed(format!("{name}: time overflows 64 bits"), at);
         let last_dts = sample.dts.checked_add(times(last, sample.duration)).ok_or_else(overflow)?;
         let end_dts = last_dts.checked_add(i64::from(sample.duration)).ok_or_else(overflow)?;
@@ -433,6 +451,8 @@ impl Builder {
         }
         self.table.end_dts = end_dts;
         self.table.end_pts = self.table.end_pts.max(end_pts);
+        let (least, most) = self.table.cts_range;
+        self.table.cts_range = (least.min(sample.cts), most.max(sample.cts));
         self.table.end_offset = self.table.end_offset.max(end_offset);
         let used = self.memory();
         if used > self.budget {
@@ -526,7 +546,12 @@ impl Builder {
     /// The table, its presentation timeline `shift` later than its media's own.
     pub(super) fn finish(mut self, shift: i64) -> SampleTable {
         self.flush();
-        self.table.shift = shift;
+        let (least, most) = self.table.cts_range;
+        // Offsets too far apart are nonsense, and stay as they are.
+        if most.checked_add_unsigned(least.unsigned_abs()).is_some() {
+            self.table.lead = least.unsigned_abs();
+        }
+        self.table.shift = shift.saturating_sub(i64::from(self.table.lead));
         self.table.blocks.shrink_to_fit();
         self.table.data.shrink_to_fit();
         self.table

@@ -1,0 +1,531 @@
+//! Every MP4 and QuickTime file of the corpus, sample by sample against ffprobe.
+//!
+//! Twice: with edit lists ignored, which is the tables as they are; and as ffprobe presents the
+//! file. Where ffprobe 5.1 and this reader differ, the file is named below with the reason.
+
+mod mp4_support;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use media::mp4::{Index, Reader, TrackIndex};
+use media::{Codec, Kind};
+use mp4_support::{Disk, corpus, media, name};
+
+/// Files that are refused, and how.
+const REFUSED: [(&str, &str); 5] = [
+    ("mp4ff_2xSencNoMdat.mp4", "moov: missing, a media segment without its header at byte 0"),
+    ("mp4ff_aac_1.m4s", "moov: missing, a media segment without its header at byte 24"),
+    (
+        "mp4ff_interleaved_sidxs_segment.m4s",
+        "moov: missing, a media segment without its header at byte 76",
+    ),
+    ("mp4ff_moof_enc.m4s", "moov: missing, a media segment without its header at byte 68"),
+    ("mp4ff_seg_cenc_no_seig.m4v", "moov: missing, a media segment without its header at byte 44"),
+];
+
+/// Files that are read, with a problem on a track.
+const PROBLEMS: [(&str, u32, &str); 1] = [
+    // The moov of a file whose media were taken away.
+    (
+        "mp4ff_init_prog.mp4",
+        1,
+        "media of track 1 at byte 0 is cut off: 3326728 bytes announced, 5113 present",
+    ),
+];
+
+/// How ffprobe's account of a track differs from ours, and why ours stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Exception {
+    /// It refuses the file or the codec's configuration and lists no packets.
+    Silent,
+    /// It stops after so many packets.
+    Stops(usize),
+    /// It joins PCM samples of a chunk into packets of up to 1024.
+    Joined,
+    /// It rewrites the payload: sizes differ.
+    Rewritten,
+    /// Its parser looked into the data and took the keyframe flag away.
+    NotKey,
+    /// It adds to all presentation times what it should take from decode times.
+    PtsLate(i64),
+    /// Its decode times are later than ours by so much, pictures being presented before that.
+    DtsLate(i64),
+    /// With the edit list its times are earlier than ours by so much.
+    Early(i64),
+}
+
+const EXCEPTIONS: [(&str, u32, Exception); 15] = [
+    // A free box of 3 bytes: "moov atom not found". Compared with its twin below instead.
+    ("androidx_sample_malformed_free_box.mp4", 1, Exception::Silent),
+    ("androidx_sample_malformed_free_box.mp4", 2, Exception::Silent),
+    // moov refers to media that are not there.
+    ("mp4ff_init_prog.mp4", 1, Exception::Silent),
+    // "invalid sampling rate index 15": that index means the frequency is written out, 44100.
+    ("membrane_ref_aac_fast_start_sr_44100.mp4", 1, Exception::Silent),
+    // PCM, whose samples are single frames.
+    ("androidx_sample_fixed_rechunk_no_elst.mp4", 1, Exception::Joined),
+    ("androidx_sample_fpcm_32le.mp4", 2, Exception::Joined),
+    ("androidx_sample_fpcm_64be.mp4", 1, Exception::Joined),
+    ("androidx_sample_ipcm_16be.mp4", 2, Exception::Joined),
+    ("androidx_sample_twos_pcm.mp4", 2, Exception::Joined),
+    // Written for a file without the uuid box ahead of moov: tfhd's absolute base data offsets
+    // miss the data by 8192 bytes, and the NAL lengths read there are nonsense.
+    ("androidx_sample_fragmented_uuid.mp4", 1, Exception::NotKey),
+    // Encrypted; it gives up after the first fragment.
+    ("mp4ff_cbcs.mp4", 1, Exception::Stops(91)),
+    // It takes the CEA-608 bytes out of their cdat boxes, and drops samples with none.
+    ("mp4ff_cbcs.mp4", 2, Exception::Rewritten),
+    ("mp4ff_cbcsdec.mp4", 2, Exception::Rewritten),
+    // Negative offsets in a trun of version 1: in fragments it adds the largest, 29 frames, to
+    // presentation times; in ctts (androidx_bt601.mov) it moves decode times, as we do always.
+    ("mp4ff_vvc_400kbps_2s.mp4", 1, Exception::PtsLate(14_848)),
+    // Likewise in ctts, but it does not look at the last two entries, and the file has five.
+    ("androidx_water_180_mvhevc_5frames.mov", 1, Exception::DtsLate(256)),
+];
+
+/// Exceptions that only concern the edit list.
+const EDITED: [(&str, u32, Exception); 1] = [
+    // The edit starts in the middle of a picture. It begins with the next one, moved to 0; by
+    // 14496-12 8.6.6 the time line starts exactly there, half a picture before.
+    ("androidx_iibbibb_editlist_videoonly.mp4", 1, Exception::Early(8192)),
+];
+
+fn exception(table: &[(&str, u32, Exception)], file: &str, track: u32) -> Option<Exception> {
+    table.iter().find(|(f, t, _)| (*f, *t) == (file, track)).map(|(_, _, exception)| *exception)
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Packet {
+    dts: Option<i64>,
+    pts: Option<i64>,
+    size: u64,
+    pos: Option<u64>,
+    key: bool,
+    discard: bool,
+}
+
+/// ffprobe's packets by track_ID.
+fn probe(path: &Path, options: &[&str]) -> HashMap<u32, Vec<Packet>> {
+    let entries = "packet=stream_index,pts,dts,size,flags,pos:stream=index,id";
+    let out = Command::new("ffprobe")
+        .args(["-v", "error", "-show_entries", entries, "-of", "json"])
+        .args(options)
+        .arg(path)
+        .output()
+        .unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+    let list = |key: &str| json[key].as_array().cloned().unwrap_or_default();
+    let mut ids = HashMap::new();
+    let mut tracks = HashMap::new();
+    for stream in list("streams") {
+        let id = stream["id"].as_str().unwrap().trim_start_matches("0x");
+        let id = u32::from_str_radix(id, 16).unwrap();
+        ids.insert(stream["index"].as_u64(), id);
+        tracks.insert(id, Vec::new());
+    }
+    for packet in list("packets") {
+        let id = ids[&packet["stream_index"].as_u64()];
+        let flags = packet["flags"].as_str().unwrap();
+        tracks.get_mut(&id).unwrap().push(Packet {
+            dts: packet["dts"].as_i64(),
+            pts: packet["pts"].as_i64(),
+            size: packet["size"].as_str().unwrap().parse().unwrap(),
+            pos: packet["pos"].as_str().map(|pos| pos.parse().unwrap()),
+            key: flags.starts_with('K'),
+            discard: flags.contains('D'),
+        });
+    }
+    tracks
+}
+
+/// Our samples as ffprobe would show them, `shift` taken from their times.
+fn packets(track: &TrackIndex, shift: i64) -> Vec<Packet> {
+    let packet = |sample: media::mp4::SampleEntry| Packet {
+        dts: Some(sample.dts - shift),
+        pts: Some(sample.pts() - shift),
+        size: sample.size.into(),
+        pos: Some(sample.offset),
+        key: sample.sync,
+        discard: false,
+    };
+    track.samples.iter().map(packet).collect()
+}
+
+fn assert_same(label: &str, ours: &[Packet], theirs: &[Packet]) {
+    assert_eq!(ours.len(), theirs.len(), "{label}: sample count");
+    for (number, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        assert_eq!(ours, theirs, "{label}: sample {number}, ours left, ffprobe right");
+    }
+}
+
+/// The tables as they are.
+fn compare_raw(label: &str, track: &TrackIndex, except: Option<Exception>, theirs: &[Packet]) {
+    let mut ours = packets(track, track.edit.shift);
+    match except {
+        None | Some(Exception::Early(_)) => {}
+        Some(Exception::Silent) => {
+            assert!(
+                theirs.is_empty() && !ours.is_empty(),
+                "{label}: ffprobe has learnt to read it"
+            );
+            return;
+        }
+        Some(Exception::Stops(count)) => {
+            assert!(ours.len() > count, "{label}");
+            ours.truncate(count);
+        }
+        Some(Exception::Joined) => {
+            let mut samples = ours.iter();
+            for (number, theirs) in theirs.iter().enumerate() {
+                let first = samples.clone().next().unwrap();
+                assert_eq!((first.dts, first.pos), (theirs.dts, theirs.pos), "{label}: {number}");
+                let mut size = 0;
+                while size < theirs.size {
+                    size += samples.next().unwrap().size;
+                }
+                assert_eq!(size, theirs.size, "{label}: packet {number}");
+            }
+            assert!(samples.next().is_none(), "{label}: samples left over");
+            return;
+        }
+        Some(Exception::Rewritten) => {
+            // By their place: a packet that is there has its sample's times.
+            for theirs in theirs {
+                let ours = ours.iter().find(|sample| sample.pos == theirs.pos).unwrap();
+                assert_eq!((ours.dts, ours.pts), (theirs.dts, theirs.pts), "{label}");
+            }
+            assert!(ours.len() - theirs.len() < 2, "{label}");
+            return;
+        }
+        Some(Exception::NotKey) => ours[0].key = false,
+        Some(Exception::DtsLate(late)) => {
+            assert!(theirs.iter().any(|packet| packet.pts < packet.dts), "{label}");
+            for sample in &mut ours {
+                sample.dts = sample.dts.map(|dts| dts + late);
+            }
+        }
+        Some(Exception::PtsLate(late)) => {
+            assert_eq!(i64::from(track.samples.lead()), late, "{label}: lead");
+            for sample in &mut ours {
+                sample.pts = sample.pts.map(|pts| pts + late);
+                sample.dts = sample.dts.map(|dts| dts + late);
+            }
+        }
+    }
+    assert_same(label, &ours, theirs);
+}
+
+/// As presented: what ffprobe shows has our times, what it leaves out is not presented.
+fn compare_edited(
+    label: &str,
+    file: &str,
+    track: &TrackIndex,
+    except: Option<Exception>,
+    theirs: &[Packet],
+) {
+    if matches!(except, Some(Exception::Silent | Exception::Joined)) {
+        return;
+    }
+    let (dts_late, pts_late) = match except {
+        Some(Exception::PtsLate(late)) => (late, late),
+        Some(Exception::DtsLate(late)) => (late, 0),
+        _ => (0, 0),
+    };
+    let edited = exception(&EDITED, file, track.track.id);
+    let early = if let Some(Exception::Early(early)) = edited { early } else { 0 };
+    let ours = packets(track, 0);
+    let mut shown = 0;
+    for packet in theirs {
+        let place = |sample: &&Packet| {
+            sample.pos == packet.pos
+                && (sample.size == packet.size || except == Some(Exception::Rewritten))
+        };
+        let sample = ours.iter().filter(place).find(|sample| {
+            let dts = sample.dts.map(|dts| dts + dts_late - early);
+            let pts = sample.pts.map(|pts| pts + pts_late - early);
+            (dts, pts) == (packet.dts, packet.pts)
+        });
+        let sample = sample.unwrap_or_else(|| {
+            let place = ours.iter().find(place);
+            panic!("{label}: {packet:?} is {place:?} with {:?}", track.edit)
+        });
+        shown += 1;
+        if packet.discard && edited.is_none() {
+            let pts = sample.pts.unwrap();
+            let outside = pts < track.edit.start || track.edit.end.is_some_and(|end| pts >= end);
+            assert!(outside, "{label}: {packet:?} discarded, {:?}", track.edit);
+        }
+    }
+    let hidden = track
+        .samples
+        .iter()
+        .filter(|sample| !track.edit.presents(sample.pts(), sample.duration))
+        .count();
+    let missing = ours.len() - shown;
+    if !matches!(except, Some(Exception::Stops(_) | Exception::Rewritten)) {
+        assert!(missing <= hidden, "{label}: {missing} left out, {hidden} not presented");
+    }
+}
+
+#[test]
+fn every_file_is_read_as_ffprobe_reads_it_or_refused() {
+    let (mut read, mut samples, mut refused) = (0, 0, 0);
+    for path in corpus() {
+        let file = name(&path);
+        let expected = REFUSED.iter().find(|(name, _)| *name == file);
+        let index = match (Index::read(&Disk::open(&path)), expected) {
+            (Ok(index), None) => index,
+            (Err(error), Some((_, text))) => {
+                assert_eq!(error.to_string(), *text, "{file}");
+                refused += 1;
+                continue;
+            }
+            (Ok(_), Some(_)) => panic!("{file}: read, should be refused"),
+            (Err(error), None) => panic!("{file}: {error}"),
+        };
+        assert_eq!(index.problem, None, "{file}");
+        let raw = probe(&path, &["-ignore_editlist", "1"]);
+        let edited = probe(&path, &[]);
+        for track in &index.tracks {
+            let id = track.track.id;
+            let label = format!("{file} {track}");
+            let problem = PROBLEMS.iter().find(|(name, track, _)| (*name, *track) == (file, id));
+            match (&track.problem, problem) {
+                (None, None) => {}
+                (Some(error), Some((_, _, text))) => {
+                    assert!(error.to_string().contains(text), "{label}: {error}");
+                }
+                (found, expected) => panic!("{label}: {found:?}, expected {expected:?}"),
+            }
+            assert!(track.edit.exact, "{label}: {:?}", track.edit);
+            let except = exception(&EXCEPTIONS, file, id);
+            let none = Vec::new();
+            compare_raw(&label, track, except, raw.get(&id).unwrap_or(&none));
+            compare_edited(&label, file, track, except, edited.get(&id).unwrap_or(&none));
+            samples += track.samples.len();
+        }
+        let known = raw.keys().filter(|id| index.tracks.iter().any(|t| t.track.id == **id));
+        assert_eq!(known.count(), raw.len(), "{file}: ffprobe has more tracks");
+        read += 1;
+    }
+    assert_eq!(refused, REFUSED.len(), "a refused file is gone from the corpus");
+    assert!(read > 100 && samples > 20_000, "{read} files, {samples} samples");
+}
+
+#[test]
+fn a_free_box_shorter_than_its_header_hides_nothing() {
+    let samples = |file| {
+        let index = Index::read(&media(file)).unwrap();
+        index.tracks.iter().flat_map(|track| packets(track, 0)).collect::<Vec<_>>()
+    };
+    let twin = samples("mp4/androidx_sample_unsupported_brands.mp4");
+    assert_eq!(samples("mp4/androidx_sample_malformed_free_box.mp4"), twin);
+}
+
+#[test]
+fn samples_are_found_by_number_by_time_and_by_sync() {
+    for path in corpus() {
+        let Ok(index) = Index::read(&Disk::open(&path)) else { continue };
+        for track in &index.tracks {
+            let label = format!("{} {track}", name(&path));
+            let all: Vec<_> = track.samples.iter().collect();
+            assert_eq!(all.len(), track.samples.len() as usize, "{label}");
+            let step = (all.len() / 500).max(1);
+            let mut before = None;
+            for (number, sample) in all.iter().enumerate() {
+                let at = number as u32;
+                if sample.sync {
+                    before = Some(at);
+                }
+                if number % step != 0 {
+                    continue;
+                }
+                assert_eq!(track.samples.get(at), Some(*sample), "{label}: sample {number}");
+                assert_eq!(track.samples.sync_at_or_before(at), before, "{label}: {number}");
+                let after = all[number..].iter().position(|s| s.sync).map(|n| at + n as u32);
+                assert_eq!(track.samples.sync_at_or_after(at), after, "{label}: {number}");
+                let found = track.samples.at_dts(sample.dts).unwrap();
+                assert_eq!(all[found as usize].dts, sample.dts, "{label}: sample {number}");
+            }
+            assert_eq!(track.samples.get(track.samples.len()), None, "{label}");
+            let sync = all.iter().filter(|sample| sample.sync).count();
+            assert_eq!(track.samples.sync_count() as usize, sync, "{label}");
+            let end = all.iter().map(|sample| sample.pts() + i64::from(sample.duration)).max();
+            assert_eq!(track.samples.end_pts(), end.unwrap_or(track.edit.shift), "{label}");
+        }
+    }
+}
+
+/// What shiguredo_mp4 finds: (track_ID, decode time, duration, composition offset, place, size,
+/// keyframe), in its order.
+fn shiguredo(data: &[u8]) -> Vec<(u32, i64, u32, i64, u64, usize, bool)> {
+    use shiguredo_mp4::demux::{DemuxError, Input, Mp4FileDemuxer};
+    let mut demuxer = Mp4FileDemuxer::new();
+    let mut samples = Vec::new();
+    loop {
+        if demuxer.required_input().is_some() {
+            demuxer.handle_input(Input { position: 0, data });
+        }
+        match demuxer.next_sample() {
+            Ok(Some(sample)) => samples.push((
+                sample.track.track_id,
+                sample.timestamp.cast_signed(),
+                sample.duration,
+                sample.composition_time_offset.unwrap_or_default(),
+                sample.data_offset,
+                sample.data_size,
+                sample.keyframe,
+            )),
+            Ok(None) => return samples,
+            Err(DemuxError::InputRequired(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_second_reader_finds_the_same_samples() {
+    let files = [
+        "bbb/bbb_10s_1080p_h264_aac.mp4",
+        "bbb/bbb_30s_480p_51ch_moovend.mp4",
+        "bbb/androidx_bbb_800x640_768kbps_30fps_avc_pyramid_3b.mp4",
+        "film/sintel_trailer_52s_720p_h264_aac.mp4",
+        "mp4/membrane_ref_two_tracks_fast_start.mp4",
+        "mp4/androidx_h265_bframes.mp4",
+        "mp4/torchcodec_testsrc2_av1_10bit.mp4",
+        "mp4/androidx_sample_opus.mp4",
+        "mp4/mp4ff_prog_8s.mp4",
+        "mp4/mediabunny_cursed-vfr.mp4",
+    ];
+    for file in files {
+        let data = media(file);
+        let index = Index::read(&data).unwrap();
+        let mut theirs: HashMap<u32, Vec<_>> = HashMap::new();
+        for (id, dts, duration, cts, offset, size, sync) in shiguredo(&data) {
+            let sample = (dts, duration, cts, offset, size, sync);
+            theirs.entry(id).or_default().push(sample);
+        }
+        for track in &index.tracks {
+            let lead = i64::from(track.samples.lead());
+            let ours = track.samples.iter().map(|s| {
+                let (dts, cts) = (s.dts - track.edit.shift + lead, i64::from(s.cts) - lead);
+                (dts, s.duration, cts, s.offset, s.size as usize, s.sync)
+            });
+            let theirs = theirs.remove(&track.track.id).unwrap();
+            assert!(ours.eq(theirs), "{file} {track}");
+        }
+        assert!(theirs.is_empty(), "{file}: more tracks");
+    }
+}
+
+#[test]
+fn the_reader_gives_all_samples_in_decode_order_with_their_bytes() {
+    for file in ["bbb/bbb_10s_1080p_h264_aac.mp4", "mp4/scuffle_hevc_aac_fragmented.mp4"] {
+        let data = media(file);
+        let index = Index::read(&data).unwrap();
+        let tracks = 0..index.tracks.len();
+        let mut counts = vec![0; index.tracks.len()];
+        let mut last = f64::MIN;
+        for read in Reader::new(index.merge(tracks), &data) {
+            let read = read.unwrap();
+            let track = &index.tracks[read.track];
+            let time = read.sample.dts as f64 / f64::from(track.track.timescale);
+            assert!(time >= last, "{file}: {time} after {last}");
+            last = time;
+            let entry = track.samples.get(counts[read.track]).unwrap();
+            let at = entry.offset as usize;
+            assert_eq!(read.sample.data, data[at..at + entry.size as usize]);
+            assert_eq!(read.sample.pts(), entry.pts());
+            counts[read.track] += 1;
+            if track.track.kind() == Kind::Video {
+                // A whole number of NAL units: nothing was read from the wrong place.
+                let mut rest = &read.sample.data[..];
+                while let Some((length, after)) = rest.split_first_chunk::<4>() {
+                    rest = &after[u32::from_be_bytes(*length) as usize..];
+                }
+                assert!(rest.is_empty(), "{file}: NAL lengths");
+            }
+        }
+        let expected: Vec<u32> = index.tracks.iter().map(|t| t.samples.len()).collect();
+        assert_eq!(counts, expected, "{file}");
+    }
+}
+
+#[test]
+fn merging_starts_anywhere() {
+    let data = media("bbb/bbb_10s_1080p_h264_aac.mp4");
+    let index = Index::read(&data).unwrap();
+    let starts: Vec<(usize, u32)> = index
+        .tracks
+        .iter()
+        .enumerate()
+        .map(|(at, track)| {
+            let second = 5 * i64::from(track.track.timescale);
+            let sample = track.samples.at_dts(second).unwrap();
+            (at, track.samples.sync_at_or_before(sample).unwrap())
+        })
+        .collect();
+    let merged: Vec<_> = index.merge_from(starts.clone()).collect();
+    let left: usize =
+        starts.iter().map(|(at, from)| (index.tracks[*at].samples.len() - from) as usize).sum();
+    assert_eq!(merged.len(), left);
+    for (at, from) in starts {
+        let first = merged.iter().find(|(track, _)| *track == at).unwrap().1;
+        assert_eq!(Some(first), index.tracks[at].samples.get(from));
+        assert!(first.sync);
+    }
+    assert_eq!(index.merge([9]).count(), 0);
+}
+
+#[test]
+fn a_segment_is_read_with_its_header() {
+    let data = media("mp4/scuffle_avc_aac_fragmented.mp4");
+    let whole = Index::read(&data).unwrap();
+    assert!(whole.fragmented);
+    let moof = data.windows(4).position(|at| at == b"moof").unwrap() - 4;
+    let (init, segment) = (data.slice(..moof), data.slice(moof..));
+    let parts = Index::read_segment(&segment, &init).unwrap();
+    assert_eq!(parts.problem, None);
+    for (whole, part) in whole.tracks.iter().zip(&parts.tracks) {
+        assert!(!part.samples.is_empty());
+        assert_eq!((&whole.track, whole.edit, &part.problem), (&part.track, part.edit, &None));
+        let moved = part.samples.iter().map(|mut sample| {
+            sample.offset += moof as u64;
+            sample
+        });
+        assert!(moved.eq(whole.samples.iter()), "{whole}");
+    }
+}
+
+#[test]
+fn tracks_are_told_apart() {
+    let index = Index::read(&media("mp4/torchcodec_nasa_13013.mp4")).unwrap();
+    let tracks: Vec<_> = index
+        .tracks
+        .iter()
+        .map(|track| (track.track.id, track.track.kind(), track.enabled))
+        .collect();
+    let (video, audio, other) = (Kind::Video, Kind::Audio, Kind::Other);
+    assert_eq!(tracks.len(), 6);
+    assert_eq!(
+        tracks.iter().map(|track| track.1).collect::<Vec<_>>(),
+        [video, audio, other, video, audio, other]
+    );
+
+    let index = Index::read(&media("mp4/membrane_ref_video_variable_parameters.mp4")).unwrap();
+    let track = &index.tracks[0];
+    let used: Vec<_> = track.samples.iter().map(|sample| sample.description).collect();
+    let most = used.iter().max().copied().unwrap();
+    assert!(track.descriptions.len() > usize::from(most));
+
+    let index = Index::read(&media("mp4/mp4ff_cbcs.mp4")).unwrap();
+    let Codec::Other(other) = &index.tracks[0].track.codec else { panic!("encrypted") };
+    assert_eq!((other.kind, &other.fourcc), (Kind::Video, b"encv"));
+    assert_eq!(index.tracks[0].descriptions.len(), 1);
+
+    let index = Index::read(&media("mp4/androidx_sample_2_byte_NAL_length.mp4")).unwrap();
+    assert_eq!(index.tracks[0].problem, None);
+    assert_eq!(index.tracks[0].track.codec.record()[4] & 3, 1);
+}

@@ -1,0 +1,159 @@
+//! Files somebody broke, by hand or by chance: read or refused, no panic, bounded memory.
+
+mod mp4_support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use media::mp4::{Index, ReadError};
+use mp4_support::{Random, corpus, files, media, name};
+
+/// Counts what is allocated: the bound on memory is a promise, so it is measured.
+mod counting {
+    #![allow(unsafe_code, reason = "an allocator cannot be written without")]
+
+    use std::alloc::{GlobalAlloc, Layout, System};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    pub(super) static NOW: AtomicUsize = AtomicUsize::new(0);
+    pub(super) static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+    struct Counting;
+
+    // SAFETY: every call is handed on to the system's allocator unchanged.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+            PEAK.fetch_max(now, Ordering::Relaxed);
+            // SAFETY: the caller's promises are the system allocator's conditions.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+            NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+            // SAFETY: as above.
+            unsafe { System.dealloc(memory, layout) }
+        }
+    }
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
+}
+
+/// What reading a file may take at most: a fixed part, and a few bytes for each of the file's.
+fn bound(len: usize) -> usize {
+    (128 << 10) + 16 * len
+}
+
+static READ: AtomicUsize = AtomicUsize::new(0);
+static REFUSED: AtomicUsize = AtomicUsize::new(0);
+
+/// Reads it, and where that succeeds walks everything.
+fn exercise(data: &Bytes) {
+    let before = counting::NOW.load(Ordering::Relaxed);
+    counting::PEAK.store(before, Ordering::Relaxed);
+    let index = Index::read(data);
+    let used = counting::PEAK.load(Ordering::Relaxed).saturating_sub(before);
+    assert!(used <= bound(data.len()), "{used} bytes for a file of {}", data.len());
+    let index = match index {
+        Ok(index) => index,
+        Err(ReadError::Format(error)) => {
+            assert!(!error.to_string().is_empty());
+            REFUSED.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        Err(error) => panic!("read past the end: {error}"),
+    };
+    READ.fetch_add(1, Ordering::Relaxed);
+    let _ = index.duration();
+    for track in &index.tracks {
+        let table = &track.samples;
+        assert!(u64::from(table.len()) <= data.len() as u64);
+        for (number, sample) in table.iter().enumerate().take(200) {
+            let number = number as u32;
+            if number.is_multiple_of(37) {
+                assert_eq!(table.get(number), Some(sample));
+            }
+            let _ = (sample.pts(), track.edit.presents(sample.pts(), sample.duration));
+        }
+        let last = table.len().saturating_sub(1);
+        let found = table.iter_from(last).count();
+        assert_eq!(found, usize::from(!table.is_empty()));
+        for number in [0, last / 2, last, u32::MAX] {
+            let _ = (table.sync_at_or_before(number), table.sync_at_or_after(number));
+        }
+        for time in [i64::MIN, -1, 0, track.end() / 2, i64::MAX] {
+            assert!(table.at_dts(time).is_none_or(|number| number < table.len()));
+        }
+        let _ = (table.sync_count(), table.end_dts(), track.to_string());
+    }
+    let merged = index.merge(0..index.tracks.len()).take(500);
+    assert!(merged.count() <= data.len() * index.tracks.len());
+}
+
+fn exercise_named(label: &str, data: &Bytes) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| exercise(data)));
+    assert!(outcome.is_ok(), "{label}");
+}
+
+/// One test: the allocator counts for the whole process.
+#[test]
+fn broken_files_are_read_or_refused_within_bounds() {
+    // Collected from the fuzzing of other readers.
+    let kinds = [".mp4", ".bin", ".3gp"];
+    let broken = files("corrupt", &kinds);
+    for path in &broken {
+        exercise_named(name(path), &std::fs::read(path).unwrap().into());
+    }
+    assert!(broken.len() > 100);
+    // The good ones, for the bound.
+    for path in corpus() {
+        exercise_named(name(&path), &std::fs::read(&path).unwrap().into());
+    }
+
+    // Cut anywhere, a byte or a word changed anywhere, in the boxes.
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let good = [
+        "mp4/androidx_sample_fragmented.mp4",
+        "mp4/androidx_sample_ac3.mp4",
+        "mp4/mp4ff_bbb5s_aac.isma",
+        "mp4/androidx_sample_with_av1c.mp4",
+        "mp4/gomp4_sample_fragmented.mp4",
+        "mp4/androidx_sample_twos_pcm.mp4",
+        "mp4/androidx_bt601.mov",
+        "mp4/mp4ff_opus.mp4",
+        "mp4/membrane_ref_video_with_tmcd.mp4",
+        "mp4/scuffle_avc_aac_fragmented.mp4",
+    ];
+    for file in good {
+        let data = media(file);
+        let boxes: Vec<usize> = [b"moov", b"moof"]
+            .iter()
+            .flat_map(|kind| data.windows(4).enumerate().filter(move |(_, at)| at == *kind))
+            .map(|(at, _)| at - 4)
+            .collect();
+        for _ in 0..300 {
+            let near = boxes[random.below(boxes.len())] + random.below(3000);
+            let cut = near.min(data.len());
+            exercise_named(&format!("{file} cut at {cut}"), &data.slice(..cut));
+        }
+        for _ in 0..700 {
+            let mut changed = data.to_vec();
+            let near = boxes[random.below(boxes.len())] + random.below(2000);
+            let at = near.min(data.len() - 4);
+            let label = if random.below(2) == 0 {
+                changed[at] ^= 1 << random.below(8);
+                format!("{file}, a bit of byte {at} flipped")
+            } else {
+                let words = [0, 1, 0xff, 0xffff, 0x7fff_ffff, 0x8000_0000, u32::MAX];
+                let word = words[random.below(words.len())];
+                changed[at..at + 4].copy_from_slice(&word.to_be_bytes());
+                format!("{file}, {word:#x} at byte {at}")
+            };
+            exercise_named(&label, &changed.into());
+        }
+    }
+    let (read, refused) = (READ.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));
+    assert!(read > 1000 && refused > 1000, "{read} read, {refused} refused");
+}

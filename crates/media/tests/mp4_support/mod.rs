@@ -1,0 +1,121 @@
+//! What the MP4 tests share: files as sources, and boxes written by hand.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use media::mp4::Source;
+
+/// A file, as the origin would give one to the reader.
+pub(crate) struct Disk {
+    file: File,
+    len: u64,
+}
+
+impl Disk {
+    pub(crate) fn open(path: &Path) -> Self {
+        let file = File::open(path).unwrap();
+        let len = file.metadata().unwrap().len();
+        Self { file, len }
+    }
+}
+
+impl Source for Disk {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        let mut data = vec![0; len];
+        self.file.read_exact_at(&mut data, offset)?;
+        Ok(data.into())
+    }
+}
+
+/// The files of a folder of the test media whose name has one of these endings, sorted.
+pub(crate) fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
+    let folder = testkit::media_dir().join(folder);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| endings.iter().any(|end| path.to_str().unwrap().ends_with(end)))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "no media in {}", folder.display());
+    files
+}
+
+/// Every MP4 or QuickTime file of the corpus.
+pub(crate) fn corpus() -> Vec<PathBuf> {
+    let endings = [".mp4", ".mov", ".m4s", ".m4v", ".isma", ".cmfv"];
+    ["bbb", "film", "mp4"].iter().flat_map(|folder| files(folder, &endings)).collect()
+}
+
+pub(crate) fn media(path: &str) -> Bytes {
+    std::fs::read(testkit::media_dir().join(path)).unwrap().into()
+}
+
+pub(crate) fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap()
+}
+
+/// Xorshift: the same sequence every run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit.max(1) as u64) as usize
+    }
+}
+
+/// A box of this type around this payload.
+pub(crate) fn boxed(kind: &[u8; 4], payload: &[u8]) -> Vec<u8> {
+    let mut data = (payload.len() as u32 + 8).to_be_bytes().to_vec();
+    data.extend_from_slice(kind);
+    data.extend_from_slice(payload);
+    data
+}
+
+/// A full box: version, flags, then 32-bit words.
+pub(crate) fn full(kind: &[u8; 4], version: u8, flags: u32, words: &[u32]) -> Vec<u8> {
+    let mut payload = (u32::from(version) << 24 | flags).to_be_bytes().to_vec();
+    payload.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+    boxed(kind, &payload)
+}
+
+/// The concatenation.
+pub(crate) fn join(parts: &[Vec<u8>]) -> Vec<u8> {
+    parts.concat()
+}
+
+/// Two sample entries of a codec nobody knows.
+pub(crate) fn stsd(entries: u32) -> Vec<u8> {
+    let mut payload = vec![0; 4];
+    payload.extend(entries.to_be_bytes());
+    for entry in 0..entries {
+        payload.extend(boxed(&[b't', b's', b't', b'0' + entry as u8], &[0; 78]));
+    }
+    boxed(b"stsd", &payload)
+}
+
+/// `moov` with one video track (ID 1, timescale 1000, movie timescale 100) of these sample
+/// tables, edit list and whatever comes after the track.
+pub(crate) fn moov(tables: &[Vec<u8>], elst: Option<Vec<u8>>, after: &[Vec<u8>]) -> Vec<u8> {
+    let mvhd = full(b"mvhd", 0, 0, &[0, 0, 100, 0]);
+    let tkhd = full(b"tkhd", 0, 7, &[0, 0, 1]);
+    let mdhd = full(b"mdhd", 0, 0, &[0, 0, 1000, 0, 0x55c4 << 16]);
+    let hdlr = full(b"hdlr", 0, 0, &[0, u32::from_be_bytes(*b"vide")]);
+    let minf = boxed(b"minf", &boxed(b"stbl", &join(tables)));
+    let mdia = boxed(b"mdia", &join(&[mdhd, hdlr, minf]));
+    let edts = elst.map(|elst| boxed(b"edts", &elst)).unwrap_or_default();
+    let trak = boxed(b"trak", &join(&[tkhd, edts, mdia]));
+    let mut payload = join(&[mvhd, trak]);
+    payload.extend(join(after));
+    boxed(b"moov", &payload)
+}
