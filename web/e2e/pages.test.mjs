@@ -126,7 +126,7 @@ describe('watch page', () => {
     await page.waitForFunction(() => document.fullscreenElement === null);
 
     // On a focused button the space bar is the button's own, and acts once.
-    await controls.getByRole('button', { name: 'Mute' }).focus();
+    await controls.getByRole('button', { name: 'Mute', exact: true }).focus();
     await page.keyboard.press('Space');
     assert.equal(await video('muted'), true);
     assert.equal(await video('paused'), false);

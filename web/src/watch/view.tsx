@@ -157,10 +157,11 @@ const SHORTCUTS_KEY = 'headwater.shortcuts';
 /** The single-key shortcuts, which can be turned off: a dictating or shaking hand presses keys unmeant (WCAG 2.1.4). */
 function useShortcuts(session: Session): [boolean, (on: boolean) => void] {
   const [on, setOn] = useState(() => stored(SHORTCUTS_KEY) !== 'off');
+  // What the handler goes by: it must hold from the moment of the choice, not from the next drawing on.
+  const current = useRef(on);
   useEffect(() => {
-    if (!on) return;
     const pressed = (event: KeyboardEvent) => {
-      const command = commandOf(event, keysUsedBy(document.activeElement));
+      const command = current.current ? commandOf(event, keysUsedBy(document.activeElement)) : null;
       if (command === null) return;
       event.preventDefault();
       if (command === 'play') session.togglePlay();
@@ -170,10 +171,11 @@ function useShortcuts(session: Session): [boolean, (on: boolean) => void] {
     };
     document.addEventListener('keydown', pressed);
     return () => document.removeEventListener('keydown', pressed);
-  }, [on, session]);
+  }, [session]);
   return [
     on,
     (value) => {
+      current.current = value;
       setOn(value);
       try {
         localStorage.setItem(SHORTCUTS_KEY, value ? 'on' : 'off');
