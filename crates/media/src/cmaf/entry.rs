@@ -131,9 +131,8 @@ fn esds(out: &mut Vec<u8>, config: &[u8]) -> Result<(), Error> {
 /// Reads the first sample entry in the body of an `stsd`; `handler` tells what an unknown codec
 /// is for. Positions count from the start of that body.
 pub(super) fn read(stsd: &[u8], handler: [u8; 4]) -> Result<Codec, Error> {
-    let entry = match next_box(stsd, 8)? {
-        Some(entry) => entry,
-        None => return Err(Error::malformed("stsd without a sample entry", 0)),
+    let Some(entry) = next_box(stsd, 8)? else {
+        return Err(Error::malformed("stsd without a sample entry", 0));
     };
     match &entry.kind {
         b"avc1" | b"avc3" => {
