@@ -425,7 +425,7 @@ mod tests {
         };
         assert_eq!(class, "org.amf.ASClass");
         assert_eq!(properties.len(), 2);
-        assert_eq!(one("amf0-hash.bin").unwrap().properties().unwrap().len(), 4);
+        assert_eq!(one("amf0-hash.bin").unwrap().properties().unwrap().len(), 2);
         assert_eq!(one("amf0-ecma-ordinal-array.bin").unwrap().properties().unwrap().len(), 4);
         assert_eq!(
             one("amf0-date.bin"),
