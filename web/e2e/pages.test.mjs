@@ -256,6 +256,21 @@ describe('watch page', () => {
     assert.deepEqual(complaints, []);
   });
 
+  withPage('survives an outage of the network, and counts it', {}, async (page) => {
+    await page.goto(`${server.url}/watch/live/demo`);
+    await untilCondition(page, 'playing');
+    await page.waitForTimeout(1_500);
+    await page.context().setOffline(true);
+    await page.getByRole('heading', { name: 'The server cannot be reached' }).waitFor({ timeout: 20_000 });
+    await page.waitForTimeout(1_000);
+    await page.context().setOffline(false);
+    await untilCondition(page, 'playing', 20_000);
+    await page.waitForTimeout(1_000);
+    const { stalls, stallSeconds, condition } = await stats(page);
+    assert.equal(condition, 'playing');
+    assert.ok(stalls >= 1 && stallSeconds > 1, `${stalls} stalls, ${stallSeconds} s`);
+  });
+
   withPage('says that the server is out of reach', {}, async (page) => {
     await page.route('**/api/v1/streams', (route) => route.abort());
     await page.goto(`${server.url}/watch/live/demo`);

@@ -225,6 +225,7 @@ export class Session {
   choose(via: Via): void {
     if (via === this.via) return;
     this.via = via;
+    this.stalls.restart(performance.now());
     this.happen({ type: 'via', unknownVia: null });
   }
 
@@ -232,6 +233,7 @@ export class Session {
     this.facts = next(this.facts, happening);
     this.described = condition(this.facts);
     this.steer();
+    if (this.described.kind === 'ended') this.stalls.interrupted(performance.now());
     this.tell();
   }
 
@@ -245,9 +247,10 @@ export class Session {
     const wanted = wantsEngine(this.facts);
     if (this.engineGeneration === generation && wanted) return;
     if (this.engine) {
+      // An engine that has failed leaves the viewer without a picture as much as an empty buffer does.
+      if (!this.video.paused) this.stalls.waiting(performance.now(), false);
       this.engine.destroy();
       this.engine = null;
-      this.stalls.restart(performance.now());
     }
     this.engineGeneration = -1;
     const { stream } = this.request;

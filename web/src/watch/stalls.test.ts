@@ -78,7 +78,7 @@ describe('StallMeter', () => {
     expect(meter.seconds(60_000)).toBeCloseTo(0.4);
   });
 
-  it('keeps what was counted over a change of engine, and counts anew only after its first frame', () => {
+  it('keeps what was counted over a change of delivery, and counts anew only after its first frame', () => {
     const meter = begun();
     meter.waiting(1_000, false);
     meter.restart(1_500);

@@ -39,7 +39,7 @@ export class StallMeter {
     this.close(now);
   }
 
-  /** Another engine starts from nothing; what was counted stays counted. */
+  /** The viewer chose another delivery, which starts from nothing; what was counted stays counted. */
   restart(now: number): void {
     this.close(now);
     this.began = false;
