@@ -48,7 +48,7 @@ pub struct Http {
     pub send_timeout: Time,
     /// Connections at once; 0 is no limit.
     pub max_connections: usize,
-    /// Connections at once from one address; 0 is no limit.
+    /// Connections at once from one address (IPv6: one /64 network); 0 is no limit.
     pub max_connections_per_address: usize,
     /// `Access-Control-Allow-Origin` of media and playlists; empty sends none.
     pub cors_origin: String,
