@@ -21,7 +21,8 @@ pub struct Config {
     pub width: u32,
     /// Picture height in pixels, cropped; 0 like the width.
     pub height: u32,
-    /// Frames per second as a fraction, where the parameter sets fix it.
+    /// Frames per second as a fraction, where the parameter sets have timing information that is
+    /// plausible as such. Streams of variable rate have no more than this.
     pub frame_rate: Option<(u32, u32)>,
     /// `seq_profile`: 0 Main, 1 High, 2 Professional.
     pub profile: u8,

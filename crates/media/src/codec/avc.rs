@@ -21,7 +21,8 @@ pub struct Config {
     pub width: u32,
     /// Picture height in pixels, cropped.
     pub height: u32,
-    /// Frames per second as a fraction, where the parameter sets fix it.
+    /// Frames per second as a fraction, where the parameter sets have timing information that is
+    /// plausible as such. Streams of variable rate have no more than this.
     pub frame_rate: Option<(u32, u32)>,
     /// `AVCProfileIndication`: 66 Baseline, 77 Main, 100 High.
     pub profile: u8,
@@ -154,7 +155,6 @@ fn picture(sps: &[u8], at: u64) -> Result<Picture, Error> {
     let frame_rate = sps
         .vui_parameters
         .and_then(|vui| vui.timing_info)
-        .filter(|timing| timing.fixed_frame_rate_flag)
         // A tick is a field's time, half a frame's (E.2.1).
         .and_then(|timing| {
             super::frame_rate(timing.time_scale.into(), 2 * u64::from(timing.num_units_in_tick))

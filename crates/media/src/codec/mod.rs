@@ -106,10 +106,10 @@ impl Codec {
     }
 }
 
-/// `frames` in `seconds` as a reduced fraction, unless no camera could have made it: what is
-/// there for its clock only (1/90000) says nothing about frames.
+/// `frames` in `seconds` as a reduced fraction, unless it is more than 300 a second: then it is the
+/// tick of some clock (1/1000, 1/90000) and says nothing about frames.
 fn frame_rate(frames: u64, seconds: u64) -> Option<(u32, u32)> {
-    if seconds == 0 || frames == 0 || frames / seconds > 1000 {
+    if seconds == 0 || frames == 0 || frames / seconds > 300 {
         return None;
     }
     let (mut a, mut b) = (frames, seconds);

@@ -124,20 +124,23 @@ pub enum Reason {
 #[derive(Debug)]
 struct Track {
     id: TrackId,
-    state: State,
+    config: Option<Config>,
     /// The configuration of the last [`Event::Track`].
     announced: Option<Codec>,
+    /// The codec last refused, so that it is reported once.
+    refused: Option<CodecId>,
+    /// That samples are dropped for want of a configuration has been reported.
+    waiting: bool,
+    /// Decode time of the last sample.
     dts: Option<i64>,
 }
 
+/// The sequence header as it came, and what it says.
 #[derive(Debug)]
-enum State {
-    /// No configuration; whether that has been reported.
-    Waiting { reported: bool },
-    /// A codec that is not handled, reported.
-    Refused(CodecId),
-    /// The sequence header as it came, and what it says.
-    Ready { id: CodecId, header: Bytes, codec: Codec },
+struct Config {
+    id: CodecId,
+    header: Bytes,
+    codec: Codec,
 }
 
 impl Default for Demuxer {
@@ -210,8 +213,7 @@ impl Demuxer {
     fn handle_packet(&mut self, kind: Kind, tag: u64, time: i64, packet: Packet) {
         let id = TrackId { kind, number: packet.track };
         let index = self.tracks.iter().position(|track| track.id == id).unwrap_or_else(|| {
-            let state = State::Waiting { reported: false };
-            self.tracks.push(Track { id, state, announced: None, dts: None });
+            self.tracks.push(Track::new(id));
             self.tracks.len() - 1
         });
         let Some(track) = self.tracks.get_mut(index) else {
@@ -224,6 +226,10 @@ impl Demuxer {
 }
 
 impl Track {
+    fn new(id: TrackId) -> Self {
+        Self { id, config: None, announced: None, refused: None, waiting: false, dts: None }
+    }
+
     fn handle(
         &mut self,
         time: i64,
@@ -232,10 +238,10 @@ impl Track {
     ) -> Result<(), Reason> {
         let Packet { codec, at, .. } = packet;
         if !is_supported(self.id.kind, codec) {
-            if matches!(&self.state, State::Refused(refused) if *refused == codec) {
+            // A configuration there may be stays: a stray tag must not end the track.
+            if self.refused.replace(codec) == Some(codec) {
                 return Ok(());
             }
-            self.state = State::Refused(codec);
             return Err(Reason::Unsupported(Error::unsupported(codec.to_string(), 0)));
         }
         match packet.body {
@@ -245,7 +251,7 @@ impl Track {
                 let sample = Sample { dts: time, cts, duration: 0, sync: keyframe, data };
                 self.sample(codec, sample, at, events)
             }
-            Body::SequenceEnd if matches!(self.state, State::Ready { .. }) => {
+            Body::SequenceEnd if self.config.is_some() => {
                 events.push_back(Event::End { track: self.id });
                 Ok(())
             }
@@ -260,39 +266,40 @@ impl Track {
         at: u64,
         events: &mut VecDeque<Event>,
     ) -> Result<(), Reason> {
-        if matches!(&self.state, State::Ready { id: old, header: record, .. }
-            if *old == id && record == header)
-        {
+        let config = self.config.as_ref();
+        if config.is_some_and(|config| config.id == id && config.header == header) {
             return Ok(());
         }
         if id == CodecId::AV1 && header.is_empty() {
             // To be learnt from a keyframe, unless it is known already.
-            if !matches!(&self.state, State::Ready { id: CodecId::AV1, .. }) {
-                self.state = State::Waiting { reported: false };
-            }
+            self.config = self.config.take().filter(|config| config.id == id);
+            self.waiting = false;
             return Ok(());
         }
         // Copied, so that a header of some bytes does not keep the buffer it came in.
         let header = Bytes::copy_from_slice(header);
         match parse_configuration(id, &header) {
             Ok(codec) => {
-                self.ready(id, header, codec, events);
+                self.set_configuration(Config { id, header, codec }, events);
                 Ok(())
             }
             Err(error) => {
-                self.state = State::Waiting { reported: true };
+                self.config = None;
+                self.waiting = true;
                 Err(Reason::Configuration(error.offset(at)))
             }
         }
     }
 
-    fn ready(&mut self, id: CodecId, header: Bytes, codec: Codec, events: &mut VecDeque<Event>) {
+    fn set_configuration(&mut self, config: Config, events: &mut VecDeque<Event>) {
         // A header that says the same in other words, or again after a broken one, is no news.
-        if self.announced.as_ref() != Some(&codec) {
-            self.announced = Some(codec.clone());
-            events.push_back(Event::Track { track: self.id, codec: codec.clone() });
+        if self.announced.as_ref() != Some(&config.codec) {
+            self.announced = Some(config.codec.clone());
+            events.push_back(Event::Track { track: self.id, codec: config.codec.clone() });
         }
-        self.state = State::Ready { id, header, codec };
+        self.config = Some(config);
+        self.refused = None;
+        self.waiting = false;
     }
 
     fn sample(
@@ -309,15 +316,13 @@ impl Track {
             self.learn_av1(&sample.data, events)
                 .map_err(|error| Reason::Sample(error.offset(at)))?;
         }
-        let config = match &mut self.state {
-            State::Ready { id, codec: config, .. } if *id == codec => config,
-            State::Waiting { reported: true } => return Ok(()),
-            state => {
-                *state = State::Waiting { reported: true };
-                return Err(Reason::NoConfiguration);
+        let Some(config) = self.config.as_ref().filter(|config| config.id == codec) else {
+            if std::mem::replace(&mut self.waiting, true) {
+                return Ok(());
             }
+            return Err(Reason::NoConfiguration);
         };
-        check(config, &sample.data).map_err(|error| Reason::Sample(error.offset(at)))?;
+        check(&config.codec, &sample.data).map_err(|error| Reason::Sample(error.offset(at)))?;
         let step = self.dts.map_or(0, |last| sample.dts.saturating_sub(last));
         self.dts = Some(sample.dts);
         events.push_back(Event::Sample { track: self.id, sample, step });
@@ -331,17 +336,15 @@ impl Track {
         temporal_unit: &[u8],
         events: &mut VecDeque<Event>,
     ) -> Result<(), Error> {
-        if matches!(&self.state, State::Ready { codec: Codec::Av1(config), .. } if config.width > 0)
-        {
+        let known = self.config.as_ref().map(|config| &config.codec);
+        if matches!(known, Some(Codec::Av1(config)) if config.width > 0) {
             return Ok(());
         }
-        if let Some(config) = av1::Config::from_temporal_unit(temporal_unit)? {
+        if let Some(codec) = av1::Config::from_temporal_unit(temporal_unit)? {
             // The tags' header stays what repetitions are compared with.
-            let header = match &mut self.state {
-                State::Ready { header, .. } => std::mem::take(header),
-                _ => Bytes::new(),
-            };
-            self.ready(CodecId::AV1, header, Codec::Av1(config), events);
+            let header = self.config.take().map(|config| config.header).unwrap_or_default();
+            let codec = Codec::Av1(codec);
+            self.set_configuration(Config { id: CodecId::AV1, header, codec }, events);
         }
         Ok(())
     }
