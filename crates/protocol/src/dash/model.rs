@@ -143,8 +143,8 @@ pub struct Representation {
     pub video: Option<Video>,
     /// Of audio.
     pub audio: Option<Audio>,
-    /// Its segments. Where those of all representations of a set are alike, they are written
-    /// once for the set.
+    /// Its segments; without any the representation is not written. Where those of all
+    /// representations of a set are alike, they are written once for the set.
     pub template: SegmentTemplate,
 }
 

@@ -89,7 +89,8 @@ impl Period {
         element.attribute("id", &self.id)?;
         element.attribute("start", Duration(self.start))?;
         element.optional("duration", self.duration.map(Duration))?;
-        for set in &self.adaptation_sets {
+        // Neither an empty set nor an empty timeline is valid.
+        for set in self.adaptation_sets.iter().filter(|set| set.listed().next().is_some()) {
             element.child("AdaptationSet", |element| set.write(element, utc_timing))?;
         }
         Ok(())
@@ -108,7 +109,7 @@ impl AdaptationSet {
         element.attribute("mimeType", mime)?;
         element.attribute("segmentAlignment", true)?;
         element.attribute("startWithSAP", 1)?;
-        let sizes = || self.representations.iter().filter_map(|r| r.video);
+        let sizes = || self.listed().filter_map(|r| r.video);
         element.optional("maxWidth", sizes().map(|video| video.width).max())?;
         element.optional("maxHeight", sizes().map(|video| video.height).max())?;
         if let Some(label) = &self.label {
@@ -129,7 +130,7 @@ impl AdaptationSet {
         if let Some(template) = common {
             element.child("SegmentTemplate", |element| template.write(element))?;
         }
-        for representation in &self.representations {
+        for representation in self.listed() {
             element.child("Representation", |element| {
                 representation.write(element)?;
                 if common.is_none() {
@@ -142,11 +143,16 @@ impl AdaptationSet {
         Ok(())
     }
 
+    /// The representations that have segments.
+    fn listed(&self) -> impl Iterator<Item = &Representation> {
+        self.representations.iter().filter(|r| !r.template.segments.is_empty())
+    }
+
     /// The segments of all representations, where they are alike.
     fn common_template(&self) -> Option<&SegmentTemplate> {
-        let (first, others) = self.representations.split_first()?;
-        let alike = others.iter().all(|other| other.template == first.template);
-        alike.then_some(&first.template)
+        let mut templates = self.listed().map(|representation| &representation.template);
+        let first = templates.next()?;
+        templates.all(|other| other == first).then_some(first)
     }
 }
 

@@ -1,0 +1,162 @@
+//! ffmpeg plays a presentation from disk whose manifest is ours and whose segments the CMAF
+//! writer made, and decodes what it decodes from its own file.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use bytes::Bytes;
+use media::cmaf::{self, ChunkInfo, SegmentStart};
+use media::{Kind, Sample, Track};
+use protocol::dash::{
+    self, AdaptationSet, Audio, Content, Manifest, Period, Presentation, Representation, Segment,
+    SegmentTemplate, Video,
+};
+
+fn ffmpeg(arguments: &[&str]) -> Vec<u8> {
+    let output = Command::new("ffmpeg")
+        .args(["-v", "error", "-nostdin"])
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|error| panic!("ffmpeg: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    output.stdout
+}
+
+/// Hashes of a stream's decoded frames, in order.
+fn frames(input: &Path, stream: &str) -> Vec<String> {
+    let input = input.to_str().expect("is UTF-8");
+    let out = ffmpeg(&["-i", input, "-map", stream, "-f", "framemd5", "pipe:1"]);
+    let text = String::from_utf8(out).expect("is text");
+    let frames = text.lines().filter(|line| !line.starts_with('#'));
+    frames.map(|line| line.rsplit(", ").next().expect("has a hash").to_owned()).collect()
+}
+
+/// Writes a track's header and its segments of a second each; says what a manifest must.
+fn write_track(dir: &Path, id: &str, track: &Track, samples: &[Sample]) -> Representation {
+    let dir = dir.join(id);
+    fs::create_dir(&dir).expect("creates");
+    fs::write(dir.join("init.0.mp4"), cmaf::header(&[track]).expect("writes")).expect("writes");
+    let second = i64::from(track.timescale);
+    let mut segments = Vec::new();
+    let mut rest = samples;
+    while let Some(first) = rest.first() {
+        // Video is cut at keyframes, one a second.
+        let end = (segments.len() as i64 + 1) * second;
+        let cut = rest.iter().position(|s| s.dts > first.dts && s.dts >= end && s.sync);
+        let (now, later) = rest.split_at(cut.unwrap_or(rest.len()));
+        rest = later;
+        let number = segments.len() as u32 + 1;
+        let mut bytes = Vec::new();
+        for (index, chunk) in now.chunks(7).enumerate() {
+            let info = ChunkInfo {
+                track_id: track.id,
+                sequence_number: number,
+                segment_start: (index == 0).then(SegmentStart::default),
+            };
+            cmaf::write_chunk(&mut bytes, &info, chunk).expect("writes");
+        }
+        fs::write(dir.join(format!("{number}.m4s")), bytes).expect("writes");
+        let duration = now.iter().map(|sample| u64::from(sample.duration)).sum();
+        segments.push(Segment { start: first.dts as u64, duration });
+    }
+    Representation {
+        id: id.into(),
+        bandwidth: 1_000_000,
+        codecs: track.codec.rfc6381().into_owned(),
+        video: track.codec.resolution().map(|(width, height)| Video {
+            width,
+            height,
+            frame_rate: Some((25, 1)),
+        }),
+        audio: track.codec.sound().map(|(sample_rate, channels)| Audio { sample_rate, channels }),
+        template: SegmentTemplate {
+            timescale: track.timescale,
+            initialization: "$RepresentationID$/init.0.mp4".into(),
+            media: "$RepresentationID$/$Number$.m4s".into(),
+            start_number: 1,
+            presentation_time_offset: 0,
+            availability_time_offset: None,
+            segments,
+        },
+    }
+}
+
+#[test]
+fn ffmpeg_plays_it() {
+    let dir = tempfile::tempdir().expect("creates");
+    let source = dir.path().join("source.mp4");
+    ffmpeg(&[
+        "-f",
+        "lavfi",
+        "-i",
+        "testsrc2=s=320x180:r=25:d=4",
+        "-f",
+        "lavfi",
+        "-i",
+        "sine=f=440:r=48000:d=4",
+        "-c:v",
+        "libx264",
+        "-preset",
+        "ultrafast",
+        "-g",
+        "25",
+        "-pix_fmt",
+        "yuv420p",
+        "-c:a",
+        "aac",
+        "-f",
+        "mp4",
+        "-use_editlist",
+        "0",
+        "-movflags",
+        "empty_moov+default_base_moof+frag_keyframe",
+        source.to_str().expect("is UTF-8"),
+    ]);
+    let bytes = Bytes::from(fs::read(&source).expect("reads"));
+    let header = cmaf::read_header(&bytes).expect("reads");
+    let chunks: Vec<_> =
+        cmaf::chunks(&bytes, Some(&header)).collect::<Result<_, _>>().expect("reads");
+
+    let mut adaptation_sets = Vec::new();
+    for (number, track) in header.tracks.iter().enumerate() {
+        let samples: Vec<_> = chunks
+            .iter()
+            .filter(|chunk| chunk.track_id == track.id)
+            .flat_map(|chunk| chunk.samples.clone())
+            .collect();
+        let (id, content) = match track.kind() {
+            Kind::Video => ("v0", Content::Video),
+            _ => ("a0", Content::Audio),
+        };
+        let representation = write_track(dir.path(), id, track, &samples);
+        assert!((4..=5).contains(&representation.template.segments.len()), "a segment a second");
+        adaptation_sets.push(AdaptationSet {
+            id: number as u32,
+            content,
+            language: None,
+            label: None,
+            main: true,
+            producer_reference_time: None,
+            representations: vec![representation],
+        });
+    }
+    let manifest = Manifest {
+        presentation: Presentation::Static { duration: 4000 },
+        profiles: vec![dash::PROFILE_LIVE.into(), dash::PROFILE_CMAF.into()],
+        min_buffer_time: 1000,
+        max_segment_duration: Some(1100),
+        service_description: None,
+        periods: vec![Period { id: "0".into(), start: 0, duration: None, adaptation_sets }],
+        utc_timing: vec![],
+    };
+    let path = dir.path().join("manifest.mpd");
+    fs::write(&path, manifest.render()).expect("writes");
+
+    for (stream, least) in [("0:v", 100), ("0:a", 180)] {
+        let (ours, original) = (frames(&path, stream), frames(&source, stream));
+        assert!(original.len() >= least, "{} frames", original.len());
+        assert_eq!(ours, original, "{stream}");
+    }
+}
