@@ -216,7 +216,7 @@ impl<H: Handler> Connection<H> {
         let asked = Asked {
             head_only: request.method() == Method::Head,
             version: request.version(),
-            keep_alive: wished && payload.is_some() && !shared.drain.has_begun(),
+            keep_alive: wished && payload.is_some(),
         };
         let outcome = {
             let mut answer = pin!(shared.answer(request));
@@ -270,7 +270,7 @@ impl<H: Handler> Connection<H> {
         date::write_line(&mut head);
         head.extend_from_slice(&self.shared.cors);
         let chunked = asked.version == Version::Http11;
-        let mut keep_alive = asked.keep_alive;
+        let mut keep_alive = asked.keep_alive && !self.shared.drain.has_begun();
         match body.size() {
             _ if !has_content => {}
             Some(size) => {

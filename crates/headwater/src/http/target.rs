@@ -18,7 +18,7 @@ pub(super) struct Target<'a> {
 /// CONNECT, which no path of ours has.
 pub(super) fn split(target: &str) -> Result<Target<'_>, BadRequest> {
     if target == "*" {
-        return Ok(Target { authority: None, path: "*", query: None });
+        return Ok(Target { authority: None, path: target, query: None });
     }
     if target.contains('#') {
         return Err(BadRequest::Target);

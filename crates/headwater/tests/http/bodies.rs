@@ -1,0 +1,101 @@
+//! Bodies: of any size, streamed, broken off, and never ahead of a slow reader.
+
+use std::io::{ErrorKind, Read};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use testkit::SlowReader;
+
+use crate::support::{Origin, eventually, pattern};
+
+#[test]
+fn of_every_size() {
+    let origin = Origin::start();
+    let mut client = origin.client();
+    for size in [0, 1, 999, 1000, 1001, 65_535, 65_536, 300_000, 20_000_000] {
+        client.send("GET", &format!("/media/bytes/{size}"), &[], b"").unwrap();
+        let answer = client.receive().unwrap();
+        assert!(answer.body == pattern(size), "{size} bytes");
+    }
+}
+
+#[test]
+fn streamed() {
+    let origin = Origin::start();
+    let mut client = origin.client();
+    for (count, size) in [(0, 0), (1, 1), (10, 3), (100, 10_000), (3, 1_000_000)] {
+        client.send("GET", &format!("/media/stream/{count}/{size}"), &[], b"").unwrap();
+        let answer = client.receive().unwrap();
+        assert_eq!(answer.header("Transfer-Encoding"), Some("chunked"));
+        assert!(answer.body == pattern(size).repeat(count), "{count} times {size} bytes");
+    }
+    assert_eq!(origin.totals().accepted, 1);
+    // HTTP/1.0 knows no chunks: the end is the connection's, whatever was asked for.
+    let answer = origin.raw(b"GET /media/stream/3/10 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("\r\nConnection: close"), "{head}");
+    assert!(!head.contains("Transfer-Encoding") && !head.contains("Content-Length"), "{head}");
+    assert_eq!(body.as_bytes(), pattern(10).repeat(3));
+}
+
+/// A payload that cannot be made to its end must not look complete.
+#[test]
+fn broken_off() {
+    let origin = Origin::start();
+    let mut client = origin.client();
+    client.send("GET", "/media/broken", &[], b"").unwrap();
+    let (head, mut body) = client.begin().unwrap();
+    assert_eq!(head.status, 200);
+    let mut read = Vec::new();
+    assert_eq!(body.read_to_end(&mut read).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(read, pattern(10).repeat(3));
+}
+
+/// A stream is asked for more when the kernel has taken what it gave, so the backlog of a viewer
+/// that reads nothing is what the kernel's buffers hold and no more, however long it takes.
+#[test]
+fn never_ahead_of_a_slow_reader() {
+    const CHUNK: usize = 10_000;
+    let origin = Origin::start();
+    let path = format!("/media/endless/{CHUNK}");
+    let pulled = || origin.seen.pulled.load(Ordering::Acquire);
+    let reader = SlowReader::get(origin.address, &path, 0).unwrap();
+    // Nothing tells when nothing more will come, but for waiting.
+    let mut last = usize::MAX;
+    while last != pulled() {
+        last = pulled();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    // Unsent: `Config::unsent_limit`, which a write may pass by one; unread: the reader's buffer;
+    // in the driver's hands: one.
+    let most = (128 << 10) / CHUNK + (64 << 10) / CHUNK + 3;
+    assert!((1..=most).contains(&last), "{last} chunks were pulled, not at most {most}");
+    // The rest comes as it is read.
+    reader.hurry();
+    eventually("more is pulled", || pulled() > last + 1000);
+    assert!(reader.received() > 0);
+    drop(reader);
+    eventually("none is open", || origin.totals().open == 0);
+}
+
+/// One viewer's long body does not keep another waiting.
+#[test]
+fn others_have_their_turn() {
+    let origin = Origin::start();
+    let mut greedy = origin.client();
+    greedy.send("GET", "/media/bytes/200000000", &[], b"").unwrap();
+    let reading = std::thread::spawn(move || {
+        let (_, mut body) = greedy.begin().unwrap();
+        std::io::copy(&mut body, &mut std::io::sink())
+    });
+    eventually("it is being sent", || origin.totals().bytes_sent > 1_000_000);
+    let mut between = 0;
+    let mut client = origin.client();
+    while origin.totals().bytes_sent < 190_000_000 {
+        client.send("GET", "/media/hello", &[], b"").unwrap();
+        assert_eq!(client.receive().unwrap().text(), "hello");
+        between += 1;
+    }
+    assert!(between > 5, "{between} answers while 190 MB were sent");
+    assert_eq!(reading.join().unwrap().unwrap(), 200_000_000);
+}

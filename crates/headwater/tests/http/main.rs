@@ -1,0 +1,7 @@
+//! The connection driver, over real sockets.
+
+mod bodies;
+mod connections;
+mod control;
+mod requests;
+mod support;
