@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { isStream, manifestUrl, parseWatchUrl, playerUrls, watchUrl } from './streams';
+import { deliveriesOf, isStream, manifestUrl, parseWatchUrl, playerUrls, watchUrl } from './streams';
 
 const at = (path: string) => parseWatchUrl(new URL(path, 'http://origin.test:8080'));
 
@@ -38,6 +38,15 @@ describe('parseWatchUrl', () => {
     expect(at('/watch/live/demo?via=hls')).toMatchObject({ via: 'hls' });
     expect(at('/watch/live/demo?via=webrtc')).toMatchObject({ via: null, askedVia: 'webrtc' });
   });
+});
+
+it('plays a file over HLS unless told otherwise: there is no latency to lower', () => {
+  expect(at('/watch/vod/film.mp4')).toMatchObject({ via: 'hls' });
+  expect(at('/watch/vod/film.mp4?via=llhls')).toMatchObject({ via: 'hls' });
+  expect(at('/watch/vod/film.mp4?via=dash')).toMatchObject({ via: 'dash' });
+  expect(watchUrl('vod/film.mp4', 'hls')).toBe('/watch/vod/film.mp4');
+  expect(deliveriesOf('vod/film.mp4').map(({ via }) => via)).toEqual(['hls', 'dash']);
+  expect(deliveriesOf('live/demo')).toHaveLength(3);
 });
 
 describe('addresses', () => {

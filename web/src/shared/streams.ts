@@ -8,8 +8,15 @@ export const DELIVERIES: readonly { via: Via; label: string; hint: string }[] = 
   { via: 'dash', label: 'DASH', hint: 'Low-latency DASH, a few seconds behind' },
 ];
 
+/** The deliveries of a stream: a file has no latency, so for it LL-HLS is nothing but HLS. */
+export function deliveriesOf(stream: string): typeof DELIVERIES {
+  return isRecorded(stream) ? DELIVERIES.filter(({ via }) => via !== 'llhls') : DELIVERIES;
+}
+
 /** The delivery of a watch page that names none. */
-export const DEFAULT_VIA: Via = 'llhls';
+function defaultVia(stream: string): Via {
+  return isRecorded(stream) ? 'hls' : 'llhls';
+}
 
 /** What a watch page was asked to show. */
 export interface WatchRequest {
@@ -47,9 +54,11 @@ export function isRecorded(stream: string): boolean {
 
 /** Reads the address of a watch page, `/watch/STREAM?via=…`. */
 export function parseWatchUrl(url: URL): WatchRequest {
-  const askedVia = url.searchParams.get('via') || DEFAULT_VIA;
-  const via = DELIVERIES.find((delivery) => delivery.via === askedVia)?.via ?? null;
-  return { stream: streamOfPath(url.pathname), via, askedVia };
+  const stream = streamOfPath(url.pathname);
+  const usual = defaultVia(stream ?? '');
+  const askedVia = url.searchParams.get('via') || usual;
+  const known = DELIVERIES.find((delivery) => delivery.via === askedVia)?.via ?? null;
+  return { stream, via: known === 'llhls' ? usual : known, askedVia };
 }
 
 function streamOfPath(path: string): string | null {
@@ -79,8 +88,8 @@ function pathOf(stream: string): string {
 }
 
 /** Address of the watch page of a stream; the default delivery is left unsaid. */
-export function watchUrl(stream: string, via: Via = DEFAULT_VIA): string {
-  return `/watch/${pathOf(stream)}${via === DEFAULT_VIA ? '' : `?via=${via}`}`;
+export function watchUrl(stream: string, via: Via = defaultVia(stream)): string {
+  return `/watch/${pathOf(stream)}${via === defaultVia(stream) ? '' : `?via=${via}`}`;
 }
 
 /** The manifest a delivery starts from. */

@@ -1,16 +1,19 @@
-import { DELIVERIES, watchUrl } from '../shared/streams';
+import { deliveriesOf, isRecorded, watchUrl } from '../shared/streams';
 import type { Session } from './session';
 
 /** The choice of delivery. Native radio buttons: arrow keys, names and roles are the browser's own. */
 export function Delivery({ session }: { session: Session }) {
   const { stream } = session.request;
   if (stream === null) return null;
+  const deliveries = deliveriesOf(stream);
+  const chosen = deliveries.find(({ via }) => via === session.via);
+  const hint = chosen ? !isRecorded(stream) && chosen.hint : 'Choose one of these.';
   return (
     <fieldset class="delivery">
       <legend>Delivery</legend>
       <div class="segmented">
-        {DELIVERIES.map(({ via, label, hint }) => (
-          <label key={via} title={hint}>
+        {deliveries.map(({ via, label }) => (
+          <label key={via}>
             <input
               type="radio"
               name="via"
@@ -25,7 +28,7 @@ export function Delivery({ session }: { session: Session }) {
           </label>
         ))}
       </div>
-      <p class="hint">{DELIVERIES.find(({ via }) => via === session.via)?.hint ?? 'Choose one of these.'}</p>
+      {hint && <p class="hint">{hint}</p>}
     </fieldset>
   );
 }

@@ -64,6 +64,7 @@ export function Watch({ session }: { session: Session }) {
             {message && (condition.kind === 'starting' || condition.kind === 'buffering') && (
               <div class="passing">{message.title}</div>
             )}
+            {!message && stats.width === null && <div class="passing">Sound without picture</div>}
             {!message && stats.muted && !stats.paused && (
               <button type="button" class="unmute" onClick={() => session.toggleMute()}>
                 <svg viewBox="0 0 24 24" aria-hidden="true" focusable="false">
