@@ -1,6 +1,8 @@
 //! A client session and a server session talking to each other in memory, and a server session
 //! facing clients that mean it harm.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use protocol::rtmp::amf0::{self, Value};
