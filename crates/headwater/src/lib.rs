@@ -1,8 +1,19 @@
 //! The origin: takes live streams and files in, and serves them to viewers.
 //!
 //! ```text
-//! publisher ─ ingest ─▶ live ─▶ deliver ─▶ http, rtmp ─▶ viewers
+//! rtmp ─┐                              ┌─ http ◀─ deliver   playlists, segments, endless responses
+//! demo ─┴▶ ingest ─▶ live (registry) ──┼─ rtmp             play
+//!                                      └─ control          pages, API
 //! ```
 
 pub mod config;
+pub mod control;
+pub mod deliver;
 pub mod http;
+pub mod ingest;
+mod origin;
+pub mod publish;
+pub mod rtmp;
+pub mod serve;
+
+pub use origin::Origin;

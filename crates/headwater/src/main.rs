@@ -1,3 +1,106 @@
-//! The origin.
+//! The command line of the origin.
 
-fn main() {}
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use headwater::config::Config;
+use headwater::{publish, serve};
+use tracing_subscriber::EnvFilter;
+
+/// Takes live streams and files in, and serves them to as many viewers as the machine carries.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve: publish to rtmp://HOST/live/NAME, watch at http://HOST:8080/watch/live/NAME
+    Serve(Serve),
+    /// Validate the configuration and print what is in effect, as TOML
+    Check {
+        /// Configuration file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Send an MP4 or FLV file to an RTMP server, in real time
+    Publish {
+        /// The file
+        input: PathBuf,
+        /// Where to: rtmp://HOST[:PORT]/live/NAME
+        url: String,
+        /// Begin again at the end, for ever; timestamps go on
+        #[arg(long = "loop")]
+        repeat: bool,
+        /// As fast as the server takes it
+        #[arg(long)]
+        fast: bool,
+    },
+}
+
+#[derive(Args)]
+struct Serve {
+    /// Configuration file; see config/headwater.toml
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address of the HTTP listener
+    #[arg(long, value_name = "ADDR")]
+    http: Option<SocketAddr>,
+    /// Address of the RTMP listener
+    #[arg(long, value_name = "ADDR")]
+    rtmp: Option<SocketAddr>,
+    /// Folder served below /vod/
+    #[arg(long, value_name = "DIR")]
+    vod: Option<PathBuf>,
+    /// Event loops; one for each core if not given
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// Publish a bundled clip, over and over, as live/demo
+    #[arg(long)]
+    demo: bool,
+}
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("HEADWATER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    match command {
+        Command::Serve(arguments) => {
+            let mut config = Config::load(arguments.config.as_deref())?;
+            config.http.listen = arguments.http.unwrap_or(config.http.listen);
+            config.rtmp.listen = arguments.rtmp.unwrap_or(config.rtmp.listen);
+            config.vod.root = arguments.vod.unwrap_or(config.vod.root);
+            config.workers = arguments.workers.unwrap_or(config.workers);
+            config.validate()?;
+            let served = runtime.block_on(serve::run(config, arguments.demo));
+            // RTMP connections end with their tasks.
+            runtime.shutdown_background();
+            served
+        }
+        Command::Check { config } => {
+            let text = Config::load(config.as_deref())?.to_toml()?;
+            #[expect(clippy::print_stdout, reason = "the command's output")]
+            {
+                print!("{text}");
+            }
+            Ok(())
+        }
+        Command::Publish { input, url, repeat, fast } => {
+            runtime.block_on(publish::run(&input, &url, publish::Options { repeat, fast }))
+        }
+    }
+}

@@ -23,7 +23,7 @@ pub use registry::{PublishError, Registry};
 pub use stream::{
     Delivery, Publisher, PublisherInfo, Refused, State, Status, Stream, Track, Viewing,
 };
-pub use window::{Header, Part, SampleLayout, Segment, Window};
+pub use window::{Header, Part, Rendered, SampleLayout, Segment, Window};
 
 /// Microseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -20,7 +20,7 @@ use crate::{Settings, UnixMicros, memory::Arena, rescale};
 /// clocks of a millisecond round.
 const JITTER: f64 = 0.002;
 /// Frames over which the frame duration is averaged.
-const HISTORY: usize = 32;
+const HISTORY: usize = 128;
 /// The most samples that may wait for a chunk to fill: bounds memory when time stands still.
 const MOST_PENDING: usize = 1024;
 /// The most bytes that may wait for a chunk to fill.
@@ -117,7 +117,9 @@ impl Packager {
 
     /// Samples that follow need `header`.
     pub(crate) fn reconfigure(&mut self, header: Arc<Header>) {
-        self.frames = FrameDuration::new(&header.track);
+        // The frame rate is most likely what it was.
+        let guess = self.frames.guess;
+        self.frames = FrameDuration { guess, ..FrameDuration::new(&header.track) };
         self.new_header = Some(header);
     }
 
@@ -183,13 +185,35 @@ impl Packager {
 
     /// Publishes what is pending, without closing the segment. Answers whether there was any.
     pub(crate) fn flush(&mut self, now: UnixMicros) -> io::Result<bool> {
-        let (Some(first), Some(last)) = (self.pending.first(), self.pending.last()) else {
+        if self.pending.is_empty() {
             return Ok(false);
+        }
+        let limit = i64::from(self.settled_limit());
+        let pending = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
+        let mut rest = &pending[..];
+        while let Some(first) = rest.first() {
+            let fits =
+                |sample: &Sample| sample.dts + i64::from(sample.duration) - first.dts <= limit;
+            let count = rest.iter().take_while(|sample| fits(sample)).count().max(1);
+            let (chunk, after) = rest.split_at(count);
+            self.publish(chunk, now)?;
+            rest = after;
+        }
+        self.pending = pending;
+        self.pending.clear();
+        Ok(true)
+    }
+
+    /// Writes one chunk and adds it to the window.
+    fn publish(&mut self, chunk: &[Sample], now: UnixMicros) -> io::Result<()> {
+        let (Some(first), Some(last), Some(segment)) =
+            (chunk.first(), chunk.last(), &mut self.open)
+        else {
+            return Ok(());
         };
         let start = first.dts;
-        let duration = last.dts + i64::from(last.duration) - start;
-        let independent = first.sync;
-        let Some(segment) = &mut self.open else { return Ok(false) };
+        let duration = u32::try_from(last.dts + i64::from(last.duration) - start).unwrap_or(0);
         let info = ChunkInfo {
             track_id: self.header.track.id,
             sequence_number: self.sequence,
@@ -201,13 +225,13 @@ impl Packager {
             }),
         };
         self.scratch.clear();
-        let layout = media::cmaf::write_chunk(&mut self.scratch, &info, &self.pending)
-            .map_err(io::Error::other)?;
+        let layout =
+            media::cmaf::write_chunk(&mut self.scratch, &info, chunk).map_err(io::Error::other)?;
         let region = self.arena.store(&self.scratch)?;
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let samples = layout
-            .samples(&self.pending)
-            .zip(&self.pending)
+            .samples(chunk)
+            .zip(chunk)
             .map(|(range, sample)| SampleLayout {
                 dts: sample.dts,
                 cts: sample.cts,
@@ -216,12 +240,11 @@ impl Packager {
                 size: narrow(range.len()),
             })
             .collect();
-        let duration = u32::try_from(duration).unwrap_or(0);
-        segment.duration += u64::from(duration);
+        segment.duration = u64::try_from(start - segment.start).unwrap_or(0) + u64::from(duration);
         segment.parts.push(Arc::new(Part {
             start,
             duration,
-            independent,
+            independent: first.sync,
             region,
             samples,
             published: now,
@@ -231,12 +254,10 @@ impl Packager {
         self.window.open = Some(Arc::new(segment.clone()));
         self.window.version += 1;
         self.sequence = self.sequence.wrapping_add(1);
-        self.pending.clear();
-        self.pending_bytes = 0;
-        if self.scratch.capacity() > 4 << 20 {
+        if self.scratch.capacity() > MOST_PENDING_BYTES {
             self.scratch = Vec::new();
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Nothing will follow: everything is published, the last segment complete.
@@ -261,18 +282,21 @@ impl Packager {
         if !new_period {
             self.frames.observe(said, sample.duration);
         }
-        let frame = i64::from(self.frames.next(sample));
+        // A frame that may last longer than a part is declared as long as a part may be, and the
+        // next one starts after a hole.
+        let frame = self.frames.next(sample).min(self.part_limit.unwrap_or(u32::MAX));
+        let frame = i64::from(frame);
         if let Some(expected) = expected {
             let gap = said - expected;
+            let target = self.duration_ticks(self.settings.part_target);
+            let longest = self.part_limit.map_or(target, i64::from);
             if new_period {
                 sample.dts = said.max(expected);
             } else if gap.abs() <= self.ticks(JITTER).max(self.frames.tolerance()) {
                 sample.dts = expected;
-            } else if self.pending.is_empty() || self.part_limit.is_some_and(|limit| {
-                // Lengthening the last sample of the pending chunk must not make it too long.
-                let first = self.pending.first().map_or(said, |first| first.dts);
-                said - first > i64::from(limit)
-            }) {
+            } else if self.pending.first().is_none_or(|first| said - first.dts > longest) {
+                // The chunk before is published, or would become too long if its last sample
+                // lasted until this one.
                 *changed |= self.flush(now)?;
                 self.meet(sample, expected, frame);
             } else if let Some(last) = self.pending.last_mut() {
@@ -313,9 +337,6 @@ impl Packager {
         boundaries: &VecDeque<i64>,
     ) -> bool {
         let Some(open) = &self.open else { return false };
-        if self.end().is_some_and(|end| sample.dts > end) {
-            return true; // After a hole.
-        }
         let elapsed = sample.dts - open.start;
         let at_latest = self.duration_ticks(self.settings.target_duration);
         if elapsed + i64::from(sample.duration) > at_latest {
@@ -363,7 +384,8 @@ impl Packager {
         let held = listed + 3 * self.duration_ticks(self.settings.target_duration);
         let Some(end) = self.window.segments.back().map(|last| last.end()) else { return };
         let segments = &mut self.window.segments;
-        while segments.front().is_some_and(|first| end - first.end() >= held) && segments.len() > 1 {
+        while segments.front().is_some_and(|first| end - first.end() >= held) && segments.len() > 1
+        {
             segments.pop_front();
             self.window.unlisted = self.window.unlisted.saturating_sub(1);
         }
@@ -381,25 +403,29 @@ impl Packager {
         };
         let filled = last.dts + i64::from(last.duration) - first.dts;
         let frame = i64::from(last.duration);
-        let limit = match self.part_limit {
-            Some(limit) => i64::from(limit),
-            None => {
-                // The first chunk: its frames tell the frame duration, and the whole number of
-                // frames nearest to the target is what every part can be.
-                let target = self.duration_ticks(self.settings.part_target);
-                if self.frames.is_unknown() || filled + frame / 2 < target {
-                    return self.is_overfull();
-                }
-                let frame = i64::from(self.frames.steady(last.duration));
-                let frames = ((target + frame / 2) / frame).max(1);
-                // Rounded up to the millisecond, with one for the rounding of source clocks.
-                let limit = frames * frame + self.ticks(0.001);
-                let limit = limit.min(self.duration_ticks(self.settings.target_duration));
-                self.part_limit = u32::try_from(limit).ok();
-                limit
-            }
-        };
-        filled + frame > limit || self.is_overfull()
+        // The first chunk waits until its frames tell the frame duration.
+        let target = self.duration_ticks(self.settings.part_target);
+        if self.part_limit.is_none() && (self.frames.is_unknown() || filled + frame / 2 < target) {
+            return self.is_overfull();
+        }
+        filled + frame > i64::from(self.settled_limit()) || self.is_overfull()
+    }
+
+    /// The longest a part may be, decided now if it was not: the whole number of frames nearest
+    /// to the target, rounded up by a millisecond for the rounding of source clocks.
+    fn settled_limit(&mut self) -> u32 {
+        if let Some(limit) = self.part_limit {
+            return limit;
+        }
+        let target = self.duration_ticks(self.settings.part_target);
+        let newest = self.pending.last().map_or(1, |last| last.duration);
+        let frame = i64::from(self.frames.steady(newest));
+        let frames = ((target + frame / 2) / frame).max(1);
+        let limit = frames * frame + self.ticks(0.001);
+        let limit = limit.min(self.duration_ticks(self.settings.target_duration));
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX).max(1);
+        self.part_limit = Some(limit);
+        limit
     }
 
     fn is_overfull(&self) -> bool {
@@ -427,34 +453,72 @@ struct FrameDuration {
     /// publisher's clock only corrects them.
     fixed: Option<u32>,
     opus: bool,
-    /// The last decode times the source said.
+    /// Decode times the source said, as long as they were about as far apart as each other.
     times: VecDeque<i64>,
+    /// What the source said the newest sample's duration is; 0 where it does not say.
     said: u32,
+    /// The prediction.
+    guess: Option<f64>,
 }
 
 impl FrameDuration {
     fn new(track: &media::Track) -> Self {
-        let fixed = track.codec.frame_length().zip(track.codec.sound()).map(|(frame, (rate, _))| {
-            let ticks = rescale(i64::from(frame), rate, track.timescale);
-            u32::try_from(ticks).unwrap_or(1).max(1)
-        });
-        let opus = matches!(track.codec, media::Codec::Opus(_));
-        Self { timescale: track.timescale, fixed, opus, times: VecDeque::new(), said: 0 }
+        let fixed =
+            track.codec.frame_length().zip(track.codec.sound()).map(|(frame, (rate, _))| {
+                let ticks = rescale(i64::from(frame), rate, track.timescale);
+                u32::try_from(ticks).unwrap_or(1).max(1)
+            });
+        Self {
+            timescale: track.timescale,
+            fixed,
+            opus: matches!(track.codec, media::Codec::Opus(_)),
+            times: VecDeque::new(),
+            said: 0,
+            guess: None,
+        }
     }
 
+    /// The times that follow have nothing to do with those before.
     fn restart(&mut self) {
         self.times.clear();
     }
 
     fn observe(&mut self, dts: i64, duration: u32) {
         self.said = duration;
-        if self.times.back().is_some_and(|&last| dts <= last) {
+        let Some(&last) = self.times.back() else {
+            self.times.push_back(dts);
+            return;
+        };
+        let step = dts - last;
+        if step <= 0 {
             self.times.clear();
+            self.times.push_back(dts);
+            return;
         }
+        let jitter = f64::from(self.timescale) * JITTER;
+        let regular = self.mean().is_none_or(|mean| (step as f64 - mean).abs() <= jitter);
+        if !regular {
+            // At a varying rate the last step is the best guess at the next; but one step alone
+            // that is much longer is a frame the publisher dropped.
+            let pause = self.times.len() > 2 && step as f64 > 4.0 * self.guess.unwrap_or(0.0);
+            if !pause {
+                self.guess = Some(step as f64);
+            }
+            self.times.clear();
+            self.times.push_back(last);
+        }
+        self.times.push_back(dts);
         if self.times.len() > HISTORY {
             self.times.pop_front();
         }
-        self.times.push_back(dts);
+        if regular && let Some(mean) = self.mean() {
+            self.guess = Some(self.nominal(mean));
+        }
+    }
+
+    fn mean(&self) -> Option<f64> {
+        let steps = self.times.len().checked_sub(1).filter(|&steps| steps > 0)?;
+        Some((self.times.back()? - self.times.front()?) as f64 / steps as f64)
     }
 
     /// How far a source's time may be from the counted one before the source is believed.
@@ -463,7 +527,7 @@ impl FrameDuration {
     }
 
     fn is_unknown(&self) -> bool {
-        self.fixed.is_none() && !self.opus && self.said == 0 && self.times.len() < 2
+        self.fixed.is_none() && !self.opus && self.said == 0 && self.guess.is_none()
     }
 
     fn next(&self, sample: &Sample) -> u32 {
@@ -479,60 +543,39 @@ impl FrameDuration {
         if self.said > 0 {
             return self.said;
         }
-        let (Some(first), Some(last)) = (self.times.front(), self.times.back()) else {
-            return self.timescale / 30;
-        };
-        let steps = self.times.len() as i64 - 1;
-        if steps == 0 {
-            return self.timescale / 30;
-        }
-        let mean = (last - first) as f64 / steps as f64;
-        // At a varying rate the last frame's duration is the best guess at this one's.
-        let newest = self.times.iter().rev().take(2).copied().collect::<Vec<_>>();
-        let step = match newest[..] {
-            [last, before] => (last - before) as f64,
-            _ => mean,
-        };
-        let jitter = f64::from(self.timescale) * JITTER;
-        let guess = if (step - mean).abs() <= jitter { self.nominal(mean) } else { step };
-        (guess.round() as u32).clamp(1, self.timescale.saturating_mul(10))
+        let guess = self.guess.map_or(self.timescale / 30, |guess| guess.round() as u32);
+        guess.clamp(1, self.timescale.saturating_mul(10))
     }
 
-    /// The duration that stands for all of the track's frames.
+    /// The duration that stands for all of the track's frames, `newest` being one.
     fn steady(&self, newest: u32) -> u32 {
-        match self.times.len() {
-            0 | 1 => newest,
-            len => {
-                let span = self.times.back().unwrap_or(&0) - self.times.front().unwrap_or(&0);
-                let mean = self.nominal(span as f64 / (len - 1) as f64);
-                self.fixed.unwrap_or(mean.round() as u32).max(1)
-            }
-        }
+        self.fixed.unwrap_or_else(|| self.guess.map_or(newest, |guess| guess.round() as u32)).max(1)
     }
 
-    /// The exact duration where `mean` is, but for rounding, that of a common frame rate.
+    /// The exact duration where `mean` is, but for rounding, that of a common frame rate: the one
+    /// assumed so far if that still holds.
     fn nominal(&self, mean: f64) -> f64 {
         const RATES: [(f64, f64); 13] = [
-            (24_000.0, 1001.0),
-            (24.0, 1.0),
-            (25.0, 1.0),
-            (30_000.0, 1001.0),
-            (30.0, 1.0),
-            (48.0, 1.0),
-            (50.0, 1.0),
-            (60_000.0, 1001.0),
-            (60.0, 1.0),
             (10.0, 1.0),
             (12.0, 1.0),
             (15.0, 1.0),
             (20.0, 1.0),
+            (24.0, 1.0),
+            (25.0, 1.0),
+            (30.0, 1.0),
+            (48.0, 1.0),
+            (50.0, 1.0),
+            (60.0, 1.0),
+            (24_000.0, 1001.0),
+            (30_000.0, 1001.0),
+            (60_000.0, 1001.0),
         ];
         let rounding = f64::from(self.timescale) * 0.001 / (self.times.len().max(2) - 1) as f64;
         RATES
             .iter()
             .map(|(n, d)| f64::from(self.timescale) * d / n)
             .filter(|exact| (exact - mean).abs() <= rounding)
-            .min_by(|a, b| (a - mean).abs().total_cmp(&(b - mean).abs()))
+            .reduce(|best, other| if self.guess == Some(other) { other } else { best })
             .unwrap_or(mean)
     }
 }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use media::{Codec, Kind, Sample};
 use tokio::sync::watch;
 
@@ -140,6 +142,20 @@ impl Track {
         *self.present.borrow()
     }
 
+    /// Samples per second as a fraction, as its newest full part has them.
+    pub fn frame_rate(&self) -> Option<(u32, u32)> {
+        let window = self.window();
+        let timescale = u64::from(self.header().track.timescale);
+        let part = window.all().rev().flat_map(|segment| segment.parts.iter().rev()).nth(1)?;
+        let (mut n, mut d) = (timescale * part.samples.len() as u64, u64::from(part.duration));
+        let (mut a, mut b) = (n, d);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        (n, d) = (n / a.max(1), d / a.max(1));
+        Some((u32::try_from(n).ok()?, u32::try_from(d).ok().filter(|&d| d > 0)?))
+    }
+
     /// Mean bits per second over the window, and of its densest segment. From the parts at hand
     /// while there is no complete segment; `None` before the first part.
     pub fn bitrate(&self) -> Option<(u64, u64)> {
@@ -169,6 +185,7 @@ pub struct Stream {
     inner: Mutex<Inner>,
     connected: [AtomicUsize; Delivery::ALL.len()],
     requesting: Mutex<HashMap<(Delivery, u64), UnixMicros>>,
+    manifest: ArcSwapOption<(u64, Bytes)>,
 }
 
 #[derive(Debug)]
@@ -235,6 +252,7 @@ impl Stream {
             }),
             connected: Default::default(),
             requesting: Mutex::default(),
+            manifest: ArcSwapOption::empty(),
         }
     }
 
@@ -305,6 +323,19 @@ impl Stream {
         recent.count() + self.connected[delivery as usize].load(Ordering::Relaxed)
     }
 
+    /// The stream's manifest, rendered by `render` unless it was for this `version` of it. Versions
+    /// only grow.
+    pub fn manifest(&self, version: u64, render: impl FnOnce() -> Bytes) -> Bytes {
+        if let Some(known) = &*self.manifest.load()
+            && known.0 == version
+        {
+            return known.1.clone();
+        }
+        let rendered = render();
+        self.manifest.store(Some(Arc::new((version, rendered.clone()))));
+        rendered
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic while holding it would leave a half-cut chunk at worst; other viewers go on.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -335,10 +366,8 @@ impl Stream {
         now: UnixMicros,
     ) -> Result<Publisher, PublisherInfo> {
         let mut inner = self.lock();
-        if let Some(at) = inner
-            .publishers
-            .iter()
-            .position(|active| active.info.rendition == info.rendition)
+        if let Some(at) =
+            inner.publishers.iter().position(|active| active.info.rendition == info.rendition)
         {
             if now.since(inner.publishers[at].last_sample) < self.settings.silence {
                 return Err(inner.publishers[at].info.clone());
@@ -488,6 +517,11 @@ impl Publisher {
     /// Who it is.
     pub fn info(&self) -> &PublisherInfo {
         &self.info
+    }
+
+    /// Whether another publisher took its place because it was silent.
+    pub fn is_replaced(&self) -> bool {
+        !self.stream.lock().publishers.iter().any(|active| active.id == self.id)
     }
 
     /// Announces a track, or a new configuration of one: samples of `source` that follow are of
@@ -647,9 +681,10 @@ impl Publisher {
         if leads {
             inner.keep_time(rescale(dts, units, 1_000_000), now);
         }
-        let captured = inner.epoch.0.saturating_add(
-            u64::try_from(rescale(dts, units, 1_000_000)).unwrap_or(0),
-        );
+        let captured = inner
+            .epoch
+            .0
+            .saturating_add(u64::try_from(rescale(dts, units, 1_000_000)).unwrap_or(0));
         let cutting = match inner.tracks[entry.index].handle.kind {
             Kind::Video => Cutting::Leading,
             _ if leads => Cutting::Leading,
@@ -745,6 +780,6 @@ impl Inner {
     }
 }
 
-fn header(track: &media::Track) -> Result<bytes::Bytes, Refused> {
+fn header(track: &media::Track) -> Result<Bytes, Refused> {
     media::cmaf::header(&[track]).map_err(|error| Refused::Codec(error.to_string()))
 }

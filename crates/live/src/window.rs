@@ -69,7 +69,7 @@ pub struct Segment {
     pub msn: u64,
     /// Decode time of its first sample, in the track's timescale.
     pub start: i64,
-    /// Sum of its parts' durations so far, in the track's timescale.
+    /// From its start to the end of its last part so far, in the track's timescale.
     pub duration: u64,
     /// Number of discontinuities on the stream's timeline up to and including its own start.
     pub period: u64,
@@ -103,8 +103,8 @@ impl Segment {
 /// A track's segments at one moment.
 ///
 /// Invariants: segment numbers are consecutive; within a period each part starts where the one
-/// before it ends, unless the publisher sent nothing for longer than a part; parts and complete
-/// segments never change from one snapshot to the next, they only leave at the front.
+/// before it ends, unless the publisher sent nothing for longer than a part lasts (a hole, which
+/// counts in its segment's duration); parts and complete segments never change from one snapshot to the next, they only leave at the front.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
     /// Complete segments, oldest first. The first [`Window::unlisted`] have left the playlists and
@@ -118,6 +118,29 @@ pub struct Window {
     pub ended: bool,
     /// Counts snapshots: two with the same version are the same.
     pub version: u64,
+    /// What was rendered from this snapshot.
+    pub rendered: Rendered,
+}
+
+/// Room for what deliveries render from one snapshot, so that each is rendered once and shared by
+/// all who ask. A copy of a snapshot becomes the next one, so it starts out empty.
+#[derive(Debug, Default)]
+pub struct Rendered([OnceLock<Bytes>; 4]);
+
+impl Rendered {
+    /// What is in one of four places, put there by `render` if nobody did before.
+    pub fn get(&self, place: usize, render: impl FnOnce() -> Bytes) -> Bytes {
+        match self.0.get(place) {
+            Some(cell) => cell.get_or_init(render).clone(),
+            None => render(),
+        }
+    }
+}
+
+impl Clone for Rendered {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 impl Window {

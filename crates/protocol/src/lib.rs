@@ -3,4 +3,4 @@
 pub mod dash;
 pub mod hls;
 pub mod rtmp;
-mod utc;
+pub mod utc;

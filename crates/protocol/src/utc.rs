@@ -5,7 +5,7 @@ use std::fmt;
 /// A time in milliseconds since 1970 UTC, shown as ISO 8601 and RFC 3339 have it:
 /// `2026-11-21T20:01:00.250Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Utc(pub(crate) u64);
+pub struct Utc(pub u64);
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

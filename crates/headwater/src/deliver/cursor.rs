@@ -1,0 +1,248 @@
+//! A viewer's place in a live stream: for deliveries that push every part to the viewer.
+
+use std::sync::Arc;
+
+use live::{Part, Segment, Status, Stream, Track, UnixMicros, Window};
+use media::Kind;
+use tokio::sync::watch;
+
+/// Follows one video and one audio track from the newest keyframe on.
+///
+/// Parts come in the order of their decode times where several are at hand, and as they are
+/// published where not: a track that stalls holds nobody up. What waits for a slow viewer is the
+/// window itself, so a viewer costs no queue; one that falls too far behind is moved to the newest
+/// keyframe.
+pub struct Cursor {
+    stream: Arc<Stream>,
+    state: watch::Receiver<Arc<live::State>>,
+    tracks: Vec<Position>,
+    limits: Limits,
+    behind_since: Option<UnixMicros>,
+}
+
+/// What a viewer may cost.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of the window that may wait for it.
+    pub queue: u64,
+    /// How long it may be behind in spite of being skipped ahead.
+    pub patience: std::time::Duration,
+}
+
+struct Position {
+    track: Arc<Track>,
+    windows: watch::Receiver<Arc<Window>>,
+    /// The part to send next.
+    msn: u64,
+    part: usize,
+}
+
+/// What comes next for a viewer.
+#[derive(Debug)]
+pub enum Next {
+    /// A part of track `track`, counted as in [`Cursor::tracks`].
+    Part {
+        /// Which track.
+        track: usize,
+        /// The segment it belongs to, as it was when the part was found.
+        segment: Arc<Segment>,
+        /// The part.
+        part: Arc<Part>,
+    },
+    /// The viewer was too slow and goes on at the newest keyframe.
+    Skipped,
+    /// The viewer was too slow for too long and is to be disconnected.
+    TooSlow,
+    /// The stream is over.
+    Ended,
+}
+
+impl Cursor {
+    /// A cursor at the newest keyframe. `None` while the stream has no media.
+    pub fn new(stream: &Arc<Stream>, limits: Limits) -> Option<Self> {
+        let state = stream.subscribe();
+        let tracks = {
+            let state = state.borrow();
+            let best = |kind| {
+                let present = state.tracks.iter().filter(|t| t.kind == kind && t.is_present());
+                let mut found: Vec<_> = present.filter(|t| t.part_limit().is_some()).collect();
+                if kind == Kind::Video {
+                    // The best picture; the first sound.
+                    found.sort_by_key(|t| std::cmp::Reverse(t.bitrate().map_or(0, |(mean, _)| mean)));
+                }
+                found.first().map(|track| Position {
+                    track: Arc::clone(track),
+                    windows: track.subscribe(),
+                    msn: 0,
+                    part: 0,
+                })
+            };
+            [best(Kind::Video), best(Kind::Audio)].into_iter().flatten().collect()
+        };
+        let mut cursor =
+            Self { stream: Arc::clone(stream), state, tracks, limits, behind_since: None };
+        cursor.to_live().then_some(cursor)
+    }
+
+    /// The tracks it follows.
+    pub fn tracks(&self) -> impl Iterator<Item = &Arc<Track>> {
+        self.tracks.iter().map(|position| &position.track)
+    }
+
+    /// Moves to the newest keyframe; false if there is none.
+    fn to_live(&mut self) -> bool {
+        let Some(first) = self.tracks.first() else { return false };
+        let window = first.windows.borrow().clone();
+        let Some((msn, part)) = window.newest_independent() else { return false };
+        let start = window.segment(msn).and_then(|segment| {
+            Some(seconds(segment.parts.get(part)?.start, &segment.header.track))
+        });
+        let start = start.unwrap_or(0.0);
+        for (index, position) in self.tracks.iter_mut().enumerate() {
+            let window = position.windows.borrow().clone();
+            if index == 0 {
+                (position.msn, position.part) = (msn, part);
+                continue;
+            }
+            // The other track: the part that is playing then, or the next to come.
+            let found = window.all().find_map(|segment| {
+                let playing = segment.parts.iter().position(|part| {
+                    let end = part.start + i64::from(part.duration);
+                    seconds(end, &segment.header.track) > start
+                })?;
+                Some((segment.msn, playing))
+            });
+            let newest = || {
+                let newest = window.newest().map(|newest| (newest.msn, newest.parts.len()));
+                newest.unwrap_or((position.track.header().msn, 0))
+            };
+            (position.msn, position.part) = found.unwrap_or_else(newest);
+        }
+        true
+    }
+
+    /// The next part that is there already, if any.
+    pub fn poll(&mut self, now: UnixMicros) -> Option<Next> {
+        if let Some(slow) = self.keep_up(now) {
+            return Some(slow);
+        }
+        let mut best: Option<(usize, f64, Arc<Segment>, Arc<Part>)> = None;
+        for index in 0..self.tracks.len() {
+            let Some((segment, part)) = self.tracks[index].peek() else { continue };
+            let start = seconds(part.start, &segment.header.track);
+            if best.as_ref().is_none_or(|(_, earliest, ..)| start < *earliest) {
+                best = Some((index, start, segment, part));
+            }
+        }
+        let (track, _, segment, part) = best?;
+        self.tracks[track].part += 1;
+        Some(Next::Part { track, segment, part })
+    }
+
+    /// The next part, waited for.
+    pub async fn next(&mut self, clock: impl Fn() -> UnixMicros) -> Next {
+        loop {
+            for position in &mut self.tracks {
+                position.windows.mark_unchanged();
+            }
+            self.state.mark_unchanged();
+            if let Some(next) = self.poll(clock()) {
+                return next;
+            }
+            if self.state.borrow().status == Status::Ended {
+                return Next::Ended;
+            }
+            self.changed().await;
+        }
+    }
+
+    /// Waits until something changed since the marks were set.
+    async fn changed(&mut self) {
+        let mut tracks = self.tracks.iter_mut();
+        let (first, second) = (tracks.next(), tracks.next());
+        tokio::select! {
+            () = change(first) => {}
+            () = change(second) => {}
+            _ = self.state.changed() => {}
+        }
+    }
+
+    /// Moves a viewer that fell behind, or gives it up.
+    fn keep_up(&mut self, now: UnixMicros) -> Option<Next> {
+        let lost = self.tracks.iter().any(Position::has_left);
+        let waiting: u64 = self.tracks.iter().map(|p| p.waiting(self.limits.queue)).sum();
+        if !lost && waiting <= self.limits.queue {
+            if waiting <= self.limits.queue / 4 {
+                self.behind_since = None;
+            }
+            return None;
+        }
+        let since = *self.behind_since.get_or_insert(now);
+        if now.since(since) > self.limits.patience {
+            return Some(Next::TooSlow);
+        }
+        let places = |cursor: &Self| -> Vec<_> {
+            cursor.tracks.iter().map(|position| (position.msn, position.part)).collect()
+        };
+        let before = places(self);
+        if !self.to_live() {
+            return Some(Next::TooSlow);
+        }
+        // One group of pictures may be more than the queue: then there is nowhere to skip to.
+        (places(self) != before).then(|| {
+            tracing::debug!(stream = self.stream.name(), waiting, "viewer skipped to live");
+            Next::Skipped
+        })
+    }
+}
+
+impl Position {
+    fn peek(&mut self) -> Option<(Arc<Segment>, Arc<Part>)> {
+        let window = self.windows.borrow().clone();
+        loop {
+            let segment = window.segment(self.msn)?;
+            if let Some(part) = segment.parts.get(self.part) {
+                return Some((Arc::clone(segment), Arc::clone(part)));
+            }
+            if !window.is_complete(self.msn) {
+                return None;
+            }
+            self.msn += 1;
+            self.part = 0;
+        }
+    }
+
+    /// Whether what it needs next has left the window.
+    fn has_left(&self) -> bool {
+        let window = self.windows.borrow();
+        window.segments.front().is_some_and(|first| self.msn < first.msn)
+    }
+
+    /// Bytes of the window not yet sent, counted no further than just past `limit`.
+    fn waiting(&self, limit: u64) -> u64 {
+        let window = self.windows.borrow();
+        let mut bytes = 0;
+        for segment in window.all().rev().take_while(|segment| segment.msn >= self.msn) {
+            let skip = if segment.msn == self.msn { self.part } else { 0 };
+            bytes += segment.parts.iter().skip(skip).map(|p| p.region.len() as u64).sum::<u64>();
+            if bytes > limit {
+                break;
+            }
+        }
+        bytes
+    }
+}
+
+/// Ready when the track's window changes; never if there is none.
+async fn change(position: Option<&mut Position>) {
+    if let Some(position) = position
+        && position.windows.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+fn seconds(time: i64, track: &media::Track) -> f64 {
+    time as f64 / f64::from(track.timescale)
+}

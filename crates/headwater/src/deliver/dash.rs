@@ -1,0 +1,229 @@
+//! DASH: the manifest of a live stream, ISO/IEC 23009-1, low latency.
+//!
+//! A period for each run between discontinuities, an adaptation set of all video tracks and one
+//! for each audio track. Segments are listed by their timeline, the one being made with the
+//! duration it will most likely have, so a player asks for it as soon as it has begun and receives
+//! its parts as they are published (`availabilityTimeOffset`, chunked transfer).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use live::{Delivery, Segment, Stream, Track};
+use media::Kind;
+use protocol::dash::{
+    self, AdaptationSet, Audio, Content, Live, Manifest, Period, PlaybackRate, Presentation,
+    ProducerReferenceTime, Representation, SegmentTemplate, ServiceDescription, UtcTiming, Video,
+};
+
+use super::hls::{language, ready};
+use super::seen;
+use crate::Origin;
+use crate::http::{Request, Response};
+
+/// `manifest.mpd`. Waits for a stream that has just begun until its tracks are known.
+pub(super) async fn manifest(
+    request: &Request,
+    origin: &Origin,
+    stream: &Arc<Stream>,
+) -> Response {
+    if !ready(stream).await {
+        return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
+    }
+    seen(stream, Delivery::Dash, request, origin);
+    let state = stream.state();
+    // What the manifest says changes when a segment begins or ends, not with each part.
+    let progress = |track: &Arc<Track>| {
+        let window = track.window();
+        window.newest().map_or(0, |newest| newest.msn)
+            + window.next_msn().unwrap_or(0)
+            + u64::from(window.ended)
+    };
+    let version = state.version + state.tracks.iter().map(progress).sum::<u64>();
+    let text = stream.manifest(version, || model(stream, origin.now().0 / 1000).render().into());
+    let etag = format!("\"{version}\"");
+    if request.header("if-none-match") == Some(&etag) {
+        return Response::new(304).header("Cache-Control", "max-age=0, must-revalidate");
+    }
+    Response::new(200)
+        .header("Content-Type", "application/dash+xml")
+        .header("Cache-Control", "max-age=0, must-revalidate")
+        .header("ETag", etag)
+        .body(text)
+}
+
+
+/// The segments of one track that belong to one period.
+struct Run {
+    track: Arc<Track>,
+    segments: Vec<Arc<Segment>>,
+    /// Expected duration of the last of them, if it is being made.
+    expected: Option<u64>,
+}
+
+fn model(stream: &Stream, now: u64) -> Manifest {
+    let settings = stream.settings();
+    let state = stream.state();
+    let ended = state.tracks.iter().all(|track| track.window().ended);
+    let micros = |duration: std::time::Duration| {
+        u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    };
+    let millis = |duration: std::time::Duration| micros(duration) / 1000;
+
+    let mut periods: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
+    for track in &state.tracks {
+        for (period, run) in runs(track) {
+            periods.entry(period).or_default().push(run);
+        }
+    }
+    let latency = latency_target(settings);
+    let end = state.tracks.iter().filter_map(|track| {
+        let window = track.window();
+        let newest = window.newest()?;
+        Some(ticks_to_millis(newest.end(), newest.header.track.timescale))
+    });
+    let presentation = if ended {
+        Presentation::Static { duration: end.max().unwrap_or(0) }
+    } else {
+        Presentation::Dynamic(Live {
+            availability_start_time: state.epoch.0 / 1000,
+            publish_time: now,
+            minimum_update_period: Some(millis(settings.segment_target) / 2),
+            time_shift_buffer_depth: Some(millis(settings.window)),
+            suggested_presentation_delay: Some(latency),
+        })
+    };
+    Manifest {
+        presentation,
+        profiles: vec![dash::PROFILE_LIVE.to_owned(), dash::PROFILE_LOW_LATENCY.to_owned()],
+        min_buffer_time: millis(settings.segment_target),
+        max_segment_duration: Some(millis(settings.target_duration)),
+        service_description: Some(ServiceDescription {
+            latency_target: latency,
+            latency_min: Some(latency / 2),
+            latency_max: Some(latency * 4),
+            playback_rate: Some(PlaybackRate { min: 960, max: 1040 }),
+        }),
+        periods: periods.into_iter().map(|(number, runs)| period(number, &runs)).collect(),
+        utc_timing: vec![UtcTiming {
+            scheme: dash::UTC_HTTP_ISO.to_owned(),
+            value: "/api/v1/time".to_owned(),
+        }],
+    }
+}
+
+/// How far behind live a DASH player should be, in milliseconds: it learns of a segment from the
+/// manifest, so it needs a little more than parts alone would ask for.
+fn latency_target(settings: &live::Settings) -> u64 {
+    let part = u64::try_from(settings.part_target.as_millis()).unwrap_or(u64::MAX);
+    (5 * part).max(1000)
+}
+
+fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
+    let window = track.window();
+    let mut runs: BTreeMap<u64, Run> = BTreeMap::new();
+    for segment in window.listed().chain(&window.open) {
+        let run = runs.entry(segment.period).or_insert_with(|| Run {
+            track: Arc::clone(track),
+            segments: Vec::new(),
+            expected: None,
+        });
+        run.segments.push(Arc::clone(segment));
+    }
+    if let (Some(open), Some(last)) = (&window.open, runs.values_mut().next_back()) {
+        // The segment before tells; the first one can only be guessed at.
+        let before = last.segments.iter().rev().nth(1).map(|segment| segment.duration);
+        last.expected = Some(before.unwrap_or(0).max(open.duration));
+    }
+    runs
+}
+
+fn period(number: u64, runs: &[Run]) -> Period {
+    let start = runs
+        .iter()
+        .filter_map(|run| {
+            let first = run.segments.first()?;
+            Some(ticks_to_millis(first.start, first.header.track.timescale))
+        })
+        .min()
+        .unwrap_or(0);
+    let of_kind = |kind| runs.iter().filter(move |run| run.track.kind == kind);
+    let mut sets = Vec::new();
+    let video: Vec<_> = of_kind(Kind::Video).filter_map(|run| representation(run, start)).collect();
+    if !video.is_empty() {
+        let reference = of_kind(Kind::Video).next();
+        sets.push(set(1, Content::Video, video, None, true, reference));
+    }
+    for (index, run) in of_kind(Kind::Audio).enumerate() {
+        let Some(audio) = representation(run, start) else { continue };
+        let id = u32::try_from(index + 2).unwrap_or(u32::MAX);
+        sets.push(set(id, Content::Audio, vec![audio], language(&run.track), index == 0, Some(run)));
+    }
+    Period { id: format!("p{number}"), start, duration: None, adaptation_sets: sets }
+}
+
+fn set(
+    id: u32,
+    content: Content,
+    representations: Vec<Representation>,
+    language: Option<String>,
+    main: bool,
+    reference: Option<&Run>,
+) -> AdaptationSet {
+    let producer_reference_time = reference.and_then(|run| run.segments.last()).map(|newest| {
+        ProducerReferenceTime {
+            id,
+            wall_clock_time: newest.captured.0 / 1000,
+            presentation_time: newest.start.unsigned_abs(),
+        }
+    });
+    AdaptationSet {
+        id,
+        content,
+        language,
+        label: None,
+        main,
+        producer_reference_time,
+        representations,
+    }
+}
+
+fn representation(run: &Run, period_start: u64) -> Option<Representation> {
+    let first = run.segments.first()?;
+    let described = &first.header.track;
+    let codec = &described.codec;
+    let timescale = described.timescale;
+    let last = run.segments.len() - 1;
+    let segments = run.segments.iter().enumerate().map(|(index, segment)| dash::Segment {
+        start: segment.start.unsigned_abs(),
+        duration: run.expected.filter(|_| index == last).unwrap_or(segment.duration),
+    });
+    // Available as soon as its first part is: that much before it is complete.
+    let offset = run.track.part_limit().and_then(|part| {
+        let whole = run.expected.or(run.segments.last().map(|segment| segment.duration))?;
+        Some(whole.saturating_sub(u64::from(part)) * 1000 / u64::from(timescale))
+    });
+    Some(Representation {
+        id: run.track.name.clone(),
+        bandwidth: run.track.bitrate().map_or(1, |(_, peak)| peak.max(1)),
+        codecs: codec.rfc6381().into_owned(),
+        video: codec.resolution().map(|(width, height)| Video {
+            width,
+            height,
+            frame_rate: run.track.frame_rate(),
+        }),
+        audio: codec.sound().map(|(sample_rate, channels)| Audio { sample_rate, channels }),
+        template: SegmentTemplate {
+            timescale,
+            initialization: format!("$RepresentationID$/init.{}.mp4", first.header.msn),
+            media: "$RepresentationID$/$Number$.m4s".to_owned(),
+            start_number: first.msn,
+            presentation_time_offset: period_start * u64::from(timescale) / 1000,
+            availability_time_offset: offset,
+            segments: segments.collect(),
+        },
+    })
+}
+
+fn ticks_to_millis(ticks: i64, timescale: u32) -> u64 {
+    live::rescale(ticks, timescale, 1000).unsigned_abs()
+}

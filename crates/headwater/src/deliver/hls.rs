@@ -1,0 +1,250 @@
+//! HLS: the multivariant playlist and the tracks' media playlists, RFC 8216bis.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use live::{Delivery, Stream, Track, Window};
+use media::Kind;
+use protocol::hls::{
+    self, Audio, Dates, Decision, LowLatency, MediaPlaylist, MultivariantPlaylist, OpenSegment,
+    Part, RenditionReport, Segment, Skip, Variant,
+};
+
+use super::{not_found, patience, seen};
+use crate::Origin;
+use crate::http::{Request, Response};
+
+const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
+
+/// `index.m3u8`. Waits for a stream that has just begun until its tracks are known.
+pub(super) async fn multivariant(request: &Request, stream: &Arc<Stream>) -> Response {
+    let _ = request;
+    if !ready(stream).await {
+        return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
+    }
+    let tracks: Vec<_> =
+        stream.state().tracks.iter().filter(|track| track.is_present()).cloned().collect();
+    respond("max-age=1", render_multivariant(&tracks).into())
+}
+
+/// Waits until the stream's manifests can be written; false if that takes too long.
+pub(super) async fn ready(stream: &Arc<Stream>) -> bool {
+    let wait = async {
+        while !stream.is_ready() {
+            // What readiness depends on is spread over tracks that may not exist yet.
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    stream.is_ready() || tokio::time::timeout(patience(stream), wait).await.is_ok()
+}
+
+fn render_multivariant(tracks: &[Arc<Track>]) -> String {
+    let of_kind = |kind| tracks.iter().filter(move |track| track.kind == kind);
+    let rate = |track: &Arc<Track>| track.bitrate().unwrap_or((0, 0));
+    let codec = |track: &Arc<Track>| track.header().track.codec.rfc6381().into_owned();
+    let uri = |track: &Arc<Track>| format!("{}/media.m3u8", track.name);
+
+    if of_kind(Kind::Video).next().is_none() {
+        let variants = of_kind(Kind::Audio)
+            .map(|track| Variant {
+                uri: uri(track),
+                bandwidth: rate(track).1.max(1),
+                average_bandwidth: Some(rate(track).0),
+                codecs: vec![codec(track)],
+                ..Variant::default()
+            })
+            .collect();
+        return MultivariantPlaylist { audio: Vec::new(), variants }.render();
+    }
+    let audio: Vec<_> = of_kind(Kind::Audio)
+        .enumerate()
+        .map(|(index, track)| {
+            let language = language(track);
+            Audio {
+                group: "audio".to_owned(),
+                name: match &language {
+                    Some(language) => format!("{} ({language})", track.name),
+                    None => track.name.clone(),
+                },
+                language,
+                default: index == 0,
+                channels: track.header().track.codec.sound().map(|(_, channels)| channels),
+                uri: Some(uri(track)),
+            }
+        })
+        .collect();
+    let loudest = of_kind(Kind::Audio).map(rate).max_by_key(|&(_, peak)| peak).unwrap_or((0, 0));
+    let mut sound: Vec<String> = of_kind(Kind::Audio).map(codec).collect();
+    sound.dedup();
+    let variants = of_kind(Kind::Video)
+        .map(|track| {
+            let (mean, peak) = rate(track);
+            Variant {
+                uri: uri(track),
+                bandwidth: (peak + loudest.1).max(1),
+                average_bandwidth: Some(mean + loudest.0),
+                codecs: std::iter::once(codec(track)).chain(sound.iter().cloned()).collect(),
+                resolution: track.header().track.codec.resolution(),
+                frame_rate: track.frame_rate(),
+                audio: (!audio.is_empty()).then(|| "audio".to_owned()),
+            }
+        })
+        .collect();
+    MultivariantPlaylist { audio, variants }.render()
+}
+
+/// RFC 5646 tag of the track's language; nothing where the source did not say.
+pub(super) fn language(track: &Track) -> Option<String> {
+    let language = track.header().track.language;
+    (&language != b"und").then(|| String::from_utf8_lossy(&language).into_owned())
+}
+
+/// `TRACK/media.m3u8`, with delivery directives.
+pub(super) async fn media(
+    request: &Request,
+    origin: &Origin,
+    stream: &Arc<Stream>,
+    track: &str,
+) -> Response {
+    let Some(track) = stream.track(track) else { return not_found() };
+    let asked = match hls::Request::parse(request.query().unwrap_or_default()) {
+        Ok(asked) => asked,
+        Err(error) => return Response::text(400, error),
+    };
+    // Each track's playlist is asked for; the viewer is counted once.
+    let blocking = asked.msn.is_some();
+    let delivery = if blocking { Delivery::LlHls } else { Delivery::Hls };
+    seen(stream, delivery, request, origin);
+
+    let mut windows = track.subscribe();
+    let deadline = tokio::time::Instant::now() + patience(stream);
+    let window = loop {
+        let window = windows.borrow_and_update().clone();
+        match asked.decide(&state(&track, &window)) {
+            Decision::Now if window.newest().is_some() => break window,
+            Decision::TooFar => {
+                return Response::text(400, "too far ahead of the live edge");
+            }
+            Decision::Now | Decision::Wait { .. } => {}
+        }
+        match tokio::time::timeout_at(deadline, windows.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => {
+                return Response::text(503, "the live edge has not moved for too long")
+                    .header("Retry-After", 1);
+            }
+        }
+    };
+    let text = window.rendered.get(usize::from(asked.skip != Skip::No), || {
+        playlist(stream, &track, &window).render(asked.skip).into()
+    });
+    let cache = if blocking {
+        // The answer to this question until the segment leaves the window.
+        format!("public, max-age={}", stream.settings().target_duration.as_secs())
+    } else {
+        "public, max-age=0, must-revalidate".to_owned()
+    };
+    let etag = format!("{}-{}", window.version, u8::from(asked.skip != Skip::No));
+    if request.header("if-none-match").is_some_and(|tag| tag.trim_matches('"') == etag) {
+        return Response::new(304).header("Cache-Control", cache);
+    }
+    respond(&cache, text).header("ETag", format_args!("\"{etag}\""))
+}
+
+fn respond(cache: &str, text: Bytes) -> Response {
+    Response::new(200)
+        .header("Content-Type", CONTENT_TYPE)
+        .header("Cache-Control", cache)
+        .body(text)
+}
+
+fn state(track: &Track, window: &Window) -> hls::State {
+    let timescale = u64::from(track.header().track.timescale);
+    hls::State {
+        open_msn: window.next_msn().unwrap_or(track.header().msn),
+        open_parts: window.open.as_ref().map_or(0, |open| open.parts.len() as u64),
+        last_segment_parts: window.segments.back().map_or(0, |last| last.parts.len() as u64),
+        part_target_micros: Some(
+            track.part_limit().map_or(200_000, |limit| u64::from(limit) * 1_000_000 / timescale),
+        ),
+        ended: window.ended,
+    }
+}
+
+/// The playlist's model: all that a window says.
+pub fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlaylist {
+    let settings = stream.settings();
+    let header = track.header();
+    let timescale = header.track.timescale;
+    let part_limit = u64::from(track.part_limit().unwrap_or(timescale));
+    // RFC 8216bis 4.4.3.8: at least three part targets. More where parts are short: a player
+    // needs a playlist's round trip and its own timers on top.
+    let hold_back = (3 * part_limit).max(u64::from(timescale) / 2);
+    let first = window.listed().next();
+    let target_duration = u32::try_from(settings.target_duration.as_secs()).unwrap_or(u32::MAX);
+    let next = window.next_msn().unwrap_or(header.msn);
+    let next_part = window.open.as_ref().map_or(0, |open| open.parts.len());
+    let reports = stream.state();
+    MediaPlaylist {
+        timescale,
+        target_duration: target_duration.max(1),
+        media_sequence: first.map_or(next, |first| first.msn),
+        discontinuity_sequence: first
+            .or(window.open.as_ref())
+            .map_or(0, |first| first.period - u64::from(first.discontinuity)),
+        kind: None,
+        low_latency: Some(LowLatency { part_target: part_limit, part_hold_back: hold_back }),
+        blocking_reload: true,
+        delta_updates: settings.window >= 6 * settings.target_duration,
+        dates: Dates::Segments,
+        segments: window.listed().map(|complete| segment(complete)).collect(),
+        open: window.open.as_ref().map(|open| OpenSegment {
+            map: Some(map(open)),
+            date: Some(open.captured.0 / 1000),
+            discontinuity: open.discontinuity,
+            parts: parts(open),
+        }),
+        preload_hint: Some(format!("{next}.{next_part}.m4s")),
+        rendition_reports: reports
+            .tracks
+            .iter()
+            .filter(|other| other.name != track.name && other.is_present())
+            .filter_map(|other| {
+                let window = other.window();
+                let newest = window.newest()?;
+                Some(RenditionReport {
+                    uri: format!("../{}/media.m3u8", other.name),
+                    last_msn: newest.msn,
+                    last_part: Some(newest.parts.len().saturating_sub(1) as u64),
+                })
+            })
+            .collect(),
+        ended: window.ended,
+    }
+}
+
+fn segment(segment: &live::Segment) -> Segment {
+    Segment {
+        uri: format!("{}.m4s", segment.msn),
+        duration: segment.duration,
+        map: Some(map(segment)),
+        date: Some(segment.captured.0 / 1000),
+        discontinuity: segment.discontinuity,
+        gap: false,
+        parts: parts(segment),
+    }
+}
+
+fn map(segment: &live::Segment) -> Arc<str> {
+    format!("init.{}.mp4", segment.header.msn).into()
+}
+
+fn parts(segment: &live::Segment) -> Vec<Part> {
+    let name = |(index, part): (usize, &Arc<live::Part>)| Part {
+        uri: format!("{}.{index}.m4s", segment.msn),
+        duration: u64::from(part.duration),
+        independent: part.independent,
+        gap: false,
+    };
+    segment.parts.iter().enumerate().map(name).collect()
+}

@@ -1,0 +1,210 @@
+//! Endless responses that carry every track: fragmented MP4 and HTTP-FLV.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use live::{Delivery, Part, Segment, Stream, Track, Viewing};
+use media::flv::{Message, Metadata, Packetizer};
+
+use super::cursor::{Cursor, Next};
+use super::hls::ready;
+use super::unfold::unfold;
+use crate::Origin;
+use crate::http::{Body, Response};
+
+/// `live.mp4`: the header of the tracks it carries, then their chunks as they are.
+pub(super) async fn mp4(origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
+    respond(origin, stream, Delivery::Mp4, "video/mp4", Mp4).await
+}
+
+/// `live.flv`: FLV tags.
+pub(super) async fn flv(origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
+    respond(origin, stream, Delivery::Flv, "video/x-flv", Flv).await
+}
+
+/// How parts become bytes of a container.
+trait Mux: 'static {
+    /// What goes before the first part.
+    fn start(&self, tracks: &[Arc<Track>]) -> Result<Bytes, media::Error>;
+    /// What a new configuration of a track needs before its parts; `None` where the container
+    /// cannot change, and the response ends.
+    fn reconfigure(&self, segment: &Segment) -> Option<Result<Bytes, media::Error>>;
+    /// A part's bytes.
+    fn part(&self, segment: &Segment, part: &Part) -> Result<Bytes, media::Error>;
+}
+
+async fn respond<M: Mux>(
+    origin: &Arc<Origin>,
+    stream: &Arc<Stream>,
+    delivery: Delivery,
+    content_type: &str,
+    mux: M,
+) -> Response {
+    if !ready(stream).await {
+        return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
+    }
+    let Some(cursor) = Cursor::new(stream, origin.viewer_limits()) else {
+        return Response::text(503, "the stream has no keyframe yet").header("Retry-After", 1);
+    };
+    let tracks: Vec<_> = cursor.tracks().cloned().collect();
+    let start = match mux.start(&tracks) {
+        Ok(start) => start,
+        Err(error) => return Response::text(406, error),
+    };
+    let viewer = Viewer {
+        origin: Arc::clone(origin),
+        headers: tracks.iter().map(|track| track.header().msn).collect(),
+        cursor,
+        mux,
+        start: Some(start),
+        _viewing: stream.watch(delivery),
+    };
+    let body = unfold(viewer, true, |mut viewer| async move {
+        Ok(viewer.next().await?.map(|bytes| (bytes, viewer)))
+    });
+    Response::new(200)
+        .header("Content-Type", content_type)
+        .header("Cache-Control", "no-store")
+        .body(Body::Stream(Box::new(body)))
+}
+
+struct Viewer<M> {
+    origin: Arc<Origin>,
+    cursor: Cursor,
+    mux: M,
+    /// Which header each track's parts had last.
+    headers: Vec<u64>,
+    start: Option<Bytes>,
+    _viewing: Viewing,
+}
+
+impl<M: Mux> Viewer<M> {
+    async fn next(&mut self) -> io::Result<Option<Vec<Bytes>>> {
+        if let Some(start) = self.start.take() {
+            return Ok(Some(vec![start]));
+        }
+        let mut out = Vec::new();
+        let mut next = self.cursor.next(|| self.origin.now()).await;
+        loop {
+            match next {
+                Next::Part { track, segment, part } => {
+                    if self.headers.get(track) != Some(&segment.header.msn) {
+                        let Some(bytes) = self.mux.reconfigure(&segment) else {
+                            return Ok((!out.is_empty()).then_some(out));
+                        };
+                        out.push(bytes.map_err(io::Error::other)?);
+                        if let Some(known) = self.headers.get_mut(track) {
+                            *known = segment.header.msn;
+                        }
+                    }
+                    out.push(self.mux.part(&segment, &part).map_err(io::Error::other)?);
+                }
+                Next::Skipped => {}
+                Next::TooSlow => return Err(io::Error::other("viewer reads too slowly")),
+                Next::Ended => return Ok((!out.is_empty()).then_some(out)),
+            }
+            // What else is there goes out with it; a burst is bounded by the viewer's queue.
+            match self.cursor.poll(self.origin.now()) {
+                Some(more) if out.len() < 64 => next = more,
+                Some(_) | None if !out.is_empty() => return Ok(Some(out)),
+                Some(more) => next = more,
+                None => next = self.cursor.next(|| self.origin.now()).await,
+            }
+        }
+    }
+}
+
+struct Mp4;
+
+impl Mux for Mp4 {
+    fn start(&self, tracks: &[Arc<Track>]) -> Result<Bytes, media::Error> {
+        let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
+        let tracks: Vec<_> = headers.iter().map(|header| &header.track).collect();
+        media::cmaf::header(&tracks)
+    }
+
+    fn reconfigure(&self, _: &Segment) -> Option<Result<Bytes, media::Error>> {
+        None
+    }
+
+    fn part(&self, _: &Segment, part: &Part) -> Result<Bytes, media::Error> {
+        Ok(part.region.to_bytes())
+    }
+}
+
+struct Flv;
+
+impl Mux for Flv {
+    fn start(&self, tracks: &[Arc<Track>]) -> Result<Bytes, media::Error> {
+        let has = |kind| tracks.iter().any(|track| track.kind == kind);
+        let mut out = media::flv::file_header(has(media::Kind::Audio), has(media::Kind::Video)).to_vec();
+        let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
+        out.extend_from_slice(&Message::metadata(0, &metadata(tracks))?.tag());
+        for header in headers {
+            out.extend_from_slice(&packetizer(&header.track)?.sequence_header(0)?.tag());
+        }
+        Ok(out.into())
+    }
+
+    fn reconfigure(&self, segment: &Segment) -> Option<Result<Bytes, media::Error>> {
+        let header = || {
+            let time = milliseconds(segment.start, &segment.header.track);
+            Ok(packetizer(&segment.header.track)?.sequence_header(time)?.tag())
+        };
+        Some(header())
+    }
+
+    fn part(&self, segment: &Segment, part: &Part) -> Result<Bytes, media::Error> {
+        if let Some(known) = part.flv.get() {
+            return Ok(known.clone());
+        }
+        let mut tags = Vec::new();
+        for message in messages(segment, part)? {
+            tags.extend_from_slice(&message.tag());
+        }
+        Ok(part.flv.get_or_init(|| tags.into()).clone())
+    }
+}
+
+/// How `track`'s samples are written as FLV tags and RTMP messages.
+pub fn packetizer(track: &media::Track) -> Result<Packetizer, media::Error> {
+    Packetizer::new(0, &track.codec, track.timescale)
+}
+
+/// A part's samples as FLV tags or RTMP messages.
+pub fn messages(segment: &Segment, part: &Part) -> Result<Vec<Message>, media::Error> {
+    let packetizer = packetizer(&segment.header.track)?;
+    let bytes = part.region.to_bytes();
+    let mut out = Vec::with_capacity(part.samples.len());
+    for layout in &part.samples {
+        let start = layout.offset as usize;
+        out.push(packetizer.sample(&media::Sample {
+            dts: layout.dts,
+            cts: layout.cts,
+            duration: 0,
+            sync: layout.sync,
+            data: bytes.slice(start..start + layout.size as usize),
+        })?);
+    }
+    Ok(out)
+}
+
+/// `onMetaData` for a viewer of `tracks`.
+pub fn metadata(tracks: &[Arc<Track>]) -> Metadata {
+    let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
+    let mut metadata = Metadata::describe(headers.iter().map(|header| &header.track.codec));
+    for track in tracks {
+        let rate = track.bitrate().map(|(mean, _)| mean as f64 / 1000.0);
+        match track.kind {
+            media::Kind::Video => metadata.video_data_rate = rate,
+            _ => metadata.audio_data_rate = rate,
+        }
+    }
+    metadata
+}
+
+/// A track's time in milliseconds.
+pub fn milliseconds(time: i64, track: &media::Track) -> i64 {
+    live::rescale(time, track.timescale, 1000)
+}

@@ -1,0 +1,99 @@
+//! From a path to what it names.
+
+/// A resource of a live stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resource<'a> {
+    /// `index.m3u8`
+    Multivariant,
+    /// `TRACK/media.m3u8`
+    MediaPlaylist { track: &'a str },
+    /// `manifest.mpd`
+    Manifest,
+    /// `TRACK/init.mp4`, the newest, or `TRACK/init.MSN.mp4`, the one that segment MSN began with
+    Header { track: &'a str, msn: Option<u64> },
+    /// `TRACK/MSN.m4s`
+    Segment { track: &'a str, msn: u64 },
+    /// `TRACK/MSN.PART.m4s`
+    Part { track: &'a str, msn: u64, part: usize },
+    /// `live.mp4`
+    Mp4,
+    /// `live.flv`
+    Flv,
+}
+
+/// Splits what follows `/live/` into a stream's name and a resource of it.
+pub(super) fn live(path: &str) -> Option<(&str, Resource<'_>)> {
+    let (stream, file) = path.rsplit_once('/')?;
+    let resource = match file {
+        "index.m3u8" => Resource::Multivariant,
+        "manifest.mpd" => Resource::Manifest,
+        "live.mp4" => Resource::Mp4,
+        "live.flv" => Resource::Flv,
+        _ => {
+            let (stream, track) = stream.rsplit_once('/')?;
+            return Some((stream, of_track(track, file)?));
+        }
+    };
+    Some((stream, resource))
+}
+
+fn of_track<'a>(track: &'a str, file: &str) -> Option<Resource<'a>> {
+    if file == "media.m3u8" {
+        return Some(Resource::MediaPlaylist { track });
+    }
+    if let Some(name) = file.strip_suffix(".mp4") {
+        let msn = match name {
+            "init" => None,
+            _ => Some(number(name.strip_prefix("init.")?)?),
+        };
+        return Some(Resource::Header { track, msn });
+    }
+    let name = file.strip_suffix(".m4s")?;
+    match name.split_once('.') {
+        Some((msn, part)) => Some(Resource::Part {
+            track,
+            msn: number(msn)?,
+            part: usize::try_from(number(part)?).ok()?,
+        }),
+        None => Some(Resource::Segment { track, msn: number(name)? }),
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    // Each resource has one name: no signs, no leading zeros.
+    let plain = text == "0" || !text.starts_with('0');
+    (plain && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let track = "v0";
+        for (path, expected) in [
+            ("demo/index.m3u8", Some(("demo", Resource::Multivariant))),
+            ("a/b/manifest.mpd", Some(("a/b", Resource::Manifest))),
+            ("demo/live.mp4", Some(("demo", Resource::Mp4))),
+            ("demo/live.flv", Some(("demo", Resource::Flv))),
+            ("demo/v0/media.m3u8", Some(("demo", Resource::MediaPlaylist { track }))),
+            ("demo/v0/init.mp4", Some(("demo", Resource::Header { track, msn: None }))),
+            ("demo/v0/init.12.mp4", Some(("demo", Resource::Header { track, msn: Some(12) }))),
+            ("a/b/v0/7.m4s", Some(("a/b", Resource::Segment { track, msn: 7 }))),
+            ("demo/v0/7.0.m4s", Some(("demo", Resource::Part { track, msn: 7, part: 0 }))),
+            ("demo", None),
+            ("demo/v0/", None),
+            ("demo/v0/x.m4s", None),
+            ("demo/v0/-1.m4s", None),
+            ("demo/v0/+1.m4s", None),
+            ("demo/v0/01.m4s", None),
+            ("demo/v0/1.2.3.m4s", None),
+            ("demo/v0/99999999999999999999.m4s", None),
+            ("demo/v0/init.x.mp4", None),
+            ("demo/v0/initmp4", None),
+        ] {
+            assert_eq!(live(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Headers, segments and parts: ranges of the window's bytes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use live::{Stream, Track, Window};
+
+use super::{immutable, not_found, patience, unfold::unfold};
+use crate::http::{Body, Representation, Request, Response, Validators};
+
+/// `TRACK/init.mp4` and `TRACK/init.MSN.mp4`.
+pub(super) fn header(
+    request: &Request,
+    stream: &Arc<Stream>,
+    track: &str,
+    msn: Option<u64>,
+) -> Response {
+    let Some(track) = stream.track(track) else { return not_found() };
+    let newest = track.header();
+    let window = track.window();
+    let header = match msn {
+        None => Some(newest),
+        Some(msn) if msn == newest.msn => Some(newest),
+        Some(msn) => {
+            window.all().map(|segment| &segment.header).find(|header| header.msn == msn).cloned()
+        }
+    };
+    let Some(header) = header else { return not_found() };
+    // The nameless header is the newest, and may become another.
+    let cache = if msn.is_some() { immutable(stream) } else { "public, max-age=1".to_owned() };
+    let etag = format!("{}-{}-init", track.name, header.msn);
+    whole(request, &etag, "mp4", &track, &cache, &[header.bytes.clone()])
+}
+
+/// `TRACK/MSN.m4s`: a segment, or as much of it as there is and the rest as it comes.
+pub(super) async fn segment(
+    request: &Request,
+    stream: &Arc<Stream>,
+    track: &str,
+    msn: u64,
+) -> Response {
+    let Some(track) = stream.track(track) else { return not_found() };
+    let found = find(stream, &track, msn, |window| window.segment(msn).cloned()).await;
+    let segment = match found {
+        Ok(segment) => segment,
+        Err(response) => return response,
+    };
+    let cache = immutable(stream);
+    if track.window().is_complete(msn) {
+        let bytes: Vec<_> = segment.parts.iter().map(|part| part.region.to_bytes()).collect();
+        let etag = format!("{}-{msn}", track.name);
+        return whole(request, &etag, "iso.segment", &track, &cache, &bytes);
+    }
+    // Chunked transfer of the segment being made. Only what is missing is looked for, so a part is
+    // sent as soon as it is published.
+    let windows = track.subscribe();
+    let body = unfold((windows, 0), false, move |(mut windows, sent)| async move {
+        loop {
+            let (parts, complete) = {
+                let window = windows.borrow_and_update();
+                let parts: Vec<Bytes> = window
+                    .segment(msn)
+                    .map(|segment| {
+                        let new = segment.parts.iter().skip(sent);
+                        new.map(|part| part.region.to_bytes()).collect()
+                    })
+                    .unwrap_or_default();
+                (parts, window.is_complete(msn) || window.ended)
+            };
+            if !parts.is_empty() {
+                let sent = sent + parts.len();
+                return Ok(Some((parts, (windows, sent))));
+            }
+            if complete || windows.changed().await.is_err() {
+                return Ok(None);
+            }
+        }
+    });
+    Response::new(200)
+        .header("Content-Type", content_type("iso.segment", &track))
+        .header("Cache-Control", cache)
+        .body(Body::Stream(Box::new(body)))
+}
+
+/// `TRACK/MSN.PART.m4s`: a part; the next one is waited for.
+pub(super) async fn part(
+    request: &Request,
+    stream: &Arc<Stream>,
+    track: &str,
+    msn: u64,
+    part: usize,
+) -> Response {
+    let Some(track) = stream.track(track) else { return not_found() };
+    let limit = 3_000_000 / part_micros(&track).max(1) + 3;
+    let found = find(stream, &track, msn, |window| {
+        let segment = window.segment(msn)?;
+        match segment.parts.get(part) {
+            Some(part) => Some(Ok(part.clone())),
+            None if window.is_complete(msn) => Some(Err(not_found())),
+            None if part as u64 > segment.parts.len() as u64 + limit => {
+                Some(Err(Response::text(400, "too far ahead of the live edge")))
+            }
+            None => None,
+        }
+    })
+    .await;
+    match found {
+        Ok(Ok(found)) => {
+            let etag = format!("{}-{msn}-{part}", track.name);
+            let bytes = [found.region.to_bytes()];
+            whole(request, &etag, "iso.segment", &track, &immutable(stream), &bytes)
+        }
+        Ok(Err(response)) | Err(response) => response,
+    }
+}
+
+fn part_micros(track: &Track) -> u64 {
+    let timescale = u64::from(track.header().track.timescale);
+    track.part_limit().map_or(200_000, |limit| u64::from(limit) * 1_000_000 / timescale)
+}
+
+/// Looks for something of segment `msn`, waiting while the segment is near enough to come.
+async fn find<T>(
+    stream: &Stream,
+    track: &Track,
+    msn: u64,
+    mut look: impl FnMut(&Window) -> Option<T>,
+) -> Result<T, Response> {
+    let mut windows = track.subscribe();
+    let deadline = tokio::time::Instant::now() + patience(stream);
+    loop {
+        {
+            let window = windows.borrow_and_update();
+            if let Some(found) = look(&window) {
+                return Ok(found);
+            }
+            let next = window.next_msn().unwrap_or(track.header().msn);
+            if msn < next || window.ended {
+                return Err(not_found());
+            }
+            if msn > next + 1 {
+                return Err(Response::text(400, "too far ahead of the live edge"));
+            }
+        }
+        match tokio::time::timeout_at(deadline, windows.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => {
+                return Err(Response::text(503, "the live edge has not moved for too long")
+                    .header("Retry-After", 1));
+            }
+        }
+    }
+}
+
+fn content_type(suffix: &str, track: &Track) -> String {
+    let kind = if track.kind == media::Kind::Audio { "audio" } else { "video" };
+    format!("{kind}/{suffix}")
+}
+
+/// Answers with bytes that are all there: ranges and conditions apply.
+fn whole(
+    request: &Request,
+    etag: &str,
+    suffix: &str,
+    track: &Track,
+    cache_control: &str,
+    bytes: &[Bytes],
+) -> Response {
+    let length = bytes.iter().map(|part| part.len() as u64).sum();
+    let content_type = content_type(suffix, track);
+    let validators = Validators { etag: Some(etag), modified: None };
+    Representation { length, content_type: &content_type, cache_control, validators }
+        .respond(request, |range| Body::Bytes(slice(bytes, &range)))
+}
+
+fn slice(bytes: &[Bytes], range: &Range<u64>) -> Vec<Bytes> {
+    let mut at = 0u64;
+    let mut out = Vec::with_capacity(bytes.len());
+    for part in bytes {
+        let end = at + part.len() as u64;
+        let (from, to) = (range.start.max(at), range.end.min(end));
+        if from < to {
+            // Both lie within the part, whose length is a usize.
+            out.push(part.slice((from - at) as usize..(to - at) as usize));
+        }
+        at = end;
+    }
+    out
+}
+

@@ -1,0 +1,56 @@
+//! The bundled clip, published by the origin itself, over and over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use live::PublisherInfo;
+use media::mp4::{Index, Reader};
+use tokio::time::Instant;
+
+use crate::Origin;
+
+/// The demo clip.
+pub static DEMO: &[u8] = include_bytes!("../../assets/demo.mp4");
+
+/// Publishes an MP4 held in memory as live stream `name` in real time, for ever; every turn
+/// continues the clock of the one before.
+///
+/// # Errors
+/// The clip cannot be read or has nothing to publish, or the name is taken.
+pub async fn publish(origin: Arc<Origin>, name: &str, clip: Bytes) -> anyhow::Result<()> {
+    let index = Index::read(&clip)?;
+    let info = PublisherInfo { peer: None, protocol: "file", rendition: None };
+    let mut publisher = origin.registry.publish(name, info, origin.now())?;
+    let playable: Vec<usize> = (0..index.tracks.len())
+        .filter(|&at| {
+            let track = &index.tracks[at];
+            track.problem.is_none() && track.track.kind() != media::Kind::Other
+        })
+        .collect();
+    anyhow::ensure!(!playable.is_empty(), "nothing in the clip can be published");
+    for &at in &playable {
+        let track = &index.tracks[at].track;
+        let source = u32::try_from(at)?;
+        let codec = track.codec.clone();
+        publisher.track(source, codec, track.timescale, track.language, origin.now())?;
+    }
+    // A turn lasts as long as its longest track, so that neither overlaps with itself.
+    let turn = index.duration();
+    let started = Instant::now();
+    let mut base = Duration::ZERO;
+    loop {
+        for read in Reader::new(index.merge(playable.iter().copied()), &clip) {
+            let mut read = read?;
+            let timescale = index.tracks[read.track].track.timescale;
+            let at = Duration::from_micros(
+                live::rescale(read.sample.dts.max(0), timescale, 1_000_000).unsigned_abs(),
+            );
+            tokio::time::sleep_until(started + base + at).await;
+            let micros = i64::try_from(base.as_micros())?;
+            read.sample.dts += live::rescale(micros, 1_000_000, timescale);
+            publisher.sample(u32::try_from(read.track)?, read.sample, origin.now())?;
+        }
+        base += turn;
+    }
+}

@@ -1,0 +1,106 @@
+//! `headwater serve`: listeners bound, streams swept, an orderly end.
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::deliver::Deliver;
+use crate::{Origin, control, http, ingest, rtmp};
+
+/// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once.
+///
+/// Prints `ready http=IP:PORT rtmp=IP:PORT` on standard output when every listener is bound.
+///
+/// # Errors
+/// A listener cannot be bound, or a worker died.
+pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
+    let origin = Arc::new(Origin::new(config));
+    let config = &origin.config;
+    let http = http::Server::bind(config.http.listen, http_config(config))
+        .with_context(|| format!("http.listen = {}", config.http.listen))?;
+    let rtmp = tokio::net::TcpListener::bind(config.rtmp.listen)
+        .await
+        .with_context(|| format!("rtmp.listen = {}", config.rtmp.listen))?;
+    let (http_address, rtmp_address) = (http.address(), rtmp.local_addr()?);
+    let (shutdown, down) = watch::channel(false);
+
+    let rtmp = tokio::spawn(rtmp::serve(Arc::clone(&origin), rtmp, down.clone()));
+    tokio::spawn(sweep(Arc::clone(&origin)));
+    if demo {
+        let origin = Arc::clone(&origin);
+        tokio::spawn(async move {
+            let clip = Bytes::from_static(ingest::clip::DEMO);
+            if let Err(error) = ingest::clip::publish(origin, "demo", clip).await {
+                tracing::error!(%error, "demo clip");
+            }
+        });
+    }
+
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}")?;
+    stdout.flush()?;
+    drop(stdout);
+    tracing::info!(http = %http_address, rtmp = %rtmp_address, "ready");
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut asked = async move || {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let (first, mut begin) = watch::channel(false);
+    let signals = async move {
+        asked().await;
+        tracing::info!("draining");
+        let _ = first.send(true);
+        let _ = shutdown.send(true);
+        asked().await;
+        tracing::info!("stopped at once");
+    };
+    let control = control::router(Arc::clone(&origin));
+    let deliver = Deliver::new(Arc::clone(&origin));
+    let served = http.run(move |_| deliver.clone(), control, async move {
+        let _ = begin.wait_for(|&begun| begun).await;
+    });
+    tokio::select! {
+        served = served => served.context("http")?,
+        () = signals => return Ok(()),
+    }
+    rtmp.abort();
+    Ok(())
+}
+
+fn http_config(config: &Config) -> http::Config {
+    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let http = &config.http;
+    http::Config {
+        workers: NonZeroUsize::new(config.workers).unwrap_or(cores),
+        head_timeout: http.head_timeout.into(),
+        idle_timeout: http.idle_timeout.into(),
+        stall_timeout: http.send_timeout.into(),
+        grace: config.drain.timeout.into(),
+        max_connections: if http.max_connections == 0 { usize::MAX } else { http.max_connections },
+        max_connections_per_address: NonZeroUsize::new(http.max_connections_per_address),
+        cors: (!http.cors_origin.is_empty()).then(|| http.cors_origin.clone()),
+        ..http::Config::default()
+    }
+}
+
+/// Lets streams feel the time: they end when nobody returns to publish them.
+async fn sweep(origin: Arc<Origin>) {
+    let mut interval = tokio::time::interval(Duration::from_secs(1));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        origin.registry.sweep(origin.now());
+    }
+}

@@ -1,0 +1,374 @@
+//! Random publishers: whatever frame rates, keyframe distances, clock origins, gaps and reconnects
+//! they bring, what viewers were promised holds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use live::{PublisherInfo, Registry, Settings, Stream, Track, UnixMicros, Window};
+use media::codec::{aac, avc};
+use media::{Codec, Sample};
+use proptest::prelude::*;
+
+const START: u64 = 1_700_000_000_000_000;
+
+fn video_codec(level: u8) -> Codec {
+    // 1280×720 Baseline, as x264 writes it, at a level of our choosing.
+    let sps = [
+        0x67, 0x42, 0xc0, level, 0xda, 0x01, 0x40, 0x16, 0xec, 0x04, 0x40, 0x00, 0x00, 0x03, 0x00,
+        0x40, 0x00, 0x00, 0x0f, 0x23, 0xc6, 0x0c, 0xa8,
+    ];
+    let pps = [0x68, 0xce, 0x0f, 0x2c, 0x80];
+    let mut record = vec![1, 0x42, 0xc0, level, 0xff, 0xe1, 0, sps.len() as u8];
+    record.extend(sps);
+    record.extend([1, 0, pps.len() as u8]);
+    record.extend(pps);
+    Codec::Avc(avc::Config::parse(record.into()).unwrap())
+}
+
+fn audio_codec() -> Codec {
+    Codec::Aac(aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap())
+}
+
+fn info() -> PublisherInfo {
+    PublisherInfo { peer: None, protocol: "test", rendition: None }
+}
+
+/// What one viewer who looks after every sample has been told, to hold later looks against.
+#[derive(Default)]
+struct Witness {
+    segments: HashMap<u64, (i64, Option<u64>, Vec<(i64, u32, Bytes)>)>,
+    last_listed: u64,
+    part_limit: Option<u32>,
+    pts: Vec<i64>,
+    /// The publisher sent nothing for longer than a part.
+    holes: bool,
+}
+
+impl Witness {
+    fn look(&mut self, track: &Track, settings: &Settings) {
+        let window = track.window();
+        let timescale = u64::from(track.header().track.timescale);
+        if let Some(limit) = self.part_limit {
+            assert_eq!(track.part_limit(), Some(limit), "PART-TARGET changed");
+        }
+        self.part_limit = track.part_limit();
+        let mut expected: Option<u64> = None;
+        for segment in window.all() {
+            if let Some(msn) = expected {
+                assert_eq!(segment.msn, msn, "segment numbers are consecutive");
+            }
+            assert!(segment.msn > 0);
+            expected = Some(segment.msn + 1);
+            let complete = window.is_complete(segment.msn);
+            let sum: u64 = segment.parts.iter().map(|part| u64::from(part.duration)).sum();
+            if self.holes {
+                assert!(sum <= segment.duration, "parts add up to more than their segment");
+            } else {
+                assert_eq!(sum, segment.duration, "parts add up to their segment");
+            }
+            assert!(
+                segment.duration <= settings.target_duration.as_secs() * timescale,
+                "segment of {} ticks",
+                segment.duration
+            );
+            let mut end = segment.start;
+            for part in &segment.parts {
+                assert!(part.start == end || self.holes && part.start > end, "parts abut");
+                end = part.start + i64::from(part.duration);
+                assert!(part.duration <= self.part_limit.unwrap(), "part longer than PART-TARGET");
+                assert_eq!(part.independent, part.samples[0].sync);
+            }
+            let seen = self.segments.entry(segment.msn).or_insert((segment.start, None, vec![]));
+            assert_eq!(seen.0, segment.start);
+            if let Some(duration) = seen.1 {
+                assert_eq!(segment.duration, duration, "a complete segment changed");
+            }
+            assert!(seen.2.len() <= segment.parts.len(), "a part was taken back");
+            for (known, part) in seen.2.iter().zip(&segment.parts) {
+                assert_eq!((known.0, known.1), (part.start, part.duration));
+                assert_eq!(known.2, part.region.as_ref(), "published bytes changed");
+            }
+            for part in &segment.parts[seen.2.len()..] {
+                seen.2.push((part.start, part.duration, part.region.to_bytes()));
+                self.pts.extend(part.samples.iter().map(|s| s.dts + i64::from(s.cts)));
+            }
+            seen.1 = complete.then_some(segment.duration);
+        }
+        let first = window.listed().next().map_or(0, |segment| segment.msn);
+        assert!(first >= self.last_listed, "the playlist grew backwards");
+        self.last_listed = first;
+        let listed: u64 = window.listed().map(|segment| segment.duration).sum();
+        let most = settings.window + settings.target_duration;
+        assert!(listed <= most.as_secs() * timescale, "the window does not shrink");
+    }
+}
+
+/// Everything one track published, by way of its chunks: each must parse, and give back the samples.
+fn payloads(witness: &Witness, header: &[u8]) -> Vec<Bytes> {
+    let header = media::cmaf::read_header(header).unwrap();
+    let mut segments: Vec<_> = witness.segments.iter().collect();
+    segments.sort_by_key(|(msn, _)| **msn);
+    let mut payloads = vec![];
+    let mut sequence = 0;
+    for (_, (_, _, parts)) in segments {
+        for (start, duration, bytes) in parts {
+            let chunks: Vec<_> =
+                media::cmaf::chunks(bytes, Some(&header)).collect::<Result<_, _>>().unwrap();
+            assert_eq!(chunks.len(), 1);
+            let chunk = &chunks[0];
+            assert_eq!(i64::try_from(chunk.decode_time).unwrap(), *start);
+            assert_eq!(chunk.samples.iter().map(|s| s.duration).sum::<u32>(), *duration);
+            assert!(chunk.sequence_number > sequence);
+            sequence = chunk.sequence_number;
+            payloads.extend(chunk.samples.iter().map(|sample| sample.data.clone()));
+        }
+    }
+    payloads
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    /// Frames of video (and the audio beside them) in a row.
+    Run { frames: u32, gop: u32 },
+    /// The publisher sends nothing, its clock goes on.
+    Pause { millis: u32 },
+    /// The connection is lost and another publisher of the same name comes after a while, its
+    /// clock starting anywhere.
+    Reconnect { millis: u32, clock: i64 },
+    /// The clock jumps.
+    Jump { to: i64 },
+    /// A new picture size.
+    Reconfigure { level: u8 },
+    /// Audio alone is absent for some frames.
+    Mute { frames: u32 },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => (1u32..200, 1u32..300).prop_map(|(frames, gop)| Event::Run { frames, gop }),
+        1 => (1u32..12_000).prop_map(|millis| Event::Pause { millis }),
+        1 => (1u32..25_000, clocks()).prop_map(|(millis, clock)| Event::Reconnect { millis, clock }),
+        1 => clocks().prop_map(|to| Event::Jump { to }),
+        1 => prop_oneof![Just(30u8), Just(31), Just(40)].prop_map(|level| Event::Reconfigure { level }),
+        1 => (1u32..400).prop_map(|frames| Event::Mute { frames }),
+    ]
+}
+
+/// Milliseconds: anywhere, and just short of where 24, 31, 32 and 33 bits (of 90 kHz) end. Clocks
+/// are unwrapped before they come here, so that they pass these unharmed is all there is to see.
+fn clocks() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        Just(0),
+        Just((1 << 24) - 100),
+        Just((1 << 31) - 100),
+        Just((1 << 32) - 100),
+        Just((1i64 << 33) / 90 - 100),
+        0i64..1 << 40,
+    ]
+}
+
+struct Outcome {
+    stream: Arc<Stream>,
+    witnesses: HashMap<String, Witness>,
+    sent: HashMap<u32, Vec<Bytes>>,
+    breaks: u64,
+}
+
+fn play(
+    events: &[Event],
+    frame_rate: (u32, u32),
+    video: bool,
+    audio: bool,
+    settings: &Settings,
+) -> Outcome {
+    let registry = Registry::new(settings.clone());
+    let mut now = START;
+    let mut publisher = registry.publish("x", info(), UnixMicros(now)).unwrap();
+    let stream = Arc::clone(publisher.stream());
+    let (mut level, mut clock_start, mut media_time) = (31u8, 0i64, 0f64);
+    let mut witnesses: HashMap<String, Witness> = HashMap::new();
+    let mut sent: HashMap<u32, Vec<Bytes>> = HashMap::new();
+    let mut counter = 0u32;
+    let (mut breaks, mut holes) = (0, false);
+    let frame = f64::from(frame_rate.1) / f64::from(frame_rate.0);
+    let mut next_audio = 0f64;
+    let mut waits_for_key;
+    macro_rules! announce {
+        () => {
+            if video {
+                publisher.track(0, video_codec(level), 1000, *b"und", UnixMicros(now)).unwrap();
+            }
+            if audio {
+                publisher.track(1000, audio_codec(), 1000, *b"und", UnixMicros(now)).unwrap();
+            }
+            waits_for_key = true;
+        };
+    }
+    announce!();
+    let mut push =
+        |publisher: &mut live::Publisher, source: u32, millis: i64, sync: bool, now: u64| {
+            counter += 1;
+            let data = Bytes::from(counter.to_be_bytes().repeat(8));
+            sent.entry(source).or_default().push(data.clone());
+            let sample = Sample { dts: millis, cts: 0, duration: 0, sync, data };
+            publisher.sample(source, sample, UnixMicros(now)).unwrap();
+        };
+    for event in events {
+        holes |= matches!(event, Event::Pause { .. } | Event::Mute { .. });
+        let (frames, gop, mute) = match *event {
+            Event::Run { frames, gop } => (frames, gop, false),
+            Event::Mute { frames } => (frames, 30, true),
+            Event::Pause { millis } => {
+                now += u64::from(millis) * 1000;
+                media_time += f64::from(millis) / 1000.0;
+                next_audio = next_audio.max(media_time);
+                (0, 1, false)
+            }
+            Event::Reconnect { millis, clock } => {
+                drop(publisher);
+                now += u64::from(millis) * 1000;
+                registry.sweep(UnixMicros(now));
+                publisher = registry.publish("x", info(), UnixMicros(now)).unwrap();
+                (clock_start, media_time, next_audio) = (clock, 0.0, 0.0);
+                announce!();
+                breaks += 1;
+                (0, 1, false)
+            }
+            Event::Jump { to } => {
+                (clock_start, media_time, next_audio) = (to, 0.0, 0.0);
+                breaks += 1;
+                (0, 1, false)
+            }
+            Event::Reconfigure { level: new } => {
+                breaks += u64::from(new != level && video);
+                level = new;
+                announce!();
+                (0, 1, false)
+            }
+        };
+        for i in 0..frames {
+            let millis = clock_start + (media_time * 1000.0).round() as i64;
+            let sync = i % gop == 0;
+            waits_for_key &= !(sync && i == 0);
+            assert!(!waits_for_key, "every run starts with a keyframe");
+            if video {
+                push(&mut publisher, 0, millis, sync, now);
+            }
+            while audio && next_audio < media_time + frame {
+                if !mute {
+                    let millis = clock_start + (next_audio * 1000.0).round() as i64;
+                    push(&mut publisher, 1000, millis, true, now);
+                }
+                next_audio += 1024.0 / 48_000.0;
+            }
+            media_time += frame;
+            now += (frame * 1e6) as u64;
+            for track in &stream.state().tracks {
+                let witness = witnesses.entry(track.name.clone()).or_default();
+                witness.holes = holes;
+                witness.look(track, settings);
+            }
+        }
+    }
+    drop(publisher);
+    registry.sweep(UnixMicros(now));
+    for track in &stream.state().tracks {
+        witnesses.entry(track.name.clone()).or_default().look(track, settings);
+    }
+    registry.sweep(UnixMicros(now).after(Duration::from_secs(60)));
+    for track in &stream.state().tracks {
+        assert!(track.window().ended);
+        witnesses.entry(track.name.clone()).or_default().look(track, settings);
+    }
+    Outcome { stream, witnesses, sent, breaks }
+}
+
+fn newest_period(window: &Window) -> u64 {
+    window.newest().map_or(0, |segment| segment.period)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_was_promised_holds(
+        mut events in prop::collection::vec(event(), 1..12),
+        frame_rate in prop_oneof![
+            Just((30, 1)), Just((24, 1)), Just((25, 1)), Just((30_000, 1001)), Just((60, 1)),
+            Just((50, 1)), Just((24_000, 1001)), Just((10, 1)), Just((5, 1)), Just((1, 1)),
+        ],
+        tracks in prop_oneof![4 => Just((true, true)), 1 => Just((true, false)), 1 => Just((false, true))],
+        part_target in prop_oneof![Just(200u64), Just(33), Just(500), Just(1000)],
+    ) {
+        events.insert(0, Event::Run { frames: 40, gop: 30 });
+        let settings = Settings { part_target: Duration::from_millis(part_target), ..Settings::default() };
+        let outcome = play(&events, frame_rate, tracks.0, tracks.1, &settings);
+        for track in &outcome.stream.state().tracks {
+            let source = if track.name.starts_with('v') { 0 } else { 1000 };
+            let got = payloads(&outcome.witnesses[&track.name], &track.header().bytes);
+            // Each access unit once, in order.
+            prop_assert_eq!(&got, &outcome.sent[&source]);
+            prop_assert!(newest_period(&track.window()) <= outcome.breaks);
+        }
+    }
+}
+
+#[test]
+fn regular_streams_are_cut_at_every_keyframe_near_the_target_into_whole_parts() {
+    for (rate, gop, segment, part) in [
+        ((30, 1), 60, 180_000, 18_000),
+        ((30, 1), 30, 180_000, 18_000),
+        ((25, 1), 50, 180_000, 18_000),
+        ((24, 1), 48, 180_000, 18_750),
+        ((60, 1), 120, 180_000, 18_000),
+        ((30, 1), 300, 360_000, 18_000),
+    ] {
+        let settings = Settings::default();
+        let frames = rate.0 * 12;
+        let outcome = play(&[Event::Run { frames, gop }], rate, true, true, &settings);
+        let window = outcome.stream.track("v0").unwrap().window();
+        let segments: Vec<_> = window.segments.iter().collect();
+        assert!(segments.len() >= 3, "{rate:?} {gop}");
+        // The frame rate is not known before the second frame: its millisecond is rounded.
+        assert!(segments[0].duration.abs_diff(segment) <= 90, "{rate:?} {gop}");
+        for cut in &segments[1..segments.len() - 1] {
+            assert_eq!(cut.duration, segment, "{rate:?} {gop}");
+            for whole in &cut.parts[..cut.parts.len() - 1] {
+                assert_eq!(whole.duration, part, "{rate:?} {gop}");
+            }
+        }
+        let audio = outcome.stream.track("a0").unwrap().window();
+        for (ours, theirs) in audio.segments.iter().zip(&segments) {
+            assert_eq!(ours.msn, theirs.msn);
+            let apart = ours.start as f64 / 48_000.0 - theirs.start as f64 / 90_000.0;
+            assert!(apart.abs() < 0.25, "audio segment starts {apart} s from the video's");
+        }
+    }
+}
+
+#[test]
+fn audio_that_stalls_does_not_stop_video() {
+    let events = [Event::Run { frames: 90, gop: 60 }, Event::Mute { frames: 600 }];
+    let outcome = play(&events, (30, 1), true, true, &Settings::default());
+    let video = outcome.stream.track("v0").unwrap().window();
+    assert_eq!(video.newest().unwrap().end() / 90_000, 1 + 690 / 30);
+}
+
+#[test]
+fn a_publisher_that_returns_costs_one_discontinuity_and_the_timeline_follows_the_clock() {
+    let events = [
+        Event::Run { frames: 90, gop: 60 },
+        Event::Reconnect { millis: 8000, clock: 1 << 33 },
+        Event::Run { frames: 90, gop: 60 },
+    ];
+    let outcome = play(&events, (30, 1), true, true, &Settings::default());
+    for track in &outcome.stream.state().tracks {
+        let window = track.window();
+        let breaks: Vec<_> = window.segments.iter().filter(|s| s.discontinuity).collect();
+        assert_eq!(breaks.len(), 1, "{}", track.name);
+        let start = breaks[0].start as f64 / f64::from(track.header().track.timescale);
+        assert!((start - 12.0).abs() < 0.05, "{} returns at {start}", track.name);
+    }
+}
