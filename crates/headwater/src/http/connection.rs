@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 
 use super::drain::Watch;
 use super::io::Io;
-use super::limits::{Permit, count};
+use super::limits::{Permit, Tally, count};
 use super::request::BadRequest;
 use super::send::Outbox;
 use super::server::Shared;
@@ -189,7 +189,7 @@ impl<H: Handler> Connection<H> {
                     }
                 }
                 Err(reason) => {
-                    self.log(reason);
+                    log_refusal(self.shared.tally(), self.peer, &self.input, reason);
                     self.refuse(Response::text(reason.status(), reason)).await?;
                     return Ok(End::Close { linger: true });
                 }
@@ -234,16 +234,15 @@ impl<H: Handler> Connection<H> {
         };
         let response = match outcome {
             Outcome::Respond(response) if response.status() >= 200 => response,
-            Outcome::Upgrade(response, protocol)
-                if response.status() == 101 && payload == Some(0) =>
-            {
+            Outcome::Upgrade(response, protocol) if payload == Some(0) => {
                 let (mut head, _) = response.into_parts();
                 date::write_line(&mut head);
                 head.extend_from_slice(b"\r\n");
                 self.outbox.push(head.into());
                 return Ok(Some(End::Upgrade(protocol)));
             }
-            _ => Response::text(500, "no final response"),
+            Outcome::Upgrade(..) => Response::text(400, "an upgrade has no payload"),
+            Outcome::Respond(_) => Response::text(500, "no final response"),
         };
         let keep_alive = self.respond(response, asked).await?;
         let Some(payload) = payload.filter(|_| keep_alive) else {
@@ -450,17 +449,19 @@ impl<H: Handler> Connection<H> {
         }
         Ok(())
     }
+}
 
-    fn log(&self, reason: BadRequest) {
-        count(&self.shared.tally().bad_requests, 1);
-        let line = self.input[..].split(|&byte| byte == b'\n').next().unwrap_or_default();
-        let line = String::from_utf8_lossy(&line[..line.len().min(LOGGED)]);
-        // `Debug` escapes what could make a log line of its own.
-        if reason == BadRequest::Path {
-            info!(peer = %self.peer, request = ?line.trim_end(), "refused: {reason}");
-        } else {
-            debug!(peer = %self.peer, request = ?line.trim_end(), "refused: {reason}");
-        }
+/// Counts and logs a request that was refused; `line` is its beginning.
+pub(super) fn log_refusal(tally: &Tally, peer: SocketAddr, line: &[u8], reason: BadRequest) {
+    count(&tally.bad_requests, 1);
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(&line[..line.len().min(LOGGED)]);
+    // `Debug` escapes what could make a log line of its own.
+    let request = line.trim_end();
+    if reason == BadRequest::Path {
+        info!(%peer, ?request, "refused: {reason}");
+    } else {
+        debug!(%peer, ?request, "refused: {reason}");
     }
 }
 

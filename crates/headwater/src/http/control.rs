@@ -24,7 +24,7 @@ use super::drain::Watch;
 use super::io::Io;
 use super::limits::count;
 use super::server::Shared;
-use super::{Body, BodyStream, Handler, Outcome, Request, Response};
+use super::{Body, BodyStream, Handler, Outcome, Request, Response, connection};
 
 /// Serves a connection by hyper to its end.
 ///
@@ -89,7 +89,11 @@ async fn answer<H: Handler>(
     let answer = shared.control.spawn(shared.router.call(request));
     let _cancel = AbortOnDrop(answer.abort_handle());
     match answer.await {
-        Ok(Ok(response)) => response.map(Content::Control),
+        Ok(Ok(mut response)) => {
+            let server = response.headers_mut().entry(http::header::SERVER);
+            server.or_insert(HeaderValue::from_static("headwater"));
+            response.map(Content::Control)
+        }
         // A panic, which has been reported; a router's own error is `Infallible`.
         _ => convert(shared, Response::text(500, "internal error")),
     }
@@ -124,8 +128,7 @@ fn media_request<H: Handler>(
     match Request::parse(&mut head, peer, usize::MAX) {
         Ok(request) => Ok(request.filter(|request| shared.accepts(request))),
         Err(reason) => {
-            count(&shared.tally().bad_requests, 1);
-            debug!(%peer, target, "refused: {reason}");
+            connection::log_refusal(shared.tally(), peer, target.as_bytes(), reason);
             Err(Response::text(reason.status(), reason))
         }
     }

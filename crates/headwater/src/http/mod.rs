@@ -96,7 +96,8 @@ pub struct Config {
     pub stall_timeout: Duration,
     /// How long responses in progress may take after the shutdown signal. Default: 10 s.
     pub grace: Duration,
-    /// Connections at a time over all workers. Default: 16,000.
+    /// Connections at a time over all workers. Default: 16,000. Each takes a file descriptor; where
+    /// the process may open fewer, accepting pauses until some are closed.
     pub max_connections: usize,
     /// Connections at a time from one address (IPv6: one /64 network). Default: no limit.
     pub max_connections_per_address: Option<NonZeroUsize>,

@@ -343,3 +343,106 @@ impl Framing {
         Ok(Self { keep_alive: keep_alive && !close, payload })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(input: &mut BytesMut) -> Result<Option<Request>, BadRequest> {
+        Request::parse(input, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), 8192)
+    }
+
+    fn check(request: &Request) -> Result<(), TestCaseError> {
+        let path = request.path();
+        prop_assert!(path.starts_with('/') || path == "*");
+        prop_assert!(!path.contains("//") && !path.contains(['\\', '\0']));
+        prop_assert!(request.segments().all(|segment| !["", ".", ".."].contains(&segment)));
+        for (name, value) in request.headers() {
+            prop_assert!(!name.is_empty() && !value.contains(['\r', '\n', '\0']));
+        }
+        request.query_pairs().for_each(drop);
+        Ok(())
+    }
+
+    #[test]
+    fn parts() {
+        let mut input = BytesMut::from(
+            "GET http://a:1//x/%C3%A9/?q=%26&r HTTP/1.1\r\nHost: b\r\nAccept: c\r\nACCEPT:d \r\n\r\nrest",
+        );
+        let request = parse(&mut input).unwrap().unwrap();
+        assert_eq!(&input[..], b"rest");
+        assert_eq!((request.method(), request.version()), (Method::Get, Version::Http11));
+        assert_eq!(request.target(), "http://a:1//x/%C3%A9/?q=%26&r");
+        assert_eq!(request.path(), "/x/é/");
+        assert_eq!(request.segments().collect::<Vec<_>>(), ["x", "é"]);
+        assert_eq!(request.query(), Some("q=%26&r"));
+        assert_eq!(request.parameter("q").as_deref(), Some("&"));
+        assert_eq!(request.parameter("r").as_deref(), Some(""));
+        assert_eq!(request.parameter("s"), None);
+        assert_eq!(request.host(), Some("a:1"));
+        assert_eq!(request.header_values("accept").collect::<Vec<_>>(), ["c", "d"]);
+        assert_eq!(request.payload(), PayloadFraming::Length(0));
+        assert!(request.keep_alive());
+
+        // What the target does not spell out.
+        let mut input = BytesMut::from("OPTIONS * HTTP/1.0\r\n\r\nGET http://a HTTP/1.0\r\n\r\n");
+        assert_eq!(parse(&mut input).unwrap().unwrap().path(), "*");
+        assert_eq!(parse(&mut input).unwrap().unwrap().path(), "/");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            middle in "[ -~\\r\\n%./?:]{0,60}",
+        ) {
+            let framed = format!("GET /{middle} HTTP/1.1\r\nHost: h\r\n\r\n");
+            for bytes in [&bytes[..], framed.as_bytes()] {
+                let mut input = BytesMut::from(bytes);
+                if let Ok(Some(request)) = parse(&mut input) {
+                    prop_assert_eq!(&[&request.head()[..], &input[..]].concat(), bytes);
+                    check(&request)?;
+                }
+            }
+        }
+
+        /// What is written is what is read, and no beginning of it is taken for the whole.
+        #[test]
+        fn round_trip(
+            segments in proptest::collection::vec("[^/\\\\\\x00-\\x1f\\x7f]{1,8}", 1..5),
+            query in proptest::collection::vec(("\\PC{1,5}", "\\PC{0,5}"), 0..4),
+            fields in proptest::collection::vec(("X-[A-Za-z0-9]{1,8}", "([!-~]([ -~]{0,10}[!-~])?)?"), 0..8),
+        ) {
+            prop_assume!(segments.iter().all(|segment| segment != "." && segment != ".."));
+            let encode = |text: &str| {
+                text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>()
+            };
+            let path = segments.iter().map(|s| format!("/{}", encode(s))).collect::<String>();
+            let pairs: Vec<_> =
+                query.iter().map(|(n, v)| format!("{}={}", encode(n), encode(v))).collect();
+            let lines = fields.iter().map(|(n, v)| format!("{n}: {v}\r\n")).collect::<String>();
+            let head =
+                format!("GET {path}?{} HTTP/1.1\r\nHost: h\r\n{lines}\r\n", pairs.join("&"));
+            for end in 0..head.len() {
+                let mut input = BytesMut::from(&head[..end]);
+                prop_assert!(matches!(parse(&mut input), Ok(None)), "taken at {}", end);
+            }
+            let request = parse(&mut BytesMut::from(&head[..]));
+            let Ok(Some(request)) = request else { panic!("{request:?}") };
+            check(&request)?;
+            prop_assert_eq!(request.segments().collect::<Vec<_>>(), segments);
+            let read: Vec<_> = request
+                .query_pairs()
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect();
+            prop_assert_eq!(read, query);
+            let read: Vec<_> = request.headers().skip(1).collect();
+            let written: Vec<_> = fields.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+            prop_assert_eq!(read, written);
+        }
+    }
+}
