@@ -2,33 +2,31 @@
 //! MP4 and packaged anew, and it must decode the very same pictures and sound from that.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use bytes::Bytes;
 use media::cmaf::{self, Chunk, ChunkInfo, ReferenceTime, SegmentStart};
 use media::{Codec, Kind, Sample, Track};
+use testkit::Program;
 
-/// Runs a program with `input` on its standard input and gives its standard output.
-fn run(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{program}: {error}"));
-    let mut stdin = child.stdin.take().expect("is piped");
-    let input = input.to_vec();
-    let feed = std::thread::spawn(move || {
-        // A program that has seen enough closes the pipe.
-        let _ = stdin.write_all(&input);
-    });
-    let output = child.wait_with_output().expect("ends");
-    feed.join().expect("ends");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
-    assert!(errors.trim().is_empty(), "{program} {arguments:?}: {errors}");
-    output.stdout
+/// How long a program may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a program writes to standard output; it must not complain.
+fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
+    let finished = Program::spawn(Command::new(program).args(arguments)).wait(LIMIT);
+    assert!(finished.status.success(), "{program} {arguments:?}: {}", finished.stderr);
+    assert_eq!(finished.stderr, "", "{program} {arguments:?}");
+    finished.stdout
+}
+
+/// As [`run`], with `input` in a file whose name stands between the arguments.
+fn run_on(program: &str, before: &[&str], input: &[u8], after: &[&str]) -> Vec<u8> {
+    let mut file = tempfile::NamedTempFile::new().expect("creates");
+    file.write_all(input).expect("writes");
+    let path = file.path().to_str().expect("is UTF-8");
+    run(program, &[before, &[path], after].concat())
 }
 
 /// Two seconds of test pattern and tone as fragmented MP4.
@@ -41,7 +39,7 @@ fn encode(video: &[&str], audio: &[&str]) -> Bytes {
     arguments.extend(audio);
     arguments.extend(["-metadata:s:a:0", "language=fra", "-f", "mp4"]);
     arguments.extend(["-movflags", "delay_moov+default_base_moof+frag_keyframe", "pipe:1"]);
-    run("ffmpeg", &arguments, &[]).into()
+    run("ffmpeg", &arguments).into()
 }
 
 /// Header and chunks anew: all tracks, `per_chunk` samples of a track in a chunk, in the order of
@@ -78,24 +76,9 @@ fn repackage(tracks: &[Track], read: &[Chunk], per_chunk: usize) -> Vec<u8> {
 
 /// Hash and time of every decoded frame of a stream.
 fn frames(data: &[u8], stream: &str) -> Vec<String> {
-    let out = run(
-        "ffmpeg",
-        &[
-            "-v",
-            "error",
-            "-ignore_editlist",
-            "1",
-            "-i",
-            "pipe:0",
-            "-map",
-            stream,
-            "-copyts",
-            "-f",
-            "framemd5",
-            "pipe:1",
-        ],
-        data,
-    );
+    let before = ["-v", "error", "-ignore_editlist", "1", "-i"];
+    let after = ["-map", stream, "-copyts", "-f", "framemd5", "pipe:1"];
+    let out = run_on("ffmpeg", &before, data, &after);
     let text = String::from_utf8(out).expect("is text");
     let frames: Vec<_> = text.lines().filter(|l| !l.starts_with('#')).map(String::from).collect();
     assert!(frames.len() >= 40, "{} frames decoded", frames.len());
@@ -123,11 +106,8 @@ fn check(video: &[&str], audio: &[&str]) {
     }
 
     let ours = repackage(&header.tracks, &read, 6);
-    let probe = run(
-        "ffprobe",
-        &["-v", "error", "-show_streams", "-show_format", "-of", "json", "pipe:0"],
-        &ours,
-    );
+    let before = ["-v", "error", "-show_streams", "-show_format", "-of", "json"];
+    let probe = run_on("ffprobe", &before, &ours, &[]);
     let probe: serde_json::Value = serde_json::from_slice(&probe).expect("is JSON");
     let streams = probe["streams"].as_array().expect("lists streams");
     for (stream, track) in streams.iter().zip(&header.tracks) {
@@ -177,7 +157,7 @@ fn hevc_and_opus() {
 #[test]
 fn av1_and_stereo_aac() {
     check(
-        &["-c:v", "libaom-av1", "-cpu-used", "8", "-usage", "realtime"],
+        &["-c:v", "libaom-av1", "-cpu-used", "10", "-usage", "realtime"],
         &["-c:a", "aac", "-ac", "2"],
     );
 }
