@@ -157,7 +157,7 @@ fn hevc_and_opus() {
 #[test]
 fn av1_and_stereo_aac() {
     check(
-        &["-c:v", "libaom-av1", "-cpu-used", "10", "-usage", "realtime"],
+        &["-c:v", "libaom-av1", "-cpu-used", "8", "-usage", "realtime"],
         &["-c:a", "aac", "-ac", "2"],
     );
 }

@@ -331,7 +331,7 @@ struct Read {
     media_sequence: u64,
     discontinuity_sequence: u64,
     part_target: Option<f64>,
-    control: Option<(bool, Option<f64>, Option<f64>, Option<f64>)>,
+    control: Control,
     skipped: u64,
     segments: Vec<ReadSegment>,
     /// What follows the last segment.
@@ -339,6 +339,15 @@ struct Read {
     hint: Option<String>,
     reports: Vec<(String, u64, Option<u64>)>,
     ended: bool,
+}
+
+/// EXT-X-SERVER-CONTROL.
+#[derive(Debug, Default)]
+struct Control {
+    blocks: bool,
+    part_hold_back: Option<f64>,
+    hold_back: Option<f64>,
+    can_skip_until: Option<f64>,
 }
 
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -381,12 +390,12 @@ fn read(text: &str) -> Read {
             }
             Tag::PartInf(tag) => read.part_target = Some(tag.part_target()),
             Tag::ServerControl(tag) => {
-                read.control = Some((
-                    tag.can_block_reload(),
-                    tag.part_hold_back(),
-                    tag.hold_back(),
-                    tag.can_skip_until(),
-                ));
+                read.control = Control {
+                    blocks: tag.can_block_reload(),
+                    part_hold_back: tag.part_hold_back(),
+                    hold_back: tag.hold_back(),
+                    can_skip_until: tag.can_skip_until(),
+                };
             }
             Tag::Skip(tag) => read.skipped = tag.skipped_segments(),
             Tag::Inf(tag) => segment.micros = printed_micros(tag.duration()),
@@ -499,12 +508,12 @@ proptest! {
         prop_assert_eq!(read.reports, reports);
 
         let seconds = |ticks: u64| ticks as f64 / f64::from(model.timescale);
-        let (blocks, part_hold_back, hold_back, until) = read.control.unwrap_or_default();
-        prop_assert_eq!(blocks, model.blocking_reload);
+        let control = &read.control;
+        prop_assert_eq!(control.blocks, model.blocking_reload);
         let target = f64::from(model.target_duration);
-        prop_assert_eq!(until, model.delta_updates.then_some(6.0 * target));
-        prop_assert_eq!(hold_back, model.low_latency.map(|_| 3.0 * target));
-        if let (Some(read), Some(model)) = (part_hold_back, model.low_latency) {
+        prop_assert_eq!(control.can_skip_until, model.delta_updates.then_some(6.0 * target));
+        prop_assert_eq!(control.hold_back, model.low_latency.map(|_| 3.0 * target));
+        if let (Some(read), Some(model)) = (control.part_hold_back, model.low_latency) {
             prop_assert!((read - seconds(model.part_hold_back)).abs() <= 1e-6);
         }
 
