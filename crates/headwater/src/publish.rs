@@ -167,7 +167,10 @@ impl Connection {
         self.flush().await?;
         self.socket.shutdown().await?;
         let mut rest = [0; 4096];
-        let drained = async { while self.socket.read(&mut rest).await? > 0 {} Ok(()) };
+        let drained = async {
+            while self.socket.read(&mut rest).await? > 0 {}
+            Ok(())
+        };
         match timeout(PATIENCE, drained).await {
             Ok(result) => result.or_else(|error: io::Error| match error.kind() {
                 io::ErrorKind::ConnectionReset => Ok(()),
@@ -189,7 +192,11 @@ impl Media {
         let file = File::open(path)?;
         let mut magic = [0; 3];
         file.read_exact_at(&mut magic, 0).context("too short for a media file")?;
-        if &magic == b"FLV" { Flv::open(file).map(Self::Flv) } else { Mp4::open(file).map(Self::Mp4) }
+        if &magic == b"FLV" {
+            Flv::open(file).map(Self::Flv)
+        } else {
+            Mp4::open(file).map(Self::Mp4)
+        }
     }
 
     /// `onMetaData` and the sequence headers that the file does not send by itself.
@@ -264,7 +271,8 @@ impl Mp4 {
             let first = track.samples.iter().next()?;
             Some(live::rescale(first.dts, track.track.timescale, 1000))
         };
-        this.lead = this.published().filter_map(|at| first(&this.index.tracks[at])).min().unwrap_or(0);
+        this.lead =
+            this.published().filter_map(|at| first(&this.index.tracks[at])).min().unwrap_or(0);
         this.lead = (-this.lead).max(0);
         Ok(this)
     }
@@ -324,8 +332,11 @@ impl Flv {
             }
         }
         reader.finish()?;
-        let times: Vec<u32> =
-            tags.iter().filter(|tag| tag.kind != TagKind::Script).map(|tag| tag.timestamp).collect();
+        let times: Vec<u32> = tags
+            .iter()
+            .filter(|tag| tag.kind != TagKind::Script)
+            .map(|tag| tag.timestamp)
+            .collect();
         let (Some(&first), Some(&last)) = (times.iter().min(), times.iter().max()) else {
             bail!("no audio or video in the file");
         };

@@ -191,7 +191,8 @@ pub struct Stream {
 #[derive(Debug)]
 struct Inner {
     epoch: UnixMicros,
-    started: bool,
+    /// The epoch as it was with the first sample. DASH clients hold on to it.
+    began: Option<UnixMicros>,
     period: u64,
     publishers: Vec<Active>,
     next_publisher: u64,
@@ -241,7 +242,7 @@ impl Stream {
             state: watch::Sender::new(Arc::new(state)),
             inner: Mutex::new(Inner {
                 epoch: now,
-                started: false,
+                began: None,
                 period: 0,
                 publishers: Vec::new(),
                 next_publisher: 0,
@@ -352,8 +353,7 @@ impl Stream {
                 status,
                 tracks: inner.tracks.iter().map(|track| Arc::clone(&track.handle)).collect(),
                 publishers: inner.publishers.iter().map(|active| active.info.clone()).collect(),
-                // DASH clients hold on to it: it is what it was when the stream began.
-                epoch: if state.tracks.is_empty() { inner.epoch } else { state.epoch },
+                epoch: inner.began.unwrap_or(inner.epoch),
                 version: state.version + 1,
             });
         });
@@ -644,9 +644,9 @@ impl Publisher {
         }
 
         let wall = i64::try_from(now.0).unwrap_or(i64::MAX);
-        if !inner.started {
-            inner.started = true;
+        if inner.began.is_none() {
             inner.epoch = UnixMicros(now.0.saturating_sub(ORIGIN.unsigned_abs()));
+            inner.began = Some(inner.epoch);
             self.stream.announce(inner);
         }
         let here = inner.here(now);

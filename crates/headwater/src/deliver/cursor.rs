@@ -68,7 +68,9 @@ impl Cursor {
                 let mut found: Vec<_> = present.filter(|t| t.part_limit().is_some()).collect();
                 if kind == Kind::Video {
                     // The best picture; the first sound.
-                    found.sort_by_key(|t| std::cmp::Reverse(t.bitrate().map_or(0, |(mean, _)| mean)));
+                    found.sort_by_key(|t| {
+                        std::cmp::Reverse(t.bitrate().map_or(0, |(mean, _)| mean))
+                    });
                 }
                 found.first().map(|track| Position {
                     track: Arc::clone(track),

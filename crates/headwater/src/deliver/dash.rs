@@ -21,11 +21,7 @@ use crate::Origin;
 use crate::http::{Request, Response};
 
 /// `manifest.mpd`. Waits for a stream that has just begun until its tracks are known.
-pub(super) async fn manifest(
-    request: &Request,
-    origin: &Origin,
-    stream: &Arc<Stream>,
-) -> Response {
+pub(super) async fn manifest(request: &Request, origin: &Origin, stream: &Arc<Stream>) -> Response {
     if !ready(stream).await {
         return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
     }
@@ -51,7 +47,6 @@ pub(super) async fn manifest(
         .body(text)
 }
 
-
 /// The segments of one track that belong to one period.
 struct Run {
     track: Arc<Track>,
@@ -64,9 +59,8 @@ fn model(stream: &Stream, now: u64) -> Manifest {
     let settings = stream.settings();
     let state = stream.state();
     let ended = state.tracks.iter().all(|track| track.window().ended);
-    let micros = |duration: std::time::Duration| {
-        u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-    };
+    let micros =
+        |duration: std::time::Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let millis = |duration: std::time::Duration| micros(duration) / 1000;
 
     let mut periods: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
@@ -101,7 +95,7 @@ fn model(stream: &Stream, now: u64) -> Manifest {
             latency_target: latency,
             latency_min: Some(latency / 2),
             latency_max: Some(latency * 4),
-            playback_rate: Some(PlaybackRate { min: 960, max: 1040 }),
+            playback_rate: Some(PlaybackRate { min: 96, max: 104 }),
         }),
         periods: periods.into_iter().map(|(number, runs)| period(number, &runs)).collect(),
         utc_timing: vec![UtcTiming {
@@ -156,7 +150,14 @@ fn period(number: u64, runs: &[Run]) -> Period {
     for (index, run) in of_kind(Kind::Audio).enumerate() {
         let Some(audio) = representation(run, start) else { continue };
         let id = u32::try_from(index + 2).unwrap_or(u32::MAX);
-        sets.push(set(id, Content::Audio, vec![audio], language(&run.track), index == 0, Some(run)));
+        sets.push(set(
+            id,
+            Content::Audio,
+            vec![audio],
+            language(&run.track),
+            index == 0,
+            Some(run),
+        ));
     }
     Period { id: format!("p{number}"), start, duration: None, adaptation_sets: sets }
 }
@@ -169,13 +170,12 @@ fn set(
     main: bool,
     reference: Option<&Run>,
 ) -> AdaptationSet {
-    let producer_reference_time = reference.and_then(|run| run.segments.last()).map(|newest| {
-        ProducerReferenceTime {
+    let producer_reference_time =
+        reference.and_then(|run| run.segments.last()).map(|newest| ProducerReferenceTime {
             id,
             wall_clock_time: newest.captured.0 / 1000,
             presentation_time: newest.start.unsigned_abs(),
-        }
-    });
+        });
     AdaptationSet {
         id,
         content,

@@ -172,7 +172,7 @@ fn state(track: &Track, window: &Window) -> hls::State {
 }
 
 /// The playlist's model: all that a window says.
-pub fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlaylist {
+fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlaylist {
     let settings = stream.settings();
     let header = track.header();
     let timescale = header.track.timescale;

@@ -138,7 +138,8 @@ struct Flv;
 impl Mux for Flv {
     fn start(&self, tracks: &[Arc<Track>]) -> Result<Bytes, media::Error> {
         let has = |kind| tracks.iter().any(|track| track.kind == kind);
-        let mut out = media::flv::file_header(has(media::Kind::Audio), has(media::Kind::Video)).to_vec();
+        let mut out =
+            media::flv::file_header(has(media::Kind::Audio), has(media::Kind::Video)).to_vec();
         let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
         out.extend_from_slice(&Message::metadata(0, &metadata(tracks))?.tag());
         for header in headers {

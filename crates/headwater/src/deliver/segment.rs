@@ -188,4 +188,3 @@ fn slice(bytes: &[Bytes], range: &Range<u64>) -> Vec<Bytes> {
     }
     out
 }
-

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use live::{Publisher, Refused, UnixMicros};
-use media::flv::{Demuxer, Event, TIMESCALE, TagKind, TrackId};
 use media::Kind;
+use media::flv::{Demuxer, Event, TIMESCALE, TagKind, TrackId};
 
 /// FLV tags, or RTMP messages, into a live stream.
 #[derive(Debug)]
@@ -48,8 +48,7 @@ impl Ingest {
             match event {
                 Event::Track { track, codec } => {
                     let name = codec.rfc6381().into_owned();
-                    let added =
-                        self.publisher.track(source(track), codec, TIMESCALE, *b"und", now);
+                    let added = self.publisher.track(source(track), codec, TIMESCALE, *b"und", now);
                     match added {
                         Ok(()) => tracing::info!(
                             stream = self.stream(), %track, codec = name, "track"

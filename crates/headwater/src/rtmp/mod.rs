@@ -24,7 +24,11 @@ const READ: usize = 64 << 10;
 
 /// Accepts connections until `shutdown` says so. Connections in progress go on until they end or
 /// their task is dropped.
-pub async fn serve(origin: Arc<Origin>, listener: TcpListener, mut shutdown: watch::Receiver<bool>) {
+pub async fn serve(
+    origin: Arc<Origin>,
+    listener: TcpListener,
+    mut shutdown: watch::Receiver<bool>,
+) {
     let connections = Arc::new(AtomicUsize::new(0));
     let limit = origin.config.rtmp.max_connections;
     loop {
@@ -53,6 +57,10 @@ pub async fn serve(origin: Arc<Origin>, listener: TcpListener, mut shutdown: wat
             let mut connection = Connection::new(origin, socket, peer);
             match connection.run(shutdown).await {
                 Ok(()) => tracing::debug!(%peer, "rtmp connection closed"),
+                // How players leave.
+                Err(error) if error.is_reset() && connection.is_player() => {
+                    tracing::debug!(%peer, "rtmp player left");
+                }
                 Err(error) => tracing::warn!(
                     %peer, stream = connection.name(), %error, "rtmp connection ended"
                 ),
@@ -94,6 +102,13 @@ enum Error {
     TooSlow,
 }
 
+impl Error {
+    fn is_reset(&self) -> bool {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+        matches!(self, Self::Io(error) if matches!(error.kind(), BrokenPipe | ConnectionReset))
+    }
+}
+
 enum Role {
     None,
     Publish(Box<Ingest>),
@@ -124,6 +139,10 @@ impl Connection {
             Role::Publish(ingest) => Some(ingest.publisher().stream().name()),
             Role::Play(play) => Some(play.name()),
         }
+    }
+
+    fn is_player(&self) -> bool {
+        !matches!(self.role, Role::Publish(_))
     }
 
     async fn run(&mut self, mut shutdown: watch::Receiver<bool>) -> Result<(), Error> {
@@ -252,7 +271,8 @@ impl Connection {
             return Ok(());
         };
         let chunk_size = ServerConfig::default().chunk_size;
-        self.role = Role::Play(Box::new(Play::new(stream, self.origin.viewer_limits(), chunk_size)));
+        self.role =
+            Role::Play(Box::new(Play::new(stream, self.origin.viewer_limits(), chunk_size)));
         self.session.accept_play(false)?;
         Ok(())
     }
