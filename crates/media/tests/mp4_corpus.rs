@@ -3,6 +3,8 @@
 //! Twice: with edit lists ignored, which is the tables as they are; and as ffprobe presents the
 //! file. Where ffprobe 5.1 and this reader differ, the file is named below with the reason.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod mp4_support;
 
 use std::collections::HashMap;

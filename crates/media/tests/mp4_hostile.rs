@@ -1,5 +1,7 @@
 //! Files somebody broke, by hand or by chance: read or refused, no panic, bounded memory.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod mp4_support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,6 +1,8 @@
 //! Files written by hand, one for each way the format has of saying things: the corpus does not
 //! have them all.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod mp4_support;
 
 use media::Error;
