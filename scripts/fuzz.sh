@@ -23,11 +23,28 @@ done
 targets=${1:-$declared}
 [ -n "$targets" ] || { echo "no fuzz targets" >&2; exit 1; }
 
+media=${HEADWATER_MEDIA:-../shared/media}
+
+# seed TARGET: the corpus starts from real files, where the test media are there, and grows from
+# run to run. Small ones only, since the fuzzer is as fast as its inputs are short.
+seed() {
+    mkdir -p "fuzz/corpus/$1"
+    case $1 in
+    flv*) folders="flv corrupt" ;;
+    mp4* | cmaf*) folders="mp4 corrupt" ;;
+    codec*) folders="mp4" ;;
+    rtmp*) folders="rtmp" ;;
+    *) folders= ;;
+    esac
+    for folder in $folders; do
+        [ -d "$media/$folder" ] || continue
+        find -L "$media/$folder" -type f -size -64k -exec cp -n {} "fuzz/corpus/$1/" \;
+    done
+}
+
 for name in $targets; do
-    echo "== $name"
-    # Real files to start from, where the repository keeps some, are read and never written to.
-    mkdir -p "fuzz/corpus/$name"
-    set -- "fuzz/corpus/$name"
-    [ -d "fuzz/seeds/$name" ] && set -- "$@" "fuzz/seeds/$name"
-    cargo fuzz run "$name" "$@" -- -max_total_time="${FUZZ_SECONDS:-30}" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+    printf '\n== %s\n' "$name"
+    seed "$name"
+    cargo fuzz run "$name" -- -max_total_time="${FUZZ_SECONDS:-30}" -timeout=10 \
+        -rss_limit_mb=2048 -print_final_stats=1
 done
