@@ -157,22 +157,19 @@ fn abort_discards_and_chunk_size_takes_effect() {
     assert_eq!((messages[0].timestamp, messages[0].payload.len()), (2, 1500));
 }
 
+fn refuse(bytes: &[u8]) -> crate::rtmp::Error {
+    let (mut reader, mut input) = (reader(), bytes);
+    loop {
+        match reader.read(&mut input) {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("accepted"),
+            Err(error) => return error,
+        }
+    }
+}
+
 #[test]
 fn bad_chunks_are_refused_with_their_place() {
-    let refuse = |bytes: &[u8]| {
-        let mut input = bytes;
-        loop {
-            match reader_result(&mut input) {
-                Ok(()) => panic!("accepted"),
-                Err(error) => break error,
-            }
-        }
-    };
-    fn reader_result(input: &mut &[u8]) -> Result<(), crate::rtmp::Error> {
-        let mut reader = reader();
-        while reader.read(input)?.is_some() {}
-        Ok(())
-    }
     let mut prefix = shared_message(4, message::AUDIO, 0, b"x", 128).to_vec();
     let at = prefix.len() as u64;
     prefix.push(0xC5);
@@ -367,7 +364,7 @@ proptest! {
         let mut bytes = set_chunk_size(size as u32);
         let mut ended = Vec::new();
         let picks = order.into_iter().map(usize::from);
-        for pick in picks.chain(std::iter::repeat(0).take(4000)).chain(std::iter::repeat(1).take(4000)) {
+        for pick in picks.chain(std::iter::repeat_n(0, 4000)).chain(std::iter::repeat_n(1, 4000)) {
             if let Some(chunk) = streams[pick].pop() {
                 bytes.extend_from_slice(&chunk);
                 if streams[pick].is_empty() {
