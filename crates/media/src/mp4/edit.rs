@@ -8,7 +8,8 @@ use crate::Error;
 /// timeline is the media's own time plus [`shift`](Self::shift) = delay − media time, and what
 /// lies before the media time or after the edit's end is decoded but not presented. Decode times
 /// below zero are normal: they belong to reordered pictures and to an audio encoder's priming.
-/// Further edits that continue where the one before ended lengthen the range. Any other list
+/// Further edits that continue where the one before ended, give or take a unit of the movie's
+/// timescale, lengthen the range. Any other list
 /// (jumps, repeats, dwells, rates other than 1) cannot be told as one shift: the first edit's
 /// shift applies, the end is left open, so that nothing is lost, and [`exact`](Self::exact) is
 /// false.
@@ -43,6 +44,11 @@ impl Edit {
         let mut edit = Self::NONE;
         // End of the edit before in media time, once there was one that is not empty.
         let mut media_end: Option<i64> = None;
+        if movie == 0 && count > 0 {
+            return Err(body.malformed("durations in a movie timescale of 0"));
+        }
+        // Lengths are rounded to the movie's units, media times are not.
+        let tick = u64::from(track / movie.max(1));
         let overflow = |body: &Body| body.malformed("time overflows 64 bits");
         for _ in 0..count {
             let (duration, media_time) = if version == 0 {
@@ -68,8 +74,12 @@ impl Edit {
                     // A length of 0 is that of a fragmented movie, unknown when it was written.
                     edit.end = (length > 0).then(|| end.saturating_add(edit.shift));
                 }
-                Some(end) if media_time == end && rate == 0x1_0000 && edit.end.is_some() => {
-                    let end = end.checked_add(length).ok_or_else(|| overflow(&body))?;
+                Some(end)
+                    if media_time.abs_diff(end) <= tick
+                        && rate == 0x1_0000
+                        && edit.end.is_some() =>
+                {
+                    let end = media_time.checked_add(length).ok_or_else(|| overflow(&body))?;
                     media_end = Some(end);
                     edit.end = Some(end.saturating_add(edit.shift));
                 }

@@ -5,6 +5,9 @@ use crate::{Error, Sample};
 /// The samples of several tracks in the order of their decode times, each with the position of
 /// its track in [`Index::tracks`]. At equal times the track asked for first comes first. Nothing
 /// is read.
+///
+/// All samples are listed, those included that an edit list has decoded but not presented
+/// ([`Edit::presents`](super::Edit::presents)); the first decode time may be below zero.
 #[derive(Debug, Clone)]
 pub struct Merge<'a> {
     tracks: Vec<Cursor<'a>>,

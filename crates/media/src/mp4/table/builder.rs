@@ -222,3 +222,81 @@ fn write_unsigned(data: &mut Vec<u8>, mut value: u64) {
 fn write_signed(data: &mut Vec<u8>, value: i64) {
     write_unsigned(data, ((value << 1) ^ (value >> 63)).cast_unsigned());
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A run as [`Builder::push`] takes it: how many, a sample, its place and time relative to
+    /// the end of the run before.
+    fn run() -> impl Strategy<Value = (u32, SampleEntry, i64, i64)> {
+        let count = prop_oneof![4 => 1..4u32, 1 => 10..200u32];
+        let size = prop_oneof![Just(0), Just(100), 0..300_000u32, Just(u32::MAX)];
+        let duration = prop_oneof![4 => Just(512), 1 => 0..100_000u32];
+        let cts =
+            prop_oneof![2 => Just(0), 4 => (-5..20i32).prop_map(|n| n * 512), 1 => any::<i32>()];
+        let offset = prop_oneof![3 => Just(0), 2 => 0..100_000i64, 1 => -1_000_000..1_000_000i64];
+        let time = prop_oneof![9 => Just(0), 1 => -100_000..100_000i64];
+        let description = prop_oneof![9 => Just(0), 1 => 0..3u16];
+        (count, size, duration, cts, any::<bool>(), description, offset, time).prop_map(
+            |(count, size, duration, cts, sync, description, offset, time)| {
+                let sample =
+                    SampleEntry { dts: 0, cts, duration, sync, offset: 0, size, description };
+                (count, sample, offset, time)
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_gives_back_what_was_put_in(
+            runs in prop::collection::vec(run(), 0..60),
+            shift in -1_000_000..1_000_000i64,
+        ) {
+            let mut builder = Builder::new(usize::MAX, u64::MAX);
+            let mut expected: Vec<SampleEntry> = Vec::new();
+            let mut offset = 1i64 << 40;
+            for (count, sample, gap, jump) in runs {
+                offset += gap;
+                let dts = builder.end_dts() + jump;
+                let mut sample = SampleEntry { dts, offset: offset as u64, ..sample };
+                builder.push(sample, count, ("trun", 0)).unwrap();
+                for _ in 0..count {
+                    expected.push(sample);
+                    sample.dts += i64::from(sample.duration);
+                    sample.offset += u64::from(sample.size);
+                }
+                offset = sample.offset as i64;
+            }
+            let table = builder.finish(shift);
+            let lead = table.lead();
+            for sample in &mut expected {
+                sample.dts += shift - i64::from(lead);
+                sample.cts = sample.cts.saturating_add_unsigned(lead);
+                prop_assert!(lead == 0 || sample.cts >= 0);
+            }
+            prop_assert_eq!(table.iter().collect::<Vec<_>>(), expected.clone());
+            prop_assert_eq!(table.iter().len(), expected.len());
+            for (number, sample) in expected.iter().enumerate() {
+                let at = number as u32;
+                prop_assert_eq!(table.get(at), Some(*sample));
+                let before = (0..=number).rev().find(|n| expected[*n].sync).map(|n| n as u32);
+                prop_assert_eq!(table.sync_at_or_before(at), before);
+                let after = (number..expected.len()).find(|n| expected[*n].sync);
+                prop_assert_eq!(table.sync_at_or_after(at), after.map(|n| n as u32));
+            }
+            // Where time never runs back, a time finds the last sample not after it.
+            if expected.is_sorted_by_key(|sample| sample.dts) {
+                for sample in expected.iter().step_by(7) {
+                    for time in [sample.dts, sample.dts + 1, sample.dts - 1] {
+                        let found = expected.partition_point(|sample| sample.dts <= time);
+                        let found = found.saturating_sub(1) as u32;
+                        prop_assert_eq!(table.at_dts(time), Some(found));
+                    }
+                }
+            }
+        }
+    }
+}
