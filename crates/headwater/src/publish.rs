@@ -193,7 +193,7 @@ impl Media {
         let mut magic = [0; 3];
         file.read_exact_at(&mut magic, 0).context("too short for a media file")?;
         if &magic == b"FLV" {
-            Flv::open(file).map(Self::Flv)
+            Flv::open(&file).map(Self::Flv)
         } else {
             Mp4::open(file).map(Self::Mp4)
         }
@@ -316,7 +316,7 @@ struct Flv {
 }
 
 impl Flv {
-    fn open(file: File) -> anyhow::Result<Self> {
+    fn open(file: &File) -> anyhow::Result<Self> {
         let mut reader = media::flv::Reader::new();
         let (mut tags, mut at) = (Vec::new(), 0);
         let mut buffer = vec![0; 1 << 20];

@@ -294,7 +294,9 @@ impl Packager {
                 sample.dts = said.max(expected);
             } else if gap.abs() <= self.ticks(JITTER).max(self.frames.tolerance()) {
                 sample.dts = expected;
-            } else if self.pending.first().is_none_or(|first| said - first.dts > longest) {
+            } else if self.pending.first().is_none_or(|first| said - first.dts > longest)
+                && !self.is_learning()
+            {
                 // The chunk before is published, or would become too long if its last sample
                 // lasted until this one.
                 *changed |= self.flush(now)?;
@@ -426,6 +428,11 @@ impl Packager {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX).max(1);
         self.part_limit = Some(limit);
         limit
+    }
+
+    /// Whether the first sample's duration is only a guess, which the second corrects.
+    fn is_learning(&self) -> bool {
+        self.part_limit.is_none() && self.pending.len() == 1 && self.frames.fixed.is_none()
     }
 
     fn is_overfull(&self) -> bool {

@@ -90,7 +90,8 @@ impl Registry {
         let streams = self.streams.load_full();
         let over: Vec<_> = streams
             .iter()
-            .filter_map(|(name, stream)| stream.sweep(now).then(|| Arc::clone(name)))
+            .filter(|(_, stream)| stream.sweep(now))
+            .map(|(name, _)| Arc::clone(name))
             .collect();
         if !over.is_empty() {
             let mut streams = HashMap::clone(&streams);

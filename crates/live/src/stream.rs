@@ -199,6 +199,7 @@ struct Inner {
     tracks: Vec<TrackState>,
     /// Starts of the leading track's segments, microseconds of stream time.
     boundaries: VecDeque<i64>,
+    /// When the last publisher was found to be gone.
     lost: Option<UnixMicros>,
     ended: Option<UnixMicros>,
 }
@@ -407,6 +408,10 @@ impl Stream {
             return now.since(ended) > self.settings.window;
         }
         let mut changed = false;
+        let live = !inner.publishers.is_empty();
+        if !live && inner.lost.is_none() {
+            inner.lost = Some(now);
+        }
         if inner.lost.is_some_and(|lost| now.since(lost) >= self.settings.reconnect) {
             for track in &mut inner.tracks {
                 if let Err(error) = track.packager.end_stream(now) {
@@ -418,7 +423,6 @@ impl Stream {
             changed = true;
             tracing::info!(stream = %self.name, "stream ended");
         }
-        let live = inner.lost.is_none();
         for track in &mut inner.tracks {
             let quiet = now.since(track.last_sample);
             if quiet > Duration::from_secs(1) && track.packager.flush(now).unwrap_or(false) {
@@ -701,12 +705,13 @@ impl Publisher {
         let opened = track.packager.is_between_segments();
         let changed =
             track.packager.push(sample, period, cutting, &boundaries, now, UnixMicros(captured))?;
-        if leads && (opened || track.packager.next_msn() != before) {
-            if let Some(start) = track.packager.segment_start() {
-                inner.boundaries.push_back(rescale(start, units, 1_000_000));
-                if inner.boundaries.len() > BOUNDARIES {
-                    inner.boundaries.pop_front();
-                }
+        if leads
+            && (opened || track.packager.next_msn() != before)
+            && let Some(start) = track.packager.segment_start()
+        {
+            inner.boundaries.push_back(rescale(start, units, 1_000_000));
+            if inner.boundaries.len() > BOUNDARIES {
+                inner.boundaries.pop_front();
             }
         }
         if changed {
@@ -730,9 +735,6 @@ impl Drop for Publisher {
                 Ok(false) => {}
                 Err(error) => tracing::warn!(stream = %self.stream.name, %error, "last samples"),
             }
-        }
-        if inner.publishers.is_empty() {
-            inner.lost = Some(last);
         }
         self.stream.announce(&inner);
     }

@@ -83,7 +83,7 @@ impl Cursor {
         };
         let mut cursor =
             Self { stream: Arc::clone(stream), state, tracks, limits, behind_since: None };
-        cursor.to_live().then_some(cursor)
+        cursor.seek_live().then_some(cursor)
     }
 
     /// The tracks it follows.
@@ -92,7 +92,7 @@ impl Cursor {
     }
 
     /// Moves to the newest keyframe; false if there is none.
-    fn to_live(&mut self) -> bool {
+    fn seek_live(&mut self) -> bool {
         let Some(first) = self.tracks.first() else { return false };
         let window = first.windows.borrow().clone();
         let Some((msn, part)) = window.newest_independent() else { return false };
@@ -187,7 +187,7 @@ impl Cursor {
             cursor.tracks.iter().map(|position| (position.msn, position.part)).collect()
         };
         let before = places(self);
-        if !self.to_live() {
+        if !self.seek_live() {
             return Some(Next::TooSlow);
         }
         // One group of pictures may be more than the queue: then there is nowhere to skip to.
@@ -242,7 +242,7 @@ async fn change(position: Option<&mut Position>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn seconds(time: i64, track: &media::Track) -> f64 {

@@ -30,7 +30,7 @@ pub(super) fn header(
     // The nameless header is the newest, and may become another.
     let cache = if msn.is_some() { immutable(stream) } else { "public, max-age=1".to_owned() };
     let etag = format!("{}-{}-init", track.name, header.msn);
-    whole(request, &etag, "mp4", &track, &cache, &[header.bytes.clone()])
+    whole(request, &etag, "mp4", &track, &cache, std::slice::from_ref(&header.bytes))
 }
 
 /// `TRACK/MSN.m4s`: a segment, or as much of it as there is and the rest as it comes.
