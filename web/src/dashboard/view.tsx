@@ -110,8 +110,14 @@ function StreamCard({ stream }: { stream: Stream }) {
           {stream.publishers.length === 0 && <p class="faint">none</p>}
           <ul>
             {stream.publishers.map(({ peer, protocol, rendition }) => (
-              <li key={peer}>
-                {format.delivery(protocol)} from <code>{peer}</code>
+              <li key={`${peer} ${rendition}`}>
+                {format.delivery(protocol)}
+                {peer !== null && (
+                  <>
+                    {' '}
+                    from <code>{peer}</code>
+                  </>
+                )}
                 {rendition !== null && `, rendition ${rendition}`}
               </li>
             ))}

@@ -2,8 +2,8 @@
 export type StreamState = 'live' | 'offline' | 'ended';
 
 export interface Publisher {
-  /** Address and port of the publisher. */
-  peer: string;
+  /** Address and port of the publisher; null for one within the server, such as the demo clip. */
+  peer: string | null;
   protocol: string;
   /** Which rendition this publisher sends, when a stream has several publishers. */
   rendition: string | null;
@@ -15,7 +15,7 @@ export interface Track {
   kind: 'video' | 'audio';
   /** RFC 6381. */
   codec: string;
-  /** bit/s */
+  /** bit/s; null until the server has seen enough to tell. */
   bitrate: number | null;
   width: number | null;
   height: number | null;
@@ -75,7 +75,7 @@ function parseStream(value: unknown): Stream {
     state,
     since: Number.isNaN(since.getTime()) ? null : since,
     publishers: list(stream.publishers).map((publisher) => ({
-      peer: text(publisher.peer) ?? 'unknown',
+      peer: text(publisher.peer),
       protocol: text(publisher.protocol) ?? 'unknown',
       rendition: text(publisher.rendition),
     })),
@@ -83,7 +83,7 @@ function parseStream(value: unknown): Stream {
       name: text(track.name) ?? '',
       kind: track.kind === 'audio' ? 'audio' : 'video',
       codec: text(track.codec) ?? '',
-      bitrate: number(track.bitrate),
+      bitrate: number(track.bitrate) || null,
       width: number(track.width),
       height: number(track.height),
       frameRate: number(track.frame_rate),

@@ -24,7 +24,7 @@ function play(
 
 describe('Pace', () => {
   it('brings a viewer to the distance the server asks for', () => {
-    expect(play(1.5, 0.6, 0.2, 40_000).latency).toBeCloseTo(0.63, 1);
+    expect(play(2, 1, 0.2, 40_000).latency).toBeCloseTo(1.03, 1);
   });
 
   it('never plays faster than a tenth above normal, nor slower than normal', () => {

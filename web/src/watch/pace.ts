@@ -1,7 +1,7 @@
 /** Media kept back whatever the distance from live, in seconds: what a hiccup of the network may cost. */
-const RESERVE = 0.35;
+const RESERVE = 0.45;
 /** How long the least buffer of the past counts as proof of what can be spared, in milliseconds. */
-const MEMORY = 3_000;
+const MEMORY = 5_000;
 /** Catching up begins at this excess and goes on down to the other, in seconds: no to and fro around one value. */
 const BEGIN = 0.15;
 const END = 0.03;

@@ -275,6 +275,8 @@ export class Session {
     if (!current()) return;
     this.moments.engineStarted ??= performance.now();
     this.awaitFirstFrame(current);
+    // Nothing calls play() here: the element plays by its autoplay attribute once it has media. dash.js begins to
+    // refresh the manifest at the event `play`, and would miss one that comes before it listens.
     this.watchOver(STUCK_AT_START_AFTER);
     const options = { lowLatency: via !== 'hls', recorded: this.facts.recorded };
     const engineEvents: EngineEvents = {
@@ -291,8 +293,6 @@ export class Session {
       this.fail({ kind: 'engine', what: 'The player could not be started.', detail: String(error) });
       return;
     }
-    // Autoplay waits for media; a viewer who paused earlier is asked for nothing.
-    void this.video.play().catch(() => this.tell());
   }
 
   private fail(failure: Failure): void {
