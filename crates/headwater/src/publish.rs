@@ -7,13 +7,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use bytes::Bytes;
 use media::flv::{Message, Metadata, Packetizer, TagKind};
 use media::mp4;
 use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PublishKind, Purpose, Url};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::deliver::files::OnDisk;
 
 /// How to publish.
 #[derive(Debug, Clone, Copy, Default)]
@@ -205,23 +206,6 @@ impl Media {
             Self::Mp4(file) => file.headers(),
             Self::Flv(_) => Ok(Vec::new()),
         }
-    }
-}
-
-struct OnDisk {
-    file: File,
-    len: u64,
-}
-
-impl mp4::Source for OnDisk {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        let mut bytes = vec![0; len];
-        self.file.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes.into())
     }
 }
 

@@ -13,7 +13,7 @@
 
 pub mod cursor;
 mod dash;
-mod files;
+pub(crate) mod files;
 mod hls;
 pub mod muxed;
 mod route;

@@ -36,6 +36,23 @@ const MAX_AHEAD: usize = 16 << 10;
 /// Answers to pipelined requests are gathered up to this many bytes before they are sent.
 const COALESCE: usize = 64 << 10;
 
+/// How a payload that is sent piece by piece ends.
+#[derive(Clone, Copy)]
+enum Framing {
+    /// RFC 9112 7.1.
+    Chunked,
+    /// After so many bytes more.
+    Length(u64),
+    /// With the connection.
+    Close,
+}
+
+impl Framing {
+    fn of(chunked: bool) -> Self {
+        if chunked { Self::Chunked } else { Self::Close }
+    }
+}
+
 /// What one connection may send before the others of its thread have their turn.
 const BURST: usize = 512 << 10;
 
@@ -291,7 +308,8 @@ impl<H: Handler> Connection<H> {
             match body {
                 Body::Empty => {}
                 Body::Bytes(parts) => parts.into_iter().for_each(|part| self.outbox.push(part)),
-                Body::Stream(stream) => self.stream(stream, chunked).await?,
+                Body::Stream(stream) => self.stream(stream, Framing::of(chunked)).await?,
+                Body::Sized(size, stream) => self.stream(stream, Framing::Length(size)).await?,
             }
         }
         if self.outbox.size() > COALESCE {
@@ -300,10 +318,14 @@ impl<H: Handler> Connection<H> {
         Ok(keep_alive)
     }
 
-    /// Sends a payload of unknown length (RFC 9112 7.1 if `chunked`).
-    async fn stream(&mut self, mut body: Box<dyn BodyStream>, chunked: bool) -> Result<(), Fault> {
+    /// Sends a payload piece by piece.
+    async fn stream(
+        &mut self,
+        mut body: Box<dyn BodyStream>,
+        mut framing: Framing,
+    ) -> Result<(), Fault> {
         let mut told = false;
-        loop {
+        while !matches!(framing, Framing::Length(0)) {
             let parts = match poll_fn(|cx| Poll::Ready(body.poll_next(cx))).await {
                 Poll::Ready(next) => next,
                 Poll::Pending => {
@@ -321,7 +343,14 @@ impl<H: Handler> Connection<H> {
                     .await?
                 }
             };
-            let Some(parts) = parts.transpose()? else { break };
+            let Some(mut parts) = parts.transpose()? else { break };
+            if let Framing::Length(left) = &mut framing {
+                for part in &mut parts {
+                    part.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                    *left -= part.len() as u64;
+                }
+            }
+            let chunked = matches!(framing, Framing::Chunked);
             let size = parts.iter().map(|part| part.len() as u64).sum::<u64>();
             // An empty chunk would be the end.
             if size == 0 {
@@ -341,8 +370,13 @@ impl<H: Handler> Connection<H> {
                 body.drain();
             }
         }
-        if chunked {
-            self.outbox.push(Bytes::from_static(b"0\r\n\r\n"));
+        match framing {
+            Framing::Chunked => self.outbox.push(Bytes::from_static(b"0\r\n\r\n")),
+            Framing::Close | Framing::Length(0) => {}
+            Framing::Length(_) => {
+                let short = io::Error::new(io::ErrorKind::UnexpectedEof, "payload cut short");
+                return Err(short.into());
+            }
         }
         Ok(())
     }

@@ -148,10 +148,15 @@ fn convert<H>(shared: &Shared<H>, response: Response) -> http::Response<Content>
             headers.append(name, value);
         }
     }
-    *converted.body_mut() = match response.into_parts().1 {
+    let body = response.into_parts().1;
+    if let Body::Sized(size, _) = &body {
+        headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(*size));
+    }
+    *converted.body_mut() = match body {
         Body::Empty => Content::Empty,
         Body::Bytes(parts) => Content::Bytes(parts.into()),
-        Body::Stream(stream) => Content::Stream {
+        // hyper holds a payload to the length announced.
+        Body::Stream(stream) | Body::Sized(_, stream) => Content::Stream {
             stream,
             ready: VecDeque::new(),
             drain: shared.drain.begun(),

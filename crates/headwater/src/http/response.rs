@@ -17,6 +17,9 @@ pub enum Body {
     /// Of unknown length: sent in chunked transfer coding, or to an HTTP/1.0 peer up to the end of
     /// the connection.
     Stream(Box<dyn BodyStream>),
+    /// A payload of so many bytes that are not all at hand: a file. Should the stream end early the
+    /// connection is closed, so that the client can tell; bytes past the length are not sent.
+    Sized(u64, Box<dyn BodyStream>),
 }
 
 /// A payload that is made while it is sent.
@@ -39,6 +42,7 @@ impl Body {
         match self {
             Self::Empty => Some(0),
             Self::Bytes(parts) => Some(parts.iter().map(|part| part.len() as u64).sum()),
+            Self::Sized(size, _) => Some(*size),
             Self::Stream(_) => None,
         }
     }
