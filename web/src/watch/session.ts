@@ -87,6 +87,8 @@ export class Session {
   private readonly clock = new ServerClock();
   private readonly moments: Moments;
   private readonly listeners = new Set<Listener>();
+  /** Whether the viewer paused. */
+  private held = false;
   private looks = 0;
   private stuckTimer: ReturnType<typeof setTimeout> | undefined;
   private looking: AbortController | null = null;
@@ -189,6 +191,7 @@ export class Session {
     if (video.paused || video.ended) {
       void video.play().catch(() => this.tell());
     } else {
+      this.held = true;
       this.engine?.hold();
       video.pause();
     }
@@ -275,8 +278,8 @@ export class Session {
     if (!current()) return;
     this.moments.engineStarted ??= performance.now();
     this.awaitFirstFrame(current);
-    // Nothing calls play() here: the element plays by its autoplay attribute once it has media. dash.js begins to
-    // refresh the manifest at the event `play`, and would miss one that comes before it listens.
+    // play() is called when there is media, not here: dash.js begins to refresh the manifest at the event
+    // `play`, and would miss one that comes before it listens.
     this.watchOver(STUCK_AT_START_AFTER);
     const options = { lowLatency: via !== 'hls', recorded: this.facts.recorded };
     const engineEvents: EngineEvents = {
@@ -337,6 +340,13 @@ export class Session {
     video.addEventListener('waiting', () => {
       this.stalls.waiting(performance.now(), video.seeking);
       if (this.moments.firstFrame !== undefined) this.engineIs('waiting');
+    });
+    // Autoplay mostly does this by itself, but not always when one engine follows another on the same element.
+    video.addEventListener('canplay', () => {
+      if (video.paused && !video.ended && !this.held) void video.play().catch(() => this.tell());
+    });
+    video.addEventListener('play', () => {
+      this.held = false;
     });
     video.addEventListener('pause', () => {
       this.stalls.interrupted(performance.now());

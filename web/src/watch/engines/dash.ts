@@ -16,6 +16,9 @@ const NOTHING_PLAYABLE = [23, 24, 32];
 /** The clock could not be asked: latency is less exact, playback goes on. */
 const TIME_SYNC_FAILED = 16;
 
+/** The events at which a video element is readier than before. */
+const READINESS = ['loadedmetadata', 'loadeddata', 'canplay', 'canplaythrough'] as const;
+
 interface DashError {
   error?: { code?: number; message?: string; data?: { response?: { status?: number } | null } } | string;
 }
@@ -78,7 +81,11 @@ export const startDash: StartEngine = (video, url, { recorded }, events) => {
       // dash.js takes a viewer back to live by itself only beyond liveCatchup.maxDrift.
     },
     destroy() {
+      // dash.js puts off a change of rate until one of these events, and does not take the listener back: it
+      // would fire into the destroyed player when the next engine has media.
+      for (const event of READINESS) video.dispatchEvent(new Event(event));
       player.destroy();
+      video.playbackRate = 1;
     },
   };
 };
