@@ -26,7 +26,6 @@ pub fn router(origin: Arc<Origin>) -> Router {
         .route("/", get(|| async { page("index.html") }))
         .route("/watch/{*stream}", get(|| async { page("watch.html") }))
         .route("/assets/{*file}", get(asset))
-        .route("/favicon.svg", get(|| async { page("favicon.svg") }))
         .route("/api/v1/streams", get(streams))
         .route("/api/v1/streams/{*name}", get(stream))
         .route("/api/v1/time", get(time))

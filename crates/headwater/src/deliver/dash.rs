@@ -1,9 +1,10 @@
 //! DASH: the manifest of a live stream, ISO/IEC 23009-1, low latency.
 //!
 //! A period for each run between discontinuities, an adaptation set of all video tracks and one
-//! for each audio track. Segments are listed by their timeline, the one being made with the
-//! duration it will most likely have, so a player asks for it as soon as it has begun and receives
-//! its parts as they are published (`availabilityTimeOffset`, chunked transfer).
+//! for each audio track. Segments are listed by their timeline, the one being made and the one
+//! after it with the duration they will most likely have: a player need not learn of a segment from
+//! a new manifest before it can ask for it, and receives its parts as they are published
+//! (`availabilityTimeOffset`, chunked transfer).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,8 +52,11 @@ pub(super) async fn manifest(request: &Request, origin: &Origin, stream: &Arc<St
 struct Run {
     track: Arc<Track>,
     segments: Vec<Arc<Segment>>,
-    /// Expected duration of the last of them, if it is being made.
+    /// Duration that the segment being made is expected to have, and the one after it; none in a
+    /// period that is over.
     expected: Option<u64>,
+    /// Whether the last of `segments` is being made.
+    open: bool,
 }
 
 fn model(stream: &Stream, now: u64) -> Manifest {
@@ -120,13 +124,19 @@ fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
             track: Arc::clone(track),
             segments: Vec::new(),
             expected: None,
+            open: false,
         });
         run.segments.push(Arc::clone(segment));
     }
-    if let (Some(open), Some(last)) = (&window.open, runs.values_mut().next_back()) {
-        // The segment before tells; the first one can only be guessed at.
-        let before = last.segments.iter().rev().nth(1).map(|segment| segment.duration);
-        last.expected = Some(before.unwrap_or(0).max(open.duration));
+    if let Some(last) = runs.values_mut().next_back()
+        && !window.ended
+    {
+        last.open = window.open.is_some();
+        // The complete segment before tells; in the first one, what there is of it.
+        let complete = last.segments.iter().rev().nth(usize::from(last.open));
+        let known = complete.or(last.segments.last()).map_or(0, |segment| segment.duration);
+        let so_far = window.open.as_ref().map_or(0, |open| open.duration);
+        last.expected = Some(known.max(so_far));
     }
     runs
 }
@@ -192,11 +202,21 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
     let described = &first.header.track;
     let codec = &described.codec;
     let timescale = described.timescale;
-    let last = run.segments.len() - 1;
-    let segments = run.segments.iter().enumerate().map(|(index, segment)| dash::Segment {
-        start: segment.start.unsigned_abs(),
-        duration: run.expected.filter(|_| index == last).unwrap_or(segment.duration),
-    });
+    let mut segments: Vec<_> = run
+        .segments
+        .iter()
+        .map(|segment| dash::Segment {
+            start: segment.start.unsigned_abs(),
+            duration: segment.duration,
+        })
+        .collect();
+    if let (Some(duration), Some(last)) = (run.expected, segments.last_mut()) {
+        if run.open {
+            last.duration = duration;
+        }
+        let start = last.start + last.duration;
+        segments.push(dash::Segment { start, duration });
+    }
     // Available as soon as its first part is: that much before it is complete.
     let offset = run.track.part_limit().and_then(|part| {
         let whole = run.expected.or(run.segments.last().map(|segment| segment.duration))?;
@@ -219,7 +239,7 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
             start_number: first.msn,
             presentation_time_offset: period_start * u64::from(timescale) / 1000,
             availability_time_offset: offset,
-            segments: segments.collect(),
+            segments,
         },
     })
 }
