@@ -153,7 +153,7 @@ fn legacy_files_equal_ffprobe() {
             let expected = probe(&path(name), stream);
             let found = demuxed.samples.get(&track).map(|samples| summary(samples));
             assert_eq!(found.unwrap_or_default(), expected, "{name} {track}");
-            assert_eq!(demuxed.codecs.get(&track).is_some(), !expected.is_empty());
+            assert_eq!(demuxed.codecs.contains_key(&track), !expected.is_empty());
         }
         // Where the tag says keyframe there is an IDR picture, and nowhere else in these files.
         if let Some([Codec::Avc(config)]) = demuxed.codecs.get(&VIDEO).map(Vec::as_slice) {
