@@ -1,0 +1,89 @@
+//! Streams that are not the common case, published by ffmpeg and by `headwater publish`.
+
+use std::path::Path;
+
+use testkit::Server;
+
+use crate::support::{
+    Begin, FROM_START, Received, assert_came_through, count, cut, finish, headwater_publish, media,
+    over_hls, play, publish, server, until_ended, until_ready,
+};
+
+/// Publishes a file twice, as fast as it goes: once with each program.
+fn comes_through(server: &Server, name: &str, file: &Path, track: &str) {
+    let source = Received::of(file);
+    for (by, fast) in [("ffmpeg", true), ("headwater", false)] {
+        let stream = format!("live/{name}-{by}");
+        let url = server.rtmp_url(&stream);
+        finish(match fast {
+            true => publish(file, &url, "1000"),
+            false => headwater_publish(file, &url, &["--fast"]),
+        });
+        let playlist = until_ended(server, &stream, track);
+        assert_eq!(count(&playlist, "#EXT-X-DISCONTINUITY"), 0, "{name} by {by}:\n{playlist}");
+        assert_eq!(count(&playlist, "#EXT-X-GAP"), 0, "{name} by {by}:\n{playlist}");
+        let name = format!("{name} by {by}");
+        assert_came_through(&name, &source, &over_hls(server, &stream), Begin::Start);
+    }
+}
+
+#[test]
+fn b_frames_at_24_frames_per_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let clip = folder.path().join("sintel.mp4");
+    cut(&media("film/sintel_trailer_52s_720p_h264_aac.mp4"), "20", &[], &clip);
+    let source = Received::of(&clip);
+    assert!(source.video().iter().any(|unit| unit.pts > unit.dts + 0.04), "no B-frames");
+    comes_through(&server(), "sintel", &clip, "v0");
+}
+
+#[test]
+fn sound_alone() {
+    comes_through(&server(), "sound", &media("flv/membrane_bun33s_audio.flv"), "a0");
+}
+
+#[test]
+fn pictures_alone() {
+    let server = server();
+    comes_through(&server, "pictures", &media("mp4/membrane_ref_video.mp4"), "v0");
+    comes_through(&server, "short", &media("mp4/androidx_sample_video_only.mp4"), "v0");
+}
+
+#[test]
+fn six_channels_at_24_frames_per_second() {
+    comes_through(&server(), "surround", &media("bbb/bbb_30s_480p_51ch_moovend.mp4"), "v0");
+}
+
+#[test]
+fn nal_units_whose_length_takes_two_bytes() {
+    comes_through(&server(), "two", &media("mp4/androidx_sample_2_byte_NAL_length.mp4"), "v0");
+}
+
+/// ffmpeg 5.1 publishes none of these: Enhanced RTMP came after it. It reads them from CMAF.
+#[test]
+fn newer_codecs_come_through_every_delivery_that_carries_them() {
+    let server = server();
+    for (name, file, track) in [
+        ("hevc", "mp4/torchcodec_testsrc2_h265.mp4", "v0"),
+        ("hevc-10s", "mp4/membrane_ref_video_hevc.mp4", "v0"),
+        ("av1", "mp4/androidx_sample_with_av1c.mp4", "v0"),
+        ("av1-aac", "mp4/androidx_sample_with_colr_mdcv_and_clli.mp4", "v0"),
+        ("opus", "mp4/membrane_ref_opus.mp4", "a0"),
+    ] {
+        let stream = format!("live/{name}");
+        let source = Received::of(&media(file));
+        let url = |path: &str| server.url(&format!("/{stream}/{path}"));
+        // Fast, so that live.mp4 is there to be opened before the stream ends, from its start or
+        // from a later keyframe.
+        let publisher = headwater_publish(&media(file), &server.rtmp_url(&stream), &["--fast"]);
+        until_ready(&server, &stream);
+        let (mp4, hls) = (play(&url("live.mp4"), &[]), play(&url("index.m3u8"), FROM_START));
+        finish(publisher);
+        let name = |by: &str| format!("{name} by {by}");
+        assert_came_through(&name("HLS"), &source, &Received::by(hls), Begin::Start);
+        assert_came_through(&name("live.mp4"), &source, &Received::by(mp4), Begin::Keyframe);
+        until_ended(&server, &stream, track);
+        let dash = Received::by(play(&url("manifest.mpd"), &[]));
+        assert_came_through(&name("DASH"), &source, &dash, Begin::Start);
+    }
+}

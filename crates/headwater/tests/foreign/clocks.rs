@@ -1,0 +1,81 @@
+//! Publishers whose timestamps wrap, in the 24 bits of an RTMP header, where their sign changes,
+//! and in all 32 bits.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use testkit::{Program, Server};
+
+use crate::support::{
+    Begin, Received, assert_came_through, count, cut, finish, headwater_publish, media, over_hls,
+    server, until_ended,
+};
+
+/// How long before the wrap the clip begins, in milliseconds.
+const BEFORE: u32 = 2_000;
+
+/// An FLV file whose tags' timestamps all begin at `start` instead of 0.
+fn shifted(clip: &Path, start: u32, into: &Path) {
+    let mut file = std::fs::read(clip).unwrap();
+    let mut at = 9 + 4;
+    while at + 11 <= file.len() {
+        let size = u32::from_be_bytes([0, file[at + 1], file[at + 2], file[at + 3]]);
+        let time = &mut file[at + 4..at + 8];
+        let was = u32::from_be_bytes([time[3], time[0], time[1], time[2]]);
+        let [high, low @ ..] = was.wrapping_add(start).to_be_bytes();
+        time[..3].copy_from_slice(&low);
+        time[3] = high;
+        at += 11 + size as usize + 4;
+    }
+    std::fs::write(into, file).unwrap();
+}
+
+/// GStreamer's librtmp element sends the tags of a file as they are.
+fn librtmp(file: &Path, url: &str) -> Program {
+    let from = format!("location={}", file.display());
+    let to = format!("location={url} live=1");
+    let args = ["-q", "filesrc", &from, "!", "rtmpsink", &to];
+    Program::spawn(Command::new("gst-launch-1.0").args(args))
+}
+
+fn passes(server: &Server, start: u32, name: &str, folder: &Path) {
+    let clip: PathBuf = folder.join(format!("{name}-source.flv"));
+    // ffmpeg ends a file with an end of sequence, which librtmp leaves out: it is no access unit.
+    let options = ["-flvflags", "no_sequence_end+no_duration_filesize"];
+    cut(&media("flv/srs_bbb_10s_360p.flv"), "5", &options, &clip);
+    let source = Received::of(&clip);
+    let file = folder.join(format!("{name}.flv"));
+    shifted(&clip, start, &file);
+    for by in ["librtmp", "headwater"] {
+        let stream = format!("live/{name}-{by}");
+        let url = server.rtmp_url(&stream);
+        finish(match by {
+            "librtmp" => librtmp(&file, &url),
+            _ => headwater_publish(&file, &url, &["--fast"]),
+        });
+        let playlist = until_ended(server, &stream, "v0");
+        assert_eq!(count(&playlist, "#EXT-X-DISCONTINUITY"), 0, "{name} by {by}:\n{playlist}");
+        assert_eq!(count(&playlist, "#EXT-X-GAP"), 0, "{name} by {by}:\n{playlist}");
+        let received = over_hls(server, &stream);
+        let name = format!("{name} by {by}");
+        assert_came_through(&name, &source, &received, Begin::Start);
+        // No gap: every picture comes a frame after the one before, within a clock's rounding.
+        for pair in received.video().windows(2) {
+            let step = pair[1].dts - pair[0].dts;
+            assert!((step - 0.04).abs() < 0.002, "{name}: a step of {step} s");
+        }
+    }
+}
+
+#[test]
+fn a_clock_may_wrap() {
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    for (start, name) in [
+        ((1 << 24) - BEFORE, "24-bits"),
+        ((1 << 31) - BEFORE, "31-bits"),
+        (0_u32.wrapping_sub(BEFORE), "32-bits"),
+    ] {
+        passes(&server, start, name, folder.path());
+    }
+}

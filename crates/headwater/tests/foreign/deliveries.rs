@@ -1,0 +1,132 @@
+//! One publication in real time, watched over every delivery at once.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use testkit::http::Client;
+use testkit::{Program, Server};
+
+use crate::support::{
+    Begin, FROM_START, LIMIT, Received, assert_came_through, finish, media, play, publish, server,
+    until_ready,
+};
+
+const STREAM: &str = "live/film";
+
+/// A low-latency player's requests: every part as soon as it is there, by blocking reloads named
+/// after the preload hint. Answers the header and all parts, concatenated.
+fn walk_parts(server: &Server, track: &str) -> Vec<u8> {
+    let folder = format!("/{STREAM}/{track}");
+    let mut client = Client::connect(server.http, Duration::from_secs(20)).unwrap();
+    let mut get = |path: &str| {
+        client.send("GET", path, &[], b"").unwrap();
+        let answer = client.receive().unwrap();
+        assert_eq!(answer.status(), 200, "{path}: {answer:?}");
+        answer
+    };
+    let mut bytes = Vec::new();
+    let mut fetched: Vec<String> = Vec::new();
+    let mut query = String::new();
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        assert!(Instant::now() < deadline, "no end after {} parts", fetched.len());
+        let answer = get(&format!("{folder}/media.m3u8{query}"));
+        let playlist = answer.text();
+        let uris = |tag: &str| -> Vec<String> {
+            let tagged = playlist.lines().filter(|line| line.starts_with(tag));
+            let uri = |line: &str| line.split("URI=\"").nth(1)?.split('"').next().map(str::to_owned);
+            tagged.filter_map(uri).collect()
+        };
+        if fetched.is_empty() {
+            bytes.extend(get(&format!("{folder}/{}", uris("#EXT-X-MAP:")[0])).body);
+        }
+        let parts = uris("#EXT-X-PART:");
+        // The last one fetched is still listed: none was missed.
+        let new = match fetched.last() {
+            Some(last) => parts.iter().position(|part| part == last).map(|at| at + 1).unwrap(),
+            None => 0,
+        };
+        for part in &parts[new..] {
+            bytes.extend(get(&format!("{folder}/{part}")).body);
+            fetched.push(part.clone());
+        }
+        if playlist.contains("#EXT-X-ENDLIST") {
+            return bytes;
+        }
+        assert!(query.is_empty() || new < parts.len(), "nothing new in answer to {query}");
+        let hint = uris("#EXT-X-PRELOAD-HINT:");
+        let (msn, part) = hint[0].strip_suffix(".m4s").unwrap().split_once('.').unwrap();
+        query = format!("?_HLS_msn={msn}&_HLS_part={part}");
+    }
+}
+
+/// GStreamer's DASH client, which writes each representation's segments to a file.
+fn gstreamer_dash(server: &Server, into: &Path) -> Program {
+    let location = format!("location={}", server.url(&format!("/{STREAM}/manifest.mpd")));
+    let file = |name: &str| format!("location={}", into.join(name).display());
+    let (video, audio) = (file("dash-v.mp4"), file("dash-a.mp4"));
+    Program::spawn(Command::new("gst-launch-1.0").args([
+        "-q", "souphttpsrc", &location, "!", "dashdemux", "name=d", "d.video_00", "!", "queue",
+        "!", "filesink", &video, "d.audio_00", "!", "queue", "!", "filesink", &audio,
+    ]))
+}
+
+fn joined(video: &Path, audio: &Path) -> Received {
+    let mut both = Received::of(video);
+    both.streams.extend(Received::of(audio).streams);
+    both
+}
+
+#[test]
+fn every_delivery_hands_on_the_source_unit_by_unit() {
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    let file = media("bbb/bbb_60s_720p_h264_aac.mp4");
+    let source = Received::of(&file);
+    let keyframes: Vec<bool> = testkit::ffprobe_packets(&file)
+        .iter()
+        .filter(|packet| packet.kind == "video")
+        .map(testkit::Packet::is_keyframe)
+        .collect();
+    let publisher = publish(&file, &server.rtmp_url(STREAM), "1");
+    until_ready(&server, STREAM);
+
+    let url = |path: &str| server.url(&format!("/{STREAM}/{path}"));
+    let hls = play(&url("index.m3u8"), FROM_START);
+    let joiners = [
+        ("live.mp4", play(&url("live.mp4"), &[])),
+        ("live.flv", play(&url("live.flv"), &[])),
+        ("rtmp", play(&server.rtmp_url(STREAM), &[])),
+    ];
+    let dash = gstreamer_dash(&server, folder.path());
+    let name = |name: &str| folder.path().join(name);
+    std::thread::scope(|scope| {
+        let tracks = ["v0", "a0"].map(|track| {
+            let server = &server;
+            (track, scope.spawn(move || walk_parts(server, track)))
+        });
+        for (track, walker) in tracks {
+            std::fs::write(name(track), walker.join().unwrap()).unwrap();
+        }
+    });
+    finish(publisher);
+
+    assert_came_through("HLS", &source, &Received::by(hls), Begin::Start);
+    // The tracks' files each begin at 0 for ffmpeg, so picture and sound are compared one by one.
+    let parts = joined(&name("v0"), &name("a0"));
+    assert_came_through("LL-HLS parts", &source, &parts, Begin::Start);
+    for (name, player) in joiners {
+        let received = Received::by(player);
+        assert_came_through(name, &source, &received, Begin::Keyframe);
+        let first = source.video().len() - received.video().len();
+        assert!(keyframes[first], "{name} begins with picture {first}, no keyframe");
+        assert!(first < 300, "{name} begins with picture {first}");
+    }
+    // What came during the publication, and all of it afterwards.
+    finish(dash);
+    let dash = joined(&name("dash-v.mp4"), &name("dash-a.mp4"));
+    assert_came_through("DASH by GStreamer", &source, &dash, Begin::Keyframe);
+    let dash = Received::by(play(&url("manifest.mpd"), &[]));
+    assert_came_through("DASH", &source, &dash, Begin::Start);
+}

@@ -1,0 +1,112 @@
+//! GStreamer, rtmpdump and VLC in either direction.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use testkit::Program;
+
+use crate::support::{
+    Begin, LIMIT, Received, assert_came_through, count, ffmpeg, finish, media, over_hls,
+    publish, server, until_ended, until_ready,
+};
+
+const CLIP: &str = "flv/srs_bbb_10s_360p.flv";
+
+#[test]
+fn gstreamer_publishes() {
+    let server = server();
+    let file = media("bbb/bbb_10s_1080p_h264_aac.mp4");
+    let from = format!("location={}", file.display());
+    let to = format!("location={}", server.rtmp_url("live/gst"));
+    let pipeline = [
+        "-q", "filesrc", &from, "!", "qtdemux", "name=d", "flvmux", "name=m", "streamable=true",
+        "!", "rtmp2sink", &to, "d.video_0", "!", "queue", "!", "m.video", "d.audio_0", "!",
+        "queue", "!", "m.audio",
+    ];
+    finish(Program::spawn(Command::new("gst-launch-1.0").args(pipeline)));
+    let playlist = until_ended(&server, "live/gst", "v0");
+    assert_eq!(count(&playlist, "#EXT-X-DISCONTINUITY"), 0, "{playlist}");
+    let received = over_hls(&server, "live/gst");
+    assert_came_through("GStreamer", &Received::of(&file), &received, Begin::Start);
+}
+
+/// What of `source` a player has in `file`: players that go by librtmp, or close at once, may lose
+/// what they still hold when the stream ends, so the last units of the source may be missing.
+#[track_caller]
+fn assert_played(name: &str, source: &Received, file: &Path, missing: usize) {
+    let received = Received::of(file);
+    for kind in ["video", "audio"] {
+        let (sent, got) = (source.only(kind), received.only(kind));
+        let missing = (0..=missing).find(|&missing| {
+            let Some(end) = sent.len().checked_sub(missing) else { return false };
+            let Some(first) = end.checked_sub(got.len()) else { return false };
+            sent[first..end].iter().zip(got).all(|(sent, got)| sent.md5 == got.md5)
+        });
+        assert!(missing.is_some(), "{name}: {} {kind} units are not a run of the source", got.len());
+        assert!(got.len() > sent.len() / 4, "{name}: {} {kind} units", got.len());
+    }
+}
+
+#[test]
+fn rtmpdump_and_gstreamer_play() {
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    let source = Received::of(&media(CLIP));
+    let url = server.rtmp_url("live/x");
+    let publisher = publish(&media(CLIP), &url, "1");
+    until_ready(&server, "live/x");
+    let (dumped, saved) = (folder.path().join("dump.flv"), folder.path().join("gst.flv"));
+    let dump = ["-q", "-v", "-r", &url, "-o", dumped.to_str().unwrap()];
+    let dump = Program::spawn(Command::new("rtmpdump").args(dump));
+    let (from, to) = (format!("location={url}"), format!("location={}", saved.display()));
+    let save = ["-q", "rtmp2src", &from, "!", "filesink", &to];
+    let save = Program::spawn(Command::new("gst-launch-1.0").args(save));
+    finish(publisher);
+    dump.wait(LIMIT);
+    save.wait(LIMIT);
+    assert_played("rtmpdump", &source, &dumped, 1);
+    assert_played("GStreamer", &source, &saved, 1);
+}
+
+/// The pictures of a file, decoded: VLC's transport streams hold the same NAL units otherwise
+/// framed, and delimiters of its own.
+fn decoded(file: &Path) -> Vec<String> {
+    let file = file.to_str().unwrap();
+    let args = ["-i", file, "-map", "0:v", "-fps_mode", "passthrough", "-f", "framehash"];
+    let pictures = finish(ffmpeg(args.into_iter().chain(["-hash", "md5", "-"])));
+    let parsed = Received::parse(&pictures);
+    parsed.video().iter().map(|unit| unit.md5.clone()).collect()
+}
+
+#[test]
+fn vlc_plays() {
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let source = decoded(&media(CLIP));
+    let publisher = publish(&media(CLIP), &server.rtmp_url("live/x"), "1");
+    until_ready(&server, "live/x");
+    let play = |url: &str, file: &str| {
+        let path = folder.path().join(file);
+        // Root may not run it.
+        let sout = format!("#std{{access=file,mux=ts,dst={}}}", path.display());
+        let program = ["-u", "nobody", "--", "cvlc", "-q", url, "--sout", &sout, "vlc://quit"];
+        let mut command = Command::new("runuser");
+        (Program::spawn(command.args(program).env("HOME", folder.path())), path)
+    };
+    let players = [
+        ("RTMP", play(&server.rtmp_url("live/x"), "rtmp.ts")),
+        ("HLS", play(&server.url("/live/x/index.m3u8"), "hls.ts")),
+    ];
+    finish(publisher);
+    for (name, (player, file)) in players {
+        player.wait(Duration::from_secs(40));
+        let got = decoded(&file);
+        let run = source.windows(got.len().max(1)).any(|run| run == got);
+        assert!(run, "{name}: {} pictures are not a run of the source's {}", got.len(), source.len());
+        assert!(got.len() > source.len() / 4, "{name}: {} pictures", got.len());
+    }
+}

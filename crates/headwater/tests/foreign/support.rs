@@ -1,0 +1,224 @@
+//! A server that lets streams end soon, programs that publish and play, and what is compared.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use testkit::{Program, Server};
+
+/// Nothing that is waited for may take longer, on a machine busy with other tests.
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+
+/// Picture and sound may come apart by no more: one frame at 30 per second, in seconds.
+const APART: f64 = 1.0 / 30.0;
+
+/// A server whose streams end a second after their publisher left, and keep all of what was
+/// published until then.
+#[track_caller]
+pub(crate) fn server() -> Server {
+    server_with("window = \"5m\"\nreconnect = \"1s\"\n")
+}
+
+/// A server with these options in `[live]`. Viewers may fall as far behind as a busy machine makes
+/// them.
+#[track_caller]
+pub(crate) fn server_with(live: &str) -> Server {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("headwater.toml");
+    let patience = "viewer_queue = \"1GiB\"\nviewer_patience = \"1m\"\n";
+    std::fs::write(&path, format!("[live]\n{patience}{live}")).unwrap();
+    Server::start(env!("CARGO_BIN_EXE_headwater"), [OsStr::new("--config"), path.as_os_str()])
+}
+
+/// A file of the test media.
+pub(crate) fn media(name: &str) -> PathBuf {
+    testkit::media_dir().join(name)
+}
+
+/// ffmpeg with these arguments, its errors on standard error.
+#[track_caller]
+pub(crate) fn ffmpeg<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Program {
+    let quiet = ["-nostdin", "-hide_banner", "-loglevel", "error", "-y"];
+    Program::spawn(Command::new("ffmpeg").args(quiet).args(args))
+}
+
+/// Runs ffmpeg to its end, which must be a good one.
+#[track_caller]
+pub(crate) fn ffmpeg_done<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) {
+    finish(ffmpeg(args));
+}
+
+/// Waits for a program's good end.
+#[track_caller]
+pub(crate) fn finish(program: Program) -> Vec<u8> {
+    let finished = program.wait(LIMIT);
+    assert!(finished.status.success(), "{}: {}", finished.status, finished.stderr);
+    finished.stdout
+}
+
+/// The first `seconds` of a file, or of its tracks that `map` selects, unchanged in another file.
+#[track_caller]
+pub(crate) fn cut(source: &Path, seconds: &str, options: &[&str], into: &Path) {
+    let source = source.to_str().unwrap();
+    let mut args = vec!["-i", source, "-t", seconds, "-map", "0", "-c", "copy"];
+    args.extend(options);
+    args.push(into.to_str().unwrap());
+    ffmpeg_done(args);
+}
+
+/// ffmpeg publishing a file unchanged, `rate` times as fast as real time.
+#[track_caller]
+pub(crate) fn publish(file: &Path, url: &str, rate: &str) -> Program {
+    let file = file.to_str().unwrap();
+    let flv = ["-c", "copy", "-f", "flv", "-flvflags", "no_duration_filesize", url];
+    ffmpeg(["-readrate", rate, "-i", file].into_iter().chain(flv))
+}
+
+/// `headwater publish` with these options.
+#[track_caller]
+pub(crate) fn headwater_publish(file: &Path, url: &str, options: &[&str]) -> Program {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+    Program::spawn(command.arg("publish").arg(file).arg(url).args(options))
+}
+
+/// ffmpeg playing a URL or file: it hands on every access unit it receives, undecoded. Its
+/// standard output is for [`Received::parse`].
+#[track_caller]
+pub(crate) fn play(url: &str, options: &[&str]) -> Program {
+    let copy = ["-c", "copy", "-f", "framehash", "-hash", "md5", "-"];
+    ffmpeg(options.iter().copied().chain(["-i", url, "-map", "0"]).chain(copy))
+}
+
+/// HLS from the first segment that is listed.
+pub(crate) const FROM_START: &[&str] = &["-live_start_index", "0"];
+
+/// One access unit.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Unit {
+    /// Presentation time in seconds.
+    pub(crate) pts: f64,
+    /// Decode time in seconds.
+    pub(crate) dts: f64,
+    /// Its bytes' MD5.
+    pub(crate) md5: String,
+}
+
+/// What ffmpeg received: the access units of each stream in decode order.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    /// `video` or `audio`, and the units.
+    pub(crate) streams: Vec<(String, Vec<Unit>)>,
+}
+
+impl Received {
+    /// What ffmpeg's framehash, version 2, says.
+    pub(crate) fn parse(framehash: &[u8]) -> Self {
+        let text = std::str::from_utf8(framehash).unwrap();
+        let mut bases: Vec<f64> = Vec::new();
+        let mut received = Self::default();
+        for line in text.lines() {
+            if let Some(base) = line.strip_prefix("#tb ") {
+                let (_, base) = base.split_once(": ").unwrap();
+                let (n, d) = base.split_once('/').unwrap();
+                bases.push(n.parse::<f64>().unwrap() / d.parse::<f64>().unwrap());
+            } else if let Some(kind) = line.strip_prefix("#media_type ") {
+                let (_, kind) = kind.split_once(": ").unwrap();
+                received.streams.push((kind.to_owned(), Vec::new()));
+            } else if !line.starts_with('#') {
+                let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+                let stream: usize = fields[0].parse().unwrap();
+                let seconds = |field: &str| field.parse::<f64>().unwrap() * bases[stream];
+                let (dts, pts) = (seconds(fields[1]), seconds(fields[2]));
+                let md5 = fields[5].to_owned();
+                received.streams[stream].1.push(Unit { pts, dts, md5 });
+            }
+        }
+        received
+    }
+
+    /// What a player has received at its end, which must be a good one.
+    #[track_caller]
+    pub(crate) fn by(player: Program) -> Self {
+        Self::parse(&finish(player))
+    }
+
+    /// What is in a file.
+    #[track_caller]
+    pub(crate) fn of(file: &Path) -> Self {
+        Self::by(play(file.to_str().unwrap(), &[]))
+    }
+
+    /// The units of the only stream of that kind; none if there is no such stream.
+    #[track_caller]
+    pub(crate) fn only(&self, kind: &str) -> &[Unit] {
+        let mut found = self.streams.iter().filter(|(k, _)| k == kind);
+        let units = found.next().map_or(&[][..], |(_, units)| units);
+        assert!(found.next().is_none(), "several {kind} streams");
+        units
+    }
+
+    pub(crate) fn video(&self) -> &[Unit] {
+        self.only("video")
+    }
+
+}
+
+/// Which access units `received` must be: all of `source`, or those from some point on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    Start,
+    /// A keyframe, where there are pictures.
+    Keyframe,
+}
+
+/// Asserts that the access units of `source` came through, up to the last: each once, in order,
+/// byte for byte, and picture and sound as far apart as they were.
+#[track_caller]
+pub(crate) fn assert_came_through(name: &str, source: &Received, received: &Received, from: Begin) {
+    let mut shifts: Vec<f64> = Vec::new();
+    for kind in ["video", "audio"] {
+        let (sent, got) = (source.only(kind), received.only(kind));
+        assert!(
+            got.len() <= sent.len() && got.is_empty() == sent.is_empty(),
+            "{name}: {} {kind} units of {}",
+            got.len(),
+            sent.len()
+        );
+        let first = sent.len() - got.len();
+        assert!(from == Begin::Keyframe || first == 0, "{name}: {first} first {kind} units missing");
+        for (index, (got, sent)) in got.iter().zip(&sent[first..]).enumerate() {
+            assert_eq!(got.md5, sent.md5, "{name}: {kind} unit {index}, {} of the source", first + index);
+            shifts.push(got.pts - sent.pts);
+        }
+    }
+    let least = shifts.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = shifts.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    assert!(most - least < APART, "{name}: units shifted by {least} to {most} s");
+}
+
+/// Waits until the stream has media that a player can begin with.
+#[track_caller]
+pub(crate) fn until_ready(server: &Server, stream: &str) {
+    server.get_until(&format!("/{stream}/index.m3u8"), LIMIT, |answer| answer.status() == 200);
+}
+
+/// Waits until the stream is over; the media playlist of one of its tracks then.
+#[track_caller]
+pub(crate) fn until_ended(server: &Server, stream: &str, track: &str) -> String {
+    let ended = server.get_until(&format!("/{stream}/{track}/media.m3u8"), LIMIT, |answer| {
+        answer.status() == 200 && answer.text().contains("#EXT-X-ENDLIST")
+    });
+    ended.text().to_owned()
+}
+
+/// What a stream that is over offers over HLS.
+#[track_caller]
+pub(crate) fn over_hls(server: &Server, stream: &str) -> Received {
+    Received::by(play(&server.url(&format!("/{stream}/index.m3u8")), FROM_START))
+}
+
+/// How often a playlist has a line that begins so.
+pub(crate) fn count(playlist: &str, tag: &str) -> usize {
+    playlist.lines().filter(|line| line.starts_with(tag)).count()
+}
