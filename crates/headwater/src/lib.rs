@@ -11,6 +11,7 @@ pub mod control;
 pub mod deliver;
 pub mod http;
 pub mod ingest;
+pub mod metrics;
 mod origin;
 pub mod publish;
 pub mod rtmp;

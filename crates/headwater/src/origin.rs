@@ -4,6 +4,7 @@ use live::{Registry, Settings, UnixMicros};
 
 use crate::config::Config;
 use crate::deliver::cursor::Limits;
+use crate::metrics::SlowViewers;
 
 /// What every listener shares: the configuration, the live streams, the clock.
 #[derive(Debug)]
@@ -12,6 +13,8 @@ pub struct Origin {
     pub config: Config,
     /// The live streams.
     pub registry: Registry,
+    /// What became of viewers that read too slowly.
+    pub slow_viewers: SlowViewers,
 }
 
 impl Origin {
@@ -26,7 +29,7 @@ impl Origin {
             reconnect: live.reconnect.into(),
             silence: live.silence.into(),
         };
-        Self { registry: Registry::new(settings), config }
+        Self { registry: Registry::new(settings), slow_viewers: SlowViewers::default(), config }
     }
 
     /// The wall clock.

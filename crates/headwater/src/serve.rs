@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::deliver::Deliver;
-use crate::{Origin, control, http, ingest, rtmp};
+use crate::{Origin, control, http, ingest, metrics, rtmp};
 
 /// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once.
 ///
@@ -43,14 +43,15 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         });
     }
 
+    // Before `ready` is said: whoever reads it may signal at once.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}")?;
     stdout.flush()?;
     drop(stdout);
     tracing::info!(http = %http_address, rtmp = %rtmp_address, "ready");
 
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
     let mut asked = async move || {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -66,7 +67,8 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         asked().await;
         tracing::info!("stopped at once");
     };
-    let control = control::router(Arc::clone(&origin));
+    let control = control::router(Arc::clone(&origin))
+        .merge(metrics::router(Arc::clone(&origin), http.counters()));
     let deliver = Deliver::new(Arc::clone(&origin));
     let served = http.run(move |_| deliver.clone(), control, async move {
         let _ = begin.wait_for(|&begun| begun).await;

@@ -374,7 +374,8 @@ impl Stream {
                 return Err(inner.publishers[at].info.clone());
             }
             let silent = inner.publishers.remove(at);
-            tracing::info!(stream = %self.name, peer = ?silent.info.peer, "silent publisher replaced");
+            let peer = silent.info.peer.map(tracing::field::display);
+            tracing::info!(stream = %self.name, peer, "silent publisher replaced");
         }
         let beside = inner.publishers.first().and_then(|active| active.offset);
         // What it publishes does not follow on what was published before, if anything was.
@@ -660,7 +661,7 @@ impl Publisher {
             Mapped::Jumped { offset, by } => {
                 inner.period += 1;
                 let track = &inner.tracks[entry.index].handle.name;
-                tracing::warn!(
+                tracing::debug!(
                     stream = %self.stream.name, peer = ?self.info.peer, %track,
                     at_ms = said / 1000, by_ms = by / 1000, "publisher's clock jumped"
                 );

@@ -13,11 +13,11 @@ use tokio::sync::watch;
 /// window itself, so a viewer costs no queue; one that falls too far behind is moved to the newest
 /// keyframe.
 pub struct Cursor {
-    stream: Arc<Stream>,
     state: watch::Receiver<Arc<live::State>>,
     tracks: Vec<Position>,
     limits: Limits,
-    behind_since: Option<UnixMicros>,
+    /// When it fell behind, and since when it has kept up again.
+    behind: Option<(UnixMicros, Option<UnixMicros>)>,
 }
 
 /// What a viewer may cost.
@@ -81,8 +81,7 @@ impl Cursor {
             };
             [best(Kind::Video), best(Kind::Audio)].into_iter().flatten().collect()
         };
-        let mut cursor =
-            Self { stream: Arc::clone(stream), state, tracks, limits, behind_since: None };
+        let mut cursor = Self { state, tracks, limits, behind: None };
         cursor.seek_live().then_some(cursor)
     }
 
@@ -174,12 +173,17 @@ impl Cursor {
         let lost = self.tracks.iter().any(Position::has_left);
         let waiting: u64 = self.tracks.iter().map(|p| p.waiting(self.limits.queue)).sum();
         if !lost && waiting <= self.limits.queue {
-            if waiting <= self.limits.queue / 4 {
-                self.behind_since = None;
+            // Being skipped ahead is no proof of keeping up: only time is.
+            if let Some((_, kept_up)) = &mut self.behind
+                && waiting <= self.limits.queue / 4
+                && now.since(*kept_up.get_or_insert(now)) > self.limits.patience
+            {
+                self.behind = None;
             }
             return None;
         }
-        let since = *self.behind_since.get_or_insert(now);
+        let since = self.behind.map_or(now, |(since, _)| since);
+        self.behind = Some((since, None));
         if now.since(since) > self.limits.patience {
             return Some(Next::TooSlow);
         }
@@ -191,10 +195,7 @@ impl Cursor {
             return Some(Next::TooSlow);
         }
         // One group of pictures may be more than the queue: then there is nowhere to skip to.
-        (places(self) != before).then(|| {
-            tracing::debug!(stream = self.stream.name(), waiting, "viewer skipped to live");
-            Next::Skipped
-        })
+        (places(self) != before).then_some(Next::Skipped)
     }
 }
 

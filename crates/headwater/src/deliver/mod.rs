@@ -59,8 +59,8 @@ impl Deliver {
             Resource::Part { track, msn, part } => {
                 segment::part(request, &stream, track, msn, part).await
             }
-            Resource::Mp4 => muxed::mp4(&self.origin, &stream).await,
-            Resource::Flv => muxed::flv(&self.origin, &stream).await,
+            Resource::Mp4 => muxed::mp4(request, &self.origin, &stream).await,
+            Resource::Flv => muxed::flv(request, &self.origin, &stream).await,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Endless responses that carry every track: fragmented MP4 and HTTP-FLV.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use live::{Delivery, Part, Segment, Stream, Track, Viewing};
@@ -11,16 +13,17 @@ use super::cursor::{Cursor, Next};
 use super::hls::ready;
 use super::unfold::unfold;
 use crate::Origin;
-use crate::http::{Body, Response};
+use crate::http::{Body, BodyStream, Request, Response};
+use crate::metrics::TooSlow;
 
 /// `live.mp4`: the header of the tracks it carries, then their chunks as they are.
-pub(super) async fn mp4(origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
-    respond(origin, stream, Delivery::Mp4, "video/mp4", Mp4).await
+pub(super) async fn mp4(request: &Request, origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
+    respond(request, origin, stream, Delivery::Mp4, "video/mp4", Mp4).await
 }
 
 /// `live.flv`: FLV tags.
-pub(super) async fn flv(origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
-    respond(origin, stream, Delivery::Flv, "video/x-flv", Flv).await
+pub(super) async fn flv(request: &Request, origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
+    respond(request, origin, stream, Delivery::Flv, "video/x-flv", Flv).await
 }
 
 /// How parts become bytes of a container.
@@ -35,6 +38,7 @@ trait Mux: 'static {
 }
 
 async fn respond<M: Mux>(
+    request: &Request,
     origin: &Arc<Origin>,
     stream: &Arc<Stream>,
     delivery: Delivery,
@@ -58,6 +62,9 @@ async fn respond<M: Mux>(
         cursor,
         mux,
         start: Some(start),
+        stream: Arc::clone(stream),
+        delivery,
+        peer: request.peer(),
         _viewing: stream.watch(delivery),
     };
     let body = unfold(viewer, true, |mut viewer| async move {
@@ -66,7 +73,40 @@ async fn respond<M: Mux>(
     Response::new(200)
         .header("Content-Type", content_type)
         .header("Cache-Control", "no-store")
-        .body(Body::Stream(Box::new(body)))
+        .body(Body::Stream(Box::new(Watched {
+            body,
+            origin: Arc::clone(origin),
+            stream: Arc::clone(stream),
+            delivery,
+            peer: request.peer(),
+        })))
+}
+
+/// Says which viewer it was that took nothing at all, which the connection finds out.
+struct Watched<B> {
+    body: B,
+    origin: Arc<Origin>,
+    stream: Arc<Stream>,
+    delivery: Delivery,
+    peer: SocketAddr,
+}
+
+impl<B: BodyStream> BodyStream for Watched<B> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Bytes>>>> {
+        self.body.poll_next(cx)
+    }
+
+    fn drain(&mut self) {
+        self.body.drain();
+    }
+
+    fn stalled(&mut self) {
+        tracing::warn!(
+            stream = self.stream.name(), peer = %self.peer, delivery = self.delivery.name(),
+            "viewer closed: takes nothing"
+        );
+        self.origin.slow_viewers.closed(self.delivery, TooSlow::Stalled);
+    }
 }
 
 struct Viewer<M> {
@@ -76,6 +116,9 @@ struct Viewer<M> {
     /// Which header each track's parts had last.
     headers: Vec<u64>,
     start: Option<Bytes>,
+    stream: Arc<Stream>,
+    delivery: Delivery,
+    peer: SocketAddr,
     _viewing: Viewing,
 }
 
@@ -100,8 +143,17 @@ impl<M: Mux> Viewer<M> {
                     }
                     out.push(self.mux.part(&segment, &part).map_err(io::Error::other)?);
                 }
-                Next::Skipped => {}
-                Next::TooSlow => return Err(io::Error::other("viewer reads too slowly")),
+                Next::Skipped => {
+                    self.origin.slow_viewers.skipped(self.delivery, self.stream.name(), self.peer);
+                }
+                Next::TooSlow => {
+                    tracing::warn!(
+                        stream = self.stream.name(), peer = %self.peer,
+                        delivery = self.delivery.name(), "viewer closed: reads too slowly"
+                    );
+                    self.origin.slow_viewers.closed(self.delivery, TooSlow::Behind);
+                    return Err(io::Error::other("viewer reads too slowly"));
+                }
                 Next::Ended => return Ok((!out.is_empty()).then_some(out)),
             }
             // What else is there goes out with it; a burst is bounded by the viewer's queue.

@@ -322,6 +322,18 @@ impl<H: Handler> Connection<H> {
     async fn stream(
         &mut self,
         mut body: Box<dyn BodyStream>,
+        framing: Framing,
+    ) -> Result<(), Fault> {
+        let sent = self.pieces(&mut *body, framing).await;
+        if matches!(sent, Err(Fault::Stalled)) {
+            body.stalled();
+        }
+        sent
+    }
+
+    async fn pieces(
+        &mut self,
+        body: &mut dyn BodyStream,
         mut framing: Framing,
     ) -> Result<(), Fault> {
         let mut told = false;

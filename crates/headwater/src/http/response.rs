@@ -34,6 +34,9 @@ pub trait BodyStream {
     /// Told once when the server begins to drain; `poll_next` is called after it. An endless stream
     /// ends at its next boundary. A finite one may ignore it.
     fn drain(&mut self) {}
+
+    /// Told when the connection is closed because the peer took nothing for `Config::stall_timeout`.
+    fn stalled(&mut self) {}
 }
 
 impl Body {

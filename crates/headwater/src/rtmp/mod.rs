@@ -8,16 +8,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use live::{PublishError, PublisherInfo};
+use live::{Delivery, PublishError, PublisherInfo};
 use media::flv::TagKind;
-use protocol::rtmp::{ServerConfig, ServerEvent, ServerSession, code};
+use protocol::rtmp::{Blame, ServerConfig, ServerEvent, ServerSession, code};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::Origin;
-use crate::ingest::Ingest;
+use crate::ingest::{self, Ingest};
+use crate::metrics::TooSlow;
 use play::Play;
+
+/// Ignored messages of a publisher that are logged; it is disconnected after many more.
+const IGNORED: (u32, u32) = (3, 32);
+
+/// Bytes in the kernel and not yet sent to a player: what a slow one is behind by stays where it
+/// can still be skipped.
+const UNSENT: u32 = 128 << 10;
 
 /// One read from a socket takes no more.
 const READ: usize = 64 << 10;
@@ -61,9 +71,12 @@ pub async fn serve(
                 Err(error) if error.is_reset() && connection.is_player() => {
                     tracing::debug!(%peer, "rtmp player left");
                 }
-                Err(error) => tracing::warn!(
-                    %peer, stream = connection.name(), %error, "rtmp connection ended"
-                ),
+                Err(error) => {
+                    tracing::warn!(
+                        %peer, stream = connection.name(), %error, "rtmp connection ended"
+                    );
+                    connection.give_up(&error);
+                }
             }
         });
     }
@@ -93,9 +106,13 @@ enum Error {
     #[error("nothing was published or played within {0:?}")]
     Idle(Duration),
     #[error("silent for {0:?}, and another publisher took over")]
+    Replaced(Duration),
+    #[error("no whole message was published for {0:?}")]
     Silent(Duration),
+    #[error("too many messages that cannot be read, the last: {0}")]
+    Garbage(protocol::rtmp::Error),
     #[error("{0}")]
-    Refused(#[from] live::Refused),
+    Ingest(#[from] ingest::Error),
     #[error("no byte accepted for {0:?}")]
     Stalled(Duration),
     #[error("reads too slowly")]
@@ -121,15 +138,19 @@ struct Connection {
     peer: SocketAddr,
     session: ServerSession,
     role: Role,
+    /// When it last published something; without a role, since when it has none.
+    heard: Instant,
+    /// Messages that could not be read.
+    ignored: u32,
 }
 
 impl Connection {
     fn new(origin: Arc<Origin>, socket: TcpStream, peer: SocketAddr) -> Self {
-        if let Err(error) = socket.set_nodelay(true) {
-            tracing::debug!(%peer, %error, "TCP_NODELAY");
+        if let Err(error) = configure(&socket) {
+            tracing::debug!(%peer, %error, "socket options");
         }
         let session = ServerSession::new(ServerConfig::default(), origin.now().0);
-        Self { origin, socket, peer, session, role: Role::None }
+        Self { origin, socket, peer, session, role: Role::None, heard: Instant::now(), ignored: 0 }
     }
 
     /// Name of the stream it publishes or plays.
@@ -146,10 +167,9 @@ impl Connection {
     }
 
     async fn run(&mut self, mut shutdown: watch::Receiver<bool>) -> Result<(), Error> {
-        let setup: Duration = self.origin.config.rtmp.setup_timeout.into();
-        let started = tokio::time::Instant::now();
         let mut buffer = vec![0; READ];
         loop {
+            let deadline = self.deadline();
             let read = tokio::select! {
                 read = self.socket.read(&mut buffer) => Some(read?),
                 bytes = next_for_player(&mut self.role, &self.origin) => {
@@ -163,9 +183,7 @@ impl Connection {
                     }
                     None
                 }
-                () = tokio::time::sleep_until(started + setup), if matches!(self.role, Role::None) => {
-                    return Err(Error::Idle(setup));
-                }
+                error = overdue(deadline) => return Err(error),
                 () = down(&mut shutdown) => return Ok(()),
             };
             match read {
@@ -174,6 +192,19 @@ impl Connection {
                 None => {}
             }
         }
+    }
+
+    /// Until when the peer must have done something.
+    fn deadline(&self) -> Option<(Instant, Error)> {
+        let config = &self.origin.config;
+        let (limit, error): (Duration, fn(Duration) -> Error) = match self.role {
+            Role::None => (config.rtmp.setup_timeout.into(), Error::Idle),
+            // Another may have its name long before. This is for its memory, and for viewers, who
+            // are to learn that nobody publishes.
+            Role::Publish(_) => (3 * Duration::from(config.live.silence), Error::Silent),
+            Role::Play(_) => return None,
+        };
+        Some((self.heard + limit, error(limit)))
     }
 
     async fn handle_input(&mut self, mut input: &[u8]) -> Result<(), Error> {
@@ -195,7 +226,10 @@ impl Connection {
     fn handle_event(&mut self, event: ServerEvent) -> Result<(), Error> {
         let now = self.origin.now();
         let mut media = |kind, timestamp, payload: &Bytes| match &mut self.role {
-            Role::Publish(ingest) => ingest.handle_tag(kind, timestamp, payload, now),
+            Role::Publish(ingest) => {
+                self.heard = Instant::now();
+                ingest.handle_tag(kind, timestamp, payload, now)
+            }
             Role::None | Role::Play(_) => Ok(()),
         };
         match event {
@@ -219,10 +253,11 @@ impl Connection {
                     play.pause(paused);
                 }
             }
-            ServerEvent::Ignored(error) => {
-                tracing::warn!(peer = %self.peer, stream = self.name(), %error, "rtmp message ignored");
+            ServerEvent::Ignored(error) => self.ignore(error)?,
+            ServerEvent::Close { .. } => {
+                self.role = Role::None;
+                self.heard = Instant::now();
             }
-            ServerEvent::Close { .. } => self.role = Role::None,
             ServerEvent::StreamLength { .. }
             | ServerEvent::BufferLength { .. }
             | ServerEvent::Pong { .. } => {}
@@ -230,6 +265,36 @@ impl Connection {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A message that could not be read: there may be a few.
+    fn ignore(&mut self, error: protocol::rtmp::Error) -> Result<(), Error> {
+        if error.blame == Blame::LimitExceeded {
+            return Err(error.into());
+        }
+        let (logged, most) = IGNORED;
+        self.ignored = self.ignored.saturating_add(1);
+        if self.ignored > most && error.blame == Blame::PeerMisbehaved {
+            return Err(Error::Garbage(error));
+        }
+        if self.ignored <= logged {
+            tracing::warn!(peer = %self.peer, stream = self.name(), %error, "rtmp message ignored");
+        }
+        Ok(())
+    }
+
+    /// After an error: nothing more is sent.
+    fn give_up(&self, error: &Error) {
+        let why = match error {
+            Error::Stalled(_) => TooSlow::Stalled,
+            Error::TooSlow => TooSlow::Behind,
+            _ => return,
+        };
+        if let Role::Play(_) = &self.role {
+            self.origin.slow_viewers.closed(Delivery::Rtmp, why);
+        }
+        // What is queued in the kernel would be kept for as long as the peer is silent.
+        let _ = self.socket.set_zero_linger();
     }
 
     fn publish(&mut self, path: &str, query: &str) -> Result<(), Error> {
@@ -249,6 +314,7 @@ impl Connection {
             Ok(publisher) => {
                 tracing::info!(%peer, stream = name, "publisher");
                 self.role = Role::Publish(Box::new(Ingest::new(publisher)));
+                self.heard = Instant::now();
                 self.session.accept_publish()?;
             }
             Err(error) => {
@@ -271,8 +337,12 @@ impl Connection {
             return Ok(());
         };
         let chunk_size = ServerConfig::default().chunk_size;
-        self.role =
-            Role::Play(Box::new(Play::new(stream, self.origin.viewer_limits(), chunk_size)));
+        self.role = Role::Play(Box::new(Play::new(
+            stream,
+            self.peer,
+            self.origin.viewer_limits(),
+            chunk_size,
+        )));
         self.session.accept_play(false)?;
         Ok(())
     }
@@ -309,6 +379,22 @@ fn path(app: &str, name: &str) -> String {
     format!("{}/{}", app.trim_matches('/'), name.trim_matches('/'))
 }
 
+/// Once the deadline has passed, what was missed; never without one.
+async fn overdue(deadline: Option<(Instant, Error)>) -> Error {
+    let Some((at, error)) = deadline else { return std::future::pending().await };
+    tokio::time::sleep_until(at).await;
+    error
+}
+
+fn configure(socket: &TcpStream) -> std::io::Result<()> {
+    socket.set_nodelay(true)?;
+    let socket = SockRef::from(socket);
+    socket.set_tcp_notsent_lowat(UNSENT)?;
+    // A player that vanished without a word is found out even where nothing is sent to it.
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+    socket.set_tcp_keepalive(&keepalive.with_interval(Duration::from_secs(15)).with_retries(4))
+}
+
 /// What a player is to be sent next; for ever pending while nobody plays. `None`: the stream ended.
 async fn next_for_player(role: &mut Role, origin: &Origin) -> Result<Option<Vec<Bytes>>, Error> {
     match role {
@@ -321,7 +407,7 @@ async fn next_for_player(role: &mut Role, origin: &Origin) -> Result<Option<Vec<
             loop {
                 tokio::time::sleep(silence).await;
                 if ingest.publisher().is_replaced() {
-                    return Err(Error::Silent(silence));
+                    return Err(Error::Replaced(silence));
                 }
             }
         }

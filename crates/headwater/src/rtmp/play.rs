@@ -1,5 +1,6 @@
 //! A player: the shared messages of a live stream's parts.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -18,6 +19,7 @@ const BATCH: usize = 64;
 /// What one player is sent.
 pub(super) struct Play {
     stream: Arc<Stream>,
+    peer: SocketAddr,
     limits: Limits,
     chunk_size: usize,
     /// None until the stream has media.
@@ -29,10 +31,24 @@ pub(super) struct Play {
 }
 
 impl Play {
-    pub(super) fn new(stream: Arc<Stream>, limits: Limits, chunk_size: usize) -> Self {
+    pub(super) fn new(
+        stream: Arc<Stream>,
+        peer: SocketAddr,
+        limits: Limits,
+        chunk_size: usize,
+    ) -> Self {
         let viewing = stream.watch(Delivery::Rtmp);
         let headers = Vec::new();
-        Self { stream, limits, chunk_size, cursor: None, headers, paused: false, _viewing: viewing }
+        Self {
+            stream,
+            peer,
+            limits,
+            chunk_size,
+            cursor: None,
+            headers,
+            paused: false,
+            _viewing: viewing,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -84,7 +100,7 @@ impl Play {
                     self.part(&mut out, track, &segment, &part)?;
                 }
                 Next::Skipped => {
-                    tracing::info!(stream = self.stream.name(), "slow rtmp player skipped to live");
+                    origin.slow_viewers.skipped(Delivery::Rtmp, self.stream.name(), self.peer);
                 }
                 Next::TooSlow => return Err(Error::TooSlow),
                 Next::Ended => return Ok((!out.is_empty()).then_some(out)),

@@ -1,0 +1,164 @@
+//! `/metrics`: what there is and what was done to it, in the Prometheus text format.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use live::{Delivery, Status};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::Origin;
+use crate::http::Counters;
+
+/// What became of viewers that read too slowly: told in the log by stream and peer, counted by
+/// delivery.
+#[derive(Debug, Default)]
+pub struct SlowViewers {
+    skipped: Family<ByDelivery, Counter>,
+    closed: Family<Closed, Counter>,
+}
+
+/// Why a slow viewer was disconnected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TooSlow {
+    /// It fell behind again and again, in spite of being skipped ahead.
+    Behind,
+    /// It accepted no byte for too long.
+    Stalled,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByDelivery {
+    delivery: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Closed {
+    delivery: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Viewers {
+    stream: String,
+    delivery: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InState {
+    state: &'static str,
+}
+
+impl SlowViewers {
+    /// A viewer goes on at the newest keyframe.
+    pub fn skipped(&self, delivery: Delivery, stream: &str, peer: SocketAddr) {
+        let by = delivery.name();
+        tracing::info!(stream, %peer, delivery = by, "slow viewer skipped to the newest keyframe");
+        self.skipped.get_or_create(&ByDelivery { delivery: by }).inc();
+    }
+
+    /// A viewer is disconnected. The caller logs it, with what else it knows of the connection.
+    pub fn closed(&self, delivery: Delivery, why: TooSlow) {
+        let reason = match why {
+            TooSlow::Behind => "behind",
+            TooSlow::Stalled => "stalled",
+        };
+        self.closed.get_or_create(&Closed { delivery: delivery.name(), reason }).inc();
+    }
+}
+
+/// `/metrics`.
+pub fn router(origin: Arc<Origin>, http: Arc<Counters>) -> Router {
+    Router::new().route("/metrics", get(metrics)).with_state((origin, http))
+}
+
+async fn metrics(State((origin, http)): State<(Arc<Origin>, Arc<Counters>)>) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, &registry(&origin, &http)) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], text)
+                .into_response()
+        }
+        // Writing to a string does not fail.
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Everything there is to say now. Streams come and go, so what is said of them is collected anew
+/// each time instead of being kept.
+fn registry(origin: &Origin, http: &Counters) -> Registry {
+    let mut registry = Registry::with_prefix("headwater");
+    let now = origin.now();
+
+    let streams = Family::<InState, Gauge>::default();
+    let viewers = Family::<Viewers, Gauge>::default();
+    let publishers = Gauge::<i64>::default();
+    for state in ["live", "offline", "ended"] {
+        // Also what is 0 is told.
+        drop(streams.get_or_create(&InState { state }));
+    }
+    for stream in origin.registry.streams() {
+        let state = stream.state();
+        let status = match state.status {
+            Status::Live => "live",
+            Status::Offline => "offline",
+            Status::Ended => "ended",
+        };
+        streams.get_or_create(&InState { state: status }).inc();
+        publishers.inc_by(whole(state.publishers.len() as u64));
+        for delivery in Delivery::ALL {
+            let labels =
+                Viewers { stream: format!("live/{}", stream.name()), delivery: delivery.name() };
+            viewers.get_or_create(&labels).set(whole(stream.viewers(delivery, now) as u64));
+        }
+    }
+    registry.register("streams", "Streams by how far along they are", streams);
+    registry.register("publishers", "Publishers now", publishers);
+    registry.register("viewers", "Viewers now, by stream and delivery", viewers);
+    let slow = &origin.slow_viewers;
+    registry.register(
+        "slow_viewers_skipped",
+        "Times a viewer that read too slowly was moved to the newest keyframe",
+        slow.skipped.clone(),
+    );
+    registry.register(
+        "slow_viewers_closed",
+        "Viewers disconnected because they read too slowly",
+        slow.closed.clone(),
+    );
+
+    let totals = http.totals();
+    let open = Gauge::<i64>::default();
+    open.set(whole(totals.open));
+    registry.register("http_connections", "HTTP connections now", open);
+    for (name, help, value) in [
+        ("http_connections_accepted", "HTTP connections accepted", totals.accepted),
+        ("http_connections_refused", "HTTP connections over a limit", totals.refused),
+        ("http_connections_stalled", "HTTP connections that took nothing", totals.stalled),
+        ("http_requests", "Requests for media and playlists", totals.requests),
+        ("http_bad_requests", "Requests refused as malformed or slow", totals.bad_requests),
+    ] {
+        registry.register(name, help, ConstCounter::new(value));
+    }
+    registry.register_with_unit(
+        "http_sent",
+        "Bytes of media and playlists sent over HTTP",
+        Unit::Bytes,
+        ConstCounter::new(totals.bytes_sent),
+    );
+    registry
+}
+
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
