@@ -194,6 +194,8 @@ struct Inner {
     /// The epoch as it was with the first sample. DASH clients hold on to it.
     began: Option<UnixMicros>,
     period: u64,
+    /// Whether a sample of it has come.
+    period_begun: bool,
     publishers: Vec<Active>,
     next_publisher: u64,
     tracks: Vec<TrackState>,
@@ -245,6 +247,7 @@ impl Stream {
                 epoch: now,
                 began: None,
                 period: 0,
+                period_begun: false,
                 publishers: Vec::new(),
                 next_publisher: 0,
                 tracks: Vec::new(),
@@ -381,7 +384,7 @@ impl Stream {
         // What it publishes does not follow on what was published before, if anything was.
         let returns = inner.tracks.iter().any(|track| track.rendition == info.rendition);
         if returns {
-            inner.period += 1;
+            inner.next_period();
         }
         inner.next_publisher += 1;
         let id = inner.next_publisher;
@@ -566,7 +569,7 @@ impl Publisher {
                 let bytes = header(&described)?;
                 let msn = track.packager.next_msn();
                 track.packager.reconfigure(Arc::new(Header { msn, track: described, bytes }));
-                inner.period += 1;
+                inner.next_period();
             }
             let video = kind == Kind::Video;
             self.sources.entry(source).or_insert_with(|| Source {
@@ -659,7 +662,7 @@ impl Publisher {
         let offset = match self.timeline.map(&mut entry.clock, said, wall, here) {
             Mapped::Offset(offset) => offset,
             Mapped::Jumped { offset, by } => {
-                inner.period += 1;
+                inner.next_period();
                 let track = &inner.tracks[entry.index].handle.name;
                 tracing::debug!(
                     stream = %self.stream.name, peer = ?self.info.peer, %track,
@@ -674,6 +677,7 @@ impl Publisher {
 
         let leader = inner.leader();
         let period = inner.period;
+        inner.period_begun = true;
         let track = &mut inner.tracks[entry.index];
         let units = track.packager.header().track.timescale;
         let scale = |time: i64| rescale(time, entry.timescale, units);
@@ -742,6 +746,14 @@ impl Drop for Publisher {
 }
 
 impl Inner {
+    /// What follows does not continue what came before. Several reasons before the next sample,
+    /// such as a publisher that returns with another configuration, make one discontinuity: there
+    /// is one tag for it, and numbers that count discontinuities must agree with the tags.
+    fn next_period(&mut self) {
+        self.period += u64::from(self.period_begun);
+        self.period_begun = false;
+    }
+
     /// The track whose keyframes decide where segments end.
     fn leader(&self) -> Option<usize> {
         let present = |kind: Kind| {
