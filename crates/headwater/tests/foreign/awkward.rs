@@ -5,7 +5,7 @@ use std::path::Path;
 use testkit::Server;
 
 use crate::support::{
-    Begin, FROM_START, Received, assert_came_through, count, cut, finish, headwater_publish, media,
+    Begin, Received, assert_came_through, count, cut, finish, headwater_publish, media,
     over_hls, play, publish, server, until_ended, until_ready,
 };
 
@@ -73,16 +73,15 @@ fn newer_codecs_come_through_every_delivery_that_carries_them() {
         let stream = format!("live/{name}");
         let source = Received::of(&media(file));
         let url = |path: &str| server.url(&format!("/{stream}/{path}"));
-        // Fast, so that live.mp4 is there to be opened before the stream ends, from its start or
-        // from a later keyframe.
-        let publisher = headwater_publish(&media(file), &server.rtmp_url(&stream), &["--fast"]);
+        let publisher = headwater_publish(&media(file), &server.rtmp_url(&stream), &[]);
         until_ready(&server, &stream);
-        let (mp4, hls) = (play(&url("live.mp4"), &[]), play(&url("index.m3u8"), FROM_START));
+        let mp4 = play(&url("live.mp4"), &[]);
         finish(publisher);
-        let name = |by: &str| format!("{name} by {by}");
-        assert_came_through(&name("HLS"), &source, &Received::by(hls), Begin::Start);
-        assert_came_through(&name("live.mp4"), &source, &Received::by(mp4), Begin::Keyframe);
         until_ended(&server, &stream, track);
+        let name = |by: &str| format!("{name} by {by}");
+        let hls = over_hls(&server, &stream);
+        assert_came_through(&name("HLS"), &source, &hls, Begin::Start);
+        assert_came_through(&name("live.mp4"), &source, &Received::by(mp4), Begin::Keyframe);
         let dash = Received::by(play(&url("manifest.mpd"), &[]));
         assert_came_through(&name("DASH"), &source, &dash, Begin::Start);
     }

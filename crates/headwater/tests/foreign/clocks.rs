@@ -30,11 +30,12 @@ fn shifted(clip: &Path, start: u32, into: &Path) {
     std::fs::write(into, file).unwrap();
 }
 
-/// GStreamer's librtmp element sends the tags of a file as they are.
+/// GStreamer's librtmp element sends the tags of a file as they are; in one buffer, because it
+/// loses what lies across two.
 fn librtmp(file: &Path, url: &str) -> Program {
     let from = format!("location={}", file.display());
     let to = format!("location={url} live=1");
-    let args = ["-q", "filesrc", &from, "!", "rtmpsink", &to];
+    let args = ["-q", "filesrc", &from, "blocksize=100000000", "!", "rtmpsink", &to];
     Program::spawn(Command::new("gst-launch-1.0").args(args))
 }
 

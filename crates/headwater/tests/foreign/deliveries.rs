@@ -9,7 +9,7 @@ use testkit::{Program, Server};
 
 use crate::support::{
     Begin, FROM_START, LIMIT, Received, assert_came_through, finish, media, play, publish, server,
-    until_ready,
+    until_listed, until_ready,
 };
 
 const STREAM: &str = "live/film";
@@ -93,7 +93,6 @@ fn every_delivery_hands_on_the_source_unit_by_unit() {
     until_ready(&server, STREAM);
 
     let url = |path: &str| server.url(&format!("/{STREAM}/{path}"));
-    let hls = play(&url("index.m3u8"), FROM_START);
     let joiners = [
         ("live.mp4", play(&url("live.mp4"), &[])),
         ("live.flv", play(&url("live.flv"), &[])),
@@ -101,14 +100,17 @@ fn every_delivery_hands_on_the_source_unit_by_unit() {
     ];
     let dash = gstreamer_dash(&server, folder.path());
     let name = |name: &str| folder.path().join(name);
-    std::thread::scope(|scope| {
+    let hls = std::thread::scope(|scope| {
         let tracks = ["v0", "a0"].map(|track| {
             let server = &server;
             (track, scope.spawn(move || walk_parts(server, track)))
         });
+        until_listed(&server, STREAM, &["v0", "a0"], 1);
+        let hls = play(&url("index.m3u8"), FROM_START);
         for (track, walker) in tracks {
             std::fs::write(name(track), walker.join().unwrap()).unwrap();
         }
+        hls
     });
     finish(publisher);
 

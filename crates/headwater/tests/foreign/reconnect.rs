@@ -4,23 +4,12 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::Server;
-
 use crate::support::{
     FROM_START, LIMIT, Received, count, cut, finish, headwater_publish, media, play, publish,
-    server_with, until_ended, until_ready,
+    server_with, until_ended, until_listed, until_ready,
 };
 
 const STREAM: &str = "live/back";
-
-/// Waits until the media playlist of each track lists so many segments that are complete.
-fn until_listed(server: &Server, segments: usize) {
-    for track in ["v0", "a0"] {
-        server.get_until(&format!("/{STREAM}/{track}/media.m3u8"), LIMIT, |answer| {
-            answer.status() == 200 && count(answer.text(), "#EXTINF") >= segments
-        });
-    }
-}
 
 fn maps(playlist: &str) -> Vec<&str> {
     playlist.lines().filter(|line| line.starts_with("#EXT-X-MAP")).collect()
@@ -35,11 +24,11 @@ fn a_publisher_comes_back_and_its_viewers_stay() {
 
     let first = publish(&file, &url, "1");
     until_ready(&server, STREAM);
+    until_listed(&server, STREAM, &["v0", "a0"], 1);
     let viewer = play(&server.url(&format!("/{STREAM}/index.m3u8")), FROM_START);
-    until_listed(&server, 2);
+    until_listed(&server, STREAM, &["v0", "a0"], 2);
     // Killed, by its id.
     drop(first);
-    server.log_line(LIMIT, |line| line.contains("publisher") || line.contains("ended"));
     finish(publish(&file, &url, "2"));
 
     for track in ["v0", "a0"] {

@@ -203,6 +203,17 @@ pub(crate) fn until_ready(server: &Server, stream: &str) {
     server.get_until(&format!("/{stream}/index.m3u8"), LIMIT, |answer| answer.status() == 200);
 }
 
+/// Waits until the media playlists of these tracks list so many complete segments: ffmpeg gives up
+/// on a playlist without any.
+#[track_caller]
+pub(crate) fn until_listed(server: &Server, stream: &str, tracks: &[&str], segments: usize) {
+    for track in tracks {
+        server.get_until(&format!("/{stream}/{track}/media.m3u8"), LIMIT, |answer| {
+            answer.status() == 200 && count(answer.text(), "#EXTINF") >= segments
+        });
+    }
+}
+
 /// Waits until the stream is over; the media playlist of one of its tracks then.
 #[track_caller]
 pub(crate) fn until_ended(server: &Server, stream: &str, track: &str) -> String {
