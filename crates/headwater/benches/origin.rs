@@ -1,12 +1,13 @@
 //! The whole origin, measured from outside: what it adds to a part's latency, and what one
 //! publisher costs it in processor time and memory.
 //!
-//! `cargo bench -p headwater --bench origin -- [--seconds N] [--file FILE.mp4] [--csv FILE]`
+//! `cargo bench -p headwater --bench origin -- [--seconds N] [--file FILE.mp4] [--csv FILE]
+//! [--server-core N --load-core N]`
 //!
 //! One publisher sends the file's video and audio over RTMP in real time; one viewer asks for each
 //! part of the video before it exists. A part's latency is from the moment the last of its frames
 //! was handed to the publisher's socket to the moment the first byte of the part's response was
-//! there. Pin server and load apart with `taskset`, as scripts/bench-origin.sh does.
+//! there. scripts/bench-origin.sh repeats it, server and load on a core each, and keeps the figures.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark fails by panicking")]
 
@@ -47,6 +48,8 @@ fn main() {
     let limit = Duration::from_secs(seconds);
 
     let server = Server::start(env!("CARGO_BIN_EXE_headwater"), std::iter::empty::<&str>());
+    pin(option("--server-core"), server.id());
+    pin(option("--load-core"), std::process::id());
     let sent: Sent = Arc::default();
     let publisher = {
         let (sent, url) = (Arc::clone(&sent), server.rtmp_url("live/bench"));
@@ -77,6 +80,15 @@ fn main() {
     }
 }
 
+/// Keeps all threads of a process on one core.
+fn pin(core: Option<String>, process: u32) {
+    if let Some(core) = core {
+        let mut taskset = std::process::Command::new("taskset");
+        let status = taskset.args(["-apc", &core, &process.to_string()]).output().unwrap().status;
+        assert!(status.success(), "taskset: {status}");
+    }
+}
+
 /// Reads the whole file into memory and sends it in real time.
 fn publish(file: &PathBuf, url: &str, address: SocketAddr, limit: Duration, sent: &Sent) {
     let bytes = Bytes::from(std::fs::read(file).unwrap());
@@ -89,8 +101,13 @@ fn publish(file: &PathBuf, url: &str, address: SocketAddr, limit: Duration, sent
     while !session.is_started() {
         flush(&mut session, &mut socket);
         let read = socket.read(&mut buffer).unwrap();
-        session.handle_input(&buffer[..read]).unwrap();
-        while session.poll_event().is_some() {}
+        let mut input = &buffer[..read];
+        while !input.is_empty() {
+            let taken = session.handle_input(input).unwrap();
+            input = &input[taken..];
+            while session.poll_event().is_some() {}
+            flush(&mut session, &mut socket);
+        }
     }
     let packetizers: Vec<Packetizer> = index
         .tracks

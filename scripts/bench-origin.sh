@@ -1,0 +1,24 @@
+#!/bin/sh
+# The origin measured from outside, server and load on a core each (benches/origin.rs).
+#
+#   scripts/bench-origin.sh [RUNS] [SECONDS]
+#
+# Raw figures of each part go to lab/runs/DATE-origin/.
+set -eu
+cd "$(dirname "$0")/.."
+runs=${1:-5}
+seconds=${2:-30}
+out=lab/runs/$(date -u +%Y-%m-%d)-origin
+mkdir -p "$out"
+{
+    uname -srm
+    sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1
+    rustc --version
+    git rev-parse HEAD
+} > "$out/machine.txt"
+: > "$out/figures.txt"
+for run in $(seq "$runs"); do
+    echo "run $run" | tee -a "$out/figures.txt"
+    cargo bench -q -p headwater --bench origin -- --seconds "$seconds" --server-core 0 --load-core 1 \
+        --csv "$out/parts-$run.csv" | tee -a "$out/figures.txt"
+done
