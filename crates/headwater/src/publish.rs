@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use media::clock::Unwrapper;
 use media::flv::{Message, Metadata, Packetizer, TagKind};
 use media::mp4;
 use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PublishKind, Purpose, Url};
@@ -292,9 +293,8 @@ impl Mp4 {
 }
 
 struct Flv {
-    tags: Vec<media::flv::Tag>,
-    /// Timestamp of the first audio or video tag.
-    first: u32,
+    /// In the file's order, with their times in milliseconds from the earliest audio or video tag.
+    tags: Vec<(i64, media::flv::Tag)>,
     /// Milliseconds from there to where the file would go on.
     turn: i64,
 }
@@ -316,26 +316,33 @@ impl Flv {
             }
         }
         reader.finish()?;
-        let times: Vec<u32> = tags
-            .iter()
-            .filter(|tag| tag.kind != TagKind::Script)
-            .map(|tag| tag.timestamp)
+        // A recording of a long stream may wrap on the way.
+        let mut clock = Unwrapper::new(32);
+        let timed: Vec<_> = tags
+            .into_iter()
+            .map(|tag| match tag.kind {
+                TagKind::Script => (None, tag),
+                _ => (Some(clock.unwrap(u64::from(tag.timestamp))), tag),
+            })
             .collect();
-        let (Some(&first), Some(&last)) = (times.iter().min(), times.iter().max()) else {
+        let times = || timed.iter().filter_map(|(time, _)| *time);
+        let (Some(first), Some(last)) = (times().min(), times().max()) else {
             bail!("no audio or video in the file");
         };
         // The last tag lasts as long as tags of its kind do on average.
-        let video = tags.iter().filter(|tag| tag.kind == TagKind::Video).count().max(1);
-        let frame = i64::from(last - first) / i64::try_from(video)?;
-        Ok(Self { tags, first, turn: i64::from(last - first) + frame.clamp(1, 1000) })
+        let of = |kind| timed.iter().filter(|(_, tag)| tag.kind == kind).count();
+        let frames = match of(TagKind::Video) {
+            0 => of(TagKind::Audio),
+            pictures => pictures,
+        };
+        let frame = (last - first) / i64::try_from(frames.max(1))?;
+        let tags = timed.into_iter().map(|(time, tag)| (time.map_or(0, |time| time - first), tag));
+        Ok(Self { tags: tags.collect(), turn: last - first + frame.clamp(1, 1000) })
     }
 
     fn messages(&self, turn: i64) -> impl Iterator<Item = anyhow::Result<(i64, Message)>> {
-        self.tags.iter().map(move |tag| {
-            let at = match tag.kind {
-                TagKind::Script => turn * self.turn,
-                _ => i64::from(tag.timestamp) - i64::from(self.first) + turn * self.turn,
-            };
+        self.tags.iter().map(move |(time, tag)| {
+            let at = time + turn * self.turn;
             Ok((at, Message::new(tag.kind, at, &[&tag.payload])?))
         })
     }
