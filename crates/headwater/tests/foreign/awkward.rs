@@ -1,12 +1,13 @@
 //! Streams that are not the common case, published by ffmpeg and by `headwater publish`.
 
 use std::path::Path;
+use std::thread;
 
 use testkit::Server;
 
 use crate::support::{
-    Begin, Received, assert_came_through, count, cut, finish, headwater_publish, media,
-    over_hls, play, publish, server, until_ended, until_ready,
+    Begin, Received, assert_came_through, count, cut, finish, headwater_publish, media, over_hls,
+    play, publish, server, until_ended, until_ready,
 };
 
 /// Publishes a file twice, as fast as it goes: once with each program.
@@ -63,26 +64,33 @@ fn nal_units_whose_length_takes_two_bytes() {
 #[test]
 fn newer_codecs_come_through_every_delivery_that_carries_them() {
     let server = server();
-    for (name, file, track) in [
-        ("hevc", "mp4/torchcodec_testsrc2_h265.mp4", "v0"),
-        ("hevc-10s", "mp4/membrane_ref_video_hevc.mp4", "v0"),
-        ("av1", "mp4/androidx_sample_with_av1c.mp4", "v0"),
-        ("av1-aac", "mp4/androidx_sample_with_colr_mdcv_and_clli.mp4", "v0"),
-        ("opus", "mp4/membrane_ref_opus.mp4", "a0"),
-    ] {
-        let stream = format!("live/{name}");
-        let source = Received::of(&media(file));
-        let url = |path: &str| server.url(&format!("/{stream}/{path}"));
-        let publisher = headwater_publish(&media(file), &server.rtmp_url(&stream), &[]);
-        until_ready(&server, &stream);
-        let mp4 = play(&url("live.mp4"), &[]);
-        finish(publisher);
-        until_ended(&server, &stream, track);
-        let name = |by: &str| format!("{name} by {by}");
-        let hls = over_hls(&server, &stream);
-        assert_came_through(&name("HLS"), &source, &hls, Begin::Start);
-        assert_came_through(&name("live.mp4"), &source, &Received::by(mp4), Begin::Keyframe);
-        let dash = Received::by(play(&url("manifest.mpd"), &[]));
-        assert_came_through(&name("DASH"), &source, &dash, Begin::Start);
-    }
+    thread::scope(|scope| {
+        for (name, file, track) in [
+            ("hevc", "mp4/torchcodec_testsrc2_h265.mp4", "v0"),
+            ("hevc-10s", "mp4/membrane_ref_video_hevc.mp4", "v0"),
+            ("av1", "mp4/androidx_sample_with_av1c.mp4", "v0"),
+            ("av1-aac", "mp4/androidx_sample_with_colr_mdcv_and_clli.mp4", "v0"),
+            ("opus", "mp4/membrane_ref_opus.mp4", "a0"),
+        ] {
+            let server = &server;
+            scope.spawn(move || newer_codec(server, name, &media(file), track));
+        }
+    });
+}
+
+fn newer_codec(server: &Server, name: &str, file: &Path, track: &str) {
+    let stream = format!("live/{name}");
+    let source = Received::of(file);
+    let url = |path: &str| server.url(&format!("/{stream}/{path}"));
+    let publisher = headwater_publish(file, &server.rtmp_url(&stream), &[]);
+    until_ready(server, &stream);
+    let mp4 = play(&url("live.mp4"), &[]);
+    finish(publisher);
+    until_ended(server, &stream, track);
+    let name = |by: &str| format!("{name} by {by}");
+    let hls = over_hls(server, &stream);
+    assert_came_through(&name("HLS"), &source, &hls, Begin::Start);
+    assert_came_through(&name("live.mp4"), &source, &Received::by(mp4), Begin::Keyframe);
+    let dash = Received::by(play(&url("manifest.mpd"), &[]));
+    assert_came_through(&name("DASH"), &source, &dash, Begin::Start);
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use testkit::Program;
 
 use crate::support::{
-    Begin, LIMIT, Received, assert_came_through, count, ffmpeg, finish, media, over_hls,
-    publish, server, until_ended, until_ready,
+    Begin, LIMIT, Received, assert_came_through, count, ffmpeg, finish, media, over_hls, publish,
+    server, until_ended, until_ready,
 };
 
 const CLIP: &str = "flv/srs_bbb_10s_360p.flv";
@@ -21,9 +21,28 @@ fn gstreamer_publishes() {
     let from = format!("location={}", file.display());
     let to = format!("location={}", server.rtmp_url("live/gst"));
     let pipeline = [
-        "-q", "filesrc", &from, "!", "qtdemux", "name=d", "flvmux", "name=m", "streamable=true",
-        "!", "rtmp2sink", &to, "d.video_0", "!", "queue", "!", "m.video", "d.audio_0", "!",
-        "queue", "!", "m.audio",
+        "-q",
+        "filesrc",
+        &from,
+        "!",
+        "qtdemux",
+        "name=d",
+        "flvmux",
+        "name=m",
+        "streamable=true",
+        "!",
+        "rtmp2sink",
+        &to,
+        "d.video_0",
+        "!",
+        "queue",
+        "!",
+        "m.video",
+        "d.audio_0",
+        "!",
+        "queue",
+        "!",
+        "m.audio",
     ];
     finish(Program::spawn(Command::new("gst-launch-1.0").args(pipeline)));
     let playlist = until_ended(&server, "live/gst", "v0");
@@ -44,7 +63,11 @@ fn assert_played(name: &str, source: &Received, file: &Path, missing: usize) {
             let Some(first) = end.checked_sub(got.len()) else { return false };
             sent[first..end].iter().zip(got).all(|(sent, got)| sent.md5 == got.md5)
         });
-        assert!(missing.is_some(), "{name}: {} {kind} units are not a run of the source", got.len());
+        assert!(
+            missing.is_some(),
+            "{name}: {} {kind} units are not a run of the source",
+            got.len()
+        );
         assert!(got.len() > sent.len() / 4, "{name}: {} {kind} units", got.len());
     }
 }
@@ -106,7 +129,12 @@ fn vlc_plays() {
         player.wait(Duration::from_secs(40));
         let got = decoded(&file);
         let run = source.windows(got.len().max(1)).any(|run| run == got);
-        assert!(run, "{name}: {} pictures are not a run of the source's {}", got.len(), source.len());
+        assert!(
+            run,
+            "{name}: {} pictures are not a run of the source's {}",
+            got.len(),
+            source.len()
+        );
         assert!(got.len() > source.len() / 4, "{name}: {} pictures", got.len());
     }
 }

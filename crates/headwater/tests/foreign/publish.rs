@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::support::{
-    Begin, FROM_START, LIMIT, Received, assert_came_through, count, cut, finish,
-    headwater_publish, media, over_hls, play, server, until_ended, until_ready,
+    Begin, FROM_START, LIMIT, Received, assert_came_through, count, cut, finish, headwater_publish,
+    media, over_hls, play, server, until_ended, until_ready,
 };
 
 #[test]
@@ -58,7 +58,8 @@ fn a_loop_goes_on_in_time_and_misses_nothing_at_the_seam() {
         let playlist = until_ended(&server, &stream, "v0");
         assert_eq!(count(&playlist, "#EXT-X-DISCONTINUITY"), 0, "{playlist}");
 
-        let received = Received::by(play(&server.url(&format!("/{stream}/index.m3u8")), FROM_START));
+        let received =
+            Received::by(play(&server.url(&format!("/{stream}/index.m3u8")), FROM_START));
         for (of, frame) in [("video", 1.0 / 30.0), ("audio", 1024.0 / 48_000.0)] {
             let (sent, got) = (source.only(of), received.only(of));
             assert!(got.len() > 2 * sent.len(), "{kind}: {} {of} units", got.len());

@@ -38,7 +38,8 @@ fn renditions_are_listed_by_bandwidth_and_each_comes_through() {
     cut(&media("bbb/bbb_60s_720p_h264_aac.mp4"), "6", &[], &high);
     // The same pictures, smaller, with keyframes at the same times; no sound of its own.
     let (from, to) = (high.to_str().unwrap(), low.to_str().unwrap());
-    let smaller = ["-vf", "scale=320:180", "-c:v", "libx264", "-preset", "ultrafast", "-b:v", "150k"];
+    let smaller =
+        ["-vf", "scale=320:180", "-c:v", "libx264", "-preset", "ultrafast", "-b:v", "150k"];
     let keyframes = ["-bf", "0", "-g", "30", "-keyint_min", "30", "-sc_threshold", "0"];
     let args = ["-i", from, "-an"].into_iter().chain(smaller).chain(keyframes).chain([to]);
     ffmpeg_done(args);
@@ -56,7 +57,8 @@ fn renditions_are_listed_by_bandwidth_and_each_comes_through() {
         .lines()
         .filter(|line| line.starts_with("#EXT-X-STREAM-INF"))
         .map(|line| {
-            let value = line.split([':', ',']).find_map(|at| at.strip_prefix("BANDWIDTH=")).unwrap();
+            let value =
+                line.split([':', ',']).find_map(|at| at.strip_prefix("BANDWIDTH=")).unwrap();
             value.parse().unwrap()
         })
         .collect();

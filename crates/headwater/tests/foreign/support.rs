@@ -161,7 +161,6 @@ impl Received {
     pub(crate) fn video(&self) -> &[Unit] {
         self.only("video")
     }
-
 }
 
 /// Which access units `received` must be: all of `source`, or those from some point on.
@@ -186,9 +185,17 @@ pub(crate) fn assert_came_through(name: &str, source: &Received, received: &Rece
             sent.len()
         );
         let first = sent.len() - got.len();
-        assert!(from == Begin::Keyframe || first == 0, "{name}: {first} first {kind} units missing");
+        assert!(
+            from == Begin::Keyframe || first == 0,
+            "{name}: {first} first {kind} units missing"
+        );
         for (index, (got, sent)) in got.iter().zip(&sent[first..]).enumerate() {
-            assert_eq!(got.md5, sent.md5, "{name}: {kind} unit {index}, {} of the source", first + index);
+            assert_eq!(
+                got.md5,
+                sent.md5,
+                "{name}: {kind} unit {index}, {} of the source",
+                first + index
+            );
             shifts.push(got.pts - sent.pts);
         }
     }
