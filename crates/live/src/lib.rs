@@ -12,6 +12,7 @@
 mod memory;
 mod packager;
 mod registry;
+mod silence;
 mod stream;
 mod timeline;
 mod window;

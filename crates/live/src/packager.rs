@@ -115,6 +115,18 @@ impl Packager {
         }
     }
 
+    /// Duration of the last sample, as far as it is known.
+    pub(crate) fn last_duration(&self) -> i64 {
+        match (self.pending.last(), self.window.newest()) {
+            (Some(last), _) => i64::from(last.duration),
+            (None, Some(segment)) => segment.parts.last().map_or(0, |part| {
+                let last = part.samples.last().map_or(part.start, |sample| sample.dts);
+                part.start + i64::from(part.duration) - last
+            }),
+            (None, None) => 0,
+        }
+    }
+
     /// Samples that follow need `header`.
     pub(crate) fn reconfigure(&mut self, header: Arc<Header>) {
         // The frame rate is most likely what it was.
@@ -154,7 +166,9 @@ impl Packager {
         let new_period = period != self.period;
         self.period = period;
 
-        self.place(&mut sample, new_period, now, &mut changed)?;
+        if !self.place(&mut sample, new_period, now, &mut changed)? {
+            return Ok(changed);
+        }
         if self.starts_segment(&sample, cutting, boundaries) {
             changed |= self.flush(now)?;
             changed |= self.close_segment();
@@ -269,14 +283,15 @@ impl Packager {
         Ok(())
     }
 
-    /// Settles the sample's decode time and duration, and the duration of the one before it.
+    /// Settles the sample's decode time and duration, and the duration of the one before it. False
+    /// if there is no place for it: sound that overlaps with what was published already.
     fn place(
         &mut self,
         sample: &mut Sample,
         new_period: bool,
         now: UnixMicros,
         changed: &mut bool,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let said = sample.dts;
         let expected = self.end();
         if !new_period {
@@ -294,6 +309,9 @@ impl Packager {
                 sample.dts = said.max(expected);
             } else if gap.abs() <= self.ticks(JITTER).max(self.frames.tolerance()) {
                 sample.dts = expected;
+            } else if gap < 0 && self.frames.counts() {
+                tracing::debug!(track = self.header.track.id, gap, "overlapping audio dropped");
+                return Ok(false);
             } else if self.pending.first().is_none_or(|first| said - first.dts > longest)
                 && !self.is_learning()
             {
@@ -316,7 +334,7 @@ impl Packager {
             sample.dts = said.max(0);
         }
         sample.duration = u32::try_from(frame).unwrap_or(1).max(1);
-        Ok(())
+        Ok(true)
     }
 
     /// The chunk before ends at `expected`, and `sample` came at another time: it is decoded where
@@ -528,13 +546,20 @@ impl FrameDuration {
         Some((self.times.back()? - self.times.front()?) as f64 / steps as f64)
     }
 
-    /// How far a source's time may be from the counted one before the source is believed.
+    /// Whether time is counted in access units that know their duration.
+    fn counts(&self) -> bool {
+        self.fixed.is_some() || self.opus
+    }
+
+    /// How far a source's time may be from the counted one before the source is believed: an
+    /// access unit; one of Opus is 20 ms, mostly.
     fn tolerance(&self) -> i64 {
-        self.fixed.map_or(0, i64::from)
+        let opus = if self.opus { self.timescale / 50 } else { 0 };
+        i64::from(self.fixed.unwrap_or(opus))
     }
 
     fn is_unknown(&self) -> bool {
-        self.fixed.is_none() && !self.opus && self.said == 0 && self.guess.is_none()
+        !self.counts() && self.said == 0 && self.guess.is_none()
     }
 
     fn next(&self, sample: &Sample) -> u32 {

@@ -22,6 +22,11 @@ const MOST_TRACKS: usize = 16;
 const BOUNDARIES: usize = 16;
 /// A publisher's clock may lag the wall clock by this before it counts as drift, not jitter.
 const DRIFT: u64 = 500_000;
+/// Audio so far behind the video is taken to be missing, in microseconds.
+const MISSING: i64 = 2_000_000;
+/// Silence that stands in for it stays so far behind the video, so that sound that comes back finds
+/// its place free.
+const BEHIND: i64 = 500_000;
 /// Viewers that come by request are counted for so long after their last one.
 const VIEWER_MEMORY: Duration = Duration::from_secs(10);
 /// The most viewers by request that are told apart.
@@ -142,6 +147,11 @@ impl Track {
         *self.present.borrow()
     }
 
+    /// Answers whether that is new.
+    fn set_present(&self, present: bool) -> bool {
+        self.present.send_if_modified(|was| std::mem::replace(was, present) != present)
+    }
+
     /// Samples per second as a fraction, as its newest full part has them.
     pub fn frame_rate(&self) -> Option<(u32, u32)> {
         let window = self.window();
@@ -221,6 +231,12 @@ struct TrackState {
     source: u32,
     packager: Packager,
     last_sample: UnixMicros,
+    /// How much of the leading video came since its last sample, in microseconds.
+    waited: i64,
+    /// Silence stands in for its samples, which do not come.
+    silent: bool,
+    /// Its samples do not come, and nothing can stand in for them.
+    missing: bool,
 }
 
 impl std::fmt::Debug for TrackState {
@@ -432,12 +448,9 @@ impl Stream {
             if quiet > Duration::from_secs(1) && track.packager.flush(now).unwrap_or(false) {
                 track.publish();
             }
-            let present = !live || quiet < self.settings.silence;
-            changed |= track.handle.present.send_if_modified(|was| {
-                let differs = *was != present;
-                *was = present;
-                differs
-            });
+            let expected = quiet < self.settings.silence || track.silent;
+            let present = !live || (expected && !track.missing);
+            changed |= track.handle.set_present(present);
         }
         if changed {
             self.announce(&inner);
@@ -461,6 +474,31 @@ impl Drop for Viewing {
 }
 
 impl TrackState {
+    /// Pushes `unit` again and again, from `from` to `until` in the track's timescale.
+    fn fill(
+        &mut self,
+        period: u64,
+        boundaries: &VecDeque<i64>,
+        (unit, duration): (Bytes, u32),
+        (from, until): (i64, i64),
+        now: UnixMicros,
+    ) -> Result<(), Refused> {
+        let units = self.packager.header().track.timescale;
+        let boundaries = boundaries.iter().map(|&at| rescale(at, 1_000_000, units)).collect();
+        let mut changed = false;
+        let mut dts = from;
+        while dts + i64::from(duration) <= until {
+            let sample = Sample { dts, cts: 0, duration, sync: true, data: unit.clone() };
+            changed |=
+                self.packager.push(sample, period, Cutting::Following, &boundaries, now, now)?;
+            dts = self.packager.end().unwrap_or(dts + i64::from(duration));
+        }
+        if changed {
+            self.publish();
+        }
+        Ok(())
+    }
+
     fn publish(&self) {
         let window = self.packager.window();
         if let Some(limit) = self.packager.part_limit() {
@@ -609,6 +647,9 @@ impl Publisher {
             source,
             packager,
             last_sample: now,
+            waited: 0,
+            silent: false,
+            missing: false,
         });
         let index = inner.tracks.len() - 1;
         let waiting = (kind == Kind::Video).then_some(None);
@@ -686,6 +727,18 @@ impl Publisher {
         sample.duration = u32::try_from(scale(i64::from(sample.duration))).unwrap_or(0);
         sample.dts = dts;
 
+        let track = &mut inner.tracks[entry.index];
+        track.waited = 0;
+        if std::mem::take(&mut track.silent)
+            && let Some(unit) = crate::silence::access_unit(&track.packager.header().track.codec)
+        {
+            let from = track.packager.end().unwrap_or(dts);
+            track.fill(period, &inner.boundaries, unit, (from, dts), now)?;
+        }
+        if std::mem::take(&mut track.missing) && track.handle.set_present(true) {
+            self.stream.announce(inner);
+        }
+
         let leads = leader == Some(entry.index);
         if leads {
             inner.keep_time(rescale(dts, units, 1_000_000), now);
@@ -721,6 +774,12 @@ impl Publisher {
         }
         if changed {
             inner.tracks[entry.index].publish();
+        }
+        if leads && self.sources.len() > 1 {
+            let indices: Vec<_> = self.sources.values().map(|source| source.index).collect();
+            if inner.stand_in(&self.stream, &indices, now)? {
+                self.stream.announce(inner);
+            }
         }
         Ok(())
     }
@@ -783,6 +842,54 @@ impl Inner {
     fn first_msn(&self, now: UnixMicros) -> u64 {
         let leader = self.leader().map(|index| self.tracks[index].packager.next_msn());
         leader.unwrap_or_else(|| (now.0 / 1_000_000).max(1))
+    }
+
+    /// Lets silence stand in for audio among `tracks` that has fallen behind the leading video.
+    /// Audio that cannot be stood in for is no longer offered. Answers whether that changed.
+    fn stand_in(
+        &mut self,
+        stream: &Stream,
+        tracks: &[usize],
+        now: UnixMicros,
+    ) -> Result<bool, Refused> {
+        let Some(leader) = self.leader().map(|index| &self.tracks[index]) else { return Ok(false) };
+        let units = leader.packager.header().track.timescale;
+        let Some(end) = leader.packager.end() else { return Ok(false) };
+        let last = leader.packager.last_duration();
+        let last = rescale(last, units, 1_000_000);
+        // Where the newest frame starts: that is how far its audio should be.
+        let end = rescale(end, units, 1_000_000) - last;
+        let mut announce = false;
+        for &index in tracks {
+            let track = &mut self.tracks[index];
+            if track.handle.kind != Kind::Audio {
+                continue;
+            }
+            track.waited += last;
+            if track.missing || track.waited < if track.silent { BEHIND } else { MISSING } {
+                continue;
+            }
+            let described = &track.packager.header().track;
+            let (codec, units) = (described.codec.clone(), described.timescale);
+            let Some(unit) = crate::silence::access_unit(&codec) else {
+                track.missing = true;
+                announce |= track.handle.set_present(false);
+                continue;
+            };
+            if !track.silent {
+                track.silent = true;
+                tracing::warn!(
+                    stream = %stream.name, track = track.handle.name, at_ms = end / 1000,
+                    "no audio comes; silence stands in for it"
+                );
+            }
+            // Not before its own end, and not over a pause in which no video came either.
+            let from = rescale(end - track.waited, 1_000_000, units);
+            let from = track.packager.end().map_or(from, |end| end.max(from));
+            let until = rescale(end - BEHIND, 1_000_000, units);
+            track.fill(self.period, &self.boundaries, unit, (from, until), now)?;
+        }
+        Ok(announce)
     }
 
     /// Follows the wall clock: a sample for stream time `t` arrived at `now`. Earlier than ever

@@ -10,7 +10,7 @@
 pub(crate) const ORIGIN: i64 = 1_000_000;
 
 /// A clock may run back by this much (reordering between an encoder's threads) and is then held.
-const BACK: i64 = 1_000_000;
+const BACK: i64 = 200_000;
 /// A clock may run ahead of the rest of the stream by this much.
 const AHEAD: i64 = 10_000_000;
 

@@ -1,0 +1,31 @@
+//! What stands in for sound that does not come.
+//!
+//! A player that plays a video and an audio track waits for both: audio that stalls would stop the
+//! video in front of every viewer. So when a publisher's audio falls behind its video, the audio
+//! track goes on with silence until the sound is back.
+
+use bytes::Bytes;
+use media::Codec;
+
+/// An access unit that decodes to silence, and its duration in samples of the track's rate. `None`
+/// for configurations there is none for here.
+pub(crate) fn access_unit(codec: &Codec) -> Option<(Bytes, u32)> {
+    match codec {
+        // AAC-LC of 1,024 samples. One or two channel elements without scale factors or spectrum
+        // (ISO/IEC 14496-3 4.4.2.1: max_sfb 0), then the end element.
+        Codec::Aac(config) if config.object_type == 2 && config.frame_length == 1024 => {
+            let unit: &'static [u8] = match config.channels {
+                1 => &[0x00, 0xc8, 0x00, 0x80, 0x23, 0x80],
+                2 => &[0x21, 0x00, 0x49, 0x90, 0x02, 0x19, 0x00, 0x23, 0x80],
+                _ => return None,
+            };
+            Some((Bytes::from_static(unit), 1024))
+        }
+        // A CELT frame of 20 ms at full bandwidth with nothing in it (RFC 6716 3.1: configuration
+        // 31, mono, one frame); a decoder of more channels spreads it.
+        Codec::Opus(config) if config.channels <= 2 => {
+            Some((Bytes::from_static(&[0xf8, 0xff, 0xfe]), 960))
+        }
+        _ => None,
+    }
+}
