@@ -179,7 +179,8 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
     let part_limit = u64::from(track.part_limit().unwrap_or(timescale));
     // RFC 8216bis 4.4.3.8: at least three part targets. More where parts are short: a player
     // needs a playlist's round trip and its own timers on top.
-    let hold_back = (3 * part_limit).max(u64::from(timescale) / 2);
+    // The tick is for PART-TARGET, which is written rounded up.
+    let hold_back = (3 * part_limit + 1).max(u64::from(timescale) / 2);
     let first = window.listed().next();
     let target_duration = u32::try_from(settings.target_duration.as_secs()).unwrap_or(u32::MAX);
     let next = window.next_msn().unwrap_or(header.msn);
@@ -248,3 +249,6 @@ fn parts(segment: &live::Segment) -> Vec<Part> {
     };
     segment.parts.iter().enumerate().map(name).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Random publishers, and a viewer who reads every playlist: none may contradict an earlier one.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
+use media::{Codec, Sample, codec};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use quick_m3u8::config::ParsingOptionsBuilder;
+use quick_m3u8::tag::KnownTag;
+use quick_m3u8::tag::hls::Tag;
+use quick_m3u8::{HlsLine, Reader};
+
+use super::*;
+
+/// A segment as a playlist tells it.
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Told {
+    micros: Option<u64>,
+    map: String,
+    date: String,
+    discontinuities: u64,
+    parts: Vec<(u64, bool)>,
+}
+
+/// What a viewer has been told of one track.
+#[derive(Default)]
+struct Memory {
+    target_duration: u64,
+    part_target: u64,
+    hold_back: u64,
+    sequence: u64,
+    segments: HashMap<u64, Told>,
+    ended: bool,
+}
+
+fn micros(seconds: f64) -> u64 {
+    (seconds * 1e6).round() as u64
+}
+
+impl Memory {
+    fn read(&mut self, text: &str) {
+        assert!(!self.ended, "a playlist after its end");
+        let options = ParsingOptionsBuilder::new().with_parsing_for_all_tags().build();
+        let mut reader = Reader::from_str(text, options);
+        let mut told = Told::default();
+        let (mut msn, mut listed, mut hint) = (0, Vec::new(), None);
+        while let Some(line) = reader.read_line().expect("every line is well formed") {
+            match line {
+                HlsLine::Uri(uri) => {
+                    assert_eq!(uri, format!("{msn}.m4s"));
+                    listed.push((msn, std::mem::take(&mut told)));
+                    let before = &listed.last().unwrap().1;
+                    told.discontinuities = before.discontinuities;
+                    told.map.clone_from(&before.map);
+                    msn += 1;
+                }
+                HlsLine::KnownTag(KnownTag::Hls(tag)) => match tag {
+                    Tag::Targetduration(tag) => {
+                        let now = tag.target_duration();
+                        assert!([0, now].contains(&self.target_duration), "TARGETDURATION");
+                        self.target_duration = now;
+                    }
+                    Tag::PartInf(tag) => {
+                        let now = micros(tag.part_target());
+                        assert!([0, now].contains(&self.part_target), "PART-TARGET");
+                        self.part_target = now;
+                    }
+                    Tag::MediaSequence(tag) => {
+                        msn = tag.media_sequence();
+                        assert!(msn > 0 && msn >= self.sequence, "{msn} after {}", self.sequence);
+                        self.sequence = msn;
+                    }
+                    Tag::DiscontinuitySequence(tag) => {
+                        told.discontinuities = tag.discontinuity_sequence();
+                    }
+                    Tag::ServerControl(tag) => {
+                        assert!(tag.can_block_reload());
+                        let hold_back = micros(tag.part_hold_back().unwrap());
+                        assert!([0, hold_back].contains(&self.hold_back), "PART-HOLD-BACK");
+                        self.hold_back = hold_back;
+                    }
+                    Tag::Map(tag) => told.map = tag.uri().to_owned(),
+                    Tag::ProgramDateTime(tag) => {
+                        told.date = format!("{:?}", tag.program_date_time())
+                    }
+                    Tag::Discontinuity(_) => told.discontinuities += 1,
+                    Tag::Inf(tag) => told.micros = Some(micros(tag.duration())),
+                    Tag::Part(tag) => {
+                        assert_eq!(tag.uri(), format!("{msn}.{}.m4s", told.parts.len()));
+                        told.parts.push((micros(tag.duration()), tag.independent()));
+                    }
+                    Tag::PreloadHint(tag) => hint = Some(tag.uri().to_owned()),
+                    Tag::Endlist(_) => self.ended = true,
+                    Tag::M3u(_) | Tag::Version(_) | Tag::RenditionReport(_) => {}
+                    other => panic!("unexpected {other:?}"),
+                },
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        assert!(self.hold_back >= 3 * self.part_target);
+        let hinted = (!self.ended).then(|| format!("{msn}.{}.m4s", told.parts.len()));
+        assert_eq!(hint, hinted);
+        listed.push((msn, told));
+        for (msn, told) in listed {
+            self.compare(msn, told);
+        }
+    }
+
+    fn compare(&mut self, msn: u64, told: Told) {
+        if let Some(duration) = told.micros {
+            assert!((duration + 500_000) / 1_000_000 <= self.target_duration, "{duration} µs");
+        }
+        for (duration, _) in &told.parts {
+            assert!(*duration <= self.part_target, "part of {duration} µs");
+        }
+        let sum: u64 = told.parts.iter().map(|(duration, _)| duration).sum();
+        match told.micros {
+            // A hole, which the publisher left, counts in the segment alone.
+            Some(duration) if !told.parts.is_empty() => {
+                assert!(sum <= duration, "{sum}, {duration}")
+            }
+            _ => {}
+        }
+        let known = self.segments.entry(msn).or_insert_with(|| told.clone());
+        if told.micros.is_none() && told.parts.is_empty() {
+            return; // Only the number of a segment that has not begun.
+        }
+        if known.parts.is_empty() && known.micros.is_none() {
+            *known = told;
+            return;
+        }
+        assert_eq!((&known.map, &known.date), (&told.map, &told.date), "segment {msn}");
+        assert_eq!(known.discontinuities, told.discontinuities, "segment {msn}");
+        let common = known.parts.len().min(told.parts.len());
+        assert_eq!(known.parts[..common], told.parts[..common], "segment {msn}");
+        match (known.micros, told.micros) {
+            (Some(before), now) => assert_eq!(Some(before), now, "segment {msn}"),
+            (None, _) => {
+                assert!(told.parts.len() >= known.parts.len(), "segment {msn} lost parts");
+                *known = told;
+            }
+        }
+    }
+}
+
+fn codecs() -> (Codec, Codec) {
+    let sps = [
+        0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xec, 0x04, 0x40, 0x00, 0x00, 0x03, 0x00,
+        0x40, 0x00, 0x00, 0x0f, 0x23, 0xc6, 0x0c, 0xa8,
+    ];
+    let pps = [0x68, 0xce, 0x0f, 0x2c, 0x80];
+    let mut record = vec![1, 0x42, 0xc0, 0x1f, 0xff, 0xe1, 0, sps.len() as u8];
+    record.extend(sps);
+    record.extend([1, 0, pps.len() as u8]);
+    record.extend(pps);
+    let video = codec::avc::Config::parse(record.into()).unwrap();
+    let audio = codec::aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap();
+    (Codec::Avc(video), Codec::Aac(audio))
+}
+
+/// Frames, frames between keyframes, milliseconds of silence before them, and whether the publisher
+/// left and came back in it.
+type Run = (u32, u32, u32, bool);
+
+fn walk(runs: &[Run], frames_a_second: f64, part_target: u64) {
+    let settings =
+        Settings { part_target: Duration::from_millis(part_target), ..Settings::default() };
+    let registry = Registry::new(settings);
+    let mut now = UnixMicros(1_700_000_000_000_000);
+    let join = |now| -> Publisher {
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = registry.publish("x", info, now).unwrap();
+        let (video, audio) = codecs();
+        publisher.track(0, video, 1000, *b"und", now).unwrap();
+        publisher.track(1, audio, 1000, *b"und", now).unwrap();
+        publisher
+    };
+    let mut publisher = join(now);
+    let stream = Arc::clone(publisher.stream());
+    let mut memories: HashMap<String, Memory> = HashMap::new();
+    let mut look = || {
+        for track in &stream.state().tracks {
+            let window = track.window();
+            if window.newest().is_some() {
+                let text = playlist(&stream, track, &window).render(Skip::No);
+                memories.entry(track.name.clone()).or_default().read(&text);
+                let delta = playlist(&stream, track, &window).render(Skip::Yes);
+                assert!(delta.len() <= text.len());
+            }
+        }
+    };
+    let (mut time, mut heard) = (0.0, 0.0);
+    for &(frames, gop, pause, leaves) in runs {
+        now.0 += u64::from(pause) * 1000;
+        time += f64::from(pause) / 1000.0;
+        if leaves {
+            drop(publisher);
+            look();
+            publisher = join(now);
+        }
+        for frame in 0..frames {
+            let sample = |time: f64, sync| Sample {
+                dts: (time * 1000.0).round() as i64,
+                cts: 0,
+                duration: 0,
+                sync,
+                data: Bytes::from_static(&[0; 64]),
+            };
+            publisher.sample(0, sample(time, frame % gop == 0), now).unwrap();
+            look();
+            heard = f64::max(heard, time);
+            while heard < time + 1.0 / frames_a_second {
+                publisher.sample(1, sample(heard, true), now).unwrap();
+                heard += 1024.0 / 48_000.0;
+            }
+            look();
+            time += 1.0 / frames_a_second;
+            now.0 += (1e6 / frames_a_second) as u64;
+        }
+    }
+    drop(publisher);
+    registry.sweep(now);
+    registry.sweep(now.after(Duration::from_secs(60)));
+    look();
+    drop(look);
+    assert!(memories.values().all(|memory| memory.ended) && memories.len() == 2);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 24, failure_persistence: None, rng_seed: RngSeed::Fixed(2), ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn no_playlist_contradicts_an_earlier_one(
+        runs in prop::collection::vec(
+            (1u32..150, 1u32..200, prop_oneof![4 => Just(0u32), 1 => 1u32..9000], prop::bool::weighted(0.2)),
+            1..8,
+        ),
+        rate in prop_oneof![Just(30.0), Just(24.0), Just(25.0), Just(29.97), Just(60.0), Just(10.0), Just(2.0)],
+        part_target in prop_oneof![Just(200u64), Just(33), Just(1000)],
+    ) {
+        walk(&runs, rate, part_target);
+    }
+}
