@@ -330,6 +330,10 @@ impl Stream {
     /// Counts a viewer that comes by requests; `who` tells viewers apart.
     pub fn seen(&self, delivery: Delivery, who: u64, now: UnixMicros) {
         let mut requesting = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
+        if delivery == Delivery::LlHls {
+            // Its first requests did not yet say so.
+            requesting.remove(&(Delivery::Hls, who));
+        }
         if requesting.len() < MOST_VIEWERS || requesting.contains_key(&(delivery, who)) {
             requesting.insert((delivery, who), now);
         }

@@ -84,7 +84,7 @@ impl Memory {
                     }
                     Tag::Map(tag) => told.map = tag.uri().to_owned(),
                     Tag::ProgramDateTime(tag) => {
-                        told.date = format!("{:?}", tag.program_date_time())
+                        told.date = format!("{:?}", tag.program_date_time());
                     }
                     Tag::Discontinuity(_) => told.discontinuities += 1,
                     Tag::Inf(tag) => told.micros = Some(micros(tag.duration())),
@@ -120,7 +120,7 @@ impl Memory {
         match told.micros {
             // A hole, which the publisher left, counts in the segment alone.
             Some(duration) if !told.parts.is_empty() => {
-                assert!(sum <= duration, "{sum}, {duration}")
+                assert!(sum <= duration, "{sum}, {duration}");
             }
             _ => {}
         }
@@ -225,7 +225,6 @@ fn walk(runs: &[Run], frames_a_second: f64, part_target: u64) {
     registry.sweep(now);
     registry.sweep(now.after(Duration::from_secs(60)));
     look();
-    drop(look);
     assert!(memories.values().all(|memory| memory.ended) && memories.len() == 2);
 }
 
