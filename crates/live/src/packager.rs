@@ -178,11 +178,18 @@ impl Packager {
             self.keyframe = Some((sample.dts, distance));
         }
         if self.open.is_none() {
+            let before = self.window.newest().filter(|before| before.period == period);
+            let period_start = match before {
+                Some(before) => before.period_start,
+                None if period == 0 => 0,
+                None => sample.dts,
+            };
             self.open = Some(Segment {
                 msn: self.next_msn,
                 start: sample.dts,
                 duration: 0,
                 period,
+                period_start,
                 discontinuity,
                 captured,
                 header: Arc::clone(&self.header),

@@ -73,6 +73,10 @@ pub struct Segment {
     pub duration: u64,
     /// Number of discontinuities on the stream's timeline up to and including its own start.
     pub period: u64,
+    /// Decode time of the period's first sample, in the track's timescale; 0 in period 0, where
+    /// the stream's timeline starts. The same for all of the track's segments of a period, also
+    /// when the first of them have left.
+    pub period_start: i64,
     /// Whether it is the first of its period, and not the stream's first segment.
     pub discontinuity: bool,
     /// When its first sample was captured, as well as the origin knows.

@@ -146,7 +146,8 @@ fn period(number: u64, runs: &[Run]) -> Period {
         .iter()
         .filter_map(|run| {
             let first = run.segments.first()?;
-            Some(ticks_to_millis(first.start, first.header.track.timescale))
+            // It must not change while the period lasts, though its first segments leave.
+            Some(ticks_to_millis(first.period_start, first.header.track.timescale))
         })
         .min()
         .unwrap_or(0);
