@@ -196,6 +196,7 @@ pub struct Stream {
     connected: [AtomicUsize; Delivery::ALL.len()],
     requesting: Mutex<HashMap<(Delivery, u64), UnixMicros>>,
     manifest: ArcSwapOption<(u64, Bytes)>,
+    ready: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -274,6 +275,7 @@ impl Stream {
             connected: Default::default(),
             requesting: Mutex::default(),
             manifest: ArcSwapOption::empty(),
+            ready: watch::Sender::new(false),
         }
     }
 
@@ -308,17 +310,38 @@ impl Stream {
     }
 
     /// Whether manifests can be written: every track that was announced has parts, and there was
-    /// time for each to be announced.
+    /// time for each to be announced. Once true, it stays so.
     pub fn is_ready(&self) -> bool {
-        let state = self.state();
-        let mut present = state.tracks.iter().filter(|track| track.is_present()).peekable();
-        present.peek().is_some()
-            && present.all(|track| track.part_limit().is_some())
-            && state.tracks.iter().any(|track| {
-                let window = track.window();
-                let parts: usize = window.all().map(|segment| segment.parts.len()).sum();
-                parts >= 2 || !window.segments.is_empty()
-            })
+        *self.ready.borrow()
+    }
+
+    /// Waits until manifests can be written, or the stream is over without.
+    pub async fn ready(&self) -> bool {
+        let mut ready = self.ready.subscribe();
+        let mut state = self.state.subscribe();
+        tokio::select! {
+            _ = ready.wait_for(|&ready| ready) => {}
+            _ = state.wait_for(|state| state.status == Status::Ended) => {}
+        }
+        self.is_ready()
+    }
+
+    /// To be called when a track's window or presence changed.
+    fn note_readiness(&self, inner: &Inner) {
+        if self.is_ready() {
+            return;
+        }
+        let mut present = inner.tracks.iter().filter(|track| track.handle.is_present()).peekable();
+        let started = |track: &TrackState| {
+            let window = track.packager.window();
+            window.all().map(|segment| segment.parts.len()).sum::<usize>() >= 2
+        };
+        let ready = present.peek().is_some()
+            && present.all(|track| track.handle.part_limit().is_some())
+            && inner.tracks.iter().any(started);
+        if ready {
+            self.ready.send_replace(true);
+        }
     }
 
     /// Counts a viewer for as long as the guard lives.
@@ -459,8 +482,14 @@ impl Stream {
         if changed {
             self.announce(&inner);
         }
+        self.note_readiness(&inner);
         // A stream whose only publisher left before any sample has nothing to wait for.
-        inner.publishers.is_empty() && inner.tracks.is_empty()
+        let abandoned = inner.publishers.is_empty() && inner.tracks.is_empty();
+        if abandoned {
+            inner.ended = Some(now);
+            self.announce(&inner);
+        }
+        abandoned
     }
 }
 
@@ -785,6 +814,7 @@ impl Publisher {
                 self.stream.announce(inner);
             }
         }
+        self.stream.note_readiness(inner);
         Ok(())
     }
 }
@@ -805,6 +835,7 @@ impl Drop for Publisher {
             }
         }
         self.stream.announce(&inner);
+        self.stream.note_readiness(&inner);
     }
 }
 

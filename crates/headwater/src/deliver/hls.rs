@@ -17,25 +17,19 @@ use crate::http::{Request, Response};
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 
 /// `index.m3u8`. Waits for a stream that has just begun until its tracks are known.
-pub(super) async fn multivariant(request: &Request, stream: &Arc<Stream>) -> Response {
-    let _ = request;
+pub(super) async fn multivariant(stream: &Arc<Stream>) -> Response {
     if !ready(stream).await {
         return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
     }
-    let tracks: Vec<_> =
-        stream.state().tracks.iter().filter(|track| track.is_present()).cloned().collect();
+    let offered = |track: &&Arc<Track>| track.is_present() && track.part_limit().is_some();
+    let tracks: Vec<_> = stream.state().tracks.iter().filter(offered).cloned().collect();
     respond("max-age=1", render_multivariant(&tracks).into())
 }
 
 /// Waits until the stream's manifests can be written; false if that takes too long.
 pub(super) async fn ready(stream: &Arc<Stream>) -> bool {
-    let wait = async {
-        while !stream.is_ready() {
-            // What readiness depends on is spread over tracks that may not exist yet.
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    stream.is_ready() || tokio::time::timeout(patience(stream), wait).await.is_ok()
+    stream.is_ready()
+        || tokio::time::timeout(patience(stream), stream.ready()).await.unwrap_or(false)
 }
 
 fn render_multivariant(tracks: &[Arc<Track>]) -> String {

@@ -70,13 +70,8 @@ impl Play {
         }
         let mut out = Vec::new();
         if self.cursor.is_none() {
-            let mut state = self.stream.subscribe();
-            while !self.stream.is_ready() {
-                if state.borrow_and_update().status == live::Status::Ended {
-                    return Ok(None);
-                }
-                let pause = std::time::Duration::from_millis(20);
-                let _ = tokio::time::timeout(pause, state.changed()).await;
+            if !self.stream.ready().await {
+                return Ok(None);
             }
             let Some(cursor) = Cursor::new(&self.stream, self.limits) else { return Ok(None) };
             let tracks: Vec<_> = cursor.tracks().cloned().collect();
