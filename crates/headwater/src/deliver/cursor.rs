@@ -194,8 +194,16 @@ impl Cursor {
         if !self.seek_live() {
             return Some(Next::TooSlow);
         }
-        // One group of pictures may be more than the queue: then there is nowhere to skip to.
-        (places(self) != before).then_some(Next::Skipped)
+        // One group of pictures may be more than the queue: then there is nowhere to skip to, and
+        // going back to its beginning would only add to what is waiting.
+        let (first, was) = (self.tracks.first(), before.first());
+        if lost || first.map(|position| (position.msn, position.part)) > was.copied() {
+            return Some(Next::Skipped);
+        }
+        for (position, place) in self.tracks.iter_mut().zip(before) {
+            (position.msn, position.part) = place;
+        }
+        None
     }
 }
 
@@ -221,13 +229,18 @@ impl Position {
         window.segments.front().is_some_and(|first| self.msn < first.msn)
     }
 
-    /// Bytes of the window not yet sent, counted no further than just past `limit`.
+    /// Bytes of the window not yet sent, counted no further than just past `limit`. The newest
+    /// part is not among them: whoever waits for parts has it before him each time.
     fn waiting(&self, limit: u64) -> u64 {
         let window = self.windows.borrow();
         let mut bytes = 0;
-        for segment in window.all().rev().take_while(|segment| segment.msn >= self.msn) {
-            let skip = if segment.msn == self.msn { self.part } else { 0 };
-            bytes += segment.parts.iter().skip(skip).map(|p| p.region.len() as u64).sum::<u64>();
+        let segments = window.all().rev().take_while(|segment| segment.msn >= self.msn);
+        let parts = segments.flat_map(|segment| {
+            let sent = if segment.msn == self.msn { self.part } else { 0 };
+            segment.parts.iter().skip(sent).rev()
+        });
+        for part in parts.skip(1) {
+            bytes += part.region.len() as u64;
             if bytes > limit {
                 break;
             }

@@ -112,7 +112,8 @@ fn open(root: &Path, path: &str) -> io::Result<Found> {
             match mp4::Index::read(&OnDisk { file, len: metadata.len() }) {
                 Err(mp4::ReadError::Format(error)) => Ok(Found::Unreadable(error)),
                 Err(mp4::ReadError::Io { source, .. }) => Err(source),
-                Ok(index) => match index.problem {
+                // A file that is cut off shows it by its tracks: samples lie beyond its end.
+                Ok(index) => match index.problem.or_else(|| first_problem(&index.tracks)) {
                     Some(problem) => Ok(Found::Unreadable(problem)),
                     None => Err(error),
                 },
@@ -120,6 +121,10 @@ fn open(root: &Path, path: &str) -> io::Result<Found> {
         }
         Err(error) => Err(error),
     }
+}
+
+fn first_problem(tracks: &[mp4::TrackIndex]) -> Option<media::Error> {
+    tracks.iter().find_map(|track| track.problem.clone())
 }
 
 fn refuse(request: &Request, error: &io::Error) -> Response {
