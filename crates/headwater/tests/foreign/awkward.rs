@@ -64,6 +64,7 @@ fn nal_units_whose_length_takes_two_bytes() {
 #[test]
 fn newer_codecs_come_through_every_delivery_that_carries_them() {
     let server = server();
+    let folder = tempfile::tempdir().unwrap();
     thread::scope(|scope| {
         for (name, file, track) in [
             ("hevc", "mp4/torchcodec_testsrc2_h265.mp4", "v0"),
@@ -72,8 +73,9 @@ fn newer_codecs_come_through_every_delivery_that_carries_them() {
             ("av1-aac", "mp4/androidx_sample_with_colr_mdcv_and_clli.mp4", "v0"),
             ("opus", "mp4/membrane_ref_opus.mp4", "a0"),
         ] {
-            let server = &server;
-            scope.spawn(move || newer_codec(server, name, &media(file), track));
+            let (server, clip) = (&server, folder.path().join(format!("{name}.mp4")));
+            cut(&media(file), "4", &[], &clip);
+            scope.spawn(move || newer_codec(server, name, &clip, track));
         }
     });
 }

@@ -1,10 +1,14 @@
 //! `headwater publish`: what it sends is what is in the file, also the second time round.
 
+use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
+use testkit::Server;
+
 use crate::support::{
-    Begin, FROM_START, LIMIT, Received, assert_came_through, count, cut, finish, headwater_publish,
-    media, over_hls, play, server, until_ended, until_ready,
+    Begin, Received, assert_came_through, count, cut, finish, headwater_publish, media, over_hls,
+    server, until_ended, until_listed, until_ready,
 };
 
 #[test]
@@ -42,35 +46,38 @@ fn a_file_takes_as_long_as_it_lasts() {
 fn a_loop_goes_on_in_time_and_misses_nothing_at_the_seam() {
     let server = server();
     let folder = tempfile::tempdir().unwrap();
-    for kind in ["mp4", "flv"] {
-        let clip = folder.path().join(format!("clip.{kind}"));
-        cut(&media("bbb/bbb_10s_1080p_h264_aac.mp4"), "2", &[], &clip);
-        let source = Received::of(&clip);
-        let stream = format!("live/{kind}");
-        let mut publisher = headwater_publish(&clip, &server.rtmp_url(&stream), &["--loop"]);
-        until_ready(&server, &stream);
-        let playlist = format!("/{stream}/v0/media.m3u8");
-        server.get_until(&playlist, LIMIT, |answer| {
-            answer.status() == 200 && count(answer.text(), "#EXTINF") >= 3
-        });
-        assert!(publisher.is_running());
-        drop(publisher);
-        let playlist = until_ended(&server, &stream, "v0");
-        assert_eq!(count(&playlist, "#EXT-X-DISCONTINUITY"), 0, "{playlist}");
+    thread::scope(|scope| {
+        for kind in ["mp4", "flv"] {
+            let (server, folder) = (&server, folder.path());
+            scope.spawn(move || loops(server, kind, folder));
+        }
+    });
+}
 
-        let received =
-            Received::by(play(&server.url(&format!("/{stream}/index.m3u8")), FROM_START));
-        for (of, frame) in [("video", 1.0 / 30.0), ("audio", 1024.0 / 48_000.0)] {
-            let (sent, got) = (source.only(of), received.only(of));
-            assert!(got.len() > 2 * sent.len(), "{kind}: {} {of} units", got.len());
-            for (index, (got, sent)) in got.iter().zip(sent.iter().cycle()).enumerate() {
-                assert_eq!(got.md5, sent.md5, "{kind}: {of} unit {index}");
-            }
-            for (index, pair) in got.windows(2).enumerate() {
-                // The tracks of a file are not of quite the same length: one of them pauses.
-                let step = pair[1].dts - pair[0].dts;
-                assert!(step > 0.0 && step < 3.0 * frame, "{kind}: {of} {index}: {step} s");
-            }
+fn loops(server: &Server, kind: &str, folder: &Path) {
+    let clip = folder.join(format!("clip.{kind}"));
+    cut(&media("bbb/bbb_10s_1080p_h264_aac.mp4"), "2", &[], &clip);
+    let source = Received::of(&clip);
+    let stream = format!("live/{kind}");
+    let mut publisher = headwater_publish(&clip, &server.rtmp_url(&stream), &["--loop"]);
+    until_ready(server, &stream);
+    until_listed(server, &stream, &["v0", "a0"], 3);
+    assert!(publisher.is_running());
+    drop(publisher);
+    let playlist = until_ended(server, &stream, "v0");
+    assert_eq!(count(&playlist, "#EXT-X-DISCONTINUITY"), 0, "{playlist}");
+
+    let received = over_hls(server, &stream);
+    for (of, frame) in [("video", 1.0 / 30.0), ("audio", 1024.0 / 48_000.0)] {
+        let (sent, got) = (source.only(of), received.only(of));
+        assert!(got.len() > 2 * sent.len(), "{kind}: {} {of} units", got.len());
+        for (index, (got, sent)) in got.iter().zip(sent.iter().cycle()).enumerate() {
+            assert_eq!(got.md5, sent.md5, "{kind}: {of} unit {index}");
+        }
+        for (index, pair) in got.windows(2).enumerate() {
+            // The tracks of a file are not of quite the same length: one of them pauses.
+            let step = pair[1].dts - pair[0].dts;
+            assert!(step > 0.0 && step < 3.0 * frame, "{kind}: {of} {index}: {step} s");
         }
     }
 }

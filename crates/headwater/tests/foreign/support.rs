@@ -86,8 +86,14 @@ pub(crate) fn headwater_publish(file: &Path, url: &str, options: &[&str]) -> Pro
 /// standard output is for [`Received::parse`].
 #[track_caller]
 pub(crate) fn play(url: &str, options: &[&str]) -> Program {
+    play_streams(url, options, "0")
+}
+
+/// [`play`], but only the streams that `map` selects.
+#[track_caller]
+pub(crate) fn play_streams(url: &str, options: &[&str], map: &str) -> Program {
     let copy = ["-c", "copy", "-f", "framehash", "-hash", "md5", "-"];
-    ffmpeg(options.iter().copied().chain(["-i", url, "-map", "0"]).chain(copy))
+    ffmpeg(options.iter().copied().chain(["-i", url, "-map", map]).chain(copy))
 }
 
 /// HLS from the first segment that is listed.
