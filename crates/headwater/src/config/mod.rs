@@ -80,7 +80,7 @@ pub struct Live {
     pub window: Time,
     /// How long a stream without a publisher waits for one to return.
     pub reconnect: Time,
-    /// A publisher silent for so long may be replaced.
+    /// A publisher silent for so long may be replaced; after three times as long it is disconnected.
     pub silence: Time,
     /// Bytes that may be queued for one viewer before it is skipped to the next keyframe.
     pub viewer_queue: Size,

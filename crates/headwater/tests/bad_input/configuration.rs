@@ -1,0 +1,64 @@
+//! A configuration that cannot be is refused at start; one that can is told in full.
+
+use std::path::Path;
+use std::process::Command;
+
+use headwater::config::Config;
+use testkit::Program;
+
+use crate::support::{BINARY, LIMIT};
+
+#[test]
+fn unknown_key_or_bad_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.toml");
+    for (text, line, key) in [
+        ("[live]\n\nwindwo = \"30s\"\n", 3, "live.windwo"),
+        ("[http]\nlisten = \"0.0.0.0:8080\"\nfast = true\n", 3, "http.fast"),
+        ("[speed]\nfast = true\n", 1, "speed"),
+        ("workers = \"many\"\n", 1, "workers"),
+        ("[http]\nlisten = \"nowhere\"\n", 2, "http.listen"),
+        ("[live]\npart_target = \"200 apples\"\n", 2, "live.part_target"),
+        ("[live]\ntarget_duration = \"1500ms\"\n", 2, "live.target_duration"),
+        ("[live]\nwindow = \"1s\"\n", 2, "live.window"),
+        ("[vod]\nroot = 7\n", 2, "vod.root"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        for command in ["serve", "check"] {
+            let program =
+                Program::spawn(Command::new(BINARY).arg(command).arg("--config").arg(&path));
+            let finished = program.wait(LIMIT);
+            assert_eq!(finished.status.code(), Some(2), "{text}: {finished:?}");
+            assert!(finished.stdout.is_empty(), "{text}: {finished:?}");
+            let told = format!("{}:{line}: {key}: ", path.display());
+            assert!(finished.stderr.contains(&told), "{text}: {told}\n{}", finished.stderr);
+            assert_eq!(finished.stderr.lines().count(), 1, "{text}: {}", finished.stderr);
+        }
+    }
+    let missing = folder.path().join("missing.toml");
+    let program = Program::spawn(Command::new(BINARY).arg("serve").arg("--config").arg(&missing));
+    let finished = program.wait(LIMIT);
+    assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+    assert!(finished.stderr.contains("missing.toml"), "{finished:?}");
+}
+
+#[test]
+fn check_prints_what_is_in_effect_and_reads_it_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("good.toml");
+    std::fs::write(&path, "workers = 3\n[live]\nwindow = \"20s\"\n").unwrap();
+    let check = |path: &Path| {
+        let mut command = Command::new(BINARY);
+        String::from_utf8(Program::output(command.arg("check").arg("--config").arg(path), LIMIT))
+            .unwrap()
+    };
+    let printed = check(&path);
+    let read = Config::parse(&printed, Path::new("printed.toml")).unwrap();
+    assert_eq!(read, Config::load(Some(&path)).unwrap());
+    assert_eq!(read.workers, 3);
+    assert!(printed.contains("window = \"20s\""), "{printed}");
+    // What it prints says the same again.
+    let again = folder.path().join("again.toml");
+    std::fs::write(&again, &printed).unwrap();
+    assert_eq!(check(&again), printed);
+}

@@ -1,0 +1,312 @@
+//! Publishers that mean harm: the connection is closed with one log line, memory stays bounded,
+//! and a stream published at the same time goes on as if nothing were.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use bytes::Bytes;
+use media::flv::TagKind;
+use protocol::rtmp::{ClientEvent, PublishKind, Purpose};
+
+use crate::support::{BRISK, Client, LIMIT, Origin, clip, is_closed_within, noise};
+use crate::watcher::Bystander;
+
+/// What the window of the stream published at the same time, its viewer's connection and the
+/// allocator may add while a test lasts, in KiB.
+const SLACK: u64 = 24 << 10;
+
+/// The most one publisher may make the server hold, in KiB, besides a frame.
+const PER_PUBLISHER: u64 = 4 << 10;
+
+/// A chunk header of format 0.
+fn chunk(csid: u8, length: u32, kind: u8) -> Vec<u8> {
+    let [_, l0, l1, l2] = length.to_be_bytes();
+    vec![csid, 0, 0, 0, l0, l1, l2, kind, 1, 0, 0, 0]
+}
+
+/// A message in chunks of the size that a session of ours has set.
+fn message(csid: u8, kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = chunk(csid, u32::try_from(payload.len()).expect("short"), kind);
+    for (index, piece) in payload.chunks(64 << 10).enumerate() {
+        if index > 0 {
+            bytes.push(0xc0 | csid);
+        }
+        bytes.extend_from_slice(piece);
+    }
+    bytes
+}
+
+/// Connected, and nothing asked for but that.
+fn connected(address: SocketAddr) -> Client {
+    let connected = |event: &ClientEvent| matches!(event, ClientEvent::Connected { .. });
+    Client::connect(address, "live/victim", Purpose::Publish(PublishKind::Live), connected)
+        .expect("it may connect")
+}
+
+/// Past the handshake, nothing said since.
+fn shaken(address: SocketAddr) -> TcpStream {
+    use std::io::Read;
+    let mut socket = TcpStream::connect(address).expect("the server listens");
+    socket.set_read_timeout(Some(LIMIT)).expect("not zero");
+    let mut hello = vec![3];
+    hello.extend_from_slice(&[0; 8]);
+    hello.extend_from_slice(&noise(99, 1528));
+    socket.write_all(&hello).expect("the server takes it");
+    let mut answer = vec![0; 1 + 2 * 1536];
+    socket.read_exact(&mut answer).expect("the server answers");
+    socket.write_all(&answer[1..1537]).expect("the server takes it");
+    socket
+}
+
+/// The connection is closed, with one warning.
+#[track_caller]
+fn assert_closed(origin: &Origin, socket: &mut TcpStream, what: &str) {
+    let peer = socket.local_addr().expect("it was connected");
+    assert!(is_closed_within(socket, LIMIT), "{what}: kept open\n{}", origin.log());
+    origin.warning(peer);
+    let warnings = origin.warnings(peer);
+    assert_eq!(warnings.len(), 1, "{what}: {warnings:#?}");
+    assert!(warnings[0].contains("rtmp connection ended"), "{what}: {warnings:?}");
+}
+
+#[test]
+fn garbage_at_any_point_of_the_session() {
+    let origin = Origin::start(BRISK);
+    let bystander = Bystander::start(&origin);
+    let before = origin.memory();
+    // What cannot be told from the beginning of something long is waited for until a time-out, so
+    // they all wait at once.
+    let mut held: Vec<(TcpStream, String)> = Vec::new();
+    for seed in 1..=8 {
+        let garbage = noise(seed, 200_000);
+        let mut first = TcpStream::connect(origin.rtmp).unwrap();
+        let _ = first.write_all(&garbage);
+        held.push((first, format!("first byte, seed {seed}")));
+        let mut second = shaken(origin.rtmp);
+        let _ = second.write_all(&garbage);
+        held.push((second, format!("after the handshake, seed {seed}")));
+        let mut third = connected(origin.rtmp);
+        third.raw(&garbage);
+        held.push((third.socket, format!("after connect, seed {seed}")));
+        let mut fourth = Client::publish(origin.rtmp, &format!("live/victim-{seed}"));
+        fourth.raw(&garbage);
+        held.push((fourth.socket, format!("after publish, seed {seed}")));
+        let mut fifth = Client::publish(origin.rtmp, &format!("live/media-{seed}"));
+        for message in &clip()[..60] {
+            fifth.send(message);
+        }
+        fifth.raw(&garbage);
+        held.push((fifth.socket, format!("after media, seed {seed}")));
+    }
+    let during = origin.memory();
+    let bound = before + SLACK + held.len() as u64 * PER_PUBLISHER;
+    assert!(during < bound, "{before} KiB before, {during} KiB now");
+    for (mut socket, what) in held {
+        assert_closed(&origin, &mut socket, &what);
+    }
+    bystander.finish();
+}
+
+#[test]
+fn garbage_in_media_messages() {
+    let origin = Origin::start(BRISK);
+    let bystander = Bystander::start(&origin);
+    let mut client = Client::publish(origin.rtmp, "live/garbage");
+    let peer = client.address();
+    // Whole messages, so only what is in them can be wrong; the connection ends when none was good.
+    for seed in 1..=2000 {
+        let kind = if seed % 2 == 0 { TagKind::Video } else { TagKind::Audio };
+        client.tag(kind, seed, noise(seed.into(), 500).into());
+    }
+    assert!(client.is_closed_within(LIMIT), "{}", origin.log());
+    let end = origin.log_line(LIMIT, |line| line.contains("not one good sample"));
+    assert!(end.contains(&format!("peer={peer}")) && end.contains("stream=\"garbage\""), "{end}");
+    // However many tags were bad: sixteen lines, how many more there were, and the end.
+    let warnings = origin.warnings(peer);
+    assert!(warnings.len() <= 18, "{}", warnings.len());
+    bystander.finish();
+}
+
+/// Fifty publishers announce 16 MiB each and send a byte of it. They may hold 4 MiB each, but what
+/// never came must not be there: 512 KiB each is already more than they are given.
+#[test]
+fn message_of_16_mib_that_never_comes() {
+    const PUBLISHERS: u64 = 50;
+    let origin = Origin::start(BRISK);
+    let bystander = Bystander::start(&origin);
+    let before = origin.memory();
+    let mut held = Vec::new();
+    for n in 0..PUBLISHERS {
+        let mut client = Client::publish(origin.rtmp, &format!("live/never-{n}"));
+        let mut bytes = chunk(6, 0xff_ffff, 9);
+        bytes.push(0x17);
+        assert!(client.raw(&bytes));
+        held.push(client.socket);
+    }
+    let during = origin.memory();
+    assert!(
+        during < before + SLACK + PUBLISHERS * 512,
+        "{before} KiB before, {during} KiB with {PUBLISHERS} publishers"
+    );
+    for (n, mut socket) in held.into_iter().enumerate() {
+        assert_closed(&origin, &mut socket, &format!("publisher {n}"));
+    }
+    // Of a command, no such length is even begun.
+    let mut client = connected(origin.rtmp);
+    client.raw(&chunk(3, 0xff_ffff, 20));
+    assert_closed(&origin, &mut client.socket, "command");
+    bystander.finish();
+}
+
+#[test]
+fn a_million_tiny_chunks() {
+    const CHUNKS: usize = 1_000_000;
+    let origin = Origin::start(BRISK);
+    let bystander = Bystander::start(&origin);
+    let before = origin.memory();
+    let mut client = Client::publish(origin.rtmp, "live/tiny");
+    // Set Chunk Size 1, by the size in force; then a message that is not complete with them all.
+    let mut bytes = message(2, 1, &1u32.to_be_bytes());
+    bytes.extend_from_slice(&chunk(6, 0xff_ffff, 9));
+    bytes.push(0x17);
+    for n in 1..CHUNKS {
+        bytes.extend_from_slice(&[0xc6, n as u8]);
+    }
+    assert!(client.raw(&bytes));
+    assert_closed(&origin, &mut client.socket, "one message");
+
+    // As many messages of one byte: each is whole, and none can be used.
+    let mut client = Client::publish(origin.rtmp, "live/tiny-messages");
+    let mut bytes = message(2, 1, &1u32.to_be_bytes());
+    bytes.extend_from_slice(&chunk(6, 1, 9));
+    bytes.push(0x97);
+    for _ in 1..CHUNKS {
+        bytes.extend_from_slice(&[0xc6, 0x97]);
+    }
+    client.raw(&bytes);
+    assert!(client.is_closed_within(LIMIT));
+    assert!(origin.warnings(client.address()).len() <= 5, "{}", origin.log());
+
+    // On more chunk streams than anybody needs, none of them finished.
+    let mut client = Client::publish(origin.rtmp, "live/tiny-streams");
+    let mut bytes = message(2, 1, &1u32.to_be_bytes());
+    for n in 0..1000u16 {
+        let [high, low] = n.to_be_bytes();
+        bytes.extend_from_slice(&[1, low, high, 0, 0, 0, 0xff, 0xff, 0xff, 9, 1, 0, 0, 0, 0x17]);
+    }
+    client.raw(&bytes);
+    assert_closed(&origin, &mut client.socket, "chunk streams");
+
+    let after = origin.memory();
+    assert!(after < before + SLACK, "{before} KiB before, {after} KiB after");
+    bystander.finish();
+}
+
+/// The name of a command or data message, as AMF0.
+fn named(name: &str) -> Vec<u8> {
+    let mut bytes = vec![2, 0, u8::try_from(name.len()).expect("short")];
+    bytes.extend_from_slice(name.as_bytes());
+    bytes
+}
+
+#[test]
+fn amf_bomb() {
+    let origin = Origin::start(BRISK);
+    let bystander = Bystander::start(&origin);
+    let before = origin.memory();
+    let nested: Vec<u8> = [&[3u8, 0, 1, b'a'][..]; 10_000].concat();
+    let arrays: Vec<u8> = [&[10u8, 0, 0, 0, 1][..]; 10_000].concat();
+    let many: Vec<u8> = [&[10u8, 0, 0, 0xea, 0x60][..], &[5; 60_000]].concat();
+    let announced = vec![10u8, 0xff, 0xff, 0xff, 0xff, 5, 5];
+    for (what, bomb) in [
+        ("nested objects", &nested),
+        ("nested arrays", &arrays),
+        ("60,000 values", &many),
+        ("an array of 4 billion", &announced),
+    ] {
+        // In a command, before anything is published.
+        let mut command = named("releaseStream");
+        command.extend_from_slice(&[0, 0x40, 0, 0, 0, 0, 0, 0, 0, 5]);
+        command.extend_from_slice(bomb);
+        let mut client = connected(origin.rtmp);
+        client.raw(&message(3, 20, &command));
+        assert_closed(&origin, &mut client.socket, what);
+        // In metadata.
+        let mut data = named("@setDataFrame");
+        data.extend_from_slice(&named("onMetaData"));
+        data.extend_from_slice(bomb);
+        let mut client = Client::publish(origin.rtmp, "live/bomb");
+        client.raw(&message(5, 18, &data));
+        if bomb == &announced {
+            // Not large, only wrong: such metadata is passed over, as is what cannot be read of it.
+            let line = origin.warning(client.address());
+            assert!(line.contains("rtmp message ignored"), "{line}");
+            client.finish();
+        } else {
+            assert_closed(&origin, &mut client.socket, what);
+        }
+    }
+    // Metadata that cannot be read, again and again, is not metadata.
+    let mut client = Client::publish(origin.rtmp, "live/bombs");
+    let wrong = message(5, 18, &[&named("onMetaData")[..], &announced].concat());
+    client.raw(&wrong.repeat(10_000));
+    assert!(client.is_closed_within(LIMIT));
+    origin.log_line(LIMIT, |line| line.contains("too many messages that cannot be read"));
+    let warnings = origin.warnings(client.address());
+    assert!((1..=4).contains(&warnings.len()), "{warnings:#?}");
+    let after = origin.memory();
+    assert!(after < before + SLACK, "{before} KiB before, {after} KiB after");
+    bystander.finish();
+}
+
+#[test]
+fn handshake_that_never_ends() {
+    let origin = Origin::start(BRISK);
+    let bystander = Bystander::start(&origin);
+    let mut held = Vec::new();
+    for (what, bytes) in [
+        ("nothing", Vec::new()),
+        ("one byte", vec![3]),
+        ("half of C1", [&[3][..], &noise(5, 700)].concat()),
+        ("C1 and half of C2", [&[3][..], &noise(5, 2000)].concat()),
+    ] {
+        let mut socket = TcpStream::connect(origin.rtmp).unwrap();
+        socket.write_all(&bytes).unwrap();
+        held.push((socket, what));
+    }
+    held.push((shaken(origin.rtmp), "no connect"));
+    held.push((connected(origin.rtmp).socket, "no publish"));
+    for (mut socket, what) in held {
+        let peer = socket.local_addr().unwrap();
+        assert_closed(&origin, &mut socket, what);
+        let line = origin.warning(peer);
+        assert!(line.contains("nothing was published or played within 1s"), "{what}: {line}");
+    }
+    // A trickle is no progress either.
+    let mut slow = TcpStream::connect(origin.rtmp).unwrap();
+    slow.write_all(&[3]).unwrap();
+    let begun = std::time::Instant::now();
+    while slow.write_all(&[0]).is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "kept open");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    bystander.finish();
+}
+
+#[test]
+fn media_before_publish_costs_nothing() {
+    let origin = Origin::start("");
+    let before = origin.memory();
+    let mut client = connected(origin.rtmp);
+    let frame = message(6, 9, &vec![0x17; 8 << 20]);
+    for _ in 0..4 {
+        assert!(client.raw(&frame));
+    }
+    let after = origin.memory();
+    assert!(after < before + PER_PUBLISHER, "{before} KiB before, {after} KiB after");
+    // It was only dropped: the session goes on.
+    let mut client = Client::publish(origin.rtmp, "live/after");
+    client.tag(TagKind::Audio, 0, Bytes::from_static(&[0xaf, 0, 0x11, 0x90]));
+    client.finish();
+}

@@ -1,0 +1,359 @@
+//! Publishers that are one too many, go away, or send media that cannot be used: the good part of
+//! what they send goes on.
+
+use std::io::Read;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use media::flv::{Message, TagKind};
+use testkit::Program;
+use testkit::http::Client as Http;
+
+use crate::support::{BRISK, Client, LIMIT, Origin, clip, publish};
+use crate::watcher::Watcher;
+
+/// Sends messages of the clip from one time to another, in milliseconds, as fast as they are
+/// taken; sequence headers first, at whatever time.
+fn send_clip(client: &mut Client, from: u32, to: u32) {
+    send_changed(client, from, to, |message| Some((message.timestamp(), message.payload())));
+}
+
+fn send_changed(
+    client: &mut Client,
+    from: u32,
+    to: u32,
+    mut change: impl FnMut(&Message) -> Option<(u32, Bytes)>,
+) {
+    let (headers, samples) = clip().split_at(2);
+    let wanted = samples.iter().filter(|message| (from..to).contains(&message.timestamp()));
+    for message in headers.iter().chain(wanted) {
+        if let Some((time, payload)) = change(message) {
+            client.tag(message.kind(), time, payload);
+        }
+    }
+}
+
+fn is_sample(message: &Message) -> bool {
+    !clip()[..2].iter().any(|header| std::ptr::eq(header, message))
+}
+
+#[test]
+fn second_publisher_on_a_live_name() {
+    let origin = Origin::start("");
+    let first = origin.publish("live/taken", &["--loop"]);
+    origin.playlist("live/taken", "v0");
+    let watcher = Watcher::start(origin.http, "live/taken");
+    let second = origin.publish("live/taken", &["--loop"]).wait(LIMIT);
+    assert_eq!(second.status.code(), Some(2), "{second:?}");
+    assert!(second.stderr.contains("NetStream.Publish.BadName"), "{second:?}");
+    let line = origin.log_line(LIMIT, |line| line.contains("publish refused"));
+    assert!(line.contains(" WARN ") && line.contains("stream=\"taken\""), "{line}");
+    assert!(line.contains("already published by 127.0.0.1:"), "{line}");
+    // The first goes on undisturbed.
+    watcher.finish();
+    drop(first);
+}
+
+#[test]
+fn silent_publisher_is_replaced() {
+    let origin = Origin::start(BRISK);
+    let mut first = Client::publish(origin.rtmp, "live/silent");
+    send_clip(&mut first, 0, 1000);
+    let begun = Instant::now();
+    assert_eq!(
+        Client::try_publish(origin.rtmp, "live/silent").err().as_deref(),
+        Some("NetStream.Publish.BadName")
+    );
+    let mut second = loop {
+        match Client::try_publish(origin.rtmp, "live/silent") {
+            Ok(second) => break second,
+            Err(code) => assert_eq!(code, "NetStream.Publish.BadName"),
+        }
+        assert!(begun.elapsed() < LIMIT, "never replaced");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
+    let line = origin.log_line(LIMIT, |line| line.contains("silent publisher replaced"));
+    assert!(line.contains(&format!("peer={}", first.address())), "{line}");
+    send_clip(&mut second, 0, 4000);
+    let playlist = origin.playlist("live/silent", "v0");
+    assert!(playlist.discontinuities() > 0 || playlist.first_msn() > 1, "{playlist:?}");
+    // The one that was replaced is told by being closed.
+    assert!(first.is_closed_within(LIMIT));
+    let line = origin.warning(first.address());
+    assert!(line.contains("another publisher took over"), "{line}");
+    assert_eq!(origin.warnings(first.address()).len(), 1, "{}", origin.log());
+    second.finish();
+}
+
+#[test]
+fn publisher_that_says_nothing_more_is_closed() {
+    let origin = Origin::start(BRISK);
+    let mut client = Client::publish(origin.rtmp, "live/quiet");
+    send_clip(&mut client, 0, 1000);
+    assert!(client.is_closed_within(LIMIT));
+    origin.warning(client.address());
+    let warnings = origin.warnings(client.address());
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("no whole message was published for 3s"), "{warnings:?}");
+    assert!(warnings[0].contains("stream=\"quiet\""), "{warnings:?}");
+    origin.get_until("/api/v1/streams/live/quiet", LIMIT, |r| r.text().contains("offline"));
+}
+
+#[test]
+fn publisher_that_ends_in_order_is_not_complained_about() {
+    // Longer connected than a peer without a role may be.
+    let origin = Origin::start(BRISK);
+    let mut client = Client::publish(origin.rtmp, "live/orderly");
+    let begun = Instant::now();
+    for part in 0.. {
+        send_clip(&mut client, part * 100, part * 100 + 100);
+        if begun.elapsed() > Duration::from_millis(1500) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    client.session.close();
+    client.flush();
+    let closed =
+        origin.get_until("/api/v1/streams/live/orderly", LIMIT, |r| r.text().contains("offline"));
+    assert_eq!(closed.status(), 200);
+    let peer = client.address();
+    client.finish();
+    assert!(origin.warnings(peer).is_empty(), "{}", origin.log());
+}
+
+#[test]
+fn publisher_drops_and_returns() {
+    let origin = Origin::start("");
+    let mut first = Client::publish(origin.rtmp, "live/back");
+    send_clip(&mut first, 0, 6000);
+    let mut viewer = Http::connect(origin.http, LIMIT).unwrap();
+    viewer.send("GET", "/live/back/live.flv", &[], b"").unwrap();
+    let (head, mut body) = viewer.begin().unwrap();
+    assert_eq!(head.status, 200);
+    body.read_exact(&mut [0; 100]).unwrap();
+    let before = origin.playlist("live/back", "v0");
+    // It vanishes, without a word.
+    drop(first);
+    origin.get_until("/api/v1/streams/live/back", LIMIT, |r| r.text().contains("offline"));
+    let path = format!("/live/back/v0/media.m3u8?_HLS_msn={}", before.open_msn());
+    let waiting = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| origin.get(&path));
+        let mut second = Client::publish(origin.rtmp, "live/back");
+        send_clip(&mut second, 0, 6000);
+        second.finish();
+        waiting.join().unwrap()
+    });
+    assert_eq!(waiting.status(), 200, "{waiting:?}");
+    let after = origin.playlist("live/back", "v0");
+    // Nothing is renumbered, and where the second begins is told.
+    assert_eq!(after.first_msn(), before.first_msn());
+    assert!(after.open_msn() > before.open_msn(), "{after:?}");
+    assert_eq!((before.discontinuities(), after.discontinuities()), (0, 1), "{after:?}");
+    // The viewer of an endless response is served the rest on the same connection.
+    body.read_exact(&mut vec![0; 300_000]).unwrap();
+    assert!(!origin.probe("live/back", "v0").is_empty());
+}
+
+/// The log line about an unusable track or tag names stream, peer and tag.
+#[track_caller]
+fn problem(origin: &Origin, stream: &str, says: &str) -> String {
+    let line = origin.log_line(LIMIT, |line| line.contains(" WARN ") && line.contains(says));
+    assert!(line.contains(&format!("stream=\"{stream}\"")), "{line}");
+    assert!(line.contains(" peer=127.0.0.1:"), "{line}");
+    let after = line.split_once("tag ").unwrap_or_else(|| panic!("no tag: {line}")).1;
+    assert!(after.starts_with(|c: char| c.is_ascii_digit()), "{line}");
+    line
+}
+
+#[track_caller]
+fn assert_only(origin: &Origin, stream: &str, tracks: &[&str]) {
+    let playlist = origin.get_until(&format!("/{stream}/index.m3u8"), LIMIT, |r| r.status() == 200);
+    for track in ["v0", "a0"] {
+        let offered = playlist.text().contains(&format!("{track}/media.m3u8"));
+        assert_eq!(offered, tracks.contains(&track), "{track}: {}", playlist.text());
+    }
+}
+
+#[test]
+fn unsupported_codec_mp3_beside_good_video() {
+    let origin = Origin::start("");
+    let ffmpeg = Program::spawn(
+        Command::new("ffmpeg")
+            .args(["-nostdin", "-loglevel", "error", "-i"])
+            .arg(testkit::demo_clip())
+            .args(["-t", "6", "-c:v", "copy", "-c:a", "libmp3lame", "-ar", "44100", "-f", "flv"])
+            .arg(origin.rtmp_url("live/mp3")),
+    );
+    assert!(ffmpeg.wait(LIMIT).status.success());
+    let line = problem(&origin, "mp3", "audio track 0");
+    assert!(line.contains("not supported"), "{line}");
+    assert_only(&origin, "live/mp3", &["v0"]);
+    // ffmpeg sent six seconds; the last segment is not complete.
+    assert!(origin.probe("live/mp3", "v0").len() >= 120);
+    assert_eq!(origin.log().matches("publisher's media").count(), 1, "{}", origin.log());
+}
+
+#[test]
+fn unsupported_codec_sorenson_beside_good_audio() {
+    let origin = Origin::start("");
+    let mut client = Client::publish(origin.rtmp, "live/h263");
+    send_changed(&mut client, 0, 6000, |message| {
+        let payload = match message.kind() {
+            TagKind::Video => Bytes::from_static(&[0x22, 0, 0, 0x84, 0]),
+            _ => message.payload(),
+        };
+        Some((message.timestamp(), payload))
+    });
+    client.finish();
+    let line = problem(&origin, "h263", "video track 0");
+    assert!(line.contains("not supported"), "{line}");
+    assert_only(&origin, "live/h263", &["a0"]);
+    assert!(origin.probe("live/h263", "a0").len() >= 100);
+    assert_eq!(origin.log().matches("publisher's media").count(), 1, "{}", origin.log());
+}
+
+#[test]
+fn unsupported_codec_ac3_in_enhanced_tags() {
+    let origin = Origin::start("");
+    let mut client = Client::publish(origin.rtmp, "live/ac3");
+    send_changed(&mut client, 0, 6000, |message| {
+        let payload = match message.kind() {
+            // Sequence start, then coded frames.
+            TagKind::Audio => {
+                let mut tag = BytesMut::from(&[0x90 | u8::from(is_sample(message))][..]);
+                tag.put_slice(b"ac-3");
+                tag.put_slice(&[0x0b, 0x77, 1, 2, 3]);
+                tag.freeze()
+            }
+            _ => message.payload(),
+        };
+        Some((message.timestamp(), payload))
+    });
+    client.finish();
+    let line = problem(&origin, "ac3", "audio track 0");
+    assert!(line.contains("ac-3") && line.contains("not supported"), "{line}");
+    assert_only(&origin, "live/ac3", &["v0"]);
+    assert!(origin.probe("live/ac3", "v0").len() >= 120);
+    assert_eq!(origin.log().matches("publisher's media").count(), 1, "{}", origin.log());
+}
+
+#[test]
+fn broken_bitstream() {
+    let origin = Origin::start("");
+    let mut client = Client::publish(origin.rtmp, "live/broken");
+    let (mut pictures, mut broken) = (0, 0);
+    send_changed(&mut client, 0, 8000, |message| {
+        let mut payload = BytesMut::from(&message.payload()[..]);
+        if message.kind() == TagKind::Video && is_sample(message) {
+            pictures += 1;
+            if pictures % 7 == 0 {
+                broken += 1;
+                // The first NAL unit's length: beyond the end.
+                payload[5..9].copy_from_slice(&0x00ff_ffffu32.to_be_bytes());
+            }
+        }
+        Some((message.timestamp(), payload.freeze()))
+    });
+    client.finish();
+    let line = problem(&origin, "broken", "video track 0");
+    assert!(line.contains("sample dropped") && line.contains("at byte"), "{line}");
+    // A few lines, then a count of the rest.
+    let log = origin.log();
+    let told = log.lines().filter(|line| line.contains("sample dropped")).count();
+    assert_eq!(told, 3, "{log}");
+    let rest = origin.log_line(LIMIT, |line| line.contains("further problems"));
+    assert!(rest.contains(&format!("unlogged={}", broken - told)), "{rest}, {broken} in all");
+    // The good pictures are there, each once, and so is the sound.
+    assert_only(&origin, "live/broken", &["v0", "a0"]);
+    let video = origin.probe("live/broken", "v0");
+    assert!(video.len() > 100, "{}", video.len());
+    assert!(origin.probe("live/broken", "a0").len() > 200);
+}
+
+#[test]
+fn a_track_of_nothing_but_broken_samples_holds_up_nobody() {
+    let origin = Origin::start(BRISK);
+    let mut client = Client::publish(origin.rtmp, "live/half");
+    let send = |client: &mut Client, from, to| {
+        send_changed(client, from, to, |message| {
+            let mut payload = BytesMut::from(&message.payload()[..]);
+            if message.kind() == TagKind::Video && is_sample(message) {
+                payload[5..9].fill(0xff);
+            }
+            Some((message.timestamp(), payload.freeze()))
+        });
+    };
+    // Manifests wait for a track that was announced, but only as long as it may be silent.
+    let begun = Instant::now();
+    for second in 0.. {
+        send(&mut client, second * 1000, second * 1000 + 1000);
+        let response = origin.get("/live/half/a0/media.m3u8");
+        let offered = origin.get("/api/v1/streams/live/half");
+        if response.status() == 200 && !offered.text().contains("\"v0\"") {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(8), "{offered:?}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert_only(&origin, "live/half", &["a0"]);
+    problem(&origin, "half", "sample dropped");
+}
+
+#[test]
+fn time_that_jumps_or_runs_back() {
+    let hour = 3_600_000;
+    for (name, by) in [("ahead", hour), ("back", -hour), ("little", -700i64)] {
+        let origin = Origin::start("");
+        let mut client = Client::publish(origin.rtmp, &format!("live/{name}"));
+        let base = 2 * hour;
+        send_changed(&mut client, 0, 12_000, |message| {
+            let mut time = base + i64::from(message.timestamp());
+            if message.timestamp() >= 6000 {
+                time += by;
+            }
+            Some((u32::try_from(time).unwrap(), message.payload()))
+        });
+        client.finish();
+        let way = if by > 0 { "jumps ahead by" } else { "jumps back by" };
+        let line = problem(&origin, name, way);
+        assert!(line.contains(" track 0: time "), "{line}");
+        let log = origin.log();
+        assert_eq!(log.matches("time jumps").count(), 1, "one line for both tracks:\n{log}");
+        // All twelve seconds are there on one timeline, nothing stalled.
+        let playlist = origin.playlist(&format!("live/{name}"), "v0");
+        assert!(playlist.segments().len() >= 5, "{playlist:?}");
+        // What is less than a second may also be held.
+        let told = if name == "little" { 0..=1 } else { 1..=1 };
+        assert!(told.contains(&playlist.discontinuities()), "{playlist:?}");
+        for track in ["v0", "a0"] {
+            let packets = origin.probe(&format!("live/{name}"), track);
+            let times: Vec<_> = packets.iter().filter_map(|packet| packet.dts_time).collect();
+            assert!(times.len() > 200, "{name} {track}: {}", times.len());
+            for pair in times.windows(2) {
+                let step = pair[1] - pair[0];
+                assert!((0.0..1.0).contains(&step), "{name} {track}: {pair:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_published_by_a_stranger_to_no_stream() {
+    let origin = Origin::start("");
+    for (name, code) in [
+        ("elsewhere/x", "NetStream.Publish.BadName"),
+        ("live/.hidden", "NetStream.Publish.BadName"),
+        ("live/a b", "NetStream.Publish.BadName"),
+    ] {
+        assert_eq!(Client::try_publish(origin.rtmp, name).err().as_deref(), Some(code), "{name}");
+        origin.log_line(LIMIT, |line| line.contains(" WARN ") && line.contains("publish refused"));
+    }
+    // What is not media is found out before anything is sent.
+    let finished =
+        publish(&testkit::demo_clip().with_extension("txt"), "rtmp://127.0.0.1:1/live/x", &[])
+            .wait(LIMIT);
+    assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+}

@@ -1,0 +1,353 @@
+//! A server with a configuration of the test's own, what it costs, and a publisher that sends what
+//! it is told.
+
+use std::ffi::OsStr;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Deref;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use media::flv::{Message, Packetizer, TagKind};
+use media::mp4;
+use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PlayStart, PublishKind, Purpose};
+use tempfile::TempDir;
+use testkit::http::Response;
+use testkit::{Program, Server};
+
+/// No wait in these tests is longer.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
+
+/// Short in everything, so that what takes three target durations takes three seconds.
+pub(crate) const BRISK: &str = r#"
+[live]
+part_target = "200ms"
+segment_target = "500ms"
+target_duration = "1s"
+window = "4s"
+silence = "1s"
+[rtmp]
+setup_timeout = "1s"
+"#;
+
+pub(crate) struct Origin {
+    server: Server,
+    _folder: TempDir,
+}
+
+impl Deref for Origin {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl Origin {
+    #[track_caller]
+    pub(crate) fn start(config: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("headwater.toml");
+        std::fs::write(&path, config).expect("it is ours");
+        Self {
+            server: Server::start(BINARY, [OsStr::new("--config"), path.as_os_str()]),
+            _folder: folder,
+        }
+    }
+
+    pub(crate) fn into_server(self) -> (Server, TempDir) {
+        (self.server, self._folder)
+    }
+
+    /// Physical memory in KiB, as the kernel counts it.
+    pub(crate) fn memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.id());
+        let status = std::fs::read_to_string(path).expect("the server runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        number.and_then(|number| number.trim().parse().ok()).expect("VmRSS in kB")
+    }
+
+    /// Log lines of level WARN or above that name this peer.
+    pub(crate) fn warnings(&self, peer: SocketAddr) -> Vec<String> {
+        let (log, peer) = (self.log(), format!("peer={peer}"));
+        let of_peer = |line: &&str| line.split(' ').any(|word| word == peer);
+        let warns = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
+        log.lines().filter(warns).filter(of_peer).map(str::to_owned).collect()
+    }
+
+    /// The newest warning that names this peer, once there is one.
+    #[track_caller]
+    pub(crate) fn warning(&self, peer: SocketAddr) -> String {
+        let peer = format!("peer={peer}");
+        self.log_line(LIMIT, |line| {
+            line.contains(" WARN ") && line.split(' ').any(|word| word == peer)
+        })
+    }
+
+    /// `headwater publish` of the demo clip.
+    #[track_caller]
+    pub(crate) fn publish(&self, stream: &str, options: &[&str]) -> Program {
+        publish(&testkit::demo_clip(), &self.rtmp_url(stream), options)
+    }
+
+    /// A whole media playlist.
+    #[track_caller]
+    pub(crate) fn playlist(&self, stream: &str, track: &str) -> Playlist {
+        let path = format!("/{stream}/{track}/media.m3u8");
+        let response = self.get_until(&path, LIMIT, |response| response.status() == 200);
+        Playlist(response.text().to_owned())
+    }
+
+    /// Header and listed segments of a track, as one file.
+    #[track_caller]
+    pub(crate) fn fetch(&self, stream: &str, track: &str) -> Vec<u8> {
+        let playlist = self.playlist(stream, track);
+        let mut bytes = Vec::new();
+        let header = playlist.value("#EXT-X-MAP:URI=").trim_matches('"').to_owned();
+        for file in std::iter::once(header).chain(playlist.segments()) {
+            let response = self.get(&format!("/{stream}/{track}/{file}"));
+            assert_eq!(response.status(), 200, "{file}: {response:?}");
+            bytes.extend_from_slice(&response.body);
+        }
+        bytes
+    }
+
+    /// What ffprobe makes of a track's listed segments; it must not complain.
+    #[track_caller]
+    pub(crate) fn probe(&self, stream: &str, track: &str) -> Vec<testkit::Packet> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("track.mp4");
+        std::fs::write(&file, self.fetch(stream, track)).expect("it is ours");
+        testkit::ffprobe_packets(&file)
+    }
+}
+
+#[track_caller]
+pub(crate) fn publish(input: &std::path::Path, url: &str, options: &[&str]) -> Program {
+    Program::spawn(Command::new(BINARY).arg("publish").arg(input).arg(url).args(options))
+}
+
+/// A media playlist's text.
+#[derive(Debug)]
+pub(crate) struct Playlist(pub(crate) String);
+
+impl Playlist {
+    /// What follows `prefix` on the first line that begins with it.
+    #[track_caller]
+    pub(crate) fn value(&self, prefix: &str) -> &str {
+        let found = self.0.lines().find_map(|line| line.strip_prefix(prefix));
+        found.unwrap_or_else(|| panic!("no {prefix}: {}", self.0))
+    }
+
+    pub(crate) fn first_msn(&self) -> u64 {
+        self.value("#EXT-X-MEDIA-SEQUENCE:").parse().expect("a number")
+    }
+
+    /// Names of the complete segments.
+    pub(crate) fn segments(&self) -> Vec<String> {
+        self.0
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Number of the segment being made, or to be made next.
+    pub(crate) fn open_msn(&self) -> u64 {
+        self.first_msn() + self.segments().len() as u64
+    }
+
+    /// Segment and number of every part.
+    pub(crate) fn parts(&self) -> Vec<(u64, u64)> {
+        let part = |line: &str| {
+            let (_, rest) = line.split_once("URI=\"")?;
+            let name = rest.split_once(".m4s")?.0;
+            let (msn, part) = name.split_once('.')?;
+            Some((msn.parse().ok()?, part.parse().ok()?))
+        };
+        let lines = self.0.lines().filter(|line| line.starts_with("#EXT-X-PART:"));
+        lines.map(|line| part(line).unwrap_or_else(|| panic!("{line}"))).collect()
+    }
+
+    pub(crate) fn discontinuities(&self) -> usize {
+        self.0.lines().filter(|line| *line == "#EXT-X-DISCONTINUITY").count()
+    }
+}
+
+/// The demo clip as RTMP messages, the times in milliseconds.
+pub(crate) fn clip() -> &'static [Message] {
+    static CLIP: OnceLock<Vec<Message>> = OnceLock::new();
+    CLIP.get_or_init(|| {
+        let file = Bytes::from(std::fs::read(testkit::demo_clip()).expect("the demo clip"));
+        let index = mp4::Index::read(&file).expect("the demo clip is an MP4");
+        let packetizers: Vec<_> = index
+            .tracks
+            .iter()
+            .map(|track| Packetizer::new(0, &track.track.codec, track.track.timescale))
+            .collect::<Result<_, _>>()
+            .expect("FLV has its codecs");
+        let headers = packetizers.iter().map(|packetizer| packetizer.sequence_header(0));
+        let samples = mp4::Reader::new(index.merge(0..index.tracks.len()), &file).map(|read| {
+            let read = read.expect("the demo clip is whole");
+            packetizers[read.track].sample(&read.sample)
+        });
+        headers.chain(samples).collect::<Result<_, _>>().expect("they fit in messages")
+    })
+}
+
+/// An RTMP client whose every byte is the test's.
+pub(crate) struct Client {
+    pub(crate) socket: TcpStream,
+    pub(crate) session: ClientSession,
+}
+
+impl Client {
+    /// Connects, and does as much as `until` wants done.
+    #[track_caller]
+    pub(crate) fn connect(
+        address: SocketAddr,
+        name: &str,
+        purpose: Purpose,
+        until: impl Fn(&ClientEvent) -> bool,
+    ) -> Result<Self, String> {
+        let socket = TcpStream::connect_timeout(&address, LIMIT).expect("the server listens");
+        socket.set_read_timeout(Some(LIMIT)).expect("not zero");
+        socket.set_write_timeout(Some(LIMIT)).expect("not zero");
+        socket.set_nodelay(true).expect("it is a TCP socket");
+        let url = protocol::rtmp::Url::parse(&format!("rtmp://{address}/{name}")).expect("a URL");
+        let session = ClientSession::new(ClientConfig::new(&url, purpose), 1);
+        let mut client = Self { socket, session };
+        client.until(until)?;
+        Ok(client)
+    }
+
+    #[track_caller]
+    pub(crate) fn publish(address: SocketAddr, name: &str) -> Self {
+        Self::try_publish(address, name).expect("it may publish")
+    }
+
+    /// The code of the refusal where it may not.
+    #[track_caller]
+    pub(crate) fn try_publish(address: SocketAddr, name: &str) -> Result<Self, String> {
+        let started = |event: &ClientEvent| matches!(event, ClientEvent::Started);
+        Self::connect(address, name, Purpose::Publish(PublishKind::Live), started)
+    }
+
+    #[track_caller]
+    pub(crate) fn play(address: SocketAddr, name: &str) -> Self {
+        let started = |event: &ClientEvent| matches!(event, ClientEvent::Started);
+        Self::connect(address, name, Purpose::Play(PlayStart::Live), started).expect("it may play")
+    }
+
+    fn until(&mut self, done: impl Fn(&ClientEvent) -> bool) -> Result<(), String> {
+        let mut buffer = [0; 4096];
+        loop {
+            self.flush();
+            let size = self.socket.read(&mut buffer).expect("the server answers");
+            assert!(size > 0, "the server closed the connection");
+            let mut input = &buffer[..size];
+            while !input.is_empty() {
+                let taken = self.session.handle_input(input).expect("the server speaks RTMP");
+                input = &input[taken..];
+                while let Some(event) = self.session.poll_event() {
+                    if let ClientEvent::Rejected { code, .. } = event {
+                        return Err(code);
+                    }
+                    if done(&event) {
+                        return Ok(());
+                    }
+                }
+                self.flush();
+            }
+        }
+    }
+
+    /// Sends what the session has to say; that the server may have gone is the test's to find out.
+    pub(crate) fn flush(&mut self) {
+        while let Some(piece) = self.session.poll_output() {
+            let _ = self.socket.write_all(&piece);
+        }
+    }
+
+    pub(crate) fn send(&mut self, message: &Message) {
+        self.tag(message.kind(), message.timestamp(), message.payload());
+    }
+
+    pub(crate) fn tag(&mut self, kind: TagKind, time: u32, payload: Bytes) {
+        match kind {
+            TagKind::Audio => self.session.send_audio(time, payload),
+            TagKind::Video => self.session.send_video(time, payload),
+            TagKind::Script => self.session.send_metadata(time, &payload),
+        }
+        .expect("publishing");
+        self.flush();
+    }
+
+    /// Sends bytes past the session; false if the server has gone.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> bool {
+        self.socket.write_all(bytes).is_ok()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.socket.local_addr().expect("it was connected")
+    }
+
+    /// Whether the server closes the connection within `limit`; what it says before is dropped.
+    pub(crate) fn is_closed_within(&mut self, limit: Duration) -> bool {
+        is_closed_within(&mut self.socket, limit)
+    }
+
+    /// Says that it is over, and waits until the server has taken everything.
+    #[track_caller]
+    pub(crate) fn finish(mut self) {
+        self.session.close();
+        self.flush();
+        self.socket.shutdown(std::net::Shutdown::Write).expect("the server is there");
+        assert!(self.is_closed_within(LIMIT), "the server keeps a publisher that is done");
+    }
+}
+
+pub(crate) fn is_closed_within(socket: &mut TcpStream, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    let mut buffer = [0; 64 << 10];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        socket.set_read_timeout(Some(left)).expect("not zero");
+        match socket.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) => return error.kind() != ErrorKind::Interrupted,
+        }
+    }
+}
+
+/// Pseudo-random bytes, the same in every run (xorshift64).
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        })
+        .collect()
+}
+
+/// Whether an answer is an error as a player should see it: short and plain.
+#[track_caller]
+pub(crate) fn assert_refused(response: &Response, status: u16) {
+    assert_eq!(response.status(), status, "{response:?}");
+    assert!(response.body.len() < 256, "{response:?}");
+    let kind = response.header("Content-Type").expect("a body has a type");
+    assert!(kind.starts_with("text/plain"), "{response:?}");
+}

@@ -1,0 +1,100 @@
+//! A low-latency viewer that reads every part as it is published and misses none.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use testkit::Program;
+use testkit::http::Client;
+
+use crate::support::{LIMIT, Origin, Playlist};
+
+/// A stream that has nothing to do with what a test does to others, published in real time and
+/// watched throughout.
+pub(crate) struct Bystander {
+    _publisher: Program,
+    watcher: Watcher,
+}
+
+impl Bystander {
+    #[track_caller]
+    pub(crate) fn start(origin: &Origin) -> Self {
+        let publisher = origin.publish("live/bystander", &["--loop"]);
+        origin.playlist("live/bystander", "v0");
+        Self { _publisher: publisher, watcher: Watcher::start(origin.http, "live/bystander") }
+    }
+
+    /// It must have noticed nothing, and must not have stopped.
+    #[track_caller]
+    pub(crate) fn finish(self) {
+        self.watcher.finish();
+    }
+}
+
+pub(crate) struct Watcher {
+    stop: Arc<AtomicBool>,
+    parts: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
+}
+
+/// Parts last 200 ms; this is for a machine busy with other tests.
+const LONGEST_GAP: Duration = Duration::from_secs(3);
+
+impl Watcher {
+    pub(crate) fn start(address: SocketAddr, stream: &str) -> Self {
+        let (stop, parts) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let thread = std::thread::spawn({
+            let (stop, parts, stream) = (Arc::clone(&stop), Arc::clone(&parts), stream.to_owned());
+            move || watch(address, &stream, &stop, &parts)
+        });
+        Self { stop, parts, thread }
+    }
+
+    /// It must see another part, so whatever was done has not stopped the stream; then it ends.
+    #[track_caller]
+    pub(crate) fn finish(self) {
+        let seen = self.parts.load(Ordering::Acquire);
+        let deadline = Instant::now() + LIMIT;
+        while self.parts.load(Ordering::Acquire) <= seen + 1 && !self.thread.is_finished() {
+            assert!(Instant::now() < deadline, "no part after {seen}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.stop.store(true, Ordering::Release);
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn watch(address: SocketAddr, stream: &str, stop: &AtomicBool, parts: &AtomicUsize) {
+    let mut client = Client::connect(address, LIMIT).expect("the server listens");
+    let mut ask = |path: &str| {
+        client.send("GET", path, &[], b"").expect("the server is there");
+        let response = client.receive().unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(response.status(), 200, "{path}: {response:?}");
+        response
+    };
+    let playlist = |response: testkit::http::Response| Playlist(response.text().to_owned());
+    let base = format!("/{stream}/v0/media.m3u8");
+    let all = playlist(ask(&base)).parts();
+    let (mut msn, mut part) = *all.last().expect("a stream has parts");
+    let mut arrived = Instant::now();
+    while !stop.load(Ordering::Acquire) {
+        let next = playlist(ask(&format!("{base}?_HLS_msn={msn}&_HLS_part={}", part + 1)));
+        assert_eq!(next.discontinuities(), 0, "{}", next.0);
+        let new: Vec<_> = next.parts().into_iter().filter(|at| *at > (msn, part)).collect();
+        assert!(!new.is_empty(), "a blocking reload without news after {msn}.{part}: {}", next.0);
+        for at in new {
+            assert!(at == (msn, part + 1) || at == (msn + 1, 0), "{at:?} follows {msn}.{part}");
+            (msn, part) = at;
+            let body = ask(&format!("/{stream}/v0/{msn}.{part}.m4s")).body;
+            assert!(body.windows(4).any(|name| name == b"moof"), "{msn}.{part}");
+            parts.fetch_add(1, Ordering::AcqRel);
+        }
+        let gap = arrived.elapsed();
+        assert!(gap < LONGEST_GAP, "{gap:?} without a part before {msn}.{part}");
+        arrived = Instant::now();
+    }
+}

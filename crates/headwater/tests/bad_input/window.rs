@@ -1,0 +1,112 @@
+//! Viewers who ask for what has gone, has not come, or never will.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{BRISK, LIMIT, Origin, assert_refused};
+
+/// An origin whose stream was published faster than its window lasts, and whose publisher has gone.
+fn stopped() -> Origin {
+    let origin = Origin::start(BRISK);
+    let publisher = origin.publish("live/gone", &["--fast"]);
+    assert!(publisher.wait(LIMIT).status.success());
+    origin
+}
+
+#[test]
+fn segment_that_has_left_the_window() {
+    let origin = stopped();
+    let playlist = origin.playlist("live/gone", "v0");
+    // The clip lasts 16 s in segments of 1 s; 4 s are listed, 3 s more are held.
+    let gone = playlist.open_msn() - 12;
+    for name in [format!("{gone}.m4s"), format!("{gone}.0.m4s"), "1.m4s".to_owned()] {
+        assert_refused(&origin.get(&format!("/live/gone/v0/{name}")), 404);
+    }
+    // What is listed is there, and what was until a moment ago too.
+    let first = playlist.first_msn();
+    for msn in [first, first - 1] {
+        assert_eq!(origin.get(&format!("/live/gone/v0/{msn}.m4s")).status(), 200);
+    }
+    // A playlist that holds a segment long past holds it still: it is answered with as it is.
+    let path = format!("/live/gone/v0/media.m3u8?_HLS_msn={gone}");
+    assert_eq!(origin.get(&path).status(), 200);
+}
+
+#[test]
+fn segment_far_in_the_future() {
+    let origin = stopped();
+    let open = origin.playlist("live/gone", "v0").open_msn();
+    for name in
+        [format!("{}.m4s", open + 2), format!("{}.0.m4s", open + 2), format!("{}.m4s", u64::MAX)]
+    {
+        assert_refused(&origin.get(&format!("/live/gone/v0/{name}")), 400);
+    }
+    assert_refused(&origin.get(&format!("/live/gone/v0/{open}.99.m4s")), 400);
+}
+
+#[test]
+fn msn_more_than_two_ahead() {
+    let origin = stopped();
+    let open = origin.playlist("live/gone", "v0").open_msn();
+    // RFC 8216bis 6.2.5.2 counts from the last complete segment.
+    for query in [
+        format!("_HLS_msn={}", open + 2),
+        format!("_HLS_msn={}&_HLS_part=0", open + 2),
+        format!("_HLS_msn={}", u64::MAX),
+        format!("_HLS_msn={open}&_HLS_part=99"),
+    ] {
+        assert_refused(&origin.get(&format!("/live/gone/v0/media.m3u8?{query}")), 400);
+    }
+}
+
+#[test]
+fn malformed_directives() {
+    let origin = stopped();
+    for query in [
+        "_HLS_msn=",
+        "_HLS_msn=-1",
+        "_HLS_msn=x",
+        "_HLS_msn=1.5",
+        "_HLS_msn=99999999999999999999",
+        "_HLS_msn=1&_HLS_msn=1",
+        "_HLS_msn=1&_HLS_part=x",
+        "_HLS_part=0",
+        "_HLS_skip=NO",
+    ] {
+        let response = origin.get(&format!("/live/gone/v0/media.m3u8?{query}"));
+        assert_refused(&response, 400);
+        assert!(response.text().contains("_HLS_"), "{query}: {response:?}");
+    }
+}
+
+#[test]
+fn blocking_reload_that_outlasts_three_target_durations() {
+    let origin = stopped();
+    // Once a second what waits for its chunk to fill is published after all: let that be over.
+    let settled = |version: &mut String| {
+        let playlist = origin.playlist("live/gone", "v0").0;
+        std::mem::replace(version, playlist.clone()) == playlist
+    };
+    let (mut playlist, begun) = (String::new(), Instant::now());
+    while !settled(&mut playlist) || begun.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let open = origin.playlist("live/gone", "v0").open_msn();
+    let waits = [
+        format!("v0/media.m3u8?_HLS_msn={}", open + 1),
+        format!("v0/{}.m4s", open + 1),
+        format!("v0/{}.0.m4s", open + 1),
+    ];
+    std::thread::scope(|scope| {
+        for path in &waits {
+            let origin = &origin;
+            scope.spawn(move || {
+                let start = Instant::now();
+                let response = origin.get(&format!("/live/gone/{path}"));
+                let took = start.elapsed();
+                assert_refused(&response, 503);
+                let right = Duration::from_millis(2900)..Duration::from_secs(6);
+                assert!(right.contains(&took), "{path}: {took:?}");
+            });
+        }
+    });
+}
