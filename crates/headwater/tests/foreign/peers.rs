@@ -7,8 +7,8 @@ use std::process::Command;
 use testkit::Program;
 
 use crate::support::{
-    Begin, LIMIT, Received, assert_came_through, count, ffmpeg, finish, media, over_hls, publish,
-    server, until_ended, until_ready,
+    Begin, LIMIT, Received, assert_came_through, count, cut, ffmpeg, finish, media, over_hls,
+    publish, server, until_ended, until_ready,
 };
 
 const CLIP: &str = "flv/srs_bbb_10s_360p.flv";
@@ -16,7 +16,9 @@ const CLIP: &str = "flv/srs_bbb_10s_360p.flv";
 #[test]
 fn gstreamer_publishes() {
     let server = server();
-    let file = media("bbb/bbb_10s_1080p_h264_aac.mp4");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("clip.mp4");
+    cut(&media("bbb/bbb_10s_1080p_h264_aac.mp4"), "4", &[], &file);
     let from = format!("location={}", file.display());
     let to = format!("location={}", server.rtmp_url("live/gst"));
     let pipeline = [

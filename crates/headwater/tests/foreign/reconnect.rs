@@ -87,7 +87,7 @@ fn another_resolution_has_its_own_header_and_numbers_stay_as_the_window_moves() 
         ("large again", "bbb/bbb_10s_1080p_h264_aac.mp4"),
     ] {
         let clip = folder.path().join(format!("{name}.mp4"));
-        cut(&media(from), "3", &[], &clip);
+        cut(&media(from), "2", &[], &clip);
         clips.push(clip);
     }
     let mut known: BTreeMap<String, (u64, String)> = BTreeMap::new();
