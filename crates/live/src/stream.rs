@@ -48,7 +48,7 @@ pub enum Status {
 pub struct PublisherInfo {
     /// Where from; none for a clip the origin itself publishes.
     pub peer: Option<SocketAddr>,
-    /// `rtmp`, `whip`, …
+    /// `rtmp`, or `file` for a clip the origin itself publishes.
     pub protocol: &'static str,
     /// Name of the rendition, where the stream has several publishers.
     pub rendition: Option<String>,

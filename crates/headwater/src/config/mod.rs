@@ -44,7 +44,7 @@ pub struct Http {
     pub head_timeout: Time,
     /// A connection without a request is closed after so long.
     pub idle_timeout: Time,
-    /// A viewer that accepts no byte for so long is disconnected.
+    /// A viewer that accepts no byte for so long is disconnected, an RTMP player too.
     pub send_timeout: Time,
     /// Connections at once; 0 is no limit.
     pub max_connections: usize,
@@ -82,7 +82,8 @@ pub struct Live {
     pub reconnect: Time,
     /// A publisher silent for so long may be replaced; after three times as long it is disconnected.
     pub silence: Time,
-    /// Bytes that may be queued for one viewer before it is skipped to the next keyframe.
+    /// Bytes of the window that may wait for one viewer of an endless delivery before it is
+    /// skipped to the newest keyframe.
     pub viewer_queue: Size,
     /// A viewer behind for so long, in spite of being skipped ahead, is disconnected.
     pub viewer_patience: Time,
