@@ -27,7 +27,7 @@ use std::time::Duration;
 use live::{Delivery, Stream};
 
 use crate::Origin;
-use crate::http::{Handler, Outcome, Request, Response};
+use crate::http::{Handler, Request, Response};
 use route::Resource;
 
 /// The media plane's handler: one a worker, sharing the origin.
@@ -56,6 +56,9 @@ impl Deliver {
             Resource::Segment { track, msn } => {
                 segment::segment(request, &stream, track, msn).await
             }
+            Resource::SegmentAt { track, time } => {
+                segment::segment_at(request, &stream, track, time).await
+            }
             Resource::Part { track, msn, part } => {
                 segment::part(request, &stream, track, msn, part).await
             }
@@ -71,16 +74,15 @@ impl Handler for Deliver {
         path.starts_with("/live/") || path.starts_with("/vod/")
     }
 
-    async fn handle(&self, request: Request) -> Outcome {
-        let response = if let Some(path) = request.path().strip_prefix("/live/") {
+    async fn handle(&self, request: Request) -> Response {
+        if let Some(path) = request.path().strip_prefix("/live/") {
             match route::live(path) {
                 Some((name, resource)) => self.live(&request, name, resource).await,
                 None => not_found(),
             }
         } else {
             files::respond(&request, &self.origin).await
-        };
-        response.into()
+        }
     }
 }
 

@@ -22,8 +22,7 @@ use super::request::BadRequest;
 use super::send::Outbox;
 use super::server::Shared;
 use super::{
-    Body, BodyStream, Handler, Method, Outcome, PayloadFraming, Protocol, Request, Response,
-    Version, control, date,
+    Body, BodyStream, Handler, Method, PayloadFraming, Request, Response, Version, control, date,
 };
 
 /// Bytes of one read.
@@ -92,9 +91,8 @@ pub(super) async fn drive<H: Handler>(
         shared,
     };
     let end = connection.run().await;
-    let Connection { stream, shared, mut input, .. } = connection;
+    let Connection { stream, shared, input, .. } = connection;
     let tally = shared.tally();
-    let io = |stream, replay| Io::new(stream, replay, peer, shared.config.stall_timeout, permit);
     match end {
         Ok(End::Close { linger: false }) => {}
         Ok(End::Close { linger: true }) => linger(stream).await,
@@ -106,9 +104,9 @@ pub(super) async fn drive<H: Handler>(
                 [&request.head()[..], &input[..]].concat().into()
             };
             drop(request);
-            control::serve(io(stream, replay), Rc::clone(&shared)).await;
+            let io = Io::new(stream, replay, peer, shared.config.stall_timeout, permit);
+            control::serve(io, Rc::clone(&shared)).await;
         }
-        Ok(End::Upgrade(protocol)) => protocol(io(stream, input.split().freeze())).await,
         Err(Fault::Stalled) => {
             count(&tally.stalled, 1);
             let timeout = shared.config.stall_timeout;
@@ -143,7 +141,6 @@ enum End {
         linger: bool,
     },
     HandOver(Request),
-    Upgrade(Protocol),
 }
 
 enum Fault {
@@ -235,31 +232,23 @@ impl<H: Handler> Connection<H> {
             version: request.version(),
             keep_alive: wished && payload.is_some(),
         };
-        let outcome = {
+        let response = {
             let mut answer = pin!(shared.answer(request));
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
-                Poll::Ready(outcome) => outcome,
+                Poll::Ready(response) => response,
                 Poll::Pending => {
                     self.flush().await?;
                     poll_fn(|cx| match answer.as_mut().poll(cx) {
-                        Poll::Ready(outcome) => Poll::Ready(Ok(outcome)),
+                        Poll::Ready(response) => Poll::Ready(Ok(response)),
                         Poll::Pending => self.poll_gone(cx).map(Err),
                     })
                     .await?
                 }
             }
         };
-        let response = match outcome {
-            Outcome::Respond(response) if response.status() >= 200 => response,
-            Outcome::Upgrade(response, protocol) if payload == Some(0) => {
-                let (mut head, _) = response.into_parts();
-                date::write_line(&mut head);
-                head.extend_from_slice(b"\r\n");
-                self.outbox.push(head.into());
-                return Ok(Some(End::Upgrade(protocol)));
-            }
-            Outcome::Upgrade(..) => Response::text(400, "an upgrade has no payload"),
-            Outcome::Respond(_) => Response::text(500, "no final response"),
+        let response = match response.status() {
+            200.. => response,
+            _ => Response::text(500, "no final response"),
         };
         let keep_alive = self.respond(response, asked).await?;
         let Some(payload) = payload.filter(|_| keep_alive) else {

@@ -17,14 +17,14 @@ use bytes::{Bytes, BytesMut};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::task::{AbortHandle, spawn_local};
+use tokio::task::AbortHandle;
 use tracing::debug;
 
 use super::drain::Watch;
 use super::io::Io;
 use super::limits::count;
 use super::server::Shared;
-use super::{Body, BodyStream, Handler, Outcome, Request, Response, connection};
+use super::{Body, BodyStream, Handler, Request, Response, connection};
 
 /// Serves a connection by hyper to its end.
 ///
@@ -41,8 +41,7 @@ pub(super) async fn serve<H: Handler>(io: Io, shared: Rc<Shared<H>>) {
         .timer(TokioTimer::new())
         .header_read_timeout(shared.config.head_timeout)
         .max_buf_size(shared.config.max_head)
-        .serve_connection(TokioIo::new(io), service)
-        .with_upgrades();
+        .serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
@@ -64,23 +63,7 @@ async fn answer<H: Handler>(
     match media_request(shared, peer, &request) {
         Ok(Some(media)) => {
             count(&shared.tally().requests, 1);
-            let response = match shared.answer(media).await {
-                Outcome::Respond(response) => response,
-                Outcome::Upgrade(response, protocol) => {
-                    let upgrade = hyper::upgrade::on(&mut request);
-                    let task = shared.task();
-                    spawn_local(async move {
-                        let _task = task;
-                        let Ok(upgraded) = upgrade.await else { return };
-                        // It can be nothing else: `serve` gave it to hyper.
-                        if let Ok(parts) = upgraded.downcast::<TokioIo<Io>>() {
-                            protocol(parts.io.into_inner().with_replay(parts.read_buf)).await;
-                        }
-                    });
-                    response
-                }
-            };
-            return convert(shared, response);
+            return convert(shared, shared.answer(media).await);
         }
         Ok(None) => {}
         Err(response) => return convert(shared, response),

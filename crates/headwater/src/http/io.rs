@@ -1,4 +1,4 @@
-//! A connection that another protocol takes over.
+//! A connection that hyper takes over.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use super::limits::Permit;
 /// A write that makes no progress for `Config::stall_timeout` fails with
 /// [`TimedOut`](io::ErrorKind::TimedOut). Counts against the connection limits until dropped.
 #[derive(Debug)]
-pub struct Io {
+pub(super) struct Io {
     stream: TcpStream,
     replay: Bytes,
     peer: SocketAddr,
@@ -39,25 +39,9 @@ impl Io {
         Self { stream, replay, peer, stall_timeout, stall: None, _permit: permit }
     }
 
-    /// With more that was already read, by whoever had the connection in between.
-    pub(super) fn with_replay(mut self, read: Bytes) -> Self {
-        self.replay = if self.replay.is_empty() {
-            read
-        } else {
-            [&read[..], &self.replay[..]].concat().into()
-        };
-        self
-    }
-
     /// The other end of the connection.
-    pub fn peer(&self) -> SocketAddr {
+    pub(super) fn peer(&self) -> SocketAddr {
         self.peer
-    }
-
-    /// The socket, for its options and counters. Reading from it would pass by what was already
-    /// read.
-    pub fn socket(&self) -> &TcpStream {
-        &self.stream
     }
 
     fn watch(

@@ -23,7 +23,8 @@ pub struct Totals {
     pub handed_over: u64,
     /// Connections closed because the peer took nothing for too long.
     pub stalled: u64,
-    /// Bytes the media plane sent, heads included; not those of upgraded connections.
+    /// Bytes the media plane sent, heads included; not on connections handed to the control
+    /// plane.
     pub bytes_sent: u64,
 }
 

@@ -4,7 +4,6 @@
 //! Server ─ one thread, runtime and listener per worker
 //!   └ accept ─ Gate (connection limits) ─ connection
 //!        ├ Request ─ Handler ─ Response ─ send        bytes and playlists
-//!        ├ Outcome::Upgrade ─ Io                      WebSocket push
 //!        └ Handler::accepts is false ─ control        axum on hyper, the connection handed over whole
 //! ```
 //!
@@ -34,7 +33,6 @@ use std::time::Duration;
 
 pub use conditional::{Precondition, Representation, Validators};
 pub use drain::{Drain, Watch};
-pub use io::Io;
 pub use limits::{Counters, Totals};
 pub use range::{ByteRanges, MAX_RANGES};
 pub use request::{BadRequest, Method, PayloadFraming, Request, Version};
@@ -57,26 +55,7 @@ pub trait Handler: Clone + 'static {
     /// Answers a GET or HEAD. The body of an answer to HEAD is not sent, only its length.
     ///
     /// Dropped if the peer closes the connection (or its sending half) while it waits.
-    fn handle(&self, request: Request) -> impl Future<Output = Outcome>;
-}
-
-/// A protocol that takes a connection over after its 101 response.
-pub type Protocol = Box<dyn FnOnce(Io) -> std::pin::Pin<Box<dyn Future<Output = ()>>>>;
-
-/// What a [`Handler`] makes of a request.
-pub enum Outcome {
-    /// An ordinary answer.
-    Respond(Response),
-    /// Switch protocols (RFC 9110 7.8): the response (101, with the headers the protocol wants; the
-    /// driver adds none but `Server` and `Date`) goes out, then the function gets the connection.
-    /// Its future runs on the worker's thread and should end soon after [`Worker::drain`] begins.
-    Upgrade(Response, Protocol),
-}
-
-impl From<Response> for Outcome {
-    fn from(response: Response) -> Self {
-        Self::Respond(response)
-    }
+    fn handle(&self, request: Request) -> impl Future<Output = Response>;
 }
 
 /// How connections are served. [`Default`] gives the values of the documentation.

@@ -18,7 +18,7 @@ use tokio::task::spawn_local;
 use tracing::{info, warn};
 
 use super::limits::{Counters, Full, Gate, Tally, count};
-use super::{Config, Drain, Handler, Method, Outcome, Request, Response, connection};
+use super::{Config, Drain, Handler, Method, Request, Response, connection};
 
 /// Connections the kernel completes before they are accepted.
 const BACKLOG: i32 = 4096;
@@ -241,11 +241,11 @@ impl<H: Handler> Shared<H> {
     }
 
     /// Answers a request of the media plane.
-    pub(super) async fn answer(&self, request: Request) -> Outcome {
+    pub(super) async fn answer(&self, request: Request) -> Response {
         match request.method() {
             Method::Get | Method::Head => self.handler.handle(request).await,
-            Method::Options => self.options(&request).into(),
-            _ => Response::text(405, "only GET and HEAD").header("Allow", ALLOW).into(),
+            Method::Options => self.options(&request),
+            _ => Response::text(405, "only GET and HEAD").header("Allow", ALLOW),
         }
     }
 

@@ -80,32 +80,6 @@ fn media_on_a_control_connection() {
     assert_eq!(origin.totals().accepted, 1);
 }
 
-/// The protocol gets what was sent right behind the request, on either way to it.
-#[test]
-fn upgraded() {
-    let origin = Origin::start();
-    for first in ["", "GET /page HTTP/1.1\r\nHost: h\r\n\r\n"] {
-        let mut client = origin.client();
-        if !first.is_empty() {
-            client.send_raw(first.as_bytes()).unwrap();
-            assert_eq!(client.receive().unwrap().text(), "page");
-        }
-        client
-            .send_raw(
-                b"GET /media/upgrade HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nab",
-            )
-            .unwrap();
-        let (head, _) = client.begin().unwrap();
-        assert_eq!((head.status, head.header("Upgrade")), (101, Some("echo")), "{first}");
-        let (mut socket, read) = client.into_parts();
-        socket.set_read_timeout(Some(LIMIT)).unwrap();
-        socket.write_all(b"cd").unwrap();
-        let mut echo = vec![0; 4 - read.len()];
-        socket.read_exact(&mut echo).unwrap();
-        assert_eq!([read, echo].concat(), b"abcd", "{first}");
-    }
-}
-
 #[test]
 fn the_same_bounds_on_a_control_connection() {
     let head_timeout = std::time::Duration::from_millis(300);

@@ -16,11 +16,10 @@ use axum::extract::ConnectInfo;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use headwater::http::{
-    Body, BodyStream, Config, Counters, Drain, Handler, Outcome, Request, Response, Server, Totals,
+    Body, BodyStream, Config, Counters, Drain, Handler, Request, Response, Server, Totals,
     Validators, Worker,
 };
 use testkit::http::Client;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 
 /// No wait in these tests is longer.
@@ -162,18 +161,18 @@ impl Handler for Fixture {
         request.path().starts_with("/media/")
     }
 
-    async fn handle(&self, request: Request) -> Outcome {
+    async fn handle(&self, request: Request) -> Response {
         self.requests.set(self.requests.get() + 1);
         let mut segments = request.segments().skip(1);
         let action = segments.next().unwrap_or_default();
         let mut number = || segments.next().and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
         match action {
-            "hello" => Response::new(200).header("Content-Type", "text/plain").body("hello").into(),
+            "hello" => Response::new(200).header("Content-Type", "text/plain").body("hello"),
             "echo" => {
                 let pairs: Vec<_> =
                     request.query_pairs().map(|(name, value)| format!("{name}={value}")).collect();
                 let (path, host) = (request.path(), request.host().unwrap_or("none"));
-                Response::new(200).body(format!("{path} {host} {}", pairs.join(" "))).into()
+                Response::new(200).body(format!("{path} {host} {}", pairs.join(" ")))
             }
             // So many bytes, in pieces of 1,000, in ranges if asked.
             "bytes" => {
@@ -185,13 +184,11 @@ impl Handler for Fixture {
                     cache_control: "max-age=60",
                     validators,
                 };
-                representation
-                    .respond(&request, |range| {
-                        let part = all.slice(range.start as usize..range.end as usize);
-                        let pieces = part.chunks(1000).map(|piece| part.slice_ref(piece));
-                        Body::Bytes(pieces.collect())
-                    })
-                    .into()
+                representation.respond(&request, |range| {
+                    let part = all.slice(range.start as usize..range.end as usize);
+                    let pieces = part.chunks(1000).map(|piece| part.slice_ref(piece));
+                    Body::Bytes(pieces.collect())
+                })
             }
             // An answer that is never made.
             "wait" => {
@@ -207,7 +204,7 @@ impl Handler for Fixture {
             // An answer that is made when the server drains.
             "late" => {
                 self.drain.begun().await;
-                Response::new(200).body("late").into()
+                Response::new(200).body("late")
             }
             // So many chunks of so many bytes.
             "stream" => {
@@ -217,30 +214,17 @@ impl Handler for Fixture {
             "endless" => self.streaming(Chunks::Endless, number()),
             "waiting" => self.streaming(Chunks::Waiting, 0),
             "broken" => self.streaming(Chunks::Broken(3), 10),
-            "interim" => Response::new(100).into(),
-            "none" => Response::new(204).into(),
-            "upgrade" => Outcome::Upgrade(
-                Response::new(101).header("Connection", "Upgrade").header("Upgrade", "echo"),
-                Box::new(|mut io| {
-                    Box::pin(async move {
-                        let mut bytes = [0; 64];
-                        while let Ok(n @ 1..) = io.read(&mut bytes).await {
-                            if io.write_all(&bytes[..n]).await.is_err() {
-                                break;
-                            }
-                        }
-                    })
-                }),
-            ),
-            _ => Response::text(404, "no such thing").into(),
+            "interim" => Response::new(100),
+            "none" => Response::new(204),
+            _ => Response::text(404, "no such thing"),
         }
     }
 }
 
 impl Fixture {
-    fn streaming(&self, chunks: Chunks, size: usize) -> Outcome {
+    fn streaming(&self, chunks: Chunks, size: usize) -> Response {
         let stream = Streaming { chunks, chunk: pattern(size), seen: Arc::clone(&self.seen) };
-        Response::new(200).body(Body::Stream(Box::new(stream))).into()
+        Response::new(200).body(Body::Stream(Box::new(stream)))
     }
 }
 
