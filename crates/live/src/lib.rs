@@ -9,6 +9,7 @@
 //! [`Region`]s of an anonymous memory file, and leaving the window means dropping a reference.
 //! Time is an argument everywhere ([`UnixMicros`]); nothing here reads a clock or opens a socket.
 
+mod frames;
 mod memory;
 mod packager;
 mod registry;

@@ -13,18 +13,20 @@ use std::time::Duration;
 use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
 use media::{Kind, Sample};
 
+use crate::frames::FrameDuration;
 use crate::window::{Header, Part, SampleLayout, Segment, Window};
 use crate::{Settings, UnixMicros, memory::Arena, rescale};
 
 /// A decode time that differs from the predicted one by no more is the predicted one, in seconds:
 /// clocks of a millisecond round.
-const JITTER: f64 = 0.002;
-/// Frames over which the frame duration is averaged.
-const HISTORY: usize = 128;
+pub(crate) const JITTER: f64 = 0.002;
 /// The most samples that may wait for a chunk to fill: bounds memory when time stands still.
 const MOST_PENDING: usize = 1024;
 /// The most bytes that may wait for a chunk to fill.
 const MOST_PENDING_BYTES: usize = 4 << 20;
+/// The most bytes a window holds, whatever the media's times say: three quarters of a minute at
+/// 100 Mbit/s are half of it.
+const MOST_HELD_BYTES: usize = 1 << 30;
 
 /// Where a track's segments may end: at its own keyframes, or where the leading track's do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub(crate) struct Packager {
     /// Samples of the chunk being filled, their times final but for the last one's duration.
     pending: Vec<Sample>,
     pending_bytes: usize,
+    /// When the first of them came.
+    pending_since: UnixMicros,
     /// The segment being made. Without parts while its first chunk fills.
     open: Option<Segment>,
     next_msn: u64,
@@ -56,6 +60,8 @@ pub(crate) struct Packager {
     /// Decode time and distance of the last two keyframes.
     keyframe: Option<(i64, Option<i64>)>,
     window: Window,
+    /// Bytes of the window's complete segments.
+    held: usize,
 }
 
 impl Packager {
@@ -72,11 +78,13 @@ impl Packager {
             part_limit: None,
             pending: Vec::new(),
             pending_bytes: 0,
+            pending_since: UnixMicros(0),
             open: None,
             sequence: 1,
             period,
             keyframe: None,
             window: Window::default(),
+            held: 0,
         })
     }
 
@@ -131,7 +139,8 @@ impl Packager {
     pub(crate) fn reconfigure(&mut self, header: Arc<Header>) {
         // The frame rate is most likely what it was.
         let guess = self.frames.guess;
-        self.frames = FrameDuration { guess, ..FrameDuration::new(&header.track) };
+        self.frames = FrameDuration::new(&header.track);
+        self.frames.guess = guess;
         self.new_header = Some(header);
     }
 
@@ -151,7 +160,7 @@ impl Packager {
         let mut changed = false;
         if period != self.period || self.new_header.is_some() {
             changed |= self.flush(now)?;
-            changed |= self.close_segment();
+            changed |= self.close_segment(now);
             if let Some(header) = self.new_header.take() {
                 self.header = Arc::new(Header {
                     msn: self.next_msn,
@@ -169,9 +178,9 @@ impl Packager {
         if !self.place(&mut sample, new_period, now, &mut changed)? {
             return Ok(changed);
         }
-        if self.starts_segment(&sample, cutting, boundaries) {
+        if self.starts_segment(&sample, cutting, boundaries) || self.is_overlong(now) {
             changed |= self.flush(now)?;
-            changed |= self.close_segment();
+            changed |= self.close_segment(now);
         }
         if sample.sync && self.header.track.kind() == Kind::Video {
             let distance = self.keyframe.map(|(at, _)| sample.dts - at);
@@ -196,9 +205,13 @@ impl Packager {
                 parts: Vec::new(),
             });
         }
+        if self.pending.is_empty() {
+            self.pending_since = now;
+        }
         self.pending_bytes += sample.data.len();
         self.pending.push(sample);
-        if self.chunk_is_full() {
+        let waited = now.since(self.pending_since);
+        if self.chunk_is_full() || waited >= self.settings.target_duration {
             changed |= self.flush(now)?;
         }
         Ok(changed)
@@ -284,7 +297,7 @@ impl Packager {
     /// Nothing will follow: everything is published, the last segment complete.
     pub(crate) fn end_stream(&mut self, now: UnixMicros) -> io::Result<()> {
         self.flush(now)?;
-        self.close_segment();
+        self.close_segment(now);
         self.window.ended = true;
         self.window.version += 1;
         Ok(())
@@ -306,8 +319,9 @@ impl Packager {
         }
         // A frame that may last longer than a part is declared as long as a part may be, and the
         // next one starts after a hole.
-        let frame = self.frames.next(sample).min(self.part_limit.unwrap_or(u32::MAX));
-        let frame = i64::from(frame);
+        let most = self.duration_ticks(self.settings.target_duration);
+        let frame = i64::from(self.frames.next(sample));
+        let frame = frame.min(self.part_limit.map_or(most, i64::from));
         if let Some(expected) = expected {
             let gap = said - expected;
             let target = self.duration_ticks(self.settings.part_target);
@@ -319,9 +333,9 @@ impl Packager {
             } else if gap < 0 && self.frames.counts() {
                 tracing::debug!(track = self.header.track.id, gap, "overlapping audio dropped");
                 return Ok(false);
-            } else if self.pending.first().is_none_or(|first| said - first.dts > longest)
-                && !self.is_learning()
-            {
+            } else if self.pending.first().is_none_or(|first| {
+                said - first.dts > if self.is_learning() { longest.max(most) } else { longest }
+            }) {
                 // The chunk before is published, or would become too long if its last sample
                 // lasted until this one.
                 *changed |= self.flush(now)?;
@@ -341,6 +355,7 @@ impl Packager {
             sample.dts = said.max(0);
         }
         sample.duration = u32::try_from(frame).unwrap_or(1).max(1);
+        self.frames.advance();
         Ok(true)
     }
 
@@ -392,27 +407,55 @@ impl Packager {
         }
     }
 
-    fn close_segment(&mut self) -> bool {
+    /// How long after it was published anything may stay, by the wall clock.
+    fn longest_held(&self) -> Duration {
+        2 * (self.settings.window + 3 * self.settings.target_duration)
+    }
+
+    /// Whether the segment being made must end because it could not leave the window: it has
+    /// gathered too much, and media time, by which segments end and leave, hardly moves.
+    fn is_overlong(&self, now: UnixMicros) -> bool {
+        let Some((open, first)) =
+            self.open.as_ref().and_then(|open| Some((open, open.parts.first()?)))
+        else {
+            return false;
+        };
+        now.since(first.published) > self.longest_held() || open.len() > MOST_HELD_BYTES / 4
+    }
+
+    fn close_segment(&mut self, now: UnixMicros) -> bool {
         let Some(segment) = self.open.take_if(|segment| !segment.parts.is_empty()) else {
             return false;
         };
         self.next_msn = segment.msn + 1;
         self.window.open = None;
+        self.held += segment.len();
         self.window.segments.push_back(Arc::new(segment));
-        self.evict();
+        self.evict(now);
         self.window.version += 1;
         true
     }
 
     /// Drops from the playlists what exceeds the window, and from memory what viewers with an
-    /// older playlist have had three target durations to fetch.
-    fn evict(&mut self) {
+    /// older playlist have had three target durations to fetch. Where the publisher's clock hardly
+    /// moves, the wall clock decides: twice as long as a segment is held, it may stay.
+    fn evict(&mut self, now: UnixMicros) {
         let listed = self.duration_ticks(self.settings.window);
         let held = listed + 3 * self.duration_ticks(self.settings.target_duration);
         let Some(end) = self.window.segments.back().map(|last| last.end()) else { return };
+        let longest = self.longest_held();
         let segments = &mut self.window.segments;
-        while segments.front().is_some_and(|first| end - first.end() >= held) && segments.len() > 1
+        while let Some(first) = segments.front()
+            && segments.len() > 1
         {
+            let published = first.parts.last().map_or(now, |part| part.published);
+            let leaves = end - first.end() >= held
+                || now.since(published) > longest
+                || self.held > MOST_HELD_BYTES;
+            if !leaves {
+                break;
+            }
+            self.held -= first.len();
             segments.pop_front();
             self.window.unlisted = self.window.unlisted.saturating_sub(1);
         }
@@ -476,145 +519,4 @@ impl Packager {
 
 fn narrow(cts: i64) -> i32 {
     i32::try_from(cts).unwrap_or(if cts < 0 { i32::MIN } else { i32::MAX })
-}
-
-/// Predicts how long the newest sample lasts, before the next one is there.
-struct FrameDuration {
-    timescale: u32,
-    /// AAC: every access unit decodes to as many samples. Times then count access units, and the
-    /// publisher's clock only corrects them.
-    fixed: Option<u32>,
-    opus: bool,
-    /// Decode times the source said, as long as they were about as far apart as each other.
-    times: VecDeque<i64>,
-    /// What the source said the newest sample's duration is; 0 where it does not say.
-    said: u32,
-    /// The prediction.
-    guess: Option<f64>,
-}
-
-impl FrameDuration {
-    fn new(track: &media::Track) -> Self {
-        let fixed =
-            track.codec.frame_length().zip(track.codec.sound()).map(|(frame, (rate, _))| {
-                let ticks = rescale(i64::from(frame), rate, track.timescale);
-                u32::try_from(ticks).unwrap_or(1).max(1)
-            });
-        Self {
-            timescale: track.timescale,
-            fixed,
-            opus: matches!(track.codec, media::Codec::Opus(_)),
-            times: VecDeque::new(),
-            said: 0,
-            guess: None,
-        }
-    }
-
-    /// The times that follow have nothing to do with those before.
-    fn restart(&mut self) {
-        self.times.clear();
-    }
-
-    fn observe(&mut self, dts: i64, duration: u32) {
-        self.said = duration;
-        let Some(&last) = self.times.back() else {
-            self.times.push_back(dts);
-            return;
-        };
-        let step = dts - last;
-        if step <= 0 {
-            self.times.clear();
-            self.times.push_back(dts);
-            return;
-        }
-        let jitter = f64::from(self.timescale) * JITTER;
-        let regular = self.mean().is_none_or(|mean| (step as f64 - mean).abs() <= jitter);
-        if !regular {
-            // At a varying rate the last step is the best guess at the next; but one step alone
-            // that is much longer is a frame the publisher dropped.
-            let pause = self.times.len() > 2 && step as f64 > 4.0 * self.guess.unwrap_or(0.0);
-            if !pause {
-                self.guess = Some(step as f64);
-            }
-            self.times.clear();
-            self.times.push_back(last);
-        }
-        self.times.push_back(dts);
-        if self.times.len() > HISTORY {
-            self.times.pop_front();
-        }
-        if regular && let Some(mean) = self.mean() {
-            self.guess = Some(self.nominal(mean));
-        }
-    }
-
-    fn mean(&self) -> Option<f64> {
-        let steps = self.times.len().checked_sub(1).filter(|&steps| steps > 0)?;
-        Some((self.times.back()? - self.times.front()?) as f64 / steps as f64)
-    }
-
-    /// Whether time is counted in access units that know their duration.
-    fn counts(&self) -> bool {
-        self.fixed.is_some() || self.opus
-    }
-
-    /// How far a source's time may be from the counted one before the source is believed: an
-    /// access unit; one of Opus is 20 ms, mostly.
-    fn tolerance(&self) -> i64 {
-        let opus = if self.opus { self.timescale / 50 } else { 0 };
-        i64::from(self.fixed.unwrap_or(opus))
-    }
-
-    fn is_unknown(&self) -> bool {
-        !self.counts() && self.said == 0 && self.guess.is_none()
-    }
-
-    fn next(&self, sample: &Sample) -> u32 {
-        if let Some(fixed) = self.fixed {
-            return fixed;
-        }
-        if self.opus
-            && let Some(duration) = media::codec::opus::packet_duration(&sample.data)
-        {
-            let ticks = rescale(i64::from(duration), 48_000, self.timescale);
-            return u32::try_from(ticks).unwrap_or(1).max(1);
-        }
-        if self.said > 0 {
-            return self.said;
-        }
-        let guess = self.guess.map_or(self.timescale / 30, |guess| guess.round() as u32);
-        guess.clamp(1, self.timescale.saturating_mul(10))
-    }
-
-    /// The duration that stands for all of the track's frames, `newest` being one.
-    fn steady(&self, newest: u32) -> u32 {
-        self.fixed.unwrap_or_else(|| self.guess.map_or(newest, |guess| guess.round() as u32)).max(1)
-    }
-
-    /// The exact duration where `mean` is, but for rounding, that of a common frame rate: the one
-    /// assumed so far if that still holds.
-    fn nominal(&self, mean: f64) -> f64 {
-        const RATES: [(f64, f64); 13] = [
-            (10.0, 1.0),
-            (12.0, 1.0),
-            (15.0, 1.0),
-            (20.0, 1.0),
-            (24.0, 1.0),
-            (25.0, 1.0),
-            (30.0, 1.0),
-            (48.0, 1.0),
-            (50.0, 1.0),
-            (60.0, 1.0),
-            (24_000.0, 1001.0),
-            (30_000.0, 1001.0),
-            (60_000.0, 1001.0),
-        ];
-        let rounding = f64::from(self.timescale) * 0.001 / (self.times.len().max(2) - 1) as f64;
-        RATES
-            .iter()
-            .map(|(n, d)| f64::from(self.timescale) * d / n)
-            .filter(|exact| (exact - mean).abs() <= rounding)
-            .reduce(|best, other| if self.guess == Some(other) { other } else { best })
-            .unwrap_or(mean)
-    }
 }

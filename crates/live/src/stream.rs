@@ -27,6 +27,8 @@ const MISSING: i64 = 2_000_000;
 /// Silence that stands in for it stays so far behind the video, so that sound that comes back finds
 /// its place free.
 const BEHIND: i64 = 500_000;
+/// So often silence in a track's place is logged.
+const SILENCES_TOLD: u32 = 8;
 /// Viewers that come by request are counted for so long after their last one.
 const VIEWER_MEMORY: Duration = Duration::from_secs(10);
 /// The most viewers by request that are told apart.
@@ -236,6 +238,8 @@ struct TrackState {
     waited: i64,
     /// Silence stands in for its samples, which do not come.
     silent: bool,
+    /// How often it has begun to.
+    silences: u32,
     /// Its samples do not come, and nothing can stand in for them.
     missing: bool,
 }
@@ -516,7 +520,10 @@ impl TrackState {
         (from, until): (i64, i64),
         now: UnixMicros,
     ) -> Result<(), Refused> {
-        let units = self.packager.header().track.timescale;
+        let described = &self.packager.header().track;
+        let units = described.timescale;
+        let rate = described.codec.sound().map_or(units, |(rate, _)| rate);
+        let duration = u32::try_from(rescale(i64::from(duration), rate, units)).unwrap_or(1);
         let boundaries = boundaries.iter().map(|&at| rescale(at, 1_000_000, units)).collect();
         let mut changed = false;
         let mut dts = from;
@@ -636,7 +643,8 @@ impl Publisher {
             let track = &mut inner.tracks[index];
             let current = track.packager.header().track.clone();
             if current.codec != codec {
-                let described = media::Track { timescale: units, codec, ..current };
+                // The timescale stays: the times of what was published are counted in it.
+                let described = media::Track { codec, ..current };
                 let bytes = header(&described)?;
                 let msn = track.packager.next_msn();
                 track.packager.reconfigure(Arc::new(Header { msn, track: described, bytes }));
@@ -682,6 +690,7 @@ impl Publisher {
             last_sample: now,
             waited: 0,
             silent: false,
+            silences: 0,
             missing: false,
         });
         let index = inner.tracks.len() - 1;
@@ -913,10 +922,14 @@ impl Inner {
             };
             if !track.silent {
                 track.silent = true;
-                tracing::warn!(
-                    stream = %stream.name, track = track.handle.name, at_ms = end / 1000,
-                    "no audio comes; silence stands in for it"
-                );
+                track.silences += 1;
+                // Sound that comes and goes is told of at first only.
+                if track.silences <= SILENCES_TOLD {
+                    tracing::warn!(
+                        stream = %stream.name, track = track.handle.name, at_ms = end / 1000,
+                        "no audio comes; silence stands in for it"
+                    );
+                }
             }
             // Not before its own end, and not over a pause in which no video came either.
             let from = rescale(end - track.waited, 1_000_000, units);

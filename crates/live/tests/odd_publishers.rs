@@ -1,0 +1,139 @@
+//! Publishers that no encoder is like, but a hostile peer may be.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+use bytes::Bytes;
+use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
+use media::codec::{aac, avc};
+use media::{Codec, Sample};
+
+const START: u64 = 1_700_000_000_000_000;
+
+fn video_codec() -> Codec {
+    // 1280×720 Baseline, as x264 writes it.
+    let sps = [
+        0x67, 0x42, 0xc0, 31, 0xda, 0x01, 0x40, 0x16, 0xec, 0x04, 0x40, 0x00, 0x00, 0x03, 0x00,
+        0x40, 0x00, 0x00, 0x0f, 0x23, 0xc6, 0x0c, 0xa8,
+    ];
+    let pps = [0x68, 0xce, 0x0f, 0x2c, 0x80];
+    let mut record = vec![1, 0x42, 0xc0, 31, 0xff, 0xe1, 0, sps.len() as u8];
+    record.extend(sps);
+    record.extend([1, 0, pps.len() as u8]);
+    record.extend(pps);
+    Codec::Avc(avc::Config::parse(record.into()).unwrap())
+}
+
+/// AAC-LC, stereo.
+fn audio_codec(rate: u32) -> Codec {
+    let index: u16 = match rate {
+        48_000 => 3,
+        44_100 => 4,
+        _ => 11,
+    };
+    let config = 2 << 11 | index << 7 | 2 << 3;
+    Codec::Aac(aac::Config::parse(Bytes::copy_from_slice(&config.to_be_bytes())).unwrap())
+}
+
+fn publisher(registry: &Registry) -> Publisher {
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+    registry.publish("x", info, UnixMicros(START)).unwrap()
+}
+
+fn sample(millis: i64, sync: bool, size: usize) -> Sample {
+    Sample { dts: millis, cts: 0, duration: 0, sync, data: vec![7; size].into() }
+}
+
+#[test]
+fn sound_that_changes_its_sampling_rate_stays_in_time() {
+    for (before, after) in [(48_000, 44_100), (44_100, 48_000), (48_000, 8_000), (8_000, 48_000)] {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        let mut now = START;
+        let mut time = 0.0;
+        for rate in [before, after] {
+            publisher.track(1, audio_codec(rate), 1000, *b"und", UnixMicros(now)).unwrap();
+            let until = time + 60.0;
+            while time < until {
+                now = START + (time * 1e6) as u64;
+                let unit = sample((time * 1000.0_f64).round() as i64, true, 50);
+                publisher.sample(1, unit, UnixMicros(now)).unwrap();
+                time += 1024.0 / f64::from(rate);
+            }
+        }
+        let track = publisher.stream().track("a0").unwrap();
+        let (window, timescale) = (track.window(), f64::from(track.header().track.timescale));
+        for segment in window.all() {
+            assert_eq!(f64::from(segment.header.track.timescale), timescale);
+        }
+        let end = window.newest().unwrap().end() as f64 / timescale - 1.0;
+        assert!((end - time).abs() < 0.3, "{before} to {after}: at {end} s instead of {time} s");
+        // And every access unit is there, decoded as it comes.
+        let mut last = None;
+        let mut units = 0;
+        for segment in window.all().filter(|segment| segment.start as f64 / timescale > 70.0) {
+            for part in &segment.parts {
+                assert!(last.is_none_or(|end| end == part.start), "parts abut");
+                last = Some(part.start + i64::from(part.duration));
+                units += part.samples.len();
+            }
+        }
+        let first = window.all().find(|s| s.start as f64 / timescale > 70.0).unwrap();
+        let seconds = end + 1.0 - first.start as f64 / timescale;
+        let expected = seconds * f64::from(after) / 1024.0;
+        assert!((units as f64 - expected).abs() < 1.5, "{units} units instead of {expected}");
+        let captured = window.newest().unwrap().captured.0;
+        assert!(now.abs_diff(captured) < 5_000_000, "{before} to {after}");
+    }
+}
+
+/// Bytes of a track's window.
+fn held(track: &live::Track) -> usize {
+    track.window().all().map(|segment| segment.len()).sum()
+}
+
+#[test]
+fn a_clock_that_stands_still_does_not_fill_the_memory() {
+    for step in [0, -190, 1] {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        publisher.track(0, video_codec(), 1000, *b"und", UnixMicros(START)).unwrap();
+        let mut clock = 1 << 40;
+        for i in 0..10 * 60 * 30 {
+            let now = UnixMicros(START + i * 33_333);
+            publisher.sample(0, sample(clock, i % 60 == 0, 4000), now).unwrap();
+            if i > 60 {
+                clock += step;
+            } else {
+                clock += 33;
+            }
+        }
+        let track = publisher.stream().track("v0").unwrap();
+        let seconds = held(&track) / (4000 * 30);
+        assert!(seconds < 240, "step {step}: {seconds} s of media are held");
+    }
+}
+
+#[test]
+fn frames_further_apart_than_segments_may_last_break_no_promise() {
+    for distance in [3_500, 5_000, 9_000] {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        publisher.track(0, video_codec(), 1000, *b"und", UnixMicros(START)).unwrap();
+        for i in 0..20u64 {
+            let now = UnixMicros(START + i * distance * 1000);
+            publisher.sample(0, sample((i * distance) as i64, true, 100), now).unwrap();
+            let track = publisher.stream().track("v0").unwrap();
+            let limit = track.part_limit().unwrap_or(4 * 90_000).into();
+            assert!(limit <= 4 * 90_000);
+            for segment in track.window().all() {
+                assert!(segment.duration <= 4 * 90_000, "{distance}: {} ticks", segment.duration);
+                for part in &segment.parts {
+                    assert!(
+                        u64::from(part.duration) <= limit,
+                        "{distance}: part longer than declared"
+                    );
+                }
+            }
+        }
+    }
+}
