@@ -15,7 +15,7 @@ fn live() -> Manifest {
             timescale,
             initialization: "$RepresentationID$/init.0.mp4".into(),
             media: "$RepresentationID$/$Number$.m4s".into(),
-            start_number: 1_000_000,
+            start_number: Some(1_000_000),
             presentation_time_offset: 0,
             availability_time_offset: Some(1800),
             segments: (0..31)

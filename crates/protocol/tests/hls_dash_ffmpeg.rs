@@ -76,7 +76,7 @@ fn write_track(dir: &Path, id: &str, track: &Track, samples: &[Sample]) -> Repre
             timescale: track.timescale,
             initialization: "$RepresentationID$/init.0.mp4".into(),
             media: "$RepresentationID$/$Number$.m4s".into(),
-            start_number: 1,
+            start_number: Some(1),
             presentation_time_offset: 0,
             availability_time_offset: None,
             segments,

@@ -4,7 +4,8 @@
 //! for each audio track. Segments are listed by their timeline, the one being made and the one
 //! after it with the duration they will most likely have: a player need not learn of a segment from
 //! a new manifest before it can ask for it, and receives its parts as they are published
-//! (`availabilityTimeOffset`, chunked transfer).
+//! (`availabilityTimeOffset`, chunked transfer). They are named by their time: ffmpeg's player, up
+//! to 5.1 at least, loses its place in numbered timelines that do not begin at 0.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use protocol::dash::{
 };
 
 use super::hls::{language, ready};
-use super::seen;
+use super::segment::change;
+use super::{patience, seen};
 use crate::Origin;
 use crate::http::{Request, Response};
 
@@ -25,6 +27,17 @@ use crate::http::{Request, Response};
 pub(super) async fn manifest(request: &Request, origin: &Origin, stream: &Arc<Stream>) -> Response {
     if !ready(stream).await {
         return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
+    }
+    // Before the first segment is complete there is nothing to guess the next one's duration from.
+    let tracks = stream.state().tracks.clone();
+    let deadline = tokio::time::Instant::now() + patience(stream);
+    for track in tracks.iter().filter(|track| track.is_present()) {
+        let mut windows = track.subscribe();
+        while windows.borrow_and_update().segments.is_empty() && !windows.borrow().ended {
+            if let Err(response) = change(&mut windows, deadline).await {
+                return response;
+            }
+        }
     }
     seen(stream, Delivery::Dash, request, origin);
     let state = stream.state();
@@ -236,8 +249,8 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
         template: SegmentTemplate {
             timescale,
             initialization: format!("$RepresentationID$/init.{}.mp4", first.header.msn),
-            media: "$RepresentationID$/$Number$.m4s".to_owned(),
-            start_number: first.msn,
+            media: "$RepresentationID$/t$Time$.m4s".to_owned(),
+            start_number: None,
             presentation_time_offset: period_start * u64::from(timescale) / 1000,
             availability_time_offset: offset,
             segments,

@@ -10,6 +10,7 @@ use protocol::hls::{
     Part, RenditionReport, Segment, Skip, Variant,
 };
 
+use super::segment::{change, too_far};
 use super::{not_found, patience, seen};
 use crate::Origin;
 use crate::http::{Request, Response};
@@ -157,18 +158,13 @@ pub(super) async fn media(
     let window = loop {
         let window = windows.borrow_and_update().clone();
         match asked.decide(&state(&track, &window)) {
-            Decision::Now if window.newest().is_some() => break window,
-            Decision::TooFar => {
-                return Response::text(400, "too far ahead of the live edge");
-            }
+            // A player that knows nothing of parts gives up on a playlist that has nothing else.
+            Decision::Now if !window.segments.is_empty() || window.ended => break window,
+            Decision::TooFar => return too_far(),
             Decision::Now | Decision::Wait { .. } => {}
         }
-        match tokio::time::timeout_at(deadline, windows.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => {
-                return Response::text(503, "the live edge has not moved for too long")
-                    .header("Retry-After", 1);
-            }
+        if let Err(response) = change(&mut windows, deadline).await {
+            return response;
         }
     };
     let text = window.rendered.get(usize::from(asked.skip != Skip::No), || {

@@ -13,6 +13,8 @@ pub(super) enum Resource<'a> {
     Header { track: &'a str, msn: Option<u64> },
     /// `TRACK/MSN.m4s`
     Segment { track: &'a str, msn: u64 },
+    /// `TRACK/tTIME.m4s`: the segment that starts at TIME, in the track's timescale
+    SegmentAt { track: &'a str, time: i64 },
     /// `TRACK/MSN.PART.m4s`
     Part { track: &'a str, msn: u64, part: usize },
     /// `live.mp4`
@@ -49,6 +51,9 @@ fn of_track<'a>(track: &'a str, file: &str) -> Option<Resource<'a>> {
         return Some(Resource::Header { track, msn });
     }
     let name = file.strip_suffix(".m4s")?;
+    if let Some(time) = name.strip_prefix('t') {
+        return Some(Resource::SegmentAt { track, time: number(time)?.try_into().ok()? });
+    }
     match name.split_once('.') {
         Some((msn, part)) => Some(Resource::Part {
             track,
@@ -81,11 +86,15 @@ mod tests {
             ("demo/v0/init.mp4", Some(("demo", Resource::Header { track, msn: None }))),
             ("demo/v0/init.12.mp4", Some(("demo", Resource::Header { track, msn: Some(12) }))),
             ("a/b/v0/7.m4s", Some(("a/b", Resource::Segment { track, msn: 7 }))),
+            ("demo/v0/t90000.m4s", Some(("demo", Resource::SegmentAt { track, time: 90_000 }))),
             ("demo/v0/7.0.m4s", Some(("demo", Resource::Part { track, msn: 7, part: 0 }))),
             ("demo", None),
             ("demo/v0/", None),
             ("demo/v0/x.m4s", None),
             ("demo/v0/-1.m4s", None),
+            ("demo/v0/t.m4s", None),
+            ("demo/v0/t9.1.m4s", None),
+            ("demo/v0/t18446744073709551615.m4s", None),
             ("demo/v0/+1.m4s", None),
             ("demo/v0/01.m4s", None),
             ("demo/v0/1.2.3.m4s", None),

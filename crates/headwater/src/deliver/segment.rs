@@ -1,10 +1,12 @@
 //! Headers, segments and parts: ranges of the window's bytes.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use live::{Stream, Track, Window};
+use tokio::sync::watch;
 
 use super::{immutable, not_found, patience, unfold::unfold};
 use crate::http::{Body, Representation, Request, Response, Validators};
@@ -41,13 +43,16 @@ pub(super) async fn segment(
     msn: u64,
 ) -> Response {
     let Some(track) = stream.track(track) else { return not_found() };
-    let found = find(stream, &track, msn, |window| window.segment(msn).cloned()).await;
-    let segment = match found {
-        Ok(segment) => segment,
+    // Whether it is complete is asked of the same window: it may be completed any moment.
+    let found = find(stream, &track, msn, |window| {
+        Some((Arc::clone(window.segment(msn)?), window.is_complete(msn)))
+    });
+    let (segment, complete) = match found.await {
+        Ok(found) => found,
         Err(response) => return response,
     };
     let cache = immutable(stream);
-    if track.window().is_complete(msn) {
+    if complete {
         let bytes: Vec<_> = segment.parts.iter().map(|part| part.region.to_bytes()).collect();
         let etag = format!("{}-{msn}", track.name);
         return whole(request, &etag, "iso.segment", &track, &cache, &bytes);
@@ -59,13 +64,12 @@ pub(super) async fn segment(
         loop {
             let (parts, complete) = {
                 let window = windows.borrow_and_update();
-                let parts: Vec<Bytes> = window
-                    .segment(msn)
-                    .map(|segment| {
-                        let new = segment.parts.iter().skip(sent);
-                        new.map(|part| part.region.to_bytes()).collect()
-                    })
-                    .unwrap_or_default();
+                let Some(segment) = window.segment(msn) else {
+                    // An orderly end would say that this is all there was.
+                    return Err(io::Error::other("the segment left the window while it was sent"));
+                };
+                let new = segment.parts.iter().skip(sent);
+                let parts: Vec<Bytes> = new.map(|part| part.region.to_bytes()).collect();
                 (parts, window.is_complete(msn) || window.ended)
             };
             if !parts.is_empty() {
@@ -83,6 +87,66 @@ pub(super) async fn segment(
         .body(Body::Stream(Box::new(body)))
 }
 
+/// `TRACK/tTIME.m4s`: the segment that starts at `time`, as DASH names it. The manifest guesses
+/// where the next segment will start, so the first one that does not start much earlier is meant.
+pub(super) async fn segment_at(
+    request: &Request,
+    stream: &Arc<Stream>,
+    name: &str,
+    time: i64,
+) -> Response {
+    let Some(track) = stream.track(name) else { return not_found() };
+    let timescale = track.header().track.timescale;
+    let ticks = |duration: std::time::Duration| {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        live::rescale(micros, 1_000_000, timescale)
+    };
+    let settings = stream.settings();
+    let (tolerance, most) = (ticks(settings.segment_target) / 4, ticks(settings.target_duration));
+    let mut windows = track.subscribe();
+    let deadline = tokio::time::Instant::now() + patience(stream);
+    loop {
+        let found = {
+            let window = windows.borrow_and_update();
+            let mut all = window.all();
+            let first = all.next().map(|first| first.start);
+            let newest = window.newest().map(|newest| newest.start);
+            if first.is_some_and(|first| time < first.saturating_sub(tolerance)) {
+                return not_found();
+            }
+            if newest.is_none_or(|newest| time > newest.saturating_add(2 * most)) {
+                return too_far();
+            }
+            let found = window
+                .all()
+                .find(|segment| segment.start >= time.saturating_sub(tolerance))
+                .map(|segment| segment.msn);
+            if found.is_none() && window.ended {
+                return not_found();
+            }
+            found
+        };
+        if let Some(msn) = found {
+            return segment(request, stream, name, msn).await;
+        }
+        if let Err(response) = change(&mut windows, deadline).await {
+            return response;
+        }
+    }
+}
+
+/// Waits for the next change of a window, until `deadline`.
+pub(super) async fn change(
+    windows: &mut watch::Receiver<Arc<Window>>,
+    deadline: tokio::time::Instant,
+) -> Result<(), Response> {
+    match tokio::time::timeout_at(deadline, windows.changed()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(Response::text(503, "the live edge has not moved for too long")
+            .header("Retry-After", 1)),
+    }
+}
+
 /// `TRACK/MSN.PART.m4s`: a part; the next one is waited for.
 pub(super) async fn part(
     request: &Request,
@@ -98,9 +162,7 @@ pub(super) async fn part(
         match segment.parts.get(part) {
             Some(part) => Some(Ok(part.clone())),
             None if window.is_complete(msn) => Some(Err(not_found())),
-            None if part as u64 > segment.parts.len() as u64 + limit => {
-                Some(Err(Response::text(400, "too far ahead of the live edge")))
-            }
+            None if part as u64 > segment.parts.len() as u64 + limit => Some(Err(too_far())),
             None => None,
         }
     })
@@ -140,17 +202,15 @@ async fn find<T>(
                 return Err(not_found());
             }
             if msn > next + 1 {
-                return Err(Response::text(400, "too far ahead of the live edge"));
+                return Err(too_far());
             }
         }
-        match tokio::time::timeout_at(deadline, windows.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => {
-                return Err(Response::text(503, "the live edge has not moved for too long")
-                    .header("Retry-After", 1));
-            }
-        }
+        change(&mut windows, deadline).await?;
     }
+}
+
+pub(super) fn too_far() -> Response {
+    Response::text(400, "too far ahead of the live edge")
 }
 
 fn content_type(suffix: &str, track: &Track) -> String {

@@ -175,10 +175,10 @@ pub struct SegmentTemplate {
     pub timescale: u32,
     /// `@initialization`: URL of the header, relative to the manifest.
     pub initialization: String,
-    /// `@media`: URL of a segment, with `$Number$` in it.
+    /// `@media`: URL of a segment, with `$Number$` or `$Time$` in it.
     pub media: String,
-    /// `@startNumber`: the first listed segment's.
-    pub start_number: u64,
+    /// `@startNumber`: the first listed segment's, where segments are named by number.
+    pub start_number: Option<u64>,
     /// `@presentationTimeOffset`: the media time, in ticks, of the Period's start.
     pub presentation_time_offset: u64,
     /// `@availabilityTimeOffset` in milliseconds: how long before its end a segment can be asked

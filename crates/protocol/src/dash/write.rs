@@ -221,7 +221,7 @@ impl SegmentTemplate {
         element.attribute("timescale", self.timescale)?;
         element.attribute("initialization", &self.initialization)?;
         element.attribute("media", &self.media)?;
-        element.attribute("startNumber", self.start_number)?;
+        element.optional("startNumber", self.start_number)?;
         if self.presentation_time_offset > 0 {
             element.attribute("presentationTimeOffset", self.presentation_time_offset)?;
         }
