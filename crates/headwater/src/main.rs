@@ -82,10 +82,21 @@ fn main() -> ExitCode {
     }
 }
 
+/// Raises the soft limit of open descriptors to the hard one. A viewer costs a descriptor, and so
+/// does a track; the usual soft limit of 1,024 is for programs that use `select`.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, ?limit, "limit of open descriptors stays as it is");
+    }
+}
+
 fn run(command: Command) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     match command {
         Command::Serve(arguments) => {
+            raise_descriptor_limit();
             let mut config = Config::load(arguments.config.as_deref())?;
             config.http.listen = arguments.http.unwrap_or(config.http.listen);
             config.rtmp.listen = arguments.rtmp.unwrap_or(config.rtmp.listen);

@@ -21,12 +21,17 @@ pub struct Ingest {
     /// Problems of all tracks, and how many of them were not logged.
     problem_count: u64,
     unlogged: u64,
+    /// Configurations of tracks so far.
+    configured: u64,
     /// Whether any sample was good.
     good: bool,
 }
 
 /// How many problems of one track, and of all, are logged before only their number is.
 const LOGGED: (u64, u64) = (3, 16);
+
+/// So many configurations of a publisher's tracks are logged: one may change with each frame.
+const TOLD: u64 = 64;
 
 /// A publisher with so many problems and not one good sample sends garbage.
 const GARBAGE: u64 = 64;
@@ -52,6 +57,7 @@ impl Ingest {
             jump: None,
             problem_count: 0,
             unlogged: 0,
+            configured: 0,
             good: false,
         }
     }
@@ -78,10 +84,12 @@ impl Ingest {
                 Event::Track { track, codec } => {
                     let name = codec.rfc6381().into_owned();
                     let added = self.publisher.track(source(track), codec, TIMESCALE, *b"und", now);
+                    self.configured += 1;
                     match added {
-                        Ok(()) => tracing::info!(
+                        Ok(()) if self.configured <= TOLD => tracing::info!(
                             stream = self.stream(), %track, codec = name, "track"
                         ),
+                        Ok(()) => {}
                         Err(Refused::Replaced) => return Err(Refused::Replaced.into()),
                         Err(error) => {
                             let problem = format!("tag {}, {track}: {error}", self.tag());

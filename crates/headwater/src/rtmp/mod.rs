@@ -25,6 +25,12 @@ use play::Play;
 /// Ignored messages of a publisher that are logged; it is disconnected after many more.
 const IGNORED: (u32, u32) = (3, 32);
 
+/// A connection whose requests to publish were refused so often is closed.
+const REFUSED: u32 = 16;
+
+/// Characters of a refused name that are logged.
+const SHOWN: usize = 160;
+
 /// Bytes in the kernel and not yet sent to a player: what a slow one is behind by stays where it
 /// can still be skipped.
 const UNSENT: u32 = 128 << 10;
@@ -111,6 +117,8 @@ enum Error {
     Silent(Duration),
     #[error("too many messages that cannot be read, the last: {0}")]
     Garbage(protocol::rtmp::Error),
+    #[error("refused to publish {REFUSED} times")]
+    Refused,
     #[error("{0}")]
     Ingest(#[from] ingest::Error),
     #[error("no byte accepted for {0:?}")]
@@ -142,6 +150,8 @@ struct Connection {
     heard: Instant,
     /// Messages that could not be read.
     ignored: u32,
+    /// Requests to publish that were refused.
+    refused: u32,
 }
 
 impl Connection {
@@ -150,7 +160,16 @@ impl Connection {
             tracing::debug!(%peer, %error, "socket options");
         }
         let session = ServerSession::new(ServerConfig::default(), origin.now().0);
-        Self { origin, socket, peer, session, role: Role::None, heard: Instant::now(), ignored: 0 }
+        Self {
+            origin,
+            socket,
+            peer,
+            session,
+            role: Role::None,
+            heard: Instant::now(),
+            ignored: 0,
+            refused: 0,
+        }
     }
 
     /// Name of the stream it publishes or plays.
@@ -300,9 +319,8 @@ impl Connection {
     fn publish(&mut self, path: &str, query: &str) -> Result<(), Error> {
         let peer = self.peer;
         let Some(name) = path.strip_prefix("live/") else {
-            tracing::warn!(%peer, path, "publish refused: not below live/");
-            self.session.reject_publish(code::PUBLISH_BAD_NAME, "streams are named live/NAME")?;
-            return Ok(());
+            tracing::warn!(%peer, path = shown(path), "publish refused: not below live/");
+            return self.refuse(code::PUBLISH_BAD_NAME, "streams are named live/NAME");
         };
         let rendition = query
             .split('&')
@@ -318,21 +336,28 @@ impl Connection {
                 self.session.accept_publish()?;
             }
             Err(error) => {
-                tracing::warn!(%peer, stream = name, %error, "publish refused");
+                tracing::warn!(%peer, stream = shown(name), %error, "publish refused");
                 let code = match error {
                     PublishError::TooManyStreams => code::PUBLISH_DENIED,
                     _ => code::PUBLISH_BAD_NAME,
                 };
-                self.session.reject_publish(code, &error.to_string())?;
+                return self.refuse(code, &error.to_string());
             }
         }
         Ok(())
     }
 
+    /// Tells a publisher no; it may ask again, for some time.
+    fn refuse(&mut self, code: &str, why: &str) -> Result<(), Error> {
+        self.session.reject_publish(code, why)?;
+        self.refused += 1;
+        if self.refused < REFUSED { Ok(()) } else { Err(Error::Refused) }
+    }
+
     fn play(&mut self, path: &str) -> Result<(), Error> {
         let stream = path.strip_prefix("live/").and_then(|name| self.origin.registry.stream(name));
         let Some(stream) = stream else {
-            tracing::debug!(peer = %self.peer, path, "play: no such stream");
+            tracing::debug!(peer = %self.peer, path = shown(path), "play: no such stream");
             self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such stream")?;
             return Ok(());
         };
@@ -377,6 +402,11 @@ impl Connection {
 /// The stream's path: RTMP splits it into application and name at a place of the client's choice.
 fn path(app: &str, name: &str) -> String {
     format!("{}/{}", app.trim_matches('/'), name.trim_matches('/'))
+}
+
+/// As much of what a peer called something as goes into a log.
+fn shown(name: &str) -> &str {
+    name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
 }
 
 /// Once the deadline has passed, what was missed; never without one.

@@ -66,7 +66,10 @@ impl Play {
     /// What to send next; `None` when the stream is over. May be dropped while it waits.
     pub(super) async fn next(&mut self, origin: &Origin) -> Result<Option<Vec<Bytes>>, Error> {
         if self.paused {
-            return std::future::pending().await;
+            // It keeps the stream's window in memory: not for longer than others may watch it.
+            let mut state = self.stream.subscribe();
+            let _ = state.wait_for(|state| state.status == live::Status::Ended).await;
+            return Ok(None);
         }
         let mut out = Vec::new();
         if self.cursor.is_none() {
