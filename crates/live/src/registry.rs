@@ -66,17 +66,20 @@ impl Registry {
             return Err(PublishError::BadName(name.chars().take(160).collect()));
         }
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stream) = self.stream(name)
+        let before = self.stream(name);
+        if let Some(stream) = &before
             && stream.state().status != Status::Ended
         {
             return stream.admit(info, now).map_err(PublishError::InUse);
         }
+        // Viewers and caches may still hold segments of the stream that ended.
+        let after = before.map_or(0, |stream| stream.next_msn());
         let mut streams = HashMap::clone(&self.streams.load());
         if streams.len() >= MOST_STREAMS {
             return Err(PublishError::TooManyStreams);
         }
         let name: Arc<str> = name.into();
-        let stream = Arc::new(Stream::new(Arc::clone(&name), self.settings.clone(), now));
+        let stream = Arc::new(Stream::new(Arc::clone(&name), self.settings.clone(), now, after));
         let publisher = stream.admit(info, now).map_err(PublishError::InUse)?;
         streams.insert(name, stream);
         self.streams.store(Arc::new(streams));

@@ -212,6 +212,8 @@ struct Inner {
     publishers: Vec<Active>,
     next_publisher: u64,
     tracks: Vec<TrackState>,
+    /// Number of the first segment.
+    first_msn: u64,
     /// Starts of the leading track's segments, microseconds of stream time.
     boundaries: VecDeque<i64>,
     /// When the last publisher was found to be gone.
@@ -251,7 +253,8 @@ impl std::fmt::Debug for TrackState {
 }
 
 impl Stream {
-    pub(crate) fn new(name: Arc<str>, settings: Settings, now: UnixMicros) -> Self {
+    /// A stream nobody publishes yet; no segment of it has a number below `after`.
+    pub(crate) fn new(name: Arc<str>, settings: Settings, now: UnixMicros, after: u64) -> Self {
         let state = State {
             status: Status::Live,
             tracks: Vec::new(),
@@ -261,7 +264,6 @@ impl Stream {
         };
         Self {
             name,
-            settings,
             since: now,
             state: watch::Sender::new(Arc::new(state)),
             inner: Mutex::new(Inner {
@@ -272,10 +274,12 @@ impl Stream {
                 publishers: Vec::new(),
                 next_publisher: 0,
                 tracks: Vec::new(),
+                first_msn: first_msn(&settings, now).max(after),
                 boundaries: VecDeque::new(),
                 lost: None,
                 ended: None,
             }),
+            settings,
             connected: Default::default(),
             requesting: Mutex::default(),
             manifest: ArcSwapOption::empty(),
@@ -286,6 +290,12 @@ impl Stream {
     /// Its name, `live/` not included.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// A number above those of all its segments.
+    pub(crate) fn next_msn(&self) -> u64 {
+        let inner = self.lock();
+        inner.tracks.iter().map(|track| track.packager.next_msn()).max().unwrap_or(0)
     }
 
     /// How it is cut and kept.
@@ -667,7 +677,7 @@ impl Publisher {
         let id = u32::try_from(inner.tracks.len() + 1).unwrap_or(u32::MAX);
         let described = media::Track { id, timescale: units, codec, language };
         let header = Arc::new(Header {
-            msn: inner.first_msn(now),
+            msn: inner.first_msn(),
             bytes: header(&described)?,
             track: described,
         });
@@ -880,12 +890,10 @@ impl Inner {
     }
 
     /// Number of a new track's first segment: that of the leading track's newest, or, for the
-    /// first track, seconds since 1970. Segments are never shorter than a second for long, so the
-    /// numbers of a stream that ended, or of one before a restart, do not come again, and caches
-    /// that hold segments of it can do no harm.
-    fn first_msn(&self, now: UnixMicros) -> u64 {
+    /// first track, the stream's.
+    fn first_msn(&self) -> u64 {
         let leader = self.leader().map(|index| self.tracks[index].packager.next_msn());
-        leader.unwrap_or_else(|| (now.0 / 1_000_000).max(1))
+        leader.unwrap_or(self.first_msn)
     }
 
     /// Lets silence stand in for audio among `tracks` that has fallen behind the leading video.
@@ -948,6 +956,15 @@ impl Inner {
             self.epoch = UnixMicros(epoch);
         }
     }
+}
+
+/// Number of a stream's first segment: seconds since 1970, or parts of a second where segments may
+/// be shorter. More than so many are not made for long (half a segment target is the shortest), so
+/// the numbers of a stream that ended, or of one before a restart, do not come again, and caches
+/// that hold segments of it can do no harm.
+fn first_msn(settings: &Settings, now: UnixMicros) -> u64 {
+    let shortest = u64::try_from(settings.segment_target.as_micros() / 2).unwrap_or(u64::MAX);
+    (now.0 / shortest.clamp(1, 1_000_000)).max(1)
 }
 
 fn header(track: &media::Track) -> Result<Bytes, Refused> {

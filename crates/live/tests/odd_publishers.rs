@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
 use media::codec::{aac, avc};
@@ -9,14 +11,14 @@ use media::{Codec, Sample};
 
 const START: u64 = 1_700_000_000_000_000;
 
-fn video_codec() -> Codec {
+fn video_codec(level: u8) -> Codec {
     // 1280×720 Baseline, as x264 writes it.
     let sps = [
-        0x67, 0x42, 0xc0, 31, 0xda, 0x01, 0x40, 0x16, 0xec, 0x04, 0x40, 0x00, 0x00, 0x03, 0x00,
+        0x67, 0x42, 0xc0, level, 0xda, 0x01, 0x40, 0x16, 0xec, 0x04, 0x40, 0x00, 0x00, 0x03, 0x00,
         0x40, 0x00, 0x00, 0x0f, 0x23, 0xc6, 0x0c, 0xa8,
     ];
     let pps = [0x68, 0xce, 0x0f, 0x2c, 0x80];
-    let mut record = vec![1, 0x42, 0xc0, 31, 0xff, 0xe1, 0, sps.len() as u8];
+    let mut record = vec![1, 0x42, 0xc0, level, 0xff, 0xe1, 0, sps.len() as u8];
     record.extend(sps);
     record.extend([1, 0, pps.len() as u8]);
     record.extend(pps);
@@ -86,6 +88,46 @@ fn sound_that_changes_its_sampling_rate_stays_in_time() {
     }
 }
 
+#[test]
+fn segment_numbers_do_not_come_again() {
+    // However short segments may be, and for a publisher that begins one with each frame.
+    for (target, each_frame) in [(2000, false), (500, false), (100, false), (2000, true)] {
+        let settings =
+            Settings { segment_target: Duration::from_millis(target), ..Settings::default() };
+        let registry = Registry::new(settings.clone());
+        let mut now = UnixMicros(START);
+        let mut last = 0;
+        for _ in 0..2 {
+            let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+            let mut publisher = registry.publish("x", info, now).unwrap();
+            let mut first = None;
+            for i in 0..3000 {
+                publisher
+                    .track(
+                        0,
+                        video_codec(31 - u8::from(each_frame && i % 2 == 0)),
+                        1000,
+                        *b"und",
+                        now,
+                    )
+                    .unwrap();
+                publisher.sample(0, sample(i * 33, true, 10), now).unwrap();
+                now = now.after(Duration::from_micros(33_333));
+                let track = publisher.stream().track("v0").unwrap();
+                first = first.or(track.window().newest().map(|segment| segment.msn));
+            }
+            let first = first.unwrap();
+            assert!(first > last, "{target} ms: {first} after {last}");
+            let stream = publisher.stream().clone();
+            drop(publisher);
+            registry.sweep(now);
+            registry.sweep(now.after(settings.reconnect));
+            assert!(stream.track("v0").unwrap().window().ended);
+            last = stream.track("v0").unwrap().window().newest().unwrap().msn;
+        }
+    }
+}
+
 /// Bytes of a track's window.
 fn held(track: &live::Track) -> usize {
     track.window().all().map(|segment| segment.len()).sum()
@@ -96,7 +138,7 @@ fn a_clock_that_stands_still_does_not_fill_the_memory() {
     for step in [0, -190, 1] {
         let registry = Registry::new(Settings::default());
         let mut publisher = publisher(&registry);
-        publisher.track(0, video_codec(), 1000, *b"und", UnixMicros(START)).unwrap();
+        publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
         let mut clock = 1 << 40;
         for i in 0..10 * 60 * 30 {
             let now = UnixMicros(START + i * 33_333);
@@ -118,7 +160,7 @@ fn frames_further_apart_than_segments_may_last_break_no_promise() {
     for distance in [3_500, 5_000, 9_000] {
         let registry = Registry::new(Settings::default());
         let mut publisher = publisher(&registry);
-        publisher.track(0, video_codec(), 1000, *b"und", UnixMicros(START)).unwrap();
+        publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
         for i in 0..20u64 {
             let now = UnixMicros(START + i * distance * 1000);
             publisher.sample(0, sample((i * distance) as i64, true, 100), now).unwrap();
