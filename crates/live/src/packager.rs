@@ -14,6 +14,7 @@ use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
 use media::{Kind, Sample};
 
 use crate::frames::FrameDuration;
+use crate::timeline::ORIGIN;
 use crate::window::{Header, Part, SampleLayout, Segment, Window};
 use crate::{Settings, UnixMicros, memory::Arena, rescale};
 
@@ -285,6 +286,12 @@ impl Packager {
             flv: OnceLock::new(),
             rtmp: OnceLock::new(),
         }));
+        if self.window.segments.back().is_some_and(|last| segment.period > last.period + 1) {
+            // The track was away for a whole period. A playlist could only tag one of the
+            // discontinuities, and the number of this segment would not be that of the other
+            // tracks' segments beside it (RFC 8216bis 6.2.4): what was before is no longer listed.
+            self.window.unlisted = self.window.segments.len();
+        }
         self.window.open = Some(Arc::new(segment.clone()));
         self.window.version += 1;
         self.sequence = self.sequence.wrapping_add(1);
@@ -401,7 +408,10 @@ impl Packager {
                     Some((at, _)) if sample.dts > at => sample.dts - at,
                     _ => distance.unwrap_or(0),
                 };
-                elapsed + next / 2 >= target || elapsed + next > at_latest
+                // Nearest to a multiple of the target on the stream's timeline, not to the target
+                // after this segment's start: so renditions agree, whenever each began.
+                let due = self.due(open.start, target);
+                sample.dts + next / 2 >= due || elapsed + next > at_latest
             }
             Cutting::Leading => elapsed + i64::from(sample.duration) / 2 >= target,
         }
@@ -421,6 +431,16 @@ impl Packager {
             return false;
         };
         now.since(first.published) > self.longest_held() || open.len() > MOST_HELD_BYTES / 4
+    }
+
+    /// When a segment that starts at `start` should end: the multiple of the target after the one
+    /// that the start is nearest to. Counted from the stream's origin, where the first publisher's
+    /// first keyframe is; a start halfway between two belongs to the earlier.
+    fn due(&self, start: i64, target: i64) -> i64 {
+        let target = target.max(1);
+        let origin = rescale(ORIGIN, 1_000_000, self.header.track.timescale);
+        let turn = (start - origin + target * 9 / 20).div_euclid(target);
+        origin + (turn + 1) * target
     }
 
     fn close_segment(&mut self, now: UnixMicros) -> bool {

@@ -437,7 +437,6 @@ impl Stream {
             let peer = silent.info.peer.map(tracing::field::display);
             tracing::info!(stream = %self.name, peer, "silent publisher replaced");
         }
-        let beside = inner.publishers.first().and_then(|active| active.offset);
         // What it publishes does not follow on what was published before, if anything was.
         let returns = inner.tracks.iter().any(|track| track.rendition == info.rendition);
         if returns {
@@ -453,7 +452,7 @@ impl Stream {
             stream: Arc::clone(self),
             id,
             info,
-            timeline: Timeline::beside(beside),
+            timeline: Timeline::default(),
             sources: HashMap::new(),
         })
     }
@@ -752,6 +751,10 @@ impl Publisher {
         }
         let here = inner.here(now);
         let said = rescale(sample.dts, entry.timescale, 1_000_000);
+        if self.timeline.offset().is_none() {
+            let others = inner.publishers.iter().filter(|active| active.id != self.id);
+            self.timeline = Timeline::beside(others.filter_map(|active| active.offset).next());
+        }
         let offset = match self.timeline.map(&mut entry.clock, said, wall, here) {
             Mapped::Offset(offset) => offset,
             Mapped::Jumped { offset, by } => {

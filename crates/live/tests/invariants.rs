@@ -419,3 +419,39 @@ fn a_publisher_that_returns_costs_one_discontinuity_and_the_timeline_follows_the
         assert!((start - 12.0).abs() < 0.05, "{} returns at {start}", track.name);
     }
 }
+
+#[test]
+fn renditions_that_begin_apart_are_cut_at_the_same_keyframes() {
+    let registry = Registry::new(Settings::default());
+    let join = |name: &str| {
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: Some(name.into()) };
+        let mut publisher = registry.publish("x", info, UnixMicros(START)).unwrap();
+        publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+        publisher
+    };
+    let (mut high, mut low) = (join("high"), join("low"));
+    for frame in 0..600u32 {
+        let now = UnixMicros(START + u64::from(frame) * 33_333);
+        let sample = Sample {
+            dts: i64::from(frame) * 100 / 3,
+            cts: 0,
+            duration: 0,
+            sync: frame % 30 == 0,
+            data: Bytes::from_static(&[0; 16]),
+        };
+        high.sample(0, sample.clone(), now).unwrap();
+        if frame >= 25 {
+            low.sample(0, sample, now).unwrap();
+        }
+    }
+    let stream = registry.stream("x").unwrap();
+    let starts = |name: &str| -> Vec<(u64, i64)> {
+        let window = stream.track(name).unwrap().window();
+        window.all().map(|segment| (segment.msn, segment.start)).skip(2).collect()
+    };
+    let (high, low) = (starts("v0"), starts("v1"));
+    assert!(high.len() > 5);
+    let apart = |((_, a), (_, b)): (&(u64, i64), &(u64, i64))| a.abs_diff(*b);
+    let times: Vec<u64> = high.iter().rev().zip(low.iter().rev()).map(apart).collect();
+    assert!(times.iter().all(|&apart| apart <= 180), "{high:?} {low:?}");
+}
