@@ -1,4 +1,4 @@
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use live::{Registry, Settings, UnixMicros};
 
@@ -15,6 +15,7 @@ pub struct Origin {
     pub registry: Registry,
     /// What became of viewers that read too slowly.
     pub slow_viewers: SlowViewers,
+    started: (UnixMicros, Instant),
 }
 
 impl Origin {
@@ -29,13 +30,19 @@ impl Origin {
             reconnect: live.reconnect.into(),
             silence: live.silence.into(),
         };
-        Self { registry: Registry::new(settings), slow_viewers: SlowViewers::default(), config }
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            registry: Registry::new(settings),
+            slow_viewers: SlowViewers::default(),
+            started: (UnixMicros::default().after(wall), Instant::now()),
+            config,
+        }
     }
 
-    /// The wall clock.
+    /// The wall clock as it was at the start, and the time since: it never steps. Time-outs go by
+    /// it, and a step would take a live publisher for a silent one.
     pub fn now(&self) -> UnixMicros {
-        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        UnixMicros(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX))
+        self.started.0.after(self.started.1.elapsed())
     }
 
     /// What one viewer of an endless delivery may cost.

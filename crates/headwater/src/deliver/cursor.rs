@@ -94,7 +94,12 @@ impl Cursor {
     fn seek_live(&mut self) -> bool {
         let Some(first) = self.tracks.first() else { return false };
         let window = first.windows.borrow().clone();
-        let Some((msn, part)) = window.newest_independent() else { return false };
+        // A stream without keyframes (intra refresh) is joined anywhere.
+        let newest = || {
+            let newest = window.newest()?;
+            Some((newest.msn, newest.parts.len().checked_sub(1)?))
+        };
+        let Some((msn, part)) = window.newest_independent().or_else(newest) else { return false };
         let start = window.segment(msn).and_then(|segment| {
             Some(seconds(segment.parts.get(part)?.start, &segment.header.track))
         });
