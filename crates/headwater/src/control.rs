@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use live::{Delivery, Status, Stream, Track, UnixMicros};
+use live::{Status, Stream, Track, UnixMicros};
 use media::Kind;
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
@@ -153,9 +153,10 @@ fn describe(stream: &Stream, now: UnixMicros) -> StreamInfo {
             })
             .collect(),
         tracks: state.tracks.iter().filter(|track| track.is_present()).map(track).collect(),
-        viewers: Delivery::ALL
+        viewers: stream
+            .viewers(now)
             .into_iter()
-            .map(|delivery| (delivery.name().to_owned(), stream.viewers(delivery, now).into()))
+            .map(|(delivery, count)| (delivery.name().to_owned(), count.into()))
             .collect(),
     }
 }

@@ -116,10 +116,10 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         };
         streams.get_or_create(&InState { state: status }).inc();
         publishers.inc_by(whole(state.publishers.len() as u64));
-        for delivery in Delivery::ALL {
+        for (delivery, count) in stream.viewers(now) {
             let labels =
                 Viewers { stream: format!("live/{}", stream.name()), delivery: delivery.name() };
-            viewers.get_or_create(&labels).set(whole(stream.viewers(delivery, now) as u64));
+            viewers.get_or_create(&labels).set(whole(count as u64));
         }
     }
     registry.register("streams", "Streams by how far along they are", streams);

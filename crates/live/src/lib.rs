@@ -16,15 +16,15 @@ mod registry;
 mod silence;
 mod stream;
 mod timeline;
+mod viewers;
 mod window;
 
 use std::time::Duration;
 
 pub use memory::Region;
 pub use registry::{PublishError, Registry};
-pub use stream::{
-    Delivery, Publisher, PublisherInfo, Refused, State, Status, Stream, Track, Viewing,
-};
+pub use stream::{Publisher, PublisherInfo, Refused, State, Status, Stream, Track};
+pub use viewers::{Delivery, Viewing};
 pub use window::{Header, Part, Rendered, SampleLayout, Segment, Window};
 
 /// Microseconds since 1970-01-01T00:00:00Z.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::packager::{Cutting, Packager};
 use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
+use crate::viewers::{Delivery, Viewers, Viewing};
 use crate::window::{Header, Window};
 use crate::{Settings, UnixMicros, rescale};
 
@@ -29,11 +30,6 @@ const MISSING: i64 = 2_000_000;
 const BEHIND: i64 = 500_000;
 /// So often silence in a track's place is logged.
 const SILENCES_TOLD: u32 = 8;
-/// Viewers that come by request are counted for so long after their last one.
-const VIEWER_MEMORY: Duration = Duration::from_secs(10);
-/// The most viewers by request that are told apart.
-const MOST_VIEWERS: usize = 100_000;
-
 /// How far along a stream is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -54,41 +50,6 @@ pub struct PublisherInfo {
     pub protocol: &'static str,
     /// Name of the rendition, where the stream has several publishers.
     pub rendition: Option<String>,
-}
-
-/// By which protocol a viewer watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Delivery {
-    /// Low-latency HLS: by blocking reloads.
-    LlHls,
-    /// HLS.
-    Hls,
-    /// DASH.
-    Dash,
-    /// Progressive MP4.
-    Mp4,
-    /// HTTP-FLV.
-    Flv,
-    /// RTMP.
-    Rtmp,
-}
-
-impl Delivery {
-    /// Every delivery.
-    pub const ALL: [Self; 6] =
-        [Self::LlHls, Self::Hls, Self::Dash, Self::Mp4, Self::Flv, Self::Rtmp];
-
-    /// Name in the API and in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::LlHls => "llhls",
-            Self::Hls => "hls",
-            Self::Dash => "dash",
-            Self::Mp4 => "mp4",
-            Self::Flv => "flv",
-            Self::Rtmp => "rtmp",
-        }
-    }
 }
 
 /// A stream's tracks and state at one moment.
@@ -195,8 +156,7 @@ pub struct Stream {
     since: UnixMicros,
     state: watch::Sender<Arc<State>>,
     inner: Mutex<Inner>,
-    connected: [AtomicUsize; Delivery::ALL.len()],
-    requesting: Mutex<HashMap<(Delivery, u64), UnixMicros>>,
+    viewers: Arc<Viewers>,
     manifest: ArcSwapOption<(u64, Bytes)>,
     ready: watch::Sender<bool>,
 }
@@ -280,8 +240,7 @@ impl Stream {
                 ended: None,
             }),
             settings,
-            connected: Default::default(),
-            requesting: Mutex::default(),
+            viewers: Arc::default(),
             manifest: ArcSwapOption::empty(),
             ready: watch::Sender::new(false),
         }
@@ -359,30 +318,18 @@ impl Stream {
     }
 
     /// Counts a viewer for as long as the guard lives.
-    pub fn watch(self: &Arc<Self>, delivery: Delivery) -> Viewing {
-        self.connected[delivery as usize].fetch_add(1, Ordering::Relaxed);
-        Viewing { stream: Arc::clone(self), delivery }
+    pub fn watch(&self, delivery: Delivery) -> Viewing {
+        self.viewers.watch(delivery)
     }
 
     /// Counts a viewer that comes by requests; `who` tells viewers apart.
     pub fn seen(&self, delivery: Delivery, who: u64, now: UnixMicros) {
-        let mut requesting = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
-        if delivery == Delivery::LlHls {
-            // Its first requests did not yet say so.
-            requesting.remove(&(Delivery::Hls, who));
-        }
-        if requesting.len() < MOST_VIEWERS || requesting.contains_key(&(delivery, who)) {
-            requesting.insert((delivery, who), now);
-        }
+        self.viewers.seen(delivery, who, now);
     }
 
-    /// How many watch by `delivery`.
-    pub fn viewers(&self, delivery: Delivery, now: UnixMicros) -> usize {
-        let requesting = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = requesting
-            .iter()
-            .filter(|((by, _), at)| *by == delivery && now.since(**at) < VIEWER_MEMORY);
-        recent.count() + self.connected[delivery as usize].load(Ordering::Relaxed)
+    /// How many watch, by every delivery.
+    pub fn viewers(&self, now: UnixMicros) -> [(Delivery, usize); Delivery::ALL.len()] {
+        self.viewers.count(now)
     }
 
     /// The stream's manifest, rendered by `render` unless it was for this `version` of it. Versions
@@ -459,10 +406,7 @@ impl Stream {
 
     /// Does what time demands; answers whether the stream is over and may be forgotten.
     pub(crate) fn sweep(&self, now: UnixMicros) -> bool {
-        let mut requesting = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
-        requesting.retain(|_, &mut at| now.since(at) < VIEWER_MEMORY);
-        drop(requesting);
-
+        self.viewers.sweep(now);
         let mut inner = self.lock();
         if let Some(ended) = inner.ended {
             return now.since(ended) > self.settings.window;
@@ -503,19 +447,6 @@ impl Stream {
             self.announce(&inner);
         }
         abandoned
-    }
-}
-
-/// Counts one viewer while it lives.
-#[derive(Debug)]
-pub struct Viewing {
-    stream: Arc<Stream>,
-    delivery: Delivery,
-}
-
-impl Drop for Viewing {
-    fn drop(&mut self) {
-        self.stream.connected[self.delivery as usize].fetch_sub(1, Ordering::Relaxed);
     }
 }
 

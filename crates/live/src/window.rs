@@ -129,16 +129,11 @@ pub struct Window {
 /// Room for what deliveries render from one snapshot, so that each is rendered once and shared by
 /// all who ask. A copy of a snapshot becomes the next one, so it starts out empty.
 #[derive(Debug, Default)]
-pub struct Rendered([OnceLock<Bytes>; 4]);
-
-impl Rendered {
-    /// What is in one of four places, put there by `render` if nobody did before.
-    pub fn get(&self, place: usize, render: impl FnOnce() -> Bytes) -> Bytes {
-        match self.0.get(place) {
-            Some(cell) => cell.get_or_init(render).clone(),
-            None => render(),
-        }
-    }
+pub struct Rendered {
+    /// The media playlist.
+    pub playlist: OnceLock<Bytes>,
+    /// The playlist delta update: older segments skipped.
+    pub delta: OnceLock<Bytes>,
 }
 
 impl Clone for Rendered {

@@ -167,9 +167,13 @@ pub(super) async fn media(
             return response;
         }
     };
-    let text = window.rendered.get(usize::from(asked.skip != Skip::No), || {
-        playlist(stream, &track, &window).render(asked.skip).into()
-    });
+    let rendered = match asked.skip {
+        Skip::No => &window.rendered.playlist,
+        _ => &window.rendered.delta,
+    };
+    let text = rendered
+        .get_or_init(|| playlist(stream, &track, &window).render(asked.skip).into())
+        .clone();
     let cache = if blocking {
         // The answer to this question until the segment leaves the window.
         format!("public, max-age={}", stream.settings().target_duration.as_secs())
