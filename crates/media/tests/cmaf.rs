@@ -46,7 +46,7 @@ fn header_reads_back() {
     let (aac, opus) = (aac_track(7), opus_track(2));
     let bytes = cmaf::header(&[&aac, &opus]).expect("writes");
     let read = cmaf::read_header(&bytes).expect("reads");
-    assert_eq!(read.tracks, [aac.clone(), opus]);
+    assert_eq!(read.tracks, [aac, opus]);
     assert_eq!(read.defaults.iter().map(|d| d.track_id).collect::<Vec<_>>(), [7, 2]);
 
     let mut oracle = Fmp4SegmentDemuxer::new();
