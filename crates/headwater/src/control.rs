@@ -16,7 +16,7 @@ use crate::Origin;
 
 /// What `npm run build` made of `web/`.
 #[derive(RustEmbed)]
-#[folder = "$CARGO_MANIFEST_DIR/../../web/dist"]
+#[folder = "../../web/dist"]
 #[allow_missing = true]
 struct Pages;
 
