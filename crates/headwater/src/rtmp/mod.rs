@@ -47,6 +47,7 @@ pub async fn serve(
 ) {
     let connections = Arc::new(AtomicUsize::new(0));
     let limit = origin.config.rtmp.max_connections;
+    let mut failing = false;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -56,11 +57,16 @@ pub async fn serve(
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors or memory: others must leave first.
-                tracing::warn!(%error, "rtmp accept");
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, "cannot accept rtmp connections, trying again");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
+        if std::mem::take(&mut failing) {
+            tracing::info!("rtmp connections are accepted again");
+        }
         if limit > 0 && connections.load(Ordering::Relaxed) >= limit {
             tracing::warn!(%peer, limit, "rtmp connection refused: too many");
             continue;
