@@ -54,6 +54,7 @@ fn live() -> Manifest {
             wall_clock_time: 1_795_291_260_250,
             presentation_time: 0,
         }),
+        starts_with_sap: true,
         representations,
     };
     Manifest {

@@ -69,6 +69,7 @@ fn live() -> Manifest {
                         wall_clock_time: 1_795_291_270_250,
                         presentation_time: 900_000,
                     }),
+                    starts_with_sap: false,
                     representations: vec![
                         video("v0", 3_000_000, &even),
                         video("v1", 1_000_000, &even),
@@ -81,6 +82,7 @@ fn live() -> Manifest {
                     label: Some("Ton & <Musik>".into()),
                     main: false,
                     producer_reference_time: None,
+                    starts_with_sap: true,
                     representations: vec![Representation {
                         id: "a0".into(),
                         bandwidth: 128_000,
@@ -109,7 +111,7 @@ fn low_latency_manifest() {
 <Latency min="1500" max="6000" target="2500"/>
 <PlaybackRate min="0.96" max="1.04"/></ServiceDescription>
 <Period id="p1" start="PT10S">
-<AdaptationSet id="0" contentType="video" mimeType="video/mp4" segmentAlignment="true" startWithSAP="1" maxWidth="1280" maxHeight="720">
+<AdaptationSet id="0" contentType="video" mimeType="video/mp4" maxWidth="1280" maxHeight="720">
 <ProducerReferenceTime id="0" inband="true" type="captured" wallClockTime="2026-11-21T20:01:10.250Z" presentationTime="900000">
 <UTCTiming schemeIdUri="urn:mpeg:dash:utc:http-xsdate:2014" value="/time?a=1&amp;b=&quot;2&quot;"/></ProducerReferenceTime>
 <Role schemeIdUri="urn:mpeg:dash:role:2011" value="main"/>
@@ -238,6 +240,7 @@ prop_compose! {
         video in (1..9999u32, 1..9999u32, prop::option::of((1..99_999u32, 1..1002u32))),
         audio in (1..192_000u32, 1..10u16),
         bandwidth in 1..1u64 << 40,
+        starts_with_sap in any::<bool>(),
     ) -> AdaptationSet {
         AdaptationSet {
             id,
@@ -248,6 +251,7 @@ prop_compose! {
             producer_reference_time: reference.map(|(wall_clock_time, presentation_time)| {
                 ProducerReferenceTime { id, wall_clock_time, presentation_time }
             }),
+            starts_with_sap,
             representations: (0..count).map(|n| Representation {
                 id: format!("r{n}"),
                 bandwidth,
@@ -412,6 +416,9 @@ fn same_set(
         .producer_reference_time
         .map(|p| (Some(p.wall_clock_time), Some(p.presentation_time), Some(true)));
     prop_assert_eq!(reference, expected);
+    prop_assert_eq!(read.startWithSAP, model.starts_with_sap.then_some(1));
+    let aligned = (model.representations.len() == 1).then_some(true);
+    prop_assert_eq!(read.segmentAlignment, aligned);
     prop_assert_eq!(read.representations.len(), model.representations.len());
     for (inner, model) in read.representations.iter().zip(&model.representations) {
         prop_assert_eq!(inner.id.as_ref(), Some(&model.id));

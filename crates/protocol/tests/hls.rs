@@ -183,7 +183,8 @@ fn multivariant_playlist() {
         codecs: vec!["mp4a.40.2".into()],
         ..Variant::default()
     };
-    let playlist = MultivariantPlaylist {
+    let mut playlist = MultivariantPlaylist {
+        independent_segments: true,
         audio: vec![Audio {
             group: "audio".into(),
             name: "Director's \"cut\"".into(),
@@ -214,6 +215,9 @@ fn multivariant_playlist() {
          #EXT-X-STREAM-INF:BANDWIDTH=130000,CODECS=\"mp4a.40.2\"\n\
          a0/media.m3u8\n"
     );
+    let promised = playlist.render();
+    playlist.independent_segments = false;
+    assert_eq!(playlist.render(), promised.replace("#EXT-X-INDEPENDENT-SEGMENTS\n", ""));
 }
 
 #[test]
@@ -608,6 +612,7 @@ proptest! {
         ),
     ) {
         let model = MultivariantPlaylist {
+            independent_segments: true,
             audio: audio.into_iter().enumerate().map(|(n, (name, language, default, channels))| Audio {
                 group: "a".into(),
                 name,

@@ -162,6 +162,7 @@ fn ffmpeg_plays_the_manifest() {
             label: None,
             main: true,
             producer_reference_time: None,
+            starts_with_sap: true,
             representations: vec![representation.clone()],
         }
     });
@@ -218,6 +219,7 @@ fn ffmpeg_plays_the_playlists() {
     }
     let codecs = disk.representations.iter().map(|r| r.codecs.clone()).collect();
     let multivariant = hls::MultivariantPlaylist {
+        independent_segments: true,
         audio: vec![hls::Audio {
             group: "audio".into(),
             name: "a0".into(),

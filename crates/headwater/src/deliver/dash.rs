@@ -17,7 +17,7 @@ use protocol::dash::{
     ProducerReferenceTime, Representation, SegmentTemplate, ServiceDescription, UtcTiming, Video,
 };
 
-use super::hls::{language, ready};
+use super::hls::{answer, independent, language, ready, version};
 use super::segment::change;
 use super::{patience, seen};
 use crate::Origin;
@@ -40,25 +40,11 @@ pub(super) async fn manifest(request: &Request, origin: &Origin, stream: &Arc<St
         }
     }
     seen(stream, Delivery::Dash, request, origin);
-    let state = stream.state();
-    // What the manifest says changes when a segment begins or ends, not with each part.
-    let progress = |track: &Arc<Track>| {
-        let window = track.window();
-        window.newest().map_or(0, |newest| newest.msn)
-            + window.next_msn().unwrap_or(0)
-            + u64::from(window.ended)
-    };
-    let version = state.version + state.tracks.iter().map(progress).sum::<u64>();
-    let text = stream.manifest(version, || model(stream, origin.now().0 / 1000).render().into());
-    let etag = format!("\"{version}\"");
-    if request.header("if-none-match") == Some(&etag) {
-        return Response::new(304).header("Cache-Control", "max-age=0, must-revalidate");
-    }
-    Response::new(200)
-        .header("Content-Type", "application/dash+xml")
-        .header("Cache-Control", "max-age=0, must-revalidate")
-        .header("ETag", etag)
-        .body(text)
+    let version = version(&stream.state());
+    let text = stream
+        .manifest(Delivery::Dash, version, || model(stream, origin.now().0 / 1000).render().into());
+    let etag = format!("{:x}-{version}", stream.since().0);
+    answer(request, "application/dash+xml", "max-age=0, must-revalidate", &etag, text)
 }
 
 /// The segments of one track that belong to one period.
@@ -169,7 +155,9 @@ fn period(number: u64, runs: &[Run]) -> Period {
     let video: Vec<_> = of_kind(Kind::Video).filter_map(|run| representation(run, start)).collect();
     if !video.is_empty() {
         let reference = of_kind(Kind::Video).next();
-        sets.push(set(1, Content::Video, video, None, true, reference));
+        let mut set = set(1, Content::Video, video, None, true, reference);
+        set.starts_with_sap = of_kind(Kind::Video).all(|run| independent(&run.segments));
+        sets.push(set);
     }
     for (index, run) in of_kind(Kind::Audio).enumerate() {
         let Some(audio) = representation(run, start) else { continue };
@@ -207,6 +195,8 @@ fn set(
         label: None,
         main,
         producer_reference_time,
+        // Sound decodes from any frame on; what video does is for the caller to say.
+        starts_with_sap: content == Content::Audio,
         representations,
     }
 }

@@ -3,28 +3,69 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use live::{Delivery, Stream, Track, Window};
+use live::{Delivery, State, Stream, Track, Window};
 use media::Kind;
 use protocol::hls::{
     self, Audio, Dates, Decision, LowLatency, MediaPlaylist, MultivariantPlaylist, OpenSegment,
     Part, RenditionReport, Segment, Skip, Variant,
 };
 
-use super::segment::{change, too_far};
+use super::segment::{change, part_micros, too_far};
 use super::{not_found, patience, seen};
 use crate::Origin;
-use crate::http::{Request, Response};
+use crate::http::{Precondition, Request, Response, Validators};
 
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 
 /// `index.m3u8`. Waits for a stream that has just begun until its tracks are known.
-pub(super) async fn multivariant(stream: &Arc<Stream>) -> Response {
+pub(super) async fn multivariant(request: &Request, stream: &Arc<Stream>) -> Response {
     if !ready(stream).await {
         return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
     }
-    let offered = |track: &&Arc<Track>| track.is_present() && track.part_limit().is_some();
-    let tracks: Vec<_> = stream.state().tracks.iter().filter(offered).cloned().collect();
-    respond("max-age=1", render_multivariant(&tracks).into())
+    let state = stream.state();
+    let version = version(&state);
+    let text = stream.manifest(Delivery::Hls, version, || {
+        let offered = |track: &&Arc<Track>| track.is_present() && track.part_limit().is_some();
+        let tracks: Vec<_> = state.tracks.iter().filter(offered).cloned().collect();
+        render_multivariant(&tracks).into()
+    });
+    let etag = format!("{:x}-{version}", stream.since().0);
+    answer(request, CONTENT_TYPE, "max-age=1", &etag, text)
+}
+
+/// Grows with every change of what manifests say: of the stream's tracks and state, and whenever a
+/// segment begins or ends. A part changes nothing in them.
+pub(super) fn version(state: &State) -> u64 {
+    let progress = |track: &Arc<Track>| {
+        let window = track.window();
+        window.newest().map_or(0, |newest| newest.msn)
+            + window.next_msn().unwrap_or(0)
+            + u64::from(window.ended)
+    };
+    state.version + state.tracks.iter().map(progress).sum::<u64>()
+}
+
+/// Answers with a manifest or playlist. `etag` must differ between the lives of a stream, whose
+/// versions begin again at 0.
+pub(super) fn answer(
+    request: &Request,
+    content_type: &str,
+    cache_control: &str,
+    etag: &str,
+    text: Bytes,
+) -> Response {
+    let validators = Validators { etag: Some(etag), modified: None };
+    let response = match validators.evaluate(request) {
+        Precondition::Proceed => Response::new(200).header("Content-Type", content_type).body(text),
+        Precondition::NotModified => Response::new(304),
+        Precondition::Failed => Response::new(412),
+    };
+    response.header("Cache-Control", cache_control).header("ETag", format_args!("\"{etag}\""))
+}
+
+/// Whether decoding can start at each of these segments.
+pub(super) fn independent<'a>(segments: impl IntoIterator<Item = &'a Arc<live::Segment>>) -> bool {
+    segments.into_iter().all(|segment| segment.parts.first().is_none_or(|first| first.independent))
 }
 
 /// Waits until the stream's manifests can be written; false if that takes too long.
@@ -38,6 +79,11 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
     let rate = |track: &Arc<Track>| track.bitrate().unwrap_or((0, 0));
     let codec = |track: &Arc<Track>| track.header().track.codec.rfc6381().into_owned();
     let uri = |track: &Arc<Track>| format!("{}/media.m3u8", track.name);
+    // Segments are cut without a keyframe where a publisher's are too far apart.
+    let independent_segments = tracks.iter().all(|track| {
+        let window = track.window();
+        independent(window.listed().chain(&window.open))
+    });
 
     if of_kind(Kind::Video).next().is_none() {
         let variants = of_kind(Kind::Audio)
@@ -49,7 +95,8 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
                 ..Variant::default()
             })
             .collect();
-        return MultivariantPlaylist { audio: Vec::new(), variants }.render();
+        let audio = Vec::new();
+        return MultivariantPlaylist { independent_segments, audio, variants }.render();
     }
     let audio: Vec<_> = of_kind(Kind::Audio)
         .enumerate()
@@ -69,8 +116,12 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
         })
         .collect();
     let loudest = of_kind(Kind::Audio).map(rate).max_by_key(|&(_, peak)| peak).unwrap_or((0, 0));
-    let mut sound: Vec<String> = of_kind(Kind::Audio).map(codec).collect();
-    sound.dedup();
+    let mut sound: Vec<String> = Vec::new();
+    for codec in of_kind(Kind::Audio).map(codec) {
+        if !sound.contains(&codec) {
+            sound.push(codec);
+        }
+    }
     let variants = of_kind(Kind::Video)
         .map(|track| {
             let (mean, peak) = rate(track);
@@ -85,7 +136,7 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
             }
         })
         .collect();
-    MultivariantPlaylist { audio, variants }.render()
+    MultivariantPlaylist { independent_segments, audio, variants }.render()
 }
 
 /// RFC 5646 tag of the track's language; nothing where the source did not say.
@@ -157,7 +208,7 @@ pub(super) async fn media(
     let deadline = tokio::time::Instant::now() + patience(stream);
     let window = loop {
         let window = windows.borrow_and_update().clone();
-        match asked.decide(&state(&track, &window)) {
+        match asked.decide(&state(stream, &track, &window)) {
             // A player that knows nothing of parts gives up on a playlist that has nothing else.
             Decision::Now if !window.segments.is_empty() || window.ended => break window,
             Decision::TooFar => return too_far(),
@@ -180,29 +231,17 @@ pub(super) async fn media(
     } else {
         "public, max-age=0, must-revalidate".to_owned()
     };
-    let etag = format!("{}-{}", window.version, u8::from(asked.skip != Skip::No));
-    if request.header("if-none-match").is_some_and(|tag| tag.trim_matches('"') == etag) {
-        return Response::new(304).header("Cache-Control", cache);
-    }
-    respond(&cache, text).header("ETag", format_args!("\"{etag}\""))
+    let skipped = u8::from(asked.skip != Skip::No);
+    let etag = format!("{:x}-{}-{}-{skipped}", stream.since().0, track.name, window.version);
+    answer(request, CONTENT_TYPE, &cache, &etag, text)
 }
 
-fn respond(cache: &str, text: Bytes) -> Response {
-    Response::new(200)
-        .header("Content-Type", CONTENT_TYPE)
-        .header("Cache-Control", cache)
-        .body(text)
-}
-
-fn state(track: &Track, window: &Window) -> hls::State {
-    let timescale = u64::from(track.header().track.timescale);
+fn state(stream: &Stream, track: &Track, window: &Window) -> hls::State {
     hls::State {
         open_msn: window.next_msn().unwrap_or(track.header().msn),
         open_parts: window.open.as_ref().map_or(0, |open| open.parts.len() as u64),
         last_segment_parts: window.segments.back().map_or(0, |last| last.parts.len() as u64),
-        part_target_micros: Some(
-            track.part_limit().map_or(200_000, |limit| u64::from(limit) * 1_000_000 / timescale),
-        ),
+        part_target_micros: Some(part_micros(stream, track)),
         ended: window.ended,
     }
 }

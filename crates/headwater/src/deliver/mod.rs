@@ -47,7 +47,7 @@ impl Deliver {
             return not_found();
         };
         match resource {
-            Resource::Multivariant => hls::multivariant(&stream).await,
+            Resource::Multivariant => hls::multivariant(request, &stream).await,
             Resource::MediaPlaylist { track } => {
                 hls::media(request, &self.origin, &stream, track).await
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use live::{Stream, Track, Window};
+use protocol::hls;
 use tokio::sync::watch;
 
 use super::{immutable, not_found, patience, unfold::unfold};
@@ -156,13 +157,13 @@ pub(super) async fn part(
     part: usize,
 ) -> Response {
     let Some(track) = stream.track(track) else { return not_found() };
-    let limit = 3_000_000 / part_micros(&track).max(1) + 3;
+    let limit = hls::advance_part_limit(part_micros(stream, &track));
     let found = find(stream, &track, msn, |window| {
-        let segment = window.segment(msn)?;
-        match segment.parts.get(part) {
+        let parts = window.segment(msn).map_or(&[][..], |segment| &segment.parts);
+        match parts.get(part) {
             Some(part) => Some(Ok(part.clone())),
-            None if window.is_complete(msn) => Some(Err(not_found())),
-            None if part as u64 > segment.parts.len() as u64 + limit => Some(Err(too_far())),
+            None if window.is_complete(msn) || window.ended => Some(Err(not_found())),
+            None if part as u64 >= limit.saturating_add(parts.len() as u64) => Some(Err(too_far())),
             None => None,
         }
     })
@@ -177,9 +178,13 @@ pub(super) async fn part(
     }
 }
 
-fn part_micros(track: &Track) -> u64 {
-    let timescale = u64::from(track.header().track.timescale);
-    track.part_limit().map_or(200_000, |limit| u64::from(limit) * 1_000_000 / timescale)
+/// The longest a part of the track may be, in microseconds; what is aimed at while that is unknown.
+pub(super) fn part_micros(stream: &Stream, track: &Track) -> u64 {
+    let timescale = u64::from(track.header().track.timescale.max(1));
+    match track.part_limit() {
+        Some(limit) => u64::from(limit) * 1_000_000 / timescale,
+        None => u64::try_from(stream.settings().part_target.as_micros()).unwrap_or(u64::MAX),
+    }
 }
 
 /// Looks for something of segment `msn`, waiting while the segment is near enough to come.

@@ -91,6 +91,9 @@ pub struct Period {
 }
 
 /// `AdaptationSet`, ISO/IEC 23009-1 5.3.3: renditions that a player may switch between.
+///
+/// `@segmentAlignment` is written where there is one rendition: it holds then, and nothing here
+/// promises that several are cut at the same times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdaptationSet {
     /// `@id`, unique within the Period.
@@ -105,6 +108,8 @@ pub struct AdaptationSet {
     pub main: bool,
     /// Which wall-clock time belongs to which media time.
     pub producer_reference_time: Option<ProducerReferenceTime>,
+    /// `@startWithSAP="1"`: every segment starts with a sample that decoding can start at.
+    pub starts_with_sap: bool,
     /// The renditions, in any order.
     pub representations: Vec<Representation>,
 }

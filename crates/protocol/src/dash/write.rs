@@ -107,8 +107,9 @@ impl AdaptationSet {
         element.attribute("contentType", content)?;
         element.optional("lang", self.language.as_ref())?;
         element.attribute("mimeType", mime)?;
-        element.attribute("segmentAlignment", true)?;
-        element.attribute("startWithSAP", 1)?;
+        let aligned = self.listed().nth(1).is_none();
+        element.optional("segmentAlignment", aligned.then_some(true))?;
+        element.optional("startWithSAP", self.starts_with_sap.then_some(1))?;
         let sizes = || self.listed().filter_map(|r| r.video);
         element.optional("maxWidth", sizes().map(|video| video.width).max())?;
         element.optional("maxHeight", sizes().map(|video| video.height).max())?;

@@ -13,4 +13,4 @@ pub use media::{
     Dates, LowLatency, MediaPlaylist, OpenSegment, Part, PlaylistType, RenditionReport, Segment,
 };
 pub use multivariant::{Audio, MultivariantPlaylist, Variant};
-pub use request::{Decision, Request, RequestError, Skip, State};
+pub use request::{Decision, Request, RequestError, Skip, State, advance_part_limit};

@@ -5,6 +5,9 @@ use super::text::{Line, Quoted};
 /// A multivariant playlist: the renditions of a stream, RFC 8216bis 4.4.6.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MultivariantPlaylist {
+    /// EXT-X-INDEPENDENT-SEGMENTS, RFC 8216bis 4.4.2.1: every segment of every playlist starts
+    /// with a sample that decoding can start at.
+    pub independent_segments: bool,
     /// Audio renditions that variants refer to by their group.
     pub audio: Vec<Audio>,
     /// Variants, in any order: they are written by falling bandwidth.
@@ -58,7 +61,10 @@ impl MultivariantPlaylist {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        out.push_str("#EXTM3U\n#EXT-X-VERSION:6\n#EXT-X-INDEPENDENT-SEGMENTS\n");
+        out.push_str("#EXTM3U\n#EXT-X-VERSION:6\n");
+        if self.independent_segments {
+            out.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
+        }
         for audio in &self.audio {
             audio.write(out)?;
         }

@@ -146,8 +146,9 @@ impl Request {
     }
 }
 
-/// Advance Part Limit, RFC 8216bis 6.2.5.2: as many parts as make three seconds, at least three.
-fn advance_part_limit(part_target_micros: u64) -> u64 {
+/// Advance Part Limit, RFC 8216bis 6.2.5.2: how many parts past the newest may be asked for; as
+/// many as make three seconds, at least three. `part_target_micros` is PART-TARGET.
+pub fn advance_part_limit(part_target_micros: u64) -> u64 {
     if part_target_micros < 1_000_000 {
         3_000_000u64.div_ceil(part_target_micros.max(1))
     } else {
