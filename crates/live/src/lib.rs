@@ -12,18 +12,22 @@
 mod frames;
 mod memory;
 mod packager;
+mod publisher;
 mod registry;
 mod silence;
 mod stream;
 mod timeline;
+mod track;
 mod viewers;
 mod window;
 
 use std::time::Duration;
 
 pub use memory::Region;
+pub use publisher::{Publisher, PublisherInfo, Refused};
 pub use registry::{PublishError, Registry};
-pub use stream::{Publisher, PublisherInfo, Refused, State, Status, Stream, Track};
+pub use stream::{State, Status, Stream};
+pub use track::Track;
 pub use viewers::{Delivery, Viewing};
 pub use window::{Header, Part, Rendered, SampleLayout, Segment, Window};
 

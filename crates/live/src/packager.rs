@@ -31,11 +31,11 @@ const MOST_HELD_BYTES: usize = 1 << 30;
 
 /// Where a track's segments may end: at its own keyframes, or where the leading track's do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cutting {
+pub(crate) enum Cutting<'a> {
     /// Near the segment target: video at keyframes, audio anywhere.
     Leading,
-    /// Where the leading track starts a segment: times in microseconds, newest last.
-    Following,
+    /// Where the leading track starts a segment: microseconds of stream time, newest last.
+    Following(&'a VecDeque<i64>),
 }
 
 pub(crate) struct Packager {
@@ -147,14 +147,11 @@ impl Packager {
 
     /// Takes a sample, its decode time on the stream's timeline in the track's timescale, its
     /// duration what the source says or 0. Answers whether the window changed.
-    ///
-    /// `boundaries` are the leading track's segment starts in the track's timescale, newest last.
     pub(crate) fn push(
         &mut self,
         mut sample: Sample,
         period: u64,
-        cutting: Cutting,
-        boundaries: &VecDeque<i64>,
+        cutting: Cutting<'_>,
         now: UnixMicros,
         captured: UnixMicros,
     ) -> io::Result<bool> {
@@ -179,7 +176,7 @@ impl Packager {
         if !self.place(&mut sample, new_period, now, &mut changed)? {
             return Ok(changed);
         }
-        if self.starts_segment(&sample, cutting, boundaries) || self.is_overlong(now) {
+        if self.starts_segment(&sample, cutting) || self.is_overlong(now) {
             changed |= self.flush(now)?;
             changed |= self.close_segment(now);
         }
@@ -379,12 +376,7 @@ impl Packager {
         sample.cts = narrow((pts - expected).max(i64::from(sample.cts.min(0))));
     }
 
-    fn starts_segment(
-        &self,
-        sample: &Sample,
-        cutting: Cutting,
-        boundaries: &VecDeque<i64>,
-    ) -> bool {
+    fn starts_segment(&self, sample: &Sample, cutting: Cutting<'_>) -> bool {
         let Some(open) = &self.open else { return false };
         let elapsed = sample.dts - open.start;
         let at_latest = self.duration_ticks(self.settings.target_duration);
@@ -394,11 +386,12 @@ impl Packager {
         let target = self.duration_ticks(self.settings.segment_target);
         let video = self.header.track.kind() == Kind::Video;
         match cutting {
-            Cutting::Following => boundaries
+            Cutting::Following(boundaries) => boundaries
                 .iter()
                 .rev()
-                .take_while(|&&boundary| boundary > open.start + target / 4)
-                .any(|&boundary| boundary <= sample.dts),
+                .map(|&boundary| rescale(boundary, 1_000_000, self.header.track.timescale))
+                .take_while(|&boundary| boundary > open.start + target / 4)
+                .any(|boundary| boundary <= sample.dts),
             Cutting::Leading if video => {
                 let Some((_, distance)) = self.keyframe.filter(|_| sample.sync) else {
                     return sample.sync && elapsed >= target;

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::stream::{Publisher, PublisherInfo, Stream};
+use crate::publisher::{Publisher, PublisherInfo};
+use crate::stream::Stream;
 use crate::{Settings, Status, UnixMicros};
 
 /// The most streams at once: bounds what publishers can make the origin hold.

@@ -1,0 +1,291 @@
+//! One track of a stream: what viewers ask for, and what makes it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use media::{Codec, Kind, Sample};
+use tokio::sync::watch;
+
+use crate::packager::{Cutting, Packager};
+use crate::publisher::Refused;
+use crate::window::{Header, Window};
+use crate::{UnixMicros, rescale, silence};
+
+/// Audio so far behind the video is taken to be missing, in microseconds.
+const MISSING: i64 = 2_000_000;
+/// Silence that stands in for it stays so far behind the video, so that sound that comes back finds
+/// its place free.
+const BEHIND: i64 = 500_000;
+/// So often silence in a track's place is logged.
+const SILENCES_TOLD: u32 = 8;
+
+/// One track of a stream: what viewers ask for.
+#[derive(Debug)]
+pub struct Track {
+    /// Name in URLs: `v0`, `a0`, …
+    pub name: String,
+    /// Video or audio.
+    pub kind: Kind,
+    /// Rendition its publisher named, if any.
+    pub rendition: Option<String>,
+    window: watch::Sender<Arc<Window>>,
+    header: ArcSwap<Header>,
+    /// `PART-TARGET` in the track's timescale; 0 while unknown.
+    part_limit: AtomicU32,
+    /// Whether its publisher sends samples for it.
+    present: AtomicBool,
+}
+
+impl Track {
+    pub(crate) fn new(name: String, rendition: Option<String>, header: Arc<Header>) -> Self {
+        Self {
+            name,
+            kind: header.track.kind(),
+            rendition,
+            window: watch::Sender::default(),
+            header: ArcSwap::new(header),
+            part_limit: AtomicU32::new(0),
+            present: AtomicBool::new(true),
+        }
+    }
+
+    /// The window as it is now.
+    pub fn window(&self) -> Arc<Window> {
+        self.window.borrow().clone()
+    }
+
+    /// The window, with word of every change.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Window>> {
+        self.window.subscribe()
+    }
+
+    /// The newest header.
+    pub fn header(&self) -> Arc<Header> {
+        self.header.load_full()
+    }
+
+    /// The longest a part may be, in the track's timescale: fixed with the first part.
+    pub fn part_limit(&self) -> Option<u32> {
+        Some(self.part_limit.load(Ordering::Acquire)).filter(|&limit| limit > 0)
+    }
+
+    /// Whether samples are coming (or are waited for), so that manifests should offer it.
+    pub fn is_present(&self) -> bool {
+        self.present.load(Ordering::Acquire)
+    }
+
+    /// Answers whether that is new.
+    pub(crate) fn set_present(&self, present: bool) -> bool {
+        self.present.swap(present, Ordering::AcqRel) != present
+    }
+
+    /// Samples per second as a fraction, as its newest full part has them.
+    pub fn frame_rate(&self) -> Option<(u32, u32)> {
+        let window = self.window();
+        let timescale = u64::from(self.header().track.timescale);
+        let part = window.all().rev().flat_map(|segment| segment.parts.iter().rev()).nth(1)?;
+        let (mut n, mut d) = (timescale * part.samples.len() as u64, u64::from(part.duration));
+        let (mut a, mut b) = (n, d);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        (n, d) = (n / a.max(1), d / a.max(1));
+        Some((u32::try_from(n).ok()?, u32::try_from(d).ok().filter(|&d| d > 0)?))
+    }
+
+    /// Mean bits per second over the window, and of its densest segment. From the parts at hand
+    /// while there is no complete segment; `None` before the first part.
+    pub fn bitrate(&self) -> Option<(u64, u64)> {
+        let window = self.window();
+        let timescale = u64::from(self.header().track.timescale);
+        let rate = |bytes: u64, ticks: u64| bytes * 8 * timescale / ticks.max(1);
+        let (mut bytes, mut ticks, mut peak) = (0, 0, 0);
+        for segment in window.all() {
+            let complete = window.is_complete(segment.msn);
+            if complete || window.segments.is_empty() {
+                bytes += segment.len() as u64;
+                ticks += segment.duration;
+                peak = peak.max(rate(segment.len() as u64, segment.duration));
+            }
+        }
+        (ticks > 0).then(|| (rate(bytes, ticks), peak))
+    }
+}
+
+/// What makes a track.
+pub(crate) struct TrackState {
+    pub(crate) handle: Arc<Track>,
+    /// The publisher's own number for it.
+    pub(crate) source: u32,
+    pub(crate) packager: Packager,
+    pub(crate) last_sample: UnixMicros,
+    /// How much of the leading video came since its last sample, in microseconds.
+    waited: i64,
+    /// Silence stands in for its samples, which do not come.
+    pub(crate) silent: bool,
+    /// How often it has begun to.
+    silences: u32,
+    /// Its samples do not come, and nothing can stand in for them.
+    pub(crate) missing: bool,
+}
+
+impl std::fmt::Debug for TrackState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TrackState").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}
+
+impl TrackState {
+    pub(crate) fn new(
+        handle: Arc<Track>,
+        source: u32,
+        packager: Packager,
+        now: UnixMicros,
+    ) -> Self {
+        Self {
+            handle,
+            source,
+            packager,
+            last_sample: now,
+            waited: 0,
+            silent: false,
+            silences: 0,
+            missing: false,
+        }
+    }
+
+    pub(crate) fn timescale(&self) -> u32 {
+        self.packager.header().track.timescale
+    }
+
+    /// Where its last sample ends, microseconds of stream time.
+    pub(crate) fn end(&self) -> Option<i64> {
+        Some(rescale(self.packager.end()?, self.timescale(), 1_000_000))
+    }
+
+    /// Samples that follow are of `codec` and in `language`. Answers whether either is new.
+    pub(crate) fn configure(&mut self, codec: Codec, language: [u8; 3]) -> Result<bool, Refused> {
+        let current = &self.packager.header().track;
+        if current.codec == codec && current.language == language {
+            return Ok(false);
+        }
+        // The timescale stays: the times of what was published are counted in it.
+        let described =
+            media::Track { id: current.id, timescale: current.timescale, codec, language };
+        self.packager.reconfigure(header(self.packager.next_msn(), described)?);
+        Ok(true)
+    }
+
+    /// Its samples come, or come again, the next at decode time `dts` in its timescale: silence
+    /// that stood in for them lasts until there. Answers whether the track is offered again.
+    pub(crate) fn resume(
+        &mut self,
+        dts: i64,
+        period: u64,
+        boundaries: &VecDeque<i64>,
+        now: UnixMicros,
+    ) -> io::Result<bool> {
+        self.waited = 0;
+        if std::mem::take(&mut self.silent)
+            && let Some(unit) = silence::access_unit(&self.packager.header().track.codec)
+        {
+            let from = self.packager.end().unwrap_or(dts);
+            self.fill(period, boundaries, unit, (from, dts), now)?;
+        }
+        Ok(std::mem::take(&mut self.missing) && self.handle.set_present(true))
+    }
+
+    /// Lets silence stand in for audio that has fallen behind the leading track, whose newest frame
+    /// starts at `at` and lasts `lasts` microseconds. Audio that cannot be stood in for is no longer
+    /// offered; answers whether that is new.
+    pub(crate) fn stand_in(
+        &mut self,
+        stream: &str,
+        (at, lasts): (i64, i64),
+        period: u64,
+        boundaries: &VecDeque<i64>,
+        now: UnixMicros,
+    ) -> io::Result<bool> {
+        self.waited += lasts;
+        if self.missing || self.waited < if self.silent { BEHIND } else { MISSING } {
+            return Ok(false);
+        }
+        let Some(unit) = silence::access_unit(&self.packager.header().track.codec) else {
+            self.missing = true;
+            return Ok(self.handle.set_present(false));
+        };
+        if !self.silent {
+            self.silent = true;
+            self.silences += 1;
+            // Sound that comes and goes is told of at first only.
+            if self.silences <= SILENCES_TOLD {
+                tracing::warn!(
+                    stream,
+                    track = self.handle.name,
+                    at_ms = at / 1000,
+                    "no audio comes; silence stands in for it"
+                );
+            }
+        }
+        // Not before its own end, and not over a pause in which no video came either.
+        let units = self.timescale();
+        let from = rescale(at - self.waited, 1_000_000, units);
+        let from = self.packager.end().map_or(from, |end| end.max(from));
+        let until = rescale(at - BEHIND, 1_000_000, units);
+        self.fill(period, boundaries, unit, (from, until), now)?;
+        Ok(false)
+    }
+
+    /// Pushes `unit` again and again, from `from` to `until` in the track's timescale.
+    fn fill(
+        &mut self,
+        period: u64,
+        boundaries: &VecDeque<i64>,
+        (unit, duration): (Bytes, u32),
+        (from, until): (i64, i64),
+        now: UnixMicros,
+    ) -> io::Result<()> {
+        let described = &self.packager.header().track;
+        let units = described.timescale;
+        let rate = described.codec.sound().map_or(units, |(rate, _)| rate);
+        let duration = u32::try_from(rescale(i64::from(duration), rate, units)).unwrap_or(1);
+        let mut changed = false;
+        let mut dts = from;
+        while dts + i64::from(duration) <= until {
+            let sample = Sample { dts, cts: 0, duration, sync: true, data: unit.clone() };
+            let cutting = Cutting::Following(boundaries);
+            changed |= self.packager.push(sample, period, cutting, now, now)?;
+            dts = self.packager.end().unwrap_or(dts + i64::from(duration));
+        }
+        if changed {
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// Shows viewers what the packager has.
+    pub(crate) fn publish(&self) {
+        let window = self.packager.window();
+        // Before the window: who is woken by it finds the rest as new.
+        if let Some(limit) = self.packager.part_limit() {
+            self.handle.part_limit.store(limit, Ordering::Release);
+        }
+        if let Some(newest) = window.newest()
+            && !Arc::ptr_eq(&newest.header, &self.handle.header.load())
+        {
+            self.handle.header.store(Arc::clone(&newest.header));
+        }
+        self.handle.window.send_replace(Arc::new(window.clone()));
+    }
+}
+
+/// The header of a track, from segment `msn` on.
+pub(crate) fn header(msn: u64, track: media::Track) -> Result<Arc<Header>, Refused> {
+    let bytes = media::cmaf::header(&[&track]);
+    let bytes = bytes.map_err(|error| Refused::Codec(error.to_string()))?;
+    Ok(Arc::new(Header { msn, track, bytes }))
+}
