@@ -57,7 +57,7 @@ pub struct Stream {
     state: watch::Sender<Arc<State>>,
     inner: Mutex<Inner>,
     viewers: Arc<Viewers>,
-    manifest: ArcSwapOption<(u64, Bytes)>,
+    manifests: [ArcSwapOption<(u64, Bytes)>; Delivery::ALL.len()],
     ready: watch::Sender<bool>,
 }
 
@@ -120,7 +120,7 @@ impl Stream {
             }),
             settings,
             viewers: Arc::default(),
-            manifest: ArcSwapOption::empty(),
+            manifests: Default::default(),
             ready: watch::Sender::new(false),
         }
     }
@@ -211,16 +211,22 @@ impl Stream {
         self.viewers.count(now)
     }
 
-    /// The stream's manifest, rendered by `render` unless it was for this `version` of it. Versions
-    /// only grow.
-    pub fn manifest(&self, version: u64, render: impl FnOnce() -> Bytes) -> Bytes {
-        if let Some(known) = &*self.manifest.load()
+    /// The stream's manifest for `delivery` (of HLS the multivariant playlist), rendered by `render`
+    /// unless it was for this `version` of it. Versions only grow.
+    pub fn manifest(
+        &self,
+        delivery: Delivery,
+        version: u64,
+        render: impl FnOnce() -> Bytes,
+    ) -> Bytes {
+        let manifest = &self.manifests[delivery as usize];
+        if let Some(known) = &*manifest.load()
             && known.0 == version
         {
             return known.1.clone();
         }
         let rendered = render();
-        self.manifest.store(Some(Arc::new((version, rendered.clone()))));
+        manifest.store(Some(Arc::new((version, rendered.clone()))));
         rendered
     }
 
