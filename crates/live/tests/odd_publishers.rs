@@ -179,3 +179,53 @@ fn frames_further_apart_than_segments_may_last_break_no_promise() {
         }
     }
 }
+
+#[test]
+fn a_new_language_makes_a_header_and_the_same_again_does_not() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    let languages = [*b"und", *b"und", *b"deu", *b"deu"];
+    for (i, language) in languages.into_iter().enumerate() {
+        let began = i as i64 * 5_000;
+        let now = |millis: i64| UnixMicros(START + (began + millis) as u64 * 1000);
+        publisher.track(1, audio_codec(8_000), 1000, language, now(0)).unwrap();
+        for millis in (0..5_000).step_by(128) {
+            publisher.sample(1, sample(began + millis, true, 50), now(millis)).unwrap();
+        }
+    }
+    let track = publisher.stream().track("a0").unwrap();
+    assert_eq!(track.header().track.language, *b"deu");
+    let window = track.window();
+    let first = &window.all().next().unwrap().header;
+    let mut headers = vec![first.msn];
+    headers.extend(window.all().map(|segment| segment.header.msn));
+    headers.dedup();
+    assert_eq!(headers, [first.msn, track.header().msn]);
+    assert_eq!(first.track.language, *b"und");
+    assert_eq!(window.all().filter(|segment| segment.discontinuity).count(), 1);
+}
+
+#[test]
+fn a_number_used_for_sound_and_picture_by_turns_goes_to_the_track_of_its_kind() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    for i in 0..200i64 {
+        let now = UnixMicros(START + i as u64 * 100_000);
+        let codec = if i % 20 < 10 { video_codec(31) } else { audio_codec(8_000) };
+        let size = if i % 20 < 10 { 1_000 } else { 50 };
+        publisher.track(0, codec, 1000, *b"und", now).unwrap();
+        publisher.sample(0, sample(i * 100, true, size), now).unwrap();
+    }
+    let stream = std::sync::Arc::clone(publisher.stream());
+    drop(publisher);
+    for (name, size) in [("v0", 1_000), ("a0", 50)] {
+        let window = stream.track(name).unwrap().window();
+        let mut samples = window
+            .all()
+            .flat_map(|segment| &segment.parts)
+            .flat_map(|part| part.samples.iter())
+            .peekable();
+        assert!(samples.peek().is_some(), "{name} is empty");
+        assert!(samples.all(|sample| sample.size == size), "{name} holds samples of the other");
+    }
+}
