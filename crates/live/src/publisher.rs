@@ -139,10 +139,10 @@ impl Publisher {
         let inner = &mut *guard;
         let publisher = inner.publisher(self.id).ok_or(Refused::Replaced)?;
         inner.publishers[publisher].last_sample = now;
-        inner.tracks[source.index].last_sample = now;
         if source.holds_back(&sample, self.stream.settings().target_duration) {
             return Ok(());
         }
+        inner.tracks[source.index].last_sample = now;
 
         if inner.begin(now) {
             self.stream.announce(inner);

@@ -229,3 +229,22 @@ fn a_number_used_for_sound_and_picture_by_turns_goes_to_the_track_of_its_kind() 
         assert!(samples.all(|sample| sample.size == size), "{name} holds samples of the other");
     }
 }
+
+#[test]
+fn video_that_never_begins_does_not_keep_the_sound_from_viewers() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
+    for i in 0..15 * 30 {
+        let now = UnixMicros(START + i as u64 * 33_333);
+        // No keyframe, and a clock by which the wait for one does not end.
+        publisher.sample(0, sample(0, false, 100), now).unwrap();
+        publisher.sample(1, sample(i * 33, true, 50), now).unwrap();
+        if i % 30 == 0 {
+            registry.sweep(now);
+        }
+    }
+    assert!(publisher.stream().is_ready());
+    assert!(!publisher.stream().track("v0").unwrap().is_present());
+}
