@@ -11,9 +11,9 @@ use media::clock::Unwrapper;
 use media::flv::{Message, Metadata, Packetizer, TagKind};
 use media::mp4;
 use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PublishKind, Purpose, Url};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::deliver::files::OnDisk;
 
@@ -106,7 +106,7 @@ impl Connection {
                 () = sleep_until(until) => return Ok(()),
                 ready = self.socket.readable() => {
                     ready?;
-                    self.receive().await?;
+                    self.take_in()?;
                     self.flush().await?;
                 }
             }
@@ -115,9 +115,25 @@ impl Connection {
     }
 
     async fn receive(&mut self) -> anyhow::Result<()> {
+        self.socket.readable().await?;
+        self.take_in()
+    }
+
+    /// Takes in what has arrived, which must not be the end.
+    fn take_in(&mut self) -> anyhow::Result<()> {
+        ensure!(self.read()? != Some(0), "the server closed the connection");
+        Ok(())
+    }
+
+    /// Reads what has arrived, at most so much at once. Answers how many bytes, 0 at the end, or
+    /// `None` if nothing has.
+    fn read(&mut self) -> anyhow::Result<Option<usize>> {
         let mut buffer = [0; 4096];
-        let size = self.socket.read(&mut buffer).await?;
-        ensure!(size > 0, "the server closed the connection");
+        let size = match self.socket.try_read(&mut buffer) {
+            Ok(size) => size,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
         let mut input = &buffer[..size];
         while !input.is_empty() {
             let taken = self.session.handle_input(input)?;
@@ -128,11 +144,15 @@ impl Connection {
                         bail!("the server refused: {code}: {description}")
                     }
                     ClientEvent::Ended { code } => bail!("the server ended the stream: {code}"),
+                    // After the end: it did not take all that was sent before.
+                    ClientEvent::Status { level, code, description } if level == "error" => {
+                        bail!("the server reports {code}: {description}")
+                    }
                     event => tracing::debug!(?event, "server"),
                 }
             }
         }
-        Ok(())
+        Ok(Some(size))
     }
 
     async fn send(&mut self, message: &Message) -> anyhow::Result<()> {
@@ -147,16 +167,31 @@ impl Connection {
 
     async fn flush(&mut self) -> anyhow::Result<()> {
         while let Some(piece) = self.session.poll_output() {
-            // A server that sends while it is not read from must not stop us: it could wait for
-            // us to read, as we wait for it.
             let mut rest = &piece[..];
+            let mut deadline = Instant::now() + PATIENCE;
             while !rest.is_empty() {
-                tokio::select! {
-                    written = self.socket.write(rest) => {
-                        let written = written?;
+                let ready = self.socket.ready(Interest::READABLE | Interest::WRITABLE);
+                let ready =
+                    timeout_at(deadline, ready).await.context("the server reads nothing")??;
+                // It is read from also while it takes nothing: it could wait for us to read, as we
+                // wait for it. What it says may also be that it wants no more.
+                if ready.is_readable() {
+                    self.take_in()?;
+                }
+                if !ready.is_writable() {
+                    continue;
+                }
+                match self.socket.try_write(rest) {
+                    Ok(written) => {
                         rest = &rest[written..];
+                        deadline = Instant::now() + PATIENCE;
                     }
-                    () = tokio::time::sleep(PATIENCE) => bail!("the server reads nothing"),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => {
+                        // Its last words say more than that it is gone.
+                        while self.read()?.is_some_and(|size| size > 0) {}
+                        return Err(error.into());
+                    }
                 }
             }
         }
@@ -168,17 +203,21 @@ impl Connection {
         self.session.close();
         self.flush().await?;
         self.socket.shutdown().await?;
-        let mut rest = [0; 4096];
         let drained = async {
-            while self.socket.read(&mut rest).await? > 0 {}
-            Ok(())
+            loop {
+                self.socket.readable().await?;
+                if self.read()? == Some(0) {
+                    return Ok(());
+                }
+            }
+        };
+        let reset = |error: &anyhow::Error| {
+            let error = error.downcast_ref::<io::Error>();
+            error.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
         };
         match timeout(PATIENCE, drained).await {
-            Ok(result) => result.or_else(|error: io::Error| match error.kind() {
-                io::ErrorKind::ConnectionReset => Ok(()),
-                _ => Err(error.into()),
-            }),
-            Err(_) => Ok(()),
+            Ok(Err(error)) if !reset(&error) => Err(error),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 }
@@ -195,7 +234,7 @@ impl Media {
         let mut magic = [0; 3];
         file.read_exact_at(&mut magic, 0).context("too short for a media file")?;
         if &magic == b"FLV" {
-            Flv::open(&file).map(Self::Flv)
+            Flv::open(file).map(Self::Flv)
         } else {
             Mp4::open(file).map(Self::Mp4)
         }
@@ -292,58 +331,97 @@ impl Mp4 {
     }
 }
 
+/// Read twice: to know its length, and tag by tag while it is sent.
 struct Flv {
-    /// In the file's order, with their times in milliseconds from the earliest audio or video tag.
-    tags: Vec<(i64, media::flv::Tag)>,
+    file: File,
+    /// Time of the earliest audio or video tag, in milliseconds.
+    first: i64,
     /// Milliseconds from there to where the file would go on.
     turn: i64,
 }
 
 impl Flv {
-    fn open(file: &File) -> anyhow::Result<Self> {
-        let mut reader = media::flv::Reader::new();
-        let (mut tags, mut at) = (Vec::new(), 0);
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            let size = file.read_at(&mut buffer, at)?;
-            reader.handle_bytes(&buffer[..size]);
-            while let Some(tag) = reader.poll_tag()? {
-                tags.push(tag);
+    fn open(file: File) -> anyhow::Result<Self> {
+        let mut span: Option<(i64, i64)> = None;
+        let (mut pictures, mut sounds) = (0, 0);
+        for read in Tags::of(&file) {
+            let (time, tag) = read?;
+            match tag.kind {
+                TagKind::Video => pictures += 1,
+                TagKind::Audio => sounds += 1,
+                TagKind::Script => {}
             }
-            at += size as u64;
-            if size == 0 {
-                break;
+            if let Some(time) = time {
+                let (first, last) = span.unwrap_or((time, time));
+                span = Some((first.min(time), last.max(time)));
             }
         }
-        reader.finish()?;
-        // A recording of a long stream may wrap on the way.
-        let mut clock = Unwrapper::new(32);
-        let timed: Vec<_> = tags
-            .into_iter()
-            .map(|tag| match tag.kind {
-                TagKind::Script => (None, tag),
-                _ => (Some(clock.unwrap(u64::from(tag.timestamp))), tag),
-            })
-            .collect();
-        let times = || timed.iter().filter_map(|(time, _)| *time);
-        let (Some(first), Some(last)) = (times().min(), times().max()) else {
-            bail!("no audio or video in the file");
-        };
+        let Some((first, last)) = span else { bail!("no audio or video in the file") };
         // The last tag lasts as long as tags of its kind do on average.
-        let of = |kind| timed.iter().filter(|(_, tag)| tag.kind == kind).count();
-        let frames = match of(TagKind::Video) {
-            0 => of(TagKind::Audio),
-            pictures => pictures,
-        };
-        let frame = (last - first) / i64::try_from(frames.max(1))?;
-        let tags = timed.into_iter().map(|(time, tag)| (time.map_or(0, |time| time - first), tag));
-        Ok(Self { tags: tags.collect(), turn: last - first + frame.clamp(1, 1000) })
+        let frames = if pictures > 0 { pictures } else { sounds };
+        let frame: i64 = (last - first) / frames.max(1);
+        Ok(Self { file, first, turn: last - first + frame.clamp(1, 1000) })
     }
 
     fn messages(&self, turn: i64) -> impl Iterator<Item = anyhow::Result<(i64, Message)>> {
-        self.tags.iter().map(move |(time, tag)| {
-            let at = time + turn * self.turn;
+        Tags::of(&self.file).map(move |read| {
+            let (time, tag) = read?;
+            let at = time.map_or(0, |time| time - self.first) + turn * self.turn;
             Ok((at, Message::new(tag.kind, at, &[&tag.payload])?))
         })
+    }
+}
+
+/// A file's tags in its order, those of audio and video with their times in milliseconds.
+struct Tags<'a> {
+    file: &'a File,
+    /// Where to read on; `None` at the end.
+    at: Option<u64>,
+    reader: media::flv::Reader,
+    /// A recording of a long stream may wrap on the way.
+    clock: Unwrapper,
+    buffer: Box<[u8]>,
+}
+
+impl<'a> Tags<'a> {
+    fn of(file: &'a File) -> Self {
+        Self {
+            file,
+            at: Some(0),
+            reader: media::flv::Reader::new(),
+            clock: Unwrapper::new(32),
+            buffer: vec![0; 1 << 16].into(),
+        }
+    }
+
+    fn read(&mut self) -> anyhow::Result<Option<(Option<i64>, media::flv::Tag)>> {
+        loop {
+            if let Some(tag) = self.reader.poll_tag()? {
+                let time = match tag.kind {
+                    TagKind::Script => None,
+                    _ => Some(self.clock.unwrap(u64::from(tag.timestamp))),
+                };
+                return Ok(Some((time, tag)));
+            }
+            let Some(at) = self.at else { return Ok(None) };
+            let size = self.file.read_at(&mut self.buffer, at)?;
+            self.reader.handle_bytes(&self.buffer[..size]);
+            self.at = (size > 0).then_some(at + size as u64);
+            if size == 0 {
+                self.reader.finish()?;
+            }
+        }
+    }
+}
+
+impl Iterator for Tags<'_> {
+    type Item = anyhow::Result<(Option<i64>, media::flv::Tag)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = self.read().transpose();
+        if matches!(read, Some(Err(_))) {
+            self.at = None;
+        }
+        read
     }
 }
