@@ -44,9 +44,11 @@ fn second_publisher_on_a_live_name() {
     let first = origin.publish("live/taken", &["--loop"]);
     origin.playlist("live/taken", "v0");
     let watcher = Watcher::start(origin.http, "live/taken");
-    let second = origin.publish("live/taken", &["--loop"]).wait(LIMIT);
-    assert_eq!(second.status.code(), Some(2), "{second:?}");
-    assert!(second.stderr.contains("NetStream.Publish.BadName"), "{second:?}");
+    for options in [["--loop"], ["--fast"]] {
+        let second = origin.publish("live/taken", &options).wait(LIMIT);
+        assert_eq!(second.status.code(), Some(2), "{second:?}");
+        assert!(second.stderr.contains("NetStream.Publish.BadName"), "{second:?}");
+    }
     let line = origin.log_line(LIMIT, |line| line.contains("publish refused"));
     assert!(line.contains(" WARN ") && line.contains("stream=\"taken\""), "{line}");
     assert!(line.contains("already published by 127.0.0.1:"), "{line}");
