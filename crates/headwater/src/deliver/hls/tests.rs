@@ -228,6 +228,30 @@ fn walk(runs: &[Run], frames_a_second: f64, part_target: u64) {
     assert!(memories.values().all(|memory| memory.ended) && memories.len() == 2);
 }
 
+#[test]
+fn independent_segments_are_promised_while_all_start_with_a_keyframe() {
+    let registry = Registry::new(Settings::default());
+    let mut now = UnixMicros(1_700_000_000_000_000);
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+    let mut publisher = registry.publish("x", info, now).unwrap();
+    publisher.track(0, codecs().0, 1000, *b"und", now).unwrap();
+    let stream = Arc::clone(publisher.stream());
+    let mut dts = 0;
+    let mut promised = |frames: u32, gop: u32| {
+        for frame in 0..frames {
+            let data = Bytes::from_static(&[0; 64]);
+            let sync = frame % gop == 0;
+            publisher.sample(0, Sample { dts, cts: 0, duration: 0, sync, data }, now).unwrap();
+            dts += 100;
+            now.0 += 100_000;
+        }
+        render_multivariant(&stream.state().tracks).contains("#EXT-X-INDEPENDENT-SEGMENTS\n")
+    };
+    assert!(promised(100, 20), "a keyframe every two seconds");
+    assert!(!promised(100, 100), "one in ten seconds, and no segment lasts longer than four");
+    assert!(promised(400, 20), "every two seconds again, for longer than the window");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 24, failure_persistence: None, rng_seed: RngSeed::Fixed(2), ..ProptestConfig::default()
