@@ -20,5 +20,5 @@ mkdir -p "$out"
 for run in $(seq "$runs"); do
     echo "run $run" | tee -a "$out/figures.txt"
     cargo bench -q -p headwater --bench origin -- --seconds "$seconds" --server-core 0 --load-core 1 \
-        --csv "$out/parts-$run.csv" | tee -a "$out/figures.txt"
+        --csv "$PWD/$out/parts-$run.csv" | tee -a "$out/figures.txt"
 done
