@@ -6,7 +6,7 @@ use live::{Part, Segment, Status, Stream, Track, UnixMicros, Window};
 use media::Kind;
 use tokio::sync::watch;
 
-/// Follows one video and one audio track from the newest keyframe on.
+/// Follows one video and one audio track, those there are, from the newest keyframe on.
 ///
 /// Parts come in the order of their decode times where several are at hand, and as they are
 /// published where not: a track that stalls holds nobody up. What waits for a slow viewer is the
@@ -49,6 +49,8 @@ pub enum Next {
         /// The part.
         part: Arc<Part>,
     },
+    /// It follows other tracks from here on; see [`Cursor::tracks`].
+    Tracks,
     /// The viewer was too slow and goes on at the newest keyframe.
     Skipped,
     /// The viewer was too slow for too long and is to be disconnected.
@@ -61,26 +63,7 @@ impl Cursor {
     /// A cursor at the newest keyframe. `None` while the stream has no media.
     pub fn new(stream: &Arc<Stream>, limits: Limits) -> Option<Self> {
         let state = stream.subscribe();
-        let tracks = {
-            let state = state.borrow();
-            let best = |kind| {
-                let present = state.tracks.iter().filter(|t| t.kind == kind && t.is_present());
-                let mut found: Vec<_> = present.filter(|t| t.part_limit().is_some()).collect();
-                if kind == Kind::Video {
-                    // The best picture; the first sound.
-                    found.sort_by_key(|t| {
-                        std::cmp::Reverse(t.bitrate().map_or(0, |(mean, _)| mean))
-                    });
-                }
-                found.first().map(|track| Position {
-                    track: Arc::clone(track),
-                    windows: track.subscribe(),
-                    msn: 0,
-                    part: 0,
-                })
-            };
-            [best(Kind::Video), best(Kind::Audio)].into_iter().flatten().collect()
-        };
+        let tracks = best(&state.borrow()).iter().map(Position::of).collect();
         let mut cursor = Self { state, tracks, limits, behind: None };
         cursor.seek_live().then_some(cursor)
     }
@@ -88,6 +71,26 @@ impl Cursor {
     /// The tracks it follows.
     pub fn tracks(&self) -> impl Iterator<Item = &Arc<Track>> {
         self.tracks.iter().map(|position| &position.track)
+    }
+
+    /// Follows other tracks if one it follows is gone and another can take its place, or if there
+    /// is one of a kind it has none of. Answers whether it does; it is then at the newest keyframe.
+    fn choose_again(&mut self) -> bool {
+        let best = best(&self.state.borrow());
+        let followed = |kind| self.tracks.iter().find(|followed| followed.track.kind == kind);
+        let better = |track: &Arc<Track>| match followed(track.kind) {
+            Some(now) => !now.track.is_present() && now.track.name != track.name,
+            None => true,
+        };
+        if !best.iter().any(better) {
+            return false;
+        }
+        let chosen = best.iter().map(|track| match followed(track.kind) {
+            Some(now) if !better(track) => Position::of(&now.track),
+            _ => Position::of(track),
+        });
+        self.tracks = chosen.collect();
+        self.seek_live()
     }
 
     /// Moves to the newest keyframe; false if there is none.
@@ -158,6 +161,9 @@ impl Cursor {
             if self.state.borrow().status == Status::Ended {
                 return Next::Ended;
             }
+            if self.choose_again() {
+                return Next::Tracks;
+            }
             self.changed().await;
         }
     }
@@ -213,6 +219,10 @@ impl Cursor {
 }
 
 impl Position {
+    fn of(track: &Arc<Track>) -> Self {
+        Self { track: Arc::clone(track), windows: track.subscribe(), msn: 0, part: 0 }
+    }
+
     fn peek(&mut self) -> Option<(Arc<Segment>, Arc<Part>)> {
         let window = self.windows.borrow().clone();
         loop {
@@ -254,6 +264,19 @@ impl Position {
     }
 }
 
+/// The best picture and the first sound there are.
+fn best(state: &live::State) -> Vec<Arc<Track>> {
+    let of_kind = |kind| {
+        let present = state.tracks.iter().filter(move |t| t.kind == kind && t.is_present());
+        present.filter(|track| track.part_limit().is_some())
+    };
+    let rate = |track: &&Arc<Track>| track.bitrate().map_or(0, |(mean, _)| mean);
+    // Of equals the first, which `max_by_key` would not give.
+    let video = of_kind(Kind::Video).min_by_key(|track| std::cmp::Reverse(rate(track)));
+    let audio = of_kind(Kind::Audio).next();
+    video.into_iter().chain(audio).cloned().collect()
+}
+
 /// Ready when the track's window changes; never if there is none.
 async fn change(position: Option<&mut Position>) {
     if let Some(position) = position
@@ -266,4 +289,50 @@ async fn change(position: Option<&mut Position>) {
 
 fn seconds(time: i64, track: &media::Track) -> f64 {
     time as f64 / f64::from(track.timescale)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use live::{PublisherInfo, Registry, Settings};
+    use media::Sample;
+
+    use super::*;
+    use crate::deliver::hls::tests::codecs;
+
+    #[tokio::test]
+    async fn a_viewer_of_sound_alone_gets_the_picture_when_it_comes() {
+        let registry = Registry::new(Settings::default());
+        let mut now = UnixMicros(1_700_000_000_000_000);
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = registry.publish("x", info, now).unwrap();
+        let (video, audio) = codecs();
+        publisher.track(1, audio, 1000, *b"und", now).unwrap();
+        let sample = |dts, sync| Sample {
+            dts,
+            cts: 0,
+            duration: 0,
+            sync,
+            data: Bytes::from_static(&[0; 64]),
+        };
+        for frame in 0..60 {
+            now.0 += 21_333;
+            publisher.sample(1, sample(frame * 64 / 3, true), now).unwrap();
+        }
+        let limits = Limits { queue: 1 << 20, patience: Duration::from_secs(10) };
+        let stream = registry.stream("x").unwrap();
+        let mut cursor = Cursor::new(&stream, limits).unwrap();
+        assert_eq!(cursor.tracks().map(|track| &*track.name).collect::<Vec<_>>(), ["a0"]);
+        while cursor.poll(now).is_some() {}
+
+        publisher.track(0, video, 1000, *b"und", now).unwrap();
+        for frame in 0..30 {
+            publisher.sample(0, sample(1280 + frame * 100 / 3, frame == 0), now).unwrap();
+        }
+        assert!(matches!(cursor.next(|| now).await, Next::Tracks));
+        assert_eq!(cursor.tracks().map(|track| &*track.name).collect::<Vec<_>>(), ["v0", "a0"]);
+        assert!(matches!(cursor.next(|| now).await, Next::Part { .. }));
+    }
 }

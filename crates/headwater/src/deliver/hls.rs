@@ -326,4 +326,4 @@ fn parts(segment: &live::Segment) -> Vec<Part> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

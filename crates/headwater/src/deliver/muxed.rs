@@ -109,6 +109,9 @@ impl<B: BodyStream> BodyStream for Watched<B> {
     }
 }
 
+/// Parts that go out in one piece at most.
+const BATCH: usize = 64;
+
 struct Viewer<M> {
     origin: Arc<Origin>,
     cursor: Cursor,
@@ -143,6 +146,10 @@ impl<M: Mux> Viewer<M> {
                     }
                     out.push(self.mux.part(&segment, &part).map_err(io::Error::other)?);
                 }
+                Next::Tracks => {
+                    // No segment has number 0, so each track's header goes out before its parts.
+                    self.headers = vec![0; self.cursor.tracks().count()];
+                }
                 Next::Skipped => {
                     self.origin.slow_viewers.skipped(self.delivery, self.stream.name(), self.peer);
                 }
@@ -157,12 +164,14 @@ impl<M: Mux> Viewer<M> {
                 Next::Ended => return Ok((!out.is_empty()).then_some(out)),
             }
             // What else is there goes out with it; a burst is bounded by the viewer's queue.
-            match self.cursor.poll(self.origin.now()) {
-                Some(more) if out.len() < 64 => next = more,
-                Some(_) | None if !out.is_empty() => return Ok(Some(out)),
-                Some(more) => next = more,
-                None => next = self.cursor.next(|| self.origin.now()).await,
+            if out.len() >= BATCH {
+                return Ok(Some(out));
             }
+            next = match self.cursor.poll(self.origin.now()) {
+                Some(more) => more,
+                None if out.is_empty() => self.cursor.next(|| self.origin.now()).await,
+                None => return Ok(Some(out)),
+            };
         }
     }
 }

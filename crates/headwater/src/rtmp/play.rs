@@ -97,6 +97,13 @@ impl Play {
                 Next::Part { track, segment, part } => {
                     self.part(&mut out, track, &segment, &part)?;
                 }
+                Next::Tracks => {
+                    let tracks: Vec<_> =
+                        self.cursor.iter().flat_map(Cursor::tracks).cloned().collect();
+                    self.headers = vec![None; tracks.len()];
+                    let metadata = Message::metadata(0, &metadata(&tracks)).map_err(broken)?;
+                    out.push(self.wire(&metadata));
+                }
                 Next::Skipped => {
                     origin.slow_viewers.skipped(Delivery::Rtmp, self.stream.name(), self.peer);
                 }
