@@ -270,3 +270,58 @@ pub fn metadata(tracks: &[Arc<Track>]) -> Metadata {
 pub fn milliseconds(time: i64, track: &media::Track) -> i64 {
     live::rescale(time, track.timescale, 1000)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use live::{PublisherInfo, UnixMicros};
+    use media::Sample;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::deliver::hls::tests::codecs;
+
+    #[tokio::test]
+    async fn a_viewer_that_joins_many_parts_after_the_keyframe_gets_each() {
+        let origin = Arc::new(Origin::new(Config::default()));
+        let mut now = UnixMicros(1_700_000_000_000_000);
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = origin.registry.publish("x", info, now).unwrap();
+        let video = codecs().0;
+        publisher.track(0, video, 1000, *b"und", now).unwrap();
+        for frame in 0..900u32 {
+            now.0 += 33_333;
+            let data = Bytes::copy_from_slice(&frame.to_be_bytes());
+            let (dts, sync) = (i64::from(frame) * 100 / 3, frame == 0);
+            publisher.sample(0, Sample { dts, cts: 0, duration: 0, sync, data }, now).unwrap();
+        }
+        drop(publisher);
+        origin.registry.sweep(now);
+        origin.registry.sweep(now.after(std::time::Duration::from_secs(31)));
+
+        let stream = origin.registry.stream("x").unwrap();
+        let cursor = Cursor::new(&stream, origin.viewer_limits()).unwrap();
+        let mut viewer = Viewer {
+            origin: Arc::clone(&origin),
+            headers: cursor.tracks().map(|track| track.header().msn).collect(),
+            cursor,
+            mux: Mp4,
+            start: None,
+            stream: Arc::clone(&stream),
+            delivery: Delivery::Mp4,
+            peer: (Ipv4Addr::LOCALHOST, 0).into(),
+            _viewing: stream.watch(Delivery::Mp4),
+        };
+        let mut frames = Vec::new();
+        while let Some(parts) = viewer.next().await.unwrap() {
+            for part in parts {
+                let chunk = media::cmaf::chunks(&part, None).next().unwrap().unwrap();
+                frames.extend(chunk.samples.into_iter().map(|sample| sample.data));
+            }
+        }
+        let frames: Vec<u32> =
+            frames.iter().map(|data| u32::from_be_bytes(data[..].try_into().unwrap())).collect();
+        assert_eq!(frames, (0..900).collect::<Vec<_>>());
+    }
+}
