@@ -16,7 +16,7 @@ pub struct Cursor {
     state: watch::Receiver<Arc<live::State>>,
     tracks: Vec<Position>,
     limits: Limits,
-    /// When it fell behind, and since when it has kept up again.
+    /// When it was first skipped ahead, and since when it has kept up again.
     behind: Option<(UnixMicros, Option<UnixMicros>)>,
 }
 
@@ -193,9 +193,8 @@ impl Cursor {
             }
             return None;
         }
-        let since = self.behind.map_or(now, |(since, _)| since);
-        self.behind = Some((since, None));
-        if now.since(since) > self.limits.patience {
+        let since = self.behind.map(|(since, _)| since);
+        if since.is_some_and(|since| now.since(since) > self.limits.patience) {
             return Some(Next::TooSlow);
         }
         let places = |cursor: &Self| -> Vec<_> {
@@ -205,15 +204,18 @@ impl Cursor {
         if !self.seek_live() {
             return Some(Next::TooSlow);
         }
-        // One group of pictures may be more than the queue: then there is nowhere to skip to, and
-        // going back to its beginning would only add to what is waiting.
         let (first, was) = (self.tracks.first(), before.first());
         if lost || first.map(|position| (position.msn, position.part)) > was.copied() {
+            self.behind = Some((since.unwrap_or(now), None));
             return Some(Next::Skipped);
         }
+        // One group of pictures is more than the queue: there is nowhere to skip to, going back to
+        // its beginning would only add to what is waiting, and who has just joined there is not to
+        // blame.
         for (position, place) in self.tracks.iter_mut().zip(before) {
             (position.msn, position.part) = place;
         }
+        self.behind = since.map(|since| (since, None));
         None
     }
 }
