@@ -17,17 +17,7 @@ use proptest::test_runner::RngSeed;
 const START: u64 = 1_700_000_000_000_000;
 
 fn video_codec(level: u8) -> Codec {
-    // 1280×720 Baseline, as x264 writes it, at a level of our choosing.
-    let sps = [
-        0x67, 0x42, 0xc0, level, 0xda, 0x01, 0x40, 0x16, 0xec, 0x04, 0x40, 0x00, 0x00, 0x03, 0x00,
-        0x40, 0x00, 0x00, 0x0f, 0x23, 0xc6, 0x0c, 0xa8,
-    ];
-    let pps = [0x68, 0xce, 0x0f, 0x2c, 0x80];
-    let mut record = vec![1, 0x42, 0xc0, level, 0xff, 0xe1, 0, sps.len() as u8];
-    record.extend(sps);
-    record.extend([1, 0, pps.len() as u8]);
-    record.extend(pps);
-    Codec::Avc(avc::Config::parse(record.into()).unwrap())
+    Codec::Avc(avc::Config::parse(testkit::avc_record(level).into()).unwrap())
 }
 
 fn audio_codec() -> Codec {

@@ -7,6 +7,7 @@
 mod ffmpeg;
 pub mod http;
 mod program;
+mod samples;
 mod server;
 mod slow;
 
@@ -17,6 +18,7 @@ pub use ffmpeg::{
     ffprobe_packets_with, publish,
 };
 pub use program::{Finished, Program};
+pub use samples::avc_record;
 pub use server::Server;
 pub use slow::{Ended, SlowReader};
 

@@ -147,16 +147,7 @@ impl Memory {
 }
 
 pub(crate) fn codecs() -> (Codec, Codec) {
-    let sps = [
-        0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xec, 0x04, 0x40, 0x00, 0x00, 0x03, 0x00,
-        0x40, 0x00, 0x00, 0x0f, 0x23, 0xc6, 0x0c, 0xa8,
-    ];
-    let pps = [0x68, 0xce, 0x0f, 0x2c, 0x80];
-    let mut record = vec![1, 0x42, 0xc0, 0x1f, 0xff, 0xe1, 0, sps.len() as u8];
-    record.extend(sps);
-    record.extend([1, 0, pps.len() as u8]);
-    record.extend(pps);
-    let video = codec::avc::Config::parse(record.into()).unwrap();
+    let video = codec::avc::Config::parse(testkit::avc_record(31).into()).unwrap();
     let audio = codec::aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap();
     (Codec::Avc(video), Codec::Aac(audio))
 }
