@@ -2,8 +2,8 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use protocol::dash::{
-    self, AdaptationSet, Audio, Content, Live, Manifest, Period, Presentation,
-    ProducerReferenceTime, Representation, Segment, SegmentTemplate, UtcTiming, Video,
+    self, AdaptationSet, Address, Audio, Content, Live, Manifest, Period, Presentation,
+    ProducerReferenceTime, Representation, Role, Segment, SegmentTemplate, UtcTiming, Video,
 };
 
 /// Two renditions of video and one of audio, a minute of two-second segments; those of the audio
@@ -33,7 +33,7 @@ fn live() -> Manifest {
         codecs: "avc1.64001f".into(),
         video: Some(Video { width: height * 16 / 9, height, frame_rate: Some((30_000, 1001)) }),
         audio: None,
-        template: template(90_000, [180_000, 180_000]),
+        address: Address::Template(template(90_000, [180_000, 180_000])),
     };
     let audio = Representation {
         id: "a0".into(),
@@ -41,19 +41,20 @@ fn live() -> Manifest {
         codecs: "mp4a.40.2".into(),
         video: None,
         audio: Some(Audio { sample_rate: 48_000, channels: 2 }),
-        template: template(48_000, [96_256, 95_232]),
+        address: Address::Template(template(48_000, [96_256, 95_232])),
     };
     let set = |id, content, representations| AdaptationSet {
         id,
         content,
         language: None,
         label: None,
-        main: true,
+        role: Some(Role::Main),
         producer_reference_time: Some(ProducerReferenceTime {
             id,
             wall_clock_time: 1_795_291_260_250,
             presentation_time: 0,
         }),
+        aligned: false,
         starts_with_sap: true,
         representations,
     };

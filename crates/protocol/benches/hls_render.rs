@@ -23,6 +23,8 @@ fn live() -> MediaPlaylist {
         media_sequence: 1_000_000,
         discontinuity_sequence: 1,
         kind: None,
+        independent_segments: false,
+        i_frames_only: false,
         low_latency: Some(LowLatency { part_target: 18_000, part_hold_back: 54_000 }),
         blocking_reload: true,
         delta_updates: true,

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use dash_mpd_core::MPD;
 use proptest::prelude::*;
 use protocol::dash::{
-    self, AdaptationSet, Audio, Content, Live, Manifest, Period, PlaybackRate, Presentation,
-    ProducerReferenceTime, Representation, Segment, SegmentTemplate, ServiceDescription, UtcTiming,
-    Video,
+    self, AdaptationSet, Address, Audio, Content, Live, Manifest, Period, PlaybackRate,
+    Presentation, ProducerReferenceTime, Representation, Role, Segment, SegmentTemplate,
+    ServiceDescription, UtcTiming, Video,
 };
 
 fn template(segments: &[(u64, u64)]) -> SegmentTemplate {
@@ -29,7 +29,7 @@ fn video(id: &str, bandwidth: u64, segments: &[(u64, u64)]) -> Representation {
         codecs: "avc1.64001f".into(),
         video: Some(Video { width: 1280, height: 720, frame_rate: Some((30_000, 1001)) }),
         audio: None,
-        template: template(segments),
+        address: Address::Template(template(segments)),
     }
 }
 
@@ -63,12 +63,13 @@ fn live() -> Manifest {
                     content: Content::Video,
                     language: None,
                     label: None,
-                    main: true,
+                    role: Some(Role::Main),
                     producer_reference_time: Some(ProducerReferenceTime {
                         id: 0,
                         wall_clock_time: 1_795_291_270_250,
                         presentation_time: 900_000,
                     }),
+                    aligned: false,
                     starts_with_sap: false,
                     representations: vec![
                         video("v0", 3_000_000, &even),
@@ -80,8 +81,9 @@ fn live() -> Manifest {
                     content: Content::Audio,
                     language: Some("de".into()),
                     label: Some("Ton & <Musik>".into()),
-                    main: false,
+                    role: None,
                     producer_reference_time: None,
+                    aligned: false,
                     starts_with_sap: true,
                     representations: vec![Representation {
                         id: "a0".into(),
@@ -89,7 +91,7 @@ fn live() -> Manifest {
                         codecs: "mp4a.40.2".into(),
                         video: None,
                         audio: Some(Audio { sample_rate: 48_000, channels: 2 }),
-                        template: template(&uneven),
+                        address: Address::Template(template(&uneven)),
                     }],
                 },
             ],
@@ -137,6 +139,87 @@ fn low_latency_manifest() {
     );
 }
 
+#[test]
+fn complete_manifest_with_subtitles() {
+    let set = |id, content, role, representations| AdaptationSet {
+        id,
+        content,
+        language: Some("en".into()),
+        label: None,
+        role,
+        producer_reference_time: None,
+        aligned: true,
+        starts_with_sap: content == Content::Video,
+        representations,
+    };
+    let segments = [(3003, 180_180), (183_183, 90_090)];
+    let video = |id: &str, width| Representation {
+        id: id.into(),
+        bandwidth: 1_000_000,
+        codecs: "avc1.64001f".into(),
+        video: Some(Video { width, height: 360, frame_rate: Some((25, 1)) }),
+        audio: None,
+        address: Address::Template(SegmentTemplate {
+            timescale: 90_000,
+            initialization: "$RepresentationID$/init.mp4?v=1".into(),
+            media: "$RepresentationID$/$Number$.m4s?v=1".into(),
+            start_number: Some(0),
+            presentation_time_offset: 3003,
+            availability_time_offset: None,
+            segments: segments
+                .iter()
+                .map(|&(start, duration)| Segment { start, duration })
+                .collect(),
+        }),
+    };
+    let text = Representation {
+        id: "t0".into(),
+        bandwidth: 200,
+        codecs: String::new(),
+        video: None,
+        audio: None,
+        address: Address::File("t0/all.vtt?v=1&x".into()),
+    };
+    let manifest = Manifest {
+        presentation: Presentation::Static { duration: 3003 },
+        profiles: vec![dash::PROFILE_LIVE.into()],
+        min_buffer_time: 2002,
+        max_segment_duration: Some(2002),
+        service_description: None,
+        periods: vec![Period {
+            id: "0".into(),
+            start: 0,
+            duration: None,
+            adaptation_sets: vec![
+                set(0, Content::Video, None, vec![video("v0", 640), video("v1", 320)]),
+                set(1, Content::Text, Some(Role::Subtitle), vec![text]),
+            ],
+        }],
+        utc_timing: vec![],
+    };
+    let xml = manifest.render();
+    check_sequences(&xml);
+    parse(&xml);
+    assert_eq!(
+        xml,
+        r#"<?xml version="1.0" encoding="UTF-8"?>
+<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" profiles="urn:mpeg:dash:profile:isoff-live:2011" type="static" mediaPresentationDuration="PT3.003S" minBufferTime="PT2.002S" maxSegmentDuration="PT2.002S">
+<Period id="0" start="PT0S">
+<AdaptationSet id="0" contentType="video" lang="en" mimeType="video/mp4" segmentAlignment="true" startWithSAP="1" maxWidth="640" maxHeight="360">
+<SegmentTemplate timescale="90000" initialization="$RepresentationID$/init.mp4?v=1" media="$RepresentationID$/$Number$.m4s?v=1" startNumber="0" presentationTimeOffset="3003">
+<SegmentTimeline>
+<S t="3003" d="180180"/>
+<S d="90090"/></SegmentTimeline></SegmentTemplate>
+<Representation id="v0" bandwidth="1000000" codecs="avc1.64001f" width="640" height="360" frameRate="25"/>
+<Representation id="v1" bandwidth="1000000" codecs="avc1.64001f" width="320" height="360" frameRate="25"/></AdaptationSet>
+<AdaptationSet id="1" contentType="text" lang="en" mimeType="text/vtt" segmentAlignment="true">
+<Role schemeIdUri="urn:mpeg:dash:role:2011" value="subtitle"/>
+<Representation id="t0" bandwidth="200">
+<BaseURL>t0/all.vtt?v=1&amp;x</BaseURL></Representation></AdaptationSet></Period></MPD>
+"#
+    );
+}
+
 /// The sequences of elements that the schema of ISO/IEC 23009-1 fixes, as far as they are used.
 const SEQUENCES: &[(&str, &[&str])] = &[
     ("MPD", &["ServiceDescription", "Period", "UTCTiming"]),
@@ -147,7 +230,7 @@ const SEQUENCES: &[(&str, &[&str])] = &[
         &["Label", "ProducerReferenceTime", "Role", "SegmentTemplate", "Representation"],
     ),
     ("ProducerReferenceTime", &["UTCTiming"]),
-    ("Representation", &["AudioChannelConfiguration", "SegmentTemplate"]),
+    ("Representation", &["AudioChannelConfiguration", "BaseURL", "SegmentTemplate"]),
     ("SegmentTemplate", &["SegmentTimeline"]),
     ("SegmentTimeline", &["S"]),
 ];
@@ -184,7 +267,8 @@ fn check_sequences(xml: &str) {
 fn different_timelines_stay_with_their_representations() {
     let mut manifest = live();
     let representations = &mut manifest.periods[0].adaptation_sets[0].representations;
-    representations[1].template.segments.pop();
+    let Address::Template(template) = &mut representations[1].address else { panic!("segments") };
+    template.segments.pop();
     let read = parse(&manifest.render());
     let set = &read.periods[0].adaptations[0];
     assert!(set.SegmentTemplate.is_none());
@@ -232,10 +316,13 @@ prop_compose! {
     fn adaptation_set(id: u32)(
         templates in prop::collection::vec(segment_template(), 1..3),
         count in 1..3usize,
-        is_video in any::<bool>(),
+        content in prop_oneof![Just(Content::Video), Just(Content::Audio), Just(Content::Text)],
         language in prop::option::of("[a-z]{2}"),
         label in prop::option::of("[!-~\u{e4}][ -~\u{e4}]{0,8}[!-~\u{e4}]"),
-        main in any::<bool>(),
+        role in prop_oneof![
+            Just(None), Just(Some(Role::Main)), Just(Some(Role::Alternate)), Just(Some(Role::Subtitle)),
+        ],
+        aligned in any::<bool>(),
         reference in prop::option::of((0..1u64 << 41, 0..1u64 << 53)),
         video in (1..9999u32, 1..9999u32, prop::option::of((1..99_999u32, 1..1002u32))),
         audio in (1..192_000u32, 1..10u16),
@@ -244,10 +331,11 @@ prop_compose! {
     ) -> AdaptationSet {
         AdaptationSet {
             id,
-            content: if is_video { Content::Video } else { Content::Audio },
+            content,
             language,
             label,
-            main,
+            role,
+            aligned,
             producer_reference_time: reference.map(|(wall_clock_time, presentation_time)| {
                 ProducerReferenceTime { id, wall_clock_time, presentation_time }
             }),
@@ -255,12 +343,16 @@ prop_compose! {
             representations: (0..count).map(|n| Representation {
                 id: format!("r{n}"),
                 bandwidth,
-                codecs: "av01.0.04M.08".into(),
-                video: is_video.then_some(Video {
+                codecs: if content == Content::Text { "" } else { "av01.0.04M.08" }.into(),
+                video: (content == Content::Video).then_some(Video {
                     width: video.0, height: video.1, frame_rate: video.2,
                 }),
-                audio: (!is_video).then_some(Audio { sample_rate: audio.0, channels: audio.1 }),
-                template: templates[n % templates.len()].clone(),
+                audio: (content == Content::Audio).then_some(Audio { sample_rate: audio.0, channels: audio.1 }),
+                address: if content == Content::Text {
+                    Address::File(format!("t{n}/all.vtt?v=1&w=<>"))
+                } else {
+                    Address::Template(templates[n % templates.len()].clone())
+                },
             }).collect(),
         }
     }
@@ -364,7 +456,10 @@ proptest! {
             // What has no segments yet is left out.
             let mut sets = model.adaptation_sets.clone();
             for set in &mut sets {
-                set.representations.retain(|r| !r.template.segments.is_empty());
+                set.representations.retain(|r| match &r.address {
+                    Address::Template(template) => !template.segments.is_empty(),
+                    Address::File(_) => true,
+                });
             }
             sets.retain(|set| !set.representations.is_empty());
             prop_assert_eq!(read.adaptations.len(), sets.len());
@@ -400,11 +495,21 @@ fn same_set(
     read: &dash_mpd_core::AdaptationSet,
     model: &AdaptationSet,
 ) -> Result<(), TestCaseError> {
-    let content = if model.content == Content::Video { "video" } else { "audio" };
+    let (content, mime) = match model.content {
+        Content::Video => ("video", "video/mp4"),
+        Content::Audio => ("audio", "audio/mp4"),
+        Content::Text => ("text", "text/vtt"),
+    };
     prop_assert_eq!(read.contentType.as_deref(), Some(content));
-    prop_assert_eq!(read.mimeType.clone(), Some(format!("{content}/mp4")));
+    prop_assert_eq!(read.mimeType.as_deref(), Some(mime));
     prop_assert_eq!(&read.lang, &model.language);
-    prop_assert_eq!(read.Role.len(), usize::from(model.main));
+    let role = read.Role.first().and_then(|role| role.value.as_deref());
+    let expected = model.role.map(|role| match role {
+        Role::Main => "main",
+        Role::Alternate => "alternate",
+        Role::Subtitle => "subtitle",
+    });
+    prop_assert_eq!(role, expected);
     prop_assert_eq!(read.Label.len(), usize::from(model.label.is_some()));
     if let Some(label) = &model.label {
         prop_assert_eq!(&read.Label[0].content, label);
@@ -417,13 +522,13 @@ fn same_set(
         .map(|p| (Some(p.wall_clock_time), Some(p.presentation_time), Some(true)));
     prop_assert_eq!(reference, expected);
     prop_assert_eq!(read.startWithSAP, model.starts_with_sap.then_some(1));
-    let aligned = (model.representations.len() == 1).then_some(true);
+    let aligned = (model.aligned || model.representations.len() == 1).then_some(true);
     prop_assert_eq!(read.segmentAlignment, aligned);
     prop_assert_eq!(read.representations.len(), model.representations.len());
     for (inner, model) in read.representations.iter().zip(&model.representations) {
         prop_assert_eq!(inner.id.as_ref(), Some(&model.id));
         prop_assert_eq!(inner.bandwidth, Some(model.bandwidth));
-        prop_assert_eq!(inner.codecs.as_ref(), Some(&model.codecs));
+        prop_assert_eq!(inner.codecs.as_deref().unwrap_or(""), &model.codecs);
         let size = model.video.map(|v| (u64::from(v.width), u64::from(v.height)));
         prop_assert_eq!(inner.width.zip(inner.height), size);
         let rate = model.video.and_then(|v| v.frame_rate).map(|(n, d)| f64::from(n) / f64::from(d));
@@ -440,8 +545,17 @@ fn same_set(
 
         // A template of the set holds for all of its representations.
         let template = inner.SegmentTemplate.as_ref().or(read.SegmentTemplate.as_ref());
-        let template = template.expect("there is one");
-        same_template(template, &model.template)?;
+        let file = inner.BaseURL.first().map(|url| &url.base);
+        match &model.address {
+            Address::Template(expected) => {
+                same_template(template.expect("there is one"), expected)?;
+                prop_assert_eq!(file, None);
+            }
+            Address::File(url) => {
+                prop_assert!(template.is_none());
+                prop_assert_eq!(file, Some(url));
+            }
+        }
     }
     Ok(())
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use protocol::hls::{
-    Audio, Dates, Decision, LowLatency, MediaPlaylist, MultivariantPlaylist, OpenSegment, Part,
-    PlaylistType, RenditionReport, Request, RequestError, Segment, Skip, State, Variant,
+    Audio, Dates, Decision, IFrames, LowLatency, MediaPlaylist, MultivariantPlaylist, OpenSegment,
+    Part, PlaylistType, RenditionReport, Request, RequestError, Segment, Skip, State, Subtitles,
+    Variant,
 };
 use quick_m3u8::config::ParsingOptionsBuilder;
 use quick_m3u8::tag::KnownTag;
@@ -33,6 +34,8 @@ fn live(segments: u64) -> MediaPlaylist {
         media_sequence: 10,
         discontinuity_sequence: 0,
         kind: None,
+        independent_segments: false,
+        i_frames_only: false,
         low_latency: Some(LowLatency { part_target: 45_000, part_hold_back: 135_000 }),
         blocking_reload: true,
         delta_updates: true,
@@ -140,6 +143,8 @@ fn vod_playlist() {
         target_duration: 4,
         media_sequence: 0,
         kind: Some(PlaylistType::Vod),
+        independent_segments: true,
+        i_frames_only: false,
         low_latency: None,
         blocking_reload: false,
         delta_updates: false,
@@ -156,12 +161,29 @@ fn vod_playlist() {
          #EXT-X-VERSION:6\n\
          #EXT-X-TARGETDURATION:4\n\
          #EXT-X-MEDIA-SEQUENCE:0\n\
+         #EXT-X-INDEPENDENT-SEGMENTS\n\
          #EXT-X-PLAYLIST-TYPE:VOD\n\
          #EXT-X-MAP:URI=\"init.mp4\"\n\
          #EXTINF:4.004000,\n\
          0.m4s\n\
          #EXTINF:0.033367,\n\
          1.m4s\n\
+         #EXT-X-ENDLIST\n"
+    );
+    let mut i_frames = MediaPlaylist { i_frames_only: true, ..playlist };
+    i_frames.segments.truncate(1);
+    assert_eq!(
+        i_frames.render(Skip::No),
+        "#EXTM3U\n\
+         #EXT-X-VERSION:6\n\
+         #EXT-X-TARGETDURATION:4\n\
+         #EXT-X-MEDIA-SEQUENCE:0\n\
+         #EXT-X-INDEPENDENT-SEGMENTS\n\
+         #EXT-X-PLAYLIST-TYPE:VOD\n\
+         #EXT-X-I-FRAMES-ONLY\n\
+         #EXT-X-MAP:URI=\"init.mp4\"\n\
+         #EXTINF:4.004000,\n\
+         0.m4s\n\
          #EXT-X-ENDLIST\n"
     );
 }
@@ -176,6 +198,7 @@ fn multivariant_playlist() {
         resolution: Some((1280, 720)),
         frame_rate: Some((30_000, 1001)),
         audio: Some("audio".into()),
+        subtitles: Some("text".into()),
     };
     let only_audio = Variant {
         uri: "a0/media.m3u8".into(),
@@ -193,11 +216,36 @@ fn multivariant_playlist() {
             channels: Some(2),
             uri: Some("a0/media.m3u8".into()),
         }],
+        subtitles: vec![
+            Subtitles {
+                group: "text".into(),
+                name: "Deutsch".into(),
+                language: Some("de".into()),
+                default: false,
+                forced: true,
+                uri: "t0/media.m3u8".into(),
+            },
+            Subtitles {
+                group: "text".into(),
+                name: "t1".into(),
+                uri: "t1/media.m3u8".into(),
+                ..Subtitles::default()
+            },
+        ],
         variants: vec![
             only_audio,
             variant("v1/media.m3u8", 1_000_000),
             variant("v0/media.m3u8", 3_000_000),
         ],
+        i_frames: [("v1/iframes.m3u8", 90_000), ("v0/iframes.m3u8", 300_000)]
+            .map(|(uri, bandwidth)| IFrames {
+                uri: uri.into(),
+                bandwidth,
+                average_bandwidth: Some(bandwidth / 3),
+                codecs: "avc1.64001f".into(),
+                resolution: Some((1280, 720)),
+            })
+            .into(),
     };
     assert_eq!(
         playlist.render(),
@@ -206,14 +254,24 @@ fn multivariant_playlist() {
          #EXT-X-INDEPENDENT-SEGMENTS\n\
          #EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"audio\",NAME=\"Director's 'cut'\",LANGUAGE=\"en\",\
          DEFAULT=YES,AUTOSELECT=YES,CHANNELS=\"2\",URI=\"a0/media.m3u8\"\n\
+         #EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"text\",NAME=\"Deutsch\",LANGUAGE=\"de\",\
+         DEFAULT=NO,AUTOSELECT=YES,FORCED=YES,URI=\"t0/media.m3u8\"\n\
+         #EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"text\",NAME=\"t1\",DEFAULT=NO,AUTOSELECT=YES,\
+         URI=\"t1/media.m3u8\"\n\
          #EXT-X-STREAM-INF:BANDWIDTH=3000000,AVERAGE-BANDWIDTH=1500000,\
-         CODECS=\"avc1.64001f,mp4a.40.2\",RESOLUTION=1280x720,FRAME-RATE=29.970,AUDIO=\"audio\"\n\
+         CODECS=\"avc1.64001f,mp4a.40.2\",RESOLUTION=1280x720,FRAME-RATE=29.970,AUDIO=\"audio\",\
+         SUBTITLES=\"text\"\n\
          v0/media.m3u8\n\
          #EXT-X-STREAM-INF:BANDWIDTH=1000000,AVERAGE-BANDWIDTH=500000,\
-         CODECS=\"avc1.64001f,mp4a.40.2\",RESOLUTION=1280x720,FRAME-RATE=29.970,AUDIO=\"audio\"\n\
+         CODECS=\"avc1.64001f,mp4a.40.2\",RESOLUTION=1280x720,FRAME-RATE=29.970,AUDIO=\"audio\",\
+         SUBTITLES=\"text\"\n\
          v1/media.m3u8\n\
          #EXT-X-STREAM-INF:BANDWIDTH=130000,CODECS=\"mp4a.40.2\"\n\
-         a0/media.m3u8\n"
+         a0/media.m3u8\n\
+         #EXT-X-I-FRAME-STREAM-INF:BANDWIDTH=300000,AVERAGE-BANDWIDTH=100000,\
+         CODECS=\"avc1.64001f\",RESOLUTION=1280x720,URI=\"v0/iframes.m3u8\"\n\
+         #EXT-X-I-FRAME-STREAM-INF:BANDWIDTH=90000,AVERAGE-BANDWIDTH=30000,\
+         CODECS=\"avc1.64001f\",RESOLUTION=1280x720,URI=\"v1/iframes.m3u8\"\n"
     );
     let promised = playlist.render();
     playlist.independent_segments = false;
@@ -343,6 +401,8 @@ struct Read {
     hint: Option<String>,
     reports: Vec<(String, u64, Option<u64>)>,
     ended: bool,
+    independent_segments: bool,
+    i_frames_only: bool,
 }
 
 /// EXT-X-SERVER-CONTROL.
@@ -420,6 +480,8 @@ fn read(text: &str) -> Read {
                 read.reports.push((tag.uri().into(), tag.last_msn(), tag.last_part()));
             }
             Tag::Endlist(_) => read.ended = true,
+            Tag::IndependentSegments(_) => read.independent_segments = true,
+            Tag::IFramesOnly(_) => read.i_frames_only = true,
             Tag::M3u(_) | Tag::PlaylistType(_) => read.tags.push(format!("{tag:?}")),
             other => panic!("unexpected {other:?}"),
         }
@@ -445,7 +507,7 @@ prop_compose! {
         media_sequence in 0..1u64 << 60,
         discontinuity_sequence in 0..9u64,
         low_latency in prop::option::of((1..200_000u64, 1..400_000u64)),
-        switches in any::<[bool; 4]>(),
+        switches in any::<[bool; 6]>(),
         segments in prop::collection::vec(
             (parts(), 0..2u8, prop::option::of(0..1u64 << 42), any::<bool>(), any::<bool>(), 1..900_000u64),
             0..20,
@@ -462,6 +524,8 @@ prop_compose! {
             media_sequence,
             discontinuity_sequence,
             kind: None,
+            independent_segments: switches[4],
+            i_frames_only: switches[5],
             low_latency: low_latency.map(|(part_target, part_hold_back)| LowLatency {
                 part_target, part_hold_back,
             }),
@@ -505,6 +569,8 @@ proptest! {
         prop_assert_eq!(read.discontinuity_sequence, model.discontinuity_sequence);
         prop_assert_eq!(read.part_target.is_some(), model.low_latency.is_some());
         prop_assert_eq!(read.ended, model.ended);
+        prop_assert_eq!(read.independent_segments, model.independent_segments);
+        prop_assert_eq!(read.i_frames_only, model.i_frames_only);
         let hint = model.preload_hint.as_ref().filter(|_| !model.ended);
         prop_assert_eq!(read.hint, hint.map(|hint| hint.replace('"', "'")));
         let reports = model.rendition_reports.iter();
@@ -610,6 +676,17 @@ proptest! {
             ),
             0..5,
         ),
+        subtitles in prop::collection::vec(
+            (".{0,8}", prop::option::of("[a-z]{2,3}"), any::<bool>(), any::<bool>()),
+            0..3,
+        ),
+        i_frames in prop::collection::vec(
+            (
+                1..u64::MAX, prop::option::of(1..u64::MAX), "[a-z0-9.]{1,9}",
+                prop::option::of((1..9999u32, 1..9999u32)),
+            ),
+            0..3,
+        ),
     ) {
         let model = MultivariantPlaylist {
             independent_segments: true,
@@ -630,25 +707,63 @@ proptest! {
                     resolution,
                     frame_rate,
                     audio: audio.then(|| "a".into()),
+                    subtitles: (!audio).then(|| "t".into()),
+                },
+            ).collect(),
+            subtitles: subtitles.into_iter().enumerate().map(
+                |(n, (name, language, default, forced))| Subtitles {
+                    group: "t".into(), name, language, default, forced,
+                    uri: format!("t{n}/media.m3u8"),
+                },
+            ).collect(),
+            i_frames: i_frames.into_iter().enumerate().map(
+                |(n, (bandwidth, average_bandwidth, codecs, resolution))| IFrames {
+                    uri: format!("v{n}/iframes.m3u8"),
+                    bandwidth, average_bandwidth, codecs, resolution,
                 },
             ).collect(),
         };
         let text = model.render();
         let options = ParsingOptionsBuilder::new().with_parsing_for_all_tags().build();
         let mut reader = Reader::from_str(&text, options);
+        let printed = |name: &str| -> String {
+            let held = |c: char| if c == '"' { '\'' } else if c.is_control() { ' ' } else { c };
+            name.chars().map(held).collect()
+        };
         let mut media = model.audio.iter();
+        let mut subtitles = model.subtitles.iter();
+        let mut i_frames: Vec<_> = model.i_frames.iter().collect();
+        i_frames.sort_by_key(|i| std::cmp::Reverse(i.bandwidth));
+        let mut i_frames = i_frames.into_iter();
         let mut sorted: Vec<_> = model.variants.iter().collect();
         sorted.sort_by_key(|v| std::cmp::Reverse(v.bandwidth));
         let mut variants = sorted.iter();
         let mut uris = sorted.iter();
         while let Some(line) = reader.read_line().expect("every line is well formed") {
             match line {
+                HlsLine::KnownTag(KnownTag::Hls(Tag::Media(read)))
+                    if read.media_type() == tag::EnumeratedString::Known(tag::MediaType::Subtitles) =>
+                {
+                    let text = subtitles.next().expect("is in the model");
+                    prop_assert_eq!(read.name(), printed(&text.name));
+                    prop_assert_eq!(read.group_id(), &text.group);
+                    prop_assert_eq!(read.language(), text.language.as_deref());
+                    prop_assert_eq!(read.default(), text.default);
+                    prop_assert_eq!(read.forced(), text.forced);
+                    prop_assert_eq!(read.uri(), Some(text.uri.as_str()));
+                }
+                HlsLine::KnownTag(KnownTag::Hls(Tag::IFrameStreamInf(read))) => {
+                    let model = i_frames.next().expect("is in the model");
+                    prop_assert_eq!(read.uri(), &model.uri);
+                    prop_assert_eq!(read.bandwidth(), model.bandwidth);
+                    prop_assert_eq!(read.average_bandwidth(), model.average_bandwidth);
+                    prop_assert_eq!(read.codecs(), Some(model.codecs.as_str()));
+                    let size = read.resolution().map(|r| (r.width as u32, r.height as u32));
+                    prop_assert_eq!(size, model.resolution);
+                }
                 HlsLine::KnownTag(KnownTag::Hls(Tag::Media(read))) => {
                     let audio = media.next().expect("is in the model");
-                    let name: String = audio.name.chars()
-                        .map(|c| if c == '"' { '\'' } else if c.is_control() { ' ' } else { c })
-                        .collect();
-                    prop_assert_eq!(read.name(), name);
+                    prop_assert_eq!(read.name(), printed(&audio.name));
                     prop_assert_eq!(read.language(), audio.language.as_deref());
                     prop_assert_eq!(read.default(), audio.default);
                     prop_assert_eq!(read.uri(), audio.uri.as_deref());
@@ -661,6 +776,7 @@ proptest! {
                     prop_assert_eq!(read.average_bandwidth(), variant.average_bandwidth);
                     prop_assert_eq!(read.codecs(), Some("hvc1.1.6.L93.B0,opus"));
                     prop_assert_eq!(read.audio(), variant.audio.as_deref());
+                    prop_assert_eq!(read.subtitles(), variant.subtitles.as_deref());
                     let size = read.resolution().map(|r| (r.width as u32, r.height as u32));
                     prop_assert_eq!(size, variant.resolution);
                     prop_assert_eq!(read.frame_rate().is_some(), variant.frame_rate.is_some());
@@ -679,6 +795,7 @@ proptest! {
             }
         }
         prop_assert!(media.next().is_none() && variants.next().is_none() && uris.next().is_none());
+        prop_assert!(subtitles.next().is_none() && i_frames.next().is_none());
     }
 }
 

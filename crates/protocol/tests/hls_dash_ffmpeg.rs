@@ -10,8 +10,8 @@ use bytes::Bytes;
 use media::cmaf::{self, ChunkInfo, SegmentStart};
 use media::{Kind, Sample, Track};
 use protocol::dash::{
-    self, AdaptationSet, Audio, Content, Manifest, Period, Presentation, Representation, Segment,
-    SegmentTemplate, Video,
+    self, AdaptationSet, Address, Audio, Content, Manifest, Period, Presentation, Representation,
+    Role, Segment, SegmentTemplate, Video,
 };
 use protocol::hls;
 use testkit::Program;
@@ -72,7 +72,7 @@ fn write_track(dir: &Path, id: &str, track: &Track, samples: &[Sample]) -> Repre
             frame_rate: Some((25, 1)),
         }),
         audio: track.codec.sound().map(|(sample_rate, channels)| Audio { sample_rate, channels }),
-        template: SegmentTemplate {
+        address: Address::Template(SegmentTemplate {
             timescale: track.timescale,
             initialization: "$RepresentationID$/init.0.mp4".into(),
             media: "$RepresentationID$/$Number$.m4s".into(),
@@ -80,7 +80,14 @@ fn write_track(dir: &Path, id: &str, track: &Track, samples: &[Sample]) -> Repre
             presentation_time_offset: 0,
             availability_time_offset: None,
             segments,
-        },
+        }),
+    }
+}
+
+fn template(representation: &Representation) -> &SegmentTemplate {
+    match &representation.address {
+        Address::Template(template) => template,
+        Address::File(url) => panic!("{url} is not segments"),
     }
 }
 
@@ -131,7 +138,7 @@ impl Disk {
             let samples: Vec<_> = of_track.flat_map(|chunk| chunk.samples.clone()).collect();
             let id = if track.kind() == Kind::Video { "v0" } else { "a0" };
             let representation = write_track(dir.path(), id, track, &samples);
-            let count = representation.template.segments.len();
+            let count = template(&representation).segments.len();
             assert!((4..=5).contains(&count), "a segment a second, not {count}");
             representation
         });
@@ -160,8 +167,9 @@ fn ffmpeg_plays_the_manifest() {
             content: if video { Content::Video } else { Content::Audio },
             language: None,
             label: None,
-            main: true,
+            role: Some(Role::Main),
             producer_reference_time: None,
+            aligned: false,
             starts_with_sap: true,
             representations: vec![representation.clone()],
         }
@@ -188,7 +196,7 @@ fn ffmpeg_plays_the_manifest() {
 fn ffmpeg_plays_the_playlists() {
     let disk = Disk::new();
     for representation in &disk.representations {
-        let template = &representation.template;
+        let template = template(representation);
         let segment = |(number, segment): (usize, &Segment)| hls::Segment {
             uri: format!("{}.m4s", number + 1),
             duration: segment.duration,
@@ -204,6 +212,8 @@ fn ffmpeg_plays_the_playlists() {
             media_sequence: 1,
             discontinuity_sequence: 0,
             kind: Some(hls::PlaylistType::Vod),
+            independent_segments: true,
+            i_frames_only: false,
             low_latency: None,
             blocking_reload: false,
             delta_updates: false,
@@ -236,6 +246,7 @@ fn ffmpeg_plays_the_playlists() {
             audio: Some("audio".into()),
             ..hls::Variant::default()
         }],
+        ..hls::MultivariantPlaylist::default()
     };
     fs::write(disk.dir.path().join("index.m3u8"), multivariant.render()).expect("writes");
     disk.check("index.m3u8");

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use live::{Delivery, Segment, Stream, Track};
 use media::Kind;
 use protocol::dash::{
-    self, AdaptationSet, Audio, Content, Live, Manifest, Period, PlaybackRate, Presentation,
-    ProducerReferenceTime, Representation, SegmentTemplate, ServiceDescription, UtcTiming, Video,
+    self, AdaptationSet, Address, Audio, Content, Live, Manifest, Period, PlaybackRate,
+    Presentation, ProducerReferenceTime, Representation, Role, SegmentTemplate, ServiceDescription,
+    UtcTiming, Video,
 };
 
 use super::hls::{answer, independent, language, ready, version};
@@ -193,8 +194,10 @@ fn set(
         content,
         language,
         label: None,
-        main,
+        role: main.then_some(Role::Main),
         producer_reference_time,
+        // Publishers' keyframes cut, and renditions may have different publishers.
+        aligned: false,
         // Sound decodes from any frame on; what video does is for the caller to say.
         starts_with_sap: content == Content::Audio,
         representations,
@@ -236,7 +239,7 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
             frame_rate: run.track.frame_rate(),
         }),
         audio: codec.sound().map(|(sample_rate, channels)| Audio { sample_rate, channels }),
-        template: SegmentTemplate {
+        address: Address::Template(SegmentTemplate {
             timescale,
             initialization: format!("$RepresentationID$/init.{}.mp4", first.header.msn),
             media: "$RepresentationID$/t$Time$.m4s".to_owned(),
@@ -244,7 +247,7 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
             presentation_time_offset: period_start * u64::from(timescale) / 1000,
             availability_time_offset: offset,
             segments,
-        },
+        }),
     })
 }
 

@@ -95,8 +95,8 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
                 ..Variant::default()
             })
             .collect();
-        let audio = Vec::new();
-        return MultivariantPlaylist { independent_segments, audio, variants }.render();
+        return MultivariantPlaylist { independent_segments, variants, ..Default::default() }
+            .render();
     }
     let audio: Vec<_> = of_kind(Kind::Audio)
         .enumerate()
@@ -133,10 +133,11 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
                 resolution: track.header().track.codec.resolution(),
                 frame_rate: track.frame_rate(),
                 audio: (!audio.is_empty()).then(|| "audio".to_owned()),
+                ..Variant::default()
             }
         })
         .collect();
-    MultivariantPlaylist { independent_segments, audio, variants }.render()
+    MultivariantPlaylist { independent_segments, audio, variants, ..Default::default() }.render()
 }
 
 /// RFC 5646 tag of the track's language; nothing where the source did not say.
@@ -269,6 +270,9 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
             .or(window.open.as_ref())
             .map_or(0, |first| first.period - u64::from(first.discontinuity)),
         kind: None,
+        // What publishers still to send keyframes will do cannot be promised.
+        independent_segments: false,
+        i_frames_only: false,
         low_latency: Some(LowLatency { part_target: part_limit, part_hold_back: hold_back }),
         blocking_reload: true,
         delta_updates: settings.window >= 6 * settings.target_duration,

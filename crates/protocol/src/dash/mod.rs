@@ -2,15 +2,16 @@
 //!
 //! A server fills in a [`Manifest`] and renders it, once per state of the stream. Segments are
 //! addressed by number and placed by a timeline, so that players need no clock to know which
-//! exist; each representation's [`SegmentTemplate`] may list the segment still being made.
+//! exist; each representation's [`SegmentTemplate`] may list the segment still being made. Subtitles
+//! are whole WebVTT files.
 
 mod model;
 mod write;
 
 pub use model::{
-    AdaptationSet, Audio, Content, Live, Manifest, Period, PlaybackRate, Presentation,
-    ProducerReferenceTime, Representation, Segment, SegmentTemplate, ServiceDescription, UtcTiming,
-    Video,
+    AdaptationSet, Address, Audio, Content, Live, Manifest, Period, PlaybackRate, Presentation,
+    ProducerReferenceTime, Representation, Role, Segment, SegmentTemplate, ServiceDescription,
+    UtcTiming, Video,
 };
 
 /// `@profiles`: segments addressed by template, ISO/IEC 23009-1 8.4.

@@ -92,8 +92,6 @@ pub struct Period {
 
 /// `AdaptationSet`, ISO/IEC 23009-1 5.3.3: renditions that a player may switch between.
 ///
-/// `@segmentAlignment` is written where there is one rendition: it holds then, and nothing here
-/// promises that several are cut at the same times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdaptationSet {
     /// `@id`, unique within the Period.
@@ -104,10 +102,13 @@ pub struct AdaptationSet {
     pub language: Option<String>,
     /// `Label`: a name for viewers to choose by.
     pub label: Option<String>,
-    /// Whether its Role is `main`: played where the viewer has no other wish.
-    pub main: bool,
+    /// `Role`: what it is for among those of its content.
+    pub role: Option<Role>,
     /// Which wall-clock time belongs to which media time.
     pub producer_reference_time: Option<ProducerReferenceTime>,
+    /// Whether several renditions are cut at the same times. `@segmentAlignment` is written where
+    /// they are, and where there is one: it holds then.
+    pub aligned: bool,
     /// `@startWithSAP="1"`: every segment starts with a sample that decoding can start at.
     pub starts_with_sap: bool,
     /// The renditions, in any order.
@@ -121,6 +122,19 @@ pub enum Content {
     Video,
     /// Sound, in `audio/mp4`.
     Audio,
+    /// Subtitles, in `text/vtt`: WebVTT files of their own.
+    Text,
+}
+
+/// `Role@value` of the scheme `urn:mpeg:dash:role:2011`, ISO/IEC 23009-1 5.8.5.5.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Played where the viewer has no other wish.
+    Main,
+    /// To choose instead of the main one.
+    Alternate,
+    /// What is said, for those who do not understand or hear it.
+    Subtitle,
 }
 
 /// `ProducerReferenceTime`, ISO/IEC 23009-1 5.12, of type `captured`, also in the segments.
@@ -142,15 +156,24 @@ pub struct Representation {
     pub id: String,
     /// `@bandwidth` in bits per second.
     pub bandwidth: u64,
-    /// `@codecs`, RFC 6381.
+    /// `@codecs`, RFC 6381; empty, and not written, where the media type says it all.
     pub codecs: String,
     /// Of video.
     pub video: Option<Video>,
     /// Of audio.
     pub audio: Option<Audio>,
-    /// Its segments; without any the representation is not written. Where those of all
-    /// representations of a set are alike, they are written once for the set.
-    pub template: SegmentTemplate,
+    /// Where its bytes are.
+    pub address: Address,
+}
+
+/// Where a representation's bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// In segments; without any the representation is not written. Where the templates of all
+    /// representations of a set are alike, one is written for the set.
+    Template(SegmentTemplate),
+    /// In one file: `BaseURL`, relative to the manifest.
+    File(String),
 }
 
 /// What a video representation looks like.

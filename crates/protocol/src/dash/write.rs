@@ -4,8 +4,9 @@
 use std::fmt::{self, Display, Write};
 
 use super::model::{
-    AdaptationSet, Audio, Content, Live, Manifest, Period, Presentation, ProducerReferenceTime,
-    Representation, SegmentTemplate, ServiceDescription, UtcTiming, Video,
+    AdaptationSet, Address, Audio, Content, Live, Manifest, Period, Presentation,
+    ProducerReferenceTime, Representation, Role, SegmentTemplate, ServiceDescription, UtcTiming,
+    Video,
 };
 use crate::utc::Utc;
 
@@ -102,12 +103,13 @@ impl AdaptationSet {
         let (content, mime) = match self.content {
             Content::Video => ("video", "video/mp4"),
             Content::Audio => ("audio", "audio/mp4"),
+            Content::Text => ("text", "text/vtt"),
         };
         element.attribute("id", self.id)?;
         element.attribute("contentType", content)?;
         element.optional("lang", self.language.as_ref())?;
         element.attribute("mimeType", mime)?;
-        let aligned = self.listed().nth(1).is_none();
+        let aligned = self.aligned || self.listed().nth(1).is_none();
         element.optional("segmentAlignment", aligned.then_some(true))?;
         element.optional("startWithSAP", self.starts_with_sap.then_some(1))?;
         let sizes = || self.listed().filter_map(|r| r.video);
@@ -121,10 +123,10 @@ impl AdaptationSet {
                 reference.write(element, utc_timing.first())
             })?;
         }
-        if self.main {
-            element.child("Role", |role| {
-                role.attribute("schemeIdUri", "urn:mpeg:dash:role:2011")?;
-                role.attribute("value", "main")
+        if let Some(role) = self.role {
+            element.child("Role", |element| {
+                element.attribute("schemeIdUri", "urn:mpeg:dash:role:2011")?;
+                element.attribute("value", role.value())
             })?;
         }
         let common = self.common_template();
@@ -134,26 +136,44 @@ impl AdaptationSet {
         for representation in self.listed() {
             element.child("Representation", |element| {
                 representation.write(element)?;
-                if common.is_none() {
-                    let template = &representation.template;
-                    element.child("SegmentTemplate", |element| template.write(element))?;
+                match &representation.address {
+                    Address::Template(_) if common.is_some() => Ok(()),
+                    Address::Template(template) => {
+                        element.child("SegmentTemplate", |element| template.write(element))
+                    }
+                    Address::File(url) => element.child("BaseURL", |element| element.text(url)),
                 }
-                Ok(())
             })?;
         }
         Ok(())
     }
 
-    /// The representations that have segments.
+    /// The representations that have bytes.
     fn listed(&self) -> impl Iterator<Item = &Representation> {
-        self.representations.iter().filter(|r| !r.template.segments.is_empty())
+        self.representations.iter().filter(|representation| match &representation.address {
+            Address::Template(template) => !template.segments.is_empty(),
+            Address::File(_) => true,
+        })
     }
 
     /// The segments of all representations, where they are alike.
     fn common_template(&self) -> Option<&SegmentTemplate> {
-        let mut templates = self.listed().map(|representation| &representation.template);
-        let first = templates.next()?;
-        templates.all(|other| other == first).then_some(first)
+        let mut templates = self.listed().map(|representation| match &representation.address {
+            Address::Template(template) => Some(template),
+            Address::File(_) => None,
+        });
+        let first = templates.next()??;
+        templates.all(|other| other == Some(first)).then_some(first)
+    }
+}
+
+impl Role {
+    fn value(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Alternate => "alternate",
+            Self::Subtitle => "subtitle",
+        }
     }
 }
 
@@ -175,7 +195,7 @@ impl Representation {
     fn write(&self, element: &mut Element<'_>) -> fmt::Result {
         element.attribute("id", &self.id)?;
         element.attribute("bandwidth", self.bandwidth)?;
-        element.attribute("codecs", &self.codecs)?;
+        element.optional("codecs", Some(&self.codecs).filter(|codecs| !codecs.is_empty()))?;
         if let Some(video) = &self.video {
             video.write(element)?;
         }

@@ -24,6 +24,12 @@ pub struct MediaPlaylist {
     pub discontinuity_sequence: u64,
     /// EXT-X-PLAYLIST-TYPE; `None` for a window that slides.
     pub kind: Option<PlaylistType>,
+    /// EXT-X-INDEPENDENT-SEGMENTS, RFC 8216bis 4.4.2.1: decoding can start at every segment of
+    /// this playlist. Said where it will hold for all that are yet to come.
+    pub independent_segments: bool,
+    /// EXT-X-I-FRAMES-ONLY, RFC 8216bis 4.4.3.6: each segment is one intra-coded picture, shown
+    /// until the next one's.
+    pub i_frames_only: bool,
     /// Present where parts are published.
     pub low_latency: Option<LowLatency>,
     /// Whether a player may name in its request what the answer must contain (CAN-BLOCK-RELOAD).
@@ -182,10 +188,16 @@ impl MediaPlaylist {
         if self.discontinuity_sequence > 0 {
             writeln!(out, "#EXT-X-DISCONTINUITY-SEQUENCE:{}", self.discontinuity_sequence)?;
         }
+        if self.independent_segments {
+            out.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
+        }
         match self.kind {
             Some(PlaylistType::Event) => out.push_str("#EXT-X-PLAYLIST-TYPE:EVENT\n"),
             Some(PlaylistType::Vod) => out.push_str("#EXT-X-PLAYLIST-TYPE:VOD\n"),
             None => {}
+        }
+        if self.i_frames_only {
+            out.push_str("#EXT-X-I-FRAMES-ONLY\n");
         }
         let skipped = if skip == Skip::No { 0 } else { self.skippable() };
         if skipped > 0 {

@@ -12,5 +12,5 @@ mod text;
 pub use media::{
     Dates, LowLatency, MediaPlaylist, OpenSegment, Part, PlaylistType, RenditionReport, Segment,
 };
-pub use multivariant::{Audio, MultivariantPlaylist, Variant};
+pub use multivariant::{Audio, IFrames, MultivariantPlaylist, Subtitles, Variant};
 pub use request::{Decision, Request, RequestError, Skip, State, advance_part_limit};

@@ -10,8 +10,12 @@ pub struct MultivariantPlaylist {
     pub independent_segments: bool,
     /// Audio renditions that variants refer to by their group.
     pub audio: Vec<Audio>,
+    /// Subtitles that variants refer to by their group.
+    pub subtitles: Vec<Subtitles>,
     /// Variants, in any order: they are written by falling bandwidth.
     pub variants: Vec<Variant>,
+    /// Playlists of intra-coded pictures, likewise.
+    pub i_frames: Vec<IFrames>,
 }
 
 /// An audio rendition: EXT-X-MEDIA with TYPE=AUDIO, RFC 8216bis 4.4.6.1.
@@ -32,6 +36,24 @@ pub struct Audio {
     pub uri: Option<String>,
 }
 
+/// Subtitles in WebVTT: EXT-X-MEDIA with TYPE=SUBTITLES, RFC 8216bis 4.4.6.1. AUTOSELECT is written
+/// for all: a player takes those of the viewer's language.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Subtitles {
+    /// GROUP-ID.
+    pub group: String,
+    /// NAME, unique within the group.
+    pub name: String,
+    /// LANGUAGE, an RFC 5646 tag.
+    pub language: Option<String>,
+    /// DEFAULT: shown where the viewer has no other wish; at most one of a group.
+    pub default: bool,
+    /// FORCED: needed to follow what is said, also by those who asked for no subtitles.
+    pub forced: bool,
+    /// URI of the media playlist.
+    pub uri: String,
+}
+
 /// A variant: EXT-X-STREAM-INF, RFC 8216bis 4.4.6.2.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Variant {
@@ -50,12 +72,33 @@ pub struct Variant {
     pub frame_rate: Option<(u32, u32)>,
     /// AUDIO: GROUP-ID of the audio renditions it is played with.
     pub audio: Option<String>,
+    /// SUBTITLES: GROUP-ID of the subtitles it can be shown with.
+    pub subtitles: Option<String>,
+}
+
+/// A playlist of intra-coded pictures, for winding and previews: EXT-X-I-FRAME-STREAM-INF,
+/// RFC 8216bis 4.4.6.3.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IFrames {
+    /// URI of the media playlist, whose [`i_frames_only`](super::MediaPlaylist::i_frames_only) is
+    /// true.
+    pub uri: String,
+    /// BANDWIDTH: the peak bit rate, in bits per second, at normal speed.
+    pub bandwidth: u64,
+    /// AVERAGE-BANDWIDTH, in bits per second.
+    pub average_bandwidth: Option<u64>,
+    /// CODECS: RFC 6381 string of the pictures.
+    pub codecs: String,
+    /// RESOLUTION: width and height in pixels.
+    pub resolution: Option<(u32, u32)>,
 }
 
 impl MultivariantPlaylist {
     /// The playlist's text.
     pub fn render(&self) -> String {
-        let mut out = String::with_capacity(128 + 256 * (self.audio.len() + self.variants.len()));
+        let media = self.audio.len() + self.subtitles.len();
+        let streams = self.variants.len() + self.i_frames.len();
+        let mut out = String::with_capacity(128 + 256 * (media + streams));
         self.write(&mut out).expect("a String takes every write");
         out
     }
@@ -68,10 +111,18 @@ impl MultivariantPlaylist {
         for audio in &self.audio {
             audio.write(out)?;
         }
+        for subtitles in &self.subtitles {
+            subtitles.write(out)?;
+        }
         let mut variants: Vec<_> = self.variants.iter().collect();
         variants.sort_by_key(|variant| std::cmp::Reverse(variant.bandwidth));
         for variant in variants {
             variant.write(out)?;
+        }
+        let mut i_frames: Vec<_> = self.i_frames.iter().collect();
+        i_frames.sort_by_key(|i_frames| std::cmp::Reverse(i_frames.bandwidth));
+        for i_frames in i_frames {
+            i_frames.write(out)?;
         }
         Ok(())
     }
@@ -79,13 +130,8 @@ impl MultivariantPlaylist {
 
 impl Audio {
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        let (group, name) = (Quoted(&self.group), Quoted(&self.name));
-        write!(out, "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID={group},NAME={name}")?;
-        if let Some(language) = &self.language {
-            write!(out, ",LANGUAGE={}", Quoted(language))?;
-        }
-        let default = if self.default { "YES" } else { "NO" };
-        write!(out, ",DEFAULT={default},AUTOSELECT=YES")?;
+        let language = self.language.as_deref();
+        write_media(out, "AUDIO", &self.group, &self.name, language, self.default)?;
         if let Some(channels) = self.channels {
             write!(out, ",CHANNELS=\"{channels}\"")?;
         }
@@ -95,6 +141,35 @@ impl Audio {
         out.push('\n');
         Ok(())
     }
+}
+
+impl Subtitles {
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        let language = self.language.as_deref();
+        write_media(out, "SUBTITLES", &self.group, &self.name, language, self.default)?;
+        if self.forced {
+            out.push_str(",FORCED=YES");
+        }
+        writeln!(out, ",URI={}", Quoted(&self.uri))
+    }
+}
+
+/// The attributes that every EXT-X-MEDIA has.
+fn write_media(
+    out: &mut String,
+    kind: &str,
+    group: &str,
+    name: &str,
+    language: Option<&str>,
+    default: bool,
+) -> std::fmt::Result {
+    let (group, name) = (Quoted(group), Quoted(name));
+    write!(out, "#EXT-X-MEDIA:TYPE={kind},GROUP-ID={group},NAME={name}")?;
+    if let Some(language) = language {
+        write!(out, ",LANGUAGE={}", Quoted(language))?;
+    }
+    let default = if default { "YES" } else { "NO" };
+    write!(out, ",DEFAULT={default},AUTOSELECT=YES")
 }
 
 impl Variant {
@@ -117,6 +192,23 @@ impl Variant {
         if let Some(audio) = &self.audio {
             write!(out, ",AUDIO={}", Quoted(audio))?;
         }
+        if let Some(subtitles) = &self.subtitles {
+            write!(out, ",SUBTITLES={}", Quoted(subtitles))?;
+        }
         writeln!(out, "\n{}", Line(&self.uri))
+    }
+}
+
+impl IFrames {
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        write!(out, "#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH={}", self.bandwidth)?;
+        if let Some(average) = self.average_bandwidth {
+            write!(out, ",AVERAGE-BANDWIDTH={average}")?;
+        }
+        write!(out, ",CODECS={}", Quoted(&self.codecs))?;
+        if let Some((width, height)) = self.resolution {
+            write!(out, ",RESOLUTION={width}x{height}")?;
+        }
+        writeln!(out, ",URI={}", Quoted(&self.uri))
     }
 }
