@@ -1,6 +1,7 @@
 use bytes::Bytes;
 
 use super::amf0::{self, Value};
+use super::chunk::Measured;
 use super::command::{self, Command};
 use super::connection::{Connection, Incoming};
 use super::inbox::{Inbox, Media};
@@ -38,6 +39,9 @@ pub struct ClientConfig {
     pub buffer_length: u32,
     /// Enhanced RTMP capabilities told to the server.
     pub capabilities: Capabilities,
+    /// Whether audio and video are told as [`ClientEvent::Measured`], their payloads passed over:
+    /// for players that only count, of which thousands fit in little memory.
+    pub measure_media: bool,
 }
 
 impl ClientConfig {
@@ -53,6 +57,7 @@ impl ClientConfig {
             window_ack_size: 2_500_000,
             buffer_length: 3000,
             capabilities: Capabilities::forward_all(),
+            measure_media: false,
         }
     }
 }
@@ -98,6 +103,8 @@ pub enum ClientEvent {
         /// An FLV video tag's body; not empty.
         payload: Bytes,
     },
+    /// Audio or video of the stream played, where [`ClientConfig::measure_media`] is set.
+    Measured(Measured),
     /// A data message of the stream played: `onMetaData`, `|RtmpSampleAccess`, anything.
     Metadata {
         /// Milliseconds, wrapping after 2^32.
@@ -184,13 +191,11 @@ impl ClientSession {
     /// A session at its very start. `nonce` fills the handshake; it should differ from session
     /// to session, but guards nothing.
     pub fn new(config: ClientConfig, nonce: u64) -> Self {
-        Self {
-            config,
-            connection: Connection::client(nonce),
-            inbox: Inbox::new(),
-            state: State::Handshake,
-            stream_id: 0,
+        let mut connection = Connection::client(nonce);
+        if config.measure_media {
+            connection.measure_media();
         }
+        Self { config, connection, inbox: Inbox::new(), state: State::Handshake, stream_id: 0 }
     }
 
     /// Takes bytes from the server; how many were taken. See the contract above.
@@ -208,6 +213,11 @@ impl ClientSession {
                 }
                 Incoming::UserControl(_) => Ok(()),
                 Incoming::Message(message) => self.message(message),
+                Incoming::Measured(measured) => {
+                    // One at a time: a queue of them would be most of a session's memory.
+                    self.inbox.push(ClientEvent::Measured(measured));
+                    Ok(())
+                }
                 Incoming::Skipped(error) => {
                     self.inbox.push(ClientEvent::Ignored(error));
                     Ok(())

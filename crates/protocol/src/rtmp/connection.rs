@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::amf0::Value;
-use super::chunk::{self, Limits, Read, Reader, Writer, csid};
+use super::chunk::{self, Limits, Measured, Read, Reader, Writer, csid};
 use super::handshake::Handshake;
 use super::message::{self, Message, UserControl};
 use super::output::Output;
@@ -20,6 +20,7 @@ pub(crate) enum Incoming {
     UserControl(UserControl),
     /// Media, data or a command.
     Message(Message),
+    Measured(Measured),
     Skipped(Error),
 }
 
@@ -38,6 +39,7 @@ pub(crate) struct Connection {
     window: u32,
     /// The window last told the peer.
     own_window: u32,
+    measure_media: bool,
     failed: Option<Error>,
 }
 
@@ -67,6 +69,7 @@ impl Connection {
             acknowledged: 0,
             window: 0,
             own_window: 0,
+            measure_media: false,
             failed: None,
         }
     }
@@ -104,6 +107,7 @@ impl Connection {
                 self.handshake = None;
                 self.reader = Reader::new(Limits::default(), self.received);
                 self.reader.set_discard_media(true);
+                self.reader.set_measure_media(self.measure_media);
                 return Ok(Some(Incoming::Ready));
             }
             let read = self.reader.read(input);
@@ -111,6 +115,7 @@ impl Connection {
             match read? {
                 None => return Ok(None),
                 Some(Read::Skipped(error)) => return Ok(Some(Incoming::Skipped(error))),
+                Some(Read::Measured(measured)) => return Ok(Some(Incoming::Measured(measured))),
                 Some(Read::Message(message)) => {
                     if let Some(incoming) = self.control(message)? {
                         return Ok(Some(incoming));
@@ -166,6 +171,11 @@ impl Connection {
 
     pub(crate) fn set_discard_media(&mut self, discard: bool) {
         self.reader.set_discard_media(discard);
+    }
+
+    /// From the end of the handshake on; see [`Reader::set_measure_media`].
+    pub(crate) fn measure_media(&mut self) {
+        self.measure_media = true;
     }
 
     pub(crate) fn poll_output(&mut self) -> Option<Bytes> {

@@ -37,6 +37,22 @@ pub enum Read {
     Message(Message),
     /// A data message over the limit, or of unknown type, has been skipped.
     Skipped(Error),
+    /// An audio or video message has been passed over, as [`Reader::set_measure_media`] asks.
+    Measured(Measured),
+}
+
+/// What remains of an audio or video message that was not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measured {
+    /// Message type ID: [`message::AUDIO`] or [`message::VIDEO`].
+    pub kind: u8,
+    /// Absolute, in milliseconds; wraps after 2^32.
+    pub timestamp: u32,
+    /// Bytes of payload; not 0.
+    pub length: usize,
+    /// The payload's first two bytes, which tell a sequence header from media; the second is 0
+    /// where there is none.
+    pub start: [u8; 2],
 }
 
 /// What is known of a chunk stream: its last message header, and the message it is in.
@@ -56,6 +72,8 @@ struct Stream {
     /// The current message so far; empty unless it is kept.
     partial: Vec<u8>,
     fate: Fate,
+    /// First bytes of the current message, where it is measured.
+    start: [u8; 2],
     /// Where the current message's first header starts.
     at: u64,
 }
@@ -67,6 +85,8 @@ enum Fate {
     Drop,
     /// Dropped too, but said so.
     Report,
+    /// Dropped, but for its time, length and first bytes.
+    Measure,
 }
 
 /// A chunk header as read, before it is applied.
@@ -103,6 +123,7 @@ pub struct Reader {
     chunk_size: usize,
     limits: Limits,
     discard_media: bool,
+    measure_media: bool,
     streams: Vec<Stream>,
     stage: Stage,
     /// A header of which a part has arrived.
@@ -122,6 +143,7 @@ impl Reader {
             chunk_size: DEFAULT_SIZE,
             limits,
             discard_media: false,
+            measure_media: false,
             streams: Vec::new(),
             stage: Stage::Header,
             scratch: [0; MAX_HEADER],
@@ -136,6 +158,12 @@ impl Reader {
     /// without being kept.
     pub fn set_discard_media(&mut self, discard: bool) {
         self.discard_media = discard;
+    }
+
+    /// Whether audio and video messages that begin from now on, where they are not discarded, are
+    /// told as [`Read::Measured`] instead of being kept. Aggregate messages are kept as ever.
+    pub fn set_measure_media(&mut self, measure: bool) {
+        self.measure_media = measure;
     }
 
     /// Position in the session's input.
@@ -325,6 +353,7 @@ impl Reader {
                     missing: 0,
                     partial: Vec::new(),
                     fate: Fate::Keep,
+                    start: [0; 2],
                     at: 0,
                 });
                 self.streams.len() - 1
@@ -384,6 +413,7 @@ impl Reader {
             {
                 Fate::Drop
             }
+            message::AUDIO | message::VIDEO if self.measure_media => Fate::Measure,
             message::AUDIO | message::VIDEO | message::AGGREGATE => Fate::Keep,
             message::DATA_AMF0 | message::DATA_AMF3 if stream.length <= self.limits.data => {
                 Fate::Keep
@@ -415,6 +445,12 @@ impl Reader {
     /// Appends payload to the message under way.
     fn store(&mut self, index: usize, bytes: &[u8]) -> Result<(), Error> {
         let stream = &mut self.streams[index];
+        if stream.fate == Fate::Measure {
+            let gone = stream.length - stream.missing;
+            for (at, byte) in stream.start.iter_mut().enumerate().skip(gone) {
+                *byte = bytes.get(at - gone).copied().unwrap_or_default();
+            }
+        }
         stream.missing -= bytes.len();
         if stream.fate != Fate::Keep {
             return Ok(());
@@ -456,6 +492,15 @@ impl Reader {
         let error = match (stream.fate, stream.kind) {
             (Fate::Keep, _) => None,
             (Fate::Drop, _) => return Ok(None),
+            (Fate::Measure, _) if stream.length == 0 => return Ok(None),
+            (Fate::Measure, kind) => {
+                return Ok(Some(Read::Measured(Measured {
+                    kind,
+                    timestamp: stream.timestamp,
+                    length: stream.length,
+                    start: stream.start,
+                })));
+            }
             (Fate::Report, message::DATA_AMF0 | message::DATA_AMF3) => {
                 Some(Error::limit(what(), stream.at))
             }

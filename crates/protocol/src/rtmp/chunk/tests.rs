@@ -24,6 +24,7 @@ fn read_all(reader: &mut Reader, bytes: &[u8], split: usize) -> Vec<Message> {
             match read {
                 Read::Message(message) => messages.push(message),
                 Read::Skipped(error) => panic!("{error}"),
+                Read::Measured(measured) => panic!("{measured:?}"),
             }
         }
         assert!(input.is_empty());
@@ -33,6 +34,42 @@ fn read_all(reader: &mut Reader, bytes: &[u8], split: usize) -> Vec<Message> {
 
 fn reader() -> Reader {
     Reader::new(Limits::default(), 0)
+}
+
+#[test]
+fn measured_media_is_told_and_not_kept() {
+    let mut bytes = shared_message(8, message::AUDIO, 7, &[0xAF, 1, 2], 128).to_vec();
+    bytes.extend_from_slice(&shared_message(10, message::VIDEO, 9, &[5; 1000], 128));
+    bytes.extend_from_slice(&shared_message(8, message::AUDIO, 11, &[3], 128));
+    bytes.extend_from_slice(&shared_message(8, message::AUDIO, 12, &[], 128));
+    bytes.extend_from_slice(&shared_message(9, message::DATA_AMF0, 13, b"kept", 128));
+    for split in [1, 2, 13, 131, 4096] {
+        let mut reader = reader();
+        reader.set_measure_media(true);
+        let (mut measured, mut kept) = (Vec::new(), Vec::new());
+        for piece in bytes.chunks(split) {
+            let mut input = piece;
+            while let Some(read) = reader.read(&mut input).unwrap() {
+                match read {
+                    Read::Measured(it) => {
+                        measured.push((it.kind, it.timestamp, it.length, it.start));
+                    }
+                    Read::Message(message) => kept.push(message.payload),
+                    Read::Skipped(error) => panic!("{error}"),
+                }
+            }
+        }
+        assert_eq!(
+            measured,
+            [
+                (message::AUDIO, 7, 3, [0xAF, 1]),
+                (message::VIDEO, 9, 1000, [5, 5]),
+                (message::AUDIO, 11, 1, [3, 0]),
+            ],
+            "in pieces of {split}"
+        );
+        assert_eq!(kept, [&b"kept"[..]]);
+    }
 }
 
 fn set_chunk_size(size: u32) -> Vec<u8> {
@@ -208,7 +245,7 @@ fn long_data_and_unknown_types_are_skipped_and_said() {
         match reader.read(&mut input).unwrap() {
             Some(Read::Skipped(error)) => blames.push(error.blame),
             Some(Read::Message(message)) => break assert_eq!(message.payload, &b"x"[..]),
-            None => panic!("nothing came"),
+            other => panic!("{other:?}"),
         }
         assert_eq!(reader.allocated(), 0);
     }

@@ -91,7 +91,8 @@ impl ServerSession {
         while self.pending.is_none() && self.inbox.is_open() {
             let Some(incoming) = self.connection.next(&mut left)? else { break };
             let result = match incoming {
-                Incoming::Ready => Ok(()),
+                // A server keeps what it is sent, so nothing is measured.
+                Incoming::Ready | Incoming::Measured(_) => Ok(()),
                 Incoming::UserControl(event) => {
                     self.user_control(event);
                     Ok(())
