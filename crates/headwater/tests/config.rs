@@ -159,6 +159,14 @@ fn bounds_name_the_option_its_line_and_what_is_allowed() {
         ),
         ("[vod]\nroot = \"\"", "headwater.toml:2: vod.root: must not be empty"),
         (
+            "[vod]\nsegment_target = \"10ms\"",
+            "headwater.toml:2: vod.segment_target: must be from 100ms to 1h, is 10ms",
+        ),
+        (
+            "[vod]\nindex_memory = \"1KiB\"",
+            "headwater.toml:2: vod.index_memory: must be from 1MiB to 1024GiB, is 1KiB",
+        ),
+        (
             "[drain]\ntimeout = \"2h\"",
             "headwater.toml:2: drain.timeout: must be from 0s to 1h, is 2h",
         ),

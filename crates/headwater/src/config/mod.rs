@@ -95,6 +95,10 @@ pub struct Live {
 pub struct Vod {
     /// The folder served below `/vod/`, relative to the working directory; it need not exist.
     pub root: PathBuf,
+    /// What a segment of a file packaged on the fly should last.
+    pub segment_target: Time,
+    /// Memory for the indexes of packaged files, in bytes.
+    pub index_memory: Size,
 }
 
 /// `[drain]`: shutting down.
@@ -187,7 +191,11 @@ impl Default for Live {
 
 impl Default for Vod {
     fn default() -> Self {
-        Self { root: PathBuf::from("./media") }
+        Self {
+            root: PathBuf::from("./media"),
+            segment_target: Time::from_secs(2),
+            index_memory: Size::from_mib(64),
+        }
     }
 }
 

@@ -82,6 +82,9 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     if vod.root.as_os_str().is_empty() {
         return refuse(&["vod.root"], "must not be empty".to_owned());
     }
+    within("vod.segment_target", vod.segment_target, Time::from_millis(100), hour)?;
+    let most = Size::from_mib(1 << 20);
+    within("vod.index_memory", vod.index_memory, Size::from_mib(1), most)?;
     within("drain.timeout", drain.timeout, Time(Duration::ZERO), hour)
 }
 
