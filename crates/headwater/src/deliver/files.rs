@@ -16,12 +16,8 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use tokio::task::spawn_blocking;
 
 use super::not_found;
-use super::unfold::unfold;
 use crate::Origin;
-use crate::http::{Body, Representation, Request, Response, Validators};
-
-/// Bytes of one read, and so what a slow viewer holds of a file.
-const READ: usize = 256 << 10;
+use crate::http::{Piece, Representation, Request, Response, Validators};
 
 /// Manifests of a file packaged on the fly.
 const MANIFESTS: [&str; 2] = ["index.m3u8", "manifest.mpd"];
@@ -55,24 +51,8 @@ pub(super) async fn respond(request: &Request, origin: &Arc<Origin>) -> Response
         cache_control: "public, max-age=0, must-revalidate",
         validators: Validators { etag: Some(&etag), modified },
     };
-    representation.respond(request, |range| {
-        let (start, end) = (range.start, range.end);
-        let body = unfold((Arc::new(file), start), false, move |(file, at)| async move {
-            let size = usize::try_from(end - at).unwrap_or(READ).min(READ);
-            if size == 0 {
-                return Ok(None);
-            }
-            let reader = Arc::clone(&file);
-            let read = spawn_blocking(move || read_at(&reader, at, size));
-            let bytes = read.await.map_err(io::Error::other)??;
-            if bytes.is_empty() {
-                return Ok(None);
-            }
-            let at = at + bytes.len() as u64;
-            Ok(Some((vec![bytes], (file, at))))
-        });
-        Body::Sized(end - start, Box::new(body))
-    })
+    let file = Arc::new(file);
+    representation.respond(request, |range| vec![Piece::File { file: Arc::clone(&file), range }])
 }
 
 enum Found {
@@ -137,13 +117,6 @@ fn refuse(request: &Request, error: &io::Error) -> Response {
         _ => tracing::warn!(peer = %request.peer(), path = request.path(), %error, "file"),
     }
     not_found()
-}
-
-fn read_at(file: &File, at: u64, size: usize) -> io::Result<Bytes> {
-    let mut bytes = vec![0; size];
-    let read = file.read_at(&mut bytes, at)?;
-    bytes.truncate(read);
-    Ok(bytes.into())
 }
 
 /// A file as the MP4 reader sees it.

@@ -13,7 +13,7 @@ use super::cursor::{Cursor, Next};
 use super::hls::ready;
 use super::unfold::unfold;
 use crate::Origin;
-use crate::http::{Body, BodyStream, Request, Response};
+use crate::http::{Body, BodyStream, Piece, Request, Response};
 use crate::metrics::TooSlow;
 
 /// `live.mp4`: the header of the tracks it carries, then their chunks as they are.
@@ -92,7 +92,7 @@ struct Watched<B> {
 }
 
 impl<B: BodyStream> BodyStream for Watched<B> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Bytes>>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
         self.body.poll_next(cx)
     }
 

@@ -1,7 +1,6 @@
 //! Headers, segments and parts: ranges of the window's bytes.
 
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use protocol::hls;
 use tokio::sync::watch;
 
 use super::{immutable, not_found, patience, unfold::unfold};
-use crate::http::{Body, Representation, Request, Response, Validators};
+use crate::http::{self, Body, Piece, Representation, Request, Response, Validators};
 
 /// `TRACK/init.mp4` and `TRACK/init.MSN.mp4`.
 pub(super) fn header(
@@ -33,7 +32,7 @@ pub(super) fn header(
     // The nameless header is the newest, and may become another.
     let cache = if msn.is_some() { immutable(stream) } else { "public, max-age=1".to_owned() };
     let etag = format!("{}-{}-init", track.name, header.msn);
-    whole(request, &etag, "mp4", &track, &cache, std::slice::from_ref(&header.bytes))
+    whole(request, &etag, "mp4", &track, &cache, &[header.bytes.clone().into()])
 }
 
 /// `TRACK/MSN.m4s`: a segment, or as much of it as there is and the rest as it comes.
@@ -54,7 +53,8 @@ pub(super) async fn segment(
     };
     let cache = immutable(stream);
     if complete {
-        let bytes: Vec<_> = segment.parts.iter().map(|part| part.region.to_bytes()).collect();
+        let bytes: Vec<_> =
+            segment.parts.iter().map(|part| part.region.to_bytes().into()).collect();
         let etag = format!("{}-{msn}", track.name);
         return whole(request, &etag, "iso.segment", &track, &cache, &bytes);
     }
@@ -171,7 +171,7 @@ pub(super) async fn part(
     match found {
         Ok(Ok(found)) => {
             let etag = format!("{}-{msn}-{part}", track.name);
-            let bytes = [found.region.to_bytes()];
+            let bytes = [found.region.to_bytes().into()];
             whole(request, &etag, "iso.segment", &track, &immutable(stream), &bytes)
         }
         Ok(Err(response)) | Err(response) => response,
@@ -230,26 +230,11 @@ fn whole(
     suffix: &str,
     track: &Track,
     cache_control: &str,
-    bytes: &[Bytes],
+    pieces: &[Piece],
 ) -> Response {
-    let length = bytes.iter().map(|part| part.len() as u64).sum();
+    let length = http::length(pieces);
     let content_type = content_type(suffix, track);
     let validators = Validators { etag: Some(etag), modified: None };
     Representation { length, content_type: &content_type, cache_control, validators }
-        .respond(request, |range| Body::Bytes(slice(bytes, &range)))
-}
-
-fn slice(bytes: &[Bytes], range: &Range<u64>) -> Vec<Bytes> {
-    let mut at = 0u64;
-    let mut out = Vec::with_capacity(bytes.len());
-    for part in bytes {
-        let end = at + part.len() as u64;
-        let (from, to) = (range.start.max(at), range.end.min(end));
-        if from < to {
-            // Both lie within the part, whose length is a usize.
-            out.push(part.slice((from - at) as usize..(to - at) as usize));
-        }
-        at = end;
-    }
-    out
+        .respond(request, |range| http::slice(pieces, &range))
 }

@@ -4,39 +4,38 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use crate::http::{BodyStream, Piece};
 
-use crate::http::BodyStream;
-
-type Step<S> = Pin<Box<dyn Future<Output = io::Result<Option<(Vec<Bytes>, S)>>>>>;
+type Step<P, S> = Pin<Box<dyn Future<Output = io::Result<Option<(Vec<P>, S)>>>>>;
 
 /// A body made by calling `next` again and again with the state it returned; `None` ends it.
 /// `endless` bodies end when the server drains.
-pub(super) fn unfold<S, F, Fut>(state: S, endless: bool, mut next: F) -> impl BodyStream
+pub(super) fn unfold<P, S, F, Fut>(state: S, endless: bool, mut next: F) -> impl BodyStream
 where
+    P: Into<Piece> + 'static,
     S: 'static,
     F: FnMut(S) -> Fut + 'static,
-    Fut: Future<Output = io::Result<Option<(Vec<Bytes>, S)>>> + 'static,
+    Fut: Future<Output = io::Result<Option<(Vec<P>, S)>>> + 'static,
 {
-    let step: Step<S> = Box::pin(next(state));
-    Unfold { step: Some(step), next: move |state| -> Step<S> { Box::pin(next(state)) }, endless }
+    let step: Step<P, S> = Box::pin(next(state));
+    Unfold { step: Some(step), next: move |state| -> Step<P, S> { Box::pin(next(state)) }, endless }
 }
 
-struct Unfold<S, F> {
-    step: Option<Step<S>>,
+struct Unfold<P, S, F> {
+    step: Option<Step<P, S>>,
     next: F,
     endless: bool,
 }
 
-impl<S, F: FnMut(S) -> Step<S>> BodyStream for Unfold<S, F> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Bytes>>>> {
+impl<P: Into<Piece>, S, F: FnMut(S) -> Step<P, S>> BodyStream for Unfold<P, S, F> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
         let Some(step) = &mut self.step else { return Poll::Ready(None) };
         let done = std::task::ready!(step.as_mut().poll(cx));
         self.step = None;
         Poll::Ready(match done {
-            Ok(Some((bytes, state))) => {
+            Ok(Some((pieces, state))) => {
                 self.step = Some((self.next)(state));
-                Some(Ok(bytes))
+                Some(Ok(pieces.into_iter().map(Into::into).collect()))
             }
             Ok(None) => None,
             Err(error) => Some(Err(error)),

@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ use super::request::BadRequest;
 use super::send::Outbox;
 use super::server::Shared;
 use super::{
-    Body, BodyStream, Handler, Method, PayloadFraming, Request, Response, Version, control, date,
+    Body, BodyStream, Handler, Method, PayloadFraming, Piece, Request, Response, Version, control,
+    date, length, slice, source,
 };
 
 /// Bytes of one read.
@@ -296,7 +298,7 @@ impl<H: Handler> Connection<H> {
         if has_content && !asked.head_only {
             match body {
                 Body::Empty => {}
-                Body::Bytes(parts) => parts.into_iter().for_each(|part| self.outbox.push(part)),
+                Body::Pieces(pieces) => self.push(pieces, u64::MAX).await?,
                 Body::Stream(stream) => self.stream(stream, Framing::of(chunked)).await?,
                 Body::Sized(size, stream) => self.stream(stream, Framing::Length(size)).await?,
             }
@@ -305,6 +307,23 @@ impl<H: Handler> Connection<H> {
             self.flush().await?;
         }
         Ok(keep_alive)
+    }
+
+    async fn push(&mut self, pieces: Vec<Piece>, _: u64) -> Result<(), Fault> {
+        for piece in pieces {
+            match piece {
+                Piece::Bytes(bytes) => self.outbox.push(bytes),
+                Piece::File { file, mut range } => {
+                    while range.start < range.end {
+                        let bytes = source::read(Arc::clone(&file), range.clone()).await?;
+                        range.start += bytes.len() as u64;
+                        self.outbox.push(bytes);
+                        self.flush().await?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Sends a payload piece by piece.
@@ -346,13 +365,13 @@ impl<H: Handler> Connection<H> {
             };
             let Some(mut parts) = parts.transpose()? else { break };
             if let Framing::Length(left) = &mut framing {
-                for part in &mut parts {
-                    part.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-                    *left -= part.len() as u64;
+                if *left < length(&parts) {
+                    parts = slice(&parts, &(0..*left));
                 }
+                *left -= length(&parts);
             }
             let chunked = matches!(framing, Framing::Chunked);
-            let size = parts.iter().map(|part| part.len() as u64).sum::<u64>();
+            let size = length(&parts);
             // An empty chunk would be the end.
             if size == 0 {
                 continue;
@@ -360,7 +379,7 @@ impl<H: Handler> Connection<H> {
             if chunked {
                 self.outbox.push(format!("{size:x}\r\n").into());
             }
-            parts.into_iter().for_each(|part| self.outbox.push(part));
+            self.push(parts, u64::MAX).await?;
             if chunked {
                 self.outbox.push(Bytes::from_static(b"\r\n"));
             }

@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::extract::ConnectInfo;
@@ -24,7 +25,7 @@ use super::drain::Watch;
 use super::io::Io;
 use super::limits::count;
 use super::server::Shared;
-use super::{Body, BodyStream, Handler, Request, Response, connection};
+use super::{Body, BodyStream, Handler, Piece, Request, Response, connection, source};
 
 /// Serves a connection by hyper to its end.
 ///
@@ -137,14 +138,12 @@ fn convert<H>(shared: &Shared<H>, response: Response) -> http::Response<Content>
     }
     *converted.body_mut() = match body {
         Body::Empty => Content::Empty,
-        Body::Bytes(parts) => Content::Bytes(parts.into()),
+        Body::Pieces(pieces) => Content::Media(Media::new(pieces.into(), None)),
         // hyper holds a payload to the length announced.
-        Body::Stream(stream) | Body::Sized(_, stream) => Content::Stream {
-            stream,
-            ready: VecDeque::new(),
-            drain: shared.drain.begun(),
-            told: false,
-        },
+        Body::Stream(stream) | Body::Sized(_, stream) => {
+            let stream = Streaming { stream, drain: shared.drain.begun(), told: false };
+            Content::Media(Media::new(VecDeque::new(), Some(stream)))
+        }
     };
     converted
 }
@@ -152,9 +151,68 @@ fn convert<H>(shared: &Shared<H>, response: Response) -> http::Response<Content>
 /// A response's payload as hyper takes it.
 enum Content {
     Empty,
-    Bytes(VecDeque<Bytes>),
-    Stream { stream: Box<dyn BodyStream>, ready: VecDeque<Bytes>, drain: Watch, told: bool },
+    Media(Media),
     Control(axum::body::Body),
+}
+
+/// A payload of the media plane. What is in files is read into memory, on a blocking thread.
+struct Media {
+    ready: VecDeque<Piece>,
+    reading: Option<Pin<Box<dyn Future<Output = io::Result<Bytes>>>>>,
+    /// Where more comes from.
+    stream: Option<Streaming>,
+}
+
+struct Streaming {
+    stream: Box<dyn BodyStream>,
+    drain: Watch,
+    told: bool,
+}
+
+impl Media {
+    fn new(ready: VecDeque<Piece>, stream: Option<Streaming>) -> Self {
+        Self { ready, reading: None, stream }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        loop {
+            if let Some(reading) = &mut self.reading {
+                let read = ready!(reading.as_mut().poll(cx));
+                self.reading = None;
+                return Poll::Ready(Some(read));
+            }
+            match self.ready.front_mut() {
+                Some(piece) if piece.is_empty() => {
+                    self.ready.pop_front();
+                }
+                Some(Piece::Bytes(bytes)) => {
+                    return Poll::Ready(Some(Ok(std::mem::take(bytes))));
+                }
+                Some(Piece::File { file, range }) => {
+                    let next = range.start..range.end.min(range.start + source::READ);
+                    range.start = next.end;
+                    self.reading = Some(Box::pin(source::read(Arc::clone(file), next)));
+                }
+                None => {
+                    let Some(streaming) = &mut self.stream else { return Poll::Ready(None) };
+                    match ready!(streaming.poll_next(cx)) {
+                        Some(pieces) => self.ready.extend(pieces?),
+                        None => return Poll::Ready(None),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Streaming {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
+        if !self.told && Pin::new(&mut self.drain).poll(cx).is_ready() {
+            self.told = true;
+            self.stream.drain();
+        }
+        self.stream.poll_next(cx)
+    }
 }
 
 impl hyper::body::Body for Content {
@@ -167,20 +225,7 @@ impl hyper::body::Body for Content {
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
-            Self::Bytes(parts) => Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part)))),
-            Self::Stream { stream, ready, drain, told } => loop {
-                if let Some(part) = ready.pop_front() {
-                    return Poll::Ready(Some(Ok(Frame::data(part))));
-                }
-                if !*told && Pin::new(&mut *drain).poll(cx).is_ready() {
-                    *told = true;
-                    stream.drain();
-                }
-                match ready!(stream.poll_next(cx)) {
-                    Some(parts) => ready.extend(parts?.into_iter().filter(|p| !p.is_empty())),
-                    None => return Poll::Ready(None),
-                }
-            },
+            Self::Media(media) => media.poll_next(cx).map_ok(Frame::data),
             Self::Control(body) => Pin::new(body).poll_frame(cx).map_err(io::Error::other),
         }
     }
@@ -188,10 +233,10 @@ impl hyper::body::Body for Content {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
-            Self::Bytes(parts) => {
-                SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum())
+            Self::Media(Media { ready, stream: None, .. }) => {
+                SizeHint::with_exact(ready.iter().map(Piece::len).sum())
             }
-            Self::Stream { .. } => SizeHint::default(),
+            Self::Media(_) => SizeHint::default(),
             Self::Control(body) => body.size_hint(),
         }
     }
@@ -199,8 +244,11 @@ impl hyper::body::Body for Content {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Bytes(parts) => parts.is_empty(),
-            Self::Stream { .. } => false,
+            Self::Media(media) => {
+                media.stream.is_none()
+                    && media.reading.is_none()
+                    && media.ready.iter().all(Piece::is_empty)
+            }
             Self::Control(body) => body.is_end_stream(),
         }
     }

@@ -21,20 +21,25 @@ mod date;
 mod drain;
 mod io;
 mod limits;
+mod piece;
 mod range;
+mod representation;
 mod request;
 mod response;
 mod send;
 mod server;
+mod source;
 mod target;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-pub use conditional::{Precondition, Representation, Validators};
+pub use conditional::{Precondition, Validators};
 pub use drain::{Drain, Watch};
 pub use limits::{Counters, Totals};
+pub use piece::{Piece, length, slice};
 pub use range::{ByteRanges, MAX_RANGES};
+pub use representation::Representation;
 pub use request::{BadRequest, Method, PayloadFraming, Request, Version};
 pub use response::{Body, BodyStream, Response};
 pub use server::{Server, Worker};

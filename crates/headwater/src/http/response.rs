@@ -6,30 +6,32 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
+use super::piece::{Piece, length};
+
 /// The payload of a response.
 #[derive(Default)]
 pub enum Body {
     /// None: `Content-Length: 0`, or no length where a status has no content.
     #[default]
     Empty,
-    /// All of it, in order. Sent by vectored writes, without copying.
-    Bytes(Vec<Bytes>),
+    /// All of it, in order.
+    Pieces(Vec<Piece>),
     /// Of unknown length: sent in chunked transfer coding, or to an HTTP/1.0 peer up to the end of
     /// the connection.
     Stream(Box<dyn BodyStream>),
-    /// A payload of so many bytes that are not all at hand: a file. Should the stream end early the
+    /// A payload of so many bytes that are not all at hand. Should the stream end early the
     /// connection is closed, so that the client can tell; bytes past the length are not sent.
     Sized(u64, Box<dyn BodyStream>),
 }
 
 /// A payload that is made while it is sent.
 pub trait BodyStream {
-    /// The next bytes, `None` at the end. After an error the connection is closed without the mark
+    /// The next pieces, `None` at the end. After an error the connection is closed without the mark
     /// that ends a payload, so that the peer can tell.
     ///
     /// Asked only when everything yielded before has been accepted by the kernel: what to skip for
     /// a viewer that reads too slowly is the stream's decision.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Bytes>>>>;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>>;
 
     /// Told once when the server begins to drain; `poll_next` is called after it. An endless stream
     /// ends at its next boundary. A finite one may ignore it.
@@ -44,7 +46,7 @@ impl Body {
     pub fn size(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
-            Self::Bytes(parts) => Some(parts.iter().map(|part| part.len() as u64).sum()),
+            Self::Pieces(pieces) => Some(length(pieces)),
             Self::Sized(size, _) => Some(*size),
             Self::Stream(_) => None,
         }
@@ -53,7 +55,13 @@ impl Body {
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self::Bytes(vec![bytes])
+        Self::Pieces(vec![bytes.into()])
+    }
+}
+
+impl From<Vec<Piece>> for Body {
+    fn from(pieces: Vec<Piece>) -> Self {
+        Self::Pieces(pieces)
     }
 }
 
@@ -128,6 +136,13 @@ impl Response {
     #[must_use]
     pub fn body(mut self, body: impl Into<Body>) -> Self {
         self.body = body.into();
+        self
+    }
+
+    /// Replaces the payload by what becomes of it: one that is paced, for example.
+    #[must_use]
+    pub fn map_body(mut self, change: impl FnOnce(Body) -> Body) -> Self {
+        self.body = change(self.body);
         self
     }
 

@@ -16,7 +16,7 @@ use axum::extract::ConnectInfo;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use headwater::http::{
-    Body, BodyStream, Config, Counters, Drain, Handler, Request, Response, Server, Totals,
+    Body, BodyStream, Config, Counters, Drain, Handler, Piece, Request, Response, Server, Totals,
     Validators, Worker,
 };
 use testkit::http::Client;
@@ -186,8 +186,8 @@ impl Handler for Fixture {
                 };
                 representation.respond(&request, |range| {
                     let part = all.slice(range.start as usize..range.end as usize);
-                    let pieces = part.chunks(1000).map(|piece| part.slice_ref(piece));
-                    Body::Bytes(pieces.collect())
+                    let pieces = part.chunks(1000).map(|piece| part.slice_ref(piece).into());
+                    pieces.collect()
                 })
             }
             // An answer that is never made.
@@ -252,7 +252,7 @@ struct Streaming {
 }
 
 impl BodyStream for Streaming {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Bytes>>>> {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
         match &mut self.chunks {
             Chunks::Ended | Chunks::Finite(0) => return Poll::Ready(None),
             Chunks::Broken(0) => return Poll::Ready(Some(Err(io::ErrorKind::Other.into()))),
@@ -263,7 +263,11 @@ impl BodyStream for Streaming {
         self.seen.pulled.fetch_add(1, Ordering::Release);
         // In two pieces, and an empty one.
         let (a, b) = (self.chunk.len() / 3, self.chunk.len());
-        Poll::Ready(Some(Ok(vec![self.chunk.slice(..a), Bytes::new(), self.chunk.slice(a..b)])))
+        Poll::Ready(Some(Ok(vec![
+            self.chunk.slice(..a).into(),
+            Bytes::new().into(),
+            self.chunk.slice(a..b).into(),
+        ])))
     }
 
     fn drain(&mut self) {
