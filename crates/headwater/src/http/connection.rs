@@ -6,7 +6,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,11 +19,12 @@ use super::drain::Watch;
 use super::io::Io;
 use super::limits::{Permit, Tally, count};
 use super::request::BadRequest;
-use super::send::Outbox;
+use super::send::{self, Outbox};
 use super::server::Shared;
+use super::source::{Broken, Why};
 use super::{
     Body, BodyStream, Handler, Method, PayloadFraming, Piece, Request, Response, Version, control,
-    date, length, slice, source,
+    date, length, slice,
 };
 
 /// Bytes of one read.
@@ -35,7 +35,7 @@ const READ: usize = 16 << 10;
 const MAX_AHEAD: usize = 16 << 10;
 
 /// Answers to pipelined requests are gathered up to this many bytes before they are sent.
-const COALESCE: usize = 64 << 10;
+const COALESCE: u64 = 64 << 10;
 
 /// How a payload that is sent piece by piece ends.
 #[derive(Clone, Copy)]
@@ -116,6 +116,13 @@ pub(super) async fn drive<H: Handler>(
             // What is queued in the kernel would be kept for as long as the peer is silent.
             let _ = stream.set_zero_linger();
         }
+        Err(Fault::File(broken)) => {
+            warn!(%peer, "closed short: {broken}");
+            if matches!(broken.why, Why::Rewritten) {
+                // What the kernel has not sent yet it would take from the file as it is now.
+                let _ = stream.set_zero_linger();
+            }
+        }
         Err(Fault::Gone) => debug!(%peer, "the peer left before its answer was complete"),
         Err(Fault::Io(error)) => debug!(%peer, %error, "connection lost"),
     }
@@ -147,6 +154,8 @@ enum End {
 
 enum Fault {
     Io(io::Error),
+    /// What was to be sent cannot be had any more.
+    File(Broken),
     /// Took nothing for `Config::stall_timeout`.
     Stalled,
     /// Closed the connection while its answer was being made.
@@ -156,6 +165,21 @@ enum Fault {
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+impl From<Broken> for Fault {
+    fn from(broken: Broken) -> Self {
+        Self::File(broken)
+    }
+}
+
+impl From<send::Fault> for Fault {
+    fn from(fault: send::Fault) -> Self {
+        match fault {
+            send::Fault::Socket(error) => Self::Io(error),
+            send::Fault::File(broken) => Self::File(broken),
+        }
     }
 }
 
@@ -298,30 +322,22 @@ impl<H: Handler> Connection<H> {
         if has_content && !asked.head_only {
             match body {
                 Body::Empty => {}
-                Body::Pieces(pieces) => self.push(pieces, u64::MAX).await?,
+                Body::Pieces(pieces) => self.push(pieces)?,
                 Body::Stream(stream) => self.stream(stream, Framing::of(chunked)).await?,
                 Body::Sized(size, stream) => self.stream(stream, Framing::Length(size)).await?,
             }
         }
-        if self.outbox.size() > COALESCE {
+        // Files are kept open for one response at a time.
+        if self.outbox.size() > COALESCE || self.outbox.has_files() {
             self.flush().await?;
+            self.outbox.release();
         }
         Ok(keep_alive)
     }
 
-    async fn push(&mut self, pieces: Vec<Piece>, _: u64) -> Result<(), Fault> {
+    fn push(&mut self, pieces: Vec<Piece>) -> Result<(), Fault> {
         for piece in pieces {
-            match piece {
-                Piece::Bytes(bytes) => self.outbox.push(bytes),
-                Piece::File { file, mut range } => {
-                    while range.start < range.end {
-                        let bytes = source::read(Arc::clone(&file), range.clone()).await?;
-                        range.start += bytes.len() as u64;
-                        self.outbox.push(bytes);
-                        self.flush().await?;
-                    }
-                }
-            }
+            self.outbox.push_piece(piece)?;
         }
         Ok(())
     }
@@ -379,7 +395,7 @@ impl<H: Handler> Connection<H> {
             if chunked {
                 self.outbox.push(format!("{size:x}\r\n").into());
             }
-            self.push(parts, u64::MAX).await?;
+            self.push(parts)?;
             if chunked {
                 self.outbox.push(Bytes::from_static(b"\r\n"));
             }
@@ -486,8 +502,13 @@ impl<H: Handler> Connection<H> {
         while self.outbox.size() > 0 {
             let mut deadline = None;
             let sent = poll_fn(|cx| {
-                if let Poll::Ready(sent) = self.outbox.poll_write(&mut self.stream, cx) {
-                    return Poll::Ready(sent.map_err(Fault::Io));
+                let tally = self.shared.tally();
+                if let Poll::Ready(sent) = self.outbox.poll_write(&mut self.stream, tally, cx) {
+                    return Poll::Ready(sent.map_err(Fault::from));
+                }
+                // The peer is not to blame for a slow disk.
+                if self.outbox.is_reading() {
+                    return Poll::Pending;
                 }
                 let timeout = self.shared.config.stall_timeout;
                 let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);

@@ -9,7 +9,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::extract::ConnectInfo;
@@ -19,13 +18,14 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::AbortHandle;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::drain::Watch;
 use super::io::Io;
 use super::limits::count;
 use super::server::Shared;
-use super::{Body, BodyStream, Handler, Piece, Request, Response, connection, source};
+use super::source::{self, Broken, Sources};
+use super::{Body, BodyStream, Handler, Piece, Request, Response, connection};
 
 /// Serves a connection by hyper to its end.
 ///
@@ -64,10 +64,10 @@ async fn answer<H: Handler>(
     match media_request(shared, peer, &request) {
         Ok(Some(media)) => {
             count(&shared.tally().requests, 1);
-            return convert(shared, shared.answer(media).await);
+            return convert(shared, peer, shared.answer(media).await);
         }
         Ok(None) => {}
-        Err(response) => return convert(shared, response),
+        Err(response) => return convert(shared, peer, response),
     }
     request.extensions_mut().insert(ConnectInfo(peer));
     let answer = shared.control.spawn(shared.router.call(request));
@@ -79,7 +79,7 @@ async fn answer<H: Handler>(
             response.map(Content::Control)
         }
         // A panic, which has been reported; a router's own error is `Infallible`.
-        _ => convert(shared, Response::text(500, "internal error")),
+        _ => convert(shared, peer, Response::text(500, "internal error")),
     }
 }
 
@@ -119,7 +119,7 @@ fn media_request<H: Handler>(
 }
 
 /// hyper adds `Date` and the framing.
-fn convert<H>(shared: &Shared<H>, response: Response) -> http::Response<Content> {
+fn convert<H>(shared: &Shared<H>, peer: SocketAddr, response: Response) -> http::Response<Content> {
     let status = StatusCode::from_u16(response.status());
     let mut converted = http::Response::new(Content::Empty);
     *converted.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -138,11 +138,11 @@ fn convert<H>(shared: &Shared<H>, response: Response) -> http::Response<Content>
     }
     *converted.body_mut() = match body {
         Body::Empty => Content::Empty,
-        Body::Pieces(pieces) => Content::Media(Media::new(pieces.into(), None)),
+        Body::Pieces(pieces) => Content::Media(Media::new(pieces.into(), None, peer)),
         // hyper holds a payload to the length announced.
         Body::Stream(stream) | Body::Sized(_, stream) => {
             let stream = Streaming { stream, drain: shared.drain.begun(), told: false };
-            Content::Media(Media::new(VecDeque::new(), Some(stream)))
+            Content::Media(Media::new(VecDeque::new(), Some(stream), peer))
         }
     };
     converted
@@ -158,10 +158,14 @@ enum Content {
 /// A payload of the media plane. What is in files is read into memory, on a blocking thread.
 struct Media {
     ready: VecDeque<Piece>,
-    reading: Option<Pin<Box<dyn Future<Output = io::Result<Bytes>>>>>,
+    sources: Sources,
+    reading: Option<Reading>,
+    peer: SocketAddr,
     /// Where more comes from.
     stream: Option<Streaming>,
 }
+
+type Reading = Pin<Box<dyn Future<Output = Result<Bytes, Broken>>>>;
 
 struct Streaming {
     stream: Box<dyn BodyStream>,
@@ -170,8 +174,14 @@ struct Streaming {
 }
 
 impl Media {
-    fn new(ready: VecDeque<Piece>, stream: Option<Streaming>) -> Self {
-        Self { ready, reading: None, stream }
+    fn new(ready: VecDeque<Piece>, stream: Option<Streaming>, peer: SocketAddr) -> Self {
+        Self { ready, sources: Sources::default(), reading: None, stream, peer }
+    }
+
+    /// hyper closes the connection short.
+    fn fail(&self, broken: &Broken) -> Poll<Option<io::Result<Bytes>>> {
+        warn!(peer = %self.peer, "closed short: {broken}");
+        Poll::Ready(Some(Err(io::Error::other(broken.to_string()))))
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -179,7 +189,10 @@ impl Media {
             if let Some(reading) = &mut self.reading {
                 let read = ready!(reading.as_mut().poll(cx));
                 self.reading = None;
-                return Poll::Ready(Some(read));
+                return match read {
+                    Ok(bytes) => Poll::Ready(Some(Ok(bytes))),
+                    Err(broken) => self.fail(&broken),
+                };
             }
             match self.ready.front_mut() {
                 Some(piece) if piece.is_empty() => {
@@ -191,7 +204,10 @@ impl Media {
                 Some(Piece::File { file, range }) => {
                     let next = range.start..range.end.min(range.start + source::READ);
                     range.start = next.end;
-                    self.reading = Some(Box::pin(source::read(Arc::clone(file), next)));
+                    match self.sources.of(file) {
+                        Ok(source) => self.reading = Some(Box::pin(source::read(source, next))),
+                        Err(broken) => return self.fail(&broken),
+                    }
                 }
                 None => {
                     let Some(streaming) = &mut self.stream else { return Poll::Ready(None) };

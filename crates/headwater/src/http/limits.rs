@@ -26,6 +26,11 @@ pub struct Totals {
     /// Bytes the media plane sent, heads included; not on connections handed to the control
     /// plane.
     pub bytes_sent: u64,
+    /// Those of them that went from a file's page cache to the socket without being copied.
+    pub file_bytes: u64,
+    /// Times something to be sent from a file was not in memory, and was read in on a blocking
+    /// thread first.
+    pub cold_reads: u64,
 }
 
 /// The counters of all workers, to be read from anywhere.
@@ -51,6 +56,8 @@ impl Counters {
             totals.handed_over += worker.handed_over.load(Ordering::Relaxed);
             totals.stalled += worker.stalled.load(Ordering::Relaxed);
             totals.bytes_sent += worker.bytes_sent.load(Ordering::Relaxed);
+            totals.file_bytes += worker.file_bytes.load(Ordering::Relaxed);
+            totals.cold_reads += worker.cold_reads.load(Ordering::Relaxed);
         }
         totals
     }
@@ -72,6 +79,8 @@ pub(super) struct Tally {
     pub(super) handed_over: AtomicU64,
     pub(super) stalled: AtomicU64,
     pub(super) bytes_sent: AtomicU64,
+    pub(super) file_bytes: AtomicU64,
+    pub(super) cold_reads: AtomicU64,
 }
 
 /// Adds to a counter.

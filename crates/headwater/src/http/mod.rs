@@ -14,6 +14,8 @@
 //!
 //! Follows RFC 9110 (semantics) and RFC 9112 (HTTP/1.1).
 
+mod ahead;
+mod cache;
 mod conditional;
 mod connection;
 mod control;

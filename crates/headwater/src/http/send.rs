@@ -1,12 +1,22 @@
 //! The one place where bytes of responses go out.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::ops::Range;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use tokio::io::AsyncWrite;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::ahead::Ahead;
+use super::limits::{Tally, count};
+use super::source::{Broken, Source, Sources, Why};
+use super::{Piece, cache};
 
 /// Parts per write. More than a response of ours has, and far below the kernel's 1,024.
 const MAX_PARTS: usize = 64;
@@ -15,114 +25,490 @@ const MAX_PARTS: usize = 64;
 /// few of these.
 const MAX_WRITE: usize = 256 << 10;
 
+/// Ranges of a file up to this length are copied into memory, and so go out with what is around
+/// them: a `sendfile` of their own would cost more, and a segment on the wire.
+const SHORT: u64 = 16 << 10;
+
+/// Bytes of files a connection has in memory at most.
+const COPIES: u64 = 64 << 10;
+
+/// Ranges of a file with no more than this between them are read in together.
+const NEAR: u64 = 256 << 10;
+
+/// Where responses go: a connection.
+pub(super) trait Socket {
+    /// One write of these, from memory. `more`: something else follows at once, and may share the
+    /// last segment.
+    fn poll_send(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>>;
+
+    /// One write of so many bytes from this offset of a file, without copying them.
+    fn poll_sendfile(
+        &mut self,
+        file: &File,
+        offset: u64,
+        length: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>>;
+}
+
 /// What is to be sent on a connection, in order.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    parts: VecDeque<Bytes>,
-    size: usize,
+    parts: VecDeque<Part>,
+    size: u64,
+    /// The files of the response being sent.
+    sources: Sources,
+    ahead: Ahead,
+    /// Whether time has passed since the last write.
+    waited: bool,
+}
+
+#[derive(Debug)]
+enum Part {
+    Bytes(Bytes),
+    File {
+        source: Rc<Source>,
+        range: Range<u64>,
+        /// To be copied.
+        short: bool,
+    },
+}
+
+/// Why nothing more can be sent.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The connection failed.
+    Socket(io::Error),
+    /// What is to be sent cannot be had.
+    File(Broken),
+}
+
+impl From<Broken> for Fault {
+    fn from(broken: Broken) -> Self {
+        Self::File(broken)
+    }
 }
 
 impl Outbox {
-    pub(super) fn push(&mut self, part: Bytes) {
-        if !part.is_empty() {
-            self.size += part.len();
-            self.parts.push_back(part);
+    /// Adds bytes.
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.size += bytes.len() as u64;
+            self.parts.push_back(Part::Bytes(bytes));
         }
     }
 
+    /// Adds a piece of a payload. A short range of a file that is in memory is copied at once, and
+    /// the file not kept open.
+    pub(super) fn push_piece(&mut self, piece: Piece) -> Result<(), Broken> {
+        let length = piece.len();
+        let (file, range) = match piece {
+            Piece::Bytes(bytes) => {
+                self.push(bytes);
+                return Ok(());
+            }
+            Piece::File { .. } if length == 0 => return Ok(()),
+            Piece::File { file, range } => (file, range),
+        };
+        let short = length <= SHORT;
+        if short
+            && self.size + length <= COPIES
+            && let Some(bytes) = cache::read_now(&file, &range)
+        {
+            self.push(bytes);
+            return Ok(());
+        }
+        let source = self.sources.of(&file)?;
+        self.size += length;
+        self.parts.push_back(Part::File { source, range, short });
+        Ok(())
+    }
+
     /// Bytes not sent yet.
-    pub(super) fn size(&self) -> usize {
+    pub(super) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Whether files are kept open for the response being sent.
+    pub(super) fn has_files(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// The response has been sent.
+    pub(super) fn release(&mut self) {
+        self.sources.clear();
+    }
+
+    /// Whether what keeps us waiting is a disk, not the peer.
+    pub(super) fn is_reading(&self) -> bool {
+        self.ahead.is_reading()
     }
 
     /// One write of what is there. Ready with the number of bytes written, which is 0 only if there
     /// was nothing to write.
-    pub(super) fn poll_write<W: AsyncWrite + Unpin>(
+    pub(super) fn poll_write<S: Socket>(
         &mut self,
-        stream: &mut W,
+        socket: &mut S,
+        tally: &Tally,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<usize>> {
-        if self.parts.is_empty() {
-            return Poll::Ready(Ok(0));
+    ) -> Poll<Result<usize, Fault>> {
+        let written = self.poll_front(socket, tally, cx);
+        self.waited = written.is_pending();
+        if let Poll::Ready(Ok(written)) = &written {
+            self.size -= *written as u64;
         }
+        written
+    }
+
+    fn poll_front<S: Socket>(
+        &mut self,
+        socket: &mut S,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<usize, Fault>> {
+        loop {
+            match self.parts.front() {
+                None => return Poll::Ready(Ok(0)),
+                Some(Part::Bytes(_)) => return self.poll_bytes(socket, tally, cx),
+                Some(Part::File { source, short, .. }) => {
+                    if self.waited {
+                        source.check()?;
+                    }
+                    let copies = *short || source.copies.get();
+                    let resident = ready!(self.poll_resident(0, tally, cx))?;
+                    if copies {
+                        self.copy(resident)?;
+                    } else if let Some(sent) = ready!(self.poll_file(resident, socket, tally, cx))?
+                    {
+                        return Poll::Ready(Ok(sent));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the parts at the front that are in memory.
+    fn poll_bytes<S: Socket>(
+        &mut self,
+        socket: &mut S,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<usize, Fault>> {
+        let run = self.parts.iter().take_while(|part| matches!(part, Part::Bytes(_))).count();
+        // A response is not to go out in two segments because its head and its payload take two
+        // calls; but a head does not wait for what must be read in first.
+        let more = run < self.parts.len() && self.poll_resident(run, tally, cx).is_ready();
         let mut slices = [IoSlice::new(&[]); MAX_PARTS];
         let (mut count, mut room) = (0, MAX_WRITE);
         for (slice, part) in slices.iter_mut().zip(&self.parts) {
-            let part = &part[..part.len().min(room)];
-            *slice = IoSlice::new(part);
+            let Part::Bytes(bytes) = part else { break };
+            let bytes = &bytes[..bytes.len().min(room)];
+            *slice = IoSlice::new(bytes);
             count += 1;
-            room -= part.len();
+            room -= bytes.len();
             if room == 0 {
                 break;
             }
         }
-        let written = ready!(Pin::new(stream).poll_write_vectored(cx, &slices[..count]))?;
-        if written == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        let written = ready!(socket.poll_send(&slices[..count], more, cx));
+        let written = match written.map_err(Fault::Socket)? {
+            0 => return Poll::Ready(Err(Fault::Socket(io::ErrorKind::WriteZero.into()))),
+            written => written,
+        };
+        let mut left = written;
+        while let Some(Part::Bytes(bytes)) = self.parts.front_mut() {
+            if left < bytes.len() {
+                bytes.advance(left);
+                break;
+            }
+            left -= bytes.len();
+            self.parts.pop_front();
         }
-        self.advance(written);
         Poll::Ready(Ok(written))
     }
 
-    fn advance(&mut self, mut n: usize) {
-        self.size -= n;
-        while let Some(part) = self.parts.front_mut() {
-            if n < part.len() {
-                part.advance(n);
-                return;
+    /// Up to which offset the file of a part is in memory. Ready when its beginning is.
+    fn poll_resident(
+        &mut self,
+        index: usize,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<u64, Broken>> {
+        let mut parts = self.parts.range(index..).filter_map(|part| match part {
+            Part::File { source, range, .. } => Some((source, range)),
+            Part::Bytes(_) => None,
+        });
+        let Some((source, range)) = parts.next() else { return Poll::Ready(Ok(0)) };
+        // What follows in the same file, where a payload is made of many short ranges of it.
+        let mut all = range.clone();
+        for (other, range) in parts.take(MAX_PARTS) {
+            if Rc::ptr_eq(source, other) && (all.end..all.end + NEAR).contains(&range.start) {
+                all.end = range.end;
             }
-            n -= part.len();
+        }
+        let resident = ready!(self.ahead.poll(&source.file, &all, tally, cx));
+        Poll::Ready(resident.map_err(|error| source.broken(Why::Unreadable(error))))
+    }
+
+    /// Sends from the file at the front, which is in memory up to `resident`. `None` if it has to
+    /// be copied instead.
+    fn poll_file<S: Socket>(
+        &mut self,
+        resident: u64,
+        socket: &mut S,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<usize>, Fault>> {
+        let Some(Part::File { source, range, .. }) = self.parts.front_mut() else {
+            return Poll::Ready(Ok(None));
+        };
+        let length = range.end.min(resident).saturating_sub(range.start).min(MAX_WRITE as u64);
+        let sent = ready!(socket.poll_sendfile(&source.file, range.start, length as usize, cx));
+        let sent = match sent {
+            Ok(0) => return Poll::Ready(Err(source.broken(Why::Shorter).into())),
+            Ok(sent) => sent,
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    source.copies.set(true);
+                    return Poll::Ready(Ok(None));
+                }
+                Some(Errno::IO | Errno::STALE | Errno::OVERFLOW) => {
+                    return Poll::Ready(Err(source.broken(Why::Unreadable(error)).into()));
+                }
+                _ => return Poll::Ready(Err(Fault::Socket(error))),
+            },
+        };
+        count(&tally.file_bytes, sent as u64);
+        let from = range.start;
+        range.start += sent as u64;
+        if range.start < range.end {
+            source.remember(from);
+        } else {
+            // The kernel takes the bytes from the file when it sends them, so this can say no more
+            // than that nothing was written up to now.
+            if source.is_remembered() {
+                source.check()?;
+            }
             self.parts.pop_front();
+        }
+        Poll::Ready(Ok(Some(sent)))
+    }
+
+    /// Copies from the file at the front, which is in memory up to `resident`.
+    fn copy(&mut self, resident: u64) -> Result<(), Broken> {
+        let mut copies = Vec::new();
+        let mut room = COPIES;
+        let mut last: Option<(Rc<Source>, u64)> = None;
+        while let Some(Part::File { source, range, short }) = self.parts.front_mut() {
+            let next = last.as_ref().is_none_or(|(same, from)| {
+                (*short || source.copies.get()) && Rc::ptr_eq(same, source) && *from <= range.start
+            });
+            let end = range.end.min(resident).min(range.start + room);
+            if !next || end <= range.start {
+                break;
+            }
+            copies.push(source.copy(range.start..end)?);
+            room -= end - range.start;
+            last = Some((Rc::clone(source), end));
+            range.start = end;
+            if range.start < range.end {
+                break;
+            }
+            self.parts.pop_front();
+        }
+        for bytes in copies.into_iter().rev() {
+            self.parts.push_front(Part::Bytes(bytes));
+        }
+        Ok(())
+    }
+}
+
+impl Socket for TcpStream {
+    fn poll_send(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let flags = if more { SendFlags::MORE } else { SendFlags::empty() } | SendFlags::NOSIGNAL;
+        poll_io(self, cx, |socket| {
+            rustix::net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags)
+        })
+    }
+
+    fn poll_sendfile(
+        &mut self,
+        file: &File,
+        offset: u64,
+        length: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        poll_io(self, cx, |socket| {
+            rustix::fs::sendfile(socket, file, Some(&mut offset.clone()), length)
+        })
+    }
+}
+
+/// Tries a system call when the socket is ready to be written to, until it does not have to wait.
+fn poll_io(
+    socket: &TcpStream,
+    cx: &mut Context<'_>,
+    mut call: impl FnMut(&TcpStream) -> rustix::io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(socket.poll_write_ready(cx))?;
+        match socket.try_io(Interest::WRITABLE, || Ok(call(socket)?)) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            result => return Poll::Ready(result),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
     use super::*;
 
-    /// Takes a few bytes at a time, fewer each time, and what was written stays in order.
+    /// Takes a few bytes at a time, other numbers each time, now and then none.
+    #[derive(Default)]
+    struct Reluctant {
+        taken: Vec<u8>,
+        calls: usize,
+        no_sendfile: bool,
+        from_files: usize,
+    }
+
+    impl Reluctant {
+        fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+            self.calls += 1;
+            if self.calls.is_multiple_of(5) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let n = bytes.len().min(self.calls * 37 % 20_011 + 1);
+            self.taken.extend_from_slice(&bytes[..n]);
+            Poll::Ready(Ok(n))
+        }
+    }
+
+    impl Socket for Reluctant {
+        fn poll_send(
+            &mut self,
+            parts: &[IoSlice<'_>],
+            _: bool,
+            cx: &mut Context<'_>,
+        ) -> Poll<io::Result<usize>> {
+            let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+            self.take(&all, cx)
+        }
+
+        fn poll_sendfile(
+            &mut self,
+            file: &File,
+            offset: u64,
+            length: usize,
+            cx: &mut Context<'_>,
+        ) -> Poll<io::Result<usize>> {
+            if self.no_sendfile {
+                return Poll::Ready(Err(Errno::INVAL.into()));
+            }
+            let mut bytes = vec![0; length];
+            let read = file.read_at(&mut bytes, offset).unwrap();
+            let taken = self.take(&bytes[..read], cx);
+            if let Poll::Ready(Ok(n)) = taken {
+                self.from_files += n;
+            }
+            taken
+        }
+    }
+
+    async fn send(outbox: &mut Outbox, socket: &mut Reluctant, tally: &Tally) -> Result<(), Fault> {
+        while std::future::poll_fn(|cx| outbox.poll_write(socket, tally, cx)).await? > 0 {}
+        Ok(())
+    }
+
+    fn file(size: usize) -> (Arc<File>, Vec<u8>) {
+        let bytes: Vec<u8> = (0..size).map(|i| ((i * 7) ^ (i >> 8)) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        (Arc::new(file), bytes)
+    }
+
+    /// Whatever is taken at a time, and however it is sent, what arrives is what was pushed.
+    #[tokio::test]
+    async fn in_order() {
+        let (first, first_bytes) = file(300_000);
+        let (second, second_bytes) = file(2_000_000);
+        for no_sendfile in [false, true] {
+            let (mut outbox, mut expected) = (Outbox::default(), Vec::new());
+            let mut push = |piece: Piece, bytes: &[u8]| {
+                outbox.push_piece(piece).unwrap();
+                expected.extend_from_slice(bytes);
+            };
+            for i in 0..200_usize {
+                let part = vec![i as u8; i % 11];
+                push(Bytes::from(part.clone()).into(), &part);
+                // Short and long, forwards and backwards, of one file and the other.
+                let (file, bytes) =
+                    if i % 3 == 0 { (&first, &first_bytes) } else { (&second, &second_bytes) };
+                let from = i * 7919 * 13 % bytes.len();
+                let to = bytes.len().min(from + [100, 0, 16_384, 16_385, 60_000][i % 5]);
+                let range = from as u64..to as u64;
+                push(Piece::File { file: Arc::clone(file), range }, &bytes[from..to]);
+            }
+            assert_eq!(outbox.size(), expected.len() as u64);
+            let mut socket = Reluctant { no_sendfile, ..Reluctant::default() };
+            let tally = Tally::default();
+            send(&mut outbox, &mut socket, &tally).await.unwrap();
+            assert!(socket.taken == expected, "{} of {}", socket.taken.len(), expected.len());
+            assert_eq!(outbox.size(), 0);
+            assert!(outbox.has_files());
+            outbox.release();
+            assert!(!outbox.has_files());
+            assert_eq!(no_sendfile, socket.from_files == 0);
+            let counted = tally.file_bytes.load(std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(counted, socket.from_files as u64);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_beyond_the_end() {
+        let (file, bytes) = file(100_000);
+        for range in [90_000..100_001, 0..200_000, 100_000..100_001] {
+            let mut outbox = Outbox::default();
+            outbox
+                .push_piece(Piece::File { file: Arc::clone(&file), range: range.clone() })
+                .unwrap();
+            let mut socket = Reluctant::default();
+            let fault = send(&mut outbox, &mut socket, &Tally::default()).await;
+            let Err(Fault::File(Broken { why: Why::Shorter, .. })) = fault else {
+                panic!("{fault:?}");
+            };
+            let sent = &bytes[range.start as usize..][..socket.taken.len()];
+            assert_eq!(socket.taken, sent);
+        }
+    }
+
+    /// Short ranges leave nothing open.
     #[test]
-    fn partial_writes() {
-        struct Reluctant(Vec<u8>, usize);
-        impl AsyncWrite for Reluctant {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buf: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                self.poll_write_vectored(cx, &[IoSlice::new(buf)])
-            }
-            fn poll_write_vectored(
-                mut self: Pin<&mut Self>,
-                _: &mut Context<'_>,
-                parts: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.1 = self.1 % 7 + 1;
-                let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-                let n = self.1.min(all.len());
-                self.0.extend_from_slice(&all[..n]);
-                Poll::Ready(Ok(n))
-            }
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-        }
+    fn short_ranges_are_copied() {
+        let (file, _) = file(100_000);
         let mut outbox = Outbox::default();
-        let mut expected = Vec::new();
-        for i in 0..200_u8 {
-            let part = vec![i; usize::from(i % 11)];
-            expected.extend_from_slice(&part);
-            outbox.push(part.into());
-        }
-        assert_eq!(outbox.size(), expected.len());
-        let mut sink = Reluctant(Vec::new(), 0);
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        while let Poll::Ready(Ok(1..)) = outbox.poll_write(&mut sink, &mut cx) {}
-        assert_eq!(sink.0, expected);
-        assert_eq!(outbox.size(), 0);
+        outbox.push_piece(Piece::File { file: Arc::clone(&file), range: 0..4096 }).unwrap();
+        assert!(!outbox.has_files() && Arc::strong_count(&file) == 1);
+        outbox.push_piece(Piece::File { file: Arc::clone(&file), range: 0..40_000 }).unwrap();
+        assert!(outbox.has_files());
     }
 }

@@ -1,24 +1,258 @@
-//! Files that payloads are sent from.
+//! Files that payloads are sent from: the same bytes from the first to the last.
+//!
+//! What was opened is what is sent: a file that is replaced or deleted meanwhile goes on being sent
+//! from its descriptor. One that is written to in place is found out by its size and time of
+//! modification, which are asked for whenever a response had to wait. One that has grown and still
+//! begins with the bytes that were sent first is a recording in progress, and goes on being sent up
+//! to the length announced.
 
+use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
 
+/// Bytes remembered of what was sent first.
+const SAMPLE: usize = 64;
+
 /// Bytes of one read into memory.
 pub(super) const READ: u64 = 256 << 10;
 
-/// Reads the beginning of a range, at most [`READ`] bytes, on a blocking thread.
-pub(super) async fn read(file: Arc<File>, range: Range<u64>) -> io::Result<Bytes> {
-    let size = range.end.saturating_sub(range.start).min(READ);
+/// A file of the response being sent.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) file: Arc<File>,
+    version: Cell<Version>,
+    /// Where the response began and what was there.
+    sample: RefCell<Option<(u64, Vec<u8>)>>,
+    /// Whether its file system has no `sendfile`.
+    pub(super) copies: Cell<bool>,
+}
+
+/// What changes when a file is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    size: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+}
+
+impl Version {
+    fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Ok(Self { size: metadata.len(), modified })
+    }
+}
+
+impl Source {
+    fn new(file: Arc<File>) -> Result<Self, Broken> {
+        match Version::of(&file) {
+            Ok(version) => Ok(Self {
+                file,
+                version: Cell::new(version),
+                sample: RefCell::default(),
+                copies: Cell::new(false),
+            }),
+            Err(error) => Err(Broken::new(&file, Why::Unreadable(error))),
+        }
+    }
+
+    /// To be called with the offset of the first byte sent, when there are more to come: that byte
+    /// is in the page cache now.
+    pub(super) fn remember(&self, offset: u64) {
+        let mut sample = self.sample.borrow_mut();
+        if sample.is_none() {
+            *sample = Some((offset, self.look(offset)));
+        }
+    }
+
+    fn look(&self, offset: u64) -> Vec<u8> {
+        let mut bytes = vec![0; SAMPLE];
+        let read = self.file.read_at(&mut bytes, offset).unwrap_or(0);
+        bytes.truncate(read);
+        bytes
+    }
+
+    /// Whether something was sent before.
+    pub(super) fn is_remembered(&self) -> bool {
+        self.sample.borrow().is_some()
+    }
+
+    /// Copies a range that is in memory.
+    pub(super) fn copy(&self, range: Range<u64>) -> Result<Bytes, Broken> {
+        let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
+        let read = self.file.read_exact_at(&mut bytes, range.start);
+        read.map_err(|error| self.unreadable(error))?;
+        self.remember(range.start);
+        Ok(bytes.into())
+    }
+
+    fn unreadable(&self, error: io::Error) -> Broken {
+        self.broken(match error.kind() {
+            io::ErrorKind::UnexpectedEof => Why::Shorter,
+            _ => Why::Unreadable(error),
+        })
+    }
+
+    /// Whether the bytes not sent yet are still of the version that was begun.
+    pub(super) fn check(&self) -> Result<(), Broken> {
+        let then = self.version.get();
+        let now = Version::of(&self.file).map_err(|error| self.broken(Why::Unreadable(error)))?;
+        if now == then {
+            return Ok(());
+        }
+        if now.size < then.size {
+            return Err(self.broken(Why::Shorter));
+        }
+        let sample = self.sample.borrow();
+        // Of a file of the same length that was modified, nothing tells what was.
+        let grown = now.size > then.size
+            && sample.as_ref().is_none_or(|(offset, bytes)| self.look(*offset) == *bytes);
+        if !grown {
+            return Err(self.broken(Why::Rewritten));
+        }
+        self.version.set(now);
+        Ok(())
+    }
+
+    pub(super) fn broken(&self, why: Why) -> Broken {
+        Broken::new(&self.file, why)
+    }
+}
+
+/// The files of one response, by their identity.
+#[derive(Debug, Default)]
+pub(super) struct Sources(Vec<Rc<Source>>);
+
+impl Sources {
+    /// Remembers the file as it is now, unless it is remembered already.
+    pub(super) fn of(&mut self, file: &Arc<File>) -> Result<Rc<Source>, Broken> {
+        // Renditions of a title at most: few.
+        if let Some(known) = self.0.iter().find(|known| Arc::ptr_eq(&known.file, file)) {
+            return Ok(Rc::clone(known));
+        }
+        let source = Rc::new(Source::new(Arc::clone(file))?);
+        self.0.push(Rc::clone(&source));
+        Ok(source)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The response has been sent.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A file that cannot be sent to the length announced. The connection is closed short.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub(super) struct Broken {
+    /// The kernel's name for it, with the mark it puts to deleted ones.
+    path: PathBuf,
+    pub(super) why: Why,
+}
+
+#[derive(Debug)]
+pub(super) enum Why {
+    /// It does not have the bytes any more.
+    Shorter,
+    /// It may have other bytes than those sent before.
+    Rewritten,
+    Unreadable(io::Error),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shorter => f.write_str("became shorter while it was sent"),
+            Self::Rewritten => f.write_str("was written to while it was sent"),
+            Self::Unreadable(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl Broken {
+    fn new(file: &File, why: Why) -> Self {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        Self { path: path.unwrap_or_default(), why }
+    }
+}
+
+/// Reads a range, of at most [`READ`] bytes, on a blocking thread.
+pub(super) async fn read(source: Rc<Source>, range: Range<u64>) -> Result<Bytes, Broken> {
+    let file = Arc::clone(&source.file);
+    let (offset, size) = (range.start, range.end.saturating_sub(range.start).min(READ));
     let read = spawn_blocking(move || {
         let mut bytes = vec![0; size as usize];
-        file.read_exact_at(&mut bytes, range.start)?;
-        Ok(bytes.into())
+        file.read_exact_at(&mut bytes, offset)?;
+        io::Result::Ok(Bytes::from(bytes))
     });
-    read.await.map_err(io::Error::other)?
+    let bytes = read.await.map_err(io::Error::other).flatten();
+    let bytes = bytes.map_err(|error| source.unreadable(error))?;
+    source.remember(offset);
+    source.check()?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, Write};
+
+    use super::*;
+
+    #[test]
+    fn versions() {
+        let verdict = |change: fn(&mut File)| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("file");
+            std::fs::write(&path, [1; 1000]).unwrap();
+            let old = File::open(&path).unwrap();
+            // Two changes in one tick of the kernel's clock would look like one.
+            let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+            File::options().write(true).open(&path).unwrap().set_modified(past).unwrap();
+            let source = Sources::default().of(&Arc::new(old)).unwrap();
+            source.remember(100);
+            source.check().unwrap();
+            change(&mut File::options().write(true).open(&path).unwrap());
+            source
+                .check()
+                .err()
+                .map(|broken| broken.to_string().rsplit("/file: ").next().unwrap().to_owned())
+        };
+        let append = |file: &mut File| {
+            file.seek(io::SeekFrom::End(0)).unwrap();
+            file.write_all(b"more").unwrap();
+        };
+        assert_eq!(verdict(append), None);
+        let rewritten = Some("was written to while it was sent".to_owned());
+        assert_eq!(verdict(|file| file.write_all(b"x").unwrap()), rewritten);
+        assert_eq!(verdict(|file| file.write_all(&[2; 2000]).unwrap()), rewritten);
+        let shorter = Some("became shorter while it was sent".to_owned());
+        assert_eq!(verdict(|file| file.set_len(999).unwrap()), shorter);
+        assert_eq!(verdict(|_| {}), None);
+    }
+
+    #[test]
+    fn each_file_once() {
+        let (a, b) =
+            (Arc::new(tempfile::tempfile().unwrap()), Arc::new(tempfile::tempfile().unwrap()));
+        let mut sources = Sources::default();
+        let first = sources.of(&a).unwrap();
+        assert!(!Rc::ptr_eq(&first, &sources.of(&b).unwrap()));
+        assert!(Rc::ptr_eq(&first, &sources.of(&a).unwrap()));
+        sources.clear();
+        assert!(sources.is_empty());
+    }
 }
