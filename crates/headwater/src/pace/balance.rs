@@ -1,0 +1,133 @@
+//! Who goes first when the link is short.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use live::UnixMicros;
+
+use super::Hand;
+
+/// Who has less in hand and waits for room in its socket is in need.
+const ENOUGH: Duration = Duration::from_secs(4);
+
+/// Who has more than this in hand gives way to those in need, if these are many.
+const FEW: Duration = Duration::from_secs(3);
+
+/// Those in need are many from one viewer in so many on. Where they are fewer, others may have more
+/// in hand as their share is smaller: one viewer's slow link is not everybody's.
+const MANY: usize = 20;
+
+/// From one viewer in so many in need, it is the link they share that is short, not links of their
+/// own: then whoever is behind it, too, gives way to those with less, however little that is.
+const MOST: usize = 4;
+
+/// For so long after its own socket was full a viewer is taken to be behind a short link.
+const LATELY: Duration = Duration::from_secs(5);
+
+/// How soon a viewer that gave way asks again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What paced viewers know of each other: how many there are, how many of them are in need, and how
+/// much those have on average. A few relaxed atomics: each figure is right by itself, and the next
+/// decision is a moment away.
+#[derive(Debug)]
+pub struct Balance {
+    /// Keys count from here, so that many of them have a sum.
+    epoch: UnixMicros,
+    viewers: AtomicUsize,
+    needy: AtomicUsize,
+    /// Sum of the [keys](Place) of those in need.
+    keys: AtomicI64,
+}
+
+impl Balance {
+    /// Of no viewers yet; none will name an earlier time than `epoch`.
+    pub fn new(epoch: UnixMicros) -> Self {
+        Self {
+            epoch,
+            viewers: AtomicUsize::new(0),
+            needy: AtomicUsize::new(0),
+            keys: AtomicI64::new(0),
+        }
+    }
+
+    /// Microseconds; of two viewers, who has more ahead at one moment has the greater key at any.
+    fn key(&self, hand: &Hand, now: UnixMicros) -> i64 {
+        let elapsed = i64::try_from(now.since(self.epoch).as_micros()).unwrap_or(i64::MAX);
+        hand.ahead(now).saturating_add(elapsed)
+    }
+}
+
+/// One viewer's place among the others; given up when dropped.
+///
+/// A viewer in need is entered by its key: media ahead of the time played, plus the time. It stays
+/// the same while nothing is delivered, so an entry need not be touched while it waits.
+#[derive(Debug)]
+pub struct Place {
+    balance: Arc<Balance>,
+    /// Its key, while it is in need.
+    entered: Option<i64>,
+    /// When its socket was last full.
+    full: Option<UnixMicros>,
+}
+
+impl Place {
+    /// A viewer's, from now on.
+    pub fn new(balance: &Arc<Balance>) -> Self {
+        balance.viewers.fetch_add(1, Relaxed);
+        Self { balance: Arc::clone(balance), entered: None, full: None }
+    }
+
+    /// Its socket takes no more of what is due. Answers when it should say so again if that has
+    /// not changed: with what it has now it is not in need, but then will be.
+    pub fn wait(&mut self, hand: &Hand, now: UnixMicros) -> Option<Duration> {
+        self.full = Some(now);
+        let spare = hand.held(now).saturating_sub(ENOUGH);
+        if spare.is_zero() {
+            self.enter(Some(self.balance.key(hand, now)));
+            return None;
+        }
+        self.enter(None);
+        Some(spare)
+    }
+
+    /// Nothing that is due waits for room in its socket.
+    pub fn flow(&mut self) {
+        self.enter(None);
+    }
+
+    /// Whether it should give way to others before it sends what is due; then for how long.
+    pub fn give_way(&self, hand: &Hand, now: UnixMicros) -> Option<Duration> {
+        let balance = &*self.balance;
+        // Whoever asks is not waiting for room, but its entry may be from before.
+        let own = self.entered.unwrap_or_default();
+        let needy = balance.needy.load(Relaxed).saturating_sub(usize::from(self.entered.is_some()));
+        let viewers = balance.viewers.load(Relaxed);
+        let mean = (balance.keys.load(Relaxed) - own).checked_div(i64::try_from(needy).ok()?)?;
+        let scale = u32::try_from(viewers / (MANY * needy)).unwrap_or(u32::MAX).max(1);
+        let rich = hand.held(now) > FEW.saturating_mul(scale);
+        let shared = needy >= viewers.div_ceil(MOST)
+            && self.full.is_some_and(|full| now.since(full) < LATELY);
+        let ahead = shared && balance.key(hand, now) > mean;
+        (rich || ahead).then_some(AGAIN)
+    }
+
+    fn enter(&mut self, key: Option<i64>) {
+        if let Some(before) = std::mem::replace(&mut self.entered, key) {
+            self.balance.needy.fetch_sub(1, Relaxed);
+            self.balance.keys.fetch_sub(before, Relaxed);
+        }
+        if let Some(key) = key {
+            self.balance.needy.fetch_add(1, Relaxed);
+            self.balance.keys.fetch_add(key, Relaxed);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.enter(None);
+        self.balance.viewers.fetch_sub(1, Relaxed);
+    }
+}
