@@ -2,7 +2,7 @@
 # also be run by hand; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build fmt lint bench audit fuzz clean
+.PHONY: help run test build fmt lint bench audit fuzz peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +40,10 @@ audit: ## licences, bans and sources of the dependencies (cargo-deny)
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (30) each; TARGET=NAME for one of them
 	@scripts/fuzz.sh $(TARGET)
+
+peers: ## the peers that are built here: the thread pool in C, into target/peers
+	@scripts/install.sh lint
+	$(MAKE) -C lab/peers/threadpool
 
 clean: ## remove what was built
 	cargo clean

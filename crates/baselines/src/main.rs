@@ -1,0 +1,234 @@
+//! The server architectures of the literature, each in one file of [`models`], to be measured
+//! beside the origin: `baseline MODEL --listen ADDR --root DIR`.
+//!
+//! # Which paper, which figure
+//!
+//! | model | the paper | the figure to repeat |
+//! |---|---|---|
+//! | [`threadpool`](models::threadpool) | Zheng and Gonzalez, *Optimizing Single Server Content Streaming* (2021), 4.3 | 9 to 12: latency by percentile at 100 and 1,000 requests a second |
+//! | the same in C: `lab/peers/threadpool` | the same, in the paper's own language | the same; beside the model here it tells language from architecture |
+//! | [`hyper`](models::hyper) | the same, 4.1: the "distributor" | 9 and 10 |
+//! | [`simple`](models::simple) | Zhuang and He, *Implementation and Performance Testing of Different HTTP Servers* (2021), 1.1 | tables 2 to 4: `ab -n 100 -c 10`, `ab -n 100 -c 1`, `httperf --num-conns=3000` |
+//! | [`persistent`](models::persistent) | the same, 1.2 | the same |
+//! | [`pipelined`](models::pipelined) | the same, 1.3 | the same |
+//! | [`staged`](models::staged) | the same, 5.1: what its authors would build next | none was published |
+//! | [`limit`](models::limit) | none: what the kernel allows | the bound for all of them |
+//!
+//! Node.js and Deno, the other rivals of the 2021 streaming paper, are programs of their own.
+//!
+//! # What they share, and why
+//!
+//! What is no architecture's subject is written once, in [`http`]: heads are parsed by httparse,
+//! ranges, dates and media types mean the same everywhere, and the kernel keeps every path inside
+//! the root. Who accepts, who reads, who sends, and who waits for whom is in the models alone.
+//!
+//! # Where they differ from the papers
+//!
+//! - Input is bounded and checked: heads of at most 8 KiB (431), 400, 404, 405 and 416 where they
+//!   belong, no path out of the root. The papers' servers check nothing ("without performing
+//!   security checks"), and read whatever they are sent.
+//! - Memory is bounded. Where a paper's server keeps a whole response in memory, whatever its
+//!   size, these take at most [`models::PIECE`] of it at a time; where it starts a thread for
+//!   every connection, there are at most `--threads`.
+//! - A silent peer is given `--timeout` (10 s), to finish a head, to send the next one, or to take
+//!   what is sent to it. The papers' servers wait for ever.
+//! - All speak the HTTP of today: `Date`, `Content-Length`, `Connection`, HEAD and single ranges in
+//!   all of them; HTTP/1.1 connections persist, where the model has it, without asking. Papers name
+//!   `If-Modified-Since` as the one conditional request; `If-Range` with a date is added because
+//!   players resume with it. There are no entity tags and no answers of several ranges.
+//! - `Host` is not asked for, because the second paper's own commands do not send it.
+//! - `TCP_NODELAY` is set everywhere, so that no figure is a matter of delayed acknowledgements.
+//!   It and the time-outs are set on the listener, from which Linux hands them to what it accepts.
+//! - Left out: logging (the second paper's servers print every request), and an own answer to
+//!   SIGTERM: its default ends the process at once, and nothing needs saving.
+
+mod http;
+mod models;
+mod net;
+mod units;
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+
+use crate::http::Root;
+use crate::models::{hyper, limit, persistent, pipelined, simple, staged, threadpool};
+
+/// A server of one of the architectures of the literature, to be measured beside the origin.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    model: Model,
+}
+
+#[derive(Subcommand)]
+enum Model {
+    /// One thread accepts into a bounded buffer, N workers block on it; a request a connection
+    Threadpool {
+        #[command(flatten)]
+        site: Site,
+        /// Worker threads
+        #[arg(long, value_name = "N", default_value_t = 4, value_parser = units::count)]
+        workers: usize,
+        /// Places of the shared buffer
+        #[arg(long, value_name = "N", default_value_t = 16, value_parser = units::count)]
+        queue: usize,
+    },
+    /// A thread a connection, one request, close
+    Simple {
+        #[command(flatten)]
+        site: Site,
+        #[command(flatten)]
+        threads: Threads,
+    },
+    /// A thread a connection, kept alive
+    Persistent {
+        #[command(flatten)]
+        site: Site,
+        #[command(flatten)]
+        threads: Threads,
+    },
+    /// As persistent, but another thread sends while the next request is handled
+    Pipelined {
+        #[command(flatten)]
+        site: Site,
+        #[command(flatten)]
+        threads: Threads,
+        /// Responses that may wait for a connection's sender
+        #[arg(long, value_name = "N", default_value_t = 2, value_parser = units::count)]
+        queue: usize,
+    },
+    /// Three threads a connection: receive and parse, read, send
+    Staged {
+        #[command(flatten)]
+        site: Site,
+        #[command(flatten)]
+        threads: Threads,
+        /// What may wait between two of a connection's stages: requests, then blocks of a file
+        #[arg(long, value_name = "N", default_value_t = 4, value_parser = units::count)]
+        queue: usize,
+    },
+    /// tokio and hyper, reading from disk for each request: the 2021 distributor
+    Hyper {
+        #[command(flatten)]
+        site: Site,
+        /// Threads of the runtime; one for each core if not given
+        #[arg(long, value_name = "N", value_parser = units::count)]
+        workers: Option<usize>,
+        /// Most bytes of a file read at a time
+        #[arg(long, value_name = "SIZE", default_value = "8KiB", value_parser = units::size)]
+        read_size: usize,
+    },
+    /// No HTTP: for each byte received, N bytes of a file
+    Limit {
+        #[command(flatten)]
+        listen: Listen,
+        /// The file
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+        /// Bytes of it to send; all of it if not given
+        #[arg(long, value_name = "SIZE", value_parser = units::size)]
+        bytes: Option<usize>,
+        /// Send from memory with write instead of from the file with sendfile
+        #[arg(long)]
+        write: bool,
+        /// Event loops
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::count)]
+        workers: usize,
+    },
+}
+
+#[derive(Args)]
+struct Listen {
+    /// Where to listen; port 0 for a free one
+    #[arg(long, value_name = "ADDR")]
+    listen: SocketAddr,
+    /// How long a peer may be silent, or take nothing: 500ms, 10s, 1m
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::time)]
+    timeout: Duration,
+}
+
+#[derive(Args)]
+struct Site {
+    #[command(flatten)]
+    listen: Listen,
+    /// The folder that is served
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
+}
+
+impl Listen {
+    fn bind(&self) -> anyhow::Result<TcpListener> {
+        net::listen(self.listen, self.timeout).with_context(|| self.listen.to_string())
+    }
+}
+
+impl Site {
+    fn open(&self) -> anyhow::Result<(TcpListener, Root)> {
+        let root = Root::open(&self.root).with_context(|| self.root.display().to_string())?;
+        Ok((self.listen.bind()?, root))
+    }
+}
+
+#[derive(Args)]
+struct Threads {
+    /// Most connections at a time; further ones wait to be accepted
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = units::count)]
+    threads: usize,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().model) {
+        Ok(never) => match never {},
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "the one thing there is to say")]
+            {
+                eprintln!("baseline: {error:#}");
+            }
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Serves until the process is ended; returns only when it cannot begin.
+fn run(model: Model) -> anyhow::Result<Infallible> {
+    let endless = match model {
+        Model::Threadpool { site, workers, queue } => {
+            let (listener, root) = site.open()?;
+            threadpool::run(&listener, &Arc::new(root), workers, queue, site.listen.timeout)
+        }
+        Model::Simple { site, threads } => {
+            let (listener, root) = site.open()?;
+            simple::run(&listener, root, threads.threads, site.listen.timeout)
+        }
+        Model::Persistent { site, threads } => {
+            let (listener, root) = site.open()?;
+            persistent::run(&listener, root, threads.threads, site.listen.timeout)
+        }
+        Model::Pipelined { site, threads, queue } => {
+            let (listener, root) = site.open()?;
+            pipelined::run(&listener, root, threads.threads, queue, site.listen.timeout)
+        }
+        Model::Staged { site, threads, queue } => {
+            let (listener, root) = site.open()?;
+            staged::run(&listener, root, threads.threads, queue, site.listen.timeout)
+        }
+        Model::Hyper { site, workers, read_size } => {
+            let (listener, root) = site.open()?;
+            hyper::run(listener, root, workers, read_size, site.listen.timeout)
+        }
+        Model::Limit { listen, file, bytes, write, workers } => {
+            let source = limit::Source::open(&file, bytes, write)
+                .with_context(|| file.display().to_string())?;
+            limit::run(listen.bind()?, source, workers, listen.timeout)
+        }
+    };
+    Ok(endless?)
+}

@@ -1,0 +1,246 @@
+//! What the kernel allows: no HTTP, no paths, no files to open. For each byte that a client sends
+//! it gets `--bytes` bytes of `--file`, by `sendfile` or, with `--write`, from memory by `write`.
+//!
+//! From no paper: every architecture here, and the origin, does at least this much to send as many
+//! bytes, so its processor time a gigabyte is what is left to gain.
+//!
+//! It is the shape that adds least to the sending: an event loop with edge-triggered `epoll`, where
+//! a request costs one `read` (of a byte, or of as many as have come: each is a request), one
+//! `sendfile`, and a share of an `epoll_wait`. `--workers` loops share the listener.
+//!
+//! A connection that is silent, or takes nothing, for `--timeout` is closed before twice that has
+//! passed; it holds a descriptor and no thread. One that sends bytes faster than it is answered is
+//! answered as long as it takes more, and that keeps its loop: a generator does no such thing.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::fs::sendfile;
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+
+use crate::net;
+
+/// Requests that are read at a time.
+const ASKED: usize = 64;
+
+/// Events that are taken at a time.
+const EVENTS: usize = 256;
+
+/// The listener, in an event: no descriptor has this number.
+const LISTENER: u64 = u64::MAX;
+
+/// What is sent for each byte.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The first so many bytes of a file, with `sendfile`.
+    File(File, usize),
+    /// Memory, with `write`.
+    Memory(Vec<u8>),
+}
+
+impl Source {
+    /// The first `bytes` bytes of a file, or all of it.
+    ///
+    /// # Errors
+    /// It cannot be read, or has not as many, or none.
+    pub(crate) fn open(path: &Path, bytes: Option<usize>, in_memory: bool) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let bytes = bytes.unwrap_or(length);
+        if bytes == 0 || bytes > length {
+            let error = format!("{bytes} bytes wanted of a file of {length}");
+            return Err(io::Error::new(ErrorKind::InvalidInput, error));
+        }
+        if !in_memory {
+            return Ok(Self::File(file, bytes));
+        }
+        let mut memory = vec![0; bytes];
+        file.read_exact_at(&mut memory, 0)?;
+        Ok(Self::Memory(memory))
+    }
+
+    fn length(&self) -> usize {
+        match self {
+            Self::File(_, length) => *length,
+            Self::Memory(memory) => memory.len(),
+        }
+    }
+
+    /// Sends what follows the first `sent` bytes, as much as the kernel takes.
+    fn send(&self, mut socket: &TcpStream, sent: usize) -> io::Result<usize> {
+        match self {
+            Self::File(file, length) => {
+                Ok(sendfile(socket, file, Some(&mut (sent as u64)), length - sent)?)
+            }
+            Self::Memory(memory) => socket.write(memory.get(sent..).unwrap_or_default()),
+        }
+    }
+}
+
+/// Serves for ever.
+///
+/// # Errors
+/// The loops cannot be had, or `epoll` fails them.
+pub(crate) fn run(
+    listener: TcpListener,
+    source: Source,
+    workers: usize,
+    timeout: Duration,
+) -> io::Result<Infallible> {
+    listener.set_nonblocking(true)?;
+    let shared = Arc::new((listener, source));
+    for _ in 1..workers {
+        let shared = Arc::clone(&shared);
+        thread::Builder::new().spawn(move || Loop::new(&shared.0, &shared.1)?.run(timeout))?;
+    }
+    let mut first = Loop::new(&shared.0, &shared.1)?;
+    net::say_ready(&shared.0)?;
+    first.run(timeout)
+}
+
+/// One event loop.
+struct Loop<'a> {
+    listener: &'a TcpListener,
+    source: &'a Source,
+    epoll: rustix::fd::OwnedFd,
+    /// By descriptor, which the kernel keeps small.
+    connections: Vec<Option<Connection>>,
+}
+
+struct Connection {
+    socket: TcpStream,
+    /// Requests received and not yet answered.
+    asked: usize,
+    /// Bytes sent of the answer to the first of them.
+    sent: usize,
+    /// Something has happened since the last look at all connections.
+    active: bool,
+}
+
+impl<'a> Loop<'a> {
+    fn new(listener: &'a TcpListener, source: &'a Source) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        // EXCLUSIVE: a connection wakes one loop, not all.
+        let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
+        epoll::add(&epoll, listener, EventData::new_u64(LISTENER), flags)?;
+        Ok(Self { listener, source, epoll, connections: Vec::new() })
+    }
+
+    fn run(&mut self, timeout: Duration) -> io::Result<Infallible> {
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        let mut next_look = Instant::now() + timeout;
+        loop {
+            let wait = Timespec::try_from(next_look.saturating_duration_since(Instant::now()));
+            let wait = wait.map_err(io::Error::other)?;
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in events.drain(..) {
+                if event.data.u64() == LISTENER {
+                    self.accept();
+                } else {
+                    self.serve(event);
+                }
+            }
+            if next_look <= Instant::now() {
+                self.close_idle();
+                next_look = Instant::now() + timeout;
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = match accept_with(self.listener, flags) {
+            Ok(socket) => TcpStream::from(socket),
+            // Another loop was faster, or the client has gone again.
+            Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => return,
+            Err(_) => return thread::sleep(net::OUT_OF_DESCRIPTORS),
+        };
+        let Ok(index) = usize::try_from(socket.as_raw_fd()) else { return };
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let data = EventData::new_u64(index as u64);
+        if epoll::add(&self.epoll, &socket, data, flags).is_err() {
+            return;
+        }
+        if self.connections.len() <= index {
+            self.connections.resize_with(index + 1, || None);
+        }
+        if let Some(place) = self.connections.get_mut(index) {
+            *place = Some(Connection { socket, asked: 0, sent: 0, active: true });
+        }
+    }
+
+    fn serve(&mut self, event: Event) {
+        let index = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
+        let Some(place) = self.connections.get_mut(index) else { return };
+        let Some(connection) = place else { return };
+        // An edge is told once: where the client's end has come too, all must be read now.
+        let flags = event.flags;
+        let all = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        if connection.serve(self.source, all).is_err() {
+            // Closing takes it out of the epoll as well.
+            *place = None;
+        }
+    }
+
+    fn close_idle(&mut self) {
+        for place in &mut self.connections {
+            match place {
+                Some(connection) if connection.active => connection.active = false,
+                _ => *place = None,
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Answers what has been asked, as far as the kernel takes the answers. `all` is whether to
+    /// read until there is nothing, or trust a short read to have been the last.
+    ///
+    /// # Errors
+    /// The connection is to be closed.
+    fn serve(&mut self, source: &Source, all: bool) -> io::Result<()> {
+        self.active = true;
+        let mut asked = [0; ASKED];
+        let mut drained = false;
+        loop {
+            while self.asked > 0 {
+                match source.send(&self.socket, self.sent) {
+                    Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                    Ok(sent) => self.sent += sent,
+                    Err(error) => return again(error),
+                }
+                if self.sent == source.length() {
+                    (self.sent, self.asked) = (0, self.asked - 1);
+                }
+            }
+            if drained {
+                return Ok(());
+            }
+            match self.socket.read(&mut asked) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => (self.asked, drained) = (read, read < ASKED && !all),
+                Err(error) => return again(error),
+            }
+        }
+    }
+}
+
+/// There will be another edge when the kernel is ready again.
+fn again(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) }
+}
