@@ -13,6 +13,7 @@ pub mod http;
 pub mod ingest;
 pub mod metrics;
 mod origin;
+pub mod pace;
 pub mod publish;
 pub mod rtmp;
 pub mod serve;

@@ -162,6 +162,14 @@ fn bounds_name_the_option_its_line_and_what_is_allowed() {
             "[vod]\nsegment_target = \"10ms\"",
             "headwater.toml:2: vod.segment_target: must be from 100ms to 1h, is 10ms",
         ),
+        ("[vod]\nrate = 0.5", "headwater.toml:2: vod.rate: must be from 1 to 100, is 0.5"),
+        ("[vod]\nburst = \"2h\"", "headwater.toml:2: vod.burst: must be from 0s to 1h, is 2h"),
+        (
+            "[vod]\npace = \"quick\"",
+            "headwater.toml:2: vod.pace: unknown variant `quick`, expected one of `fast`, \
+             `realtime`, `burst`",
+        ),
+        ("[vod]\nrate = nan", "headwater.toml:2: vod.rate: NaN is not a factor such as 1.25"),
         (
             "[vod]\nindex_memory = \"1KiB\"",
             "headwater.toml:2: vod.index_memory: must be from 1MiB to 1024GiB, is 1KiB",

@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::pace::{Pace, Plan};
+
 pub use error::Error;
-pub use units::{ParseError, Size, Time};
+pub use units::{Factor, ParseError, Size, Time};
 
 /// Everything that can be configured. A file gives what differs from [`Config::default`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,10 +97,20 @@ pub struct Live {
 pub struct Vod {
     /// The folder served below `/vod/`, relative to the working directory; it need not exist.
     pub root: PathBuf,
+    /// Whether `GET` of a folder lists what is in it.
+    pub listing: bool,
     /// What a segment of a file packaged on the fly should last.
     pub segment_target: Time,
     /// Memory for the indexes of packaged files, in bytes.
     pub index_memory: Size,
+    /// How fast a file goes out as one long response or push, unless its URL says.
+    pub pace: Pace,
+    /// How much media [`Pace::Burst`] sends without waiting.
+    pub burst: Time,
+    /// How many times as fast as it plays [`Pace::Burst`] sends after that.
+    pub rate: Factor,
+    /// Memory for what RTMP players are sent of files, in bytes.
+    pub segment_memory: Size,
 }
 
 /// `[drain]`: shutting down.
@@ -189,12 +201,27 @@ impl Default for Live {
     }
 }
 
+impl Vod {
+    /// What a viewer's pace is, if it asks for this one or for none.
+    pub fn plan(&self, asked: Option<Pace>) -> Plan {
+        Plan {
+            pace: asked.unwrap_or(self.pace),
+            burst: self.burst.into(),
+            rate: self.rate.as_f64(),
+        }
+    }
+}
+
 impl Default for Vod {
     fn default() -> Self {
         Self {
             root: PathBuf::from("./media"),
             segment_target: Time::from_secs(2),
             index_memory: Size::from_mib(64),
+            pace: Pace::Burst,
+            burst: Time::from_secs(10),
+            rate: Factor::from_thousandths(1250),
+            segment_memory: Size::from_mib(64),
         }
     }
 }

@@ -16,6 +16,10 @@ pub struct Time(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Size(pub u64);
 
+/// How many times as much, to a thousandth: a plain number, 1.25 or 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Factor(u32);
+
 /// Not a time, or not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{found}` is not {expected}")]
@@ -63,6 +67,18 @@ impl Size {
     /// So many MiB; saturating.
     pub const fn from_mib(mib: u64) -> Self {
         Self(mib.saturating_mul(1 << 20))
+    }
+}
+
+impl Factor {
+    /// So many thousandths.
+    pub const fn from_thousandths(thousandths: u32) -> Self {
+        Self(thousandths)
+    }
+
+    /// As a number.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / 1000.0
     }
 }
 
@@ -155,6 +171,31 @@ impl fmt::Display for Size {
             }
         }
         write!(f, "{}B", self.0)
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_f64())
+    }
+}
+
+impl Serialize for Factor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.as_f64())
+    }
+}
+
+impl<'de> Deserialize<'de> for Factor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // TOML's integers are taken, too.
+        let number = f64::deserialize(deserializer)?;
+        let thousandths = (number * 1000.0).round();
+        if (0.0..=f64::from(u32::MAX)).contains(&thousandths) {
+            // In range as was just seen, and whole.
+            return Ok(Self(thousandths as u32));
+        }
+        Err(de::Error::custom(format_args!("{number} is not a factor such as 1.25")))
     }
 }
 

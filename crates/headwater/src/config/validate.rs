@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Config, Size, Time};
+use super::{Config, Factor, Size, Time};
 
 /// An option that cannot stand.
 pub(super) struct Found {
@@ -85,6 +85,11 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("vod.segment_target", vod.segment_target, Time::from_millis(100), hour)?;
     let most = Size::from_mib(1 << 20);
     within("vod.index_memory", vod.index_memory, Size::from_mib(1), most)?;
+    within("vod.burst", vod.burst, Time::default(), hour)?;
+    // Slower than it plays, a file would stop again and again.
+    let (least, fastest) = (Factor::from_thousandths(1000), Factor::from_thousandths(100_000));
+    within("vod.rate", vod.rate, least, fastest)?;
+    within("vod.segment_memory", vod.segment_memory, Size::from_mib(1), most)?;
     within("drain.timeout", drain.timeout, Time(Duration::ZERO), hour)
 }
 
