@@ -11,6 +11,7 @@ pub mod cmaf;
 pub mod codec;
 mod error;
 pub mod flv;
+pub mod language;
 pub mod mp4;
 mod sample;
 

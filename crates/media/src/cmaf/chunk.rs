@@ -1,7 +1,66 @@
 use std::ops::Range;
 
 use super::boxes::{NON_SYNC, SYNC, ntp_from_unix};
-use crate::{Error, Sample};
+use crate::{Error, Sample, mp4};
+
+/// What the head of a chunk says of a sample. The data may be in memory ([`Sample`]) or stay
+/// where they are ([`mp4::SampleEntry`]).
+pub trait SampleInfo {
+    /// Decode time in the track's timescale.
+    fn dts(&self) -> i64;
+    /// Composition time minus decode time, in the track's timescale.
+    fn cts(&self) -> i32;
+    /// Duration in the track's timescale.
+    fn duration(&self) -> u32;
+    /// Whether decoding can start here.
+    fn sync(&self) -> bool;
+    /// Bytes of its data.
+    fn size(&self) -> usize;
+}
+
+impl SampleInfo for Sample {
+    fn dts(&self) -> i64 {
+        self.dts
+    }
+
+    fn cts(&self) -> i32 {
+        self.cts
+    }
+
+    fn duration(&self) -> u32 {
+        self.duration
+    }
+
+    fn sync(&self) -> bool {
+        self.sync
+    }
+
+    fn size(&self) -> usize {
+        self.data.len()
+    }
+}
+
+impl SampleInfo for mp4::SampleEntry {
+    fn dts(&self) -> i64 {
+        self.dts
+    }
+
+    fn cts(&self) -> i32 {
+        self.cts
+    }
+
+    fn duration(&self) -> u32 {
+        self.duration
+    }
+
+    fn sync(&self) -> bool {
+        self.sync
+    }
+
+    fn size(&self) -> usize {
+        self.size as usize
+    }
+}
 
 /// What a chunk says beside its samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,10 +104,10 @@ pub struct Layout {
 impl Layout {
     /// Where each sample's data lie, in bytes from the chunk's first byte; `samples` are those
     /// the chunk was written from.
-    pub fn samples(self, samples: &[Sample]) -> impl Iterator<Item = Range<usize>> {
+    pub fn samples<S: SampleInfo>(self, samples: &[S]) -> impl Iterator<Item = Range<usize>> {
         samples.iter().scan(self.payload, |at, sample| {
             let start = *at;
-            *at += sample.data.len();
+            *at += sample.size();
             Some(start..*at)
         })
     }
@@ -76,15 +135,15 @@ pub fn write_chunk(
     Ok(layout)
 }
 
-/// Appends all of a chunk but the samples' data, which the caller puts after it in order:
-/// for a vectored write.
+/// Appends all of a chunk but the samples' data, which the caller puts after it in order: for a
+/// vectored write, or from the file in which they lie.
 ///
 /// # Errors
 /// As [`write_chunk`].
-pub fn write_chunk_head(
+pub fn write_chunk_head<S: SampleInfo>(
     out: &mut Vec<u8>,
     info: &ChunkInfo,
-    samples: &[Sample],
+    samples: &[S],
 ) -> Result<Layout, Error> {
     let run = Run::of(samples)?;
     let start = out.len();
@@ -144,18 +203,18 @@ struct Run {
 }
 
 impl Run {
-    fn of(samples: &[Sample]) -> Result<Self, Error> {
+    fn of<S: SampleInfo>(samples: &[S]) -> Result<Self, Error> {
         let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
             return Err(Error::malformed("chunk without samples", 0));
         };
-        let decode_time = u64::try_from(first.dts)
+        let decode_time = u64::try_from(first.dts())
             .map_err(|_| Error::malformed("decode time before the origin", 0))?;
         let mut total: u64 = 0;
         for pair in samples.windows(2) {
             gap(&pair[0], &pair[1])?;
         }
         for sample in samples {
-            total += sample.data.len() as u64;
+            total += sample.size() as u64;
         }
         // Entries take up to 16 bytes of moof, whose size and data_offset are bounded as well.
         let limit = u64::from(u32::MAX) - 8;
@@ -164,12 +223,12 @@ impl Run {
         let (Some(payload), Some(count)) = (payload, count) else {
             return Err(Error::Limit { what: "chunk size".into(), at: 0, value: total, limit });
         };
-        let size = samples.iter().all(|sample| sample.data.len() == first.data.len());
-        let duration = durations(samples).all(|duration| duration == last.duration);
+        let size = samples.iter().all(|sample| sample.size() == first.size());
+        let duration = durations(samples).all(|duration| duration == last.duration());
         let others = samples.get(1..).unwrap_or_default();
-        let flags = if samples.iter().all(|sample| sample.sync == first.sync) {
+        let flags = if samples.iter().all(|sample| sample.sync() == first.sync()) {
             Flags::Default(flags_of(first))
-        } else if first.sync && others.iter().all(|sample| !sample.sync) {
+        } else if first.sync() && others.iter().all(|sample| !sample.sync()) {
             Flags::FirstSync
         } else {
             Flags::Each
@@ -178,11 +237,11 @@ impl Run {
             decode_time,
             count,
             payload,
-            duration: duration.then_some(last.duration),
+            duration: duration.then_some(last.duration()),
             // No sample is larger than all of them.
-            size: size.then_some(first.data.len() as u32),
+            size: size.then_some(first.size() as u32),
             flags,
-            composition_offsets: samples.iter().any(|sample| sample.cts != 0),
+            composition_offsets: samples.iter().any(|sample| sample.cts() != 0),
         })
     }
 
@@ -199,25 +258,26 @@ impl Run {
 const MAX_SAMPLES: u32 = 1 << 24;
 
 /// How long `sample` lasts, `next` being the one after it.
-fn gap(sample: &Sample, next: &Sample) -> Result<u32, Error> {
-    let gap = i128::from(next.dts) - i128::from(sample.dts);
-    u32::try_from(gap)
-        .map_err(|_| Error::malformed(format!("decode time {} after {}", next.dts, sample.dts), 0))
+fn gap<S: SampleInfo>(sample: &S, next: &S) -> Result<u32, Error> {
+    let gap = i128::from(next.dts()) - i128::from(sample.dts());
+    u32::try_from(gap).map_err(|_| {
+        Error::malformed(format!("decode time {} after {}", next.dts(), sample.dts()), 0)
+    })
 }
 
 /// How long each sample lasts; their decode times have been found to rise.
-fn durations(samples: &[Sample]) -> impl Iterator<Item = u32> {
-    let gaps = samples.windows(2).map(|pair| pair[1].dts.wrapping_sub(pair[0].dts) as u32);
-    gaps.chain(samples.last().map(|sample| sample.duration))
+fn durations<S: SampleInfo>(samples: &[S]) -> impl Iterator<Item = u32> {
+    let gaps = samples.windows(2).map(|pair| pair[1].dts().wrapping_sub(pair[0].dts()) as u32);
+    gaps.chain(samples.last().map(|sample| sample.duration()))
 }
 
-fn flags_of(sample: &Sample) -> u32 {
-    if sample.sync { SYNC } else { NON_SYNC }
+fn flags_of<S: SampleInfo>(sample: &S) -> u32 {
+    if sample.sync() { SYNC } else { NON_SYNC }
 }
 
 /// ISO/IEC 14496-12 8.8.4 to 8.8.8 and 8.8.12. Sizes are known beforehand, so every byte is
 /// written once.
-fn write_moof(out: &mut Vec<u8>, info: &ChunkInfo, samples: &[Sample], run: &Run) {
+fn write_moof<S: SampleInfo>(out: &mut Vec<u8>, info: &ChunkInfo, samples: &[S], run: &Run) {
     // default-base-is-moof, default_sample_flags; then what all samples share.
     let mut tfhd_flags = 0x02_0020;
     let mut tfhd = 20;
@@ -297,13 +357,13 @@ fn write_moof(out: &mut Vec<u8>, info: &ChunkInfo, samples: &[Sample], run: &Run
             word(duration);
         }
         if run.size.is_none() {
-            word(sample.data.len() as u32);
+            word(sample.size() as u32);
         }
         if run.flags == Flags::Each {
             word(flags_of(sample));
         }
         if run.composition_offsets {
-            word(sample.cts as u32);
+            word(sample.cts() as u32);
         }
     }
 }

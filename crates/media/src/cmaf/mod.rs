@@ -18,7 +18,9 @@ mod header;
 mod read;
 mod read_header;
 
-pub use chunk::{ChunkInfo, Layout, ReferenceTime, SegmentStart, write_chunk, write_chunk_head};
+pub use chunk::{
+    ChunkInfo, Layout, ReferenceTime, SampleInfo, SegmentStart, write_chunk, write_chunk_head,
+};
 pub use header::header;
 pub use read::{Chunk, Chunks, chunks};
 pub use read_header::{Defaults, Header, read_header};

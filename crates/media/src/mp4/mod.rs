@@ -80,6 +80,8 @@ pub struct TrackIndex {
     pub track: Track,
     /// Whether the file means it to be played (`tkhd` flags).
     pub enabled: bool,
+    /// What the file calls it (`name` in the track's `udta`, QuickTime File Format and 3GPP).
+    pub label: Option<String>,
     /// What samples are coded with, at least one where `problem` is `None`. More than one: the
     /// configuration changes, [`SampleEntry::description`] says where.
     pub descriptions: Vec<Description>,

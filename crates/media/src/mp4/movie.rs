@@ -124,6 +124,7 @@ fn track(trak: Body, movie: u32, builder: Builder) -> TrackState {
     let index = TrackIndex {
         track: Track { id: 0, timescale: 1, codec, language: *b"und" },
         enabled: true,
+        label: None,
         descriptions: Vec::new(),
         edit: Edit::NONE,
         samples: super::SampleTable::default(),
@@ -146,6 +147,8 @@ fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
     if state.index.track.id == 0 {
         return Err(Error::malformed("tkhd: track_ID 0", tkhd.start));
     }
+
+    state.index.label = label(trak);
 
     let mdia = trak.required(b"mdia")?;
     let mdhd = mdia.required(b"mdhd")?;
@@ -190,6 +193,18 @@ fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
     let count = descriptions.len();
     state.index.descriptions = descriptions;
     progressive::read(stbl, count, &mut state.builder)
+}
+
+/// Bytes of a track's name that are read.
+const LABEL: usize = 256;
+
+/// The track's name. User data is often odd, and never a reason to refuse a track.
+fn label(trak: Body) -> Option<String> {
+    let udta = trak.child(b"udta").ok()??;
+    let name = udta.child(b"name").ok()??;
+    let name = name.data.get(..LABEL).unwrap_or(name.data);
+    let name = std::str::from_utf8(name).ok()?.trim_matches(|c: char| c.is_control() || c == ' ');
+    (!name.is_empty() && !name.contains(char::is_control)).then(|| name.to_owned())
 }
 
 /// `trex` of each track.

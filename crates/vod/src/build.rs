@@ -1,0 +1,351 @@
+//! From files to a title.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use media::mp4::{self, Index, TrackIndex};
+use media::{Error as MediaError, Kind};
+
+use crate::candidate::{Candidate, Refusal};
+use crate::root::{OnDisk, Stamp};
+use crate::text::{self, Script};
+use crate::title::{LeftOut, Reach, Title, Version};
+use crate::track::Track;
+use crate::{Error, Settings, Shift, plan, time};
+
+/// An MP4 file of a title.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Path below the root.
+    pub(crate) name: String,
+    pub(crate) file: Arc<File>,
+    pub(crate) len: u64,
+    pub(crate) stamp: Stamp,
+}
+
+/// Makes a title of its files, and of the subtitles found beside them.
+pub(crate) fn title(
+    path: &str,
+    sources: &[Source],
+    beside: (Vec<Script>, Vec<LeftOut>),
+    settings: &Settings,
+    version: Version,
+) -> Result<Title, Error> {
+    let mut held = Held::read(path, sources)?;
+    let (mut scripts, mut left_out) = beside;
+    scripts.append(&mut held.scripts);
+
+    let aligned = cut_video(&mut held.videos, settings);
+    if !aligned {
+        tracing::warn!(title = path, "keyframes of the renditions differ: each is cut by itself");
+    }
+    left_out.append(&mut one_of_each(&mut held.audios, sources));
+    for audio in &mut held.audios {
+        let grid = audio.grid(held.videos.first(), settings);
+        audio.cut_by(&grid);
+    }
+    let candidates: Vec<Candidate> = held.videos.into_iter().chain(held.audios).collect();
+    let starts: Vec<_> = candidates.iter().filter_map(Candidate::first_time).collect();
+    let shift = Shift::covering(starts.iter().copied());
+
+    let mut tracks: Vec<Track> = Vec::new();
+    let (mut videos, mut audios) = (0, 0);
+    for candidate in candidates {
+        let (letter, number) = match candidate.codec.kind() {
+            Kind::Video => ('v', &mut videos),
+            Kind::Audio | Kind::Other => ('a', &mut audios),
+        };
+        let Some(source) = sources.get(candidate.source) else { continue };
+        let id = tracks.len() as u32 + 1;
+        match candidate.into_track(source, format!("{letter}{number}"), id, shift) {
+            Ok(track) => {
+                tracks.push(track);
+                *number += 1;
+            }
+            Err(refusal) => held.refusals.push(refusal),
+        }
+    }
+    let Some(leading) = tracks.first() else {
+        let none = || MediaError::Unsupported { what: "a file without media".into(), at: 0 };
+        let reason = held.refusals.into_iter().next().map_or_else(none, |first| first.error);
+        return Err(Error::Unreadable { what: path.to_owned(), reason });
+    };
+    let reach = if let [source] = sources {
+        reach(source, leading, &tracks, &held.others)
+    } else {
+        Vec::new()
+    };
+    distinguish(&mut tracks);
+    left_out.extend(held.refusals.into_iter().map(|refusal| refusal.left_out));
+    let end = |track: &Track| time::duration(track.end - track.shift, track.media.timescale);
+    let duration = tracks.iter().map(end).max().unwrap_or_default();
+    Ok(Title {
+        path: path.to_owned(),
+        version,
+        texts: text::finish(scripts, duration, shift, &mut left_out),
+        tracks,
+        duration,
+        shift,
+        aligned,
+        left_out,
+        reach,
+        files: sources.iter().map(|source| (Arc::clone(&source.file), source.stamp)).collect(),
+    })
+}
+
+/// What the files hold.
+#[derive(Debug, Default)]
+struct Held {
+    /// By falling bitrate.
+    videos: Vec<Candidate>,
+    /// In the order of the files.
+    audios: Vec<Candidate>,
+    scripts: Vec<Script>,
+    /// Tracks that are not packaged, and take room in the file all the same.
+    others: Vec<TrackIndex>,
+    refusals: Vec<Refusal>,
+}
+
+impl Held {
+    fn read(path: &str, sources: &[Source]) -> Result<Self, Error> {
+        let mut held = Self::default();
+        let mut memory = 0;
+        for (number, source) in sources.iter().enumerate() {
+            let disk = OnDisk { file: &source.file, len: source.len };
+            let index = match whole(&disk) {
+                Ok(index) => index,
+                // The other renditions of a folder do without it.
+                Err(mp4::ReadError::Format(error)) if sources.len() > 1 => {
+                    tracing::warn!(title = path, file = source.name, %error, "rendition left out");
+                    held.refusals.push(Refusal::whole(source, error));
+                    continue;
+                }
+                Err(error) => return Err(Error::read(&source.name, error)),
+            };
+            memory += index.memory();
+            if memory > mp4::limits::INDEX {
+                let (value, limit) = (memory as u64, mp4::limits::INDEX as u64);
+                let what = "indexes of the files".into();
+                let reason = MediaError::Limit { what, at: 0, value, limit };
+                return Err(Error::Unreadable { what: path.to_owned(), reason });
+            }
+            let shown = index.tracks.iter().any(|track| {
+                track.enabled && track.track.kind() == Kind::Video && track.problem.is_none()
+            });
+            for track in index.tracks {
+                if let Err(refused) = held.take(number, source, &disk, track, shown) {
+                    let (track, error) = *refused;
+                    held.refusals.push(Refusal::of(source, &track, error));
+                    held.others.push(track);
+                }
+            }
+        }
+        held.videos.sort_by_key(|video| std::cmp::Reverse(video.bitrate()));
+        Ok(held)
+    }
+
+    /// Puts a track where it belongs. `shown`: the file has video that it means to be played.
+    fn take(
+        &mut self,
+        number: usize,
+        source: &Source,
+        disk: &OnDisk<'_>,
+        track: TrackIndex,
+        shown: bool,
+    ) -> Result<(), Box<(TrackIndex, MediaError)>> {
+        if text::is_timed_text(&track) {
+            return match text::read_tx3g(disk, source, &track) {
+                Ok(script) => {
+                    self.scripts.push(script);
+                    self.others.push(track);
+                    Ok(())
+                }
+                Err(error) => Err(Box::new((track, error))),
+            };
+        }
+        if track.track.kind() == Kind::Video && shown && !track.enabled {
+            let what = format!("{track}, which the file has disabled,").into();
+            return Err(Box::new((track, MediaError::Unsupported { what, at: 0 })));
+        }
+        let candidate = Candidate::new(number, track)?;
+        match candidate.codec.kind() {
+            Kind::Video => self.videos.push(candidate),
+            Kind::Audio | Kind::Other => self.audios.push(candidate),
+        }
+        Ok(())
+    }
+}
+
+/// The index of a file all of which is there.
+fn whole(disk: &OnDisk<'_>) -> Result<Index, mp4::ReadError> {
+    let mut index = Index::read(disk)?;
+    if let Some(problem) = index.problem.take() {
+        return Err(problem.into());
+    }
+    for track in &mut index.tracks {
+        if let Some(MediaError::CutOff { .. }) = track.problem
+            && let Some(problem) = track.problem.take()
+        {
+            return Err(problem.into());
+        }
+    }
+    Ok(index)
+}
+
+/// Cuts all video at the same times where the keyframes allow it, otherwise each at its own.
+/// Answers whether they were cut alike.
+fn cut_video(videos: &mut [Candidate], settings: &Settings) -> bool {
+    for video in &mut *videos {
+        video.cut(settings);
+    }
+    let [first, _, ..] = &*videos else { return true };
+    let micros = |video: &Candidate| -> Vec<i64> {
+        let timescale = video.timescale();
+        video.keyframes().map(|at| time::rescale_up(at, timescale, 1_000_000)).collect()
+    };
+    let keyframes: Vec<Vec<i64>> = videos.iter().map(micros).collect();
+    let common = plan::common(&keyframes);
+    // What all have is of use only where it is about as frequent as what one has.
+    let apart = |video: &Candidate| time::rescale_up(video.longest(), video.timescale(), 1_000_000);
+    let target = time::ticks(settings.segment_target, 1_000_000);
+    let longest = videos.iter().map(apart).max().unwrap_or_default();
+    let times: Vec<i64> =
+        common.iter().filter_map(|row| keyframes.first()?.get(*row.first()?).copied()).collect();
+    let end = time::rescale_up(first.index.end(), first.timescale(), 1_000_000);
+    let cuts = plan::cut(&times, end, target);
+    let starts: Vec<i64> = cuts.iter().filter_map(|cut| times.get(*cut).copied()).collect();
+    let ends = starts.iter().skip(1).copied().chain([end]);
+    let lengths = starts.iter().zip(ends).map(|(start, end)| end.saturating_sub(*start));
+    if lengths.max().is_none_or(|common| common > longest.max(target.saturating_mul(2))) {
+        return false;
+    }
+    for (rendition, video) in videos.iter_mut().enumerate() {
+        let rows = cuts.iter().filter_map(|cut| common.get(*cut)?.get(rendition).copied());
+        video.cut_at(rows);
+    }
+    true
+}
+
+/// Keeps one of the audio tracks that several files have of the same sound: renditions mostly
+/// differ in their pictures. The one of the highest bitrate stays. Tracks of one file are all
+/// different to begin with.
+fn one_of_each(audios: &mut Vec<Candidate>, sources: &[Source]) -> Vec<LeftOut> {
+    let mut kept: Vec<((usize, Sound), Candidate)> = Vec::new();
+    let mut left_out = Vec::new();
+    let mut seen: Vec<(usize, Sound)> = Vec::new();
+    for audio in audios.drain(..) {
+        let sound = Sound::of(&audio);
+        // The third English track of one file is the third of another.
+        let alike =
+            seen.iter().filter(|(source, other)| *source == audio.source && *other == sound);
+        let key = (alike.count(), sound.clone());
+        seen.push((audio.source, sound));
+        match kept.iter_mut().find(|(other, _)| *other == key) {
+            None => kept.push((key, audio)),
+            Some((_, other)) => {
+                let less = if audio.bitrate() > other.bitrate() {
+                    std::mem::replace(other, audio)
+                } else {
+                    audio
+                };
+                let file = |candidate: &Candidate| {
+                    sources.get(candidate.source).map_or("", |source| &source.name).to_owned()
+                };
+                left_out.push(LeftOut {
+                    file: file(&less),
+                    track: Some(less.index.track.id),
+                    codec: less.codec.rfc6381().into_owned(),
+                    reason: format!("{} has the same at a higher bitrate", file(other)),
+                });
+            }
+        }
+    }
+    audios.extend(kept.into_iter().map(|(_, audio)| audio));
+    left_out
+}
+
+/// What tells one audio track from another for a listener.
+#[derive(Debug, Clone, PartialEq)]
+struct Sound {
+    language: [u8; 3],
+    label: Option<String>,
+    channels: Option<u16>,
+    codec: std::mem::Discriminant<media::Codec>,
+}
+
+impl Sound {
+    fn of(audio: &Candidate) -> Self {
+        Self {
+            language: audio.index.track.language,
+            label: audio.index.label.clone(),
+            channels: audio.codec.sound().map(|(_, channels)| channels),
+            codec: std::mem::discriminant(&audio.codec),
+        }
+    }
+}
+
+/// Gives every track a label that no other of its kind has, and each kind one default.
+fn distinguish(tracks: &mut [Track]) {
+    for kind in [Kind::Video, Kind::Audio] {
+        let mut taken: Vec<String> = Vec::new();
+        let mut default = false;
+        for track in tracks.iter_mut().filter(|track| track.media.kind() == kind) {
+            if track.label.is_empty() {
+                track.label = track.language.clone().unwrap_or_else(|| track.name.clone());
+            }
+            track.label = distinct(&track.label, &mut taken);
+            track.default &= !default;
+            default |= track.default;
+        }
+        let first = tracks.iter_mut().find(|track| track.media.kind() == kind);
+        if let Some(first) = first.filter(|_| !default) {
+            first.default = true;
+        }
+    }
+}
+
+/// `label`, or with a number after it where it is taken.
+pub(crate) fn distinct(label: &str, taken: &mut Vec<String>) -> String {
+    let mut wanted = label.to_owned();
+    // A title has few tracks.
+    let mut number = 2;
+    while taken.contains(&wanted) {
+        wanted = format!("{label} {number}");
+        number += 1;
+    }
+    taken.push(wanted.clone());
+    wanted
+}
+
+/// How far into the file each segment of the leading track reaches, whatever track the bytes are
+/// of: a player of the file passes over all of them.
+fn reach(source: &Source, leading: &Track, tracks: &[Track], others: &[TrackIndex]) -> Vec<Reach> {
+    let mut offsets = vec![0; leading.rows.len()];
+    let packaged = tracks.iter().map(|track| (track.media.timescale, &track.samples));
+    let others = others.iter().map(|track| (track.track.timescale, &track.samples));
+    for (timescale, samples) in packaged.chain(others) {
+        let mut ends = leading.rows.iter().skip(1).map(|row| {
+            let next = leading.samples.get(row.first).map_or(i64::MAX, |sample| sample.dts);
+            time::rescale_up(next, leading.media.timescale, timescale)
+        });
+        let mut end = ends.next();
+        let mut segment = 0;
+        for sample in samples {
+            while end.is_some_and(|end| sample.dts >= end) {
+                end = ends.next();
+                segment += 1;
+            }
+            if let Some(offset) = offsets.get_mut(segment) {
+                *offset = sample.offset.saturating_add(sample.size.into()).max(*offset);
+            }
+        }
+    }
+    let mut furthest = 0;
+    let reached = leading.segments().zip(offsets).map(|(segment, offset)| {
+        furthest = offset.max(furthest).min(source.len);
+        let end = segment.start.saturating_add_unsigned(segment.duration);
+        let end = end.saturating_sub(leading.shift);
+        Reach { until: time::duration(end, leading.media.timescale), offset: furthest }
+    });
+    reached.collect()
+}

@@ -1,0 +1,336 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use media::mp4::TrackIndex;
+use media::{Codec, Error, Kind, cmaf};
+
+use crate::bandwidth::{Bandwidth, FrameRate};
+use crate::build::Source;
+use crate::plan::{self, Grid};
+use crate::samples::first_from;
+use crate::scan::Scan;
+use crate::title::LeftOut;
+use crate::track::{Row, Track, write_head};
+use crate::{Settings, Shift, time};
+
+/// The most of anything a track may have. Sane ones stay far below.
+mod limits {
+    /// Samples: four days of AAC.
+    pub(super) const SAMPLES: u32 = 1 << 24;
+    /// Segments: six days of 2 s.
+    pub(super) const SEGMENTS: usize = 1 << 18;
+    /// Samples of one segment: hours without a keyframe.
+    pub(super) const SEGMENT_SAMPLES: u32 = 1 << 20;
+}
+
+/// Media time between I-frames, at least: trick play has no use for more.
+const IFRAMES_APART: Duration = Duration::from_millis(500);
+
+/// Audio that is decoded before what is to be heard: Opus asks for 80 ms (RFC 7845 4.6), AAC for
+/// a frame or two.
+const PREROLL: Duration = Duration::from_millis(100);
+
+/// A track of a file that can be packaged, being cut.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    /// Position of its file among the title's.
+    pub(crate) source: usize,
+    pub(crate) index: TrackIndex,
+    pub(crate) codec: Codec,
+    scan: Scan,
+    /// Numbers of the samples that begin segments.
+    cuts: Vec<u32>,
+    /// Number of the sample after the last.
+    last: u32,
+}
+
+/// Why something is not in the title.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// As the title says it.
+    pub(crate) left_out: LeftOut,
+    /// As an error of the file, should nothing remain.
+    pub(crate) error: Error,
+}
+
+impl Refusal {
+    /// Of a whole file.
+    pub(crate) fn whole(source: &Source, error: Error) -> Self {
+        let (file, reason) = (source.name.clone(), error.to_string());
+        Self { left_out: LeftOut { file, track: None, codec: String::new(), reason }, error }
+    }
+
+    pub(crate) fn of(source: &Source, track: &TrackIndex, error: Error) -> Self {
+        let left_out = LeftOut {
+            file: source.name.clone(),
+            track: Some(track.track.id),
+            codec: track.track.codec.rfc6381().into_owned(),
+            reason: error.to_string(),
+        };
+        Self { left_out, error }
+    }
+}
+
+/// What segments of a track are made of, or why there can be none.
+fn packageable(track: &TrackIndex, scan: &Scan) -> Result<Codec, Error> {
+    let unsupported = |what: String| Error::Unsupported { what: what.into(), at: 0 };
+    let description = scan.description.and_then(|at| track.descriptions.get(usize::from(at)));
+    // A segment has one header, and a header here one description.
+    let description = description
+        .ok_or_else(|| unsupported(format!("a change of sample description in {track}")))?;
+    if let Codec::Other(other) = &description.codec {
+        let fourcc = String::from_utf8_lossy(&other.fourcc);
+        return Err(unsupported(match &other.fourcc {
+            b"encv" | b"enca" => format!("encryption of {track}"),
+            _ => format!("codec '{}' of track {}", fourcc.trim(), track.track.id),
+        }));
+    }
+    if description.codec.kind() == Kind::Video && scan.keyframes.is_empty() {
+        return Err(unsupported(format!("{track} without keyframes")));
+    }
+    Ok(description.codec.clone())
+}
+
+impl Candidate {
+    /// Takes a track, or says why not; the track comes back then.
+    pub(crate) fn new(source: usize, index: TrackIndex) -> Result<Self, Box<(TrackIndex, Error)>> {
+        let count = index.samples.len();
+        let error = if let Some(problem) = &index.problem {
+            problem.clone()
+        } else if count == 0 {
+            // What is not packaged in any case says so rather than that it is empty.
+            match packageable(&index, &Scan { description: Some(0), ..Scan::default() }) {
+                Err(error) if index.track.kind() != Kind::Video => error,
+                _ => Error::Malformed { what: format!("{index} has no samples").into(), at: 0 },
+            }
+        } else if count > limits::SAMPLES {
+            let (value, limit) = (count.into(), limits::SAMPLES.into());
+            Error::Limit { what: format!("samples of {index}").into(), at: 0, value, limit }
+        } else {
+            let scan = Scan::of(&index);
+            match packageable(&index, &scan) {
+                Ok(codec) => {
+                    let cuts = Vec::new();
+                    return Ok(Self { source, index, codec, scan, cuts, last: count });
+                }
+                Err(error) => error,
+            }
+        };
+        Err(Box::new((index, error)))
+    }
+
+    pub(crate) fn timescale(&self) -> u32 {
+        self.index.track.timescale
+    }
+
+    /// Bits a second.
+    pub(crate) fn bitrate(&self) -> u64 {
+        let start = self.index.samples.get(0).map_or(0, |first| first.dts);
+        let span = self.index.samples.end_dts().saturating_sub(start);
+        let span = u128::try_from(span).unwrap_or_default().max(1);
+        let bits = u128::from(self.scan.bytes) * 8 * u128::from(self.timescale());
+        u64::try_from(bits / span).unwrap_or(u64::MAX)
+    }
+
+    /// Presentation times of the keyframes, in the track's units.
+    pub(crate) fn keyframes(&self) -> impl Iterator<Item = i64> + '_ {
+        self.scan.keyframes.iter().map(|(_, time)| *time)
+    }
+
+    pub(crate) fn target(&self, settings: &Settings) -> i64 {
+        time::ticks(settings.segment_target, self.timescale()).max(1)
+    }
+
+    /// Cuts video at its own keyframes.
+    pub(crate) fn cut(&mut self, settings: &Settings) {
+        let keyframes: Vec<i64> = self.keyframes().collect();
+        let cuts = plan::cut(&keyframes, self.index.end(), self.target(settings));
+        self.cut_at(cuts.into_iter());
+    }
+
+    /// Cuts video at some of its keyframes.
+    pub(crate) fn cut_at(&mut self, keyframes: impl Iterator<Item = usize>) {
+        let number = |keyframe: usize| self.scan.keyframes.get(keyframe).map(|(number, _)| *number);
+        self.cuts = keyframes.filter_map(number).collect();
+        self.trim();
+    }
+
+    /// Cuts audio, all of whose samples are sync samples, where the grid's segments end.
+    pub(crate) fn cut_by(&mut self, grid: &Grid) {
+        let samples = &self.index.samples;
+        // A decoder needs some samples before those that are presented, and a player that shows
+        // the pictures before presentation time 0 must not wait for their sound.
+        let start = self.index.edit.start.min(grid.start().unwrap_or(i64::MAX));
+        let preroll = time::ticks(PREROLL, self.timescale());
+        let mut next = first_from(samples, start.saturating_sub(preroll));
+        while let Some(sample) = samples.get(next) {
+            self.cuts.push(next);
+            let after = first_from(samples, grid.after(sample.dts.max(start)));
+            // Times that run backwards would be cut at for ever.
+            if after <= next || self.cuts.len() > limits::SEGMENTS {
+                break;
+            }
+            next = after;
+        }
+        self.trim();
+    }
+
+    /// What audio is cut by: the segments of the video in the audio's units, or the target alone.
+    pub(crate) fn grid(&self, video: Option<&Self>, settings: &Settings) -> Grid {
+        let target = self.target(settings);
+        let Some(video) = video else { return Grid::new(Vec::new(), 0, target) };
+        let here = |at| time::rescale_up(at, video.timescale(), self.timescale());
+        Grid::new(video.starts().map(here).collect(), here(video.index.end()), target)
+    }
+
+    /// Drops the segments at both ends of which the edit list presents nothing.
+    fn trim(&mut self) {
+        let (edit, samples) = (self.index.edit, &self.index.samples);
+        let start = |cut: u32| samples.get(cut).map_or(i64::MAX, |sample| sample.pts());
+        // Of audio, `cut_by` has left what little is needed before.
+        let hidden = self.cuts.iter().skip(1).take_while(|cut| start(**cut) <= edit.start).count();
+        self.cuts.drain(..hidden);
+        while let [_, .., cut] = self.cuts[..]
+            && edit.end.is_some_and(|end| start(cut) >= end)
+        {
+            self.last = cut;
+            self.cuts.pop();
+        }
+    }
+
+    /// When the segments begin, in the track's units.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = i64> + '_ {
+        self.cuts.iter().filter_map(|cut| Some(self.index.samples.get(*cut)?.pts()))
+    }
+
+    /// Units of the longest segment.
+    pub(crate) fn longest(&self) -> i64 {
+        let starts: Vec<i64> = self.starts().chain([self.index.end()]).collect();
+        let lengths = starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+        lengths.max().unwrap_or_default()
+    }
+
+    /// Decode time of the first sample, with its timescale.
+    pub(crate) fn first_time(&self) -> Option<(i64, u32)> {
+        let first = self.index.samples.get(*self.cuts.first()?)?;
+        Some((first.dts, self.timescale()))
+    }
+
+    /// The finished track. Every segment's head is written once, to know its size and that it
+    /// can be.
+    pub(crate) fn into_track(
+        mut self,
+        source: &Source,
+        name: String,
+        id: u32,
+        shift: Shift,
+    ) -> Result<Track, Refusal> {
+        match self.measure(source, name, id, shift) {
+            Ok(track) => Ok(track),
+            Err(error) => Err(Refusal::of(source, &self.index, error)),
+        }
+    }
+
+    fn measure(
+        &mut self,
+        source: &Source,
+        name: String,
+        id: u32,
+        shift: Shift,
+    ) -> Result<Track, Error> {
+        if self.cuts.len() > limits::SEGMENTS {
+            let (value, limit) = (self.cuts.len() as u64, limits::SEGMENTS as u64);
+            let what = format!("segments of {}", self.index).into();
+            return Err(Error::Limit { what, at: 0, value, limit });
+        }
+        let timescale = self.timescale();
+        let language = self.index.track.language;
+        let media = media::Track { id, timescale, codec: self.codec.clone(), language };
+        let header = cmaf::header(&[&media])?;
+        let shift = shift.in_timescale(timescale);
+        let mut track = Track {
+            name,
+            media,
+            language: media::language::tag(language),
+            label: self.index.label.take().unwrap_or_default(),
+            default: self.index.enabled,
+            bandwidth: Bandwidth::default(),
+            frame_rate: None,
+            iframe_bandwidth: 0,
+            header,
+            file: Arc::clone(&source.file),
+            end: self.index.end().saturating_add(shift),
+            samples: std::mem::take(&mut self.index.samples),
+            shift,
+            rows: Vec::with_capacity(self.cuts.len()),
+            last: self.last,
+            iframes: Vec::new(),
+        };
+        self.rows(&mut track)?;
+        let lengths: Vec<_> = track.segments().map(|each| (each.duration, each.bytes)).collect();
+        track.bandwidth = Bandwidth::of(&lengths, timescale);
+        if self.codec.kind() == Kind::Video {
+            self.pictures(&mut track);
+        }
+        Ok(track)
+    }
+
+    fn rows(&self, track: &mut Track) -> Result<(), Error> {
+        let ends = self.cuts.iter().skip(1).copied().chain([self.last]);
+        let (mut entries, mut head) = (Vec::new(), Vec::new());
+        for (number, (&first, end)) in self.cuts.iter().zip(ends).enumerate() {
+            let count = end.saturating_sub(first);
+            if count > limits::SEGMENT_SAMPLES {
+                let (value, limit) = (count.into(), limits::SEGMENT_SAMPLES.into());
+                let what = format!("samples of a segment of {}", self.index).into();
+                return Err(Error::Limit { what, at: 0, value, limit });
+            }
+            entries.clear();
+            head.clear();
+            track.entries_into(first..end, &mut entries);
+            let layout = write_head(&mut head, track.media.id, number as u32, &entries)?;
+            let start = entries.first().map_or(0, |sample| sample.pts());
+            let bytes = u32::try_from(layout.len).map_err(|_| Error::Limit {
+                what: format!("bytes of a segment of {}", self.index).into(),
+                at: 0,
+                value: layout.len as u64,
+                limit: u32::MAX.into(),
+            })?;
+            track.rows.push(Row { first, bytes, start });
+        }
+        Ok(())
+    }
+
+    /// What only video has: its rate, and the keyframes for trick play.
+    fn pictures(&self, track: &mut Track) {
+        let timescale = track.media.timescale;
+        let first = track.rows.first().map_or(track.last, |row| row.first);
+        let start = track.samples.get(first).map_or(0, |sample| sample.dts);
+        let end = track.samples.get(track.last).map_or(track.samples.end_dts(), |next| next.dts);
+        let span = u64::try_from(end.saturating_sub(start)).unwrap_or_default();
+        let count = track.last.saturating_sub(first);
+        track.frame_rate = FrameRate::of(count, span, self.scan.usual, timescale);
+        let apart = time::ticks(IFRAMES_APART, timescale);
+        let mut next = i64::MIN;
+        for (number, time) in &self.scan.keyframes {
+            if (first..track.last).contains(number) && *time >= next {
+                track.iframes.push(*number);
+                next = time.saturating_add(apart);
+            }
+        }
+        track.iframes.shrink_to_fit();
+        let rate = |frame: crate::Segment| {
+            let bits = u128::from(frame.bytes) * 8 * u128::from(timescale);
+            u64::try_from(bits.div_ceil(frame.duration.max(1).into())).unwrap_or(u64::MAX)
+        };
+        track.iframe_bandwidth = track.iframes().map(rate).max().unwrap_or_default();
+    }
+}
+
+impl Track {
+    /// Bytes of memory it holds.
+    pub(crate) fn memory(&self) -> usize {
+        let rows = self.rows.capacity() * size_of::<Row>();
+        self.samples.memory() + rows + self.iframes.capacity() * size_of::<u32>()
+    }
+}

@@ -1,0 +1,207 @@
+//! Which files a title is made of, and whether they still are what they were.
+
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::io::Read;
+use std::sync::Arc;
+
+use crate::build::Source;
+use crate::root::{Root, Stamp};
+use crate::text::{self, Script};
+use crate::title::{LeftOut, Version};
+use crate::{Error, Settings};
+
+/// The most of anything a folder may hold.
+mod limits {
+    /// Files in the folder of a movie.
+    pub(super) const ENTRIES: usize = 100_000;
+    /// MP4 files that are one title. A folder of more is a collection.
+    pub(super) const RENDITIONS: usize = 16;
+    /// WebVTT files of a title.
+    pub(super) const SIDECARS: usize = 64;
+}
+
+/// Names of MP4 files.
+const MP4: [&str; 6] = ["mp4", "m4v", "m4a", "mov", "cmfv", "cmfa"];
+
+/// Names of a title's files, by which it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Names {
+    /// Folder below the root.
+    folder: String,
+    /// The MP4 files, below the root, sorted.
+    pub(crate) movies: Vec<String>,
+    /// The WebVTT files, below the root, each with what its name says beside the movie's.
+    pub(crate) sidecars: BTreeMap<String, String>,
+}
+
+/// Names and stamps: as long as they are the same, the title is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Contents {
+    names: Names,
+    /// Of the folder: it changes when a file comes or goes.
+    folder: Stamp,
+    files: BTreeMap<String, Stamp>,
+}
+
+/// A title's files, open.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) contents: Contents,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) beside: (Vec<Script>, Vec<LeftOut>),
+}
+
+impl Contents {
+    /// Whether the files at these paths still are the ones that were found.
+    pub(crate) fn is_current(&self, root: &Root) -> bool {
+        let stamp = |path: &str| root.stat(path).ok().map(|metadata| Stamp::of(&metadata));
+        stamp(&self.names.folder) == Some(self.folder)
+            && self.files.iter().all(|(path, was)| stamp(path) == Some(*was))
+    }
+
+    /// Whether both are the same files with the same content, whatever else their folder has
+    /// gained or lost.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.names == other.names && self.files == other.files
+    }
+
+    /// Of these files, cut this way.
+    pub(crate) fn version(&self, settings: &Settings) -> Version {
+        // FNV-1a.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut add = |bytes: &[u8]| {
+            for byte in bytes {
+                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+            }
+        };
+        add(&FORM.to_le_bytes());
+        add(&settings.segment_target.as_nanos().to_le_bytes());
+        for (path, stamp) in &self.files {
+            add(path.as_bytes());
+            for word in stamp.words() {
+                add(&word.to_le_bytes());
+            }
+        }
+        Version(hash)
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        let names = self.files.keys().map(|path| 3 * path.len() + 200);
+        self.names.folder.len() + names.sum::<usize>()
+    }
+}
+
+/// How titles are packaged, counted: what changes the bytes of a segment counts it up, because
+/// caches keep segments for good.
+const FORM: u32 = 1;
+
+/// Which files are the title at `path`, found by names alone.
+pub(crate) fn names(root: &Root, path: &str) -> Result<Names, Error> {
+    let failed = |error| Error::io(path, error);
+    let metadata = root.stat(path).map_err(failed)?;
+    let (folder, movie) = if metadata.is_dir() {
+        (path, None)
+    } else if metadata.is_file() {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        (folder, Some(name))
+    } else {
+        return Err(Error::NotFound);
+    };
+    let mut entries = root.list(folder, limits::ENTRIES).map_err(failed)?;
+    entries.sort_unstable();
+    let below = |name: &str| {
+        if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+    };
+    let movies: Vec<&str> =
+        entries.iter().map(String::as_str).filter(|name| is_movie(name)).collect();
+    let chosen: Vec<&str> = movie.map_or_else(|| movies.clone(), |movie| vec![movie]);
+    if chosen.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if chosen.len() > limits::RENDITIONS {
+        let (value, limit) = (chosen.len() as u64, limits::RENDITIONS as u64);
+        let reason = media::Error::Limit { what: "files of one title".into(), at: 0, value, limit };
+        return Err(Error::Unreadable { what: path.to_owned(), reason });
+    }
+    let stems: Vec<&str> = movies.iter().map(|name| stem(name)).collect();
+    let sidecars = entries.iter().filter_map(|name| {
+        let script = name.strip_suffix(".vtt").or_else(|| name.strip_suffix(".VTT"))?;
+        // `movie.extended.en.vtt` is that of `movie.extended.mp4`, if that exists.
+        let of = |stem: &&str| script.strip_prefix(*stem).filter(|rest| is_suffix(rest));
+        let owner = stems.iter().filter(|stem| of(stem).is_some()).max_by_key(|stem| stem.len());
+        let suffix = match (owner, movie) {
+            (Some(owner), Some(movie)) => of(owner).filter(|_| *owner == stem(movie))?,
+            // A movie whose name has another ending.
+            (None, Some(movie)) => of(&stem(movie))?,
+            (Some(owner), None) => of(owner)?,
+            // In the folder of a title every script is the title's.
+            (None, None) => script,
+        };
+        Some((below(name), suffix.to_owned()))
+    });
+    Ok(Names {
+        sidecars: sidecars.take(limits::SIDECARS).collect(),
+        movies: chosen.into_iter().map(below).collect(),
+        folder: folder.to_owned(),
+    })
+}
+
+fn is_suffix(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with('.')
+}
+
+fn is_movie(name: &str) -> bool {
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    !name.starts_with('.') && MP4.iter().any(|known| known.eq_ignore_ascii_case(ending))
+}
+
+fn stem(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
+}
+
+/// Opens the files of a title, and reads its subtitles.
+pub(crate) fn open(root: &Root, names: Names) -> Result<Found, Error> {
+    let failed = |error| Error::io(&names.folder, error);
+    let folder = Stamp::of(&root.stat(&names.folder).map_err(failed)?);
+    let mut files = BTreeMap::new();
+    let mut sources = Vec::new();
+    for name in &names.movies {
+        let (file, metadata) = root.open(name).map_err(|error| Error::io(name, error))?;
+        let stamp = Stamp::of(&metadata);
+        files.insert(name.clone(), stamp);
+        let (name, len) = (name.clone(), metadata.len());
+        sources.push(Source { name, file: Arc::new(file), len, stamp });
+    }
+    let mut beside = (Vec::new(), Vec::new());
+    for (name, suffix) in &names.sidecars {
+        // A script that vanished meanwhile, or leads out of the root, is none.
+        let Ok((file, metadata)) = root.open(name) else { continue };
+        files.insert(name.clone(), Stamp::of(&metadata));
+        match script(name, suffix, file, &metadata) {
+            Ok(script) => beside.0.push(script),
+            Err(reason) => {
+                let (file, codec) = (name.clone(), "wvtt".to_owned());
+                beside.1.push(LeftOut { file, track: None, codec, reason });
+            }
+        }
+    }
+    Ok(Found { contents: Contents { names, folder, files }, sources, beside })
+}
+
+fn script(
+    name: &str,
+    suffix: &str,
+    file: std::fs::File,
+    metadata: &Metadata,
+) -> Result<Script, String> {
+    let limit = text::limits::BYTES;
+    if metadata.len() > limit {
+        return Err(format!("{} bytes exceed the limit of {limit}", metadata.len()));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    let (blocks, cues) = text::parse_vtt(&bytes)?;
+    let (language, label) = text::names(suffix);
+    Ok(Script { file: name.to_owned(), track: None, language, label, blocks, cues })
+}

@@ -1,0 +1,202 @@
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::find::{self, Contents};
+use crate::root::Root;
+use crate::{Error, Title, build};
+
+/// How titles are made and kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How long segments should be: they begin at the keyframes nearest to its multiples.
+    pub segment_target: Duration,
+    /// Bytes of memory for the titles kept. The newest is kept even if it alone is larger.
+    pub memory: usize,
+}
+
+impl Default for Settings {
+    /// Segments of 2 s, and 64 MiB: some twenty films of two hours.
+    fn default() -> Self {
+        Self { segment_target: Duration::from_secs(2), memory: 64 << 20 }
+    }
+}
+
+/// Open files that are kept with their titles. A process may not have many.
+const OPEN_FILES: usize = 1024;
+
+/// The titles below a root.
+///
+/// A title is made when it is first asked for and kept until memory is short, the one unused for
+/// longest going first, or until one of its files is another. That is looked at with every call.
+/// A title is made by one thread at a time: others that ask for the same one wait.
+#[derive(Debug)]
+pub struct Library {
+    root: Root,
+    settings: Settings,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    titles: HashMap<String, Entry>,
+    /// Counts the calls.
+    now: u64,
+    memory: usize,
+    files: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    slot: Arc<Slot>,
+    /// When it was last asked for.
+    used: u64,
+    /// Bytes and files it takes, 0 while it is being made.
+    memory: usize,
+    files: usize,
+}
+
+/// Held while a title is being made.
+type Slot = Mutex<Option<Made>>;
+
+#[derive(Debug)]
+struct Made {
+    contents: Contents,
+    /// That a file cannot be packaged is remembered as well.
+    title: Result<Arc<Title>, Error>,
+}
+
+impl Library {
+    /// The titles below `root`, which need not exist yet.
+    pub fn new(root: PathBuf, settings: Settings) -> Self {
+        Self { root: Root::new(root), settings, kept: Mutex::default() }
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// The title at `path` below the root: a file, or a folder of MP4 files. Blocks: while files
+    /// are looked at (microseconds), and while the title is made (milliseconds).
+    ///
+    /// # Errors
+    /// There is nothing of that name ([`Error::NotFound`]), it cannot be packaged
+    /// ([`Error::Unreadable`]), or reading failed ([`Error::Io`]).
+    pub fn title(&self, path: &str) -> Result<Arc<Title>, Error> {
+        let plain = |name: &str| !matches!(name, "" | "." | "..");
+        if path.contains('\0') || !path.split('/').all(plain) {
+            return Err(Error::NotFound);
+        }
+        // A name that leads nowhere takes no memory.
+        if let Err(error) = self.root.stat(path) {
+            self.forget(path);
+            return Err(Error::io(path, error));
+        }
+        let slot = self.slot(path);
+        let mut made = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = &*made
+            && made.contents.is_current(&self.root)
+        {
+            return made.title.clone();
+        }
+        let result = self.make(path, &mut made);
+        match &result {
+            Ok(_) | Err(Error::Unreadable { .. }) if made.is_some() => {
+                self.keep(path, &slot, &made)
+            }
+            _ => {
+                *made = None;
+                self.forget(path);
+            }
+        }
+        result
+    }
+
+    /// How many titles are kept, and the bytes of memory they take.
+    pub fn usage(&self) -> (usize, usize) {
+        let kept = self.lock();
+        (kept.titles.len(), kept.memory)
+    }
+
+    fn make(&self, path: &str, made: &mut Option<Made>) -> Result<Arc<Title>, Error> {
+        let names = find::names(&self.root, path)?;
+        let found = find::open(&self.root, names)?;
+        if let Some(made) = made
+            && made.contents.is_same(&found.contents)
+        {
+            // Something else in the folder came or went.
+            made.contents = found.contents;
+            return made.title.clone();
+        }
+        let contents = found.contents;
+        let version = contents.version(&self.settings);
+        let title = build::title(path, &found.sources, found.beside, &self.settings, version);
+        let title = title.map(Arc::new);
+        if let Err(error @ Error::Io { .. }) = title {
+            return Err(error);
+        }
+        *made = Some(Made { contents, title: title.clone() });
+        title
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        // Nothing is done under it that could leave it half changed.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slot(&self, path: &str) -> Arc<Slot> {
+        let mut kept = self.lock();
+        kept.now += 1;
+        let now = kept.now;
+        if let Some(entry) = kept.titles.get_mut(path) {
+            entry.used = now;
+            return Arc::clone(&entry.slot);
+        }
+        let slot = Arc::new(Slot::default());
+        let entry = Entry { slot: Arc::clone(&slot), used: now, memory: 0, files: 0 };
+        kept.titles.insert(path.to_owned(), entry);
+        slot
+    }
+
+    /// Counts what was made, and makes room for it.
+    fn keep(&self, path: &str, slot: &Arc<Slot>, made: &Option<Made>) {
+        let Some(made) = made else { return };
+        let (memory, files) =
+            made.title.as_ref().map_or((256, 0), |title| (title.memory(), title.files.len()));
+        let memory = memory + made.contents.memory() + path.len();
+        let mut kept = self.lock();
+        let Some(entry) = kept.titles.get_mut(path).filter(|entry| Arc::ptr_eq(&entry.slot, slot))
+        else {
+            return;
+        };
+        let before = (entry.memory, entry.files);
+        (entry.memory, entry.files) = (memory, files);
+        kept.memory = kept.memory + memory - before.0;
+        kept.files = kept.files + files - before.1;
+        while kept.memory > self.settings.memory || kept.files > OPEN_FILES {
+            // Those being made take nothing yet.
+            let others = kept
+                .titles
+                .iter()
+                .filter(|(name, entry)| entry.memory > 0 && name.as_str() != path);
+            let Some(oldest) = others.min_by_key(|(_, entry)| entry.used) else { break };
+            let oldest = oldest.0.clone();
+            kept.remove(&oldest);
+        }
+    }
+
+    fn forget(&self, path: &str) {
+        self.lock().remove(path);
+    }
+}
+
+impl Kept {
+    fn remove(&mut self, path: &str) {
+        if let Some(entry) = self.titles.remove(path) {
+            self.memory -= entry.memory;
+            self.files -= entry.files;
+        }
+    }
+}

@@ -1,0 +1,96 @@
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use media::mp4::SampleEntry;
+
+use crate::root::read_at;
+
+/// Bytes of a segment, where they are.
+#[derive(Debug, Clone)]
+pub enum Piece {
+    /// In memory: what was written for the segment.
+    Bytes(Bytes),
+    /// In the file the title was made from.
+    File {
+        /// Open for reading; its offset is nobody's.
+        file: Arc<File>,
+        /// From and to these bytes.
+        range: Range<u64>,
+    },
+}
+
+impl Piece {
+    /// How many bytes it is.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File { range, .. } => range.end.saturating_sub(range.start),
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its bytes, read where need be. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be read or has become shorter.
+    pub fn read(&self) -> io::Result<Bytes> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.clone()),
+            Self::File { file, range } => {
+                let len = usize::try_from(self.len()).map_err(io::Error::other)?;
+                read_at(file, range.start, len)
+            }
+        }
+    }
+}
+
+/// The bytes of samples in a row, neighbours in the file as one range.
+pub(crate) fn ranges<'a>(
+    file: &'a Arc<File>,
+    samples: &'a [SampleEntry],
+) -> impl Iterator<Item = Piece> + 'a {
+    let mut samples = samples.iter().filter(|sample| sample.size > 0).peekable();
+    std::iter::from_fn(move || {
+        let first = samples.next()?;
+        // Where samples lie was checked against the length of the file.
+        let mut end = first.offset.saturating_add(first.size.into());
+        while let Some(next) = samples.next_if(|next| next.offset == end) {
+            end = end.saturating_add(next.size.into());
+        }
+        Some(Piece::File { file: Arc::clone(file), range: first.offset..end })
+    })
+}
+
+/// The same bytes in fewer pieces: what is shorter than `small` is read, and joined with what is
+/// in memory beside it. Where audio and video alternate in a file, a system call each costs more
+/// than the copy saves. Blocks.
+///
+/// # Errors
+/// A file cannot be read or has become shorter.
+pub fn gather(pieces: Vec<Piece>, small: u64) -> io::Result<Vec<Piece>> {
+    let mut gathered: Vec<Piece> = Vec::with_capacity(pieces.len());
+    let mut joined: Vec<u8> = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Bytes(bytes) => joined.extend_from_slice(&bytes),
+            Piece::File { .. } if piece.len() < small => joined.extend_from_slice(&piece.read()?),
+            Piece::File { .. } => {
+                if !joined.is_empty() {
+                    gathered.push(Piece::Bytes(std::mem::take(&mut joined).into()));
+                }
+                gathered.push(piece);
+            }
+        }
+    }
+    if !joined.is_empty() {
+        gathered.push(Piece::Bytes(joined.into()));
+    }
+    Ok(gathered)
+}

@@ -1,0 +1,202 @@
+//! Where segments begin.
+//!
+//! Video segments begin at the keyframes nearest to the multiples of the target, counted on the
+//! presentation timeline: so two files cut alike where their keyframes agree, and no keyframe is
+//! looked at twice. Audio follows the video by time, and the target by itself where there is no
+//! video. Times are presentation times, edit lists applied; nothing here knows of files.
+
+use crate::time::multiple_after;
+
+/// The keyframes at which segments begin: of these times, which rise, the first and whichever is
+/// nearest to a multiple of `target` (in the same units, positive) before `end`.
+pub(crate) fn cut(keyframes: &[i64], end: i64, target: i64) -> Vec<usize> {
+    // Twice everything: then halfway between two keyframes is a whole number.
+    let step = 2 * i128::from(target.max(1));
+    let halfway = |a: i64, b: i64| i128::from(a) + i128::from(b);
+    let near = |index: usize| {
+        let at = keyframes[index];
+        let Some(before) = index.checked_sub(1).and_then(|before| keyframes.get(before)) else {
+            return true;
+        };
+        let from = halfway(*before, at);
+        let to = keyframes.get(index + 1).map_or(2 * i128::from(end), |next| halfway(at, *next));
+        let multiple = -(-from).div_euclid(step) * step;
+        multiple < to
+    };
+    (0..keyframes.len()).filter(|index| near(*index)).collect()
+}
+
+/// Of several renditions' keyframes (rising times in microseconds), those that all have, each as
+/// its index in every rendition; nothing where not even the first agree.
+pub(crate) fn common(renditions: &[Vec<i64>]) -> Vec<Vec<usize>> {
+    let Some((first, others)) = renditions.split_first() else { return Vec::new() };
+    let mut places = vec![0; others.len()];
+    let mut found = Vec::new();
+    for (index, time) in first.iter().enumerate() {
+        let mut row = vec![index];
+        for (place, other) in places.iter_mut().zip(others) {
+            while other.get(*place).is_some_and(|at| *at < time.saturating_sub(SAME)) {
+                *place += 1;
+            }
+            if other.get(*place).is_some_and(|at| *at <= time.saturating_add(SAME)) {
+                row.push(*place);
+            }
+        }
+        let all = row.len() == renditions.len();
+        if index == 0 && !(all && row.iter().all(|place| *place == 0)) {
+            return Vec::new();
+        }
+        if all {
+            found.push(row);
+        }
+    }
+    found
+}
+
+/// Microseconds by which the same moment may differ: timescales of 1,000 round to that.
+const SAME: i64 = 1_000;
+
+/// What a track without keyframes to speak of is cut by.
+#[derive(Debug, Clone)]
+pub(crate) struct Grid {
+    /// When the video's segments begin, rising; none where there is no video.
+    video: Vec<i64>,
+    /// When the last of them ends.
+    end: i64,
+    target: i64,
+}
+
+impl Grid {
+    /// All in the units of the track to be cut.
+    pub(crate) fn new(video: Vec<i64>, end: i64, target: i64) -> Self {
+        Self { video, end, target: target.max(1) }
+    }
+
+    /// When the video begins.
+    pub(crate) fn start(&self) -> Option<i64> {
+        self.video.first().copied()
+    }
+
+    /// When the segment ends that `time` is in: where the video's does, and at a multiple of the
+    /// target where there is no video. What outlasts the video by less than half the target
+    /// stays with its last segment.
+    pub(crate) fn after(&self, time: i64) -> i64 {
+        let following = self.video.partition_point(|start| *start <= time);
+        match (following, self.video.get(following)) {
+            (0, Some(start)) => multiple_after(time, self.target).min(*start),
+            (_, Some(start)) => *start,
+            (0, None) => multiple_after(time, self.target),
+            (_, None) => {
+                let last = self.end.saturating_add(self.target / 2);
+                multiple_after(time.max(last), self.target)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Rising times with gaps of 1 to 4,000.
+    fn keyframes() -> impl Strategy<Value = Vec<i64>> {
+        (-5_000i64..5_000, prop::collection::vec(1i64..4_000, 0..60)).prop_map(|(start, gaps)| {
+            let rising = gaps.iter().scan(start, |at, gap| {
+                *at += gap;
+                Some(*at)
+            });
+            std::iter::once(start).chain(rising).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_multiple_has_its_nearest_keyframe_and_no_other_is_cut_at(
+            keys in keyframes(),
+            tail in 1i64..4_000,
+            target in 1i64..5_000,
+        ) {
+            let end = keys.last().unwrap() + tail;
+            let cuts = cut(&keys, end, target);
+            // By trying each multiple of the range against each keyframe.
+            let first = keys[0].div_euclid(target) * target;
+            let mut nearest: Vec<usize> = (0..)
+                .map(|step| first + step * target)
+                .take_while(|multiple| *multiple < end)
+                .map(|multiple| {
+                    let distance = |index: &usize| (keys[*index] - multiple).abs();
+                    // Halfway between two: the later one.
+                    (0..keys.len()).rev().min_by_key(distance).unwrap()
+                })
+                .collect();
+            nearest.push(0);
+            nearest.sort_unstable();
+            nearest.dedup();
+            prop_assert_eq!(cuts, nearest);
+        }
+
+        #[test]
+        fn no_segment_is_longer_than_target_and_the_longest_group_of_pictures(
+            keys in keyframes(),
+            target in 1i64..5_000,
+        ) {
+            let end = keys.last().unwrap() + 1;
+            let cuts = cut(&keys, end, target);
+            let longest = keys.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+            for pair in cuts.windows(2) {
+                prop_assert!(keys[pair[1]] - keys[pair[0]] <= target + longest);
+            }
+        }
+
+        #[test]
+        fn what_is_common_is_in_every_rendition(
+            keys in keyframes(),
+            drops in prop::collection::vec(any::<bool>(), 1..60),
+            jitter in -1i64..=1,
+        ) {
+            let first: Vec<i64> = keys.iter().map(|key| key * 3_000).collect();
+            let dropped = |index: usize| index > 0 && drops[index % drops.len()];
+            let second: Vec<i64> = (0..first.len())
+                .filter(|index| !dropped(*index))
+                .map(|index| first[index] + jitter * 400)
+                .collect();
+            let found = common(&[first.clone(), second.clone()]);
+            let expected: Vec<i64> =
+                (0..first.len()).filter(|i| !dropped(*i)).map(|i| first[i]).collect();
+            let found_times: Vec<i64> = found.iter().map(|row| first[row[0]]).collect();
+            prop_assert_eq!(found_times, expected);
+            prop_assert!(found.iter().all(|row| first[row[0]].abs_diff(second[row[1]]) <= 1_000));
+        }
+    }
+
+    #[test]
+    fn renditions_that_start_apart_have_nothing_in_common() {
+        assert_eq!(
+            common(&[vec![0, 2_000_000], vec![40_000, 2_000_000]]),
+            Vec::<Vec<usize>>::new()
+        );
+        assert_eq!(common(&[]), Vec::<Vec<usize>>::new());
+        assert_eq!(common(&[vec![0, 5], vec![]]), Vec::<Vec<usize>>::new());
+    }
+
+    #[test]
+    fn extreme_times_do_not_overflow() {
+        assert_eq!(cut(&[i64::MIN, 0, i64::MAX], i64::MAX, i64::MAX), [0, 1]);
+        assert_eq!(cut(&[i64::MIN, 0, i64::MAX], i64::MIN, 1), [0, 1]);
+        assert_eq!(cut(&[], 0, 1), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn audio_follows_the_video_and_stands_alone_before_and_after_it() {
+        let grid = Grid::new(vec![1_000, 3_100, 4_900], 7_000, 2_000);
+        let mut times = vec![-500];
+        while *times.last().unwrap() < 12_000 {
+            times.push(grid.after(*times.last().unwrap()));
+        }
+        assert_eq!(times, [-500, 0, 1_000, 3_100, 4_900, 10_000, 12_000]);
+        let alone = Grid::new(Vec::new(), 0, 2_000);
+        assert_eq!([alone.after(0), alone.after(1_999), alone.after(2_000)], [2_000, 2_000, 4_000]);
+    }
+}

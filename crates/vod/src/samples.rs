@@ -1,0 +1,165 @@
+//! The samples themselves, for deliveries that are not made of CMAF segments.
+
+use std::io;
+use std::ops::Range;
+
+use bytes::Bytes;
+use media::mp4::SampleEntry;
+
+use crate::root::read_at;
+use crate::{Title, Track, time};
+
+/// One sample of a title: its place in stream time, and in its track's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// Position of its track in [`Title::tracks`].
+    pub track: usize,
+    /// Decode time in stream time, in the track's timescale; not negative.
+    pub dts: i64,
+    /// Composition time minus decode time, in the track's timescale.
+    pub cts: i32,
+    /// Duration in the track's timescale.
+    pub duration: u32,
+    /// Decoding can start here.
+    pub sync: bool,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u32,
+}
+
+/// Bytes between samples that are read along with them rather than by a call of their own.
+const GAP: u64 = 16 << 10;
+
+/// Bytes that are read by one call at most.
+const READ: u64 = 8 << 20;
+
+impl Title {
+    /// The samples of these tracks (positions in [`tracks`](Self::tracks)) during segment `n` of
+    /// the first of them, in the order of their decode times. Segments in a row list every sample
+    /// of every track once: the first one all that comes before, the last all that comes after.
+    /// `None` where there is no such segment or track.
+    pub fn samples(&self, tracks: &[usize], n: u32) -> Option<Vec<Sample>> {
+        let (&leading, others) = tracks.split_first()?;
+        let lead = self.tracks.get(leading)?;
+        let range = lead.range(n)?;
+        let start = (n > 0).then(|| lead.samples.get(range.start)).flatten();
+        let end = (n + 1 < lead.segment_count()).then(|| lead.samples.get(range.end)).flatten();
+        let mut cursors = vec![Cursor::new(leading, lead, range)];
+        for &position in others {
+            let track = self.tracks.get(position)?;
+            let from_units = lead.media.timescale;
+            let number = |at: Option<SampleEntry>, otherwise: u32| {
+                at.map_or(otherwise, |at| track.first_from(at.dts, from_units))
+            };
+            let first = track.rows.first().map_or(track.last, |row| row.first);
+            let range = number(start, first)..number(end, track.last);
+            cursors.push(Cursor::new(position, track, range));
+        }
+        Some(merge(cursors))
+    }
+
+    /// Reads samples, in one call where they lie side by side. Blocks, and holds all of them: a
+    /// caller that cannot trust a segment's size hands over part of it at a time.
+    ///
+    /// # Errors
+    /// A file cannot be read or has become shorter; [`io::ErrorKind::InvalidInput`] where a
+    /// sample is not of this title.
+    pub fn read(&self, samples: &[Sample]) -> io::Result<Vec<media::Sample>> {
+        let mut order: Vec<usize> = (0..samples.len()).collect();
+        let file = |sample: &Sample| self.tracks.get(sample.track).map(|track| &track.file);
+        let place = |sample: &Sample| (file(sample).map(std::sync::Arc::as_ptr), sample.offset);
+        order.sort_by_key(|at| place(&samples[*at]));
+        let end = |sample: &Sample| sample.offset.saturating_add(sample.size.into());
+        let mut read = vec![Bytes::new(); samples.len()];
+        let mut rest = &order[..];
+        while let Some((&first, _)) = rest.split_first() {
+            let start = samples[first].offset;
+            let mut reaches = end(&samples[first]);
+            let near = |sample: &Sample, reaches: u64| {
+                place(sample).0 == place(&samples[first]).0
+                    && sample.offset <= reaches.saturating_add(GAP)
+                    && end(sample).saturating_sub(start) <= READ
+            };
+            let mut count = 1;
+            while let Some(next) = rest.get(count).map(|at| &samples[*at])
+                && near(next, reaches)
+            {
+                reaches = reaches.max(end(next));
+                count += 1;
+            }
+            let file = file(&samples[first]).ok_or(io::ErrorKind::InvalidInput)?;
+            let len = usize::try_from(reaches - start).map_err(io::Error::other)?;
+            let bytes = read_at(file, start, len)?;
+            let (these, after) = rest.split_at(count);
+            for &at in these {
+                // Between the start and the end of what was read.
+                let from = (samples[at].offset - start) as usize;
+                read[at] = bytes.slice(from..from + samples[at].size as usize);
+            }
+            rest = after;
+        }
+        let with_data = samples.iter().zip(read).map(|(sample, data)| media::Sample {
+            dts: sample.dts,
+            cts: sample.cts,
+            duration: sample.duration,
+            sync: sample.sync,
+            data,
+        });
+        Ok(with_data.collect())
+    }
+}
+
+impl Track {
+    /// Number of the first sample decoded at or after a time of the table in units of `scale`.
+    fn first_from(&self, dts: i64, scale: u32) -> u32 {
+        let at = time::rescale_up(dts, scale, self.media.timescale);
+        let first = self.rows.first().map_or(self.last, |row| row.first);
+        first_from(&self.samples, at).clamp(first, self.last)
+    }
+}
+
+/// Number of the first sample decoded at or after `dts`; how many there are where none is.
+pub(crate) fn first_from(samples: &media::mp4::SampleTable, dts: i64) -> u32 {
+    let Some(number) = samples.at_dts(dts) else { return 0 };
+    match samples.get(number) {
+        Some(sample) if sample.dts < dts => number + 1,
+        _ => number,
+    }
+}
+
+/// The samples of a track yet to be listed.
+struct Cursor {
+    position: usize,
+    timescale: u32,
+    entries: std::iter::Peekable<std::vec::IntoIter<SampleEntry>>,
+}
+
+impl Cursor {
+    fn new(position: usize, track: &Track, range: Range<u32>) -> Self {
+        let entries = track.entries(range).into_iter().peekable();
+        Self { position, timescale: track.media.timescale, entries }
+    }
+}
+
+/// By decode time; at equal times the track named first.
+fn merge(mut cursors: Vec<Cursor>) -> Vec<Sample> {
+    let mut merged = Vec::new();
+    loop {
+        let mut earliest: Option<(usize, (i64, u32))> = None;
+        for (at, cursor) in cursors.iter_mut().enumerate() {
+            let Some(next) = cursor.entries.peek() else { continue };
+            let when = (next.dts, cursor.timescale);
+            if earliest.is_none_or(|(_, first)| time::before(when, first)) {
+                earliest = Some((at, when));
+            }
+        }
+        let Some(cursor) = earliest.and_then(|(at, _)| cursors.get_mut(at)) else {
+            return merged;
+        };
+        let Some(entry) = cursor.entries.next() else { return merged };
+        let SampleEntry { dts, cts, duration, sync, offset, size, description: _ } = entry;
+        let track = cursor.position;
+        merged.push(Sample { track, dts, cts, duration, sync, offset, size });
+    }
+}

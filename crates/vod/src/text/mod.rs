@@ -1,0 +1,292 @@
+//! Subtitles: WebVTT, from files beside the movie and from its tx3g tracks.
+
+mod tx3g;
+mod vtt;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::build::distinct;
+use crate::{LeftOut, Shift};
+
+pub(crate) use tx3g::{is_timed_text, read as read_tx3g};
+pub(crate) use vtt::parse as parse_vtt;
+
+/// The most that is read of subtitles.
+pub(crate) mod limits {
+    /// Bytes of a WebVTT file, or of all samples of a tx3g track: a film has some 100 KB.
+    pub(crate) const BYTES: u64 = 4 << 20;
+    /// Cues.
+    pub(crate) const CUES: usize = 100_000;
+    /// Subtitles of a title.
+    pub(crate) const TEXTS: usize = 64;
+}
+
+/// Subtitles as they were found.
+#[derive(Debug, Default)]
+pub(crate) struct Script {
+    /// Path of the file below the root.
+    pub(crate) file: String,
+    /// track_ID in the file, of a tx3g track.
+    pub(crate) track: Option<u32>,
+    /// RFC 5646 tag.
+    pub(crate) language: Option<String>,
+    pub(crate) label: Option<String>,
+    /// STYLE and REGION blocks, each with the empty line after it.
+    pub(crate) blocks: String,
+    /// By when they start.
+    pub(crate) cues: Vec<Cue>,
+}
+
+/// A WebVTT cue; times are presentation times in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cue {
+    pub(crate) start: u64,
+    /// After `start`.
+    pub(crate) end: u64,
+    /// The identifier with its line's end, or nothing.
+    pub(crate) id: Box<str>,
+    /// What follows the timings: settings, then the lines of the payload, each after a line's end.
+    pub(crate) rest: Box<str>,
+}
+
+/// Subtitles of a title, as WebVTT.
+#[derive(Debug)]
+pub struct Text {
+    /// `t0`, `t1`, …
+    pub name: String,
+    /// RFC 5646 tag of the language, where the file's name or the track says.
+    pub language: Option<String>,
+    /// What to call them, different from all others.
+    pub label: String,
+    blocks: String,
+    cues: Vec<Cue>,
+    duration: Duration,
+    segment: Duration,
+    /// The title's shift in units of MPEG's 90 kHz clock, which has 33 bits.
+    mpegts: u64,
+}
+
+/// Segments are this long, or longer where there would be too many: RFC 8216 6.2.4 lets
+/// subtitles have a target duration of their own.
+const SEGMENT: Duration = Duration::from_secs(30);
+
+/// The most segments of one text.
+const SEGMENTS: u32 = 4096;
+
+impl Text {
+    /// How many segments there are; they are numbered from 0, and the first begins at
+    /// presentation time 0.
+    pub fn segment_count(&self) -> u32 {
+        let count = self.duration.as_nanos().div_ceil(self.segment.as_nanos().max(1));
+        u32::try_from(count).unwrap_or(SEGMENTS).clamp(1, SEGMENTS)
+    }
+
+    /// How long each segment lasts, in order.
+    pub fn segments(&self) -> impl Iterator<Item = Duration> + '_ {
+        (0..self.segment_count()).map(|n| {
+            let start = self.segment.saturating_mul(n);
+            self.segment.min(self.duration.saturating_sub(start))
+        })
+    }
+
+    /// Segment number `n` for HLS, RFC 8216 3.5: the cues that show in it, at presentation times,
+    /// and X-TIMESTAMP-MAP to say where these are in stream time.
+    pub fn segment(&self, n: u32) -> Option<Bytes> {
+        if n >= self.segment_count() {
+            return None;
+        }
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let start = millis(self.segment.saturating_mul(n));
+        let end = start.saturating_add(millis(self.segment));
+        let head = format!("WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:{},LOCAL:00:00:00.000\n\n", self.mpegts);
+        Some(self.write(head, |cue| cue.start < end && cue.end > start))
+    }
+
+    /// The whole of it as one file, at presentation times.
+    pub fn all(&self) -> Bytes {
+        self.write("WEBVTT\n\n".to_owned(), |_| true)
+    }
+
+    fn write(&self, mut out: String, shown: impl Fn(&Cue) -> bool) -> Bytes {
+        out.push_str(&self.blocks);
+        for cue in self.cues.iter().filter(|cue| shown(cue)) {
+            let (start, end) = (Clock(cue.start), Clock(cue.end));
+            // Writing to a String cannot fail.
+            let _ = write!(out, "{}{start} --> {end}{}\n\n", cue.id, cue.rest);
+        }
+        out.into()
+    }
+
+    /// Bytes of memory it holds.
+    pub(crate) fn memory(&self) -> usize {
+        let text: usize = self.cues.iter().map(|cue| cue.id.len() + cue.rest.len()).sum();
+        self.blocks.len() + text + self.cues.capacity() * size_of::<Cue>()
+    }
+}
+
+/// Milliseconds as WebVTT has them: `01:02:03.004`.
+struct Clock(u64);
+
+impl std::fmt::Display for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (seconds, millis) = (self.0 / 1_000, self.0 % 1_000);
+        let (minutes, seconds) = (seconds / 60, seconds % 60);
+        write!(f, "{:02}:{:02}:{seconds:02}.{millis:03}", minutes / 60, minutes % 60)
+    }
+}
+
+/// Names what was found, and cuts it along a title. Of two files for the same language and label
+/// the first stays.
+pub(crate) fn finish(
+    scripts: Vec<Script>,
+    duration: Duration,
+    shift: Shift,
+    left_out: &mut Vec<LeftOut>,
+) -> Vec<Text> {
+    let mut segment = SEGMENT;
+    while duration.as_nanos() > segment.as_nanos() * u128::from(SEGMENTS) {
+        segment = segment.saturating_mul(2);
+    }
+    let ticks = u128::from(shift.units) * 90_000 / u128::from(shift.per_second.max(1));
+    // The remainder fits.
+    let mpegts = (ticks % (1 << 33)) as u64;
+    let mut texts: Vec<Text> = Vec::new();
+    let mut labels = Vec::new();
+    let mut seen: Vec<(Option<String>, Option<String>)> = Vec::new();
+    for mut script in scripts {
+        let key = (script.language.clone(), script.label.clone());
+        let twice = script.track.is_none() && seen.contains(&key);
+        if twice || texts.len() == limits::TEXTS {
+            left_out.push(LeftOut {
+                file: script.file,
+                track: script.track,
+                codec: "wvtt".to_owned(),
+                reason: if twice {
+                    "subtitles of that name are there already"
+                } else {
+                    "too many subtitles"
+                }
+                .to_owned(),
+            });
+            continue;
+        }
+        let label = match &key {
+            (_, Some(label)) => label,
+            (Some(language), None) => language,
+            (None, None) => "subtitles",
+        };
+        let label = distinct(label, &mut labels);
+        script.cues.shrink_to_fit();
+        texts.push(Text {
+            name: format!("t{}", texts.len()),
+            language: script.language,
+            label,
+            blocks: script.blocks,
+            cues: script.cues,
+            duration,
+            segment,
+            mpegts,
+        });
+        seen.push(key);
+    }
+    texts
+}
+
+/// Language and label from what stands between a movie's name and `.vtt`: `en`, `pt-BR`,
+/// `en.forced`, `commentary`.
+pub(crate) fn names(suffix: &str) -> (Option<String>, Option<String>) {
+    let mut words: Vec<&str> = suffix.split('.').filter(|word| !word.is_empty()).collect();
+    let language = words.iter().position(|word| is_tag(word)).map(|at| words.remove(at).to_owned());
+    let language = language.map(|tag| {
+        let code = <[u8; 3]>::try_from(tag.to_ascii_lowercase().as_bytes()).ok();
+        code.and_then(media::language::tag).unwrap_or(tag)
+    });
+    // A label that says the language once more tells `en.sdh` from `en`.
+    let label = (!words.is_empty()).then(|| {
+        language
+            .iter()
+            .map(String::as_str)
+            .chain(words.iter().copied())
+            .collect::<Vec<_>>()
+            .join(" ")
+    });
+    (language, label)
+}
+
+/// Whether this has the form of an RFC 5646 tag: a language of two or three letters, and subtags.
+fn is_tag(word: &str) -> bool {
+    let mut subtags = word.split('-');
+    let language = subtags.next().unwrap_or_default();
+    matches!(language.len(), 2 | 3)
+        && language.bytes().all(|byte| byte.is_ascii_alphabetic())
+        && !matches!(language, "sdh" | "cc")
+        && subtags.all(|subtag| {
+            (2..=8).contains(&subtag.len()) && subtag.bytes().all(|b| b.is_ascii_alphanumeric())
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_say_language_and_label() {
+        let names = |suffix| {
+            let (language, label) = names(suffix);
+            (language.unwrap_or_default(), label.unwrap_or_default())
+        };
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(names(""), pair("", ""));
+        assert_eq!(names("en"), pair("en", ""));
+        assert_eq!(names("eng"), pair("en", ""));
+        assert_eq!(names("pt-BR"), pair("pt-BR", ""));
+        assert_eq!(names("en.sdh"), pair("en", "en sdh"));
+        assert_eq!(names("sdh.en"), pair("en", "en sdh"));
+        assert_eq!(names("commentary"), pair("", "commentary"));
+        assert_eq!(names(".."), pair("", ""));
+    }
+
+    fn script(cues: Vec<Cue>) -> Script {
+        Script { cues, ..Script::default() }
+    }
+
+    fn cue(start: u64, end: u64, text: &str) -> Cue {
+        Cue { start, end, id: "".into(), rest: format!("\n{text}").into() }
+    }
+
+    #[test]
+    fn a_cue_is_in_every_segment_it_shows_in() {
+        let shift = Shift { units: 64, per_second: 768 };
+        let cues = vec![cue(0, 29_999, "a"), cue(29_000, 30_001, "b"), cue(60_000, 61_000, "c")];
+        let mut left_out = Vec::new();
+        let duration = Duration::from_secs(65);
+        let texts = finish(vec![script(cues), script(Vec::new())], duration, shift, &mut left_out);
+        assert_eq!((texts.len(), left_out.len()), (1, 1));
+        let text = &texts[0];
+        let seconds: Vec<_> = text.segments().map(|each| each.as_secs()).collect();
+        assert_eq!(seconds, [30, 30, 5]);
+        let head = "WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:7500,LOCAL:00:00:00.000\n\n";
+        let a = "00:00:00.000 --> 00:00:29.999\na\n\n";
+        let b = "00:00:29.000 --> 00:00:30.001\nb\n\n";
+        let c = "00:01:00.000 --> 00:01:01.000\nc\n\n";
+        assert_eq!(text.segment(0).unwrap(), format!("{head}{a}{b}"));
+        assert_eq!(text.segment(1).unwrap(), format!("{head}{b}"));
+        assert_eq!(text.segment(2).unwrap(), format!("{head}{c}"));
+        assert_eq!(text.segment(3), None);
+        assert_eq!(text.all(), format!("WEBVTT\n\n{a}{b}{c}"));
+    }
+
+    #[test]
+    fn a_title_of_a_century_has_a_bounded_number_of_segments() {
+        let duration = Duration::from_secs(100 * 365 * 86_400);
+        let shift = Shift { units: u64::MAX, per_second: 1 };
+        let texts = finish(vec![script(Vec::new())], duration, shift, &mut Vec::new());
+        assert!(texts[0].segment_count() <= SEGMENTS);
+        let total: Duration = texts[0].segments().sum();
+        assert_eq!(total, duration);
+        assert!(texts[0].segment(texts[0].segment_count() - 1).is_some());
+    }
+}

@@ -1,0 +1,119 @@
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::root::Stamp;
+use crate::{Shift, Text, Track};
+
+/// A file, or a folder of renditions, packaged.
+///
+/// Everything is decided when it is made; after that it only answers, from memory, apart from
+/// what says that it reads. The media itself stays in the files.
+///
+/// # Time
+/// *Presentation time* is the movie's: 0 is where its edit lists let it begin, and what they hide
+/// lies before. *Stream time* is that plus [`shift`](Self::shift), so that no decode time is
+/// negative (CMAF has no way to say so): segments and [`Sample`](crate::Sample)s are in stream
+/// time, in their track's timescale. For DASH the shift is `presentationTimeOffset`.
+#[derive(Debug)]
+pub struct Title {
+    /// Path below the root.
+    pub path: String,
+    /// What the files were, and how they are cut. Other content has another version.
+    pub version: Version,
+    /// Video by falling bitrate, then audio. At least one.
+    pub tracks: Vec<Track>,
+    /// Subtitles.
+    pub texts: Vec<Text>,
+    /// Presentation time at which the last track ends.
+    pub duration: Duration,
+    /// From presentation time to stream time.
+    pub shift: Shift,
+    /// Whether all video tracks are cut at the same times, so that a player can go from one to
+    /// another at any segment.
+    pub aligned: bool,
+    /// What the files hold and the title does not, and why.
+    pub left_out: Vec<LeftOut>,
+    /// For each segment of the first track, how much of the file plays up to its end, rising;
+    /// nothing where the title is made of several files. For pacing the file itself.
+    pub reach: Vec<Reach>,
+    pub(crate) files: Vec<(Arc<File>, Stamp)>,
+}
+
+/// Identity of a title's content and form: the same as long as every byte of every segment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Version(pub(crate) u64);
+
+/// 16 hexadecimal digits.
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Something a title leaves out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Path of the file below the root.
+    pub file: String,
+    /// track_ID in the file; `None`: the whole file.
+    pub track: Option<u32>,
+    /// RFC 6381 string of the codec, or its four-character code; empty for a whole file.
+    pub codec: String,
+    /// Why, as a clause.
+    pub reason: String,
+}
+
+/// How far into its file a movie plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// Up to this presentation time.
+    pub until: Duration,
+    /// No byte of media at or after this offset is needed.
+    pub offset: u64,
+}
+
+impl Title {
+    /// The track of this name.
+    pub fn track(&self, name: &str) -> Option<&Track> {
+        self.tracks.iter().find(|track| track.name == name)
+    }
+
+    /// The subtitles of this name.
+    pub fn text(&self, name: &str) -> Option<&Text> {
+        self.texts.iter().find(|text| text.name == name)
+    }
+
+    /// The tracks a player that takes one of each kind is given: the best video and the default
+    /// audio, as positions in [`tracks`](Self::tracks).
+    pub fn chosen(&self) -> Vec<usize> {
+        let video = self.tracks.iter().position(|track| track.media.kind() == media::Kind::Video);
+        let audio = |track: &&(usize, &Track)| track.1.media.kind() == media::Kind::Audio;
+        let mut audios: Vec<_> = self.tracks.iter().enumerate().collect();
+        audios.retain(|track| audio(&track));
+        let default = audios.iter().find(|(_, track)| track.default).or(audios.first());
+        video.into_iter().chain(default.map(|(at, _)| *at)).collect()
+    }
+
+    /// Presentation time, rounded down, of a stream time of a track.
+    pub fn presentation_time(&self, track: &Track, time: i64) -> Duration {
+        let timescale = track.media.timescale;
+        crate::time::duration(time.saturating_sub(self.shift.in_timescale(timescale)), timescale)
+    }
+
+    /// Whether the open files still are as they were when the title was made: nobody has written
+    /// into them. A file that was replaced by another of its name goes on unchanged here.
+    pub fn is_intact(&self) -> bool {
+        self.files.iter().all(|(file, stamp)| {
+            file.metadata().is_ok_and(|metadata| Stamp::of(&metadata) == *stamp)
+        })
+    }
+
+    /// Bytes of memory it holds.
+    pub fn memory(&self) -> usize {
+        let tracks: usize = self.tracks.iter().map(Track::memory).sum();
+        let texts: usize = self.texts.iter().map(Text::memory).sum();
+        // What is not counted in detail: names, headers, codec configurations.
+        4096 + tracks + texts + self.reach.capacity() * size_of::<Reach>()
+    }
+}

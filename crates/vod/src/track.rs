@@ -1,0 +1,233 @@
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use media::cmaf::{self, ChunkInfo, SegmentStart};
+use media::mp4::{SampleEntry, SampleTable};
+
+use crate::bandwidth::{Bandwidth, FrameRate};
+use crate::piece::{Piece, ranges};
+use crate::time;
+
+/// A track of a title, cut into segments. Its times are *stream times*: presentation times of the
+/// title plus its [`Shift`](crate::Shift), in the track's timescale.
+#[derive(Debug)]
+pub struct Track {
+    /// `v0`, `v1`, … by falling bitrate, `a0`, `a1`, … in the order of the files.
+    pub name: String,
+    /// Codec, timescale and language; the track_ID is the title's, not the file's.
+    pub media: media::Track,
+    /// RFC 5646 tag of the language, where the file says.
+    pub language: Option<String>,
+    /// What to call it, different from all others of its kind.
+    pub label: String,
+    /// Whether the file means this one to be played among those of its kind.
+    pub default: bool,
+    /// Bits a second.
+    pub bandwidth: Bandwidth,
+    /// Pictures a second, for video.
+    pub frame_rate: Option<FrameRate>,
+    /// Bits a second of the largest I-frame over the time it stands for, 0 where there are none.
+    pub iframe_bandwidth: u64,
+    pub(crate) header: Bytes,
+    pub(crate) file: Arc<File>,
+    pub(crate) samples: SampleTable,
+    /// Added to the table's times.
+    pub(crate) shift: i64,
+    pub(crate) rows: Vec<Row>,
+    /// Number of the sample after the last.
+    pub(crate) last: u32,
+    /// When the last presentation ends.
+    pub(crate) end: i64,
+    pub(crate) iframes: Vec<u32>,
+}
+
+/// What is kept of a segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row {
+    /// Number of its first sample.
+    pub(crate) first: u32,
+    /// Bytes; a chunk is smaller than 4 GiB.
+    pub(crate) bytes: u32,
+    /// Presentation time of its first sample.
+    pub(crate) start: i64,
+}
+
+/// A segment, or an I-frame standing for a stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Stream time of its first sample's presentation, in the track's timescale.
+    pub start: i64,
+    /// Until the next one's start, in the track's timescale.
+    pub duration: u64,
+    /// Bytes, its header included.
+    pub bytes: u64,
+}
+
+impl Track {
+    /// The CMAF header: `ftyp` and `moov`.
+    pub fn header(&self) -> Bytes {
+        self.header.clone()
+    }
+
+    /// Coded picture size in pixels, for video.
+    pub fn resolution(&self) -> Option<(u32, u32)> {
+        self.media.codec.resolution()
+    }
+
+    /// The file its samples lie in.
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Stream time of the end of its presentation, in its timescale.
+    pub fn end(&self) -> i64 {
+        self.end
+    }
+
+    /// How many segments there are; they are numbered from 0.
+    pub fn segment_count(&self) -> u32 {
+        self.rows.len() as u32
+    }
+
+    /// All segments in order.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = Segment> + '_ {
+        let ends = self.rows.iter().skip(1).map(|row| row.start).chain([self.end]);
+        // As many ends as rows.
+        let mut ends = ends;
+        self.rows.iter().map(move |row| {
+            let end = ends.next().unwrap_or(self.end);
+            Segment {
+                start: row.start,
+                duration: u64::try_from(end.saturating_sub(row.start)).unwrap_or_default(),
+                bytes: row.bytes.into(),
+            }
+        })
+    }
+
+    /// Number of the segment that holds this time of the title's presentation: the first where
+    /// the track begins later, the last where it ends before.
+    pub fn segment_at(&self, time: Duration) -> u32 {
+        let at = time::ticks(time, self.media.timescale).saturating_add(self.shift);
+        let after = self.rows.partition_point(|row| row.start <= at);
+        after.saturating_sub(1) as u32
+    }
+
+    /// Stream time at which decoding must begin to present this time of the title: the decode
+    /// time of the last sync sample presented at or before it, or of the first one.
+    pub fn sync_at(&self, time: Duration) -> i64 {
+        let at = time::ticks(time, self.media.timescale);
+        let first = self.rows.first().map_or(0, |row| row.first);
+        let mut number = self.samples.at_dts(at).unwrap_or(first).clamp(first, self.last);
+        let sync = loop {
+            let Some(sync) = self.samples.sync_at_or_before(number).filter(|at| *at > first) else {
+                break first;
+            };
+            match self.samples.get(sync) {
+                Some(sample) if sample.pts() > at => number = sync - 1,
+                _ => break sync,
+            }
+        };
+        self.samples.get(sync).map_or(0, |sample| sample.dts.saturating_add(self.shift))
+    }
+
+    /// Segment number `n`: `styp`, `moof` and the header of `mdat` as bytes, the samples where
+    /// they lie. Nothing is read.
+    pub fn segment(&self, n: u32) -> Option<Vec<Piece>> {
+        let samples = self.entries(self.range(n)?);
+        self.pieces(n, &samples)
+    }
+
+    /// How many I-frames there are; they are numbered from 0. At least half a second apart, as
+    /// trick play has no use for more.
+    pub fn iframe_count(&self) -> u32 {
+        self.iframes.len() as u32
+    }
+
+    /// All I-frames in order, as segments; nothing of audio.
+    pub fn iframes(&self) -> impl Iterator<Item = Segment> + '_ {
+        (0..self.iframe_count()).filter_map(|n| {
+            let sample = self.iframe_entry(n)?;
+            let mut head = Vec::new();
+            let layout = self.head(&mut head, n, &[sample])?;
+            Some(Segment {
+                start: sample.pts(),
+                duration: sample.duration.into(),
+                bytes: layout.len as u64,
+            })
+        })
+    }
+
+    /// I-frame number `n` as a segment of its own, as long as it is until the next one.
+    pub fn iframe(&self, n: u32) -> Option<Vec<Piece>> {
+        let sample = self.iframe_entry(n)?;
+        self.pieces(n, &[sample])
+    }
+
+    fn iframe_entry(&self, n: u32) -> Option<SampleEntry> {
+        let n = n as usize;
+        let sample = self.entry(*self.iframes.get(n)?)?;
+        let next = self.iframes.get(n + 1).and_then(|next| self.entry(*next));
+        let end = next.map_or(self.end, |next| next.pts());
+        let duration = u32::try_from(end.saturating_sub(sample.pts())).unwrap_or(sample.duration);
+        Some(SampleEntry { duration, ..sample })
+    }
+
+    fn entry(&self, number: u32) -> Option<SampleEntry> {
+        let sample = self.samples.get(number)?;
+        Some(SampleEntry { dts: sample.dts.saturating_add(self.shift), ..sample })
+    }
+
+    /// Numbers of a segment's samples.
+    pub(crate) fn range(&self, n: u32) -> Option<Range<u32>> {
+        let row = self.rows.get(n as usize)?;
+        let next = self.rows.get(n as usize + 1);
+        Some(row.first..next.map_or(self.last, |next| next.first))
+    }
+
+    /// Samples by their numbers, in stream time.
+    pub(crate) fn entries(&self, range: Range<u32>) -> Vec<SampleEntry> {
+        let mut entries = Vec::new();
+        self.entries_into(range, &mut entries);
+        entries
+    }
+
+    pub(crate) fn entries_into(&self, range: Range<u32>, entries: &mut Vec<SampleEntry>) {
+        let samples = self.samples.iter_from(range.start).take(range.len());
+        entries.extend(
+            samples
+                .map(|sample| SampleEntry { dts: sample.dts.saturating_add(self.shift), ..sample }),
+        );
+    }
+
+    fn head(&self, head: &mut Vec<u8>, n: u32, samples: &[SampleEntry]) -> Option<cmaf::Layout> {
+        // Every segment was written once when the title was made, so it can be.
+        write_head(head, self.media.id, n, samples).ok()
+    }
+
+    fn pieces(&self, n: u32, samples: &[SampleEntry]) -> Option<Vec<Piece>> {
+        let mut head = Vec::new();
+        self.head(&mut head, n, samples)?;
+        let mut pieces = vec![Piece::Bytes(head.into())];
+        pieces.extend(ranges(&self.file, samples));
+        Some(pieces)
+    }
+}
+
+/// Appends all of segment number `n` but its samples' data.
+pub(crate) fn write_head(
+    out: &mut Vec<u8>,
+    track_id: u32,
+    n: u32,
+    samples: &[SampleEntry],
+) -> Result<cmaf::Layout, media::Error> {
+    let info = ChunkInfo {
+        track_id,
+        // From 1, ISO/IEC 14496-12 8.8.5.
+        sequence_number: n.wrapping_add(1),
+        segment_start: Some(SegmentStart::default()),
+    };
+    cmaf::write_chunk_head(out, &info, samples)
+}

@@ -1,0 +1,72 @@
+//! What the tests share: the media folder as a library, and segments read back.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use media::cmaf::{self, Chunk};
+use media::mp4::Index;
+use vod::{Library, Piece, Settings, Title, Track};
+
+/// The media folder as it is.
+pub(crate) fn corpus() -> Library {
+    Library::new(testkit::media_dir(), Settings::default())
+}
+
+/// Every MP4 and QuickTime file of the media folder, by its path there, sorted.
+pub(crate) fn every_mp4() -> Vec<String> {
+    let mut found = Vec::new();
+    for folder in ["bbb", "corrupt", "film", "mp4"] {
+        for entry in std::fs::read_dir(testkit::media_dir().join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if [".mp4", ".mov", ".m4v"].iter().any(|end| name.ends_with(end)) {
+                found.push(format!("{folder}/{name}"));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 100, "{} files", found.len());
+    found
+}
+
+pub(crate) fn media(path: &str) -> PathBuf {
+    testkit::media_dir().join(path)
+}
+
+/// The bytes of pieces, one after the other.
+pub(crate) fn bytes(pieces: &[Piece]) -> Vec<u8> {
+    pieces.iter().flat_map(|piece| piece.read().unwrap()).collect()
+}
+
+/// Header and all segments of a track.
+pub(crate) fn whole(track: &Track) -> Vec<u8> {
+    let mut all = track.header().to_vec();
+    for n in 0..track.segment_count() {
+        all.extend(bytes(&track.segment(n).unwrap()));
+    }
+    assert!(track.segment(track.segment_count()).is_none());
+    all
+}
+
+/// The chunks of a track's segments, one a segment.
+pub(crate) fn chunks(track: &Track) -> Vec<Chunk> {
+    let read = cmaf::chunks(&Bytes::from(whole(track)), None).collect::<Result<Vec<_>, _>>();
+    read.unwrap()
+}
+
+/// The index of a file, with its bytes.
+pub(crate) fn index(path: &Path) -> (Index, Bytes) {
+    let data = Bytes::from(std::fs::read(path).unwrap());
+    (Index::read(&data).unwrap(), data)
+}
+
+/// Title by title, what it is made of: for messages.
+pub(crate) fn summary(title: &Title) -> String {
+    let tracks: Vec<_> = title
+        .tracks
+        .iter()
+        .map(|track| format!("{} {}", track.name, track.media.codec.rfc6381()))
+        .chain(title.texts.iter().map(|text| text.name.clone()))
+        .collect();
+    tracks.join(", ")
+}
