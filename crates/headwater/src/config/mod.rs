@@ -216,6 +216,7 @@ impl Default for Vod {
     fn default() -> Self {
         Self {
             root: PathBuf::from("./media"),
+            listing: false,
             segment_target: Time::from_secs(2),
             index_memory: Size::from_mib(64),
             pace: Pace::Burst,

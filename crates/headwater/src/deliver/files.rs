@@ -1,43 +1,85 @@
 //! Files below the VOD root, by range: `/vod/PATH`.
 //!
 //! The kernel keeps requests inside the root (`openat2` with `RESOLVE_BENEATH`), symbolic links
-//! included. What is opened once is what is sent: a file that is replaced meanwhile is another
-//! file, one that shrinks ends the connection short.
+//! included. A file whose path the kernel has in memory is opened by the event loop itself, any
+//! other on a blocking thread. What is opened once is what is sent: a file that is replaced
+//! meanwhile is another file. See [`http`](crate::http) for how its bytes get to the socket and
+//! what becomes of one that is written to.
 
-use std::fs::File;
+mod listing;
+mod media_type;
+
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use media::mp4;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use tokio::task::spawn_blocking;
 
 use super::not_found;
 use crate::Origin;
 use crate::http::{Piece, Representation, Request, Response, Validators};
 
+/// `Cache-Control` of what may be replaced any time.
+const REVALIDATE: &str = "public, max-age=0, must-revalidate";
+
+/// A path that leads through `..` of a link is looked up again when a folder was renamed meanwhile,
+/// so often.
+const RETRIES: usize = 8;
+
 /// Manifests of a file packaged on the fly.
 const MANIFESTS: [&str; 2] = ["index.m3u8", "manifest.mpd"];
 
-pub(super) async fn respond(request: &Request, origin: &Arc<Origin>) -> Response {
-    let Some(path) = request.path().strip_prefix("/vod/") else { return not_found() };
-    let root = origin.config.vod.root.clone();
-    let wanted = path.to_owned();
-    // Opening and reading may wait for a disk, which no event loop may.
-    let opened = spawn_blocking(move || open(&root, &wanted)).await;
-    let found = match opened {
-        Ok(Ok(found)) => found,
-        Ok(Err(error)) => return refuse(request, &error),
-        Err(_) => return Response::text(500, "reading the file failed"),
+/// Answers a request for a file, or for a folder if those are listed. `None` if there is neither at
+/// that path: a title may have something of this name.
+pub(super) async fn respond(request: &Request, origin: &Arc<Origin>) -> Option<Response> {
+    let path = request.path().strip_prefix("/vod/")?;
+    let root = &origin.config.vod.root;
+    let opened = match open(root, path, Wait::Never) {
+        Err(error) if may_wait(&error) => {
+            let (root, path) = (root.clone(), path.to_owned());
+            match spawn_blocking(move || open(&root, &path, Wait::AsLongAsItTakes)).await {
+                Ok(opened) => opened,
+                Err(_) => return Some(Response::text(500, "opening the file failed")),
+            }
+        }
+        opened => opened,
     };
-    let (file, metadata) = match found {
-        Found::File(file, metadata) => (file, metadata),
-        Found::Unreadable(error) => return Response::text(422, error),
-    };
-    let modified = metadata.modified().ok();
+    match opened {
+        Ok((file, metadata)) if metadata.is_file() => {
+            Some(send(request, path, &Arc::new(file), &metadata))
+        }
+        Ok((folder, metadata)) if metadata.is_dir() && origin.config.vod.listing => {
+            let (root, path) = (root.clone(), path.to_owned());
+            let json = listing::wants_json(request);
+            let listed = spawn_blocking(move || listing::list(&root, &path, folder, json)).await;
+            Some(match listed.map_err(io::Error::other).flatten() {
+                Ok((content_type, text)) => Response::new(200)
+                    .header("Content-Type", content_type)
+                    .header("Cache-Control", REVALIDATE)
+                    .header("Vary", "Accept")
+                    .body(text),
+                Err(error) => {
+                    let path = request.path();
+                    tracing::warn!(peer = %request.peer(), path, %error, "folder");
+                    Response::text(500, "reading the folder failed")
+                }
+            })
+        }
+        Ok(_) => None,
+        Err(error) => refuse(request, &error),
+    }
+}
+
+fn send(request: &Request, path: &str, file: &Arc<File>, metadata: &Metadata) -> Response {
+    // A date in the future is no validator (RFC 9110 8.8.2.1).
+    let modified = metadata.modified().ok().filter(|&modified| modified <= SystemTime::now());
     let etag = format!(
         "{:x}-{:x}-{:x}.{:x}",
         metadata.ino(),
@@ -47,76 +89,89 @@ pub(super) async fn respond(request: &Request, origin: &Arc<Origin>) -> Response
     );
     let representation = Representation {
         length: metadata.len(),
-        content_type: content_type(path),
-        cache_control: "public, max-age=0, must-revalidate",
+        content_type: media_type::of(path),
+        cache_control: REVALIDATE,
         validators: Validators { etag: Some(&etag), modified },
     };
-    let file = Arc::new(file);
-    representation.respond(request, |range| vec![Piece::File { file: Arc::clone(&file), range }])
+    representation.respond(request, |range| vec![Piece::File { file: Arc::clone(file), range }])
 }
 
-enum Found {
-    File(File, std::fs::Metadata),
-    /// The manifest of a file that cannot be packaged, and why.
-    Unreadable(media::Error),
+/// Whether opening may wait for a disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// Only what the kernel has in memory; else an error that [`may_wait`] accepts.
+    Never,
+    AsLongAsItTakes,
 }
 
-fn open(root: &Path, path: &str) -> io::Result<Found> {
-    let root = rustix::fs::openat(
-        CWD,
-        root,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
-    let beneath = |path: &str| -> io::Result<(File, std::fs::Metadata)> {
-        // NONBLOCK: a FIFO with nobody at its other end must not hold the thread.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let file = File::from(rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve)?);
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        Ok((file, metadata))
+/// What an attempt that may not wait fails with if it had to, or where the kernel cannot try: `CACHED`
+/// is of Linux 5.12.
+fn may_wait(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::AGAIN | Errno::INVAL | Errno::NOSYS))
+}
+
+/// Opens whatever is at a path below the root.
+fn open(root: &Path, path: &str, wait: Wait) -> io::Result<(File, Metadata)> {
+    let cached = match wait {
+        Wait::Never => ResolveFlags::CACHED,
+        Wait::AsLongAsItTakes => ResolveFlags::empty(),
     };
-    match beneath(path) {
-        Ok((file, metadata)) => Ok(Found::File(file, metadata)),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            // `movie.mp4/index.m3u8`: what the file itself could be packaged to.
-            let Some((container, _)) =
-                path.rsplit_once('/').filter(|(_, name)| MANIFESTS.contains(name))
-            else {
-                return Err(error);
-            };
-            let (file, metadata) = beneath(container)?;
-            match mp4::Index::read(&OnDisk { file, len: metadata.len() }) {
-                Err(mp4::ReadError::Format(error)) => Ok(Found::Unreadable(error)),
-                Err(mp4::ReadError::Io { source, .. }) => Err(source),
-                // A file that is cut off shows it by its tracks: samples lie beyond its end.
-                Ok(index) => match index.problem.or_else(|| first_problem(&index.tracks)) {
-                    Some(problem) => Ok(Found::Unreadable(problem)),
-                    None => Err(error),
-                },
-            }
+    let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::openat2(CWD, root, folder, Mode::empty(), cached)?;
+    // NONBLOCK: a FIFO with nobody at its other end must not hold the thread.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let resolve = cached | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let path = if path.is_empty() { "." } else { path };
+    let mut opened = rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve);
+    for _ in 0..RETRIES {
+        if wait == Wait::Never || !matches!(opened, Err(Errno::AGAIN)) {
+            break;
         }
-        Err(error) => Err(error),
+        opened = rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve);
     }
+    let file = File::from(opened?);
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
 }
 
-fn first_problem(tracks: &[mp4::TrackIndex]) -> Option<media::Error> {
-    tracks.iter().find_map(|track| track.problem.clone())
-}
-
-fn refuse(request: &Request, error: &io::Error) -> Response {
-    use io::ErrorKind::{NotADirectory, NotFound};
+/// The answer to a request that cannot be served, but for what is simply not there.
+fn refuse(request: &Request, error: &io::Error) -> Option<Response> {
+    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
     match error.kind() {
-        NotFound | NotADirectory => {}
+        NotFound | NotADirectory | InvalidFilename => return None,
         io::ErrorKind::CrossesDevices => {
             tracing::warn!(peer = %request.peer(), path = request.path(), "leads out of the VOD root");
         }
         _ => tracing::warn!(peer = %request.peer(), path = request.path(), %error, "file"),
     }
-    not_found()
+    Some(not_found())
+}
+
+/// Answers what no file answers: 422 if it is a manifest of a file that cannot be packaged.
+pub(super) async fn refuse_manifest(request: &Request, origin: &Arc<Origin>) -> Response {
+    let path = request.path().strip_prefix("/vod/").unwrap_or_default();
+    let Some((container, _)) = path.rsplit_once('/').filter(|(_, name)| MANIFESTS.contains(name))
+    else {
+        return not_found();
+    };
+    let (root, path) = (origin.config.vod.root.clone(), container.to_owned());
+    let problem = spawn_blocking(move || {
+        let (file, metadata) = open(&root, &path, Wait::AsLongAsItTakes)?;
+        Ok(match mp4::Index::read(&OnDisk { file, len: metadata.len() }) {
+            Err(mp4::ReadError::Format(error)) => Some(error),
+            Err(mp4::ReadError::Io { source, .. }) => return Err(source),
+            // A file that is cut off shows it by its tracks: samples lie beyond its end.
+            Ok(index) => {
+                let mut tracks = index.tracks.iter();
+                index.problem.or_else(|| tracks.find_map(|track| track.problem.clone()))
+            }
+        })
+    });
+    match problem.await.map_err(io::Error::other).flatten() {
+        Ok(Some(problem)) => Response::text(422, problem),
+        Ok(None) => not_found(),
+        Err(error) => refuse(request, &error).unwrap_or_else(not_found),
+    }
 }
 
 /// A file as the MP4 reader sees it.
@@ -136,30 +191,5 @@ impl mp4::Source for OnDisk {
         let mut bytes = vec![0; len];
         self.file.read_exact_at(&mut bytes, offset)?;
         Ok(bytes.into())
-    }
-}
-
-fn content_type(path: &str) -> &'static str {
-    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
-    match extension.to_ascii_lowercase().as_str() {
-        "mp4" | "m4v" | "cmfv" => "video/mp4",
-        "m4a" | "cmfa" => "audio/mp4",
-        "m4s" => "video/iso.segment",
-        "mov" => "video/quicktime",
-        "ts" => "video/mp2t",
-        "flv" => "video/x-flv",
-        "webm" => "video/webm",
-        "mkv" => "video/x-matroska",
-        "mp3" => "audio/mpeg",
-        "aac" => "audio/aac",
-        "m3u8" => "application/vnd.apple.mpegurl",
-        "mpd" => "application/dash+xml",
-        "vtt" => "text/vtt; charset=utf-8",
-        "html" => "text/html; charset=utf-8",
-        "txt" => "text/plain; charset=utf-8",
-        "json" => "application/json",
-        "jpg" | "jpeg" => "image/jpeg",
-        "png" => "image/png",
-        _ => "application/octet-stream",
     }
 }

@@ -81,7 +81,10 @@ impl Handler for Deliver {
                 None => not_found(),
             }
         } else {
-            files::respond(&request, &self.origin).await
+            match files::respond(&request, &self.origin).await {
+                Some(response) => response,
+                None => files::refuse_manifest(&request, &self.origin).await,
+            }
         }
     }
 }

@@ -1,0 +1,198 @@
+//! What is in a folder, for people and programs.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::Dir;
+use serde::Serialize;
+
+use super::{Wait, open};
+use crate::http::Request;
+
+/// Names a folder may hold; with more it is not listed.
+const MOST: usize = 10_000;
+
+/// An entry of a folder, as nginx's `autoindex_format json` gives it.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+struct Entry {
+    name: String,
+    #[serde(rename = "type")]
+    kind: Kind,
+    /// An HTTP date.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime: Option<String>,
+    /// In bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Directory,
+    File,
+}
+
+/// Whether the client would rather have JSON than HTML (RFC 9110 12.5.1): it is named, with a
+/// weight no less than that of HTML.
+pub(super) fn wants_json(request: &Request) -> bool {
+    let weight = |kind: &str| {
+        let accepted = request.header_values("accept").flat_map(|value| value.split(','));
+        let weights = accepted.filter_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            parts.next()?.eq_ignore_ascii_case(kind).then_some(())?;
+            let weight = parts.find_map(|part| part.strip_prefix("q="));
+            Some(weight.map_or(1.0, |weight| weight.parse::<f32>().unwrap_or(0.0)))
+        });
+        weights.fold(0.0, f32::max)
+    };
+    let json = weight("application/json");
+    json > 0.0 && json >= weight("text/html")
+}
+
+/// The media type and text of a folder's list. Blocks.
+///
+/// Only what could be asked for is named: files and folders below the root, links to such among
+/// them, with names in Unicode that do not begin with a dot.
+pub(super) fn list(
+    root: &Path,
+    path: &str,
+    folder: File,
+    json: bool,
+) -> io::Result<(&'static str, String)> {
+    let path = path.trim_end_matches('/');
+    let mut entries = Vec::new();
+    for entry in Dir::new(folder)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if name.starts_with('.') || name.contains(['\\', '\n', '\r']) {
+            continue;
+        }
+        if entries.len() == MOST {
+            return Err(io::Error::other(format!("more than {MOST} names")));
+        }
+        let below = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+        // Opened as a request would, so that what is named is what can be had.
+        let Ok((_, metadata)) = open(root, &below, Wait::AsLongAsItTakes) else { continue };
+        let kind = match metadata.file_type() {
+            kind if kind.is_dir() => Kind::Directory,
+            kind if kind.is_file() => Kind::File,
+            _ => continue,
+        };
+        entries.push(Entry {
+            name: name.to_owned(),
+            kind,
+            mtime: metadata.modified().ok().map(httpdate::fmt_http_date),
+            size: (kind == Kind::File).then_some(metadata.len()),
+        });
+    }
+    entries.sort_by(|a, b| a.kind.cmp(&b.kind).then_with(|| a.name.cmp(&b.name)));
+    Ok(if json {
+        ("application/json", serde_json::to_string(&entries)?)
+    } else {
+        ("text/html; charset=utf-8", html(path, &entries))
+    })
+}
+
+fn html(path: &str, entries: &[Entry]) -> String {
+    // Writing to a string does not fail.
+    let title = escape(&format!("/vod/{path}"));
+    let mut page = format!(
+        "<!doctype html>\n<meta charset=utf-8>\n<meta name=viewport content=\"width=device-width\">\n\
+         <title>{title}</title>\n<h1>{title}</h1>\n<table>\n"
+    );
+    if let Some((above, _)) = path.rsplit_once('/').or((!path.is_empty()).then_some(("", ""))) {
+        let slash = if above.is_empty() { "" } else { "/" };
+        let _ = writeln!(page, "<tr><td><a href=\"/vod/{}{slash}\">..</a>", encode(above));
+    }
+    for entry in entries {
+        let below = if path.is_empty() { "" } else { "/" };
+        let slash = if entry.kind == Kind::Directory { "/" } else { "" };
+        let _ = write!(
+            page,
+            "<tr><td><a href=\"/vod/{}{below}{}{slash}\">{}{slash}</a>",
+            encode(path),
+            encode(&entry.name),
+            escape(&entry.name)
+        );
+        let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
+        let _ =
+            writeln!(page, "<td>{}<td align=right>{size}", entry.mtime.as_deref().unwrap_or(""));
+    }
+    page.push_str("</table>\n");
+    page
+}
+
+/// Text that means itself in HTML.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// A path as a URL has it (RFC 3986 2.3), its slashes as they are.
+fn encode(path: &str) -> String {
+    let mut encoded = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use bytes::BytesMut;
+
+    use super::*;
+
+    #[test]
+    fn formats() {
+        let json = |accept: &str| {
+            let mut head =
+                BytesMut::from(format!("GET / HTTP/1.1\r\nHost: h\r\n{accept}\r\n").as_str());
+            let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+            wants_json(&Request::parse(&mut head, peer, 8192).unwrap().unwrap())
+        };
+        assert!(!json(""));
+        assert!(!json("Accept: */*\r\n"));
+        assert!(!json("Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"));
+        assert!(json("Accept: application/json\r\n"));
+        assert!(json("Accept: text/html;q=0.5, Application/JSON; q=0.9\r\n"));
+        assert!(!json("Accept: text/html, application/json;q=0.9\r\n"));
+        assert!(!json("Accept: application/json;q=0\r\n"));
+        assert!(!json("Accept: application/json;q=x\r\n"));
+    }
+
+    #[test]
+    fn names_mean_themselves() {
+        let entry =
+            |name: &str, kind| Entry { name: name.to_owned(), kind, mtime: None, size: None };
+        let page = html("a b", &[entry("<script>\"&é", Kind::File), entry("c", Kind::Directory)]);
+        assert!(page.contains(
+            "<a href=\"/vod/a%20b/%3Cscript%3E%22%26%C3%A9\">&lt;script&gt;&quot;&amp;é</a>"
+        ));
+        assert!(page.contains("<a href=\"/vod/a%20b/c/\">c/</a>"));
+        assert!(page.contains("<a href=\"/vod/\">..</a>"));
+        assert!(html("a/b", &[]).contains("<a href=\"/vod/a/\">..</a>"));
+        assert!(!html("", &[]).contains("..</a>"));
+        let json = serde_json::to_string(&[entry("c", Kind::Directory)]).unwrap();
+        assert_eq!(json, r#"[{"name":"c","type":"directory"}]"#);
+    }
+}
