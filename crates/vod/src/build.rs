@@ -7,6 +7,7 @@ use media::mp4::{self, Index, TrackIndex};
 use media::{Error as MediaError, Kind};
 
 use crate::candidate::{Candidate, Refusal};
+use crate::rendered::Shelf;
 use crate::root::{OnDisk, Stamp};
 use crate::text::{self, Script};
 use crate::title::{LeftOut, Reach, Title, Version};
@@ -89,6 +90,7 @@ pub(crate) fn title(
         aligned,
         left_out,
         reach,
+        shelf: Shelf::default(),
         files: sources.iter().map(|source| (Arc::clone(&source.file), source.stamp)).collect(),
     })
 }

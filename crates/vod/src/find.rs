@@ -6,6 +6,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use crate::build::Source;
+use crate::rendered::hash;
 use crate::root::{Root, Stamp};
 use crate::text::{self, Script};
 use crate::title::{LeftOut, Version};
@@ -68,22 +69,13 @@ impl Contents {
 
     /// Of these files, cut this way.
     pub(crate) fn version(&self, settings: &Settings) -> Version {
-        // FNV-1a.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let mut add = |bytes: &[u8]| {
-            for byte in bytes {
-                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-            }
-        };
-        add(&FORM.to_le_bytes());
-        add(&settings.segment_target.as_nanos().to_le_bytes());
+        let mut bytes = FORM.to_le_bytes().to_vec();
+        bytes.extend(settings.segment_target.as_nanos().to_le_bytes());
         for (path, stamp) in &self.files {
-            add(path.as_bytes());
-            for word in stamp.words() {
-                add(&word.to_le_bytes());
-            }
+            bytes.extend(path.as_bytes());
+            bytes.extend(stamp.words().iter().flat_map(|word| word.to_le_bytes()));
         }
-        Version(hash)
+        Version(hash(&bytes))
     }
 
     pub(crate) fn memory(&self) -> usize {

@@ -2,6 +2,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::rendered::{self, Shelf};
 use crate::root::Stamp;
 use crate::{Shift, Text, Track};
 
@@ -38,6 +39,7 @@ pub struct Title {
     /// nothing where the title is made of several files. For pacing the file itself.
     pub reach: Vec<Reach>,
     pub(crate) files: Vec<(Arc<File>, Stamp)>,
+    pub(crate) shelf: Shelf,
 }
 
 /// Identity of a title's content and form: the same as long as every byte of every segment is.
@@ -109,11 +111,13 @@ impl Title {
         })
     }
 
-    /// Bytes of memory it holds.
+    /// Bytes of memory it holds, with room for what is [`rendered`](Self::rendered) of it.
     pub fn memory(&self) -> usize {
         let tracks: usize = self.tracks.iter().map(Track::memory).sum();
         let texts: usize = self.texts.iter().map(Text::memory).sum();
+        let entries = |track: &Track| track.rows.len() + track.iframes.len();
+        let rendered = self.tracks.iter().map(entries).sum::<usize>() * rendered::EACH;
         // What is not counted in detail: names, headers, codec configurations.
-        4096 + tracks + texts + self.reach.capacity() * size_of::<Reach>()
+        4096 + tracks + texts + rendered + self.reach.capacity() * size_of::<Reach>()
     }
 }
