@@ -136,14 +136,14 @@ proptest! {
 
     #[test]
     fn metadata_is_read_back(
-        numbers in prop::array::uniform9(prop::option::of(-1e9f64..1e9)),
+        numbers in prop::array::uniform10(prop::option::of(-1e9f64..1e9)),
         stereo in any::<Option<bool>>(),
         encoder in prop::option::of("[ -~]{0,80}"),
     ) {
-        let [duration, width, height, frame_rate, video_data_rate, audio_data_rate, video_codec,
+        let [duration, file_size, width, height, frame_rate, video_data_rate, audio_data_rate, video_codec,
             audio_codec, audio_sample_rate] = numbers;
         let metadata = Metadata {
-            duration, width, height, frame_rate, video_data_rate, audio_data_rate, video_codec,
+            duration, file_size, width, height, frame_rate, video_data_rate, audio_data_rate, video_codec,
             audio_codec, audio_sample_rate, stereo, encoder,
         };
         let payload = metadata.payload();

@@ -14,6 +14,8 @@ const MAX_ENCODER: usize = 256;
 pub struct Metadata {
     /// Seconds; for a file.
     pub duration: Option<f64>,
+    /// Bytes; for a file.
+    pub file_size: Option<f64>,
     /// Picture width in pixels.
     pub width: Option<f64>,
     /// Picture height in pixels.
@@ -77,6 +79,7 @@ impl Metadata {
         };
         let field = match name {
             b"duration" => &mut self.duration,
+            b"filesize" => &mut self.file_size,
             b"width" => &mut self.width,
             b"height" => &mut self.height,
             b"framerate" | b"fps" => &mut self.frame_rate,
@@ -127,6 +130,7 @@ impl Metadata {
     pub fn payload(&self) -> Bytes {
         let numbers = [
             ("duration", self.duration),
+            ("filesize", self.file_size),
             ("width", self.width),
             ("height", self.height),
             ("framerate", self.frame_rate),
@@ -141,7 +145,7 @@ impl Metadata {
             + usize::from(self.encoder.is_some());
         let mut out = Vec::new();
         amf::write_string(&mut out, "onMetaData");
-        // Eleven at most.
+        // Twelve at most.
         amf::write_ecma_array(&mut out, count as u32);
         for (name, number) in numbers {
             if let Some(number) = number {
