@@ -1,0 +1,186 @@
+//! The command line: arguments as they are written, and what they come to.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use viewer::player::Target;
+use viewer::verify::Reference;
+use viewer::{Options, Rendition};
+
+use crate::fleet::{Plan, Verify};
+use crate::{Exit, text, units, viewers};
+
+/// Loads, watches and measures any media server.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = EXIT_STATUS)]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_STATUS: &str = "Exit status: 0 success; 1 the measured server failed the criterion asked \
+    for; 2 unusable arguments or input; 3 the generator itself was saturated, so the figures are \
+    not to be trusted.";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Many viewers: batches that join one after the other and watch to the end
+    Viewers(ViewersArguments),
+}
+
+/// How viewers behave.
+#[derive(Debug, Args)]
+struct Behaviour {
+    /// Longest wait for a connection, an answer, or anything further
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = units::time)]
+    timeout: Duration,
+    /// Media a player buffers before it begins, and after a stall
+    #[arg(long, value_name = "T", default_value = "500ms", value_parser = units::time)]
+    buffer: Duration,
+    /// Media a player of something finished has ahead at most; 0s: all, as fast as it comes
+    #[arg(long, value_name = "T", default_value = "30s", value_parser = units::time)]
+    ahead: Duration,
+    /// auto, highest, lowest, or an index in rising order of bit rate
+    #[arg(long, value_name = "WHICH", default_value = "highest", value_parser = rendition)]
+    rendition: Rendition,
+    /// Whole segments only: no parts, blocking reloads, or chunks of segments being made
+    #[arg(long)]
+    no_low_latency: bool,
+    /// Ask for parts only once a playlist lists them, not by EXT-X-PRELOAD-HINT
+    #[arg(long)]
+    no_hints: bool,
+    /// Event loops, each on a core; one for each core if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    loops: Option<u16>,
+}
+
+impl Behaviour {
+    fn options(&self) -> Options {
+        Options {
+            patience: self.timeout,
+            buffer: self.buffer,
+            ahead: (!self.ahead.is_zero()).then_some(self.ahead),
+            rendition: self.rendition,
+            low_latency: !self.no_low_latency,
+            hints: !self.no_hints,
+        }
+    }
+
+    fn loops(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.loops.map_or_else(cores, usize::from)
+    }
+}
+
+#[derive(Debug, Args)]
+struct ViewersArguments {
+    /// What to watch: rtmp://…, ….m3u8, ….mpd, or an MP4 or FLV over HTTP
+    url: Target,
+    /// Batches
+    #[arg(long, value_name = "X", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    batches: u32,
+    /// Viewers in a batch
+    #[arg(long, value_name = "Y", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: u32,
+    /// From one batch to the next
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = units::time)]
+    interval: Duration,
+    /// How long all watch, from when the last batch has joined
+    #[arg(long, value_name = "T", value_parser = units::time)]
+    duration: Duration,
+    /// full; sample=K: one viewer in K; none
+    #[arg(long, value_name = "HOW", default_value = "none", value_parser = verify)]
+    verify: Verify,
+    /// An MP4 or FLV whose access units those of the stream must be; verified viewers compare
+    #[arg(long, value_name = "FILE")]
+    reference: Option<PathBuf>,
+    /// Share of the duration that a viewer must have got media for
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
+    at_least: f64,
+    /// Viewers that may have got less before the exit status is 1
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    allowed: u32,
+    /// Keep raw records in this folder
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// One document on standard output, docs/schema/viewers.json
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    behaviour: Behaviour,
+}
+
+fn rendition(text: &str) -> Result<Rendition, String> {
+    match text {
+        "auto" => Ok(Rendition::Auto),
+        "highest" => Ok(Rendition::Highest),
+        "lowest" => Ok(Rendition::Lowest),
+        index => index
+            .parse()
+            .map(Rendition::Index)
+            .map_err(|_| "not auto, highest, lowest or an index".to_owned()),
+    }
+}
+
+fn verify(text: &str) -> Result<Verify, String> {
+    let bad = || "not full, none or sample=K".to_owned();
+    match text {
+        "full" => Ok(Verify::Full),
+        "none" => Ok(Verify::None),
+        other => {
+            let each = other.strip_prefix("sample=").and_then(|each| each.parse().ok());
+            each.filter(|&each| each > 0).map(Verify::Sample).ok_or_else(bad)
+        }
+    }
+}
+
+fn reference(path: Option<&PathBuf>) -> anyhow::Result<Option<Arc<Reference>>> {
+    use anyhow::Context;
+    let open = |path: &PathBuf| {
+        Reference::open(path).map(Arc::new).with_context(|| path.display().to_string())
+    };
+    path.map(open).transpose()
+}
+
+impl Arguments {
+    /// Does what was asked for; the document, or what people read, goes to standard output.
+    ///
+    /// # Errors
+    /// Arguments or input that cannot be used.
+    pub fn run(self) -> anyhow::Result<Exit> {
+        match self.verb {
+            Verb::Viewers(arguments) => run_viewers(&arguments),
+        }
+    }
+}
+
+fn run_viewers(arguments: &ViewersArguments) -> anyhow::Result<Exit> {
+    anyhow::ensure!((0.0..=1.0).contains(&arguments.at_least), "--at-least is a share, 0 to 1");
+    let plan = Plan {
+        target: arguments.url.clone(),
+        options: arguments.behaviour.options(),
+        batches: arguments.batches,
+        batch_size: arguments.batch_size,
+        interval: arguments.interval,
+        duration: arguments.duration,
+        verify: arguments.verify,
+        reference: reference(arguments.reference.as_ref())?,
+        loops: arguments.behaviour.loops(),
+    };
+    let document = viewers::run(&viewers::Arguments {
+        url: arguments.url.to_string(),
+        plan,
+        share: arguments.at_least,
+        allowed: arguments.allowed,
+        folder: arguments.output.clone(),
+        quiet: arguments.json,
+    })?;
+    if arguments.json {
+        text::json(&document)?
+    } else {
+        text::viewers(&document)?
+    }
+    Ok(document.exit())
+}

@@ -1,0 +1,130 @@
+//! Bodies against the file they should be.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A file that every body must be, or be a range of.
+#[derive(Debug)]
+pub struct Reference {
+    file: File,
+    length: u64,
+}
+
+impl Reference {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        Ok(Self { file, length })
+    }
+
+    /// Its length in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+}
+
+/// One body, compared as it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Comparison {
+    /// Position in the file of the next byte.
+    position: u64,
+    /// Where the body must end.
+    end: u64,
+    /// What is wrong, once something is.
+    wrong: Option<Wrong>,
+}
+
+/// How a body differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// Another byte.
+    #[error("byte {0} of the file is another in the body")]
+    Byte(u64),
+    /// Too much of it.
+    #[error("the body goes on after byte {0}, its end")]
+    Long(u64),
+    /// Too little of it.
+    #[error("the body ends before byte {0} of the file")]
+    Short(u64),
+    /// The file could not be read.
+    #[error("the file cannot be read at byte {0}")]
+    Unreadable(u64),
+}
+
+impl Comparison {
+    /// A body that must be the file from `first` up to, but without, `end`.
+    pub fn new(first: u64, end: u64) -> Self {
+        Self { position: first, end, wrong: None }
+    }
+
+    /// Compares the next bytes of the body. `buffer` is what the file is read into.
+    pub fn take(&mut self, reference: &Reference, mut bytes: &[u8], buffer: &mut Vec<u8>) {
+        buffer.resize(16 << 10, 0);
+        while !bytes.is_empty() && self.wrong.is_none() {
+            let left = usize::try_from(self.end.saturating_sub(self.position)).unwrap_or(usize::MAX);
+            let step = bytes.len().min(buffer.len()).min(left);
+            if step == 0 {
+                self.wrong = Some(Wrong::Long(self.end));
+                return;
+            }
+            let (now, later) = bytes.split_at(step);
+            let expected = &mut buffer[..step];
+            if reference.file.read_exact_at(expected, self.position).is_err() {
+                self.wrong = Some(if self.position + step as u64 > reference.length {
+                    Wrong::Long(reference.length)
+                } else {
+                    Wrong::Unreadable(self.position)
+                });
+                return;
+            }
+            if let Some(differs) = now.iter().zip(&*expected).position(|(a, b)| a != b) {
+                self.wrong = Some(Wrong::Byte(self.position + differs as u64));
+            }
+            self.position += step as u64;
+            bytes = later;
+        }
+    }
+
+    /// What is wrong with the body, now that it has ended.
+    pub fn finish(&self) -> Option<Wrong> {
+        self.wrong.or((self.position < self.end).then_some(Wrong::Short(self.position)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_body_is_compared_byte_for_byte() {
+        let content: Vec<u8> = (0..100_000u32).map(|n| (n % 251) as u8).collect();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&content).unwrap();
+        let reference = Reference::open(file.path()).unwrap();
+        let mut buffer = Vec::new();
+        let mut verdict = |first: u64, end: u64, body: &[u8]| {
+            let mut comparison = Comparison::new(first, end);
+            for piece in body.chunks(33_333) {
+                comparison.take(&reference, piece, &mut buffer);
+            }
+            comparison.finish()
+        };
+        assert_eq!(verdict(0, 100_000, &content), None);
+        assert_eq!(verdict(500, 50_000, &content[500..50_000]), None);
+        assert_eq!(verdict(500, 50_000, &content[500..49_999]), Some(Wrong::Short(49_999)));
+        assert_eq!(verdict(500, 50_000, &content[500..50_001]), Some(Wrong::Long(50_000)));
+        assert_eq!(verdict(99_999, 100_001, b"xx"), Some(Wrong::Long(100_000)));
+        let mut other = content.clone();
+        other[77_777] ^= 1;
+        assert_eq!(verdict(0, 100_000, &other), Some(Wrong::Byte(77_777)));
+        assert_eq!(verdict(0, 0, b""), None);
+    }
+}

@@ -1,0 +1,453 @@
+//! One HTTP/1.1 connection: what it has been asked, and what it answers.
+//!
+//! Sockets do not block. Bytes of bodies that nobody looks at are dropped in the kernel
+//! (`MSG_TRUNC`, tcp(7)): they are counted and acknowledged, but never copied.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
+    sockopt,
+};
+
+use super::check::{Comparison, Reference};
+use super::clock::Clock;
+use super::response::{Bad, Body, Head, LONGEST_HEAD};
+use super::tally::{Counters, Fault};
+use super::target::{ByteRange, Target};
+
+/// Fewer bytes of a body than this are read with the next head, rather than dropped by a call of
+/// their own.
+const DROP_FROM: u64 = 4 << 10;
+/// The most that one call drops.
+const DROP_MOST: usize = 16 << 20;
+
+/// A target as a worker asks for it.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) target: Target,
+    /// The place of its peer among the worker's.
+    pub(super) peer: usize,
+    /// The request, without the Range field and the empty line.
+    pub(super) head: Vec<u8>,
+}
+
+/// One request and what has come of it. Times are nanoseconds since the run began.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) asked: Rc<Asked>,
+    pub(super) range: Option<ByteRange>,
+    /// When it should have been sent: where latencies begin.
+    pub(super) due: u64,
+    /// When a connection took it: where the time-out begins.
+    pub(super) begun: u64,
+    /// When the first byte of its answer came; 0 before.
+    pub(super) first_byte: u64,
+    pub(super) redirects: u32,
+    pub(super) sent_again: u8,
+}
+
+/// A complete answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) exchange: Exchange,
+    pub(super) status: u16,
+    pub(super) location: Option<String>,
+    pub(super) last_byte: u64,
+    /// What is wrong with it, although it is complete.
+    pub(super) fault: Option<Trouble>,
+}
+
+/// Why something failed.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) fault: Fault,
+    pub(super) detail: String,
+}
+
+impl Trouble {
+    pub(super) fn new(fault: Fault, detail: impl Into<String>) -> Self {
+        Self { fault, detail: detail.into() }
+    }
+
+    pub(super) fn of_io(error: Errno) -> Self {
+        let error = io::Error::from(error);
+        Self::new(Fault::of_io(&error), error.to_string())
+    }
+}
+
+/// What the connections of a worker share: buffers, and the file that bodies must be.
+pub(super) struct Io<'a> {
+    pub(super) clock: Clock,
+    pub(super) reference: Option<&'a Reference>,
+    scratch: Vec<u8>,
+    /// Never written to, so it takes addresses and no memory.
+    dropped: Vec<u8>,
+    expected: Vec<u8>,
+}
+
+impl<'a> Io<'a> {
+    pub(super) fn new(clock: Clock, reference: Option<&'a Reference>) -> Self {
+        let scratch = if reference.is_some() { 256 << 10 } else { LONGEST_HEAD };
+        Self {
+            clock,
+            reference,
+            scratch: vec![0; scratch],
+            dropped: vec![0; DROP_MOST],
+            expected: Vec::new(),
+        }
+    }
+}
+
+/// The answer that is coming in.
+#[derive(Debug)]
+struct Incoming {
+    status: u16,
+    body: Body,
+    content_length: Option<u64>,
+    /// Bytes of the body so far.
+    received: u64,
+    location: Option<String>,
+    comparison: Option<Comparison>,
+    fault: Option<Trouble>,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) socket: OwnedFd,
+    /// The place of its peer among the worker's.
+    pub(super) peer: usize,
+    /// When it began to connect; none once it has.
+    pub(super) connecting: Option<u64>,
+    /// What has been asked and not answered, in order.
+    pub(super) flying: VecDeque<Exchange>,
+    /// How many answers were complete.
+    pub(super) answered: u64,
+    /// Whether it takes no more requests.
+    pub(super) closing: bool,
+    /// Requests that the kernel has not taken.
+    pub(super) out: Vec<u8>,
+    /// The part of a head that has come.
+    input: Vec<u8>,
+    incoming: Option<Incoming>,
+    /// Whether the last answer's body ended by its Content-Length.
+    ended_by_length: bool,
+}
+
+impl Connection {
+    /// Begins to connect.
+    pub(super) fn open(address: SocketAddr, peer: usize, now: u64) -> Result<Self, Trouble> {
+        let family =
+            if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket =
+            socket_with(family, SocketType::STREAM, flags, None).map_err(Trouble::of_io)?;
+        // Without it a request that follows another would wait for an acknowledgement.
+        sockopt::set_tcp_nodelay(&socket, true).map_err(Trouble::of_io)?;
+        match connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(Trouble::of_io(error)),
+        }
+        Ok(Self {
+            socket,
+            peer,
+            connecting: Some(now),
+            flying: VecDeque::new(),
+            answered: 0,
+            closing: false,
+            out: Vec::new(),
+            input: Vec::new(),
+            incoming: None,
+            ended_by_length: false,
+        })
+    }
+
+    /// Whether it has connected, now that it can be written to.
+    pub(super) fn connected(&mut self) -> Result<(), Trouble> {
+        match sockopt::socket_error(&self.socket) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) | Err(error) => Err(Trouble::of_io(error)),
+        }
+    }
+
+    /// Queues a request; [`Connection::flush`] sends it.
+    pub(super) fn ask(&mut self, exchange: Exchange, closes: bool) {
+        use io::Write;
+        self.out.extend_from_slice(&exchange.asked.head);
+        if let Some(ByteRange { first, last }) = exchange.range {
+            write!(self.out, "Range: bytes={first}-{last}\r\n").expect("a Vec takes all");
+        }
+        self.out.extend_from_slice(if closes { b"Connection: close\r\n\r\n" } else { b"\r\n" });
+        self.flying.push_back(exchange);
+        self.closing |= closes;
+    }
+
+    /// Sends what is queued. Returns whether all of it has gone.
+    pub(super) fn flush(&mut self, counters: &mut Counters) -> Result<bool, Trouble> {
+        let mut sent = 0;
+        let result = loop {
+            if sent == self.out.len() {
+                break Ok(true);
+            }
+            match send(&self.socket, &self.out[sent..], SendFlags::NOSIGNAL) {
+                Ok(taken) => {
+                    sent += taken;
+                    counters.sent_bytes += taken as u64;
+                }
+                Err(Errno::AGAIN) => break Ok(false),
+                Err(Errno::INTR) => {}
+                Err(error) => break Err(Trouble::of_io(error)),
+            }
+        };
+        self.out.drain(..sent);
+        result
+    }
+
+    /// Reads what has come. Complete answers are added to `answers`.
+    ///
+    /// On failure the connection is of no more use; the trouble is that of its first request, if
+    /// it has any.
+    pub(super) fn read(
+        &mut self,
+        io: &mut Io<'_>,
+        counters: &mut Counters,
+        answers: &mut Vec<Answer>,
+    ) -> Result<(), Trouble> {
+        loop {
+            let drained = match self.unseen() {
+                unseen if unseen >= DROP_FROM => self.drop_body(unseen, io, counters, answers)?,
+                _ => self.read_bytes(io, counters, answers)?,
+            };
+            if drained || self.flying.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How many bytes come next that nobody looks at.
+    fn unseen(&self) -> u64 {
+        match &self.incoming {
+            Some(incoming) if incoming.comparison.is_none() => incoming.body.unseen(),
+            _ => 0,
+        }
+    }
+
+    /// Returns whether nothing more is there to be read now.
+    fn drop_body(
+        &mut self,
+        unseen: u64,
+        io: &mut Io<'_>,
+        counters: &mut Counters,
+        answers: &mut Vec<Answer>,
+    ) -> Result<bool, Trouble> {
+        let most = usize::try_from(unseen).unwrap_or(usize::MAX).min(io.dropped.len());
+        let dropped = match recv(&self.socket, &mut io.dropped[..most], RecvFlags::TRUNC) {
+            Ok((_, 0)) => return self.end(io.clock.now(), answers).map(|()| true),
+            Ok((_, dropped)) => dropped,
+            Err(Errno::AGAIN) => return Ok(true),
+            Err(Errno::INTR) => return Ok(false),
+            Err(error) => return Err(Trouble::of_io(error)),
+        };
+        counters.body_bytes += dropped as u64;
+        if let Some(incoming) = &mut self.incoming {
+            incoming.received += dropped as u64;
+            incoming.body.pass_over(dropped as u64);
+            if incoming.body.is_complete() {
+                answers.extend(self.complete(io.clock.now()));
+            }
+        }
+        Ok(dropped < most)
+    }
+
+    /// Returns whether nothing more is there to be read now.
+    fn read_bytes(
+        &mut self,
+        io: &mut Io<'_>,
+        counters: &mut Counters,
+        answers: &mut Vec<Answer>,
+    ) -> Result<bool, Trouble> {
+        let kept = self.input.len();
+        // A kept part is shorter than the longest head, so there is room behind it.
+        io.scratch[..kept].copy_from_slice(&self.input);
+        let read = match recv(&self.socket, &mut io.scratch[kept..], RecvFlags::empty()) {
+            Ok((_, 0)) => return self.end(io.clock.now(), answers).map(|()| true),
+            Ok((_, read)) => read,
+            Err(Errno::AGAIN) => return Ok(true),
+            Err(Errno::INTR) => return Ok(false),
+            Err(error) => return Err(Trouble::of_io(error)),
+        };
+        let now = io.clock.now();
+        self.input.clear();
+        let drained = kept + read < io.scratch.len();
+        let mut rest = &io.scratch[..kept + read];
+        while !rest.is_empty() {
+            if self.incoming.is_none() {
+                match self.begin(rest, now, io.reference)? {
+                    Some(length) => {
+                        counters.head_bytes += length as u64;
+                        rest = &rest[length..];
+                    }
+                    None => {
+                        self.input.extend_from_slice(rest);
+                        break;
+                    }
+                }
+            }
+            let Some(incoming) = &mut self.incoming else { continue };
+            let before = incoming.received;
+            let taken = incoming.take(rest, io.reference, &mut io.expected)?;
+            let payload = incoming.received - before;
+            counters.body_bytes += payload;
+            counters.head_bytes += taken as u64 - payload;
+            rest = &rest[taken..];
+            if incoming.body.is_complete() {
+                let mut answer = self.complete(now);
+                if let Some(answer) = &mut answer
+                    && self.flying.is_empty()
+                    && !rest.is_empty()
+                {
+                    answer.fault.get_or_insert_with(|| excess(self.ended_by_length));
+                    self.closing = true;
+                    rest = &[];
+                }
+                answers.extend(answer);
+            }
+        }
+        Ok(drained)
+    }
+
+    /// Takes a head from the front of `bytes`, if it is all there; an interim one is passed over.
+    fn begin(
+        &mut self,
+        bytes: &[u8],
+        now: u64,
+        reference: Option<&Reference>,
+    ) -> Result<Option<usize>, Trouble> {
+        let Some(front) = self.flying.front_mut() else {
+            return Err(excess(self.ended_by_length));
+        };
+        if front.first_byte == 0 {
+            front.first_byte = now;
+        }
+        let head = match Head::parse(bytes, front.asked.target.method == "HEAD") {
+            Ok(Some(head)) => head,
+            Ok(None) => return Ok(None),
+            // The end of a longer body than its length said, and the head after it cannot be told.
+            Err(Bad::NoAnswer) if self.ended_by_length => return Err(excess(true)),
+            Err(bad) => return Err(Trouble::new(Fault::BadResponse, format!("the answer {bad}"))),
+        };
+        let length = head.length;
+        if head.is_interim() {
+            front.first_byte = 0;
+            return Ok(Some(length));
+        }
+        self.closing |= !head.keeps_alive;
+        let fault = wrong_range(&head, front.range);
+        let to_head = front.asked.target.method == "HEAD";
+        let comparison = reference.filter(|_| !to_head).and_then(|reference| match head.status {
+            200 => Some(Comparison::new(0, reference.length())),
+            206 => {
+                let range = head.content_range?.ok()?;
+                Some(Comparison::new(range.first, range.last.saturating_add(1)))
+            }
+            _ => None,
+        });
+        self.incoming = Some(Incoming {
+            status: head.status,
+            body: head.body,
+            content_length: head.content_length,
+            received: 0,
+            location: head.location,
+            comparison,
+            fault,
+        });
+        Ok(Some(length))
+    }
+
+    /// The answer is complete: the next bytes belong to the next.
+    fn complete(&mut self, now: u64) -> Option<Answer> {
+        let incoming = self.incoming.take()?;
+        let exchange = self.flying.pop_front()?;
+        self.answered += 1;
+        self.ended_by_length = incoming.content_length.is_some();
+        let corrupt = incoming.comparison.and_then(|comparison| comparison.finish());
+        let fault = incoming
+            .fault
+            .or(corrupt.map(|wrong| Trouble::new(Fault::Corrupt, wrong.to_string())));
+        let Incoming { status, location, .. } = incoming;
+        Some(Answer { exchange, status, location, last_byte: now, fault })
+    }
+
+    /// The peer has closed.
+    fn end(&mut self, now: u64, answers: &mut Vec<Answer>) -> Result<(), Trouble> {
+        self.closing = true;
+        match &self.incoming {
+            Some(Incoming { body: Body::UntilClose, .. }) => {
+                answers.extend(self.complete(now));
+                Ok(())
+            }
+            Some(Incoming { received, content_length, .. }) => {
+                let of = content_length.map_or_else(String::new, |length| format!(" of {length}"));
+                let detail = format!("the connection ended after {received}{of} bytes of the body");
+                Err(Trouble::new(Fault::ShortBody, detail))
+            }
+            None if !self.input.is_empty() => {
+                Err(Trouble::new(Fault::ShortBody, "the connection ended within the head"))
+            }
+            None => Err(Trouble::new(Fault::Closed, "the connection was closed unanswered")),
+        }
+    }
+}
+
+impl Incoming {
+    /// Takes what belongs to the body from the front of `bytes`; returns how many bytes.
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        reference: Option<&Reference>,
+        expected: &mut Vec<u8>,
+    ) -> Result<usize, Trouble> {
+        let Self { body, received, comparison, .. } = self;
+        body.take(bytes, &mut |payload| {
+            *received += payload.len() as u64;
+            if let (Some(comparison), Some(reference)) = (comparison.as_mut(), reference) {
+                comparison.take(reference, payload, expected);
+            }
+        })
+        .map_err(|bad| Trouble::new(Fault::BadResponse, format!("the answer {bad}")))
+    }
+}
+
+fn excess(ended_by_length: bool) -> Trouble {
+    if ended_by_length {
+        Trouble::new(Fault::ContentLength, "bytes follow the body that Content-Length ends")
+    } else {
+        Trouble::new(Fault::BadResponse, "bytes came that nobody asked for")
+    }
+}
+
+/// What is wrong with a 206 (RFC 9110, 15.3.7). A server need not honour a range: 200 is right.
+pub(super) fn wrong_range(head: &Head, asked: Option<ByteRange>) -> Option<Trouble> {
+    let asked = asked.filter(|_| head.status == 206)?;
+    let wrong = |detail: String| Some(Trouble::new(Fault::WrongRange, detail));
+    let Some(Ok(found)) = head.content_range else {
+        return wrong("206 without a valid Content-Range".to_owned());
+    };
+    let up_to = head.whole.map_or(asked.last, |whole| asked.last.min(whole.saturating_sub(1)));
+    if (found.first, found.last) != (asked.first, up_to) {
+        return wrong(format!(
+            "asked for bytes {}-{}, got {}-{}",
+            asked.first, asked.last, found.first, found.last
+        ));
+    }
+    let length = head.content_length.filter(|length| *length != found.length())?;
+    Some(Trouble::new(
+        Fault::ContentLength,
+        format!("Content-Range is of {} bytes, Content-Length {length}", found.length()),
+    ))
+}

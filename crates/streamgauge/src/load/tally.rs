@@ -1,0 +1,364 @@
+//! What a worker counts: cumulative counters that others may read at any time, and histograms,
+//! whose memory is the same however long the run.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use hdrhistogram::Histogram;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Why a request got no good answer.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+#[clap(rename_all = "snake_case")]
+pub enum Fault {
+    /// Nobody listens there.
+    Refused,
+    /// No way there: no route, no such host, or no answer to a connection.
+    Unreachable,
+    /// The connection was reset.
+    Reset,
+    /// The connection was closed before an answer began.
+    Closed,
+    /// The answer was not complete in time.
+    Timeout,
+    /// The connection ended within the body.
+    ShortBody,
+    /// Content-Length says something else than the bytes, or than Content-Range.
+    ContentLength,
+    /// What came is no HTTP.
+    BadResponse,
+    /// The answer holds other bytes than the range asked for.
+    WrongRange,
+    /// The body differs from the file it should be.
+    Corrupt,
+    /// Redirections went on for longer than allowed.
+    TooManyRedirects,
+    /// A redirection leads nowhere: no Location, or one that cannot be asked for.
+    BadRedirect,
+    /// The TLS handshake failed.
+    Tls,
+    /// This machine had no descriptor, port or memory left: the generator's fault.
+    Local,
+}
+
+impl Fault {
+    /// All of them, in order.
+    pub const ALL: [Self; 14] = [
+        Self::Refused,
+        Self::Unreachable,
+        Self::Reset,
+        Self::Closed,
+        Self::Timeout,
+        Self::ShortBody,
+        Self::ContentLength,
+        Self::BadResponse,
+        Self::WrongRange,
+        Self::Corrupt,
+        Self::TooManyRedirects,
+        Self::BadRedirect,
+        Self::Tls,
+        Self::Local,
+    ];
+
+    /// Its name, as in the documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Reset => "reset",
+            Self::Closed => "closed",
+            Self::Timeout => "timeout",
+            Self::ShortBody => "short_body",
+            Self::ContentLength => "content_length",
+            Self::BadResponse => "bad_response",
+            Self::WrongRange => "wrong_range",
+            Self::Corrupt => "corrupt",
+            Self::TooManyRedirects => "too_many_redirects",
+            Self::BadRedirect => "bad_redirect",
+            Self::Tls => "tls",
+            Self::Local => "local",
+        }
+    }
+
+    /// What an error of a socket means for the request on it.
+    pub fn of_io(error: &std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        match error.kind() {
+            ErrorKind::ConnectionRefused => Self::Refused,
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Self::Reset,
+            ErrorKind::TimedOut => Self::Timeout,
+            ErrorKind::UnexpectedEof => Self::ShortBody,
+            ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse | ErrorKind::OutOfMemory => {
+                Self::Local
+            }
+            _ => match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+                Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => Self::Local,
+                Some(rustix::io::Errno::NOBUFS | rustix::io::Errno::NOMEM) => Self::Local,
+                _ => Self::Unreachable,
+            },
+        }
+    }
+}
+
+/// Cumulative counts of a worker or, added up, of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Counters {
+    /// Requests begun; a request that is redirected or sent again is one.
+    pub requests: u64,
+    /// Complete answers, of whatever status.
+    pub responses: u64,
+    /// Requests without one.
+    pub errors: u64,
+    /// Bytes of bodies, without their transfer coding.
+    pub body_bytes: u64,
+    /// Bytes of heads and of transfer codings. Not known over HTTP/2: 0.
+    pub head_bytes: u64,
+    /// Bytes of requests. Not known over HTTP/2 and TLS: 0.
+    pub sent_bytes: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Requests sent again because a kept connection was closed under them.
+    pub sent_again: u64,
+    /// Redirections followed.
+    pub redirects: u64,
+    /// Processor time of the workers, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// Counters that another thread may read while their one owner adds to them.
+///
+/// Each is whole by itself; two of them may be of different moments.
+#[derive(Debug, Default)]
+#[repr(align(128))] // Apart from the next worker's, by two lines of cache.
+pub struct Shared([AtomicU64; 10]);
+
+impl Shared {
+    /// Makes these the counters that others see.
+    pub fn publish(&self, counters: &Counters) {
+        for (cell, value) in self.0.iter().zip(counters.fields()) {
+            cell.store(value, Relaxed);
+        }
+    }
+
+    /// What was last published.
+    pub fn read(&self) -> Counters {
+        let mut counters = Counters::default();
+        for (field, cell) in counters.fields_mut().into_iter().zip(&self.0) {
+            *field = cell.load(Relaxed);
+        }
+        counters
+    }
+}
+
+impl Counters {
+    fn fields(&self) -> [u64; 10] {
+        [
+            self.requests,
+            self.responses,
+            self.errors,
+            self.body_bytes,
+            self.head_bytes,
+            self.sent_bytes,
+            self.connections,
+            self.sent_again,
+            self.redirects,
+            self.cpu_ns,
+        ]
+    }
+
+    fn fields_mut(&mut self) -> [&mut u64; 10] {
+        [
+            &mut self.requests,
+            &mut self.responses,
+            &mut self.errors,
+            &mut self.body_bytes,
+            &mut self.head_bytes,
+            &mut self.sent_bytes,
+            &mut self.connections,
+            &mut self.sent_again,
+            &mut self.redirects,
+            &mut self.cpu_ns,
+        ]
+    }
+
+    /// Adds another worker's.
+    pub fn add(&mut self, other: &Self) {
+        for (field, value) in self.fields_mut().into_iter().zip(other.fields()) {
+            *field = field.saturating_add(value);
+        }
+    }
+}
+
+/// A histogram of nanoseconds, from 1 ns to an hour, to a thousandth of each value.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("bounds and precision that exist")
+}
+
+/// All that one worker found out.
+#[derive(Debug)]
+pub struct Tally {
+    /// What it counted.
+    pub counters: Counters,
+    /// From when a request was due to its answer's first byte. In a closed loop it is due when it
+    /// is sent.
+    pub first_byte: Histogram<u64>,
+    /// From when a request was due to its answer's last byte.
+    pub last_byte: Histogram<u64>,
+    /// From beginning to open a connection to its being open, TLS included.
+    pub connect: Histogram<u64>,
+    /// From when a request was due to when the worker took it up: what the generator itself adds
+    /// to a latency. Empty in a closed loop.
+    pub lag: Histogram<u64>,
+    /// Complete answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Requests without a good answer, by kind: how many, and the first of them in words.
+    pub faults: BTreeMap<Fault, (u64, String)>,
+    /// Requests that had to wait for a connection, since all allowed were busy.
+    pub queued: u64,
+    /// Requests of the schedule that were never begun.
+    pub not_begun: u64,
+    /// Requests that were begun and neither answered nor failed when the run ended.
+    pub unfinished: u64,
+    /// Seconds the worker ran, and waited for a processor.
+    pub wall_seconds: f64,
+    /// Seconds it was ready to run and did not, since the processor was another's.
+    pub starved_seconds: f64,
+    last_status: (u16, u64),
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            counters: Counters::default(),
+            first_byte: histogram(),
+            last_byte: histogram(),
+            connect: histogram(),
+            lag: histogram(),
+            statuses: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            queued: 0,
+            not_begun: 0,
+            unfinished: 0,
+            wall_seconds: 0.0,
+            starved_seconds: 0.0,
+            last_status: (0, 0),
+        }
+    }
+}
+
+impl Tally {
+    /// Counts a complete answer to a request due at `due`.
+    pub fn answered(&mut self, status: u16, due: u64, first_byte: u64, last_byte: u64) {
+        self.counters.responses += 1;
+        self.first_byte.saturating_record(first_byte.saturating_sub(due));
+        self.last_byte.saturating_record(last_byte.saturating_sub(due));
+        // Nearly all answers have the status of the one before.
+        if self.last_status.0 != status {
+            self.settle();
+            self.last_status.0 = status;
+        }
+        self.last_status.1 += 1;
+    }
+
+    /// Counts a request without a good answer; `detail` says what happened, and where.
+    pub fn failed(&mut self, fault: Fault, detail: impl FnOnce() -> String) {
+        self.counters.errors += 1;
+        let entry = self.faults.entry(fault).or_insert_with(|| (0, detail()));
+        entry.0 += 1;
+    }
+
+    /// Brings [`Tally::statuses`] up to date.
+    pub fn settle(&mut self) {
+        let (status, count) = std::mem::take(&mut self.last_status);
+        if count > 0 {
+            *self.statuses.entry(status).or_default() += count;
+        }
+    }
+
+    /// Adds another worker's, which must have settled.
+    pub fn add(&mut self, other: &Self) {
+        self.counters.add(&other.counters);
+        let histograms = [
+            (&mut self.first_byte, &other.first_byte),
+            (&mut self.last_byte, &other.last_byte),
+            (&mut self.connect, &other.connect),
+            (&mut self.lag, &other.lag),
+        ];
+        for (into, from) in histograms {
+            into.add(from).expect("the same bounds");
+        }
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        for (fault, (count, detail)) in &other.faults {
+            self.faults.entry(*fault).or_insert_with(|| (0, detail.clone())).0 += count;
+        }
+        self.queued += other.queued;
+        self.not_begun += other.not_begun;
+        self.unfinished += other.unfinished;
+        self.wall_seconds += other.wall_seconds;
+        self.starved_seconds += other.starved_seconds;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_workers_found_adds_up() {
+        let mut one = Tally::default();
+        one.answered(200, 1_000, 2_000, 5_000);
+        one.answered(404, 1_000, 3_000, 4_000);
+        one.answered(200, 0, 1_000_000, 2_000_000);
+        one.failed(Fault::Reset, || "first".to_owned());
+        one.failed(Fault::Reset, || unreachable!("only the first is described"));
+        one.settle();
+        let mut both = Tally::default();
+        both.answered(200, 0, 1, 1);
+        both.settle();
+        both.add(&one);
+        assert_eq!(both.statuses, BTreeMap::from([(200, 3), (404, 1)]));
+        assert_eq!(both.faults, BTreeMap::from([(Fault::Reset, (2, "first".to_owned()))]));
+        assert_eq!((both.counters.responses, both.counters.errors), (4, 2));
+        assert_eq!(both.last_byte.len(), 4);
+        assert_eq!(both.last_byte.value_at_quantile(0.5), 3_000);
+        let longest = both.last_byte.max();
+        assert!(longest.abs_diff(2_000_000) <= 2_000, "{longest}");
+    }
+
+    #[test]
+    fn histograms_are_exact_to_a_thousandth_and_bounded() {
+        let mut histogram = histogram();
+        for value in [1, 20_000, 1_234_567, 98_765_432_100] {
+            histogram.saturating_record(value);
+            let found = histogram.max();
+            assert!(found.abs_diff(value) <= value / 1000, "{value} {found}");
+        }
+        histogram.saturating_record(u64::MAX);
+        assert!(histogram.max() >= 3_600_000_000_000);
+        assert!(histogram.distinct_values() * 8 < 400_000);
+    }
+
+    #[test]
+    fn what_is_published_is_what_is_read() {
+        let mut counters = Counters::default();
+        for (value, field) in (1..).zip(counters.fields_mut()) {
+            *field = value;
+        }
+        let shared = Shared::default();
+        shared.publish(&counters);
+        assert_eq!(shared.read(), counters);
+    }
+
+    #[test]
+    fn faults_are_named_as_they_are_written() {
+        for fault in Fault::ALL {
+            assert_eq!(serde_json::to_value(fault).unwrap(), fault.name());
+        }
+    }
+}

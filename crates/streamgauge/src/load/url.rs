@@ -1,0 +1,186 @@
+//! Absolute `http` and `https` URLs, as far as a request needs them.
+
+use std::fmt;
+
+/// What went wrong with a URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{url:?} is not a URL that can be asked for: {reason}")]
+pub struct Invalid {
+    url: String,
+    reason: &'static str,
+}
+
+/// Where connections go: scheme, host and port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// `https`.
+    pub secure: bool,
+    /// A name or an address; without the brackets of an IPv6 address.
+    pub host: String,
+    /// The port, given or the scheme's own.
+    pub port: u16,
+}
+
+impl Origin {
+    /// What the Host field says: the port only where it is not the scheme's own (RFC 9110, 7.2).
+    pub fn host_field(&self) -> String {
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.port == default_port(self.secure) { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+/// A URL: where to connect and what to ask for there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    /// Where to connect.
+    pub origin: Origin,
+    /// The path and query, as sent in the request line; begins with a slash.
+    pub path: String,
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.origin.secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.origin.host_field(), self.path)
+    }
+}
+
+impl Url {
+    /// Reads an absolute URL (RFC 3986). A fragment is dropped; user information, and bytes that
+    /// would have to be percent-encoded, are refused.
+    ///
+    /// # Errors
+    /// [`Invalid`], with the reason.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let invalid = |reason| Invalid { url: text.chars().take(200).collect(), reason };
+        if !text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(invalid("it has spaces or characters that must be percent-encoded"));
+        }
+        let whole = text.split('#').next().unwrap_or_default();
+        let (scheme, rest) =
+            whole.split_once("://").ok_or_else(|| invalid("no http:// or https:// before it"))?;
+        let secure = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(invalid("the scheme is neither http nor https")),
+        };
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        if authority.contains('@') {
+            return Err(invalid("user information is not sent"));
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(v6) => {
+                let (host, port) = v6.split_once(']').ok_or_else(|| invalid("no ] after ["))?;
+                (host, port.strip_prefix(':').or(port.is_empty().then_some("")))
+            }
+            None => match authority.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, Some("")),
+            },
+        };
+        let port = match port {
+            Some("") => default_port(secure),
+            Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits
+                .parse()
+                .ok()
+                .filter(|port| *port != 0)
+                .ok_or_else(|| invalid("no such port"))?,
+            _ => return Err(invalid("no such port")),
+        };
+        if host.is_empty() {
+            return Err(invalid("no host"));
+        }
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Self { origin: Origin { secure, host: host.to_ascii_lowercase(), port }, path })
+    }
+
+    /// Where a Location field leads from here (RFC 3986, 5.2; dot segments are left to the
+    /// server).
+    ///
+    /// # Errors
+    /// [`Invalid`], with the reason.
+    pub fn join(&self, location: &str) -> Result<Self, Invalid> {
+        let scheme_end = location.find("://");
+        let authority_like = location.find(['/', '?', '#']).unwrap_or(location.len());
+        if scheme_end.is_some_and(|at| at < authority_like) {
+            return Self::parse(location);
+        }
+        let scheme = if self.origin.secure { "https" } else { "http" };
+        if location.starts_with("//") {
+            return Self::parse(&format!("{scheme}:{location}"));
+        }
+        let path = self.path.split('?').next().unwrap_or_default();
+        let joined = if location.starts_with('/') {
+            location.to_owned()
+        } else if location.starts_with('?') || location.is_empty() || location.starts_with('#') {
+            format!("{path}{location}")
+        } else {
+            let folder = path.rfind('/').map_or("/", |slash| &path[..=slash]);
+            format!("{folder}{location}")
+        };
+        Self::parse(&format!("{scheme}://{}{joined}", self.origin.host_field()))
+    }
+}
+
+fn default_port(secure: bool) -> u16 {
+    if secure { 443 } else { 80 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart_and_put_together() {
+        for (text, host, port, path, again) in [
+            ("http://a.b/c?d=e", "a.b", 80, "/c?d=e", "http://a.b/c?d=e"),
+            ("HTTP://A.b:8080", "a.b", 8080, "/", "http://a.b:8080/"),
+            ("https://h:443?q", "h", 443, "/?q", "https://h/?q"),
+            ("http://[::1]:81/x#frag", "::1", 81, "/x", "http://[::1]:81/x"),
+            ("http://[::1]", "::1", 80, "/", "http://[::1]/"),
+        ] {
+            let url = Url::parse(text).unwrap();
+            let found = (url.origin.host.as_str(), url.origin.port, url.path.as_str());
+            assert_eq!(found, (host, port, path));
+            assert_eq!(url.to_string(), again);
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_the_reason() {
+        for (text, reason) in [
+            ("a.b/c", "no http:// or https:// before it"),
+            ("rtmp://a/b", "the scheme is neither http nor https"),
+            ("http://u:p@h/", "user information is not sent"),
+            ("http://:80/", "no host"),
+            ("http://h:0/", "no such port"),
+            ("http://h:70000/", "no such port"),
+            ("http://h:+80/", "no such port"),
+            ("http://[::1/", "no ] after ["),
+            ("http://[::1]x/", "no such port"),
+            ("http://h/a b", "it has spaces or characters that must be percent-encoded"),
+            ("http://h/ä", "it has spaces or characters that must be percent-encoded"),
+        ] {
+            assert_eq!(Url::parse(text).unwrap_err().reason, reason, "{text}");
+        }
+    }
+
+    #[test]
+    fn locations_lead_on() {
+        let from = Url::parse("http://h:81/a/b?c=d").unwrap();
+        for (location, to) in [
+            ("/x", "http://h:81/x"),
+            ("x?y", "http://h:81/a/x?y"),
+            ("?y", "http://h:81/a/b?y"),
+            ("", "http://h:81/a/b"),
+            ("//other/z", "http://other/z"),
+            ("https://o/z", "https://o/z"),
+            ("/go?to=http://x/", "http://h:81/go?to=http://x/"),
+        ] {
+            assert_eq!(from.join(location).unwrap().to_string(), to, "{location}");
+        }
+        assert!(from.join("ftp://x/").is_err());
+    }
+}

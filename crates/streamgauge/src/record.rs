@@ -1,0 +1,150 @@
+//! What is kept of a run, so that any table can be made of it again: a folder of JSON lines and
+//! HDR histograms.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use anyhow::Context;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::V2Serializer;
+use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
+use schemars::JsonSchema;
+use serde::Serialize;
+use viewer::{Micros, Report, Totals, seconds};
+
+/// Counters of all viewers since the run began.
+#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
+pub struct Tick {
+    /// Seconds since the run began.
+    pub at: f64,
+    /// Viewers that have joined.
+    pub joined: u64,
+    /// Viewers that have left.
+    pub left: u64,
+    /// Viewers that have begun to play.
+    pub playing: u64,
+    /// Viewers that left by an error.
+    pub failed: u64,
+    /// Media bytes received.
+    pub media_bytes: u64,
+    /// Other bytes received.
+    pub overhead_bytes: u64,
+    /// Media received, in seconds, by all viewers together.
+    pub received: f64,
+    /// Stalls.
+    pub stalls: u64,
+    /// Requests sent.
+    pub requests: u64,
+    /// Troubles of any kind.
+    pub troubles: u64,
+    /// From capture to arrival, of what came last, in seconds; 0 where it is not known.
+    pub delivery: f64,
+}
+
+impl Tick {
+    /// The sum over all loops.
+    pub fn read(now: Micros, totals: &[Arc<Totals>]) -> Self {
+        let sum = |of: fn(&Totals) -> &AtomicU64| -> u64 {
+            totals.iter().map(|totals| of(totals).load(Relaxed)).sum()
+        };
+        let micros = |value: u64| seconds(Micros::try_from(value).unwrap_or(Micros::MAX));
+        let newest = totals.iter().map(|totals| totals.delivery.load(Relaxed)).max();
+        Self {
+            at: seconds(now),
+            joined: sum(|totals| &totals.joined),
+            left: sum(|totals| &totals.left),
+            playing: sum(|totals| &totals.playing),
+            failed: sum(|totals| &totals.failed),
+            media_bytes: sum(|totals| &totals.media_bytes),
+            overhead_bytes: sum(|totals| &totals.overhead_bytes),
+            received: micros(sum(|totals| &totals.received)),
+            stalls: sum(|totals| &totals.stalls),
+            requests: sum(|totals| &totals.requests),
+            troubles: sum(|totals| &totals.troubles),
+            delivery: micros(newest.unwrap_or_default()),
+        }
+    }
+}
+
+/// A folder that a run is recorded in: `viewers.jsonl`, `ticks.jsonl`, `NAME.hlog` and
+/// `summary.json`.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    viewers: BufWriter<File>,
+    ticks: BufWriter<File>,
+}
+
+impl Folder {
+    /// Makes the folder, and empties the files of a run that was recorded there.
+    ///
+    /// # Errors
+    /// It cannot be written to.
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
+        fs::create_dir_all(path).with_context(|| path.display().to_string())?;
+        let file = |name: &str| -> anyhow::Result<_> {
+            let path = path.join(name);
+            let file = File::create(&path).with_context(|| path.display().to_string())?;
+            Ok(BufWriter::new(file))
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            viewers: file("viewers.jsonl")?,
+            ticks: file("ticks.jsonl")?,
+        })
+    }
+
+    /// A viewer's result.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn viewer(&mut self, report: &Report) -> anyhow::Result<()> {
+        line(&mut self.viewers, report)
+    }
+
+    /// The counters at a time.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn tick(&mut self, tick: &Tick) -> anyhow::Result<()> {
+        line(&mut self.ticks, tick)?;
+        // A run that is killed leaves what it had.
+        self.ticks.flush()?;
+        Ok(self.viewers.flush()?)
+    }
+
+    /// A histogram, in microseconds, as an HDR interval log of one interval.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn histogram(&self, name: &str, histogram: &Histogram<u64>) -> anyhow::Result<()> {
+        let mut file = BufWriter::new(File::create(self.path.join(format!("{name}.hlog")))?);
+        let mut serializer = V2Serializer::new();
+        let mut log = IntervalLogWriterBuilder::new()
+            .begin_log_with(&mut file, &mut serializer)
+            .context("writing a histogram")?;
+        let zero = std::time::Duration::ZERO;
+        log.write_histogram(histogram, zero, zero, None)
+            .map_err(|error| anyhow::anyhow!("writing a histogram: {error:?}"))?;
+        Ok(file.flush()?)
+    }
+
+    /// The summary, and the end of the record.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn summary(mut self, summary: &impl Serialize) -> anyhow::Result<()> {
+        self.viewers.flush()?;
+        self.ticks.flush()?;
+        let text = serde_json::to_string_pretty(summary)?;
+        Ok(fs::write(self.path.join("summary.json"), text + "\n")?)
+    }
+}
+
+fn line(file: &mut BufWriter<File>, record: &impl Serialize) -> anyhow::Result<()> {
+    serde_json::to_writer(&mut *file, record)?;
+    Ok(file.write_all(b"\n")?)
+}

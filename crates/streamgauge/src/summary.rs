@@ -1,0 +1,284 @@
+//! Many viewers' results in a few figures.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use schemars::JsonSchema;
+use serde::Serialize;
+use viewer::{End, Report};
+
+/// A distribution over viewers.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub struct Distribution {
+    /// Viewers it is of.
+    pub count: u64,
+    /// Least.
+    pub min: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Most.
+    pub max: f64,
+}
+
+/// A histogram of values that are not negative, kept in millionths, three digits exact; memory
+/// does not grow with what is recorded.
+#[derive(Debug, Clone)]
+pub struct Values(Histogram<u64>);
+
+impl Default for Values {
+    fn default() -> Self {
+        // To 10^12 millionths: eleven days, or a Tbit/s counted in Mbit/s.
+        Self(
+            Histogram::new_with_max(1_000_000_000_000, 3)
+                .expect("a range and precision that exist"),
+        )
+    }
+}
+
+impl Values {
+    /// Takes a value in; what is below 0 counts as 0.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    pub fn record(&mut self, value: f64) {
+        self.0.saturating_record((value * 1e6).clamp(0.0, 1e12).round() as u64);
+    }
+
+    /// The histogram, in millionths.
+    pub fn histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+
+    /// Its figures; `None` where nothing was recorded.
+    #[expect(clippy::cast_precision_loss, reason = "below 2^52")]
+    pub fn read(&self) -> Option<Distribution> {
+        let at = |quantile| self.0.value_at_quantile(quantile) as f64 / 1e6;
+        (!self.0.is_empty()).then(|| Distribution {
+            count: self.0.len(),
+            min: self.0.min() as f64 / 1e6,
+            mean: self.0.mean() / 1e6,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            max: self.0.max() as f64 / 1e6,
+        })
+    }
+}
+
+/// What viewers have been through. Times are in seconds, bit rates in Mbit/s.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Viewers {
+    /// Viewers that reported.
+    pub reported: u64,
+    /// Viewers that got media for at least the share asked for of the time asked for.
+    pub satisfied: u64,
+    /// Viewers that began to play.
+    pub played: u64,
+    /// Viewers that stalled.
+    pub stalled: u64,
+    /// Stalls of all.
+    pub stalls: u64,
+    /// Time spent in stalls by all.
+    pub stall_seconds: f64,
+    /// From joining to playing.
+    pub startup: Option<Distribution>,
+    /// From joining to the first byte of media.
+    pub first_media: Option<Distribution>,
+    /// Media received.
+    pub received: Option<Distribution>,
+    /// Media bits received by the time watched.
+    pub bit_rate: Option<Distribution>,
+    /// Each viewer's mean time from capture to arrival.
+    pub delivery: Option<Distribution>,
+    /// Each viewer's mean time from capture to the playhead.
+    pub behind_live: Option<Distribution>,
+    /// Each viewer's worst lateness against its own promptest media.
+    pub late: Option<Distribution>,
+    /// Viewers that ended by an error, by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Troubles by kind, those that were overcome too.
+    pub troubles: BTreeMap<String, u64>,
+    /// Some of the errors, in words.
+    pub examples: Vec<String>,
+    /// Access units checked.
+    pub verified_samples: u64,
+    /// Access units found in the reference.
+    pub matched: u64,
+    /// Access units of the reference that did not come.
+    pub missing: u64,
+    /// Media bytes.
+    pub media_bytes: u64,
+    /// Other bytes.
+    pub overhead_bytes: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Switches of rendition.
+    pub switches: u64,
+}
+
+/// Errors told in words at most.
+const EXAMPLES: usize = 10;
+
+/// Adds viewers up, in memory that does not grow with their number.
+#[derive(Debug)]
+pub struct Sum {
+    /// Seconds of media that a viewer must have got.
+    wanted: f64,
+    viewers: Viewers,
+    startup: Values,
+    first_media: Values,
+    received: Values,
+    bit_rate: Values,
+    delivery: Values,
+    behind_live: Values,
+    late: Values,
+}
+
+impl Sum {
+    /// Nothing yet; viewers with `wanted` seconds of media count as satisfied.
+    pub fn new(wanted: f64) -> Self {
+        Self {
+            wanted,
+            viewers: Viewers {
+                reported: 0,
+                satisfied: 0,
+                played: 0,
+                stalled: 0,
+                stalls: 0,
+                stall_seconds: 0.0,
+                startup: None,
+                first_media: None,
+                received: None,
+                bit_rate: None,
+                delivery: None,
+                behind_live: None,
+                late: None,
+                errors: BTreeMap::new(),
+                troubles: BTreeMap::new(),
+                examples: Vec::new(),
+                verified_samples: 0,
+                matched: 0,
+                missing: 0,
+                media_bytes: 0,
+                overhead_bytes: 0,
+                requests: 0,
+                switches: 0,
+            },
+            startup: Values::default(),
+            first_media: Values::default(),
+            received: Values::default(),
+            bit_rate: Values::default(),
+            delivery: Values::default(),
+            behind_live: Values::default(),
+            late: Values::default(),
+        }
+    }
+
+    /// Whether a viewer got what it should have: enough media, none of them broken.
+    fn is_satisfied(&self, report: &Report) -> bool {
+        report.end != End::Error && report.received >= self.wanted
+    }
+
+    /// Adds a viewer.
+    pub fn add(&mut self, report: &Report) {
+        let satisfied = self.is_satisfied(report);
+        let all = &mut self.viewers;
+        all.reported += 1;
+        all.satisfied += u64::from(satisfied);
+        all.played += u64::from(report.startup.is_some());
+        all.stalled += u64::from(report.stalls > 0);
+        all.stalls += u64::from(report.stalls);
+        all.stall_seconds += report.stalled;
+        all.media_bytes += report.media_bytes;
+        all.overhead_bytes += report.overhead_bytes;
+        all.requests += u64::from(report.requests);
+        all.switches += u64::from(report.switches);
+        if let Some(verified) = &report.verified {
+            all.verified_samples += verified.samples;
+            all.matched += verified.matched;
+            all.missing += verified.missing;
+        }
+        if let Some(error) = &report.error {
+            *all.errors.entry(error.kind.name().to_owned()).or_default() += 1;
+            if all.examples.len() < EXAMPLES {
+                all.examples.push(format!(
+                    "viewer {}: {}: {} ({})",
+                    report.id, error.kind, error.what, error.place
+                ));
+            }
+        }
+        for (kind, count) in &report.troubles {
+            *all.troubles.entry(kind.clone()).or_default() += u64::from(*count);
+        }
+        let record = |values: &mut Values, value: Option<f64>| {
+            if let Some(value) = value {
+                values.record(value);
+            }
+        };
+        record(&mut self.startup, report.startup);
+        record(&mut self.first_media, report.first_media);
+        record(&mut self.received, Some(report.received));
+        record(&mut self.bit_rate, bit_rate(report));
+        record(&mut self.delivery, report.delivery.map(|latency| latency.mean));
+        record(&mut self.behind_live, report.behind_live.map(|latency| latency.mean));
+        record(&mut self.late, report.late.map(|latency| latency.max));
+    }
+
+    /// The histograms, each with its name.
+    pub fn histograms(&self) -> [(&'static str, &Values); 7] {
+        [
+            ("startup", &self.startup),
+            ("first_media", &self.first_media),
+            ("received", &self.received),
+            ("bit_rate", &self.bit_rate),
+            ("delivery", &self.delivery),
+            ("behind_live", &self.behind_live),
+            ("late", &self.late),
+        ]
+    }
+
+    /// The figures.
+    pub fn finish(&self) -> Viewers {
+        Viewers {
+            startup: self.startup.read(),
+            first_media: self.first_media.read(),
+            received: self.received.read(),
+            bit_rate: self.bit_rate.read(),
+            delivery: self.delivery.read(),
+            behind_live: self.behind_live.read(),
+            late: self.late.read(),
+            ..self.viewers.clone()
+        }
+    }
+}
+
+/// Mbit/s of media over the time watched.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
+pub fn bit_rate(report: &Report) -> Option<f64> {
+    (report.watched > 0.0).then(|| report.media_bytes as f64 * 8e-6 / report.watched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_exact_to_three_digits() {
+        let mut values = Values::default();
+        assert!(values.read().is_none());
+        for value in 1..=1000 {
+            values.record(f64::from(value) / 1000.0);
+        }
+        let read = values.read().unwrap();
+        for (found, right) in
+            [(read.min, 0.001), (read.p50, 0.5), (read.p90, 0.9), (read.p99, 0.99), (read.max, 1.0)]
+        {
+            assert!((found - right).abs() <= right * 0.001, "{found} for {right}");
+        }
+        assert!((read.mean - 0.5005).abs() < 0.001, "{read:?}");
+    }
+}

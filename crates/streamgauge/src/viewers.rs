@@ -1,0 +1,146 @@
+//! `streamgauge viewers`: batches of viewers join one after the other, all watch to the end
+//! (the pattern of the media server measurement initiative: X batches of Y viewers, a second
+//! between batches).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use viewer::Report;
+
+use crate::Exit;
+use crate::fleet::{self, Observer, Plan};
+use crate::progress::Progress;
+use crate::record::{Folder, Tick};
+use crate::selfwatch::Generator;
+use crate::summary::{Sum, Viewers};
+
+/// What to run and what to ask of the server.
+#[derive(Debug, Clone)]
+pub struct Arguments {
+    /// As it was given.
+    pub url: String,
+    /// The run.
+    pub plan: Plan,
+    /// Share of the duration that a viewer must have got media for, 0 to 1.
+    pub share: f64,
+    /// Viewers that may have got less.
+    pub allowed: u32,
+    /// Where records go.
+    pub folder: Option<PathBuf>,
+    /// Whether to keep the terminal quiet.
+    pub quiet: bool,
+}
+
+/// What `viewers` prints with `--json`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Document {
+    /// `viewers`.
+    pub verb: String,
+    /// What was watched.
+    pub url: String,
+    /// How: `rtmp`, `hls`, `dash`, `mp4` or `flv`.
+    pub protocol: String,
+    /// Batches.
+    pub batches: u32,
+    /// Viewers in a batch.
+    pub batch_size: u32,
+    /// Seconds between batches.
+    pub interval: f64,
+    /// Seconds that all watch, from when the last batch has joined.
+    pub duration: f64,
+    /// Seconds the run took.
+    pub elapsed: f64,
+    /// Whether it was interrupted: figures are of the time before.
+    pub interrupted: bool,
+    /// Viewers whose result is not known.
+    pub lost: u32,
+    /// The criterion: seconds of media a viewer must have got.
+    pub wanted: f64,
+    /// Viewers that may have got less.
+    pub allowed: u32,
+    /// Whether it was met.
+    pub passed: bool,
+    /// What the viewers have been through.
+    pub viewers: Viewers,
+    /// Whether the figures can be trusted.
+    pub generator: Generator,
+}
+
+impl Document {
+    /// How the program ends.
+    pub fn exit(&self) -> Exit {
+        match (self.generator.saturated, self.passed) {
+            (true, _) => Exit::Saturated,
+            (false, true) => Exit::Success,
+            (false, false) => Exit::Failed,
+        }
+    }
+}
+
+struct Recorder {
+    folder: Option<Folder>,
+    progress: Progress,
+    sum: Sum,
+    failed: Option<anyhow::Error>,
+}
+
+impl Observer for Recorder {
+    fn tick(&mut self, tick: &Tick) {
+        self.progress.tick(tick);
+        if let Some(folder) = &mut self.folder
+            && let Err(error) = folder.tick(tick)
+        {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn report(&mut self, report: Report) -> anyhow::Result<()> {
+        self.sum.add(&report);
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        self.folder.as_mut().map_or(Ok(()), |folder| folder.viewer(&report))
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// It cannot begin, or what it finds cannot be recorded.
+pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
+    let plan = &arguments.plan;
+    let wanted = plan.duration.as_secs_f64() * arguments.share;
+    let folder = arguments.folder.as_deref().map(Folder::create).transpose()?;
+    let progress = Progress::new(plan.end(), arguments.quiet);
+    let mut recorder = Recorder { folder, progress, sum: Sum::new(wanted), failed: None };
+    let outcome = fleet::run(plan, Duration::from_secs(1), &mut recorder)?;
+    recorder.progress.finish();
+    let viewers = recorder.sum.finish();
+    let unsatisfied = u64::from(plan.viewers()) - viewers.satisfied.min(plan.viewers().into());
+    let document = Document {
+        verb: "viewers".to_owned(),
+        url: arguments.url.clone(),
+        protocol: plan.target.protocol().to_owned(),
+        batches: plan.batches,
+        batch_size: plan.batch_size,
+        interval: plan.interval.as_secs_f64(),
+        duration: plan.duration.as_secs_f64(),
+        elapsed: outcome.elapsed,
+        interrupted: outcome.interrupted,
+        lost: outcome.lost,
+        wanted,
+        allowed: arguments.allowed,
+        passed: unsatisfied <= arguments.allowed.into(),
+        viewers,
+        generator: outcome.generator,
+    };
+    if let Some(folder) = recorder.folder.take() {
+        for (name, values) in recorder.sum.histograms() {
+            folder.histogram(name, values.histogram())?;
+        }
+        folder.summary(&document)?;
+    }
+    Ok(document)
+}

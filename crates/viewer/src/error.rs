@@ -1,0 +1,187 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What went wrong, as it is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// The host's name has no address.
+    Resolve,
+    /// Nobody listens there.
+    Refused,
+    /// No connection, or no answer, or nothing further, for as long as the viewer waits.
+    Timeout,
+    /// The connection ended or was reset in the middle of something.
+    Dropped,
+    /// An HTTP status that is not what was asked for.
+    Status,
+    /// Redirected too often.
+    Redirect,
+    /// What came is not what the protocol or the container has.
+    Garbage,
+    /// A body shorter or longer than its Content-Length.
+    Length,
+    /// A playlist or manifest that cannot be read or does not say what is needed.
+    Manifest,
+    /// An RTMP server refused.
+    Rejected,
+    /// The media are broken, or not the source's.
+    Corrupt,
+    /// Correct, but beyond what is spoken here.
+    Unsupported,
+    /// This machine, not the server: no descriptor, no port, no memory.
+    Local,
+}
+
+impl Kind {
+    /// Every kind, in the order of their numbers.
+    pub const ALL: [Self; 13] = [
+        Self::Resolve,
+        Self::Refused,
+        Self::Timeout,
+        Self::Dropped,
+        Self::Status,
+        Self::Redirect,
+        Self::Garbage,
+        Self::Length,
+        Self::Manifest,
+        Self::Rejected,
+        Self::Corrupt,
+        Self::Unsupported,
+        Self::Local,
+    ];
+
+    /// As it is written in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Resolve => "resolve",
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Dropped => "dropped",
+            Self::Status => "status",
+            Self::Redirect => "redirect",
+            Self::Garbage => "garbage",
+            Self::Length => "length",
+            Self::Manifest => "manifest",
+            Self::Rejected => "rejected",
+            Self::Corrupt => "corrupt",
+            Self::Unsupported => "unsupported",
+            Self::Local => "local",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a viewer could not go on, or had to try again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}: {what}{}", in_brackets(.place))]
+pub struct Error {
+    /// How it is counted.
+    pub kind: Kind,
+    /// What is wrong, as a noun phrase.
+    pub what: Cow<'static, str>,
+    /// Where: a URL, a byte, a time of the media; empty where there is nothing to say.
+    pub place: String,
+}
+
+fn in_brackets(place: &str) -> String {
+    if place.is_empty() { String::new() } else { format!(" ({place})") }
+}
+
+impl Error {
+    /// An error of that kind.
+    pub fn new(kind: Kind, what: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, what: what.into(), place: String::new() }
+    }
+
+    /// The same, with where it happened put before what is known of that.
+    #[must_use]
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        self.place = match self.place.as_str() {
+            "" => place.to_string(),
+            known => format!("{place}, {known}"),
+        };
+        self
+    }
+
+    /// What an error of a socket means.
+    pub fn io(error: &io::Error, doing: &'static str) -> Self {
+        use io::ErrorKind as E;
+        let kind = match error.kind() {
+            E::ConnectionRefused => Kind::Refused,
+            E::TimedOut => Kind::Timeout,
+            E::AddrNotAvailable | E::OutOfMemory => Kind::Local,
+            // EMFILE, ENFILE, ENOBUFS have no kind of their own.
+            _ if matches!(error.raw_os_error(), Some(23 | 24 | 105)) => Kind::Local,
+            E::HostUnreachable | E::NetworkUnreachable => Kind::Refused,
+            _ => Kind::Dropped,
+        };
+        Self::new(kind, format!("{doing}: {error}"))
+    }
+
+    pub(crate) fn corrupt(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Corrupt, what)
+    }
+
+    pub(crate) fn manifest(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Manifest, what)
+    }
+}
+
+impl From<protocol::rtmp::Error> for Error {
+    fn from(error: protocol::rtmp::Error) -> Self {
+        use protocol::rtmp::Blame;
+        let kind = match error.blame {
+            Blame::Unsupported => Kind::Unsupported,
+            _ => Kind::Garbage,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<media::Error> for Error {
+    fn from(error: media::Error) -> Self {
+        let kind = match error {
+            media::Error::Unsupported { .. } => Kind::Unsupported,
+            _ => Kind::Corrupt,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_numbered_in_order() {
+        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, at);
+            assert_eq!(serde_name(kind), kind.name());
+        }
+    }
+
+    fn serde_name(kind: Kind) -> String {
+        // kebab-case of a one-word variant is its name in small letters.
+        format!("{kind:?}").to_lowercase()
+    }
+
+    #[test]
+    fn says_what_and_where() {
+        let error = Error::corrupt("NAL unit cut off").at("sample 3").at("/v0/7.m4s");
+        assert_eq!(error.to_string(), "corrupt: NAL unit cut off (/v0/7.m4s, sample 3)");
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert_eq!(Error::io(&refused, "connecting").kind, Kind::Refused);
+        assert_eq!(Error::io(&io::Error::from_raw_os_error(24), "connecting").kind, Kind::Local);
+    }
+}

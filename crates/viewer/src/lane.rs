@@ -1,0 +1,323 @@
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, timeout};
+
+use crate::playback::Track;
+use crate::{Error, Kind, Micros, Stats};
+
+/// What a read of a socket takes at most. One buffer serves all viewers of a lane.
+const SCRATCH: usize = 256 << 10;
+
+/// Buffers kept for the next playlist that does not come in one piece.
+const SPARE_BUFFERS: usize = 16;
+/// A buffer that has grown past this is not kept.
+const SPARE_SIZE: usize = 256 << 10;
+
+/// The run's clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    start: Instant,
+    /// Microseconds since 1970 at the start. Read once, so that a step of the system's clock
+    /// is not taken for latency.
+    unix: Micros,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    pub fn start() -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { start: Instant::now(), unix: micros(unix) }
+    }
+
+    /// Microseconds since the start.
+    pub fn now(&self) -> Micros {
+        micros(self.start.elapsed())
+    }
+
+    /// A time of the run as microseconds since 1970.
+    pub fn unix(&self, now: Micros) -> Micros {
+        self.unix.saturating_add(now)
+    }
+
+    /// A time of the run as the runtime has it.
+    pub fn instant(&self, now: Micros) -> Instant {
+        self.start + Duration::from_micros(now.max(0).unsigned_abs())
+    }
+}
+
+fn micros(duration: Duration) -> Micros {
+    Micros::try_from(duration.as_micros()).unwrap_or(Micros::MAX)
+}
+
+/// Which rendition a player asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rendition {
+    /// The one with the highest bit rate that the connection has carried with a fifth to spare.
+    Auto,
+    /// The highest bit rate.
+    Highest,
+    /// The lowest bit rate.
+    Lowest,
+    /// Of the bit rates in rising order the one with that index, or the highest.
+    Index(usize),
+}
+
+/// How the viewers of a run behave.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Longest wait for a connection, an answer or anything further.
+    pub patience: Duration,
+    /// Media a player buffers before it begins or goes on; those that hold less ready begin with
+    /// less.
+    pub buffer: Duration,
+    /// Media a player of something finished has ahead at most; `None`: all, as fast as it comes.
+    pub ahead: Option<Duration>,
+    /// Which rendition.
+    pub rendition: Rendition,
+    /// Whether parts, blocking reloads and chunks of segments still being made are asked for.
+    pub low_latency: bool,
+    /// Whether parts are asked for by EXT-X-PRELOAD-HINT, before they exist.
+    pub hints: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(10),
+            buffer: Duration::from_millis(500),
+            ahead: Some(Duration::from_secs(30)),
+            rendition: Rendition::Highest,
+            low_latency: true,
+            hints: true,
+        }
+    }
+}
+
+/// What all viewers of a lane have done so far; read by others while they go on.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Viewers that have begun.
+    pub joined: AtomicU64,
+    /// Viewers that have left.
+    pub left: AtomicU64,
+    /// Viewers that have begun to play.
+    pub playing: AtomicU64,
+    /// Viewers that left by an error.
+    pub failed: AtomicU64,
+    /// Media bytes.
+    pub media_bytes: AtomicU64,
+    /// Other bytes.
+    pub overhead_bytes: AtomicU64,
+    /// Media received, in microseconds.
+    pub received: AtomicU64,
+    /// Stalls.
+    pub stalls: AtomicU64,
+    /// Requests.
+    pub requests: AtomicU64,
+    /// Troubles of any kind.
+    pub troubles: AtomicU64,
+    /// Troubles of this machine's making.
+    pub local: AtomicU64,
+    /// Newest time from capture to arrival, in microseconds.
+    pub delivery: AtomicU64,
+}
+
+/// What the viewers of one event loop share.
+#[derive(Debug)]
+pub struct Lane {
+    /// The run's clock.
+    pub clock: Clock,
+    /// How viewers behave.
+    pub options: Options,
+    /// What they have done.
+    pub totals: Arc<Totals>,
+    scratch: RefCell<Box<[u8]>>,
+    spare: RefCell<Vec<Vec<u8>>>,
+    hosts: RefCell<HashMap<(String, u16), SocketAddr>>,
+    nonce: Cell<u64>,
+}
+
+impl Lane {
+    /// A lane of a run.
+    pub fn new(clock: Clock, options: Options, totals: Arc<Totals>) -> Rc<Self> {
+        Rc::new(Self {
+            clock,
+            options,
+            totals,
+            scratch: RefCell::new(vec![0; SCRATCH].into()),
+            spare: RefCell::default(),
+            hosts: RefCell::default(),
+            nonce: Cell::new(clock.unix.unsigned_abs()),
+        })
+    }
+
+    /// The buffer for one read and what is made of it: not to be held across an await.
+    pub(crate) fn scratch(&self) -> RefMut<'_, Box<[u8]>> {
+        self.scratch.borrow_mut()
+    }
+
+    /// An empty buffer, to be given back.
+    pub(crate) fn buffer(&self) -> Vec<u8> {
+        self.spare.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn give_back(&self, mut buffer: Vec<u8>) {
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE_BUFFERS && (1..=SPARE_SIZE).contains(&buffer.capacity()) {
+            buffer.clear();
+            spare.push(buffer);
+        }
+    }
+
+    /// A number that no other viewer of the lane gets.
+    pub(crate) fn nonce(&self) -> u64 {
+        self.nonce.set(self.nonce.get().wrapping_add(1));
+        self.nonce.get()
+    }
+
+    /// A connection to a host, whose name is looked up once for the lane.
+    pub(crate) async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
+        let patience = self.options.patience;
+        let place = || format!("{host}:{port}");
+        let too_long = |doing: &str| {
+            Error::new(Kind::Timeout, format!("{doing}: nothing for {patience:?}")).at(place())
+        };
+        let known = self.hosts.borrow().get(&(host.to_owned(), port)).copied();
+        let address = match known {
+            Some(address) => address,
+            None => {
+                let found = timeout(patience, lookup_host((host, port)))
+                    .await
+                    .map_err(|_| too_long("looking up the name"))?
+                    .map(|mut addresses| addresses.next());
+                let address = found.ok().flatten().ok_or_else(|| {
+                    Error::new(Kind::Resolve, "host without an address").at(place())
+                })?;
+                self.hosts.borrow_mut().insert((host.to_owned(), port), address);
+                address
+            }
+        };
+        let socket = timeout(patience, TcpStream::connect(address))
+            .await
+            .map_err(|_| too_long("connecting"))?
+            .map_err(|error| Error::io(&error, "connecting").at(place()))?;
+        // A socket that does not take this is none that works.
+        socket.set_nodelay(true).map_err(|error| Error::io(&error, "connecting").at(place()))?;
+        Ok(socket)
+    }
+}
+
+/// One viewer at work: its counters, kept where they are when its player is dropped.
+#[derive(Debug)]
+pub struct Viewer {
+    /// Its lane.
+    pub lane: Rc<Lane>,
+    /// Whether what it gets is checked.
+    pub verify: bool,
+    /// Access units that must come, where that is checked.
+    pub reference: Option<Arc<crate::verify::Reference>>,
+    stats: RefCell<Stats>,
+}
+
+impl Viewer {
+    /// A viewer that joins now.
+    pub fn join(
+        lane: &Rc<Lane>,
+        (id, batch): (u32, u32),
+        verify: bool,
+        reference: Option<Arc<crate::verify::Reference>>,
+    ) -> Self {
+        let threshold = micros(lane.options.buffer);
+        let mut stats = Stats::new(id, batch, lane.clock.now(), threshold);
+        stats.is_verified = verify;
+        lane.totals.joined.fetch_add(1, Relaxed);
+        Self { lane: lane.clone(), verify, reference, stats: RefCell::new(stats) }
+    }
+
+    /// Ends it, and says what it has been through. `None`: its time was up.
+    pub fn leave(self, outcome: Option<Result<(), Error>>) -> Stats {
+        let now = self.now();
+        let totals = self.lane.totals.clone();
+        let mut stats = self.stats.into_inner();
+        stats.left = now;
+        stats.playback.finish(now);
+        stats.end = match outcome {
+            None => crate::End::Time,
+            Some(Ok(())) => crate::End::Ended,
+            Some(Err(error)) => {
+                stats.troubles[error.kind as usize] += 1;
+                totals.failed.fetch_add(1, Relaxed);
+                totals.troubles.fetch_add(1, Relaxed);
+                if error.kind == Kind::Local {
+                    totals.local.fetch_add(1, Relaxed);
+                }
+                stats.error = Some(Box::new(error));
+                crate::End::Error
+            }
+        };
+        totals.left.fetch_add(1, Relaxed);
+        stats
+    }
+
+    /// The run's time.
+    pub fn now(&self) -> Micros {
+        self.lane.clock.now()
+    }
+
+    /// Its counters: not to be held across an await.
+    pub fn stats(&self) -> RefMut<'_, Stats> {
+        self.stats.borrow_mut()
+    }
+
+    /// Media bytes have come.
+    pub(crate) fn count_media(&self, bytes: usize) {
+        let mut stats = self.stats();
+        if stats.first_media.is_none() {
+            stats.first_media = Some(self.now());
+        }
+        stats.media_bytes += bytes as u64;
+        self.lane.totals.media_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Other bytes have come.
+    pub(crate) fn count_overhead(&self, bytes: usize) {
+        self.stats().overhead_bytes += bytes as u64;
+        self.lane.totals.overhead_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Trouble that the viewer gets over.
+    pub(crate) fn trouble(&self, kind: Kind) {
+        self.stats().troubles[kind as usize] += 1;
+        self.lane.totals.troubles.fetch_add(1, Relaxed);
+        if kind == Kind::Local {
+            self.lane.totals.local.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Media of a track have come, at a time of the run.
+    pub(crate) fn media(&self, now: Micros, track: Track, from: Micros, to: Micros) {
+        let totals = &self.lane.totals;
+        let unix = self.lane.clock.unix(now);
+        let mut stats = self.stats();
+        let playback = &mut stats.playback;
+        let before = (playback.received(), playback.stalls().0, playback.started().is_some());
+        playback.media(now, unix, track, from, to);
+        let received = playback.received() - before.0;
+        totals.received.fetch_add(received.max(0).unsigned_abs(), Relaxed);
+        totals.stalls.fetch_add((playback.stalls().0 - before.1).into(), Relaxed);
+        if playback.started().is_some() && !before.2 {
+            totals.playing.fetch_add(1, Relaxed);
+        }
+        if let Some(delivery) = playback.newest_delivery() {
+            totals.delivery.store(delivery.max(0).unsigned_abs(), Relaxed);
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! A player's clock: what somebody watching would have seen, from when which media arrived.
+//!
+//! The player starts when [`Playback::new`]'s threshold is buffered of every track that is
+//! expected, then its playhead advances with the clock. It stalls where the playhead meets the end
+//! of what has arrived of any track, and goes on when the threshold is buffered again. Media that
+//! are missing in between are passed over in the time they would have taken (a picture that
+//! freezes), and counted.
+
+use crate::Micros;
+
+/// Steps of a media timeline by more than this are taken for a new timeline, on which playing goes
+/// on where the old one ended.
+const JUMP: Micros = 10_000_000;
+
+/// Less than this is rounding, not media missing: the shortest frame that is likely.
+const HOLE: Micros = 8_000;
+
+/// A track as far as playing goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Track {
+    /// Pictures.
+    Video = 0,
+    /// Sound.
+    Audio = 1,
+}
+
+/// What has arrived of a track, on the playback timeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Where the first media began.
+    pub from: Micros,
+    /// Where the last media end.
+    pub to: Micros,
+    /// Media between the two, without what is missing.
+    pub received: Micros,
+}
+
+/// Least, mean and most of something that changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gauge {
+    count: u32,
+    sum: i64,
+    min: i64,
+    max: i64,
+}
+
+impl Default for Gauge {
+    fn default() -> Self {
+        Self { count: 0, sum: 0, min: i64::MAX, max: i64::MIN }
+    }
+}
+
+impl Gauge {
+    /// Takes a value in.
+    pub fn record(&mut self, value: i64) {
+        self.count = self.count.saturating_add(1);
+        self.sum = self.sum.saturating_add(value);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    /// Least, mean and most; `None` before the first value.
+    pub fn read(&self) -> Option<(i64, i64, i64)> {
+        (self.count > 0).then(|| (self.min, self.sum / i64::from(self.count), self.max))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing has been played.
+    Waiting,
+    /// The playhead is at the clock minus this.
+    Playing(Micros),
+    Stalled {
+        since: Micros,
+        position: Micros,
+    },
+    /// All there is has been played.
+    Finished,
+}
+
+/// The clock. Times called `now` are of the run's clock and must not run back by more than the
+/// caller can bear: what lies before an earlier `now` is taken as that.
+#[derive(Debug, Clone)]
+pub struct Playback {
+    threshold: Micros,
+    expected: [bool; 2],
+    spans: [Option<Span>; 2],
+    /// What is added to media times to be on the playback timeline.
+    shift: Micros,
+    state: State,
+    started: Option<Micros>,
+    stalls: u32,
+    stalled: Micros,
+    holes: u32,
+    missing: Micros,
+    /// The server has said that nothing more comes.
+    complete: bool,
+    /// Capture time (since 1970) minus playback time.
+    captured: Option<Micros>,
+    /// Least of arrival minus playback time, the delay of the fastest media so far.
+    fastest: Option<Micros>,
+    delivery: Gauge,
+    newest_delivery: Option<Micros>,
+    behind: Gauge,
+    late: Gauge,
+    skew: Gauge,
+}
+
+impl Playback {
+    /// A player that begins, and begins again, once `threshold` microseconds are buffered.
+    pub fn new(threshold: Micros) -> Self {
+        Self {
+            threshold,
+            expected: [false; 2],
+            spans: [None; 2],
+            shift: 0,
+            state: State::Waiting,
+            started: None,
+            stalls: 0,
+            stalled: 0,
+            holes: 0,
+            missing: 0,
+            complete: false,
+            captured: None,
+            fastest: None,
+            delivery: Gauge::default(),
+            newest_delivery: None,
+            behind: Gauge::default(),
+            late: Gauge::default(),
+            skew: Gauge::default(),
+        }
+    }
+
+    /// Changes how much is buffered before playing, for a server that holds less ready.
+    pub fn set_threshold(&mut self, threshold: Micros) {
+        self.threshold = threshold;
+    }
+
+    /// That there is such a track, so that playing waits for it.
+    pub fn expect(&mut self, track: Track) {
+        self.expected[track as usize] = true;
+    }
+
+    /// That media time `media` was captured at `unix`, microseconds since 1970.
+    pub fn set_captured(&mut self, media: Micros, unix: Micros) {
+        self.captured = Some(unix.saturating_sub(media.saturating_add(self.shift)));
+    }
+
+    /// Media of a track that arrived at `now`, from one media time to another. `unix` is `now` in
+    /// microseconds since 1970.
+    pub fn media(&mut self, now: Micros, unix: Micros, track: Track, from: Micros, to: Micros) {
+        self.advance(now);
+        let (mut from, mut to) = (from.saturating_add(self.shift), to.saturating_add(self.shift));
+        let index = track as usize;
+        let other = self.spans[1 - index];
+        if let Some(known) = self.spans[index].or(other) {
+            let step = from.saturating_sub(known.to);
+            if !(-JUMP..=JUMP).contains(&step) {
+                // A new timeline: it goes on where the old one ended.
+                self.shift = self.shift.saturating_sub(step);
+                self.captured = None;
+                self.fastest = None;
+                (from, to) = (known.to, to.saturating_sub(step));
+            }
+        }
+        match &mut self.spans[index] {
+            Some(span) => {
+                let hole = from - span.to;
+                if hole > HOLE {
+                    self.holes = self.holes.saturating_add(1);
+                    self.missing = self.missing.saturating_add(hole);
+                }
+                span.received = span.received.saturating_add((to - from.max(span.to)).max(0));
+                span.to = span.to.max(to);
+            }
+            none => *none = Some(Span { from, to, received: (to - from).max(0) }),
+        }
+        self.measure(now, unix, to);
+        match self.state {
+            State::Waiting => self.start(now),
+            State::Stalled { since, position }
+                if self.end().is_some_and(|end| end - position >= self.threshold) =>
+            {
+                self.stalled += now - since;
+                self.state = State::Playing(now - position);
+            }
+            _ => {}
+        }
+    }
+
+    fn measure(&mut self, now: Micros, unix: Micros, to: Micros) {
+        let delay = now - to;
+        let fastest = self.fastest.map_or(delay, |known| known.min(delay));
+        self.fastest = Some(fastest);
+        self.late.record(delay - fastest);
+        if let [Some(video), Some(audio)] = self.spans {
+            self.skew.record(video.to - audio.to);
+        }
+        if let Some(captured) = self.captured {
+            self.delivery.record(unix - captured - to);
+            self.newest_delivery = Some(unix - captured - to);
+            if let Some(position) = self.position(now) {
+                self.behind.record(unix - captured - position);
+            }
+        }
+    }
+
+    fn start(&mut self, now: Micros) {
+        let missing = |index: usize| self.expected[index] && self.spans[index].is_none();
+        if missing(0) || missing(1) {
+            return;
+        }
+        let from = self.spans.iter().flatten().map(|span| span.from).max();
+        if let (Some(from), Some(end)) = (from, self.end())
+            && (end - from >= self.threshold || self.complete)
+        {
+            self.state = State::Playing(now - from);
+            self.started = Some(now);
+        }
+    }
+
+    /// Where the media end that can be played: at the end of the track that ends first.
+    fn end(&self) -> Option<Micros> {
+        self.spans.iter().flatten().map(|span| span.to).min()
+    }
+
+    /// Where the playhead is on the playback timeline; `None` before the start.
+    pub fn position(&self, now: Micros) -> Option<Micros> {
+        match self.state {
+            State::Waiting => None,
+            State::Playing(since) => self.end().map(|end| end.min(now - since)),
+            State::Stalled { position, .. } => Some(position),
+            State::Finished => self.end(),
+        }
+    }
+
+    /// Media ahead of the playhead.
+    pub fn buffered(&self, now: Micros) -> Micros {
+        let end = self.end().unwrap_or_default();
+        let from = self.spans.iter().flatten().map(|span| span.from).max().unwrap_or(end);
+        (end - self.position(now).unwrap_or(from)).max(0)
+    }
+
+    /// Lets the playhead run to `now`.
+    pub fn advance(&mut self, now: Micros) {
+        if let State::Playing(since) = self.state
+            && let Some(end) = self.end()
+            && now - since > end
+        {
+            self.state = if self.complete {
+                State::Finished
+            } else {
+                self.stalls += 1;
+                State::Stalled { since: since + end, position: end }
+            };
+        }
+    }
+
+    /// That nothing more comes: what is buffered is played to its end, without a stall.
+    pub fn complete(&mut self, now: Micros) {
+        self.advance(now);
+        self.complete = true;
+        match self.state {
+            State::Waiting => self.start(now),
+            State::Stalled { since, .. } => {
+                self.stalled += now - since;
+                self.state = State::Finished;
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends at `now`; a stall that lasts is counted up to there.
+    pub fn finish(&mut self, now: Micros) {
+        self.advance(now);
+        if let State::Stalled { since, .. } = self.state {
+            self.stalled += now - since;
+            self.state = State::Finished;
+        }
+    }
+
+    /// Whether the playhead waits for media.
+    pub fn is_stalled(&self) -> bool {
+        matches!(self.state, State::Stalled { .. })
+    }
+
+    /// When playing began.
+    pub fn started(&self) -> Option<Micros> {
+        self.started
+    }
+
+    /// How often and how long it stalled.
+    pub fn stalls(&self) -> (u32, Micros) {
+        (self.stalls, self.stalled)
+    }
+
+    /// How often media were missing between others of their track, and how much.
+    pub fn holes(&self) -> (u32, Micros) {
+        (self.holes, self.missing)
+    }
+
+    /// What has arrived of a track.
+    pub fn span(&self, track: Track) -> Option<Span> {
+        self.spans[track as usize]
+    }
+
+    /// Media received, in time: of the track that has least, since a player needs both.
+    pub fn received(&self) -> Micros {
+        let absent = (0..2).any(|index| self.expected[index] && self.spans[index].is_none());
+        let received = self.spans.iter().flatten().map(|span| span.received).min();
+        if absent { 0 } else { received.unwrap_or_default() }
+    }
+
+    /// From capture to arrival.
+    pub fn delivery(&self) -> &Gauge {
+        &self.delivery
+    }
+
+    /// From capture to arrival of the newest media.
+    pub fn newest_delivery(&self) -> Option<Micros> {
+        self.newest_delivery
+    }
+
+    /// From capture to the playhead.
+    pub fn behind(&self) -> &Gauge {
+        &self.behind
+    }
+
+    /// How much later than the fastest media arrived.
+    pub fn late(&self) -> &Gauge {
+        &self.late
+    }
+
+    /// Where video ends minus where audio ends.
+    pub fn skew(&self) -> &Gauge {
+        &self.skew
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Micros = 1000;
+
+    /// Frames of 40 ms that arrive at the given times in milliseconds.
+    fn frames(playback: &mut Playback, arrivals: impl IntoIterator<Item = Micros>) {
+        for (number, at) in (0..).zip(arrivals) {
+            let from = number * 40 * MS;
+            playback.media(at * MS, at * MS, Track::Video, from, from + 40 * MS);
+        }
+    }
+
+    #[test]
+    fn starts_at_the_threshold_and_plays_on() {
+        let mut playback = Playback::new(100 * MS);
+        frames(&mut playback, (0..50).map(|n| 7 + 40 * n));
+        // The third frame completes 120 ms.
+        assert_eq!(playback.started(), Some(87 * MS));
+        assert_eq!(playback.stalls(), (0, 0));
+        assert_eq!(playback.received(), 2000 * MS);
+        assert_eq!(playback.position(200 * MS), Some(113 * MS));
+        assert_eq!(playback.buffered(1967 * MS), 120 * MS);
+    }
+
+    #[test]
+    fn a_late_frame_stalls_from_when_the_buffer_was_empty() {
+        let mut playback = Playback::new(100 * MS);
+        // Ten frames in time, 500 ms of nothing, then all the rest at once.
+        let late = (0..10).map(|n| 40 * n).chain((10..40).map(|_| 900));
+        frames(&mut playback, late);
+        // Started at 80 with position 0; 400 ms of media last until 480.
+        assert_eq!(playback.started(), Some(80 * MS));
+        assert_eq!(playback.stalls(), (1, 420 * MS));
+        assert!(!playback.is_stalled());
+        playback.finish(1000 * MS);
+        assert_eq!(playback.position(1000 * MS), Some(500 * MS));
+    }
+
+    #[test]
+    fn a_stall_that_lasts_is_counted_at_the_end_and_none_where_all_is_there() {
+        let mut playback = Playback::new(40 * MS);
+        frames(&mut playback, [0, 40]);
+        let mut ended = playback.clone();
+        playback.finish(1080 * MS);
+        assert_eq!(playback.stalls(), (1, 1000 * MS));
+        ended.complete(50 * MS);
+        ended.finish(1080 * MS);
+        assert_eq!(ended.stalls(), (0, 0));
+    }
+
+    #[test]
+    fn waits_for_every_expected_track_and_plays_to_the_end_of_the_shorter() {
+        let mut playback = Playback::new(0);
+        playback.expect(Track::Video);
+        playback.expect(Track::Audio);
+        playback.media(0, 0, Track::Video, 0, 1000 * MS);
+        assert_eq!((playback.started(), playback.received()), (None, 0));
+        playback.media(300 * MS, 0, Track::Audio, 100 * MS, 600 * MS);
+        assert_eq!(playback.started(), Some(300 * MS));
+        assert_eq!(playback.received(), 500 * MS);
+        assert_eq!(playback.skew().read(), Some((400 * MS, 400 * MS, 400 * MS)));
+        playback.advance(900 * MS);
+        assert_eq!(playback.stalls().0, 1);
+    }
+
+    #[test]
+    fn holes_are_passed_over_and_counted_and_jumps_are_new_timelines() {
+        let mut playback = Playback::new(0);
+        playback.media(0, 0, Track::Video, 0, 100 * MS);
+        playback.media(100 * MS, 0, Track::Video, 150 * MS, 200 * MS);
+        assert_eq!(playback.holes(), (1, 50 * MS));
+        assert_eq!(playback.received(), 150 * MS);
+        playback.media(200 * MS, 0, Track::Video, 90_000 * MS, 90_100 * MS);
+        playback.media(200 * MS, 0, Track::Audio, 90_000 * MS, 90_100 * MS);
+        assert_eq!(playback.holes(), (1, 50 * MS));
+        assert_eq!(playback.span(Track::Video).unwrap().to, 300 * MS);
+        assert_eq!(playback.span(Track::Audio).unwrap().to, 300 * MS);
+        playback.advance(250 * MS);
+        assert_eq!(playback.stalls(), (0, 0));
+    }
+
+    #[test]
+    fn latency_is_from_capture_to_arrival_and_to_the_playhead() {
+        let mut playback = Playback::new(0);
+        let unix = 1_000_000_000;
+        playback.set_captured(0, unix - 700 * MS);
+        playback.media(0, unix, Track::Video, 0, 200 * MS);
+        // Captured over 200 ms that ended 500 ms ago; the playhead is not there yet.
+        assert_eq!(playback.delivery().read(), Some((500 * MS, 500 * MS, 500 * MS)));
+        playback.media(100 * MS, unix + 100 * MS, Track::Video, 200 * MS, 400 * MS);
+        assert_eq!(playback.behind().read().unwrap().2, 700 * MS);
+        assert_eq!(playback.delivery().read().unwrap().0, 400 * MS);
+        assert_eq!(playback.late().read(), Some((0, 0, 0)));
+    }
+}

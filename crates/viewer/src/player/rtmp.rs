@@ -1,0 +1,187 @@
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use media::flv::{Metadata, TagKind};
+use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PlayStart, Purpose, Url, message};
+use tokio::net::TcpStream;
+
+use crate::playback::Track;
+use crate::skim::{FlvTimes, is_media};
+use crate::verify;
+use crate::watchdog::Watchdog;
+use crate::{Error, Kind, Viewer};
+
+/// Plays a live stream, or a file from its start, until the server ends it.
+pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
+    let socket = viewer.lane.connect(&url.host, url.port).await?;
+    let mut config = ClientConfig::new(url, Purpose::Play(PlayStart::Any));
+    config.measure_media = !viewer.verify;
+    // What players of 2008 said; some servers look for it.
+    config.flash_ver = "LNX 9,0,124,2".to_owned();
+    let mut player = Player {
+        viewer,
+        socket,
+        session: ClientSession::new(config, viewer.lane.nonce()),
+        watchdog: Watchdog::new(viewer.lane.options.patience),
+        times: FlvTimes::default(),
+        verifier: viewer.verify.then(|| Box::new(verify::Flv::new(viewer.reference.clone()))),
+        media: 0,
+    };
+    player.run().await.map_err(|error| error.at(format!("byte {}", player.session.position())))
+}
+
+struct Player<'a> {
+    viewer: &'a Viewer,
+    socket: TcpStream,
+    session: ClientSession,
+    watchdog: Watchdog,
+    times: FlvTimes,
+    verifier: Option<Box<verify::Flv>>,
+    /// Bytes of media among those handled last.
+    media: usize,
+}
+
+impl Player<'_> {
+    async fn run(&mut self) -> Result<(), Error> {
+        loop {
+            self.flush().await?;
+            let readable = self.socket.readable();
+            self.watchdog
+                .guard("reading", Duration::ZERO, readable)
+                .await?
+                .map_err(|error| Error::io(&error, "reading"))?;
+            if self.read()? {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        while let Some(piece) = self.session.poll_output() {
+            let mut rest = &piece[..];
+            while !rest.is_empty() {
+                match self.socket.try_write(rest) {
+                    Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        let writable = self.socket.writable();
+                        self.watchdog
+                            .guard("writing", Duration::ZERO, writable)
+                            .await?
+                            .map_err(|error| Error::io(&error, "writing"))?;
+                    }
+                    Err(error) => return Err(Error::io(&error, "writing")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once and handles what came; true where the stream is over.
+    fn read(&mut self) -> Result<bool, Error> {
+        let lane = &self.viewer.lane;
+        let mut scratch = lane.scratch();
+        let size = match self.socket.try_read(&mut scratch) {
+            Ok(0) => return Err(Error::new(Kind::Dropped, "closed by the server")),
+            Ok(size) => size,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(Error::io(&error, "reading")),
+        };
+        self.media = 0;
+        let over = self.handle(scratch.get(..size).unwrap_or_default());
+        // Media that are told as a message after this read count with that.
+        let media = self.media.min(size);
+        if media > 0 {
+            self.viewer.count_media(media);
+        }
+        self.viewer.count_overhead(size - media);
+        over
+    }
+
+    fn handle(&mut self, mut input: &[u8]) -> Result<bool, Error> {
+        loop {
+            let taken = self.session.handle_input(input)?;
+            input = input.get(taken..).unwrap_or_default();
+            let mut any = false;
+            while let Some(event) = self.session.poll_event() {
+                any = true;
+                if self.event(event)? {
+                    return Ok(true);
+                }
+            }
+            if !any && (input.is_empty() || taken == 0) {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn event(&mut self, event: ClientEvent) -> Result<bool, Error> {
+        match event {
+            ClientEvent::Measured(measured) => {
+                self.media += measured.length;
+                let track =
+                    if measured.kind == message::VIDEO { Track::Video } else { Track::Audio };
+                if is_media(track, measured.start) {
+                    self.played(track, measured.timestamp);
+                }
+            }
+            ClientEvent::Audio { timestamp, payload } => {
+                self.media += payload.len();
+                self.tag(TagKind::Audio, timestamp, &payload)?;
+            }
+            ClientEvent::Video { timestamp, payload } => {
+                self.media += payload.len();
+                self.tag(TagKind::Video, timestamp, &payload)?;
+            }
+            ClientEvent::Metadata { payload, .. } => {
+                // Damaged metadata harm no player; that they came is enough.
+                if let Ok(Some(metadata)) = Metadata::parse(&payload) {
+                    expect(self.viewer, &metadata);
+                }
+            }
+            ClientEvent::Rejected { code, description } => {
+                return Err(Error::new(Kind::Rejected, format!("{code} {description}")));
+            }
+            ClientEvent::Reconnect { .. } => {
+                return Err(Error::new(Kind::Unsupported, "asked to connect elsewhere"));
+            }
+            ClientEvent::Ended { .. } => {
+                let now = self.viewer.now();
+                self.viewer.stats().playback.complete(now);
+                return Ok(true);
+            }
+            ClientEvent::Ignored(error) if self.viewer.verify => return Err(error.into()),
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn played(&mut self, track: Track, timestamp: u32) {
+        let (from, to) = self.times.unit(track, timestamp);
+        self.viewer.media(self.viewer.now(), track, from, to);
+    }
+
+    fn tag(&mut self, kind: TagKind, timestamp: u32, payload: &bytes::Bytes) -> Result<(), Error> {
+        // An aggregate's messages come whole even where nothing is verified.
+        let track = if kind == TagKind::Video { Track::Video } else { Track::Audio };
+        let start = [0, 1].map(|at| payload.get(at).copied().unwrap_or_default());
+        if let Some(verifier) = &mut self.verifier {
+            let counts = &mut self.viewer.stats().verified;
+            verifier.tag(kind, timestamp, payload, counts, &mut |_| {})?;
+        }
+        if is_media(track, start) {
+            self.played(track, timestamp);
+        }
+        Ok(())
+    }
+}
+
+/// Which tracks a stream's metadata announce.
+pub(super) fn expect(viewer: &Viewer, metadata: &Metadata) {
+    let mut stats = viewer.stats();
+    if metadata.video_codec.is_some_and(|codec| codec > 0.0) {
+        stats.playback.expect(Track::Video);
+    }
+    if metadata.audio_codec.is_some_and(|codec| codec > 0.0) {
+        stats.playback.expect(Track::Audio);
+    }
+}

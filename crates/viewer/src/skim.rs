@@ -1,0 +1,537 @@
+//! Containers read for their times alone: payloads are passed over, whatever their size, and
+//! nothing is kept but what tells when media play. For viewers that are not verified.
+
+use media::Kind;
+use media::clock::Unwrapper;
+use media::cmaf::Header;
+
+use crate::playback::Track;
+use crate::{Error, Micros};
+
+/// Whether an FLV tag or RTMP message whose payload starts with these bytes holds an access unit,
+/// and not a sequence header, the end of a sequence or a command (FLV annex E.4.2.1 and E.4.3.1;
+/// Enhanced RTMP v2, "ExAudioTagHeader" and "ExVideoTagHeader").
+pub fn is_media(track: Track, start: [u8; 2]) -> bool {
+    let [first, second] = start;
+    match track {
+        Track::Video if first & 0x80 != 0 => !matches!(first & 0x0F, 0 | 2 | 4 | 5),
+        Track::Video if first >> 4 == 5 => false,
+        // AVC, and HEVC as many encoders write it.
+        Track::Video if matches!(first & 0x0F, 7 | 12) => second == 1,
+        Track::Audio if first >> 4 == 9 => !matches!(first & 0x0F, 0 | 2 | 4),
+        // AAC.
+        Track::Audio if first >> 4 == 10 => second == 1,
+        Track::Video | Track::Audio => true,
+    }
+}
+
+/// The longest step between two messages of a track, in milliseconds, that is taken for the first
+/// one's duration. What is longer is a hole.
+const MAX_FRAME: i64 = 1000;
+
+/// Turns the timestamps of FLV tags and RTMP messages into media that play: each is known to last
+/// when the next one comes.
+#[derive(Debug)]
+pub struct FlvTimes {
+    clock: Unwrapper,
+    last: [Option<i64>; 2],
+}
+
+impl Default for FlvTimes {
+    fn default() -> Self {
+        Self { clock: Unwrapper::new(32), last: [None; 2] }
+    }
+}
+
+impl FlvTimes {
+    /// From when to when there are media to play now that an access unit of `timestamp`
+    /// milliseconds has come.
+    pub fn unit(&mut self, track: Track, timestamp: u32) -> (Micros, Micros) {
+        let to = self.clock.unwrap(timestamp.into());
+        let last = self.last[track as usize].replace(to).unwrap_or(to);
+        let from = if (0..=MAX_FRAME).contains(&(to - last)) { last } else { to };
+        (from.saturating_mul(1000), to.saturating_mul(1000))
+    }
+}
+
+/// An FLV tag without its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlvTag {
+    /// Video or audio.
+    pub track: Track,
+    /// Milliseconds, all 32 bits.
+    pub timestamp: u32,
+    /// First bytes of the payload.
+    pub start: [u8; 2],
+}
+
+/// Reads the tags of an FLV file or HTTP-FLV response as it comes (FLV annex E.2 and E.3).
+#[derive(Debug)]
+pub struct Flv {
+    /// Position in the file.
+    at: u64,
+    stage: FlvStage,
+    /// What of the current header has come.
+    head: [u8; 13],
+    len: usize,
+    /// Payload still to be passed over.
+    skip: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FlvStage {
+    File,
+    BackLink,
+    Tag,
+}
+
+impl Default for Flv {
+    fn default() -> Self {
+        Self { at: 0, stage: FlvStage::File, head: [0; 13], len: 0, skip: 0 }
+    }
+}
+
+impl Flv {
+    /// Takes the next bytes; `tag` gets each audio and video tag once its payload is there.
+    ///
+    /// # Errors
+    /// It is not FLV.
+    pub fn read(&mut self, mut input: &[u8], tag: &mut impl FnMut(FlvTag)) -> Result<(), Error> {
+        while !input.is_empty() {
+            if self.skip > 0 {
+                let taken = usize::try_from(self.skip).unwrap_or(usize::MAX).min(input.len());
+                input = &input[taken..];
+                self.advance_skip(taken, tag);
+                continue;
+            }
+            // A tag's header is read with the first two bytes of its payload, if it has them.
+            let wanted = match self.stage {
+                FlvStage::File => 9,
+                FlvStage::BackLink => 4,
+                FlvStage::Tag if self.len < 4 => 4,
+                FlvStage::Tag => 11 + self.payload().min(2),
+            };
+            let taken = (wanted - self.len).min(input.len());
+            self.head[self.len..self.len + taken].copy_from_slice(&input[..taken]);
+            self.len += taken;
+            self.at += taken as u64;
+            input = &input[taken..];
+            if self.len == wanted {
+                self.header(tag)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn payload(&self) -> usize {
+        let [_, a, b, c, ..] = self.head;
+        u32::from_be_bytes([0, a, b, c]) as usize
+    }
+
+    fn header(&mut self, tag: &mut impl FnMut(FlvTag)) -> Result<(), Error> {
+        let garbage = |what: &'static str| {
+            Error::new(crate::Kind::Garbage, what).at(format!("byte {}", self.at))
+        };
+        match self.stage {
+            FlvStage::File => {
+                let [f, l, v, _, _, a, b, c, d, ..] = self.head;
+                let length = u32::from_be_bytes([a, b, c, d]);
+                if [f, l, v] != *b"FLV" || !(9..=1024).contains(&length) {
+                    return Err(garbage("not an FLV header"));
+                }
+                self.skip = u64::from(length - 9);
+                self.next(FlvStage::BackLink);
+            }
+            FlvStage::BackLink => self.next(FlvStage::Tag),
+            FlvStage::Tag if self.len == 4 => {
+                if !matches!(self.head[0], 8 | 9 | 18) {
+                    return Err(garbage("not an FLV tag"));
+                }
+            }
+            FlvStage::Tag => {
+                let start = self.len - 11;
+                self.skip = (self.payload() - start) as u64;
+                if self.skip == 0 {
+                    self.end_tag(tag);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, stage: FlvStage) {
+        self.stage = stage;
+        self.len = 0;
+    }
+
+    fn advance_skip(&mut self, taken: usize, tag: &mut impl FnMut(FlvTag)) {
+        self.skip -= taken as u64;
+        self.at += taken as u64;
+        if self.skip == 0 && self.stage == FlvStage::Tag {
+            self.end_tag(tag);
+        }
+    }
+
+    fn end_tag(&mut self, tag: &mut impl FnMut(FlvTag)) {
+        let [kind, _, _, _, t2, t1, t0, t3, _, _, _, a, b] = self.head;
+        let payload = self.payload();
+        let start = [if payload > 0 { a } else { 0 }, if payload > 1 { b } else { 0 }];
+        let track = if kind == 9 { Track::Video } else { Track::Audio };
+        let timestamp = u32::from_be_bytes([t3, t2, t1, t0]);
+        if kind != 18 && payload > 0 {
+            tag(FlvTag { track, timestamp, start });
+        }
+        self.next(FlvStage::BackLink);
+    }
+}
+
+/// Media of one track in one fragment, without them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment {
+    /// track_ID.
+    pub track_id: u32,
+    /// Decode time of the first sample, in the track's timescale.
+    pub decode_time: u64,
+    /// Durations of the samples together, in the track's timescale.
+    pub duration: u64,
+    /// What a `prft` before it said of this track: microseconds since 1970, at a media time in
+    /// the track's timescale.
+    pub captured: Option<(Micros, u64)>,
+}
+
+/// What [`Mp4`] came upon.
+#[derive(Debug)]
+pub enum Mp4Event {
+    /// The `moov`.
+    Header(Header),
+    /// A fragment whose `mdat` is there.
+    Fragment(Fragment),
+}
+
+/// Longest `moov` that is read.
+const MAX_MOOV: u64 = 32 << 20;
+/// Longest `moof` that is read.
+const MAX_MOOF: u64 = 1 << 20;
+
+/// Reads an MP4, progressive or fragmented, or media segments, as they come: headers and `moof`
+/// boxes only (ISO/IEC 14496-12).
+#[derive(Debug, Default)]
+pub struct Mp4 {
+    at: u64,
+    head: [u8; 16],
+    len: usize,
+    /// Bytes of the current box still to come; `None` between boxes.
+    left: Option<u64>,
+    kind: [u8; 4],
+    /// The current box's body, where it is wanted.
+    body: Vec<u8>,
+    /// Fragments whose `mdat` has not been there yet.
+    waiting: Vec<Fragment>,
+    defaults: Vec<media::cmaf::Defaults>,
+    captured: Option<(u32, Micros, u64)>,
+    /// Milliseconds that `mvhd` or `mehd` says.
+    duration: Option<u64>,
+}
+
+impl Mp4 {
+    /// A reader of segments that belong to this header.
+    pub fn with_header(header: &Header) -> Self {
+        Self { defaults: header.defaults.clone(), ..Self::default() }
+    }
+
+    /// What the file says it lasts, in milliseconds, if it does.
+    pub fn duration(&self) -> Option<u64> {
+        self.duration
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// It is not MP4.
+    pub fn read(
+        &mut self,
+        mut input: &[u8],
+        event: &mut impl FnMut(Mp4Event),
+    ) -> Result<(), Error> {
+        while !input.is_empty() {
+            let Some(left) = self.left else {
+                let wanted = if self.len >= 8 { 16 } else { 8 };
+                let taken = (wanted - self.len).min(input.len());
+                self.head[self.len..self.len + taken].copy_from_slice(&input[..taken]);
+                self.len += taken;
+                self.at += taken as u64;
+                input = &input[taken..];
+                if self.len == wanted {
+                    self.header(event)?;
+                }
+                continue;
+            };
+            let taken = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+            if self.is_wanted() {
+                self.body.extend_from_slice(&input[..taken]);
+            }
+            input = &input[taken..];
+            self.at += taken as u64;
+            self.left = Some(left - taken as u64);
+            if left == taken as u64 {
+                self.end(event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self) -> bool {
+        matches!(&self.kind, b"moov" | b"moof" | b"prft")
+    }
+
+    fn error(&self, kind: crate::Kind, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+        Error::new(kind, what).at(format!("byte {}", self.at))
+    }
+
+    fn header(&mut self, event: &mut impl FnMut(Mp4Event)) -> Result<(), Error> {
+        let [a, b, c, d, k0, k1, k2, k3, large @ ..] = self.head;
+        self.kind = [k0, k1, k2, k3];
+        if !self.kind.iter().all(|byte| matches!(byte, 0x20..=0x7E | 0xA9)) {
+            return Err(self.error(crate::Kind::Garbage, "not an MP4 box"));
+        }
+        let size = match u32::from_be_bytes([a, b, c, d]) {
+            1 if self.len == 8 => return Ok(()),
+            1 => u64::from_be_bytes(large).checked_sub(16),
+            // To the end of the file.
+            0 => Some(u64::MAX),
+            size => u64::from(size).checked_sub(8),
+        };
+        let Some(size) = size else {
+            return Err(self.error(crate::Kind::Garbage, "MP4 box smaller than its header"));
+        };
+        let limit = match &self.kind {
+            b"moov" => MAX_MOOV,
+            b"moof" => MAX_MOOF,
+            b"prft" => 256,
+            _ => u64::MAX,
+        };
+        if size > limit {
+            return Err(self.error(crate::Kind::Garbage, format!("MP4 box of {size} bytes")));
+        }
+        self.len = 0;
+        self.left = Some(size);
+        if size == 0 { self.end(event) } else { Ok(()) }
+    }
+
+    fn end(&mut self, event: &mut impl FnMut(Mp4Event)) -> Result<(), Error> {
+        self.left = None;
+        let body = std::mem::take(&mut self.body);
+        match &self.kind {
+            b"moov" => {
+                // `read_header` wants the box whole.
+                let mut whole = (u32::try_from(body.len() + 8).unwrap_or(0)).to_be_bytes().to_vec();
+                whole.extend_from_slice(b"moov");
+                whole.extend_from_slice(&body);
+                let header = media::cmaf::read_header(&whole).map_err(|error| {
+                    Error::from(error).at(format!("moov before byte {}", self.at))
+                })?;
+                self.duration = movie_duration(&body);
+                self.defaults.clone_from(&header.defaults);
+                event(Mp4Event::Header(header));
+            }
+            b"moof" => {
+                self.waiting.clear();
+                self.moof(&body)?;
+            }
+            b"prft" => self.captured = prft(&body),
+            b"mdat" => {
+                for fragment in self.waiting.drain(..) {
+                    event(Mp4Event::Fragment(fragment));
+                }
+                self.captured = None;
+            }
+            _ => {}
+        }
+        // Kept for the next box, unless it is one that comes once.
+        if body.capacity() <= 4096 {
+            self.body = body;
+            self.body.clear();
+        }
+        Ok(())
+    }
+
+    fn moof(&mut self, body: &[u8]) -> Result<(), Error> {
+        let mut found = Vec::new();
+        for (kind, traf) in children(body) {
+            if kind == *b"traf" {
+                let fragment = self.traf(traf);
+                found.push(
+                    fragment.ok_or_else(|| self.error(crate::Kind::Corrupt, "malformed traf"))?,
+                );
+            }
+        }
+        self.waiting.extend(found);
+        Ok(())
+    }
+
+    fn traf(&self, traf: &[u8]) -> Option<Fragment> {
+        let (mut track_id, mut default, mut decode_time, mut duration) = (None, None, 0, 0u64);
+        for (kind, body) in children(traf) {
+            let flags = u32::from_be_bytes([0, *body.get(1)?, *body.get(2)?, *body.get(3)?]);
+            let mut fields = Fields(body.get(4..)?);
+            match &kind {
+                b"tfhd" => {
+                    track_id = Some(fields.u32()?);
+                    // base_data_offset, sample_description_index.
+                    fields.skip(
+                        if flags & 1 != 0 { 8 } else { 0 } + if flags & 2 != 0 { 4 } else { 0 },
+                    )?;
+                    if flags & 8 != 0 {
+                        default = Some(fields.u32()?);
+                    }
+                }
+                b"tfdt" if body[0] == 1 => decode_time = fields.u64()?,
+                b"tfdt" => decode_time = fields.u32()?.into(),
+                b"trun" => {
+                    let count = fields.u32()?;
+                    fields.skip(
+                        if flags & 1 != 0 { 4 } else { 0 } + if flags & 4 != 0 { 4 } else { 0 },
+                    )?;
+                    let of_header = self.defaults.iter().find(|d| Some(d.track_id) == track_id);
+                    let each = default.or(of_header.map(|d| d.duration)).unwrap_or_default();
+                    let rest = (flags & 0xE00).count_ones() as usize * 4;
+                    duration = if flags & 0x100 == 0 {
+                        duration.checked_add(u64::from(count) * u64::from(each))?
+                    } else {
+                        let mut sum = duration;
+                        for _ in 0..count {
+                            sum = sum.checked_add(fields.u32()?.into())?;
+                            fields.skip(rest)?;
+                        }
+                        sum
+                    };
+                }
+                _ => {}
+            }
+        }
+        let track_id = track_id?;
+        let captured = self.captured.filter(|(track, ..)| *track == track_id);
+        let captured = captured.map(|(_, unix, media)| (unix, media));
+        Some(Fragment { track_id, decode_time, duration, captured })
+    }
+}
+
+/// Numbers from the front of a box's body.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn skip(&mut self, bytes: usize) -> Option<()> {
+        self.0 = self.0.get(bytes..)?;
+        Some(())
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*first))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_be_bytes(*first))
+    }
+}
+
+/// The boxes in a box; ends where they do not add up.
+fn children(body: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
+    let mut rest = body;
+    std::iter::from_fn(move || {
+        let mut fields = Fields(rest);
+        let size = fields.u32()? as usize;
+        let kind = *fields.0.first_chunk()?;
+        let inner = rest.get(8..size)?;
+        rest = &rest[size..];
+        Some((kind, inner))
+    })
+}
+
+/// Where the boxes of `data` that are whole end, the last of them an `mdat`: fragments up to there
+/// can be read.
+pub fn whole_fragments(data: &[u8]) -> usize {
+    let (mut at, mut end) = (0usize, 0);
+    loop {
+        let mut fields = Fields(data.get(at..).unwrap_or_default());
+        let (Some(size), Some(kind)) = (fields.u32(), fields.u32()) else { return end };
+        let size = match size {
+            1 => fields.u64().and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX),
+            0 => usize::MAX,
+            size => size as usize,
+        };
+        let Some(next) = at.checked_add(size.max(8)).filter(|&next| next <= data.len()) else {
+            return end;
+        };
+        at = next;
+        if kind.to_be_bytes() == *b"mdat" {
+            end = at;
+        }
+    }
+}
+
+/// Milliseconds of `mvhd`, or of `mehd` in a fragmented file.
+fn movie_duration(moov: &[u8]) -> Option<u64> {
+    let (mut timescale, mut duration) = (0u64, 0u64);
+    let version = |body: &[u8]| body.first().copied();
+    for (kind, body) in children(moov) {
+        let mut fields = Fields(body.get(4..)?);
+        match &kind {
+            b"mvhd" if version(body) == Some(1) => {
+                fields.skip(16)?;
+                timescale = fields.u32()?.into();
+                duration = fields.u64()?;
+            }
+            b"mvhd" => {
+                fields.skip(8)?;
+                timescale = fields.u32()?.into();
+                duration = fields.u32()?.into();
+            }
+            b"mvex" => {
+                for (kind, body) in children(body) {
+                    let mut fields = Fields(body.get(4..)?);
+                    if kind == *b"mehd" {
+                        let wide = version(body) == Some(1);
+                        duration = if wide { fields.u64()? } else { fields.u32()?.into() };
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let known = timescale > 0 && duration > 0 && !matches!(duration, 0xFFFF_FFFF | u64::MAX);
+    known.then(|| u64::try_from(u128::from(duration) * 1000 / u128::from(timescale)).ok()).flatten()
+}
+
+/// Seconds from 1900, where NTP counts from, to 1970.
+const NTP_TO_UNIX: i64 = 2_208_988_800;
+
+/// `prft`, ISO/IEC 14496-12 8.16.5: track, microseconds since 1970, media time.
+fn prft(body: &[u8]) -> Option<(u32, Micros, u64)> {
+    let mut fields = Fields(body.get(4..)?);
+    let track = fields.u32()?;
+    let ntp = fields.u64()?;
+    let media = if body.first() == Some(&0) { fields.u32()?.into() } else { fields.u64()? };
+    let fraction = ((ntp & 0xFFFF_FFFF) * 1_000_000) >> 32;
+    // Both below 2^32 seconds.
+    let unix = ((ntp >> 32) as i64 - NTP_TO_UNIX) * 1_000_000 + fraction as i64;
+    Some((track, unix, media))
+}
+
+/// A time in a track's timescale as microseconds.
+pub fn micros(time: i64, timescale: u32) -> Micros {
+    let wide = i128::from(time) * 1_000_000 / i128::from(timescale.max(1));
+    Micros::try_from(wide).unwrap_or(if time < 0 { Micros::MIN } else { Micros::MAX })
+}
+
+/// Which track of a player a track of a file is.
+pub fn track_of(kind: Kind) -> Option<Track> {
+    match kind {
+        Kind::Video => Some(Track::Video),
+        Kind::Audio => Some(Track::Audio),
+        Kind::Other => None,
+    }
+}

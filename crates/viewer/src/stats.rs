@@ -1,0 +1,246 @@
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::playback::{Gauge, Playback, Track};
+use crate::{Error, Kind, Micros, seconds};
+
+/// How a viewer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// It watched for as long as it was to.
+    Time,
+    /// The stream or file was over before.
+    Ended,
+    /// It could not go on.
+    Error,
+}
+
+/// What the verifier has looked at and found, where a viewer is verified.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Verified {
+    /// Headers, chunks, tags and messages whose structure was checked.
+    pub units: u64,
+    /// Access units whose framing and times were checked.
+    pub samples: u64,
+    /// Access units found in the reference, each next to the one before.
+    pub matched: u64,
+    /// Access units of the reference that should have come and did not.
+    pub missing: u64,
+    /// Times at which decode times left a hole.
+    pub holes: u64,
+    /// Playlists and manifests that were read.
+    pub manifests: u64,
+}
+
+/// Counters of one viewer.
+#[derive(Debug)]
+pub struct Stats {
+    /// Number of the viewer, from 0.
+    pub id: u32,
+    /// Number of its batch, from 0.
+    pub batch: u32,
+    /// When it began, since the run did.
+    pub joined: Micros,
+    /// When it ended.
+    pub left: Micros,
+    /// When the first byte of media came.
+    pub first_media: Option<Micros>,
+    /// The player's clock.
+    pub playback: Playback,
+    /// Bytes of media as they came in bodies and messages.
+    pub media_bytes: u64,
+    /// All other bytes: playlists, headers, handshakes, chunk headers.
+    pub overhead_bytes: u64,
+    /// Requests sent.
+    pub requests: u32,
+    /// Connections made beyond the first ones.
+    pub reconnects: u32,
+    /// How often another rendition was chosen.
+    pub switches: u32,
+    /// Troubles by [`Kind`], those that were overcome too.
+    pub troubles: [u32; Kind::ALL.len()],
+    /// What was verified.
+    pub verified: Verified,
+    /// Whether anything was.
+    pub is_verified: bool,
+    /// How it ended; [`End::Time`] until it has.
+    pub end: End,
+    /// Why it could not go on.
+    pub error: Option<Box<Error>>,
+}
+
+impl Stats {
+    pub(crate) fn new(id: u32, batch: u32, joined: Micros, threshold: Micros) -> Self {
+        Self {
+            id,
+            batch,
+            joined,
+            left: joined,
+            first_media: None,
+            playback: Playback::new(threshold),
+            media_bytes: 0,
+            overhead_bytes: 0,
+            requests: 0,
+            reconnects: 0,
+            switches: 0,
+            troubles: [0; Kind::ALL.len()],
+            verified: Verified::default(),
+            is_verified: false,
+            end: End::Time,
+            error: None,
+        }
+    }
+
+    /// What there is to say of the viewer, once it has left.
+    pub fn report(&self) -> Report {
+        let playback = &self.playback;
+        let (stalls, stalled) = playback.stalls();
+        let (holes, missing) = playback.holes();
+        let watched = self.left - self.joined;
+        let of = |track| {
+            playback.span(track).map(|span| TrackReport {
+                from: seconds(span.from),
+                to: seconds(span.to),
+                received: seconds(span.received),
+            })
+        };
+        Report {
+            id: self.id,
+            batch: self.batch,
+            joined: seconds(self.joined),
+            watched: seconds(watched),
+            end: self.end,
+            error: self.error.as_deref().map(|error| Failure {
+                kind: error.kind,
+                what: error.what.to_string(),
+                place: error.place.clone(),
+            }),
+            first_media: self.first_media.map(|at| seconds(at - self.joined)),
+            startup: playback.started().map(|at| seconds(at - self.joined)),
+            received: seconds(playback.received()),
+            video: of(Track::Video),
+            audio: of(Track::Audio),
+            stalls,
+            stalled: seconds(stalled),
+            holes,
+            missing: seconds(missing),
+            delivery: Latency::of(playback.delivery()),
+            behind_live: Latency::of(playback.behind()),
+            late: Latency::of(playback.late()),
+            audio_video: Latency::of(playback.skew()),
+            switches: self.switches,
+            media_bytes: self.media_bytes,
+            overhead_bytes: self.overhead_bytes,
+            requests: self.requests,
+            reconnects: self.reconnects,
+            troubles: Kind::ALL
+                .into_iter()
+                .zip(self.troubles)
+                .filter(|(_, count)| *count > 0)
+                .map(|(kind, count)| (kind.name().to_owned(), count))
+                .collect(),
+            verified: self.is_verified.then_some(self.verified),
+        }
+    }
+}
+
+/// One viewer's result. Times are in seconds.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Report {
+    /// Number of the viewer, from 0.
+    pub id: u32,
+    /// Number of its batch, from 0.
+    pub batch: u32,
+    /// When it began, after the run did.
+    pub joined: f64,
+    /// For how long it watched.
+    pub watched: f64,
+    /// How it ended.
+    pub end: End,
+    /// Why it could not go on, where that is how it ended.
+    pub error: Option<Failure>,
+    /// From joining to the first byte of media.
+    pub first_media: Option<f64>,
+    /// From joining to playing.
+    pub startup: Option<f64>,
+    /// Media received: of video and audio the one that has less.
+    pub received: f64,
+    /// Video received.
+    pub video: Option<TrackReport>,
+    /// Audio received.
+    pub audio: Option<TrackReport>,
+    /// How often the player stalled.
+    pub stalls: u32,
+    /// For how long, all stalls together.
+    pub stalled: f64,
+    /// How often media were missing between other media.
+    pub holes: u32,
+    /// How much, all holes together.
+    pub missing: f64,
+    /// From capture to arrival, where the stream says when it was captured.
+    pub delivery: Option<Latency>,
+    /// From capture to the playhead, likewise.
+    pub behind_live: Option<Latency>,
+    /// How much later than the promptest media arrived: what jitter there is, and whether the
+    /// viewer falls behind.
+    pub late: Option<Latency>,
+    /// Where received video ends minus where received audio ends.
+    pub audio_video: Option<Latency>,
+    /// How often another rendition was chosen.
+    pub switches: u32,
+    /// Bytes of media.
+    pub media_bytes: u64,
+    /// All other bytes: playlists, headers, handshakes.
+    pub overhead_bytes: u64,
+    /// Requests sent.
+    pub requests: u32,
+    /// Connections made again.
+    pub reconnects: u32,
+    /// Troubles by kind, those that were overcome too.
+    pub troubles: BTreeMap<String, u32>,
+    /// What was verified; absent where nothing was.
+    pub verified: Option<Verified>,
+}
+
+/// A track's part of a [`Report`], in seconds.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub struct TrackReport {
+    /// Where the first media began, on the stream's timeline.
+    pub from: f64,
+    /// Where the last media ended.
+    pub to: f64,
+    /// Media in between, without holes.
+    pub received: f64,
+}
+
+/// Why a viewer could not go on.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Failure {
+    /// How it is counted.
+    pub kind: Kind,
+    /// What was wrong.
+    pub what: String,
+    /// Where.
+    pub place: String,
+}
+
+/// Least, mean and most of a time, in seconds.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub struct Latency {
+    /// Least.
+    pub min: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Most.
+    pub max: f64,
+}
+
+impl Latency {
+    fn of(gauge: &Gauge) -> Option<Self> {
+        let (min, mean, max) = gauge.read()?;
+        Some(Self { min: seconds(min), mean: seconds(mean), max: seconds(max) })
+    }
+}

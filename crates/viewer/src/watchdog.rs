@@ -1,0 +1,55 @@
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::{Error, Kind};
+
+/// Ends waits that take too long, with one timer that is set again only when it runs out: a timer
+/// for each read of thousands of sockets would cost more than the reads.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    limit: Duration,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Watchdog {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, sleep: Box::pin(sleep_until(Instant::now() + limit)) }
+    }
+
+    /// Waits for `wanted`, for as long as the limit, or `more` beyond it.
+    ///
+    /// # Errors
+    /// It took longer: [`Kind::Timeout`], naming what was waited for.
+    pub(crate) async fn guard<F: Future>(
+        &mut self,
+        doing: &'static str,
+        more: Duration,
+        wanted: F,
+    ) -> Result<F::Output, Error> {
+        let mut wanted = pin!(wanted);
+        let mut deadline = None;
+        poll_fn(|context| {
+            if let Poll::Ready(output) = wanted.as_mut().poll(context) {
+                return Poll::Ready(Ok(output));
+            }
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.limit + more);
+            if self.sleep.deadline() > deadline {
+                self.sleep.as_mut().reset(deadline);
+            }
+            while self.sleep.as_mut().poll(context).is_ready() {
+                if Instant::now() >= deadline {
+                    let limit = self.limit + more;
+                    let what = format!("{doing}: nothing for {limit:?}");
+                    return Poll::Ready(Err(Error::new(Kind::Timeout, what)));
+                }
+                self.sleep.as_mut().reset(deadline);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
