@@ -177,10 +177,10 @@ impl Candidate {
 
     /// What audio is cut by: the segments of the video in the audio's units, or the target alone.
     pub(crate) fn grid(&self, video: Option<&Self>, settings: &Settings) -> Grid {
-        let target = self.target(settings);
-        let Some(video) = video else { return Grid::new(Vec::new(), 0, target) };
+        let (target, end) = (self.target(settings), self.index.end());
+        let Some(video) = video else { return Grid::new(Vec::new(), 0, end, target) };
         let here = |at| time::rescale_up(at, video.timescale(), self.timescale());
-        Grid::new(video.starts().map(here).collect(), here(video.index.end()), target)
+        Grid::new(video.starts().map(here).collect(), here(video.index.end()), end, target)
     }
 
     /// Drops the segments at both ends of which the edit list presents nothing.

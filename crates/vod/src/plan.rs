@@ -8,20 +8,22 @@
 use crate::time::multiple_after;
 
 /// The keyframes at which segments begin: of these times, which rise, the first and whichever is
-/// nearest to a multiple of `target` (in the same units, positive) before `end`.
+/// nearest to a multiple of `target` (in the same units, positive). Multiples less than half a
+/// target before `end` do not count: what is left stays with the last segment.
 pub(crate) fn cut(keyframes: &[i64], end: i64, target: i64) -> Vec<usize> {
     // Twice everything: then halfway between two keyframes is a whole number.
     let step = 2 * i128::from(target.max(1));
     let halfway = |a: i64, b: i64| i128::from(a) + i128::from(b);
+    let last = 2 * i128::from(end) - step / 2;
     let near = |index: usize| {
         let at = keyframes[index];
         let Some(before) = index.checked_sub(1).and_then(|before| keyframes.get(before)) else {
             return true;
         };
         let from = halfway(*before, at);
-        let to = keyframes.get(index + 1).map_or(2 * i128::from(end), |next| halfway(at, *next));
+        let to = keyframes.get(index + 1).map_or(last, |next| halfway(at, *next));
         let multiple = -(-from).div_euclid(step) * step;
-        multiple < to
+        multiple < to.min(last)
     };
     (0..keyframes.len()).filter(|index| near(*index)).collect()
 }
@@ -56,20 +58,21 @@ pub(crate) fn common(renditions: &[Vec<i64>]) -> Vec<Vec<usize>> {
 /// Microseconds by which the same moment may differ: timescales of 1,000 round to that.
 const SAME: i64 = 1_000;
 
-/// What a track without keyframes to speak of is cut by.
+/// What audio is cut by. All times in the units of the track to be cut.
 #[derive(Debug, Clone)]
 pub(crate) struct Grid {
     /// When the video's segments begin, rising; none where there is no video.
     video: Vec<i64>,
     /// When the last of them ends.
+    video_end: i64,
+    /// When the audio ends.
     end: i64,
     target: i64,
 }
 
 impl Grid {
-    /// All in the units of the track to be cut.
-    pub(crate) fn new(video: Vec<i64>, end: i64, target: i64) -> Self {
-        Self { video, end, target: target.max(1) }
+    pub(crate) fn new(video: Vec<i64>, video_end: i64, end: i64, target: i64) -> Self {
+        Self { video, video_end, end, target: target.max(1) }
     }
 
     /// When the video begins.
@@ -78,18 +81,28 @@ impl Grid {
     }
 
     /// When the segment ends that `time` is in: where the video's does, and at a multiple of the
-    /// target where there is no video. What outlasts the video by less than half the target
-    /// stays with its last segment.
+    /// target where there is no video. What is before or after the video, or left at the end, and
+    /// lasts less than half the target stays with the segment beside it.
     pub(crate) fn after(&self, time: i64) -> i64 {
+        let near = self.target / 2;
+        let alone = |from: i64| {
+            let multiple = multiple_after(from, self.target);
+            if multiple.saturating_add(near) > self.end { i64::MAX } else { multiple }
+        };
+        // Of the video's segments, which `time` is in, or about to be in.
         let following = self.video.partition_point(|start| *start <= time);
+        let following = match self.video.first() {
+            Some(start) if following == 0 && time.saturating_add(near) >= *start => 1,
+            _ => following,
+        };
         match (following, self.video.get(following)) {
-            (0, Some(start)) => multiple_after(time, self.target).min(*start),
-            (_, Some(start)) => *start,
-            (0, None) => multiple_after(time, self.target),
-            (_, None) => {
-                let last = self.end.saturating_add(self.target / 2);
-                multiple_after(time.max(last), self.target)
+            (0, Some(start)) => {
+                let multiple = multiple_after(time, self.target);
+                if multiple.saturating_add(near) >= *start { *start } else { multiple }
             }
+            (_, Some(start)) => *start,
+            (0, None) => alone(time),
+            (_, None) => alone(time.max(self.video_end.saturating_add(near))),
         }
     }
 }
@@ -124,7 +137,7 @@ mod tests {
             let first = keys[0].div_euclid(target) * target;
             let mut nearest: Vec<usize> = (0..)
                 .map(|step| first + step * target)
-                .take_while(|multiple| *multiple < end)
+                .take_while(|multiple| 2 * (end - *multiple) > target)
                 .map(|multiple| {
                     let distance = |index: &usize| (keys[*index] - multiple).abs();
                     // Halfway between two: the later one.
@@ -184,19 +197,29 @@ mod tests {
     #[test]
     fn extreme_times_do_not_overflow() {
         assert_eq!(cut(&[i64::MIN, 0, i64::MAX], i64::MAX, i64::MAX), [0, 1]);
-        assert_eq!(cut(&[i64::MIN, 0, i64::MAX], i64::MIN, 1), [0, 1]);
+        assert_eq!(cut(&[i64::MIN, 0, i64::MAX], i64::MIN, 1), [0]);
         assert_eq!(cut(&[], 0, 1), Vec::<usize>::new());
     }
 
     #[test]
     fn audio_follows_the_video_and_stands_alone_before_and_after_it() {
-        let grid = Grid::new(vec![1_000, 3_100, 4_900], 7_000, 2_000);
-        let mut times = vec![-500];
-        while *times.last().unwrap() < 12_000 {
-            times.push(grid.after(*times.last().unwrap()));
-        }
-        assert_eq!(times, [-500, 0, 1_000, 3_100, 4_900, 10_000, 12_000]);
-        let alone = Grid::new(Vec::new(), 0, 2_000);
-        assert_eq!([alone.after(0), alone.after(1_999), alone.after(2_000)], [2_000, 2_000, 4_000]);
+        let cuts = |grid: &Grid, from: i64| -> Vec<i64> {
+            let next = |time: &i64| Some(grid.after(*time)).filter(|next| *next < i64::MAX);
+            std::iter::successors(Some(from), next).take(20).collect()
+        };
+        let grid = Grid::new(vec![1_000, 3_100, 4_900], 7_000, 13_500, 2_000);
+        assert_eq!(cuts(&grid, -500), [-500, 1_000, 3_100, 4_900, 10_000, 12_000]);
+        assert_eq!(
+            cuts(&grid, -5_000),
+            [-5_000, -4_000, -2_000, 1_000, 3_100, 4_900, 10_000, 12_000]
+        );
+        // A little before the video, and a little after.
+        assert_eq!(cuts(&grid, 300), [300, 3_100, 4_900, 10_000, 12_000]);
+        let grid = Grid::new(vec![0, 2_000], 4_000, 4_020, 2_000);
+        assert_eq!(cuts(&grid, -20), [-20, 2_000]);
+        let alone = Grid::new(Vec::new(), 0, 6_999, 2_000);
+        assert_eq!(cuts(&alone, 0), [0, 2_000, 4_000]);
+        let alone = Grid::new(Vec::new(), 0, 7_000, 2_000);
+        assert_eq!(cuts(&alone, 0), [0, 2_000, 4_000, 6_000]);
     }
 }
