@@ -42,7 +42,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (30) each; TARGET=NAME for one of th
 	@scripts/fuzz.sh $(TARGET)
 
 peers: ## the peers that are built here: the thread pool in C, into target/peers
-	@scripts/install.sh lint
+	@scripts/install.sh run
 	$(MAKE) -C lab/peers/threadpool
 
 clean: ## remove what was built

@@ -100,20 +100,27 @@ pub(crate) fn run(
     timeout: Duration,
 ) -> io::Result<Infallible> {
     listener.set_nonblocking(true)?;
-    let shared = Arc::new((listener, source));
-    for _ in 1..workers {
-        let shared = Arc::clone(&shared);
-        thread::Builder::new().spawn(move || Loop::new(&shared.0, &shared.1)?.run(timeout))?;
+    let shared = Arc::new(Shared { listener, source });
+    // All there before the ready line is.
+    let loops =
+        (1..workers).map(|_| Loop::new(Arc::clone(&shared))).collect::<io::Result<Vec<_>>>()?;
+    let mut last = Loop::new(Arc::clone(&shared))?;
+    for mut other in loops {
+        thread::Builder::new().spawn(move || other.run(timeout))?;
     }
-    let mut first = Loop::new(&shared.0, &shared.1)?;
-    net::say_ready(&shared.0)?;
-    first.run(timeout)
+    net::say_ready(&shared.listener)?;
+    last.run(timeout)
+}
+
+/// What all loops use.
+struct Shared {
+    listener: TcpListener,
+    source: Source,
 }
 
 /// One event loop.
-struct Loop<'a> {
-    listener: &'a TcpListener,
-    source: &'a Source,
+struct Loop {
+    shared: Arc<Shared>,
     epoll: rustix::fd::OwnedFd,
     /// By descriptor, which the kernel keeps small.
     connections: Vec<Option<Connection>>,
@@ -129,13 +136,13 @@ struct Connection {
     active: bool,
 }
 
-impl<'a> Loop<'a> {
-    fn new(listener: &'a TcpListener, source: &'a Source) -> io::Result<Self> {
+impl Loop {
+    fn new(shared: Arc<Shared>) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         // EXCLUSIVE: a connection wakes one loop, not all.
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
-        epoll::add(&epoll, listener, EventData::new_u64(LISTENER), flags)?;
-        Ok(Self { listener, source, epoll, connections: Vec::new() })
+        epoll::add(&epoll, &shared.listener, EventData::new_u64(LISTENER), flags)?;
+        Ok(Self { shared, epoll, connections: Vec::new() })
     }
 
     fn run(&mut self, timeout: Duration) -> io::Result<Infallible> {
@@ -164,7 +171,7 @@ impl<'a> Loop<'a> {
 
     fn accept(&mut self) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = match accept_with(self.listener, flags) {
+        let socket = match accept_with(&self.shared.listener, flags) {
             Ok(socket) => TcpStream::from(socket),
             // Another loop was faster, or the client has gone again.
             Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => return,
@@ -191,7 +198,7 @@ impl<'a> Loop<'a> {
         // An edge is told once: where the client's end has come too, all must be read now.
         let flags = event.flags;
         let all = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        if connection.serve(self.source, all).is_err() {
+        if connection.serve(&self.shared.source, all).is_err() {
             // Closing takes it out of the epoll as well.
             *place = None;
         }

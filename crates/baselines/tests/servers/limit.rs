@@ -1,0 +1,114 @@
+//! `limit` sends the file for every byte, whatever way it sends.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread;
+
+use testkit::{Program, SlowReader};
+
+use crate::support::{LIMIT, Server, Site, baseline};
+
+fn start(site: &Site, options: &[&str]) -> Server {
+    let mut command = baseline();
+    command.args(["limit", "--listen", "127.0.0.1:0", "--file"]);
+    command.arg(site.root().join("big.bin")).args(options);
+    Server::run(&mut command)
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let socket = TcpStream::connect(server.address).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket
+}
+
+fn every_byte_is_answered(ways: &[&str]) {
+    let site = Site::new();
+    for length in [1_usize, 65_536, 3_000_001] {
+        let bytes = length.to_string();
+        let options = [ways, &["--bytes", &bytes]].concat();
+        let server = start(&site, &options);
+        let mut socket = connect(&server);
+        let mut answer = vec![0; length];
+        for asked in [1, 1, 3, 1] {
+            socket.write_all(&vec![b'x'; asked]).unwrap();
+            for _ in 0..asked {
+                socket.read_exact(&mut answer).unwrap();
+                assert!(answer == site.big[..length]);
+            }
+        }
+        // More than are read at a time, and the end of the sending behind them.
+        let many = if length > 100_000 { 5 } else { 150 };
+        socket.write_all(&vec![b'x'; many]).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let mut rest = Vec::new();
+        socket.read_to_end(&mut rest).unwrap();
+        assert!(rest == site.big[..length].repeat(many));
+    }
+}
+
+#[test]
+fn with_sendfile() {
+    every_byte_is_answered(&[]);
+}
+
+#[test]
+fn with_write() {
+    every_byte_is_answered(&["--write"]);
+}
+
+#[test]
+fn many_clients_and_several_loops() {
+    let site = Site::new();
+    for options in [&["--workers", "3", "--bytes", "1MiB"][..], &["--write", "--bytes", "1MiB"]] {
+        let server = start(&site, options);
+        let before = server.descriptors().len();
+        thread::scope(|scope| {
+            for _ in 0..50 {
+                scope.spawn(|| {
+                    let mut socket = connect(&server);
+                    let mut answer = vec![0; 1 << 20];
+                    for _ in 0..4 {
+                        socket.write_all(b"x").unwrap();
+                        socket.read_exact(&mut answer).unwrap();
+                        assert!(answer == site.big[..1 << 20]);
+                    }
+                });
+            }
+        });
+        server.wait_for_descriptors("all closed", |now| now.len() == before);
+    }
+}
+
+#[test]
+fn silent_peers_are_given_up() {
+    let site = Site::new();
+    let server = start(&site, &["--timeout", "200ms"]);
+    let before = server.descriptors().len();
+    let mut mute = connect(&server);
+    let slow = SlowReader::start(server.address, b"x", 0).unwrap();
+    server.wait_for_descriptors("both accepted", |now| now.len() == before + 2);
+    assert_eq!(mute.read(&mut [0]).unwrap(), 0, "closed");
+    server.wait_for_descriptors("both given up", |now| now.len() == before);
+    drop(slow);
+}
+
+#[test]
+fn what_the_file_does_not_have_is_refused() {
+    let site = Site::new();
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    for (file, options) in [
+        (site.root().join("small.txt"), &["--bytes", "6"][..]),
+        (site.root().join("small.txt"), &["--bytes", "0"]),
+        (site.root().join("missing"), &[]),
+        (empty, &[]),
+    ] {
+        let mut command = baseline();
+        command.args(["limit", "--listen", "127.0.0.1:0", "--file"]).arg(file).args(options);
+        let finished = Program::spawn(&mut command).wait(LIMIT);
+        assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+        assert!(finished.stdout.is_empty() && !finished.stderr.is_empty(), "{finished:?}");
+    }
+}

@@ -1,0 +1,11 @@
+//! Every model as a process, and the thread pool in C beside them: held to the same table of
+//! requests, hostile input, silent peers, many clients, curl and ffmpeg.
+
+#![expect(clippy::unwrap_used, reason = "this is all test code, also outside the test functions")]
+
+mod connections;
+mod hostile;
+mod limit;
+mod players;
+mod requests;
+mod support;

@@ -1,0 +1,17 @@
+//! ffmpeg reads through each server what it reads from the disk.
+
+use testkit::{access_unit_hashes, media_dir};
+
+use crate::support::{Kind, Server, each_server};
+
+/// The index is at the file's end: ffmpeg reads its front, breaks off, asks for the end by range,
+/// and begins again.
+fn ffmpeg_plays(kind: Kind) {
+    let name = "bbb_30s_480p_51ch_moovend.mp4";
+    let root = media_dir().join("bbb");
+    let server = Server::start(kind, &root, &[]);
+    let played = access_unit_hashes(server.url(&format!("/{name}")));
+    assert!(played.len() > 1000, "{} access units", played.len());
+    assert!(played == access_unit_hashes(root.join(name)));
+}
+each_server!(ffmpeg_plays);
