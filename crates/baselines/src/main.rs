@@ -5,14 +5,14 @@
 //!
 //! | model | the paper | the figure to repeat |
 //! |---|---|---|
-//! | [`threadpool`](models::threadpool) | Zheng and Gonzalez, *Optimizing Single Server Content Streaming* (2021), 4.3 | 9 to 12: latency by percentile at 100 and 1,000 requests a second |
+//! | [`threadpool`] | Zheng and Gonzalez, *Optimizing Single Server Content Streaming* (2021), 4.3 | 9 to 12: latency by percentile at 100 and 1,000 requests a second |
 //! | the same in C: `lab/peers/threadpool` | the same, in the paper's own language | the same; beside the model here it tells language from architecture |
-//! | [`hyper`](models::hyper) | the same, 4.1: the "distributor" | 9 and 10 |
-//! | [`simple`](models::simple) | Zhuang and He, *Implementation and Performance Testing of Different HTTP Servers* (2021), 1.1 | tables 2 to 4: `ab -n 100 -c 10`, `ab -n 100 -c 1`, `httperf --num-conns=3000` |
-//! | [`persistent`](models::persistent) | the same, 1.2 | the same |
-//! | [`pipelined`](models::pipelined) | the same, 1.3 | the same |
-//! | [`staged`](models::staged) | the same, 5.1: what its authors would build next | none was published |
-//! | [`limit`](models::limit) | none: what the kernel allows | the bound for all of them |
+//! | [`hyper`] | the same, 4.1: the "distributor" | 9 and 10 |
+//! | [`simple`] | Zhuang and He, *Implementation and Performance Testing of Different HTTP Servers* (2021), 1.1 | tables 2 to 4: `ab -n 100 -c 10`, `ab -n 100 -c 1`, `httperf --num-conns=3000` |
+//! | [`persistent`] | the same, 1.2 | the same |
+//! | [`pipelined`] | the same, 1.3 | the same |
+//! | [`staged`] | the same, 5.1: what its authors would build next | none was published |
+//! | [`limit`] | none: what the kernel allows | the bound for all of them |
 //!
 //! Node.js and Deno, the other rivals of the 2021 streaming paper, are programs of their own.
 //!
@@ -20,7 +20,8 @@
 //!
 //! What is no architecture's subject is written once, in [`http`]: heads are parsed by httparse,
 //! ranges, dates and media types mean the same everywhere, and the kernel keeps every path inside
-//! the root. Who accepts, who reads, who sends, and who waits for whom is in the models alone.
+//! the root. Who reads, who sends, and who waits for whom is in the models alone; that four of them
+//! have a thread for each connection is [`net::thread_each`].
 //!
 //! # Where they differ from the papers
 //!
@@ -29,7 +30,8 @@
 //!   security checks"), and read whatever they are sent.
 //! - Memory is bounded. Where a paper's server keeps a whole response in memory, whatever its
 //!   size, these take at most [`models::PIECE`] of it at a time; where it starts a thread for
-//!   every connection, there are at most `--threads`.
+//!   every connection, there are at most `--threads`. A connection so holds one piece, and with a
+//!   queue as many more as it has places and one that is being sent.
 //! - A silent peer is given `--timeout` (10 s), to finish a head, to send the next one, or to take
 //!   what is sent to it. The papers' servers wait for ever.
 //! - All speak the HTTP of today: `Date`, `Content-Length`, `Connection`, HEAD and single ranges in

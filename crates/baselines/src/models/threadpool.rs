@@ -10,7 +10,8 @@
 //! the head, and read and send the file by turns.
 //!
 //! To repeat: figures 9 to 12. The paper's server is in C; that is `lab/peers/threadpool`, which
-//! makes the same system calls in the same order, so that what the two differ in is the language.
+//! makes the same system calls in the same order (`strace -f` shows it; unoptimised, Rust's library
+//! adds checks of its own), so that what the two differ in is the language.
 //!
 //! Not said in the paper: the number of workers and places. The defaults, 4 and 16, are those of
 //! the prethreaded server in the textbook that it cites for this design (Bryant and O'Hallaron,
