@@ -22,20 +22,29 @@ const FLAGS = [
   '--autoplay-policy=no-user-gesture-required',
 ];
 
-/** The server under test: HEADWATER_URL where it runs already, else HEADWATER_BIN, started here on free ports. */
-export async function startServer() {
-  if (process.env.HEADWATER_URL) {
+/**
+ * The server under test: HEADWATER_URL where it runs already, else HEADWATER_BIN, started here on free ports.
+ * With `vod`, a folder of files to serve, it is always started here.
+ */
+export async function startServer({ vod } = {}) {
+  if (process.env.HEADWATER_URL && !vod) {
     const url = process.env.HEADWATER_URL.replace(/\/$/, '');
     await untilLive(url);
     return { url, stop: async () => {} };
   }
   const binary = process.env.HEADWATER_BIN;
-  if (!binary) throw new Error('set HEADWATER_URL to a running headwater, or HEADWATER_BIN to its binary');
+  if (!binary)
+    throw new Error('set HEADWATER_BIN to a headwater binary (or HEADWATER_URL, for live streams only)');
   const home = await mkdtemp(join(tmpdir(), 'headwater-e2e-'));
-  const child = spawn(binary, ['serve', '--demo', '--http', '127.0.0.1:0', '--rtmp', '127.0.0.1:0'], {
-    cwd: home,
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
+  const files = vod ? ['--vod', vod] : [];
+  const child = spawn(
+    binary,
+    ['serve', '--demo', '--http', '127.0.0.1:0', '--rtmp', '127.0.0.1:0', ...files],
+    {
+      cwd: home,
+      stdio: ['ignore', 'pipe', 'inherit'],
+    },
+  );
   const ended = new Promise((resolve) => child.once('exit', resolve));
   const stop = async () => {
     child.kill('SIGTERM');

@@ -55,3 +55,11 @@ describe('format', () => {
     expect(format.delivery('something')).toBe('something');
   });
 });
+
+it('calls a track by its name, its language or its number', () => {
+  expect(format.trackLabel('Commentary', 'en', 0)).toBe('Commentary');
+  expect(format.trackLabel('', 'deu', 0)).toBe('German');
+  expect(format.trackLabel('en', 'en', 0)).toBe('English');
+  expect(format.trackLabel('', 'und', 1)).toBe('Track 2');
+  expect(format.trackLabel('', 'not a language', 1)).toBe('not a language');
+});

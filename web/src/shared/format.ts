@@ -87,6 +87,19 @@ export function isoDuration(value: Maybe): string {
   return `PT${known(value) ? Math.max(0, Math.floor(value)) : 0}S`;
 }
 
+const languages = new Intl.DisplayNames(['en'], { type: 'language' });
+
+/** What an audio or subtitle track is called: its name, or its language in words, or its number. */
+export function trackLabel(name: string, language: string, index: number): string {
+  if (name !== '' && name !== language) return name;
+  if (language === '' || language === 'und') return `Track ${index + 1}`;
+  try {
+    return languages.of(language) ?? language;
+  } catch {
+    return language;
+  }
+}
+
 /** The deliveries as the API names them, in words. */
 export function delivery(name: string): string {
   const words: Record<string, string> = {

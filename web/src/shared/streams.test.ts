@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { deliveriesOf, isStream, manifestUrl, parseWatchUrl, playerUrls, watchUrl } from './streams';
+import { deliveriesOf, isStream, parseWatchUrl, playerUrls, sourceUrl, watchUrl } from './streams';
 
 const at = (path: string) => parseWatchUrl(new URL(path, 'http://origin.test:8080'));
 
@@ -45,7 +45,10 @@ it('plays a file over HLS unless told otherwise: there is no latency to lower', 
   expect(at('/watch/vod/film.mp4?via=llhls')).toMatchObject({ via: 'hls' });
   expect(at('/watch/vod/film.mp4?via=dash')).toMatchObject({ via: 'dash' });
   expect(watchUrl('vod/film.mp4', 'hls')).toBe('/watch/vod/film.mp4');
-  expect(deliveriesOf('vod/film.mp4').map(({ via }) => via)).toEqual(['hls', 'dash']);
+  expect(at('/watch/vod/film.mp4?via=file')).toMatchObject({ via: 'file' });
+  expect(at('/watch/live/demo?via=file')).toMatchObject({ via: null, askedVia: 'file' });
+  expect(deliveriesOf('vod/film.mp4').map(({ via }) => via)).toEqual(['hls', 'dash', 'file']);
+  expect(deliveriesOf('vod/folder').map(({ via }) => via)).toEqual(['hls', 'dash']);
   expect(deliveriesOf('live/demo')).toHaveLength(3);
 });
 
@@ -60,9 +63,10 @@ describe('addresses', () => {
   });
 
   it('name the manifest of each delivery', () => {
-    expect(manifestUrl('live/demo', 'llhls')).toBe('/live/demo/index.m3u8');
-    expect(manifestUrl('live/demo', 'hls')).toBe('/live/demo/index.m3u8');
-    expect(manifestUrl('vod/a b.mp4', 'dash')).toBe('/vod/a%20b.mp4/manifest.mpd');
+    expect(sourceUrl('live/demo', 'llhls')).toBe('/live/demo/index.m3u8');
+    expect(sourceUrl('live/demo', 'hls')).toBe('/live/demo/index.m3u8');
+    expect(sourceUrl('vod/a b.mp4', 'dash')).toBe('/vod/a%20b.mp4/manifest.mpd');
+    expect(sourceUrl('vod/a b.mp4', 'file')).toBe('/vod/a%20b.mp4');
   });
 
   it('are given for other players: endless files and RTMP for a broadcast only', () => {
@@ -74,6 +78,7 @@ describe('addresses', () => {
       'http://[::1]:8080/live/demo/live.flv',
       'rtmp://[::1]/live/demo',
     ]);
-    expect(playerUrls('vod/x.mp4', page).map(({ label }) => label)).toEqual(['HLS', 'DASH']);
+    expect(playerUrls('vod/x.mp4', page).map(({ label }) => label)).toEqual(['HLS', 'DASH', 'MP4', 'RTMP']);
+    expect(playerUrls('vod/folder', page).map(({ label }) => label)).toEqual(['HLS', 'DASH']);
   });
 });

@@ -1,16 +1,43 @@
 /** How a stream reaches the browser. */
-export type Via = 'llhls' | 'hls' | 'dash';
+export type Via = 'llhls' | 'hls' | 'dash' | 'file';
 
 /** The deliveries this page plays, in the order they are offered. */
-export const DELIVERIES: readonly { via: Via; label: string; hint: string }[] = [
+export const DELIVERIES: readonly { via: Via; label: string; hint: string; recordedHint?: string }[] = [
   { via: 'llhls', label: 'LL-HLS', hint: 'Low-latency HLS, about a second behind' },
-  { via: 'hls', label: 'HLS', hint: 'HLS without low latency, several seconds behind, the calmest' },
-  { via: 'dash', label: 'DASH', hint: 'Low-latency DASH, a few seconds behind' },
+  {
+    via: 'hls',
+    label: 'HLS',
+    hint: 'HLS without low latency, several seconds behind, the calmest',
+    recordedHint: 'Segments made on the fly, by hls.js',
+  },
+  {
+    via: 'dash',
+    label: 'DASH',
+    hint: 'Low-latency DASH, a few seconds behind',
+    recordedHint: 'Segments made on the fly, by dash.js',
+  },
+  {
+    via: 'file',
+    label: 'File',
+    hint: '',
+    recordedHint: 'The file itself by range requests, cut up in this page',
+  },
 ];
 
-/** The deliveries of a stream: a file has no latency, so for it LL-HLS is nothing but HLS. */
+/** Names of files that are MP4 by their ending; a folder of renditions has none. */
+const MP4_NAME = /\.(mp4|m4v|m4a|mov|f4v|3gp|ismv|isma|cmfv|cmfa)$/i;
+
+/**
+ * The deliveries of a stream. A recording has no latency, so for it LL-HLS is nothing but HLS; if it is a
+ * single file, that can be played as it is.
+ */
 export function deliveriesOf(stream: string): typeof DELIVERIES {
-  return isRecorded(stream) ? DELIVERIES.filter(({ via }) => via !== 'llhls') : DELIVERIES;
+  const recorded = isRecorded(stream);
+  return DELIVERIES.filter(({ via }) => {
+    if (via === 'llhls') return !recorded;
+    if (via === 'file') return recorded && MP4_NAME.test(stream);
+    return true;
+  });
 }
 
 /** The delivery of a watch page that names none. */
@@ -58,7 +85,9 @@ export function parseWatchUrl(url: URL): WatchRequest {
   const usual = defaultVia(stream ?? '');
   const askedVia = url.searchParams.get('via') || usual;
   const known = DELIVERIES.find((delivery) => delivery.via === askedVia)?.via ?? null;
-  return { stream, via: known === 'llhls' ? usual : known, askedVia };
+  // A file may be called anything; a broadcast is none.
+  const possible = known === 'file' && !isRecorded(stream ?? '') ? null : known;
+  return { stream, via: possible === 'llhls' ? usual : possible, askedVia };
 }
 
 function streamOfPath(path: string): string | null {
@@ -92,9 +121,11 @@ export function watchUrl(stream: string, via: Via = defaultVia(stream)): string 
   return `/watch/${pathOf(stream)}${via === defaultVia(stream) ? '' : `?via=${via}`}`;
 }
 
-/** The manifest a delivery starts from. */
-export function manifestUrl(stream: string, via: Via): string {
-  return `/${pathOf(stream)}/${via === 'dash' ? 'manifest.mpd' : 'index.m3u8'}`;
+/** What a delivery starts from: a playlist, a manifest, or the file itself. */
+export function sourceUrl(stream: string, via: Via): string {
+  const path = `/${pathOf(stream)}`;
+  if (via === 'file') return path;
+  return `${path}/${via === 'dash' ? 'manifest.mpd' : 'index.m3u8'}`;
 }
 
 /** Addresses by which other players reach a stream. `page` is where this page came from. */
@@ -104,11 +135,15 @@ export function playerUrls(stream: string, page: URL): { label: string; url: str
     { label: 'HLS', url: `${page.origin}${path}/index.m3u8` },
     { label: 'DASH', url: `${page.origin}${path}/manifest.mpd` },
   ];
-  if (isRecorded(stream)) return urls;
+  const rtmp = { label: 'RTMP', url: `rtmp://${page.hostname}${path}` };
+  if (isRecorded(stream)) {
+    const file = { label: 'MP4', url: `${page.origin}${path}` };
+    return MP4_NAME.test(stream) ? [...urls, file, rtmp] : urls;
+  }
   return [
     ...urls,
     { label: 'MP4', url: `${page.origin}${path}/live.mp4` },
     { label: 'FLV', url: `${page.origin}${path}/live.flv` },
-    { label: 'RTMP', url: `rtmp://${page.hostname}${path}` },
+    rtmp,
   ];
 }

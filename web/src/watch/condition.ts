@@ -13,6 +13,8 @@ export interface Failure {
   what: string;
   /** What the engine called it, for a bug report. */
   detail: string;
+  /** The address whose answer ended playback, which may say why. */
+  refusedBy?: string;
 }
 
 /** Everything the page's message depends on. */
@@ -155,7 +157,7 @@ export function condition(facts: Facts): Condition {
       'bad-delivery',
       'Not available',
       `Delivery “${facts.unknownVia}” is not available`,
-      'This page plays LL-HLS, HLS and DASH: choose one of them.',
+      'Choose one of the deliveries this page has.',
     );
   }
   if (!facts.capable) {

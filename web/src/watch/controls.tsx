@@ -1,5 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
 import * as format from '../shared/format';
+import type { Choice } from './engines/engine';
 import type { Session, Stats } from './session';
 
 /** How far behind its target a viewer is when “Go to live” is more than a formality, in seconds. */
@@ -22,9 +23,12 @@ export function Controls({ session, stats, fullScreen }: Props) {
   const behind =
     stats.latency !== null &&
     (stats.paused || stats.latency > (stats.targetLatency ?? stats.latency) + BEHIND);
-  const { video } = session;
+  const choices = session.choices();
   return (
     <fieldset class="controls" aria-label="Player controls">
+      {session.recorded && stats.duration !== null && (
+        <Position session={session} stats={stats} duration={stats.duration} />
+      )}
       <Button name={stats.paused ? 'Play' : 'Pause'} keys="Space" press={() => session.togglePlay()}>
         <path d={stats.paused ? 'M7 4v16l13-8z' : 'M6 4h4v16H6zM14 4h4v16h-4z'} />
       </Button>
@@ -48,25 +52,24 @@ export function Controls({ session, stats, fullScreen }: Props) {
         value={stats.muted ? 0 : stats.volume}
         onInput={(event) => session.setVolume(event.currentTarget.valueAsNumber)}
       />
-      {session.recorded && stats.duration !== null && (
-        <>
-          <input
-            class="position"
-            type="range"
-            aria-label="Position"
-            aria-valuetext={`${format.duration(stats.currentTime)} of ${format.duration(stats.duration)}`}
-            min="0"
-            max={stats.duration}
-            step="any"
-            value={stats.currentTime}
-            onInput={(event) => session.seek(event.currentTarget.valueAsNumber)}
-          />
-          <span class="times">
-            {format.duration(video.currentTime)} / {format.duration(stats.duration)}
-          </span>
-        </>
-      )}
       <span class="space" />
+      {choices.audio.length > 1 && (
+        <Choose
+          name="Audio"
+          choices={choices.audio}
+          chosen={choices.chosenAudio}
+          choose={(id) => id !== null && session.chooseAudio(id)}
+        />
+      )}
+      {choices.subtitles.length > 0 && (
+        <Choose
+          name="Subtitles"
+          none="Off"
+          choices={choices.subtitles}
+          chosen={choices.chosenSubtitles}
+          choose={(id) => session.chooseSubtitles(id)}
+        />
+      )}
       {!session.recorded && (
         <button
           type="button"
@@ -88,6 +91,85 @@ export function Controls({ session, stats, fullScreen }: Props) {
         />
       </Button>
     </fieldset>
+  );
+}
+
+/** Seconds that a key moves the position: arrows, and Page Up and Page Down. */
+const SMALL_STEP = 5;
+const LARGE_STEP = 60;
+
+const STEPS: Record<string, number> = {
+  ArrowLeft: -SMALL_STEP,
+  ArrowDown: -SMALL_STEP,
+  ArrowRight: SMALL_STEP,
+  ArrowUp: SMALL_STEP,
+  PageDown: -LARGE_STEP,
+  PageUp: LARGE_STEP,
+};
+
+/** Where in a file the picture is, and the way to elsewhere. */
+function Position({ session, stats, duration }: { session: Session; stats: Stats; duration: number }) {
+  // While it is dragged the knob is where the viewer holds it; the picture follows when it is let go.
+  const [held, setHeld] = useState<number | null>(null);
+  const shown = held ?? Math.min(stats.currentTime, duration);
+  const share = (time: number) => `${(100 * Math.min(time, duration)) / duration}%`;
+  return (
+    <div class="timeline">
+      <input
+        class="position"
+        type="range"
+        aria-label="Position"
+        aria-valuetext={`${format.duration(shown)} of ${format.duration(duration)}`}
+        style={{ '--played': share(shown), '--loaded': share(stats.currentTime + stats.buffer) }}
+        min="0"
+        max={duration}
+        step="any"
+        value={shown}
+        onKeyDown={(event) => {
+          const step = STEPS[event.key];
+          if (step === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+          event.preventDefault();
+          session.step(step);
+        }}
+        onInput={(event) => setHeld(event.currentTarget.valueAsNumber)}
+        onChange={(event) => {
+          session.seek(event.currentTarget.valueAsNumber);
+          setHeld(null);
+        }}
+      />
+      <span class="times" data-testid="times">
+        {format.duration(shown)} / {format.duration(duration)}
+      </span>
+    </div>
+  );
+}
+
+/** A choice of track. A native list: its keys, name and role are the browser's own. */
+function Choose(props: {
+  name: string;
+  none?: string;
+  choices: readonly Choice[];
+  chosen: number | null;
+  choose: (id: number | null) => void;
+}) {
+  const { name, none, choices, chosen, choose } = props;
+  return (
+    <label class="choose">
+      <span>{name}</span>
+      <select
+        value={chosen ?? ''}
+        onChange={({ currentTarget }) =>
+          choose(currentTarget.value === '' ? null : Number(currentTarget.value))
+        }
+      >
+        {none !== undefined && <option value="">{none}</option>}
+        {choices.map(({ id, label }) => (
+          <option key={id} value={id}>
+            {label}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }
 

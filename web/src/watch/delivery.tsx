@@ -7,7 +7,8 @@ export function Delivery({ session }: { session: Session }) {
   if (stream === null) return null;
   const deliveries = deliveriesOf(stream);
   const chosen = deliveries.find(({ via }) => via === session.via);
-  const hint = chosen ? !isRecorded(stream) && chosen.hint : 'Choose one of these.';
+  const known = isRecorded(stream) ? chosen?.recordedHint : chosen?.hint;
+  const hint = chosen ? known : 'Choose one of these.';
   return (
     <fieldset class="delivery">
       <legend>Delivery</legend>

@@ -3,16 +3,25 @@ import { DELIVERIES } from '../shared/streams';
 import type { Stats } from './session';
 
 /** The numbers of the playback, at a glance. */
-export function Figures({ stats, label }: { stats: Stats; label: string }) {
+export function Figures({ stats, recorded, label }: { stats: Stats; recorded: boolean; label: string }) {
   const delivery = DELIVERIES.find(({ via }) => via === stats.via)?.label ?? format.UNKNOWN;
   const figures: { name: string; value: string; note?: string | undefined; large?: boolean; id: string }[] = [
-    {
-      id: 'latency',
-      name: 'Behind live',
-      value: format.seconds(stats.latency),
-      note: stats.targetLatency === null ? undefined : `aims at ${format.seconds(stats.targetLatency)}`,
-      large: true,
-    },
+    // A file is not behind anything.
+    recorded
+      ? {
+          id: 'position',
+          name: 'Position',
+          value: format.duration(stats.currentTime),
+          note: stats.duration === null ? undefined : `of ${format.duration(stats.duration)}`,
+          large: true,
+        }
+      : {
+          id: 'latency',
+          name: 'Behind live',
+          value: format.seconds(stats.latency),
+          note: stats.targetLatency === null ? undefined : `aims at ${format.seconds(stats.targetLatency)}`,
+          large: true,
+        },
     {
       id: 'buffer',
       name: 'Buffer',

@@ -14,6 +14,7 @@ declare global {
 const opened = performance.now();
 
 async function loadEngine(via: Via): Promise<StartEngine> {
+  if (via === 'file') return (await import('./engines/file')).startFile;
   if (!hasMediaSource()) return (await import('./engines/native')).startNative;
   if (via === 'dash') return (await import('./engines/dash')).startDash;
   return (await import('./engines/hls')).startHls;

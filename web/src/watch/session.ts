@@ -1,7 +1,7 @@
 import { listStreams, type Stream } from '../shared/api';
 import { askTime, ServerClock } from '../shared/clock';
 import { missingCodecs } from '../shared/codec';
-import { isRecorded, manifestUrl, type Via, type WatchRequest } from '../shared/streams';
+import { isRecorded, sourceUrl, type Via, type WatchRequest } from '../shared/streams';
 import {
   type Condition,
   condition,
@@ -12,7 +12,15 @@ import {
   next,
   wantsEngine,
 } from './condition';
-import { type Engine, type EngineEvents, NO_STATS, type StartEngine } from './engines/engine';
+import {
+  type Choices,
+  type Engine,
+  type EngineEvents,
+  NO_CHOICES,
+  NO_STATS,
+  type StartEngine,
+} from './engines/engine';
+import { reasonOf } from './refusal';
 import { type Stall, StallMeter } from './stalls';
 
 /** Moments of a visit, in milliseconds of `performance.now()`: the navigation to the page is 0. */
@@ -89,6 +97,8 @@ export class Session {
   private readonly listeners = new Set<Listener>();
   /** Whether the viewer paused. */
   private held = false;
+  /** Where a file goes on when another engine plays it, in seconds. */
+  private resumeAt = 0;
   private looks = 0;
   private stuckTimer: ReturnType<typeof setTimeout> | undefined;
   private looking: AbortController | null = null;
@@ -186,6 +196,21 @@ export class Session {
     };
   }
 
+  /** What the viewer can choose from. */
+  choices(): Choices {
+    return this.engine?.choices() ?? NO_CHOICES;
+  }
+
+  chooseAudio(id: number): void {
+    this.engine?.chooseAudio(id);
+    this.tell();
+  }
+
+  chooseSubtitles(id: number | null): void {
+    this.engine?.chooseSubtitles(id);
+    this.tell();
+  }
+
   togglePlay(): void {
     const { video } = this;
     if (video.paused || video.ended) {
@@ -209,8 +234,17 @@ export class Session {
     this.video.muted = this.video.volume === 0;
   }
 
+  /** Goes to `time` of a file, in seconds. */
   seek(time: number): void {
-    this.video.currentTime = time;
+    const { duration } = this.video;
+    if (!this.facts.recorded || !Number.isFinite(duration)) return;
+    this.video.currentTime = Math.min(duration, Math.max(0, time));
+    this.tell();
+  }
+
+  /** Goes so many seconds ahead, or back where negative. */
+  step(seconds: number): void {
+    this.seek(this.video.currentTime + seconds);
   }
 
   goLive(): void {
@@ -252,6 +286,7 @@ export class Session {
     if (this.engine) {
       // An engine that has failed leaves the viewer without a picture as much as an empty buffer does.
       if (!this.video.paused) this.stalls.waiting(performance.now(), false);
+      this.resumeAt = this.video.ended ? 0 : this.video.currentTime;
       this.engine.destroy();
       this.engine = null;
     }
@@ -281,7 +316,8 @@ export class Session {
     // play() is called when there is media, not here: dash.js begins to refresh the manifest at the event
     // `play`, and would miss one that comes before it listens.
     this.watchOver(STUCK_AT_START_AFTER);
-    const options = { lowLatency: via !== 'hls', recorded: this.facts.recorded };
+    const { recorded } = this.facts;
+    const options = { lowLatency: via !== 'hls', recorded, startAt: recorded ? this.resumeAt : 0 };
     const engineEvents: EngineEvents = {
       manifest: () => {
         this.moments.manifest ??= performance.now();
@@ -291,7 +327,7 @@ export class Session {
       },
     };
     try {
-      this.engine = startEngine(this.video, manifestUrl(stream, via), options, engineEvents);
+      this.engine = startEngine(this.video, sourceUrl(stream, via), options, engineEvents);
     } catch (error) {
       this.fail({ kind: 'engine', what: 'The player could not be started.', detail: String(error) });
       return;
@@ -301,7 +337,10 @@ export class Session {
   private fail(failure: Failure): void {
     // The server is asked at once: a publisher that has left explains a failure better than the engine can.
     // The failure is told after the answer, so that the message does not change under the reader's eyes.
-    void this.look().finally(() => this.happen({ type: 'failed', failure }));
+    const { generation } = this.facts;
+    void Promise.all([this.look(), withReason(failure)]).then(([, explained]) => {
+      if (this.facts.generation === generation) this.happen({ type: 'failed', failure: explained });
+    });
   }
 
   private awaitFirstFrame(current: () => boolean): void {
@@ -348,6 +387,10 @@ export class Session {
     video.addEventListener('play', () => {
       this.held = false;
     });
+    // Back from the end, without playing yet.
+    video.addEventListener('seeked', () => {
+      if (this.facts.engine === 'finished' && !video.ended) this.engineIs('playing');
+    });
     video.addEventListener('pause', () => {
       this.stalls.interrupted(performance.now());
       this.tell();
@@ -356,7 +399,7 @@ export class Session {
       this.stalls.interrupted(performance.now());
       this.engineIs('finished');
     });
-    for (const event of ['play', 'volumechange', 'durationchange', 'resize'] as const) {
+    for (const event of ['play', 'seeked', 'volumechange', 'durationchange', 'resize'] as const) {
       video.addEventListener(event, () => this.tell());
     }
   }
@@ -416,6 +459,13 @@ export class Session {
       this.happen({ type: 'directory', directory: 'unreachable', since: null, missingCodecs: [] });
     }
   }
+}
+
+/** The failure with the server's reason, where it gives one. */
+async function withReason(failure: Failure): Promise<Failure> {
+  if (failure.refusedBy === undefined) return failure;
+  const reason = await reasonOf(failure.refusedBy);
+  return reason === null ? failure : { ...failure, detail: `The server says: ${reason}` };
 }
 
 function bufferAhead(video: HTMLVideoElement): number {

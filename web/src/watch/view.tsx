@@ -86,18 +86,20 @@ export function Watch({ session }: { session: Session }) {
         </p>
         <div class="side">
           <Delivery session={session} />
-          <Figures stats={stats} label={condition.label} />
+          <Figures stats={stats} recorded={session.recorded} label={condition.label} />
           <details class="keys">
             <summary>Keyboard shortcuts</summary>
             <dl>
-              {KEYS.map(({ shown, what }) => (
-                <div key={shown}>
-                  <dt>
-                    <kbd>{shown}</kbd>
-                  </dt>
-                  <dd>{what}</dd>
-                </div>
-              ))}
+              {KEYS.filter(({ only }) => only !== (session.recorded ? 'live' : 'recorded')).map(
+                ({ shown, what }) => (
+                  <div key={shown}>
+                    <dt>
+                      <kbd>{shown}</kbd>
+                    </dt>
+                    <dd>{what}</dd>
+                  </div>
+                ),
+              )}
             </dl>
             <label>
               <input
@@ -162,12 +164,16 @@ function useShortcuts(session: Session): [boolean, (on: boolean) => void] {
   const current = useRef(on);
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
-      const command = current.current ? commandOf(event, keysUsedBy(document.activeElement)) : null;
+      const command = current.current
+        ? commandOf(event, session.recorded, keysUsedBy(document.activeElement))
+        : null;
       if (command === null) return;
       event.preventDefault();
       if (command === 'play') session.togglePlay();
       else if (command === 'mute') session.toggleMute();
       else if (command === 'live') session.goLive();
+      else if (command === 'back') session.step(-5);
+      else if (command === 'ahead') session.step(5);
       else toggleFullScreen(document.querySelector<HTMLElement>('.stage'), session.video);
     };
     document.addEventListener('keydown', pressed);

@@ -1,6 +1,14 @@
-import { MediaPlayer, type MediaPlayerSettingClass } from 'dashjs';
+import { type MediaInfo, MediaPlayer, type MediaPlayerSettingClass } from 'dashjs';
+import { trackLabel } from '../../shared/format';
 import type { Failure } from '../condition';
-import { type EngineStats, httpFailure, type StartEngine } from './engine';
+import {
+  type Choice,
+  type Choices,
+  type EngineStats,
+  httpFailure,
+  NO_CHOICES,
+  type StartEngine,
+} from './engine';
 
 /** Codes of dash.js's errors (MediaPlayer.errors) that are about bytes which did not come. */
 const NETWORK_ERRORS: Record<number, string> = {
@@ -24,7 +32,7 @@ interface DashError {
 }
 
 /** DASH by dash.js; how far behind live it plays is the manifest's ServiceDescription. */
-export const startDash: StartEngine = (video, url, { recorded }, events) => {
+export const startDash: StartEngine = (video, url, { recorded, startAt }, events) => {
   const player = MediaPlayer().create();
   const settings: MediaPlayerSettingClass = {
     debug: { logLevel: 0 },
@@ -52,11 +60,12 @@ export const startDash: StartEngine = (video, url, { recorded }, events) => {
   player.on('error', (event: unknown) => {
     const { error } = event as DashError;
     if (typeof error === 'object' && error.code === TIME_SYNC_FAILED) return;
-    events.failed(failureOf(error));
+    const failure = failureOf(error);
+    events.failed(manifestRefused(error) ? { ...failure, refusedBy: url } : failure);
   });
   player.setAutoPlay(video.autoplay);
   player.attachView(video);
-  player.attachSource(url);
+  player.attachSource(url, recorded && startAt > 0 ? startAt : undefined);
 
   return {
     name: `dash.js ${player.getVersion()}`,
@@ -74,6 +83,27 @@ export const startDash: StartEngine = (video, url, { recorded }, events) => {
         codec: playing?.codecs ?? null,
       };
     },
+    choices(): Choices {
+      if (!player.isReady() || player.getActiveStream() === null) return NO_CHOICES;
+      const audio = player.getTracksFor('audio');
+      const subtitles = player.getTracksFor('text');
+      const chosen = player.getCurrentTrackFor('audio');
+      const text = player.getCurrentTextTrackIndex();
+      return {
+        audio: audio.map(choiceOf),
+        chosenAudio: chosen ? audio.findIndex(({ index }) => index === chosen.index) : null,
+        subtitles: subtitles.map(choiceOf),
+        chosenSubtitles: player.isTextEnabled() && text >= 0 ? text : null,
+      };
+    },
+    chooseAudio(id) {
+      const track = player.getTracksFor('audio')[id];
+      if (track) player.setCurrentTrack(track);
+    },
+    chooseSubtitles(id) {
+      player.enableText(id !== null);
+      player.setTextTrack(id ?? -1);
+    },
     goLive() {
       if (player.isReady() && player.isDynamic()) player.seekToOriginalLive();
     },
@@ -89,6 +119,16 @@ export const startDash: StartEngine = (video, url, { recorded }, events) => {
     },
   };
 };
+
+function choiceOf(track: MediaInfo, id: number): Choice {
+  return { id, label: trackLabel(track.labels[0]?.text ?? '', track.lang ?? '', id) };
+}
+
+/** Whether the server answered the request for the manifest with an error. */
+function manifestRefused(error: DashError['error']): boolean {
+  if (typeof error !== 'object' || !error.data?.response?.status) return false;
+  return NETWORK_ERRORS[error.code ?? 0] === 'The manifest';
+}
 
 function failureOf(error: DashError['error']): Failure {
   if (typeof error !== 'object')

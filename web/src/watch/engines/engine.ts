@@ -21,11 +21,32 @@ export interface EngineEvents {
   failed(failure: Failure): void;
 }
 
+/** A track the viewer can choose. */
+export interface Choice {
+  id: number;
+  label: string;
+}
+
+/** What the viewer can choose from, and what is chosen; no subtitles are chosen when that is null. */
+export interface Choices {
+  audio: readonly Choice[];
+  chosenAudio: number | null;
+  subtitles: readonly Choice[];
+  chosenSubtitles: number | null;
+}
+
+export const NO_CHOICES: Choices = { audio: [], chosenAudio: null, subtitles: [], chosenSubtitles: null };
+
 /** Something that feeds a video element. */
 export interface Engine {
   /** Name and version, for bug reports. */
   readonly name: string;
   stats(): EngineStats;
+  choices(): Choices;
+  /** Plays the audio track `id`, one of `choices().audio`. */
+  chooseAudio(id: number): void;
+  /** Shows the subtitles `id`, one of `choices().subtitles`, or none. */
+  chooseSubtitles(id: number | null): void;
   /** Seeks to where a viewer who comes now would begin. */
   goLive(): void;
   /** The viewer paused: stay where they left off when they come back. */
@@ -33,10 +54,17 @@ export interface Engine {
   destroy(): void;
 }
 
+export interface Options {
+  lowLatency: boolean;
+  recorded: boolean;
+  /** Where a file begins to play, in seconds. */
+  startAt: number;
+}
+
 export type StartEngine = (
   video: HTMLVideoElement,
   url: string,
-  options: { lowLatency: boolean; recorded: boolean },
+  options: Options,
   events: EngineEvents,
 ) => Engine;
 

@@ -1,7 +1,8 @@
 import Hls, { type ErrorData } from 'hls.js';
+import { trackLabel } from '../../shared/format';
 import type { Failure } from '../condition';
 import { Pace } from '../pace';
-import { type EngineStats, httpFailure, type StartEngine } from './engine';
+import { type Choices, type EngineStats, httpFailure, type StartEngine } from './engine';
 
 /** How many target durations a low-latency viewer may fall behind before being taken back to live. */
 const MOST_BEHIND = 3;
@@ -10,7 +11,7 @@ const MOST_BEHIND = 3;
 const INTERRUPTIONS = ['seeking', 'pause', 'waiting'] as const;
 
 /** HLS by hls.js, with or without low latency. */
-export const startHls: StartEngine = (video, url, { lowLatency, recorded }, events) => {
+export const startHls: StartEngine = (video, url, { lowLatency, recorded, startAt }, events) => {
   const hls = new Hls({
     lowLatencyMode: lowLatency,
     // Fragmented MP4 is only looked at on its way to the browser; a worker would add a hop and gain nothing.
@@ -22,6 +23,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded }, even
     liveSyncOnStallIncrease: lowLatency ? 0.25 : 1,
     backBufferLength: 30,
     startLevel: -1,
+    ...(recorded ? { startPosition: startAt } : {}),
     // A missing or late answer is retried at once: at this distance from live a second is everything.
     ...(lowLatency ? { highBufferWatchdogPeriod: 1, detectStallWithCurrentTimeMs: 750 } : {}),
   });
@@ -77,6 +79,24 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded }, even
         codec: level ? [level.videoCodec, level.audioCodec].filter(Boolean).join(', ') || null : null,
       };
     },
+    choices(): Choices {
+      return {
+        audio: hls.audioTracks.map(({ name, lang }, id) => ({ id, label: trackLabel(name, lang ?? '', id) })),
+        chosenAudio: hls.audioTrack < 0 ? null : hls.audioTrack,
+        subtitles: hls.subtitleTracks.map(({ name, lang }, id) => ({
+          id,
+          label: trackLabel(name, lang ?? '', id),
+        })),
+        chosenSubtitles: hls.subtitleTrack < 0 ? null : hls.subtitleTrack,
+      };
+    },
+    chooseAudio(id) {
+      hls.audioTrack = id;
+    },
+    chooseSubtitles(id) {
+      hls.subtitleDisplay = id !== null;
+      hls.subtitleTrack = id ?? -1;
+    },
     goLive() {
       stayClose();
       if (hls.liveSyncPosition !== null) video.currentTime = hls.liveSyncPosition;
@@ -114,7 +134,10 @@ function failureOf(data: ErrorData): Failure {
       return { kind: 'media', what: 'The playlist the server sent cannot be read.', detail };
     }
     const what = data.frag || data.part ? 'A segment' : 'The playlist';
-    return { kind: 'network', what: httpFailure(what, data.response?.code), detail };
+    const status = data.response?.code;
+    const failure: Failure = { kind: 'network', what: httpFailure(what, status), detail };
+    const url = data.context?.url ?? data.url;
+    return status && url ? { ...failure, refusedBy: url } : failure;
   }
   if (data.type === Hls.ErrorTypes.MEDIA_ERROR) {
     return { kind: 'media', what: 'The browser could not decode the stream.', detail };

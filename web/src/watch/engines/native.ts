@@ -1,7 +1,7 @@
-import { type Engine, type EngineStats, NO_STATS, type StartEngine } from './engine';
+import { type Engine, type EngineStats, NO_CHOICES, NO_STATS, type StartEngine } from './engine';
 
 /** HLS by the browser itself, where there is no MediaSource: Safari on older iPhones. */
-export const startNative: StartEngine = (video, url, { recorded }, events): Engine => {
+export const startNative: StartEngine = (video, url, { recorded, startAt }, events): Engine => {
   const manifest = () => events.manifest();
   const failed = () => {
     const code = video.error?.code;
@@ -21,6 +21,7 @@ export const startNative: StartEngine = (video, url, { recorded }, events): Engi
   video.addEventListener('loadedmetadata', manifest);
   video.addEventListener('error', failed);
   video.src = url;
+  if (startAt > 0) video.currentTime = startAt;
 
   return {
     name: 'native HLS',
@@ -29,6 +30,13 @@ export const startNative: StartEngine = (video, url, { recorded }, events): Engi
       const start = (video as HTMLVideoElement & { getStartDate?(): Date }).getStartDate?.().getTime();
       const dated = !recorded && start !== undefined && !Number.isNaN(start);
       return { ...NO_STATS, shownAt: dated ? start + video.currentTime * 1000 : null };
+    },
+    choices: () => NO_CHOICES,
+    chooseAudio() {
+      // The browser offers no choice where it plays HLS itself.
+    },
+    chooseSubtitles() {
+      // As above.
     },
     goLive() {
       const { seekable } = video;

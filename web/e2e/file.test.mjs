@@ -1,0 +1,222 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import {
+  assertAccessible,
+  keep,
+  openPage,
+  startBrowser,
+  startServer,
+  stats,
+  untilCondition,
+} from './support.mjs';
+import { makeTitles } from './titles.mjs';
+
+/** As `AHEAD` in src/watch/file/feeder.ts, and one segment more: what the last request was for. */
+const MOST_AHEAD = 15 + 1.2;
+/** 1 MiB */
+const LONGEST_RANGE = 1_048_576;
+
+let titles;
+let server;
+let browser;
+
+before(async () => {
+  titles = await makeTitles();
+  server = await startServer({ vod: titles.root });
+  browser = await startBrowser();
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+  await titles?.remove();
+});
+
+/** Opens a title in file mode; `ranges` are the requests for it so far, as `[start, end]`. */
+async function open(name, options) {
+  const opened = await openPage(browser, options);
+  const { page } = opened;
+  const ranges = [];
+  page.on('request', (request) => {
+    if (!request.url().endsWith(`/vod/${name}`)) return;
+    const range = /^bytes=(\d+)-(\d+)$/.exec(request.headers().range ?? '');
+    ranges.push(range ? [Number(range[1]), Number(range[2]) + 1] : null);
+  });
+  return { ...opened, ranges, url: `${server.url}/watch/vod/${name}?via=file` };
+}
+
+/** Opens and plays a title in file mode. */
+function play(name, description, body, options) {
+  test(description, async (t) => {
+    const opened = await open(name, options);
+    const { page } = opened;
+    try {
+      await page.goto(opened.url);
+      await untilCondition(page, 'playing');
+      await body(opened, t);
+    } finally {
+      await page.context().close();
+    }
+  });
+}
+
+const video = (page, property) => page.evaluate((name) => document.querySelector('video')[name], property);
+const untilTime = (page, time, timeout = 15_000) =>
+  page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time, { timeout });
+const slider = (page) => page.getByRole('slider', { name: 'Position' });
+const buffered = (page) =>
+  page.evaluate(() => {
+    const { buffered, currentTime } = document.querySelector('video');
+    return {
+      ranges: buffered.length,
+      behind: buffered.length ? currentTime - buffered.start(0) : 0,
+      ahead: buffered.length ? buffered.end(buffered.length - 1) - currentTime : 0,
+    };
+  });
+
+describe('file mode', () => {
+  for (const [name, duration] of [
+    ['first.mp4', 120.2],
+    ['last.mp4', 52.2],
+    ['fragmented.mp4', 15.6],
+  ]) {
+    play(name, `plays ${name}, jumps, and ends`, async ({ page, complaints, ranges }, t) => {
+      const { moments, engine, duration: told } = await stats(page);
+      t.diagnostic(`first frame after ${Math.round(moments.firstFrame)} ms; ${engine}`);
+      assert.ok(Math.abs(told - duration) < 0.2, `duration ${told}`);
+      await untilTime(page, 2);
+      assert.ok((await buffered(page)).ahead <= MOST_AHEAD);
+
+      await slider(page).focus();
+      const before = await video(page, 'currentTime');
+      await page.keyboard.press('ArrowRight');
+      const stepped = (await video(page, 'currentTime')) - before;
+      assert.ok(stepped > 4.9 && stepped < 6, `a key steps 5 s: ${stepped}`);
+      await untilTime(page, before + 6);
+
+      await page.evaluate((time) => {
+        document.querySelector('video').currentTime = time;
+      }, duration / 2);
+      await untilTime(page, duration / 2 + 1);
+      await page.evaluate((time) => {
+        document.querySelector('video').currentTime = time;
+      }, duration - 2);
+      await untilCondition(page, 'ended');
+      assert.equal(await video(page, 'ended'), true);
+      const last = await stats(page);
+      assert.ok(Math.abs(last.currentTime - duration) < 0.2, `ended at ${last.currentTime}`);
+      t.diagnostic(`${last.droppedFrames} of ${last.decodedFrames} frames dropped`);
+      assert.ok(
+        ranges.every((range) => range && range[1] - range[0] <= LONGEST_RANGE),
+        'only ranges of at most 1 MiB',
+      );
+
+      // And from the beginning.
+      await page.getByRole('button', { name: 'Play' }).click();
+      await page.waitForFunction(() => {
+        const { currentTime, paused } = document.querySelector('video');
+        return !paused && currentTime > 0.5 && currentTime < 10;
+      });
+      assert.deepEqual(complaints, []);
+    });
+  }
+
+  play('first.mp4', 'asks for no more than 15 s ahead', async ({ page, ranges, complaints }) => {
+    await page.waitForFunction(() => window.headwater.stats().buffer > 14);
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.waitForTimeout(500);
+    const asked = ranges.length;
+    await page.waitForTimeout(2_500);
+    assert.equal(ranges.length, asked, 'nothing is asked for while enough is buffered');
+    const { ahead } = await buffered(page);
+    assert.ok(ahead <= MOST_AHEAD && ahead > 14, `${ahead} s ahead`);
+    const bytes = ranges.reduce((sum, [start, end]) => sum + end - start, 0);
+    // 76 kB a second of media, and the index in front of it.
+    assert.ok(bytes < 2_500_000, `${bytes} bytes of 9 MB`);
+    await assertAccessible(page);
+    await keep(page, 'file');
+    assert.deepEqual(complaints, []);
+  });
+
+  play('first.mp4', 'forgets what was seen', async ({ page, complaints }) => {
+    await page.evaluate(() => {
+      document.querySelector('video').playbackRate = 8;
+    });
+    await untilTime(page, 70);
+    const { ranges, behind, ahead } = await buffered(page);
+    assert.equal(ranges, 1);
+    assert.ok(behind < 22, `${behind} s behind`);
+    assert.ok(ahead <= MOST_AHEAD, `${ahead} s ahead`);
+    assert.deepEqual(complaints, []);
+  });
+
+  test('plays on where the browser has room for 6 s only', async () => {
+    const { page, url, complaints } = await open('first.mp4');
+    await page.addInitScript(() => {
+      const append = SourceBuffer.prototype.appendBuffer;
+      window.refused = 0;
+      SourceBuffer.prototype.appendBuffer = function (bytes) {
+        const { buffered } = this;
+        if (buffered.length > 0 && buffered.end(buffered.length - 1) - buffered.start(0) > 6) {
+          window.refused += 1;
+          throw new DOMException('full', 'QuotaExceededError');
+        }
+        return append.call(this, bytes);
+      };
+    });
+    await page.goto(url);
+    await untilCondition(page, 'playing');
+    await untilTime(page, 10);
+    assert.ok((await page.evaluate(() => window.refused)) > 0);
+    const { stalls } = await stats(page);
+    assert.equal(stalls, 0);
+    assert.deepEqual(complaints, []);
+    await page.context().close();
+  });
+
+  play('languages.mp4', 'plays another audio track', async ({ page, complaints }) => {
+    await untilTime(page, 1);
+    const choice = page.getByRole('combobox', { name: 'Audio' });
+    assert.deepEqual(await choice.locator('option').allTextContents(), ['English', 'German']);
+    await choice.selectOption('German');
+    const changed = await video(page, 'currentTime');
+    await untilTime(page, changed + 2);
+    assert.equal(await choice.locator('option:checked').textContent(), 'German');
+    await assertAccessible(page);
+    await keep(page, 'file-languages');
+    assert.deepEqual(complaints, []);
+  });
+
+  play('last.mp4', 'survives an outage of the network shorter than its buffer', async ({ page }) => {
+    await page.waitForFunction(() => window.headwater.stats().buffer > 8);
+    await page.context().setOffline(true);
+    await page.waitForTimeout(2_500);
+    await page.context().setOffline(false);
+    const now = await video(page, 'currentTime');
+    await untilTime(page, now + 10, 20_000);
+    assert.equal((await stats(page)).stalls, 0);
+  });
+
+  play('short.mp4', 'plays a file as far as it goes, and says that it is cut off', async ({ page }) => {
+    await page.evaluate(() => {
+      document.querySelector('video').playbackRate = 8;
+    });
+    await page.getByText('The file is cut off: its index names bytes beyond its end.').first().waitFor();
+  });
+
+  for (const [name, sentence] of [
+    ['cut.mp4', 'The file has no index (moov box)'],
+    ['text.mp4', 'This is not an MP4 file.'],
+    ['hevc.mp4', 'The file is in HEVC, which this browser does not decode'],
+    ['missing.mp4', 'The file is not on the server (404).'],
+  ]) {
+    test(`says why ${name} does not play`, async () => {
+      const { page, url } = await open(name);
+      await page.goto(url);
+      await page.locator('.message').getByText(sentence).waitFor();
+      await assertAccessible(page);
+      await keep(page, `file-${name}`);
+      await page.context().close();
+    });
+  }
+});

@@ -1,0 +1,69 @@
+import { spawnSync } from 'node:child_process';
+import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const MEDIA = process.env.HEADWATER_MEDIA ?? fileURLToPath(new URL('../../../shared/media', import.meta.url));
+
+const SUBTITLES = `WEBVTT
+
+00:00:00.500 --> 00:00:20.000
+A subtitle of the test.
+
+00:00:20.000 --> 00:02:00.000
+Another subtitle of the test.
+`;
+
+/**
+ * A folder of titles: `first.mp4`, two minutes, index in front, with subtitles beside it; `last.mp4`, 52 s,
+ * index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, two audio tracks; `folder`, two renditions;
+ * and files that cannot be played: `cut.mp4` (the index is missing), `short.mp4` (the media is), `hevc.mp4`,
+ * `text.mp4`.
+ */
+export async function makeTitles() {
+  const root = await mkdtemp(join(tmpdir(), 'headwater-titles-'));
+  const media = (name) => join(MEDIA, name);
+  const at = (name) => join(root, name);
+  const long = media('bbb/bbb_2min_240p_h264_aac.mp4');
+  const last = media('film/sintel_trailer_52s_720p_h264_aac.mp4');
+  await mkdir(at('folder'));
+  await Promise.all([
+    copyFile(long, at('first.mp4')),
+    writeFile(at('first.en.vtt'), SUBTITLES),
+    copyFile(last, at('last.mp4')),
+    copyFile(
+      media('mp4/androidx_sample_with_increasing_timestamps_320w_240h_fragmented.mp4'),
+      at('fragmented.mp4'),
+    ),
+    copyFile(media('mp4/androidx_h265_bframes.mp4'), at('hevc.mp4')),
+    writeFile(at('text.mp4'), 'This is no film.\n'.repeat(100)),
+    readFile(last).then((bytes) => writeFile(at('cut.mp4'), bytes.subarray(0, 2_000_000))),
+    readFile(long).then((bytes) => writeFile(at('short.mp4'), bytes.subarray(0, 700_000))),
+  ]);
+  ffmpeg('-i', long, '-t', '20', '-c', 'copy', at('folder/high.mp4'));
+  ffmpeg(
+    '-i',
+    at('folder/high.mp4'),
+    ...'-vf scale=212:120 -c:v libx264 -b:v 150k -g 30 -bf 0'.split(' '),
+    ...'-preset ultrafast -sc_threshold 0 -c:a copy'.split(' '),
+    at('folder/low.mp4'),
+  );
+  ffmpeg(
+    '-i',
+    at('folder/high.mp4'),
+    ...'-f lavfi -i sine=frequency=440:duration=20'.split(' '),
+    ...'-map 0:v -map 0:a -map 1:a -c:v copy -c:a aac'.split(' '),
+    ...'-metadata:s:a:0 language=eng -metadata:s:a:1 language=deu'.split(' '),
+    at('languages.mp4'),
+  );
+  return { root, remove: () => rm(root, { recursive: true }) };
+}
+
+function ffmpeg(...args) {
+  const { status, stderr } = spawnSync('ffmpeg', ['-v', 'error', '-y', ...args], {
+    encoding: 'utf8',
+    timeout: 60_000,
+  });
+  if (status !== 0) throw new Error(`ffmpeg ${args.join(' ')}: ${stderr}`);
+}

@@ -1,0 +1,89 @@
+import { trackLabel } from '../../shared/format';
+import { FileFailure } from '../file/failure';
+import { Feeder, type MediaSourceClass } from '../file/feeder';
+import { Ranges } from '../file/ranges';
+import { Reader } from '../file/reader';
+import { type Choices, type EngineStats, NO_CHOICES, NO_STATS, type StartEngine } from './engine';
+
+/** An MP4 file by range requests, made fit for MediaSource in the page. */
+export const startFile: StartEngine = (video, url, { startAt }, events) => {
+  const mediaSource = mediaSourceClass();
+  const ended = new AbortController();
+  let reader: Reader | null = null;
+  let feeder: Feeder | null = null;
+
+  const failed = (error: unknown) => {
+    if (ended.signal.aborted) return;
+    if (error instanceof FileFailure) {
+      events.failed({ kind: error.kind, what: error.what, detail: error.detail });
+    } else {
+      const detail = [String(error), video.error?.message].filter(Boolean).join('; ');
+      events.failed({ kind: 'media', what: 'The browser could not play the file.', detail });
+    }
+  };
+  // The browser tells of what it cannot decode when it comes to it, not when it is given it.
+  const undecodable = () =>
+    failed(new FileFailure('media', 'The browser could not decode the file.', video.error?.message ?? ''));
+
+  const open = async () => {
+    if (!mediaSource) throw new FileFailure('codec', 'This browser has no Media Source Extensions.', '');
+    const decodes = (mime: string) => mediaSource.isTypeSupported(mime);
+    const opened = await Reader.open(new Ranges(url), decodes, ended.signal);
+    if (ended.signal.aborted) return;
+    reader = opened;
+    events.manifest();
+    video.addEventListener('error', undecodable);
+    feeder = new Feeder(video, opened, mediaSource, failed);
+    feeder.start(startAt);
+  };
+  open().catch(failed);
+
+  return {
+    name: 'MediaSource',
+    stats(): EngineStats {
+      if (!reader) return NO_STATS;
+      const codec = reader.chosen.map((track) => track.codec).join(', ');
+      return { ...NO_STATS, bitrate: reader.bitrate, frameRate: reader.frameRate, codec };
+    },
+    choices(): Choices {
+      if (!reader) return NO_CHOICES;
+      const audio = reader.tracks.filter(({ kind }) => kind === 'audio');
+      return {
+        ...NO_CHOICES,
+        audio: audio.map(({ id, name, language }, i) => ({
+          id,
+          label: trackLabel(named(name), language, i),
+        })),
+        chosenAudio: reader.chosen.find(({ kind }) => kind === 'audio')?.id ?? null,
+      };
+    },
+    chooseAudio(id) {
+      const chooser = reader;
+      feeder?.change(async (signal) => chooser?.choose(id, signal));
+    },
+    chooseSubtitles() {
+      // An MP4 by itself has none that a browser shows.
+    },
+    goLive() {
+      // A file is not live.
+    },
+    hold() {
+      // A file waits.
+    },
+    destroy() {
+      ended.abort();
+      video.removeEventListener('error', undecodable);
+      feeder?.destroy();
+    },
+  };
+};
+
+/** A track's name unless it is what programs write when nobody gave one: `SoundHandler`, `ISO Media file…`. */
+function named(name: string): string {
+  return /handler|iso media/i.test(name) ? '' : name;
+}
+
+function mediaSourceClass(): MediaSourceClass | undefined {
+  const scope = globalThis as { ManagedMediaSource?: MediaSourceClass; MediaSource?: MediaSourceClass };
+  return scope.MediaSource ?? scope.ManagedMediaSource;
+}

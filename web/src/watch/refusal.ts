@@ -1,0 +1,20 @@
+/** Longest reason that is shown, in characters. */
+const LONGEST = 300;
+const TIMEOUT = 5_000;
+
+/** Why the server refuses an address: the first line of its answer. Null when it does not say. */
+export async function reasonOf(url: string, request: typeof fetch = fetch): Promise<string | null> {
+  try {
+    const response = await request(url, { signal: AbortSignal.timeout(TIMEOUT), cache: 'no-store' });
+    const told = response.headers.get('content-type')?.startsWith('text/plain') ?? false;
+    if (response.ok || !told) {
+      await response.body?.cancel();
+      return null;
+    }
+    const line = (await response.text()).split('\n', 1)[0]?.trim() ?? '';
+    return line === '' ? null : line.slice(0, LONGEST);
+  } catch {
+    // The failure is told without a reason.
+    return null;
+  }
+}
