@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import {
+  assertAccessible,
+  keep,
+  openPage,
+  startBrowser,
+  startServer,
+  stats,
+  untilCondition,
+} from './support.mjs';
+import { makeTitles } from './titles.mjs';
+
+let titles;
+let server;
+let browser;
+
+before(async () => {
+  titles = await makeTitles();
+  server = await startServer({ vod: titles.root });
+  browser = await startBrowser();
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+  await titles?.remove();
+});
+
+function address(name, via) {
+  return `${server.url}/watch/vod/${name}${via === 'hls' ? '' : `?via=${via}`}`;
+}
+
+const position = (page) => page.evaluate(() => document.querySelector('video').currentTime);
+const untilTime = (page, time) =>
+  page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time, {
+    timeout: 15_000,
+  });
+const goTo = (page, time) =>
+  page.evaluate((to) => {
+    document.querySelector('video').currentTime = to;
+  }, time);
+
+/** Plays a title, and closes the page whatever happens. */
+function play(description, name, via, body, options) {
+  test(description, async (t) => {
+    const { page, complaints } = await openPage(browser, options);
+    try {
+      await page.goto(address(name, via));
+      await untilCondition(page, 'playing');
+      await body(page, complaints, t);
+    } finally {
+      await page.context().close();
+    }
+  });
+}
+
+for (const via of ['hls', 'dash']) {
+  describe(`titles over ${via.toUpperCase()}`, () => {
+    for (const [name, duration] of [
+      ['first.mp4', 120.2],
+      ['last.mp4', 52.2],
+      ['fragmented.mp4', 15.6],
+      ['folder', 20],
+    ]) {
+      play(`play ${name}, jump, and end`, name, via, async (page, complaints, t) => {
+        const { moments, engine, duration: told } = await stats(page);
+        t.diagnostic(`first frame after ${Math.round(moments.firstFrame)} ms; ${engine}`);
+        assert.ok(Math.abs(told - duration) < 0.3, `duration ${told}`);
+        await untilTime(page, 1.5);
+
+        await page.getByRole('slider', { name: 'Position' }).focus();
+        const before = await position(page);
+        await page.keyboard.press('ArrowRight');
+        const stepped = (await position(page)) - before;
+        assert.ok(stepped > 4.9 && stepped < 6, `a key steps 5 s: ${stepped}`);
+        await untilTime(page, before + 5.5);
+
+        await goTo(page, duration - 2);
+        await untilCondition(page, 'ended');
+        const last = await stats(page);
+        assert.ok(Math.abs(last.currentTime - duration) < 0.3, `ended at ${last.currentTime}`);
+        assert.equal(last.latency, null);
+        assert.ok(last.bitrate > 0 && last.width > 0);
+        assert.deepEqual(complaints, []);
+      });
+    }
+
+    play('offer the audio tracks', 'languages.mp4', via, async (page, complaints) => {
+      await untilTime(page, 1);
+      const choice = page.getByRole('combobox', { name: 'Audio' });
+      assert.deepEqual((await choice.locator('option').allTextContents()).sort(), ['English', 'German']);
+      await choice.selectOption('German');
+      const changed = await position(page);
+      await untilTime(page, changed + 2);
+      assert.equal(await choice.locator('option:checked').textContent(), 'German');
+      assert.deepEqual(complaints, []);
+    });
+
+    play('show the subtitles beside a file', 'first.mp4', via, async (page, complaints) => {
+      await untilTime(page, 1);
+      const choice = page.getByRole('combobox', { name: 'Subtitles' });
+      assert.deepEqual(await choice.locator('option').allTextContents(), ['Off', 'English']);
+      assert.equal(await choice.locator('option:checked').textContent(), 'Off');
+      await choice.selectOption('English');
+      await page.waitForFunction(() =>
+        [...document.querySelector('video').textTracks].some(
+          ({ mode, activeCues }) =>
+            mode === 'showing' &&
+            [...(activeCues ?? [])].some(({ text }) => text.includes('subtitle of the test')),
+        ),
+      );
+      await assertAccessible(page);
+      await keep(page, `vod-${via}`);
+      await choice.selectOption('Off');
+      await page.waitForFunction(() =>
+        [...document.querySelector('video').textTracks].every(({ mode }) => mode !== 'showing'),
+      );
+      assert.deepEqual(complaints, []);
+    });
+
+    test('say why a cut off file is refused', async () => {
+      const { page } = await openPage(browser);
+      await page.goto(address('cut.mp4', via));
+      await page.locator('.message').getByText('The file is damaged or cut off').waitFor();
+      await page
+        .locator('.message')
+        .getByText(/^The server says: .{8,}/)
+        .waitFor();
+      await assertAccessible(page);
+      await keep(page, `vod-${via}-cut`);
+      await page.context().close();
+    });
+
+    test('say that there is no such file', async () => {
+      const { page } = await openPage(browser);
+      await page.goto(address('missing.mp4', via));
+      await page.locator('.message').getByText('is not on the server (404)').waitFor();
+      await page.context().close();
+    });
+  });
+}
+
+describe('a title', () => {
+  play(
+    'goes on where it was when another delivery is chosen',
+    'last.mp4',
+    'hls',
+    async (page, complaints) => {
+      await goTo(page, 20);
+      await untilTime(page, 21);
+      for (const label of ['DASH', 'File', 'HLS']) {
+        const before = await position(page);
+        await page.getByRole('radio', { name: label }).check();
+        await page.waitForFunction(
+          ([via]) => window.headwater.stats().via === via && window.headwater.stats().condition === 'playing',
+          [label.toLowerCase()],
+        );
+        const now = await position(page);
+        assert.ok(now >= before - 0.5 && now < before + 5, `${label}: from ${before} to ${now}`);
+        await untilTime(page, before + 1);
+      }
+      assert.deepEqual(complaints, []);
+    },
+  );
+
+  play(
+    'fits 320 pixels, dark',
+    'languages.mp4',
+    'hls',
+    async (page) => {
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 320);
+      assert.equal(await page.getByText('Behind live').count(), 0);
+      await assertAccessible(page);
+      await keep(page, 'vod-narrow-dark');
+    },
+    { viewport: { width: 320, height: 640 }, colorScheme: 'dark' },
+  );
+
+  play(
+    'says that the server is out of reach, and goes on when it is back',
+    'first.mp4',
+    'hls',
+    async (page) => {
+      await untilTime(page, 1);
+      await page.context().setOffline(true);
+      await goTo(page, 100);
+      await page.getByRole('heading', { name: 'The server cannot be reached' }).waitFor({ timeout: 30_000 });
+      await page.context().setOffline(false);
+      await untilTime(page, 100.5);
+    },
+  );
+});
