@@ -122,6 +122,10 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
             viewers.get_or_create(&labels).set(whole(count as u64));
         }
     }
+    for ((stream, delivery), count) in origin.title_viewers.count(now) {
+        let labels = Viewers { stream: stream.to_string(), delivery };
+        viewers.get_or_create(&labels).set(whole(count as u64));
+    }
     registry.register("streams", "Streams by how far along they are", streams);
     registry.register("publishers", "Publishers now", publishers);
     registry.register("viewers", "Viewers now, by stream and delivery", viewers);

@@ -3,6 +3,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use live::{Registry, Settings, UnixMicros};
 
 use crate::config::Config;
+use crate::deliver::TitleViewers;
 use crate::deliver::cursor::Limits;
 use crate::metrics::SlowViewers;
 
@@ -13,6 +14,10 @@ pub struct Origin {
     pub config: Config,
     /// The live streams.
     pub registry: Registry,
+    /// Files packaged on the fly.
+    pub titles: vod::Library,
+    /// Who watches those by HLS and DASH.
+    pub title_viewers: TitleViewers,
     /// What became of viewers that read too slowly.
     pub slow_viewers: SlowViewers,
     started: (UnixMicros, Instant),
@@ -30,9 +35,15 @@ impl Origin {
             reconnect: live.reconnect.into(),
             silence: live.silence.into(),
         };
+        let titles = vod::Settings {
+            segment_target: config.vod.segment_target.into(),
+            memory: usize::try_from(u64::from(config.vod.index_memory)).unwrap_or(usize::MAX),
+        };
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             registry: Registry::new(settings),
+            titles: vod::Library::new(config.vod.root.clone(), titles),
+            title_viewers: TitleViewers::default(),
             slow_viewers: SlowViewers::default(),
             started: (UnixMicros::default().after(wall), Instant::now()),
             config,

@@ -69,8 +69,8 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     };
     let control = control::router(Arc::clone(&origin))
         .merge(metrics::router(Arc::clone(&origin), http.counters()));
-    let deliver = Deliver::new(Arc::clone(&origin));
-    let served = http.run(move |_| deliver.clone(), control, async move {
+    let delivering = Arc::clone(&origin);
+    let served = http.run(move |_| Deliver::new(Arc::clone(&delivering)), control, async move {
         let _ = begin.wait_for(|&begun| begun).await;
     });
     tokio::select! {
@@ -104,5 +104,6 @@ async fn sweep(origin: Arc<Origin>) {
     loop {
         interval.tick().await;
         origin.registry.sweep(origin.now());
+        origin.title_viewers.sweep(origin.now());
     }
 }

@@ -33,9 +33,6 @@ const REVALIDATE: &str = "public, max-age=0, must-revalidate";
 /// so often.
 const RETRIES: usize = 8;
 
-/// Manifests of a file packaged on the fly.
-const MANIFESTS: [&str; 2] = ["index.m3u8", "manifest.mpd"];
-
 /// Answers a request for a file, or for a folder if those are listed. `None` if there is neither at
 /// that path: a title may have something of this name.
 pub(super) async fn respond(request: &Request, origin: &Arc<Origin>) -> Option<Response> {
@@ -145,33 +142,6 @@ fn refuse(request: &Request, error: &io::Error) -> Option<Response> {
         _ => tracing::warn!(peer = %request.peer(), path = request.path(), %error, "file"),
     }
     Some(not_found())
-}
-
-/// Answers what no file answers: 422 if it is a manifest of a file that cannot be packaged.
-pub(super) async fn refuse_manifest(request: &Request, origin: &Arc<Origin>) -> Response {
-    let path = request.path().strip_prefix("/vod/").unwrap_or_default();
-    let Some((container, _)) = path.rsplit_once('/').filter(|(_, name)| MANIFESTS.contains(name))
-    else {
-        return not_found();
-    };
-    let (root, path) = (origin.config.vod.root.clone(), container.to_owned());
-    let problem = spawn_blocking(move || {
-        let (file, metadata) = open(&root, &path, Wait::AsLongAsItTakes)?;
-        Ok(match mp4::Index::read(&OnDisk { file, len: metadata.len() }) {
-            Err(mp4::ReadError::Format(error)) => Some(error),
-            Err(mp4::ReadError::Io { source, .. }) => return Err(source),
-            // A file that is cut off shows it by its tracks: samples lie beyond its end.
-            Ok(index) => {
-                let mut tracks = index.tracks.iter();
-                index.problem.or_else(|| tracks.find_map(|track| track.problem.clone()))
-            }
-        })
-    });
-    match problem.await.map_err(io::Error::other).flatten() {
-        Ok(Some(problem)) => Response::text(422, problem),
-        Ok(None) => not_found(),
-        Err(error) => refuse(request, &error).unwrap_or_else(not_found),
-    }
 }
 
 /// A file as the MP4 reader sees it.

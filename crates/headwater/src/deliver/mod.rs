@@ -5,7 +5,8 @@
 //!                  ├ dash      the manifest
 //!                  ├ segment   headers, segments (also the one being made), parts
 //!                  ├ muxed     live.mp4, live.flv: one endless response
-//!                  └ files     /vod/PATH
+//!                  ├ files     /vod/PATH
+//!                  └ vod       /vod/PATH/index.m3u8 and so on: files packaged on the fly
 //! ```
 //!
 //! Nothing is made for one viewer alone: a playlist is rendered once per state of its track, a
@@ -19,6 +20,7 @@ pub mod muxed;
 mod route;
 mod segment;
 mod unfold;
+mod vod;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -29,17 +31,21 @@ use live::{Delivery, Stream};
 use crate::Origin;
 use crate::http::{Handler, Request, Response};
 use route::Resource;
+use vod::Recent;
 
-/// The media plane's handler: one a worker, sharing the origin.
+pub use vod::Viewers as TitleViewers;
+
+/// The media plane's handler: made by each worker for itself, sharing the origin.
 #[derive(Clone)]
 pub struct Deliver {
     origin: Arc<Origin>,
+    recent: Recent,
 }
 
 impl Deliver {
     /// Serves what `origin` has.
     pub fn new(origin: Arc<Origin>) -> Self {
-        Self { origin }
+        Self { origin, recent: Recent::default() }
     }
 
     async fn live(&self, request: &Request, name: &str, resource: Resource<'_>) -> Response {
@@ -80,11 +86,12 @@ impl Handler for Deliver {
                 Some((name, resource)) => self.live(&request, name, resource).await,
                 None => not_found(),
             }
+        } else if let Some((path, resource)) =
+            request.path().strip_prefix("/vod/").and_then(route::vod)
+        {
+            vod::respond(&request, &self.origin, &self.recent, path, resource).await
         } else {
-            match files::respond(&request, &self.origin).await {
-                Some(response) => response,
-                None => files::refuse_manifest(&request, &self.origin).await,
-            }
+            files::respond(&request, &self.origin).await.unwrap_or_else(not_found)
         }
     }
 }
@@ -101,12 +108,17 @@ fn patience(stream: &Stream) -> Duration {
 
 /// Counts the viewer behind a request: one an address and player.
 fn seen(stream: &Stream, delivery: Delivery, request: &Request, origin: &Origin) {
+    stream.seen(delivery, player(request), origin.now());
+}
+
+/// Stands for the player behind a request.
+fn player(request: &Request) -> u64 {
     let mut hasher = DefaultHasher::new();
     request.peer().ip().hash(&mut hasher);
     // A player's requests come over several connections, but from one page.
     request.header("user-agent").hash(&mut hasher);
     request.header("x-playback-session-id").hash(&mut hasher);
-    stream.seen(delivery, hasher.finish(), origin.now());
+    hasher.finish()
 }
 
 /// `Cache-Control` of what never changes but leaves with the window.

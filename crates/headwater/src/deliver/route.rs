@@ -64,6 +64,65 @@ fn of_track<'a>(track: &'a str, file: &str) -> Option<Resource<'a>> {
     }
 }
 
+/// A resource of a title: of files packaged on the fly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packaged<'a> {
+    /// `index.m3u8`
+    Multivariant,
+    /// `manifest.mpd`
+    Manifest,
+    /// `TRACK/media.m3u8`
+    MediaPlaylist { track: &'a str },
+    /// `TRACK/iframes.m3u8`
+    IFramePlaylist { track: &'a str },
+    /// `TRACK/init.mp4`
+    Header { track: &'a str },
+    /// `TRACK/NUMBER.m4s`
+    Segment { track: &'a str, number: u32 },
+    /// `TRACK/i.NUMBER.m4s`
+    IFrame { track: &'a str, number: u32 },
+    /// `TRACK/NUMBER.vtt`
+    Text { track: &'a str, number: u32 },
+    /// `TRACK/all.vtt`
+    WholeText { track: &'a str },
+}
+
+/// Splits what follows `/vod/` into the title's path and a resource of it, where it is the name of
+/// one. A file may have that name too.
+pub(super) fn vod(path: &str) -> Option<(&str, Packaged<'_>)> {
+    let (parent, file) = path.rsplit_once('/')?;
+    let (title, resource) = match file {
+        "index.m3u8" => (parent, Packaged::Multivariant),
+        "manifest.mpd" => (parent, Packaged::Manifest),
+        _ => {
+            let (title, track) = parent.rsplit_once('/')?;
+            (title, of_packaged(track, file)?)
+        }
+    };
+    (!title.is_empty()).then_some((title, resource))
+}
+
+fn of_packaged<'a>(track: &'a str, file: &str) -> Option<Packaged<'a>> {
+    let number = |text| u32::try_from(number(text)?).ok();
+    Some(match file {
+        "media.m3u8" => Packaged::MediaPlaylist { track },
+        "iframes.m3u8" => Packaged::IFramePlaylist { track },
+        "init.mp4" => Packaged::Header { track },
+        "all.vtt" => Packaged::WholeText { track },
+        _ => {
+            if let Some(name) = file.strip_suffix(".vtt") {
+                Packaged::Text { track, number: number(name)? }
+            } else {
+                let name = file.strip_suffix(".m4s")?;
+                match name.strip_prefix("i.") {
+                    Some(name) => Packaged::IFrame { track, number: number(name)? },
+                    None => Packaged::Segment { track, number: number(name)? },
+                }
+            }
+        }
+    })
+}
+
 fn number(text: &str) -> Option<u64> {
     // Each resource has one name: no signs, no leading zeros.
     let plain = text == "0" || !text.starts_with('0');
@@ -103,6 +162,39 @@ mod tests {
             ("demo/v0/initmp4", None),
         ] {
             assert_eq!(live(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn names_of_titles() {
+        let (file, track) = ("a/m.mp4", "v0");
+        for (path, expected) in [
+            ("a/m.mp4/index.m3u8", Some((file, Packaged::Multivariant))),
+            ("a/m.mp4/manifest.mpd", Some((file, Packaged::Manifest))),
+            ("a/m.mp4/v0/media.m3u8", Some((file, Packaged::MediaPlaylist { track }))),
+            ("a/m.mp4/v0/iframes.m3u8", Some((file, Packaged::IFramePlaylist { track }))),
+            ("a/m.mp4/v0/init.mp4", Some((file, Packaged::Header { track }))),
+            ("a/m.mp4/v0/0.m4s", Some((file, Packaged::Segment { track, number: 0 }))),
+            ("a/m.mp4/v0/i.12.m4s", Some((file, Packaged::IFrame { track, number: 12 }))),
+            ("a/m.mp4/t0/7.vtt", Some((file, Packaged::Text { track: "t0", number: 7 }))),
+            ("a/m.mp4/t0/all.vtt", Some((file, Packaged::WholeText { track: "t0" }))),
+            ("folder/index.m3u8", Some(("folder", Packaged::Multivariant))),
+            // The root is not a title, and other names are none of a title's.
+            ("index.m3u8", None),
+            ("v0/init.mp4", None),
+            ("a/m.mp4", None),
+            ("a/m.mp4/", None),
+            ("a/m.mp4/v0/init.1.mp4", None),
+            ("a/m.mp4/v0/1.0.m4s", None),
+            ("a/m.mp4/v0/i.m4s", None),
+            ("a/m.mp4/v0/i.01.m4s", None),
+            ("a/m.mp4/v0/-1.m4s", None),
+            ("a/m.mp4/v0/01.m4s", None),
+            ("a/m.mp4/v0/99999999999999999999.m4s", None),
+            ("a/m.mp4/t0/x.vtt", None),
+            ("a/movie.en.vtt", None),
+        ] {
+            assert_eq!(vod(path), expected, "{path}");
         }
     }
 }

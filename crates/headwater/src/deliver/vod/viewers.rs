@@ -1,0 +1,138 @@
+//! Who watches titles.
+//!
+//! A player of a title asks for its playlists once and then for segments, which are the same for HLS
+//! and DASH. So what it asked for first tells by which it watches, and its segments that it still
+//! does.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use live::{Delivery, UnixMicros};
+
+/// A viewer is counted for so long after its last request: players with much in hand ask seldom.
+const COUNTED: Duration = Duration::from_secs(30);
+/// How a viewer watches is known for so long: until it comes back from a pause.
+const KNOWN: Duration = Duration::from_secs(600);
+/// Viewers that are told apart, at most.
+const MOST: usize = 100_000;
+/// Parts that are locked apart, so that event loops seldom meet.
+const SHARDS: usize = 64;
+
+/// The viewers of all titles.
+#[derive(Debug)]
+pub struct Viewers {
+    /// By title and viewer, both as hashes.
+    shards: [Mutex<HashMap<u64, Viewer>>; SHARDS],
+}
+
+#[derive(Debug)]
+struct Viewer {
+    title: Arc<str>,
+    delivery: Delivery,
+    last: UnixMicros,
+}
+
+impl Default for Viewers {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+}
+
+impl Viewers {
+    /// A viewer asked for a playlist or manifest of `title`. `key` stands for the two.
+    pub(super) fn opened(&self, key: u64, title: &str, delivery: Delivery, now: UnixMicros) {
+        let mut shard = self.shard(key);
+        if let Some(viewer) = shard.get_mut(&key) {
+            (viewer.delivery, viewer.last) = (delivery, now);
+            return;
+        }
+        if shard.len() >= MOST / SHARDS {
+            shard.retain(|_, viewer| now.since(viewer.last) < COUNTED);
+        }
+        if shard.len() < MOST / SHARDS {
+            shard.insert(key, Viewer { title: title.into(), delivery, last: now });
+        }
+    }
+
+    /// A viewer asked for media of a title.
+    pub(super) fn watches(&self, key: u64, now: UnixMicros) {
+        if let Some(viewer) = self.shard(key).get_mut(&key) {
+            viewer.last = now;
+        }
+    }
+
+    /// How many watch which title by what.
+    pub fn count(&self, now: UnixMicros) -> BTreeMap<(Arc<str>, &'static str), usize> {
+        let mut counts = BTreeMap::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for viewer in shard.values().filter(|viewer| now.since(viewer.last) < COUNTED) {
+                let by = (Arc::clone(&viewer.title), viewer.delivery.name());
+                *counts.entry(by).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// Forgets viewers that do not come back.
+    pub fn sweep(&self, now: UnixMicros) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.retain(|_, viewer| now.since(viewer.last) < KNOWN);
+        }
+    }
+
+    fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, Viewer>> {
+        // The key is a hash.
+        self.shards[(key % SHARDS as u64) as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> UnixMicros {
+        UnixMicros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn viewers_are_counted_by_what_they_asked_for_first() {
+        let viewers = Viewers::default();
+        let count = |now| {
+            let counts = viewers.count(at(now)).into_iter();
+            counts.map(|((title, by), n)| format!("{title} {by} {n}")).collect::<Vec<_>>()
+        };
+        viewers.opened(1, "vod/a.mp4", Delivery::Hls, at(0));
+        viewers.opened(2, "vod/a.mp4", Delivery::Hls, at(0));
+        viewers.opened(3, "vod/a.mp4", Delivery::Dash, at(0));
+        viewers.opened(4, "vod/b.mp4", Delivery::Dash, at(0));
+        // Media alone does not tell.
+        viewers.watches(5, at(0));
+        assert_eq!(count(1), ["vod/a.mp4 dash 1", "vod/a.mp4 hls 2", "vod/b.mp4 dash 1"]);
+        viewers.watches(1, at(20));
+        viewers.opened(3, "vod/a.mp4", Delivery::Hls, at(20));
+        assert_eq!(count(40), ["vod/a.mp4 hls 2"]);
+        // Back from a pause.
+        viewers.sweep(at(599));
+        viewers.watches(4, at(599));
+        assert_eq!(count(600), ["vod/b.mp4 dash 1"]);
+        viewers.sweep(at(2000));
+        viewers.watches(4, at(2000));
+        assert_eq!(count(2000), [""; 0]);
+    }
+
+    #[test]
+    fn viewers_are_bounded() {
+        let viewers = Viewers::default();
+        let total = |now| viewers.count(at(now)).into_values().sum::<usize>();
+        for key in 0..2 * MOST as u64 {
+            viewers.opened(key, "vod/a.mp4", Delivery::Hls, at(0));
+        }
+        assert_eq!(total(0), MOST / SHARDS * SHARDS);
+        // Those who have left make room.
+        viewers.opened(2 * MOST as u64, "vod/a.mp4", Delivery::Hls, at(60));
+        assert_eq!(total(60), 1);
+    }
+}
