@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use live::{Registry, Settings, UnixMicros};
@@ -6,6 +7,8 @@ use crate::config::Config;
 use crate::deliver::TitleViewers;
 use crate::deliver::cursor::Limits;
 use crate::metrics::SlowViewers;
+use crate::pace::Balance;
+use crate::rtmp::Films;
 
 /// What every listener shares: the configuration, the live streams, the clock.
 #[derive(Debug)]
@@ -18,6 +21,10 @@ pub struct Origin {
     pub titles: vod::Library,
     /// Who watches those by HLS and DASH.
     pub title_viewers: TitleViewers,
+    /// What RTMP players are sent of them.
+    pub films: Films,
+    /// Who goes first when the link is short, of the viewers of files.
+    pub balance: Arc<Balance>,
     /// What became of viewers that read too slowly.
     pub slow_viewers: SlowViewers,
     started: (UnixMicros, Instant),
@@ -39,13 +46,17 @@ impl Origin {
             segment_target: config.vod.segment_target.into(),
             memory: usize::try_from(u64::from(config.vod.index_memory)).unwrap_or(usize::MAX),
         };
+        let films = usize::try_from(u64::from(config.vod.segment_memory)).unwrap_or(usize::MAX);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started = UnixMicros::default().after(wall);
         Self {
             registry: Registry::new(settings),
             titles: vod::Library::new(config.vod.root.clone(), titles),
             title_viewers: TitleViewers::default(),
+            films: Films::new(films),
+            balance: Arc::new(Balance::new(started)),
             slow_viewers: SlowViewers::default(),
-            started: (UnixMicros::default().after(wall), Instant::now()),
+            started: (started, Instant::now()),
             config,
         }
     }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use live::{Delivery, Part, Segment, Stream, Viewing};
-use media::flv::{Message, TagKind};
-use protocol::rtmp::{chunk, message};
+use media::flv::Message;
 
-use super::Error;
+use super::{Error, wire};
 use crate::Origin;
 use crate::deliver::cursor::{Cursor, Limits, Next};
 use crate::deliver::muxed::{messages, metadata, milliseconds, packetizer};
@@ -21,7 +20,6 @@ pub(super) struct Play {
     stream: Arc<Stream>,
     peer: SocketAddr,
     limits: Limits,
-    chunk_size: usize,
     /// None until the stream has media.
     cursor: Option<Cursor>,
     /// Which header each track's parts had last; none before the first.
@@ -31,24 +29,10 @@ pub(super) struct Play {
 }
 
 impl Play {
-    pub(super) fn new(
-        stream: Arc<Stream>,
-        peer: SocketAddr,
-        limits: Limits,
-        chunk_size: usize,
-    ) -> Self {
+    pub(super) fn new(stream: Arc<Stream>, peer: SocketAddr, limits: Limits) -> Self {
         let viewing = stream.watch(Delivery::Rtmp);
         let headers = Vec::new();
-        Self {
-            stream,
-            peer,
-            limits,
-            chunk_size,
-            cursor: None,
-            headers,
-            paused: false,
-            _viewing: viewing,
-        }
+        Self { stream, peer, limits, cursor: None, headers, paused: false, _viewing: viewing }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -80,7 +64,7 @@ impl Play {
             let tracks: Vec<_> = cursor.tracks().cloned().collect();
             self.headers = vec![None; tracks.len()];
             let metadata = Message::metadata(0, &metadata(&tracks)).map_err(broken)?;
-            out.push(self.wire(&metadata));
+            out.push(wire(&metadata));
             self.cursor = Some(cursor);
         }
         let Some(cursor) = &mut self.cursor else { return Ok(None) };
@@ -102,7 +86,7 @@ impl Play {
                         self.cursor.iter().flat_map(Cursor::tracks).cloned().collect();
                     self.headers = vec![None; tracks.len()];
                     let metadata = Message::metadata(0, &metadata(&tracks)).map_err(broken)?;
-                    out.push(self.wire(&metadata));
+                    out.push(wire(&metadata));
                 }
                 Next::Skipped => {
                     origin.slow_viewers.skipped(Delivery::Rtmp, self.stream.name(), self.peer);
@@ -132,7 +116,7 @@ impl Play {
         if self.headers.get(track).copied().flatten() != Some(segment.header.msn) {
             let time = milliseconds(part.start, &segment.header.track);
             let packetizer = packetizer(&segment.header.track).map_err(broken)?;
-            out.push(self.wire(&packetizer.sequence_header(time).map_err(broken)?));
+            out.push(wire(&packetizer.sequence_header(time).map_err(broken)?));
             if let Some(known) = self.headers.get_mut(track) {
                 *known = Some(segment.header.msn);
             }
@@ -143,21 +127,10 @@ impl Play {
         }
         let mut bytes = BytesMut::new();
         for message in messages(segment, part).map_err(broken)? {
-            bytes.extend_from_slice(&self.wire(&message));
+            bytes.extend_from_slice(&wire(&message));
         }
         out.push(part.rtmp.get_or_init(|| bytes.freeze()).clone());
         Ok(())
-    }
-
-    /// A message as every player is sent it.
-    fn wire(&self, message: &Message) -> Bytes {
-        let (csid, kind) = match message.kind() {
-            TagKind::Audio => (chunk::csid::SHARED_AUDIO, message::AUDIO),
-            TagKind::Video => (chunk::csid::SHARED_VIDEO, message::VIDEO),
-            TagKind::Script => (chunk::csid::SHARED_DATA, message::DATA_AMF0),
-        };
-        let (time, payload) = (message.timestamp(), message.payload());
-        chunk::shared_message(csid, kind, time, &payload, self.chunk_size)
     }
 }
 

@@ -1,0 +1,621 @@
+//! One RTMP connection, whatever it is there for.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use live::{Delivery, PublishError, PublisherInfo};
+use media::flv::TagKind;
+use protocol::rtmp::{Blame, PlayStart, ServerConfig, ServerEvent, ServerSession, code};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{Interest, Ready};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::{coop, spawn_blocking};
+use tokio::time::Instant;
+
+use super::film::{self, Film};
+use super::outbox::Outbox;
+use super::{Error, REFUSED, down, file, play};
+use crate::Origin;
+use crate::ingest::Ingest;
+use crate::metrics::TooSlow;
+use crate::pace::{Pace, Plan};
+
+/// Ignored messages of a publisher that are logged; it is disconnected after many more.
+const IGNORED: (u32, u32) = (3, 32);
+
+/// Characters of a refused name that are logged.
+const SHOWN: usize = 160;
+
+/// Bytes in the kernel and not yet sent to a player of a live stream: what a slow one is behind by
+/// stays where it can still be skipped.
+const UNSENT: u32 = 128 << 10;
+
+/// The same for a player of a file: what is in the kernel is counted as delivered.
+const UNSENT_OF_FILE: u32 = 32 << 10;
+
+/// One read from a socket takes no more.
+const READ: usize = 64 << 10;
+
+thread_local! {
+    /// What is read into: a connection has nothing of its own while nothing comes.
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
+}
+
+enum Role {
+    None,
+    Publish(Box<Ingest>),
+    /// A live stream.
+    Play(Box<play::Play>),
+    /// A file.
+    File(Box<file::Play>),
+}
+
+/// What a connection's role asks to be done.
+enum Next {
+    Send(Vec<Bytes>),
+    /// The live stream ended.
+    Ended,
+    /// The file was sent to its end.
+    Complete,
+}
+
+/// A film that is being looked up, and what for.
+type Lookup = Pin<Box<dyn Future<Output = Found> + Send>>;
+
+struct Found {
+    film: Result<Arc<Film>, NoFilm>,
+    wanted: Wanted,
+}
+
+enum Wanted {
+    Play { path: String, plan: Plan, start: f64, duration: Option<f64> },
+    Length { transaction: f64 },
+}
+
+/// Why there is nothing to play.
+enum NoFilm {
+    NotFound,
+    Failed(String),
+}
+
+pub(super) struct Connection {
+    origin: Arc<Origin>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    session: ServerSession,
+    /// What the session and the role have to send. Nothing more is asked of the role until it is
+    /// empty.
+    outbox: Outbox,
+    /// Since when the peer has taken nothing of it.
+    blocked: Option<Instant>,
+    /// When a player of a file that takes nothing is to be looked at again.
+    again: Option<Instant>,
+    /// What was read while nothing could be done with it.
+    unread: Vec<u8>,
+    lookup: Option<Lookup>,
+    /// Application, as the peer named it.
+    app: String,
+    role: Role,
+    /// When it last published something; without a role, since when it has none.
+    heard: Instant,
+    /// Messages that could not be read.
+    ignored: u32,
+    /// Requests to publish that were refused.
+    refused: u32,
+}
+
+impl Connection {
+    pub(super) fn new(origin: Arc<Origin>, socket: TcpStream, peer: SocketAddr) -> Self {
+        if let Err(error) = configure(&socket) {
+            tracing::debug!(%peer, %error, "socket options");
+        }
+        let session = ServerSession::new(ServerConfig::default(), origin.now().0);
+        Self {
+            origin,
+            socket,
+            peer,
+            session,
+            outbox: Outbox::default(),
+            blocked: None,
+            again: None,
+            unread: Vec::new(),
+            lookup: None,
+            app: String::new(),
+            role: Role::None,
+            heard: Instant::now(),
+            ignored: 0,
+            refused: 0,
+        }
+    }
+
+    /// Name of the stream it publishes or plays.
+    pub(super) fn name(&self) -> Option<&str> {
+        match &self.role {
+            Role::None => None,
+            Role::Publish(ingest) => Some(ingest.publisher().stream().name()),
+            Role::Play(play) => Some(play.name()),
+            Role::File(play) => Some(play.path()),
+        }
+    }
+
+    pub(super) fn is_player(&self) -> bool {
+        !matches!(self.role, Role::Publish(_))
+    }
+
+    pub(super) async fn run(&mut self, mut shutdown: watch::Receiver<bool>) -> Result<(), Error> {
+        loop {
+            coop::consume_budget().await;
+            self.send()?;
+            let listens = self.lookup.is_none() && !self.outbox.is_full();
+            if listens && !self.unread.is_empty() {
+                let unread = std::mem::take(&mut self.unread);
+                self.take_in(&unread)?;
+                continue;
+            }
+            let idle = self.outbox.is_empty() && self.lookup.is_none();
+            let interest = match (listens, self.outbox.is_empty()) {
+                (true, true) => Some(Interest::READABLE),
+                (true, false) => Some(Interest::READABLE | Interest::WRITABLE),
+                (false, false) => Some(Interest::WRITABLE),
+                (false, true) => None,
+            };
+            let wake = self.wake();
+            tokio::select! {
+                ready = ready(&self.socket, interest) => {
+                    if ready?.is_readable() && listens && !self.read()? {
+                        return Ok(());
+                    }
+                }
+                next = next(&mut self.role, &self.origin), if idle => match next {
+                    Ok(Next::Send(pieces)) => pieces.into_iter().for_each(|p| self.outbox.push(p)),
+                    Ok(Next::Complete) => {
+                        self.session.play_complete()?;
+                        self.collect();
+                    }
+                    Ok(Next::Ended) => {
+                        self.session.play_unpublished()?;
+                        self.collect();
+                        return self.finish().await;
+                    }
+                    Err(Broken::Film(error)) => {
+                        self.fail(&error);
+                        return self.finish().await;
+                    }
+                    Err(Broken::Connection(error)) => return Err(error),
+                },
+                found = found(&mut self.lookup) => {
+                    self.lookup = None;
+                    self.found(found)?;
+                    self.collect();
+                }
+                () = sleep_until(wake) => self.overdue()?,
+                () = down(&mut shutdown) => return Ok(()),
+            }
+        }
+    }
+
+    /// Writes what the socket takes.
+    fn send(&mut self) -> Result<(), Error> {
+        if self.outbox.is_empty() {
+            return Ok(());
+        }
+        let sent = self.outbox.send(&self.socket)?;
+        let now = Instant::now();
+        if sent > 0 || self.blocked.is_none() {
+            self.blocked = Some(now);
+        }
+        if self.outbox.is_empty() {
+            self.blocked = None;
+        }
+        if let Role::File(play) = &mut self.role {
+            let again = play.sent(self.outbox.len(), self.origin.now());
+            self.again = again.map(|wait| now + wait);
+        }
+        Ok(())
+    }
+
+    /// Sends what there is before the connection is closed.
+    async fn finish(&mut self) -> Result<(), Error> {
+        loop {
+            self.send()?;
+            let Some(blocked) = self.blocked else { return Ok(()) };
+            let patience = self.patience();
+            let writable = tokio::time::timeout_at(blocked + patience, self.socket.writable());
+            writable.await.map_err(|_| Error::Stalled(patience))??;
+        }
+    }
+
+    /// Reads what is there; false when the peer has said its last.
+    fn read(&mut self) -> Result<bool, Error> {
+        BUFFER.with_borrow_mut(|buffer| match self.socket.try_read(buffer) {
+            Ok(0) => Ok(false),
+            Ok(size) => self.take_in(&buffer[..size]).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    /// Lets the session read; what it cannot take now is kept.
+    fn take_in(&mut self, mut input: &[u8]) -> Result<(), Error> {
+        loop {
+            let result = self.session.handle_input(input);
+            // What came before an error is still good.
+            while let Some(event) = self.session.poll_event() {
+                self.handle_event(event)?;
+            }
+            self.collect();
+            let taken = match result {
+                Ok(taken) => taken,
+                Err(error) => {
+                    // It may hear of what it did wrong.
+                    let _ = self.outbox.send(&self.socket);
+                    return Err(error.into());
+                }
+            };
+            input = &input[taken..];
+            if input.is_empty() {
+                return Ok(());
+            }
+            if self.lookup.is_some() || self.outbox.is_full() {
+                self.unread = input.to_vec();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes over what the session has to send.
+    fn collect(&mut self) {
+        while let Some(piece) = self.session.poll_output() {
+            self.outbox.answer(piece);
+        }
+    }
+
+    /// When to look at the time again.
+    fn wake(&self) -> Option<Instant> {
+        let stalled = self.blocked.map(|since| since + self.patience());
+        let deadline = self.deadline().map(|(at, _)| at);
+        [stalled, deadline, self.again].into_iter().flatten().min()
+    }
+
+    /// A time that [`wake`](Self::wake) named has come.
+    fn overdue(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        let patience = self.patience();
+        if self.blocked.is_some_and(|since| since + patience <= now) {
+            return Err(Error::Stalled(patience));
+        }
+        match self.deadline() {
+            Some((at, error)) if at <= now => Err(error),
+            // The next round looks after the player.
+            _ => Ok(()),
+        }
+    }
+
+    /// Until when the peer must have done something.
+    fn deadline(&self) -> Option<(Instant, Error)> {
+        let config = &self.origin.config;
+        let (limit, error): (Duration, fn(Duration) -> Error) = match self.role {
+            Role::None => (config.rtmp.setup_timeout.into(), Error::Idle),
+            // Another may have its name long before. This is for its memory, and for viewers, who
+            // are to learn that nobody publishes.
+            Role::Publish(_) => (3 * Duration::from(config.live.silence), Error::Silent),
+            Role::Play(_) | Role::File(_) => return None,
+        };
+        Some((self.heard + limit, error(limit)))
+    }
+
+    /// How long a peer may take nothing.
+    fn patience(&self) -> Duration {
+        self.origin.config.http.send_timeout.into()
+    }
+
+    fn handle_event(&mut self, event: ServerEvent) -> Result<(), Error> {
+        let now = self.origin.now();
+        let mut media = |kind, timestamp, payload: &Bytes| match &mut self.role {
+            Role::Publish(ingest) => {
+                self.heard = Instant::now();
+                ingest.handle_tag(kind, timestamp, payload, now)
+            }
+            Role::None | Role::Play(_) | Role::File(_) => Ok(()),
+        };
+        match event {
+            ServerEvent::Audio { timestamp, payload } => {
+                media(TagKind::Audio, timestamp, &payload)?;
+            }
+            ServerEvent::Video { timestamp, payload } => {
+                media(TagKind::Video, timestamp, &payload)?;
+            }
+            ServerEvent::Metadata { timestamp, payload, .. } => {
+                media(TagKind::Script, timestamp, &payload)?;
+            }
+            ServerEvent::Connect { app, .. } => {
+                self.app = app;
+                self.session.accept_connect()?;
+            }
+            ServerEvent::PublishRequest { app, name, query, .. } => {
+                self.publish(&path(&app, &name), &query)?;
+            }
+            ServerEvent::PlayRequest { app, name, query, start, duration } => {
+                match file_path(&app, &name) {
+                    Some(path) => self.look_up_to_play(path, &query, start, duration)?,
+                    None => self.play(&path(&app, &name))?,
+                }
+            }
+            ServerEvent::StreamLength { name, transaction, .. } => {
+                if let Some(path) = file_path(&self.app, &name) {
+                    self.look_up(path, Wanted::Length { transaction });
+                }
+            }
+            ServerEvent::Seek { position } => match &mut self.role {
+                Role::File(play) => {
+                    let position = play.seek(position, now);
+                    self.session.accept_seek(position as f64)?;
+                }
+                _ => self.session.reject_seek("live streams do not seek")?,
+            },
+            ServerEvent::Pause { paused, .. } => match &mut self.role {
+                Role::Play(play) => play.pause(paused),
+                Role::File(play) => play.pause(paused, now),
+                Role::None | Role::Publish(_) => {}
+            },
+            ServerEvent::Ignored(error) => self.ignore(error)?,
+            ServerEvent::Close { .. } => {
+                self.role = Role::None;
+                self.again = None;
+                self.heard = Instant::now();
+            }
+            ServerEvent::BufferLength { .. } | ServerEvent::Pong { .. } => {}
+            // The enum may grow; what is new asks for nothing.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A message that could not be read: there may be a few.
+    fn ignore(&mut self, error: protocol::rtmp::Error) -> Result<(), Error> {
+        if error.blame == Blame::LimitExceeded {
+            return Err(error.into());
+        }
+        let (logged, most) = IGNORED;
+        self.ignored = self.ignored.saturating_add(1);
+        if self.ignored > most && error.blame == Blame::PeerMisbehaved {
+            return Err(Error::Garbage(error));
+        }
+        if self.ignored <= logged {
+            tracing::warn!(peer = %self.peer, stream = self.name(), %error, "rtmp message ignored");
+        }
+        Ok(())
+    }
+
+    /// After an error: nothing more is sent.
+    pub(super) fn give_up(&self, error: &Error) {
+        let why = match error {
+            Error::Stalled(_) => TooSlow::Stalled,
+            Error::TooSlow => TooSlow::Behind,
+            _ => return,
+        };
+        if let Role::Play(_) | Role::File(_) = &self.role {
+            self.origin.slow_viewers.closed(Delivery::Rtmp, why);
+        }
+        // What is queued in the kernel would be kept for as long as the peer is silent.
+        let _ = self.socket.set_zero_linger();
+    }
+
+    fn publish(&mut self, path: &str, query: &str) -> Result<(), Error> {
+        let peer = self.peer;
+        let Some(name) = path.strip_prefix("live/") else {
+            tracing::warn!(%peer, path = shown(path), "publish refused: not below live/");
+            return self.refuse(code::PUBLISH_BAD_NAME, "streams are named live/NAME");
+        };
+        let rendition = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("rendition="))
+            .filter(|name| !name.is_empty())
+            .map(|name| name.chars().take(64).collect());
+        let info = PublisherInfo { peer: Some(peer), protocol: "rtmp", rendition };
+        match self.origin.registry.publish(name, info, self.origin.now()) {
+            Ok(publisher) => {
+                tracing::info!(%peer, stream = name, "publisher");
+                self.role = Role::Publish(Box::new(Ingest::new(publisher)));
+                self.heard = Instant::now();
+                self.session.accept_publish()?;
+            }
+            Err(error) => {
+                tracing::warn!(%peer, stream = shown(name), %error, "publish refused");
+                let code = match error {
+                    PublishError::TooManyStreams => code::PUBLISH_DENIED,
+                    _ => code::PUBLISH_BAD_NAME,
+                };
+                return self.refuse(code, &error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a publisher no; it may ask again, for some time.
+    fn refuse(&mut self, code: &str, why: &str) -> Result<(), Error> {
+        self.session.reject_publish(code, why)?;
+        self.refused += 1;
+        if self.refused < REFUSED { Ok(()) } else { Err(Error::Refused) }
+    }
+
+    fn play(&mut self, path: &str) -> Result<(), Error> {
+        let stream = path.strip_prefix("live/").and_then(|name| self.origin.registry.stream(name));
+        let Some(stream) = stream else {
+            tracing::debug!(peer = %self.peer, path = shown(path), "play: no such stream");
+            self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such stream")?;
+            return Ok(());
+        };
+        let play = play::Play::new(stream, self.peer, self.origin.viewer_limits());
+        self.role = Role::Play(Box::new(play));
+        self.keep_unsent(UNSENT);
+        self.session.accept_play(false)?;
+        Ok(())
+    }
+
+    fn look_up_to_play(
+        &mut self,
+        path: String,
+        query: &str,
+        start: PlayStart,
+        duration: Option<f64>,
+    ) -> Result<(), Error> {
+        let start = match start {
+            PlayStart::Any => 0.0,
+            PlayStart::At(start) => start,
+            // 7.2.2.1: of that name there is no live stream.
+            PlayStart::Live => {
+                self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "files are not live")?;
+                return Ok(());
+            }
+        };
+        let plan = self.origin.config.vod.plan(Pace::from_query(query));
+        self.look_up(path.clone(), Wanted::Play { path, plan, start, duration });
+        Ok(())
+    }
+
+    /// Looks for a film; nothing more is heard of the peer until that is done.
+    fn look_up(&mut self, path: String, wanted: Wanted) {
+        let origin = Arc::clone(&self.origin);
+        self.lookup = Some(Box::pin(async move {
+            let looked = spawn_blocking(move || {
+                let title = origin.titles.title(&path).map_err(|error| match error {
+                    vod::Error::NotFound => NoFilm::NotFound,
+                    error => NoFilm::Failed(error.to_string()),
+                })?;
+                let film = origin.films.film(title);
+                film.map_err(|error| NoFilm::Failed(format!("{path}: {error}")))
+            });
+            let failed = |error: tokio::task::JoinError| Err(NoFilm::Failed(error.to_string()));
+            Found { film: looked.await.unwrap_or_else(failed), wanted }
+        }));
+    }
+
+    fn found(&mut self, Found { film, wanted }: Found) -> Result<(), Error> {
+        match (film, wanted) {
+            (Ok(film), Wanted::Length { transaction }) => {
+                self.session.answer_stream_length(transaction, film.duration().as_secs_f64());
+            }
+            // There is no answer that means no.
+            (Err(_), Wanted::Length { .. }) => {}
+            (Ok(film), Wanted::Play { plan, start, duration, .. }) => {
+                let play = file::Play::new(&self.origin, film, plan, start, duration);
+                tracing::debug!(peer = %self.peer, path = play.path(), "plays");
+                self.role = Role::File(Box::new(play));
+                self.keep_unsent(UNSENT_OF_FILE);
+                self.session.accept_play(true)?;
+            }
+            (Err(NoFilm::NotFound), Wanted::Play { path, .. }) => {
+                tracing::debug!(peer = %self.peer, path = shown(&path), "play: no such file");
+                self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such file")?;
+            }
+            (Err(NoFilm::Failed(reason)), Wanted::Play { path, .. }) => {
+                tracing::warn!(peer = %self.peer, path = shown(&path), reason, "play refused");
+                self.session.reject_play(code::PLAY_FAILED, &reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A film that could not be played to its end.
+    fn fail(&mut self, error: &film::Error) {
+        tracing::warn!(peer = %self.peer, stream = self.name(), %error, "playing failed");
+        self.session.send_status("error", code::PLAY_FAILED, &error.to_string());
+        self.collect();
+    }
+
+    fn keep_unsent(&self, bytes: u32) {
+        if let Err(error) = SockRef::from(&self.socket).set_tcp_notsent_lowat(bytes) {
+            tracing::debug!(peer = %self.peer, %error, "socket options");
+        }
+    }
+}
+
+/// The stream's path: RTMP splits it into application and name at a place of the client's choice.
+fn path(app: &str, name: &str) -> String {
+    format!("{}/{}", app.trim_matches('/'), name.trim_matches('/'))
+}
+
+/// Path below the VOD root, if it is a file's. Clients put `mp4:` before names of MP4 files, as
+/// Adobe's server wanted it.
+fn file_path(app: &str, name: &str) -> Option<String> {
+    let path = path(app, name.strip_prefix("mp4:").unwrap_or(name));
+    path.strip_prefix("vod/").map(str::to_owned)
+}
+
+/// As much of what a peer called something as goes into a log.
+fn shown(name: &str) -> &str {
+    name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
+}
+
+fn configure(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let socket = SockRef::from(socket);
+    socket.set_tcp_notsent_lowat(UNSENT)?;
+    // A player that vanished without a word is found out even where nothing is sent to it.
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+    socket.set_tcp_keepalive(&keepalive.with_interval(Duration::from_secs(15)).with_retries(4))
+}
+
+/// Ready when the socket is, never without interest in it.
+async fn ready(socket: &TcpStream, interest: Option<Interest>) -> io::Result<Ready> {
+    match interest {
+        Some(interest) => socket.ready(interest).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Never without a time.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Never where nothing is looked up.
+async fn found(lookup: &mut Option<Lookup>) -> Found {
+    match lookup {
+        Some(lookup) => lookup.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Why a role came to an end.
+enum Broken {
+    Film(film::Error),
+    Connection(Error),
+}
+
+/// What the role wants done next; for ever pending while it wants nothing.
+async fn next(role: &mut Role, origin: &Origin) -> Result<Next, Broken> {
+    match role {
+        Role::Play(play) => {
+            let next = play.next(origin).await.map_err(Broken::Connection)?;
+            Ok(next.map_or(Next::Ended, Next::Send))
+        }
+        Role::File(play) => match play.next(origin).await.map_err(Broken::Film)? {
+            file::Next::Media(pieces) => Ok(Next::Send(pieces)),
+            file::Next::Complete => Ok(Next::Complete),
+        },
+        Role::None => std::future::pending().await,
+        Role::Publish(ingest) => {
+            // A publisher that was replaced is found out when it sends something; one that never
+            // does would stay for ever.
+            let silence: Duration = origin.config.live.silence.into();
+            loop {
+                tokio::time::sleep(silence).await;
+                if ingest.publisher().is_replaced() {
+                    return Err(Broken::Connection(Error::Replaced(silence)));
+                }
+            }
+        }
+    }
+}

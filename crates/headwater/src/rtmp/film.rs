@@ -1,0 +1,357 @@
+//! Titles as RTMP carries them, made once for all who play them.
+//!
+//! A title's segments are cut into blocks of a quarter of a second: all tracks' messages in a row,
+//! as every player is sent them. A block is made when its first player comes to it, on a thread that
+//! may wait for the disk, and kept in a cache with a bound; a player has nothing in memory but the
+//! block that it is being sent.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use media::Kind;
+use media::flv::{MAX_PAYLOAD, Message, Metadata, Packetizer};
+use tokio::sync::OnceCell;
+use tokio::task::spawn_blocking;
+use vod::{Sample, Title, Version};
+
+use super::wire;
+
+/// What a block lasts at most, in milliseconds: what a paced player is ahead of its plan by.
+const BLOCK: i64 = 250;
+
+/// A block ends when it has so many bytes, however short it is.
+const LARGE: usize = 1 << 20;
+
+/// Why a title cannot be played, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// Nothing in it is of a codec that RTMP carries.
+    #[error("no track that RTMP can carry{}", .0.as_ref().map(|e| format!(": {e}")).unwrap_or_default())]
+    Unsupported(Option<media::Error>),
+    /// A sample does not fit into RTMP.
+    #[error("{0}")]
+    Media(#[from] media::Error),
+    /// Its file cannot be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Its file is no longer what it was.
+    #[error("the file has changed")]
+    Changed,
+}
+
+/// A place in a film where a block begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    segment: u32,
+    /// Among the segment's samples.
+    sample: u32,
+    /// Decode time in milliseconds.
+    pub(super) time: i64,
+}
+
+/// Messages of all tracks during a short time.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// As they go to every player.
+    pub(super) bytes: Bytes,
+    /// Decode time in milliseconds up to which they reach.
+    pub(super) end: i64,
+    /// Where it goes on; `None` at the film's end.
+    pub(super) next: Option<Place>,
+}
+
+/// A title as RTMP carries it: one video and one audio track, those there are.
+#[derive(Debug)]
+pub(super) struct Film {
+    title: Arc<Title>,
+    /// Positions among the title's tracks, the one that is cut by first.
+    tracks: Vec<usize>,
+    /// In the same order.
+    packetizers: Vec<Packetizer>,
+    metadata: Bytes,
+}
+
+impl Film {
+    fn new(title: Arc<Title>) -> Result<Self, Error> {
+        let mut refused = None;
+        let (mut tracks, mut packetizers) = (Vec::new(), Vec::new());
+        let chosen = title.chosen();
+        for kind in [Kind::Video, Kind::Audio] {
+            let of_kind = |at: &usize| title.tracks[*at].media.kind() == kind;
+            // Those that any player would be given go first.
+            let others = (0..title.tracks.len()).filter(|at| !chosen.contains(at));
+            for at in chosen.iter().copied().chain(others).filter(of_kind) {
+                let track = &title.tracks[at].media;
+                match Packetizer::new(0, &track.codec, track.timescale) {
+                    Ok(packetizer) => {
+                        tracks.push(at);
+                        packetizers.push(packetizer);
+                        break;
+                    }
+                    Err(error) => refused = Some(error),
+                }
+            }
+        }
+        if tracks.is_empty() {
+            return Err(Error::Unsupported(refused));
+        }
+        let metadata = wire(&Message::metadata(0, &describe(&title, &tracks))?);
+        Ok(Self { title, tracks, packetizers, metadata })
+    }
+
+    /// Path of the title below the VOD root.
+    pub(super) fn path(&self) -> &str {
+        &self.title.path
+    }
+
+    /// How long it plays.
+    pub(super) fn duration(&self) -> Duration {
+        self.title.duration
+    }
+
+    /// What a decoder must be told before the block at `place`.
+    pub(super) fn headers(&self, place: Place) -> Result<Vec<Bytes>, Error> {
+        let mut out = vec![self.metadata.clone()];
+        for packetizer in &self.packetizers {
+            out.push(wire(&packetizer.sequence_header(place.time)?));
+        }
+        Ok(out)
+    }
+
+    /// The last keyframe at or before `milliseconds`, or the first. `None` if there is no media.
+    pub(super) fn seek(&self, milliseconds: f64) -> Option<Place> {
+        // A player that names a message's time, which was rounded down, means that message.
+        let seconds = (milliseconds.max(0.0) + 1.0) / 1000.0;
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let (&leading, _) = self.tracks.split_first()?;
+        let track = self.title.tracks.get(leading)?;
+        let sync = track.sync_at(time);
+        // A segment begins with a keyframe, so the one that holds the time holds it, too; where
+        // times run strangely it is in one before.
+        for segment in (0..=track.segment_at(time)).rev() {
+            let samples = self.title.samples(&self.tracks, segment)?;
+            let led = |sample: &Sample| sample.track == leading && sample.dts <= sync;
+            if let Some(at) = samples.iter().rposition(led) {
+                return Some(self.place(segment, at, samples.get(at)?));
+            }
+        }
+        self.beginning()
+    }
+
+    fn beginning(&self) -> Option<Place> {
+        self.next(0, 0, self.title.samples(&self.tracks, 0)?)
+    }
+
+    /// Where it goes on from sample `at` of a segment with these samples.
+    fn next(&self, mut segment: u32, mut at: usize, mut samples: Vec<Sample>) -> Option<Place> {
+        loop {
+            if let Some(sample) = samples.get(at) {
+                return Some(self.place(segment, at, sample));
+            }
+            (segment, at) = (segment + 1, 0);
+            samples = self.title.samples(&self.tracks, segment)?;
+        }
+    }
+
+    fn place(&self, segment: u32, at: usize, sample: &Sample) -> Place {
+        // A segment has no more samples than a file, which has no more than u32 counts.
+        Place { segment, sample: at as u32, time: self.milliseconds(sample, sample.dts) }
+    }
+
+    fn milliseconds(&self, sample: &Sample, time: i64) -> i64 {
+        let timescale = self.title.tracks.get(sample.track).map_or(1, |t| t.media.timescale);
+        let scaled = i128::from(time) * 1000;
+        // As the packetizer does it: down.
+        i64::try_from(scaled.div_euclid(timescale.max(1).into())).unwrap_or(i64::MAX)
+    }
+
+    /// Reads the block at `place`, leaving out what is decoded from `until` on. Blocks.
+    fn block(&self, place: Place, until: Option<i64>) -> Result<Option<Block>, Error> {
+        if !self.title.is_intact() {
+            return Err(Error::Changed);
+        }
+        let Some(samples) = self.title.samples(&self.tracks, place.segment) else {
+            return Ok(None);
+        };
+        let rest = samples.get(place.sample as usize..).unwrap_or_default();
+        let group = |time: i64| time.div_euclid(BLOCK);
+        let (mut count, mut size, mut end) = (0, 0, place.time);
+        for sample in rest {
+            let time = self.milliseconds(sample, sample.dts);
+            let beyond = until.is_some_and(|until| time >= until);
+            if count > 0 && (group(time) != group(place.time) || size > LARGE || beyond) {
+                break;
+            }
+            if sample.size as usize > MAX_PAYLOAD {
+                let (value, limit) = (sample.size.into(), MAX_PAYLOAD as u64);
+                let what = "sample in RTMP".into();
+                return Err(media::Error::Limit { what, at: sample.offset, value, limit }.into());
+            }
+            size += sample.size as usize;
+            end = end.max(self.milliseconds(sample, sample.dts + i64::from(sample.duration)));
+            count += 1;
+        }
+        let taken = rest.get(..count).unwrap_or_default();
+        let mut bytes = BytesMut::with_capacity(size + count * 32);
+        for (sample, read) in taken.iter().zip(self.title.read(taken)?) {
+            let track = self.tracks.iter().position(|track| *track == sample.track);
+            let Some(packetizer) = track.and_then(|at| self.packetizers.get(at)) else { continue };
+            bytes.extend_from_slice(&wire(&packetizer.sample(&read)?));
+        }
+        let next = self.next(place.segment, place.sample as usize + count, samples);
+        // What the next block begins with is not part of this one, however long a sample claims to
+        // last.
+        let end = next.map_or(end, |next| next.time.max(place.time));
+        Ok(Some(Block { bytes: bytes.freeze(), end, next }))
+    }
+}
+
+/// `onMetaData` of a file.
+fn describe(title: &Title, tracks: &[usize]) -> Metadata {
+    let tracks = || tracks.iter().filter_map(|at| title.tracks.get(*at));
+    let mut metadata = Metadata::describe(tracks().map(|track| &track.media.codec));
+    metadata.duration = Some(title.duration.as_secs_f64());
+    for track in tracks() {
+        let rate = track.bandwidth.average as f64 / 1000.0;
+        if track.media.kind() == Kind::Video {
+            metadata.video_data_rate = Some(rate);
+            let exact = |rate: vod::FrameRate| f64::from(rate.frames) / f64::from(rate.seconds);
+            metadata.frame_rate = track.frame_rate.map(exact).or(metadata.frame_rate);
+        } else {
+            metadata.audio_data_rate = Some(rate);
+        }
+    }
+    let size = tracks().next().and_then(|track| track.file().metadata().ok());
+    metadata.file_size = size.map(|size| size.len() as f64);
+    metadata
+}
+
+/// The films that are played, and their blocks in memory.
+#[derive(Debug)]
+pub struct Films {
+    playing: Mutex<HashMap<Version, Weak<Film>>>,
+    blocks: Mutex<Blocks>,
+}
+
+type Key = (Version, Place);
+type Slot = Arc<OnceCell<Option<Arc<Block>>>>;
+
+#[derive(Debug)]
+struct Blocks {
+    kept: HashMap<Key, Kept>,
+    /// By when they were last asked for.
+    order: BTreeMap<u64, Key>,
+    /// Counts what was asked for.
+    now: u64,
+    memory: usize,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    slot: Slot,
+    used: u64,
+    /// Bytes, of which [`OVERHEAD`] while it is being made.
+    memory: usize,
+}
+
+/// What a block takes beside its bytes.
+const OVERHEAD: usize = 256;
+
+impl Films {
+    /// None yet, and no more than `limit` bytes of blocks ever, but for those being made.
+    pub fn new(limit: usize) -> Self {
+        let (kept, order) = (HashMap::new(), BTreeMap::new());
+        let blocks = Blocks { kept, order, now: 0, memory: 0, limit };
+        Self { playing: Mutex::default(), blocks: Mutex::new(blocks) }
+    }
+
+    /// Bytes of memory that blocks take.
+    pub fn memory(&self) -> usize {
+        lock(&self.blocks).memory
+    }
+
+    /// The title as a film, which all who play it share.
+    pub(super) fn film(&self, title: Arc<Title>) -> Result<Arc<Film>, Error> {
+        let mut playing = lock(&self.playing);
+        if let Some(film) = playing.get(&title.version).and_then(Weak::upgrade) {
+            return Ok(film);
+        }
+        playing.retain(|_, film| film.strong_count() > 0);
+        let version = title.version;
+        let film = Arc::new(Film::new(title)?);
+        playing.insert(version, Arc::downgrade(&film));
+        Ok(film)
+    }
+
+    /// The block at `place`, without what is decoded from `until` on. `None` where the film has
+    /// ended. May be dropped while it waits.
+    pub(super) async fn block(
+        &self,
+        film: &Arc<Film>,
+        place: Place,
+        until: Option<i64>,
+    ) -> Result<Option<Arc<Block>>, Error> {
+        let make = async |until| {
+            let film = Arc::clone(film);
+            let made = spawn_blocking(move || film.block(place, until)).await;
+            Ok(made.map_err(io::Error::other)??.map(Arc::new))
+        };
+        let key = (film.title.version, place);
+        let slot = lock(&self.blocks).slot(key);
+        let block = match slot.get() {
+            Some(block) => block.clone(),
+            None => {
+                let made = slot.get_or_try_init(|| make(None)).await?.clone();
+                lock(&self.blocks).made(&key, &slot);
+                made
+            }
+        };
+        match block {
+            // Cut short for this player alone.
+            Some(block) if until.is_some_and(|until| block.end > until) => make(until).await,
+            block => Ok(block),
+        }
+    }
+}
+
+impl Blocks {
+    /// Where a block is, or is to be put.
+    fn slot(&mut self, key: Key) -> Slot {
+        self.now += 1;
+        let kept = self.kept.entry(key).or_insert_with(|| {
+            self.memory += OVERHEAD;
+            Kept { slot: Slot::default(), used: self.now, memory: OVERHEAD }
+        });
+        self.order.remove(&kept.used);
+        kept.used = self.now;
+        self.order.insert(self.now, key);
+        Arc::clone(&kept.slot)
+    }
+
+    /// Counts a block that was made, and lets others go for it.
+    fn made(&mut self, key: &Key, slot: &Slot) {
+        if let Some(kept) = self.kept.get_mut(key)
+            && Arc::ptr_eq(&kept.slot, slot)
+            && kept.memory == OVERHEAD
+        {
+            let bytes = slot.get().and_then(Option::as_ref).map_or(0, |block| block.bytes.len());
+            kept.memory += bytes;
+            self.memory += bytes;
+        }
+        while self.memory > self.limit
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            if let Some(gone) = self.kept.remove(&oldest) {
+                self.memory -= gone.memory;
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
