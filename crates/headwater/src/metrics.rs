@@ -151,6 +151,7 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         ("http_connections_stalled", "HTTP connections that took nothing", totals.stalled),
         ("http_requests", "Requests for media and playlists", totals.requests),
         ("http_bad_requests", "Requests refused as malformed or slow", totals.bad_requests),
+        ("http_cold_reads", "Times a file had to wait for a disk", totals.cold_reads),
     ] {
         registry.register(name, help, ConstCounter::new(value));
     }
@@ -159,6 +160,12 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         "Bytes of media and playlists sent over HTTP",
         Unit::Bytes,
         ConstCounter::new(totals.bytes_sent),
+    );
+    registry.register_with_unit(
+        "http_file_sent",
+        "Bytes of files sent over HTTP without being copied",
+        Unit::Bytes,
+        ConstCounter::new(totals.file_bytes),
     );
     registry
 }

@@ -139,9 +139,10 @@ impl Outbox {
         !self.sources.is_empty()
     }
 
-    /// The response has been sent.
+    /// The response has been sent: closes its files.
     pub(super) fn release(&mut self) {
         self.sources.clear();
+        self.ahead = Ahead::default();
     }
 
     /// Whether what keeps us waiting is a disk, not the peer.

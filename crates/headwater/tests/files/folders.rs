@@ -1,0 +1,140 @@
+//! What is no file: folders, links, pipes.
+
+use std::os::unix::fs::symlink;
+
+use crate::support::{Origin, get, pattern};
+
+#[test]
+fn what_is_no_file() {
+    let origin = Origin::start();
+    origin.put("folder/file.bin", b"x");
+    let pipe = origin.path("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    let mut client = origin.client();
+    for path in [
+        "/vod/",
+        "/vod/folder",
+        "/vod/folder/",
+        "/vod/pipe",
+        "/vod/none",
+        "/vod/none/none",
+        "/vod/folder/file.bin/",
+        "/vod/folder/file.bin/more",
+    ] {
+        let answer = get(&mut client, path, &[]);
+        assert_eq!(answer.status(), 404, "{path}");
+        assert!(answer.body.len() < 200);
+    }
+    let long = format!("/vod/{}", "a".repeat(300));
+    assert_eq!(get(&mut client, &long, &[]).status(), 404);
+    assert_eq!(get(&mut client, "/vod//folder///file.bin", &[]).text(), "x");
+    assert_eq!(get(&mut client, "/vod/folder/file.bin?t=5", &[]).text(), "x");
+}
+
+/// A tree that somebody else has segmented is served as it lies.
+#[test]
+fn a_tree_of_segments() {
+    let origin = Origin::start();
+    for (name, kind) in [
+        ("title/index.m3u8", "application/vnd.apple.mpegurl"),
+        ("title/manifest.mpd", "application/dash+xml"),
+        ("title/high/init.mp4", "video/mp4"),
+        ("title/high/1.m4s", "video/iso.segment"),
+        ("title/high/1.ts", "video/mp2t"),
+        ("title/high/en.vtt", "text/vtt; charset=utf-8"),
+        ("title/high/secret.key", "application/octet-stream"),
+        ("title/poster.webp", "image/webp"),
+        ("title/Ünïcode näme.MP4", "video/mp4"),
+    ] {
+        let bytes = pattern(name.len() as u64, 1000);
+        origin.put(name, &bytes);
+        let path = format!("/vod/{}", name.replace(' ', "%20"));
+        let answer = get(&mut origin.client(), &path, &[]);
+        assert_eq!((answer.status(), answer.header("Content-Type")), (200, Some(kind)), "{name}");
+        assert!(answer.body == bytes, "{name}");
+    }
+}
+
+#[test]
+fn links() {
+    let origin = Origin::start();
+    origin.put("folder/file.bin", b"inside");
+    std::fs::write(origin.server.folder().join("outside.bin"), b"outside").unwrap();
+    symlink("folder/file.bin", origin.path("in")).unwrap();
+    symlink("../folder/file.bin", origin.path("folder/up")).unwrap();
+    symlink("../outside.bin", origin.path("out")).unwrap();
+    symlink("/etc/hostname", origin.path("absolute")).unwrap();
+    symlink("..", origin.path("above")).unwrap();
+    symlink("loop", origin.path("loop")).unwrap();
+    let mut client = origin.client();
+    let mut status = |path: &str| get(&mut client, path, &[]).status();
+    assert_eq!(status("/vod/in"), 200);
+    assert_eq!(status("/vod/folder/up"), 200);
+    for path in ["/vod/out", "/vod/absolute", "/vod/above/outside.bin", "/vod/loop"] {
+        assert_eq!(status(path), 404, "{path}");
+    }
+    assert_eq!(origin.server.log().matches("leads out of the VOD root").count(), 3);
+}
+
+#[test]
+fn listings() {
+    let origin = Origin::with("[vod]\nlisting = true\n");
+    origin.put("b.mp4", &[0; 1234]);
+    origin.put("a <&>.vtt", b"");
+    origin.put("folder/inner.mp4", b"x");
+    origin.put(".hidden", b"x");
+    symlink("../../outside", origin.path("folder/out")).unwrap();
+    symlink("../b.mp4", origin.path("folder/in.mp4")).unwrap();
+    let mut client = origin.client();
+    let json = [("Accept", "application/json")];
+    let names = |text: &str| -> Vec<(String, String, Option<u64>)> {
+        let entries: Vec<serde_json::Value> = serde_json::from_str(text).unwrap();
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        entries
+            .iter()
+            .map(|entry| (text(&entry["name"]), text(&entry["type"]), entry["size"].as_u64()))
+            .collect()
+    };
+    let entry = |name: &str, kind: &str, size| (name.to_owned(), kind.to_owned(), size);
+    let answer = get(&mut client, "/vod/", &json);
+    assert_eq!(answer.header("Content-Type"), Some("application/json"));
+    assert_eq!(answer.header("Vary"), Some("Accept"));
+    assert_eq!(
+        names(answer.text()),
+        [
+            entry("folder", "directory", None),
+            entry("a <&>.vtt", "file", Some(0)),
+            entry("b.mp4", "file", Some(1234)),
+        ]
+    );
+    for path in ["/vod/folder", "/vod/folder/"] {
+        let answer = get(&mut client, path, &json);
+        // The link that leads out is not named.
+        assert_eq!(
+            names(answer.text()),
+            [entry("in.mp4", "file", Some(1234)), entry("inner.mp4", "file", Some(1))]
+        );
+    }
+    // Every link of the page leads somewhere.
+    for folder in ["/vod/", "/vod/folder/"] {
+        let page = get(&mut client, folder, &[]);
+        assert_eq!(page.header("Content-Type"), Some("text/html; charset=utf-8"));
+        let links: Vec<_> = page.text().split("href=\"").skip(1).collect();
+        assert_eq!(links.len(), 3, "{}", page.text());
+        for link in links {
+            let link = link.split('"').next().unwrap();
+            assert_eq!(get(&mut client, link, &[]).status(), 200, "{link}");
+        }
+    }
+    assert!(get(&mut client, "/vod/", &[]).text().contains("a &lt;&amp;&gt;.vtt"));
+    // Files are files, and what is not there is not there.
+    assert_eq!(get(&mut client, "/vod/b.mp4", &[]).body.len(), 1234);
+    assert_eq!(get(&mut client, "/vod/none/", &[]).status(), 404);
+}

@@ -1,0 +1,264 @@
+//! How a file gets to its viewer: from the page cache without a copy, from a disk without holding
+//! anybody else up.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, fadvise, fstatfs};
+use testkit::SlowReader;
+
+use crate::support::{LIMIT, Origin, eventually, get, pattern};
+
+const FILE_BYTES: &str = "headwater_http_file_sent_bytes_total";
+const COLD_READS: &str = "headwater_http_cold_reads_total";
+
+/// `TMPFS_MAGIC` of linux/magic.h: a file system whose files are always in memory.
+const TMPFS: u64 = 0x0102_1994;
+
+/// Takes a file out of the page cache; whether that can be done.
+fn evict(path: &Path) -> bool {
+    let file = File::open(path).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    fstatfs(&file).unwrap().f_type.cast_unsigned() != TMPFS
+}
+
+/// What is in memory goes out by `sendfile`, and no thread is asked.
+#[test]
+fn warm() {
+    let origin = Origin::start();
+    let bytes = pattern(11, 3_000_000);
+    origin.put("a.bin", &bytes);
+    let mut client = origin.client();
+    assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
+    assert_eq!(origin.metric(FILE_BYTES), 3_000_000);
+    assert_eq!(origin.metric(COLD_READS), 0);
+    let answer = get(&mut client, "/vod/a.bin", &[("Range", "bytes=1000-65535")]);
+    assert!(answer.body == bytes[1000..65_536]);
+    assert_eq!(origin.metric(FILE_BYTES), 3_064_536);
+    // What is short costs less when it is copied.
+    assert!(get(&mut client, "/vod/a.bin", &[("Range", "bytes=0-4095")]).body == bytes[..4096]);
+    assert_eq!(origin.metric(FILE_BYTES), 3_064_536);
+    assert_eq!(origin.metric(COLD_READS), 0);
+}
+
+/// What is not in memory is read in on another thread, and is the same.
+#[test]
+fn cold() {
+    let origin = Origin::start();
+    let bytes = pattern(12, 5_000_001);
+    let path = origin.put("a.bin", &bytes);
+    let mut client = origin.client();
+    let mut reads = 0;
+    let mut more_reads = |what: &str| {
+        let before = std::mem::replace(&mut reads, origin.metric(COLD_READS));
+        assert!(reads > before, "{what}: {before}, then {reads}");
+    };
+    if !evict(&path) {
+        return;
+    }
+    assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
+    more_reads("all of it");
+    assert_eq!(origin.metric(FILE_BYTES), bytes.len() as u64);
+    for (range, field) in [
+        (0..10, "bytes=0-9"),
+        (4_990_000..5_000_001, "bytes=-10001"),
+        (100_000..900_000, "bytes=100000-899999"),
+    ] {
+        evict(&path);
+        let answer = get(&mut client, "/vod/a.bin", &[("Range", field)]);
+        assert!(answer.body == bytes[range], "{field}");
+        more_reads(field);
+    }
+    // Parts of it, some of which are in memory by now.
+    evict(&path);
+    let field = "bytes=0-99999,1000000-1000009,2000000-2999999";
+    let answer = get(&mut client, "/vod/a.bin", &[("Range", field)]);
+    assert_eq!(answer.status(), 206);
+    let has = |part: &[u8]| answer.body.windows(part.len()).any(|window| window == part);
+    assert!(has(&bytes[..100_000]) && has(&bytes[1_000_000..1_000_010]));
+    assert!(has(&bytes[2_000_000..3_000_000]));
+    more_reads("several");
+    // A short file, by several viewers at once.
+    evict(&path);
+    let together: Vec<_> = (0..20)
+        .map(|_| {
+            let mut client = origin.client();
+            client.send("GET", "/vod/a.bin", &[], b"").unwrap();
+            std::thread::spawn(move || client.receive().unwrap().body)
+        })
+        .collect();
+    for viewer in together {
+        assert!(viewer.join().unwrap() == bytes);
+    }
+    more_reads("together");
+}
+
+#[test]
+fn pipelined() {
+    let origin = Origin::start();
+    let files: Vec<_> =
+        [0, 1, 1000, 4096, 16_384, 16_385, 70_000, 600_000].map(|n| pattern(n, n as usize)).into();
+    for (i, bytes) in files.iter().enumerate() {
+        origin.put(&format!("{i}.bin"), bytes);
+    }
+    let mut requests = String::new();
+    for i in 0..400 {
+        let range = if i % 7 == 3 { "Range: bytes=-500\r\n" } else { "" };
+        requests += &format!("GET /vod/{}.bin HTTP/1.1\r\nHost: h\r\n{range}\r\n", i % files.len());
+    }
+    let mut client = origin.client();
+    assert_eq!(get(&mut client, "/vod/none", &[]).status(), 404);
+    let descriptors = origin.descriptors();
+    let socket = TcpStream::connect(origin.server.http).unwrap();
+    let mut writer = socket.try_clone().unwrap();
+    let writing = std::thread::spawn(move || writer.write_all(requests.as_bytes()));
+    let mut answers = testkit::http::Client::over(socket, LIMIT).unwrap();
+    for i in 0..400 {
+        let answer = answers.receive().unwrap();
+        let bytes = &files[i % files.len()];
+        match (i % 7, bytes.len()) {
+            (3, 0) => assert_eq!(answer.status(), 200),
+            (3, n) => assert!(answer.body == bytes[n.saturating_sub(500)..], "{i}"),
+            _ => assert!(answer.body == *bytes, "{i}"),
+        }
+    }
+    writing.join().unwrap().unwrap();
+    drop(answers);
+    eventually("nothing is left open", || origin.descriptors() == descriptors);
+}
+
+/// However many files a peer asks for, few are open for it while it reads none.
+#[test]
+fn open_files_are_few() {
+    let origin = Origin::start();
+    for i in 0..200 {
+        origin.put(&format!("{i}.bin"), &pattern(i, 100));
+    }
+    let mut client = origin.client();
+    assert_eq!(get(&mut client, "/vod/0.bin", &[]).status(), 200);
+    let descriptors = origin.descriptors();
+    let requests: String = (0..2000)
+        .map(|i| format!("GET /vod/{}.bin HTTP/1.1\r\nHost: h\r\n\r\n", i % 200))
+        .collect();
+    let readers: Vec<_> = (0..10)
+        .map(|_| {
+            let mut socket = TcpStream::connect(origin.server.http).unwrap();
+            socket.write_all(&requests.as_bytes()[..requests.len() / 8]).unwrap();
+            socket
+        })
+        .collect();
+    let answered = || origin.metric("headwater_http_requests_total") > 10 * 200;
+    eventually("they are answered", answered);
+    // Their sockets, and a file each.
+    assert!(origin.descriptors() <= descriptors + 2 * readers.len() + 2);
+}
+
+#[test]
+fn http_1_0_and_head() {
+    let origin = Origin::start();
+    let bytes = pattern(13, 300_000);
+    origin.put("a.mp4", &bytes);
+    let raw = |request: &str| {
+        let mut socket = TcpStream::connect(origin.server.http).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).unwrap();
+        let at = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        (String::from_utf8(answer[..at].to_vec()).unwrap(), answer[at..].to_vec())
+    };
+    let (head, body) = raw("GET /vod/a.mp4 HTTP/1.0\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("\r\nContent-Length: 300000\r\n"), "{head}");
+    assert!(head.contains("\r\nConnection: close\r\n"), "{head}");
+    assert!(head.contains("\r\nContent-Type: video/mp4\r\n"), "{head}");
+    assert!(body == bytes);
+    let (head, body) = raw("GET /vod/a.mp4 HTTP/1.0\r\nRange: bytes=5-9\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 206 "), "{head}");
+    assert_eq!(body, bytes[5..10]);
+    for version in ["1.0", "1.1"] {
+        let (head, body) = raw(&format!("HEAD /vod/a.mp4 HTTP/{version}\r\nHost: h\r\n\r\n"));
+        assert!(head.contains("\r\nContent-Length: 300000\r\n"), "{head}");
+        assert!(head.contains("\r\nETag: \"") && head.contains("\r\nLast-Modified: "), "{head}");
+        assert_eq!(body, b"");
+    }
+}
+
+/// One that reads slowly costs the other nothing.
+#[test]
+fn two_viewers_one_slow() {
+    let origin = Origin::start();
+    let bytes = pattern(14, 20 << 20);
+    origin.put("a.bin", &bytes);
+    let slow = SlowReader::get(origin.server.http, "/vod/a.bin", 10_000).unwrap();
+    eventually("the slow one reads", || slow.received() > 0);
+    let start = Instant::now();
+    let mut client = origin.client();
+    for _ in 0..5 {
+        assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
+    }
+    assert!(start.elapsed() < LIMIT);
+    assert!(slow.received() < 5 << 20, "{}", slow.received());
+    slow.hurry();
+    let size = bytes.len() as u64;
+    eventually("the slow one has all", || slow.received() > size);
+    drop(slow);
+    // And one that has gone keeps nothing.
+    let descriptors = origin.descriptors();
+    for _ in 0..5 {
+        let gone = SlowReader::get(origin.server.http, "/vod/a.bin", 0).unwrap();
+        eventually("it is open", || origin.descriptors() > descriptors + 1);
+        drop(gone);
+        eventually("it is closed", || origin.descriptors() <= descriptors);
+    }
+}
+
+/// A browser asks for a film on the connection it got the page by.
+#[test]
+fn on_a_connection_of_the_control_plane() {
+    let origin = Origin::start();
+    let bytes = pattern(15, 2_000_001);
+    let path = origin.put("a.bin", &bytes);
+    for cold in [false, true] {
+        if cold && !evict(&path) {
+            return;
+        }
+        let mut client = origin.client();
+        assert_eq!(get(&mut client, "/healthz", &[]).status(), 200);
+        assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
+        let answer = get(&mut client, "/vod/a.bin", &[("Range", "bytes=-1000001")]);
+        assert_eq!(answer.header("Content-Length"), Some("1000001"));
+        assert!(answer.body == bytes[1_000_000..]);
+        let answer = get(&mut client, "/vod/a.bin", &[("Range", "bytes=0-9,100-109")]);
+        assert_eq!((answer.status(), answer.header("Content-Range")), (206, None));
+        assert!(answer.body.windows(10).any(|window| window == &bytes[100..110]));
+        client.send("HEAD", "/vod/a.bin", &[], b"").unwrap();
+        assert_eq!(client.receive().unwrap().header("Content-Length"), Some("2000001"));
+        let tag = get(&mut client, "/vod/a.bin", &[]).header("ETag").unwrap().to_owned();
+        let answer = get(&mut client, "/vod/a.bin", &[("If-None-Match", &tag)]);
+        assert_eq!((answer.status(), answer.body.len()), (304, 0));
+    }
+}
+
+/// Draining lets a film come to its end.
+#[test]
+fn draining() {
+    let origin = Origin::start();
+    let bytes = pattern(16, 24 << 20);
+    origin.put("a.bin", &bytes);
+    let mut client = origin.client();
+    client.send("GET", "/vod/a.bin", &[], b"").unwrap();
+    let (_, mut body) = client.begin().unwrap();
+    let mut got = vec![0; 1000];
+    body.read_exact(&mut got).unwrap();
+    origin.server.terminate();
+    origin.server.log_line(LIMIT, |line| line.contains("draining"));
+    std::thread::sleep(Duration::from_millis(50));
+    body.read_to_end(&mut got).unwrap();
+    assert!(got == bytes);
+}

@@ -1,0 +1,162 @@
+//! Files that change while they are sent: a response is of one version, or visibly cut short.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use crate::support::{LIMIT, Origin, eventually, get, pattern};
+
+/// More than the kernel holds for a viewer that does not read.
+const SIZE: usize = 24 << 20;
+
+enum Outcome {
+    /// All that was announced, as it was.
+    Whole,
+    /// Less than announced; the log has these words.
+    Short(&'static str),
+}
+
+/// Asks for a file, changes it after some of it was read, and reads the rest; `through_page`: on a
+/// connection that was handed over because it asked for something else first.
+fn change(through_page: bool, change: fn(&Path), outcome: &Outcome) {
+    let origin = Origin::start();
+    let bytes = pattern(7, SIZE);
+    let path = origin.put("film.mp4", &bytes);
+    let mut client = origin.client();
+    let first = if through_page { "/healthz" } else { "/vod/none" };
+    get(&mut client, first, &[]);
+    let descriptors = origin.descriptors();
+    client.send("GET", "/vod/film.mp4", &[], b"").unwrap();
+    let (head, mut body) = client.begin().unwrap();
+    assert_eq!(head.header("Content-Length"), Some(SIZE.to_string().as_str()));
+    let mut got = vec![0; 100_000];
+    body.read_exact(&mut got).unwrap();
+    change(&path);
+    let end = body.read_to_end(&mut got);
+    match outcome {
+        Outcome::Whole => {
+            end.unwrap();
+            assert!(got == bytes, "{} bytes", got.len());
+            // The connection goes on, with what is there now.
+            let now = get(&mut client, "/vod/film.mp4", &[]);
+            match fs::read(&path) {
+                Ok(bytes) => assert!(now.body == bytes),
+                Err(_) => assert_eq!(now.status(), 404),
+            }
+            eventually("no file is left open", || origin.descriptors() <= descriptors);
+        }
+        Outcome::Short(words) => {
+            let kind = end.expect_err("cut short").kind();
+            let cut = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
+            assert!(cut.contains(&kind), "{kind}");
+            assert!(got.len() < SIZE);
+            let line = origin.server.log_line(LIMIT, |line| line.contains("closed short"));
+            assert!(line.contains(words) && line.contains("film.mp4"), "{line}");
+            let lines = origin.server.log().matches("closed short").count();
+            assert_eq!(lines, 1, "{}", origin.server.log());
+        }
+    }
+}
+
+fn open(path: &Path) -> File {
+    File::options().write(true).open(path).unwrap()
+}
+
+#[test]
+fn grown() {
+    for through_page in [false, true] {
+        let append = |path: &Path| {
+            let mut file = open(path);
+            file.seek(SeekFrom::End(0)).unwrap();
+            file.write_all(&[1; 1000]).unwrap();
+        };
+        change(through_page, append, &Outcome::Whole);
+    }
+}
+
+#[test]
+fn replaced() {
+    for through_page in [false, true] {
+        let replace = |path: &Path| {
+            let new = path.with_extension("new");
+            fs::write(&new, pattern(8, SIZE)).unwrap();
+            fs::rename(new, path).unwrap();
+        };
+        change(through_page, replace, &Outcome::Whole);
+    }
+}
+
+#[test]
+fn deleted() {
+    for through_page in [false, true] {
+        change(through_page, |path| fs::remove_file(path).unwrap(), &Outcome::Whole);
+    }
+}
+
+#[test]
+fn deleted_and_gone() {
+    // As a recorder does that gives the room back at once.
+    let truncate_and_delete = |path: &Path| {
+        let file = open(path);
+        fs::remove_file(path).unwrap();
+        file.set_len(0).unwrap();
+    };
+    change(false, truncate_and_delete, &Outcome::Short("became shorter"));
+}
+
+#[test]
+fn truncated() {
+    for through_page in [false, true] {
+        let truncate = |path: &Path| open(path).set_len(20 << 20).unwrap();
+        change(through_page, truncate, &Outcome::Short("became shorter"));
+    }
+}
+
+#[test]
+fn rewritten_in_place() {
+    for through_page in [false, true] {
+        let rewrite = |path: &Path| open(path).write_all(&pattern(9, SIZE)).unwrap();
+        change(through_page, rewrite, &Outcome::Short("was written to"));
+    }
+}
+
+/// As `cp` does it: the same file, now with something else in it, and more.
+#[test]
+fn rewritten_in_place_and_longer() {
+    let rewrite = |path: &Path| fs::write(path, pattern(10, SIZE + 5000)).unwrap();
+    change(false, rewrite, &Outcome::Short("was written to"));
+}
+
+/// Each version has its own tag, and a viewer that comes back with an old one's is told.
+#[test]
+fn tags_tell_versions_apart() {
+    let origin = Origin::start();
+    let path = origin.put("a.bin", &[1; 1000]);
+    let mut client = origin.client();
+    let mut tags = vec![];
+    let changes: [fn(&Path); 4] = [
+        |_| {},
+        |path| open(path).write_all(b"x").unwrap(),
+        |path| open(path).set_len(500).unwrap(),
+        |path| {
+            let new = path.with_extension("new");
+            fs::write(&new, [1; 500]).unwrap();
+            fs::rename(new, path).unwrap();
+        },
+    ];
+    for change in changes {
+        // Two changes in one tick of the kernel's clock have one date, as far as it tells.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        change(&path);
+        let answer = get(&mut client, "/vod/a.bin", &[]);
+        let tag = answer.header("ETag").unwrap().to_owned();
+        assert!(!tags.contains(&tag), "{tag} in {tags:?}");
+        for old in &tags {
+            let fields = [("Range", "bytes=0-9"), ("If-Range", old)];
+            assert_eq!(get(&mut client, "/vod/a.bin", &fields).status(), 200);
+            let fields = [("If-Match", old.as_str())];
+            assert_eq!(get(&mut client, "/vod/a.bin", &fields).status(), 412);
+        }
+        tags.push(tag);
+    }
+}
