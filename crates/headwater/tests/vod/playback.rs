@@ -1,0 +1,167 @@
+//! What ffmpeg, GStreamer and VLC receive through each manifest is what is in the file.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use testkit::{Program, Server};
+
+use crate::support::{LIMIT, decoded, media, server, units};
+
+/// Files of every codec and layout that is packaged.
+const TITLES: [&str; 9] = [
+    "bbb/bbb_10s_1080p_h264_aac.mp4",
+    // moov last, B-frames, 5.1
+    "bbb/bbb_30s_480p_51ch_moovend.mp4",
+    "film/sintel_trailer_52s_720p_h264_aac.mp4",
+    "mp4/rsmpeg_mov_sample_30s_720p.mov",
+    "mp4/torchcodec_testsrc2_h265.mp4",
+    "mp4/torchcodec_testsrc2_av1_10bit.mp4",
+    "mp4/membrane_ref_opus.mp4",
+    // fragmented
+    "mp4/androidx_sample_with_increasing_timestamps_320w_240h_fragmented.mp4",
+    "mp4/mediabunny_cursed-vfr.mp4",
+];
+
+/// The kinds of streams a file has, as ffmpeg selects them.
+fn streams(file: &Path) -> Vec<&'static str> {
+    let packets = testkit::ffprobe_packets(file);
+    let has = |kind: &str| packets.iter().any(|packet| packet.kind == kind);
+    [("video", "0:v:0"), ("audio", "0:a:0")]
+        .into_iter()
+        .filter_map(|(kind, map)| has(kind).then_some(map))
+        .collect()
+}
+
+#[test]
+fn ffmpeg_receives_every_access_unit_through_hls_and_dash() {
+    let server = server(&testkit::media_dir());
+    for title in TITLES {
+        let file = media(title);
+        for map in streams(&file) {
+            let source = units(file.to_str().unwrap(), map);
+            assert!(source.len() > 10, "{title} {map}: {}", source.len());
+            for manifest in ["index.m3u8", "manifest.mpd"] {
+                let got = units(&server.url(&format!("/vod/{title}/{manifest}")), map);
+                assert_eq!(got.len(), source.len(), "{title} {manifest} {map}");
+                assert!(got == source, "{title} {manifest} {map}: other access units");
+            }
+        }
+    }
+}
+
+#[test]
+fn ffmpeg_decodes_the_pictures_and_sounds_of_the_source() {
+    let server = server(&testkit::media_dir());
+    // The file's edit list hides what the decoder needs to start up, which segments have no means
+    // to say; without it the file decodes to the same frames, the priming of the sound included.
+    let whole = &["-ignore_editlist", "1"];
+    for title in [
+        // moov last, B-frames, 5.1; HEVC; AV1; Opus; priming hidden by an edit list
+        "bbb/bbb_2s_1080p60_51ch.mp4",
+        "mp4/torchcodec_testsrc2_h265.mp4",
+        "mp4/torchcodec_testsrc2_av1_10bit.mp4",
+        "mp4/membrane_ref_opus.mp4",
+        "mp4/scuffle_avc_aac.mp4",
+    ] {
+        let file = media(title);
+        for map in streams(&file) {
+            let source = decoded(file.to_str().unwrap(), whole, map);
+            for manifest in ["index.m3u8", "manifest.mpd"] {
+                let got = decoded(&server.url(&format!("/vod/{title}/{manifest}")), &[], map);
+                assert_eq!(got.len(), source.len(), "{title} {manifest} {map}");
+                assert!(got == source, "{title} {manifest} {map}: other frames");
+            }
+        }
+    }
+}
+
+/// GStreamer's clients, which write each rendition's bytes, header first, to a file.
+fn gstreamer(url: &str, demux: &str, pads: [&str; 2], into: [&Path; 2]) -> Program {
+    let mut command = Command::new("gst-launch-1.0");
+    command.args(["-q", "souphttpsrc", &format!("location={url}"), "!", demux, "name=d"]);
+    for (pad, file) in pads.into_iter().zip(into) {
+        let location = format!("location={}", file.display());
+        command.args([pad, "!", "queue", "!", "filesink", &location]);
+    }
+    Program::spawn(&mut command)
+}
+
+#[test]
+fn gstreamer_receives_every_access_unit_through_hls_and_dash() {
+    let server = server(&testkit::media_dir());
+    let folder = tempfile::tempdir().unwrap();
+    for title in [TITLES[0], TITLES[1]] {
+        let source = media(title);
+        let source = ["0:v:0", "0:a:0"].map(|map| units(source.to_str().unwrap(), map));
+        for (manifest, demux, pads) in [
+            ("index.m3u8", "hlsdemux", ["d.src_0", "d.src_1"]),
+            ("manifest.mpd", "dashdemux", ["d.video_00", "d.audio_00"]),
+        ] {
+            let url = server.url(&format!("/vod/{title}/{manifest}"));
+            let files = ["video.mp4", "audio.mp4"].map(|name| folder.path().join(name));
+            let player = gstreamer(&url, demux, pads, [&files[0], &files[1]]).wait(LIMIT);
+            assert!(player.status.success(), "{title} {manifest}: {}", player.stderr);
+            for (file, source) in files.iter().zip(&source) {
+                let got = units(file.to_str().unwrap(), "0");
+                assert_eq!(got.len(), source.len(), "{title} {manifest} {}", file.display());
+                assert!(got == *source, "{title} {manifest} {}", file.display());
+                std::fs::remove_file(file).unwrap();
+            }
+        }
+    }
+}
+
+/// VLC, which writes what it plays to a transport stream. It refuses to run as root, so somebody
+/// else does.
+fn vlc(url: &str, file: &Path) -> Program {
+    let sout = format!("#std{{access=file,mux=ts,dst={}}}", file.display());
+    let program = ["-u", "nobody", "--", "cvlc", "-q", url, "--sout", &sout, "vlc://quit"];
+    let home = file.parent().unwrap();
+    Program::spawn(Command::new("runuser").args(program).env("HOME", home))
+}
+
+#[test]
+fn vlc_plays_through_hls_and_dash() {
+    let server = server(&testkit::media_dir());
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let title = TITLES[0];
+    let pictures = decoded(media(title).to_str().unwrap(), &["-ignore_editlist", "1"], "0:v:0");
+    let played = |resource: &str| {
+        let file = folder.path().join("played.ts");
+        vlc(&server.url(&format!("/vod/{title}{resource}")), &file).wait(LIMIT);
+        decoded(file.to_str().unwrap(), &[], "0:v:0")
+    };
+    // Its multiplexer keeps the last fifth of a second for itself, whatever it plays.
+    let from_the_file = played("");
+    assert!(pictures.starts_with(&from_the_file), "{} pictures", from_the_file.len());
+    assert!(from_the_file.len() > pictures.len() * 9 / 10, "{} pictures", from_the_file.len());
+    for manifest in ["/index.m3u8", "/manifest.mpd"] {
+        let got = played(manifest);
+        assert_eq!(got.len(), from_the_file.len(), "{manifest}");
+        assert!(got == from_the_file, "{manifest}: other pictures");
+    }
+}
+
+/// A title and manifest that another program opens as a player does.
+#[test]
+fn gstreamer_plays_without_being_told_how() {
+    let server = server(&testkit::media_dir());
+    for title in [TITLES[0], "mp4/torchcodec_nasa_13013.mp4"] {
+        for manifest in ["index.m3u8", "manifest.mpd"] {
+            plays(&server, &format!("/vod/{title}/{manifest}"));
+        }
+    }
+}
+
+fn plays(server: &Server, path: &str) {
+    let uri = format!("uri={}", server.url(path));
+    let sinks = ["video-sink=fakesink", "audio-sink=fakesink"];
+    let mut command = Command::new("gst-launch-1.0");
+    command.args(["-q", "playbin3", &uri]).args(sinks);
+    let player = Program::spawn(&mut command).wait(LIMIT);
+    assert!(player.status.success(), "{path}: {}", player.stderr);
+    assert!(!player.stderr.contains("ERROR"), "{path}: {}", player.stderr);
+}
