@@ -41,6 +41,9 @@ const goTo = (page, time) =>
     document.querySelector('video').currentTime = to;
   }, time);
 
+/** Pages at a time: playing is mostly waiting. */
+const AT_ONCE = { concurrency: 3 };
+
 /** Plays a title, and closes the page whatever happens. */
 function play(description, name, via, body, options) {
   test(description, async (t) => {
@@ -56,7 +59,7 @@ function play(description, name, via, body, options) {
 }
 
 for (const via of ['hls', 'dash']) {
-  describe(`titles over ${via.toUpperCase()}`, () => {
+  describe(`titles over ${via.toUpperCase()}`, AT_ONCE, () => {
     for (const [name, duration] of [
       ['first.mp4', 120.2],
       ['last.mp4', 52.2],
@@ -141,7 +144,7 @@ for (const via of ['hls', 'dash']) {
   });
 }
 
-describe('a title', () => {
+describe('a title', AT_ONCE, () => {
   play(
     'goes on where it was when another delivery is chosen',
     'last.mp4',

@@ -74,7 +74,8 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
         shownAt: live ? (hls.playingDate?.getTime() ?? null) : null,
         latency: live && hls.latency > 0 ? hls.latency : null,
         targetLatency: live ? hls.targetLatency : null,
-        bitrate: level?.bitrate ?? null,
+        // A file's average is known; a broadcast's is what it has been so far.
+        bitrate: (recorded ? level?.averageBitrate : level?.bitrate) ?? null,
         frameRate: level?.frameRate || null,
         codec: level ? [level.videoCodec, level.audioCodec].filter(Boolean).join(', ') || null : null,
       };
