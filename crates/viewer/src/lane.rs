@@ -20,6 +20,9 @@ const SPARE_BUFFERS: usize = 16;
 /// A buffer that has grown past this is not kept.
 const SPARE_SIZE: usize = 256 << 10;
 
+/// Playlists that are shared at once.
+const SHARED: usize = 32;
+
 /// The run's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
@@ -140,6 +143,7 @@ pub struct Lane {
     pub totals: Arc<Totals>,
     scratch: RefCell<Box<[u8]>>,
     spare: RefCell<Vec<Vec<u8>>>,
+    shared: RefCell<Vec<Rc<[u8]>>>,
     hosts: RefCell<HashMap<(String, u16), SocketAddr>>,
     nonce: Cell<u64>,
 }
@@ -153,6 +157,7 @@ impl Lane {
             totals,
             scratch: RefCell::new(vec![0; SCRATCH].into()),
             spare: RefCell::default(),
+            shared: RefCell::default(),
             hosts: RefCell::default(),
             nonce: Cell::new(clock.unix.unsigned_abs()),
         })
@@ -175,6 +180,20 @@ impl Lane {
             buffer.clear();
             spare.push(buffer);
         }
+    }
+
+    /// Bytes that many viewers keep alike, once for all of them.
+    pub(crate) fn share(&self, bytes: Vec<u8>) -> Rc<[u8]> {
+        let mut shared = self.shared.borrow_mut();
+        if let Some(known) = shared.iter().find(|known| known[..] == bytes[..]) {
+            return known.clone();
+        }
+        let new: Rc<[u8]> = bytes.into();
+        if shared.len() >= SHARED {
+            shared.remove(0);
+        }
+        shared.push(new.clone());
+        new
     }
 
     /// A number that no other viewer of the lane gets.

@@ -14,11 +14,14 @@
 //! UTC, as each name says.
 
 mod error;
+pub mod hls;
+pub mod http;
 mod lane;
 pub mod playback;
 pub mod player;
 pub mod skim;
 mod stats;
+mod text_time;
 pub mod verify;
 mod watchdog;
 

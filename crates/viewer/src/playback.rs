@@ -137,6 +137,11 @@ impl Playback {
         self.threshold = threshold;
     }
 
+    /// How much is buffered before playing.
+    pub fn threshold(&self) -> Micros {
+        self.threshold
+    }
+
     /// That there is such a track, so that playing waits for it.
     pub fn expect(&mut self, track: Track) {
         self.expected[track as usize] = true;

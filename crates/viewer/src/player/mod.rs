@@ -1,19 +1,25 @@
 //! Players, one for each delivery. [`play`] picks by URL.
 
+mod hls;
 mod rtmp;
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use protocol::rtmp::Url as RtmpUrl;
+use tokio::time::sleep;
 
-use crate::{Error, Viewer};
+use crate::http::Url;
+use crate::{Error, Micros, Viewer};
 
 /// What is to be played, and so how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// `rtmp://`
     Rtmp(RtmpUrl),
+    /// `….m3u8`
+    Hls(Url),
 }
 
 impl Target {
@@ -21,6 +27,7 @@ impl Target {
     pub fn protocol(&self) -> &'static str {
         match self {
             Self::Rtmp(_) => "rtmp",
+            Self::Hls(_) => "hls",
         }
     }
 
@@ -28,6 +35,7 @@ impl Target {
     pub fn connections(&self) -> u64 {
         match self {
             Self::Rtmp(_) => 1,
+            Self::Hls(_) => 2,
         }
     }
 }
@@ -36,6 +44,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rtmp(url) => write!(f, "{}/{}", url.tc_url, url.name),
+            Self::Hls(url) => url.fmt(f),
         }
     }
 }
@@ -57,6 +66,13 @@ impl FromStr for Target {
         let (scheme, _) = url.split_once("://").ok_or_else(|| bad(&"a URL without a scheme"))?;
         match scheme.to_ascii_lowercase().as_str() {
             "rtmp" => RtmpUrl::parse(url).map(Self::Rtmp).map_err(|error| bad(&error.what)),
+            "http" => {
+                let parsed = Url::parse(url).map_err(|error| bad(&error.what))?;
+                match parsed.path().rsplit('.').next() {
+                    Some("m3u8" | "m3u") => Ok(Self::Hls(parsed)),
+                    _ => Err(bad(&"a file of an unknown kind")),
+                }
+            }
             other => Err(bad(&format_args!("{other} is not spoken"))),
         }
     }
@@ -68,6 +84,53 @@ impl FromStr for Target {
 /// The viewer cannot go on, by the server's fault or its own.
 pub async fn play(viewer: &Viewer, target: &Target) -> Result<(), Error> {
     match target {
-        Target::Rtmp(url) => rtmp::play(viewer, url).await,
+        // Boxed, so that each viewer has the memory its own player needs and no more.
+        Target::Rtmp(url) => Box::pin(rtmp::play(viewer, url)).await,
+        Target::Hls(url) => Box::pin(hls::play(viewer, url)).await,
+    }
+}
+
+/// Failures in a row that a player gets over.
+const TRIES: u32 = 3;
+/// The first pause after a failure; each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Failures in a row.
+#[derive(Debug, Default)]
+struct Tries(u32);
+
+impl Tries {
+    /// It worked.
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    /// It did not: counts the failure and waits a little.
+    ///
+    /// # Errors
+    /// The failure, where it was one too many, or trying again is of no use.
+    async fn failed(&mut self, viewer: &Viewer, error: Error) -> Result<(), Error> {
+        self.0 += 1;
+        if self.0 > TRIES || error.kind == crate::Kind::Corrupt {
+            return Err(error);
+        }
+        viewer.trouble(error.kind);
+        sleep(PAUSE * (1 << (self.0 - 1))).await;
+        Ok(())
+    }
+}
+
+/// Waits until a player of something finished has room for more.
+async fn wait_for_room(viewer: &Viewer) {
+    let Some(ahead) = viewer.lane.options.ahead else { return };
+    let ahead = Micros::try_from(ahead.as_micros()).unwrap_or(Micros::MAX);
+    let now = viewer.now();
+    let over = {
+        let mut stats = viewer.stats();
+        stats.playback.advance(now);
+        stats.playback.buffered(now) - ahead
+    };
+    if over > 0 && viewer.stats().playback.started().is_some() {
+        sleep(Duration::from_micros(over.unsigned_abs())).await;
     }
 }

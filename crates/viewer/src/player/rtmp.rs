@@ -5,6 +5,7 @@ use media::flv::{Metadata, TagKind};
 use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PlayStart, Purpose, Url, message};
 use tokio::net::TcpStream;
 
+use crate::http::write_all;
 use crate::playback::Track;
 use crate::skim::{FlvTimes, is_media};
 use crate::verify;
@@ -58,20 +59,7 @@ impl Player<'_> {
 
     async fn flush(&mut self) -> Result<(), Error> {
         while let Some(piece) = self.session.poll_output() {
-            let mut rest = &piece[..];
-            while !rest.is_empty() {
-                match self.socket.try_write(rest) {
-                    Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        let writable = self.socket.writable();
-                        self.watchdog
-                            .guard("writing", Duration::ZERO, writable)
-                            .await?
-                            .map_err(|error| Error::io(&error, "writing"))?;
-                    }
-                    Err(error) => return Err(Error::io(&error, "writing")),
-                }
-            }
+            write_all(&self.socket, &mut self.watchdog, &piece).await?;
         }
         Ok(())
     }

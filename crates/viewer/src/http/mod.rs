@@ -1,0 +1,276 @@
+//! A player's HTTP/1.1 client: one request at a time on a connection that is kept, bodies handed
+//! on as they come, or thrown away in the kernel where nobody looks at them.
+
+mod body;
+mod response;
+mod url;
+
+use std::io::ErrorKind;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use rustix::net::RecvFlags;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use response::Response;
+pub use url::Url;
+
+use crate::watchdog::Watchdog;
+use crate::{Error, Kind, Micros, Viewer};
+
+/// Redirects that are followed for one request.
+const MAX_REDIRECTS: usize = 5;
+/// What becomes of a body.
+pub enum Body<'a> {
+    /// Counted as media and thrown away.
+    Discard,
+    /// Media, as it comes.
+    Media(&'a mut dyn FnMut(&[u8]) -> Result<(), Error>),
+    /// Media, collected up to so many bytes.
+    Collect(&'a mut Vec<u8>, usize),
+    /// Anything else, collected up to so many bytes.
+    Text(&'a mut Vec<u8>, usize),
+}
+
+/// What to ask for.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// Where.
+    pub url: &'a Url,
+    /// First byte and length, if not all.
+    pub range: Option<(u64, Option<u64>)>,
+    /// How long the server may take beyond the usual, as when it is to answer once there is
+    /// something new.
+    pub wait: Duration,
+}
+
+impl<'a> Request<'a> {
+    /// All of it, at once.
+    pub fn new(url: &'a Url) -> Self {
+        Self { url, range: None, wait: Duration::ZERO }
+    }
+}
+
+/// An answer whose body has been read.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Where it came from, if redirected.
+    pub moved: Option<Url>,
+    /// When the request was sent, the answer's first and last byte came.
+    pub sent: Micros,
+    /// See `sent`.
+    pub first: Micros,
+    /// See `sent`.
+    pub last: Micros,
+    /// Bytes of the body.
+    pub bytes: u64,
+    /// Where to ask instead.
+    location: Option<String>,
+}
+
+/// A client and its connection.
+#[derive(Debug)]
+pub struct Client<'a> {
+    viewer: &'a Viewer,
+    connection: Option<Connection>,
+    watchdog: Watchdog,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: TcpStream,
+    authority: String,
+    /// Whether it has answered before: it may be closed by now without anybody's fault.
+    used: bool,
+}
+
+impl<'a> Client<'a> {
+    /// A client without a connection.
+    pub fn new(viewer: &'a Viewer) -> Self {
+        let watchdog = Watchdog::new(viewer.lane.options.patience);
+        Self { viewer, connection: None, watchdog }
+    }
+
+    /// GET; redirects are followed.
+    ///
+    /// # Errors
+    /// There is no good answer, or it is not what HTTP has.
+    pub async fn get(&mut self, request: Request<'_>, mut body: Body<'_>) -> Result<Answer, Error> {
+        let mut moved: Option<Url> = None;
+        for _ in 0..=MAX_REDIRECTS {
+            let url = moved.as_ref().unwrap_or(request.url);
+            let answer = self
+                .exchange(&Request { url, ..request }, &mut body)
+                .await
+                .map_err(|error| error.at(url))?;
+            match answer.location {
+                None => return Ok(Answer { moved, ..answer }),
+                Some(location) => moved = Some(url.resolve(&location)?),
+            }
+        }
+        let what = format!("redirected more than {MAX_REDIRECTS} times");
+        Err(Error::new(Kind::Redirect, what).at(request.url))
+    }
+
+    /// One request and its answer, on the connection there is or on a new one.
+    async fn exchange(
+        &mut self,
+        request: &Request<'_>,
+        body: &mut Body<'_>,
+    ) -> Result<Answer, Error> {
+        let url = request.url;
+        let kept = self.connection.take().filter(|kept| kept.authority == url.authority());
+        if let Some(mut connection) = kept {
+            let mut response = Response::default();
+            let result = self.attempt(&mut connection, request, &mut response, body).await;
+            match result {
+                // The server may close an idle connection at any time (RFC 9112 9.3).
+                Err(Error { kind: Kind::Dropped, .. })
+                    if connection.used && !response.has_begun() =>
+                {
+                    self.viewer.stats().reconnects += 1;
+                }
+                result => return self.finish(connection, &response, result),
+            }
+        }
+        let socket = self.viewer.lane.connect(url.host(), url.port()).await?;
+        let mut connection =
+            Connection { socket, authority: url.authority().to_owned(), used: false };
+        let mut response = Response::default();
+        let result = self.attempt(&mut connection, request, &mut response, body).await;
+        self.finish(connection, &response, result)
+    }
+
+    /// Keeps the connection where it can be used again.
+    fn finish(
+        &mut self,
+        mut connection: Connection,
+        response: &Response,
+        result: Result<Answer, Error>,
+    ) -> Result<Answer, Error> {
+        if response.can_keep() {
+            connection.used = true;
+            self.connection = Some(connection);
+        }
+        result
+    }
+
+    async fn attempt(
+        &mut self,
+        connection: &mut Connection,
+        request: &Request<'_>,
+        response: &mut Response,
+        body: &mut Body<'_>,
+    ) -> Result<Answer, Error> {
+        let sent = self.viewer.now();
+        self.send(&connection.socket, request).await?;
+        let mut first = None;
+        while !response.is_done() {
+            let wait = if response.has_begun() { Duration::ZERO } else { request.wait };
+            let readable = connection.socket.readable();
+            self.watchdog
+                .guard("waiting for the answer", wait, readable)
+                .await?
+                .map_err(|error| Error::io(&error, "reading"))?;
+            self.read(&connection.socket, response, body)?;
+            if response.has_begun() {
+                first.get_or_insert_with(|| self.viewer.now());
+            }
+        }
+        let now = self.viewer.now();
+        let head = response.head.as_ref();
+        let status = head.map_or(0, |head| head.status);
+        let location = head.and_then(|head| head.location.clone());
+        if !response.is_good() && (location.is_none() || !(300..400).contains(&status)) {
+            return Err(Error::new(Kind::Status, format!("status {status}")));
+        }
+        Ok(Answer {
+            moved: None,
+            location: location.filter(|_| !response.is_good()),
+            sent,
+            first: first.unwrap_or(now),
+            last: now,
+            bytes: response.bytes,
+        })
+    }
+
+    async fn send(&mut self, socket: &TcpStream, request: &Request<'_>) -> Result<(), Error> {
+        let url = request.url;
+        let mut text = format!(
+            "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: streamgauge\r\nAccept: */*\r\n",
+            url.target(),
+            url.authority()
+        );
+        match request.range {
+            None => {}
+            Some((from, None)) => text += &format!("Range: bytes={from}-\r\n"),
+            Some((from, Some(length))) => {
+                let last = from.saturating_add(length).saturating_sub(1);
+                text += &format!("Range: bytes={from}-{last}\r\n");
+            }
+        }
+        text += "\r\n";
+        self.viewer.stats().requests += 1;
+        self.viewer.lane.totals.requests.fetch_add(1, Relaxed);
+        write_all(socket, &mut self.watchdog, text.as_bytes()).await
+    }
+
+    /// Reads once.
+    fn read(
+        &self,
+        socket: &TcpStream,
+        response: &mut Response,
+        body: &mut Body<'_>,
+    ) -> Result<(), Error> {
+        let mut scratch = self.viewer.lane.scratch();
+        let discard = match (response.discardable(), &*body) {
+            (Some(left), Body::Discard) => Some(left),
+            _ => None,
+        };
+        let read = match discard {
+            Some(left) => {
+                let most = usize::try_from(left).unwrap_or(usize::MAX).min(scratch.len());
+                let into = scratch.get_mut(..most).unwrap_or_default();
+                socket.try_io(Interest::READABLE, || {
+                    // The kernel drops the bytes and says how many they were (tcp(7)).
+                    let (_, size) = rustix::net::recv(socket, into, RecvFlags::TRUNC)?;
+                    Ok(size)
+                })
+            }
+            None => socket.try_read(&mut scratch),
+        };
+        match read {
+            Ok(0) => response.close(),
+            Ok(size) if discard.is_some() => {
+                self.viewer.count_media(size);
+                response.discard(size as u64);
+                Ok(())
+            }
+            Ok(size) => response.read(scratch.get(..size).unwrap_or_default(), body, self.viewer),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(Error::io(&error, "reading")),
+        }
+    }
+}
+
+/// Sends all of it.
+pub(crate) async fn write_all(
+    socket: &TcpStream,
+    watchdog: &mut Watchdog,
+    mut bytes: &[u8],
+) -> Result<(), Error> {
+    while !bytes.is_empty() {
+        match socket.try_write(bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                watchdog
+                    .guard("writing", Duration::ZERO, socket.writable())
+                    .await?
+                    .map_err(|error| Error::io(&error, "writing"))?;
+            }
+            Err(error) => return Err(Error::io(&error, "writing")),
+        }
+    }
+    Ok(())
+}

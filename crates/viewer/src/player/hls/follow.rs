@@ -1,0 +1,331 @@
+//! Which segments and parts of a media playlist come next, without I/O: RFC 8216bis 6.3.
+
+use crate::hls::{Media, Part, Place, Segment};
+use crate::playback::Track;
+use crate::{Error, Micros};
+
+/// Items that are listed at once; what is beyond is listed when these have been fetched.
+const AT_ONCE: usize = 8;
+
+/// The next thing to fetch: a segment, or from a part of it on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Next {
+    /// Media Sequence Number.
+    pub(super) msn: u64,
+    /// Index of the part.
+    pub(super) part: usize,
+}
+
+/// A resource as the player remembers it: the playlist's text is gone by then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Resource {
+    pub(super) uri: Box<str>,
+    pub(super) range: Option<(u64, Option<u64>)>,
+}
+
+impl From<Place<'_>> for Resource {
+    fn from(place: Place<'_>) -> Self {
+        Self { uri: place.uri.into(), range: place.range }
+    }
+}
+
+impl Resource {
+    pub(super) fn is(&self, place: &Self) -> bool {
+        self.uri == place.uri && self.range == place.range
+    }
+}
+
+/// A segment or part to fetch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) place: Resource,
+    pub(super) duration: Micros,
+    /// PROGRAM-DATE-TIME of its start.
+    pub(super) date: Option<Micros>,
+    pub(super) discontinuity: bool,
+    pub(super) gap: bool,
+    pub(super) map: Option<Resource>,
+    /// What comes after it.
+    pub(super) next: Next,
+    /// Whether it starts a segment.
+    pub(super) starts: bool,
+}
+
+/// How to go on once the items have been fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) items: Vec<Item>,
+    /// Media between what was fetched last and the first item that are gone.
+    pub(super) lost: bool,
+    /// The playlist has more than these items.
+    pub(super) more: bool,
+    /// Nothing comes after them.
+    pub(super) ended: bool,
+    /// Nothing is added to the playlist any more.
+    pub(super) finished: bool,
+    /// Where the player is once it has the items.
+    pub(super) after: Next,
+    /// The part after them, before it exists.
+    pub(super) hint: Option<Resource>,
+    /// A playlist that begins earlier is needed: this delta update leaves too much out.
+    pub(super) needs_full: bool,
+    pub(super) can_block: bool,
+    pub(super) with_parts: bool,
+    pub(super) can_skip_until: Option<Micros>,
+    pub(super) target_duration: Micros,
+    pub(super) part_target: Option<Micros>,
+    /// How much is ready ahead of a player that begins.
+    pub(super) hold_back: Micros,
+}
+
+/// What to fetch of the playlist as it is. `next` is `None` for a player that begins; it is then
+/// set to where.
+pub(super) fn step(
+    media: &Media<'_>,
+    next: &mut Option<Next>,
+    track: Track,
+    low_latency: bool,
+) -> Result<Step, Error> {
+    let with_parts = low_latency && media.part_target.is_some() && !media.ended;
+    let target = media.target_duration.max(1);
+    let hold_back = match (with_parts, media.part_target) {
+        (true, Some(part)) => media.part_hold_back.unwrap_or(3 * part),
+        _ => media.hold_back.unwrap_or(3 * target),
+    };
+    let mut step = Step {
+        items: Vec::new(),
+        lost: false,
+        more: false,
+        ended: false,
+        finished: media.ended,
+        after: Next { msn: media.first(), part: 0 },
+        hint: None,
+        needs_full: false,
+        can_block: media.can_block_reload && !media.ended,
+        with_parts,
+        can_skip_until: media.can_skip_until,
+        target_duration: target,
+        part_target: media.part_target,
+        hold_back,
+    };
+    if let Some(at) = *next {
+        if at.msn < media.first() && at.msn >= media.media_sequence {
+            step.needs_full = true;
+            return Ok(step);
+        }
+        // Fallen out of the window; or the server has begun to count anew.
+        if at.msn < media.media_sequence || at.msn > media.open_number() + 1 {
+            *next = None;
+            step.lost = true;
+        }
+    }
+    let mut at = match *next {
+        Some(at) => at,
+        None => begin(media, track, with_parts, hold_back),
+    };
+    *next = Some(at);
+    collect(media, &mut at, &mut step);
+    let behind = at.msn < media.open_number();
+    step.after = at;
+    step.more = behind;
+    step.ended = media.ended && !behind;
+    if with_parts && !behind {
+        step.hint = media.hint.map(Resource::from);
+    }
+    Ok(step)
+}
+
+fn collect(media: &Media<'_>, at: &mut Next, step: &mut Step) {
+    loop {
+        let index = usize::try_from(at.msn - media.first()).unwrap_or(usize::MAX);
+        let (segment, complete) = match media.segments.get(index) {
+            Some(segment) => (segment, true),
+            None if at.msn == media.open_number() && step.with_parts => (&media.open, false),
+            None => return,
+        };
+        let parts = media.parts.get(segment.parts.clone()).unwrap_or_default();
+        if !complete || (step.with_parts && !parts.is_empty()) {
+            let mut since: Micros = parts.iter().take(at.part).map(|part| part.duration).sum();
+            for (number, part) in parts.iter().enumerate().skip(at.part) {
+                if step.items.len() >= AT_ONCE {
+                    return;
+                }
+                at.part = number + 1;
+                step.items.push(of_part(segment, part, number, since, *at));
+                since += part.duration;
+            }
+            if !complete {
+                return;
+            }
+        } else if at.part == 0 {
+            if step.items.len() >= AT_ONCE {
+                return;
+            }
+            step.items.push(of_segment(segment, at.msn));
+        } else {
+            // Its parts are no longer listed, and what they had is fetched.
+            step.lost = true;
+        }
+        *at = Next { msn: at.msn + 1, part: 0 };
+    }
+}
+
+fn of_part(
+    segment: &Segment<'_>,
+    part: &Part<'_>,
+    number: usize,
+    since: Micros,
+    next: Next,
+) -> Item {
+    Item {
+        place: part.place.into(),
+        duration: part.duration,
+        date: segment.date.map(|date| date + since),
+        discontinuity: segment.discontinuity && number == 0,
+        gap: part.gap,
+        map: segment.map.map(Resource::from),
+        next,
+        starts: number == 0,
+    }
+}
+
+fn of_segment(segment: &Segment<'_>, msn: u64) -> Item {
+    Item {
+        place: segment.place.into(),
+        duration: segment.duration,
+        date: segment.date,
+        discontinuity: segment.discontinuity,
+        gap: segment.gap,
+        map: segment.map.map(Resource::from),
+        next: Next { msn: msn + 1, part: 0 },
+        starts: true,
+    }
+}
+
+/// Where a player begins: at the start of what is finished, else so far before the end as the
+/// server asks for (RFC 8216bis 6.3.3), with parts at one that decoding can start at.
+fn begin(media: &Media<'_>, track: Track, with_parts: bool, hold_back: Micros) -> Next {
+    let first = Next { msn: media.first(), part: 0 };
+    if media.ended {
+        return first;
+    }
+    let numbered = media.segments.iter().enumerate();
+    let numbered = numbered.map(|(index, segment)| (segment, media.first() + index as u64));
+    if with_parts {
+        let open = (&media.open, media.open_number());
+        let mut distance = 0;
+        let mut best = None;
+        'parts: for (segment, msn) in numbered.clone().chain([open]).rev() {
+            let parts = media.parts.get(segment.parts.clone()).unwrap_or_default();
+            for (part, listed) in parts.iter().enumerate().rev() {
+                distance += listed.duration;
+                let independent = listed.independent || track == Track::Audio;
+                if independent {
+                    best = Some(Next { msn, part });
+                    if distance >= hold_back {
+                        break 'parts;
+                    }
+                }
+            }
+        }
+        if let Some(best) = best {
+            return best;
+        }
+    }
+    let mut distance = 0;
+    for (segment, msn) in numbered.rev() {
+        distance += segment.duration;
+        if distance >= hold_back {
+            return Next { msn, part: 0 };
+        }
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hls::{Playlist, parse};
+
+    fn playlist(first: u64, segments: u64, parts_of_open: u64, ended: bool) -> String {
+        let mut text = format!(
+            "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXT-X-PART-INF:PART-TARGET=0.5\n\
+             #EXT-X-SERVER-CONTROL:CAN-BLOCK-RELOAD=YES,PART-HOLD-BACK=1.5\n\
+             #EXT-X-MEDIA-SEQUENCE:{first}\n"
+        );
+        let part = |msn: u64, part: u64| {
+            let independent = if part == 0 { ",INDEPENDENT=YES" } else { "" };
+            format!("#EXT-X-PART:DURATION=0.5,URI=\"{msn}.{part}\"{independent}\n")
+        };
+        for msn in first..first + segments {
+            if msn + 2 >= first + segments && !ended {
+                (0..4).for_each(|number| text += &part(msn, number));
+            }
+            text += &format!("#EXTINF:2,\n{msn}\n");
+        }
+        (0..parts_of_open).for_each(|number| text += &part(first + segments, number));
+        if ended {
+            text += "#EXT-X-ENDLIST\n";
+        } else {
+            let msn = first + segments;
+            text += &format!("#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"{msn}.{parts_of_open}\"\n");
+        }
+        text
+    }
+
+    fn run(text: &str, next: &mut Option<Next>, low_latency: bool) -> (Vec<String>, Step) {
+        let Playlist::Media(media) = parse(text).unwrap() else { panic!() };
+        let mut names = Vec::new();
+        loop {
+            let step = step(&media, next, Track::Video, low_latency).unwrap();
+            names.extend(step.items.iter().map(|item| item.place.uri.to_string()));
+            *next = Some(step.after);
+            if !step.more || step.items.is_empty() {
+                return (names, step);
+            }
+        }
+    }
+
+    #[test]
+    fn begins_at_the_hold_back_and_follows_parts() {
+        let mut next = None;
+        // 1.0 s of the open segment are too little, so it begins a segment before.
+        let (names, step) = run(&playlist(10, 5, 2, false), &mut next, true);
+        assert_eq!(names, ["14.0", "14.1", "14.2", "14.3", "15.0", "15.1"]);
+        assert_eq!(next, Some(Next { msn: 15, part: 2 }));
+        assert_eq!(step.hint.unwrap().uri.as_ref(), "15.2");
+        let (names, _) = run(&playlist(11, 5, 0, false), &mut next, true);
+        assert_eq!(names, ["15.2", "15.3"]);
+        assert_eq!(next, Some(Next { msn: 16, part: 0 }));
+        let (names, step) = run(&playlist(11, 5, 1, false), &mut next, true);
+        assert_eq!(names, ["16.0"]);
+        assert!(!step.lost && !step.ended);
+    }
+
+    #[test]
+    fn whole_segments_and_the_end() {
+        let mut next = None;
+        let (names, step) = run(&playlist(10, 5, 2, false), &mut next, false);
+        assert_eq!((names, step.hint), (vec!["12".to_owned(), "13".into(), "14".into()], None));
+        let (names, step) = run(&playlist(11, 5, 0, true), &mut next, false);
+        assert_eq!((names, step.ended), (vec!["15".to_owned()], true));
+        let mut next = None;
+        let (names, step) = run(&playlist(0, 20, 0, true), &mut next, true);
+        assert_eq!((names.len(), step.ended), (20, true));
+    }
+
+    #[test]
+    fn falling_behind_and_counting_anew_are_losses() {
+        for (msn, lost) in [(9, true), (10, false), (15, false), (17, true), (1000, true)] {
+            let mut next = Some(Next { msn, part: 0 });
+            let text = playlist(10, 5, 2, false);
+            let Playlist::Media(media) = parse(&text).unwrap() else { panic!() };
+            assert_eq!(step(&media, &mut next, Track::Video, true).unwrap().lost, lost, "{msn}");
+        }
+        let text =
+            playlist(10, 5, 2, false).replace("#EXTINF", "#EXT-X-SKIP:SKIPPED-SEGMENTS=3\n#EXTINF");
+        let Playlist::Media(media) = parse(&text).unwrap() else { panic!() };
+        let mut next = Some(Next { msn: 11, part: 0 });
+        assert!(step(&media, &mut next, Track::Video, true).unwrap().needs_full);
+    }
+}

@@ -1,0 +1,124 @@
+//! HLS, live and on demand: a multivariant playlist, then one loop for each media playlist that is
+//! played. What to fetch next is [`follow`]'s to say.
+
+mod follow;
+mod rendition;
+
+use std::time::Duration;
+
+use self::rendition::{Ladder, Player};
+use crate::hls::{self, Multivariant, Playlist};
+use crate::http::{Body, Client, Request, Url};
+use crate::playback::Track;
+use crate::{Error, Rendition, Viewer};
+
+/// Plays what the playlist at a URL says, until it ends.
+pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
+    let mut client = Client::new(viewer);
+    let (text, moved) = load(&mut client, url, Duration::ZERO).await?;
+    let url = moved.as_ref().unwrap_or(url);
+    let playlist = hls::parse(as_text(&text)?).map_err(|error| error.at(url))?;
+    viewer.stats().verified.manifests += 1;
+    let choice = match playlist {
+        Playlist::Media(_) => {
+            drop(playlist);
+            expect(viewer, [Track::Video].into_iter());
+            let ladder = Ladder::single(url.clone());
+            return finish(
+                viewer,
+                Player::new(viewer, client, Track::Video, ladder).run(Some(text)).await,
+            );
+        }
+        Playlist::Multivariant(playlist) => choose(viewer, &playlist, url)?,
+    };
+    viewer.lane.give_back(text);
+    let main = Player::new(viewer, client, choice.track, choice.ladder);
+    let played = match choice.audio {
+        None => {
+            expect(viewer, [choice.track].into_iter());
+            main.run(None).await
+        }
+        Some(audio) => {
+            expect(viewer, [Track::Video, Track::Audio].into_iter());
+            let client = Client::new(viewer);
+            let audio = Player::new(viewer, client, Track::Audio, Ladder::single(audio));
+            tokio::try_join!(main.run(None), audio.run(None)).map(|_| ())
+        }
+    };
+    finish(viewer, played)
+}
+
+fn expect(viewer: &Viewer, tracks: impl Iterator<Item = Track>) {
+    let mut stats = viewer.stats();
+    tracks.for_each(|track| stats.playback.expect(track));
+}
+
+fn finish(viewer: &Viewer, played: Result<(), Error>) -> Result<(), Error> {
+    if played.is_ok() {
+        let now = viewer.now();
+        viewer.stats().playback.complete(now);
+    }
+    played
+}
+
+/// A playlist's text, and where it came from if redirected.
+async fn load(
+    client: &mut Client<'_>,
+    url: &Url,
+    wait: Duration,
+) -> Result<(Vec<u8>, Option<Url>), Error> {
+    let mut text = Vec::new();
+    let body = Body::Text(&mut text, hls::MAX_SIZE);
+    let answer = client.get(Request { wait, ..Request::new(url) }, body).await?;
+    Ok((text, answer.moved))
+}
+
+fn as_text(bytes: &[u8]) -> Result<&str, Error> {
+    std::str::from_utf8(bytes).map_err(|_| Error::manifest("playlist that is not UTF-8"))
+}
+
+struct Choice {
+    ladder: Ladder,
+    track: Track,
+    audio: Option<Url>,
+}
+
+/// Picks the variant to begin with, and the audio that belongs to it.
+fn choose(viewer: &Viewer, playlist: &Multivariant<'_>, url: &Url) -> Result<Choice, Error> {
+    let mut variants: Vec<_> = playlist.variants.iter().collect();
+    variants.sort_by_key(|variant| variant.bandwidth);
+    let last = variants.len().saturating_sub(1);
+    let chosen = match viewer.lane.options.rendition {
+        Rendition::Highest => last,
+        // Nothing is known of the connection yet.
+        Rendition::Auto | Rendition::Lowest => 0,
+        Rendition::Index(index) => index.min(last),
+    };
+    let Some(variant) = variants.get(chosen) else {
+        return Err(Error::manifest("no variants").at(url));
+    };
+    let ladder = if viewer.lane.options.rendition == Rendition::Auto {
+        // Those that share the audio of the first: another group would be another audio player.
+        let alike = variants.iter().filter(|other| other.audio == variant.audio);
+        let steps: Result<_, Error> =
+            alike.map(|variant| Ok((variant.bandwidth, url.resolve(variant.uri)?))).collect();
+        Ladder::new(steps?)
+    } else {
+        Ladder::single(url.resolve(variant.uri)?)
+    };
+    let group = variant.audio.unwrap_or_default();
+    let of_group = || playlist.audio.iter().filter(|audio| audio.group == group);
+    let audio = of_group().find(|audio| audio.default).or_else(|| of_group().next());
+    let audio = audio.and_then(|audio| audio.uri);
+    let sound_only = variant.codecs.is_some_and(|codecs| {
+        let sound = ["mp4a", "ac-3", "ec-3", "opus", "flac"];
+        codecs.split(',').all(|codec| {
+            let codec = codec.trim().to_ascii_lowercase();
+            sound.iter().any(|prefix| codec.starts_with(prefix))
+        })
+    });
+    let same = audio.is_some_and(|uri| uri == variant.uri);
+    let track = if sound_only { Track::Audio } else { Track::Video };
+    let audio = audio.filter(|_| !same && !sound_only).map(|uri| url.resolve(uri)).transpose()?;
+    Ok(Choice { ladder, track, audio })
+}

@@ -1,0 +1,420 @@
+//! One media playlist, followed: reloads, headers, segments and parts, and the switch to another
+//! rendition.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::sleep;
+
+use super::follow::{Item, Next, Resource, Step, step};
+use super::{as_text, load};
+use crate::hls::{self, Playlist};
+use crate::http::{Answer, Body, Client, Request, Url};
+use crate::playback::Track;
+use crate::player::{Tries, wait_for_room};
+use crate::{Error, Kind, Micros, Viewer, verify};
+
+/// Longest segment that is kept to be verified, in bytes.
+const MAX_SEGMENT: usize = 256 << 20;
+/// Longest header.
+const MAX_HEADER: usize = 8 << 20;
+/// Hints that may fail before they are left alone.
+const HINTS: u32 = 3;
+/// Shorter answers say nothing of the connection.
+const TELLING: u64 = 16 << 10;
+
+/// Renditions to switch between, by rising bit rate.
+#[derive(Debug)]
+pub(super) struct Ladder {
+    steps: Vec<(u64, Url)>,
+    at: usize,
+    /// Bits per second that the connection has carried lately.
+    rate: Option<f64>,
+}
+
+impl Ladder {
+    pub(super) fn new(steps: Vec<(u64, Url)>) -> Self {
+        Self { steps, at: 0, rate: None }
+    }
+
+    pub(super) fn single(url: Url) -> Self {
+        Self::new(vec![(0, url)])
+    }
+
+    /// Takes in how long an answer took.
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn measure(&mut self, answer: &Answer) {
+        if answer.bytes >= TELLING {
+            let micros = (answer.last - answer.sent).max(1) as f64;
+            let rate = answer.bytes as f64 * 8e6 / micros;
+            self.rate = Some(self.rate.map_or(rate, |before| 0.7 * before + 0.3 * rate));
+        }
+    }
+
+    /// Where to go on, if elsewhere: the highest that leaves a fifth to spare.
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn switch(&mut self) -> Option<Url> {
+        let rate = self.rate?;
+        let fits = |bandwidth: u64| bandwidth as f64 <= 0.8 * rate;
+        let best = self.steps.iter().rposition(|(bandwidth, _)| fits(*bandwidth)).unwrap_or(0);
+        if best == self.at {
+            return None;
+        }
+        self.at = best;
+        self.steps.get(best).map(|(_, url)| url.clone())
+    }
+}
+
+/// A part that was asked for before it existed.
+struct Early {
+    place: Resource,
+    arrived: Micros,
+    data: Option<Bytes>,
+}
+
+/// One playlist's player.
+pub(super) struct Player<'a> {
+    viewer: &'a Viewer,
+    client: Client<'a>,
+    track: Track,
+    url: Url,
+    ladder: Ladder,
+    next: Option<Next>,
+    /// Where on the media timeline `next` is: since 1970 where the playlist has dates.
+    clock: Option<Micros>,
+    /// The header that was fetched last.
+    map: Option<Resource>,
+    verifier: Option<Box<verify::Cmaf>>,
+    early: Option<Early>,
+    failed_hints: u32,
+    tries: Tries,
+    /// When a playlist was loaded last.
+    loaded: Micros,
+    began: bool,
+}
+
+impl<'a> Player<'a> {
+    pub(super) fn new(
+        viewer: &'a Viewer,
+        client: Client<'a>,
+        track: Track,
+        ladder: Ladder,
+    ) -> Self {
+        let url = ladder.steps.first().map(|(_, url)| url.clone());
+        let verifier = viewer.verify.then(|| Box::new(verify::Cmaf::new(viewer.reference.clone())));
+        Self {
+            viewer,
+            client,
+            track,
+            // A ladder has at least one step; without, asking nobody fails as it should.
+            url: url.unwrap_or_else(Url::nowhere),
+            ladder,
+            next: None,
+            clock: None,
+            map: None,
+            verifier,
+            early: None,
+            failed_hints: 0,
+            tries: Tries::default(),
+            loaded: 0,
+            began: false,
+        }
+    }
+
+    /// Plays until the playlist ends; `text` is the playlist if it is there already.
+    pub(super) async fn run(mut self, mut text: Option<Vec<u8>>) -> Result<(), Error> {
+        let mut query = None;
+        loop {
+            let playlist = match text.take() {
+                Some(text) => text,
+                None => match self.reload(query.as_ref()).await? {
+                    Some(text) => text,
+                    None => continue,
+                },
+            };
+            let step = self.step(&playlist)?;
+            if step.needs_full {
+                self.viewer.lane.give_back(playlist);
+                query = None;
+                continue;
+            }
+            let step = if step.finished {
+                // A finished playlist stays as it is, and is the same for every viewer.
+                let shared = self.viewer.lane.share(playlist);
+                match self.finished(step, &shared).await? {
+                    Some(()) => return Ok(()),
+                    None => {
+                        query = None;
+                        continue;
+                    }
+                }
+            } else {
+                self.viewer.lane.give_back(playlist);
+                step
+            };
+            let progress = !step.items.is_empty();
+            let switched = self.items(&step).await?;
+            if switched || step.more {
+                query = None;
+                continue;
+            }
+            query = self.wait(&step, progress).await?;
+        }
+    }
+
+    /// Plays what a finished playlist lists; `None` where another rendition was chosen on the way.
+    async fn finished(&mut self, mut step: Step, text: &Rc<[u8]>) -> Result<Option<()>, Error> {
+        loop {
+            if self.items(&step).await? {
+                return Ok(None);
+            }
+            if step.ended {
+                return Ok(Some(()));
+            }
+            step = self.step(text)?;
+        }
+    }
+
+    fn step(&mut self, playlist: &[u8]) -> Result<Step, Error> {
+        let parsed = as_text(playlist).and_then(hls::parse).map_err(|error| error.at(&self.url))?;
+        let Playlist::Media(media) = parsed else {
+            return Err(Error::manifest("not a media playlist").at(&self.url));
+        };
+        let low_latency = self.viewer.lane.options.low_latency;
+        let step = step(&media, &mut self.next, self.track, low_latency)?;
+        if !self.began {
+            self.began = true;
+            let mut stats = self.viewer.stats();
+            // Of a shorter hold-back nothing may be left when the threshold is reached.
+            let most = step.hold_back - step.part_target.unwrap_or_default();
+            let threshold = stats.playback.threshold().min(most.max(0));
+            stats.playback.set_threshold(threshold);
+        }
+        if step.lost {
+            self.early = None;
+            if let Some(verifier) = &mut self.verifier {
+                verifier.restart();
+            }
+        }
+        Ok(step)
+    }
+
+    /// Loads the playlist; `None` where that failed and may be tried again.
+    async fn reload(&mut self, query: Option<&Query>) -> Result<Option<Vec<u8>>, Error> {
+        let asked = query.map(|query| self.url.with_query(&query.text));
+        let url = asked.as_ref().unwrap_or(&self.url);
+        let wait = query.map_or(Duration::ZERO, |query| query.wait);
+        match load(&mut self.client, url, wait).await {
+            Ok((text, moved)) => {
+                if asked.is_none()
+                    && let Some(moved) = moved
+                {
+                    self.url = moved;
+                }
+                self.loaded = self.viewer.now();
+                self.tries.reset();
+                self.viewer.stats().verified.manifests += 1;
+                Ok(Some(text))
+            }
+            Err(error) if !self.began => Err(error),
+            Err(error) => {
+                self.tries.failed(self.viewer, error).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Fetches a step's items; true where another rendition was chosen on the way.
+    async fn items(&mut self, step: &Step) -> Result<bool, Error> {
+        for item in &step.items {
+            if item.starts
+                && let Some(url) = self.ladder.switch()
+            {
+                self.url = url;
+                self.early = None;
+                self.viewer.stats().switches += 1;
+                return Ok(true);
+            }
+            if step.finished {
+                wait_for_room(self.viewer).await;
+            }
+            self.item(item).await?;
+            self.next = Some(item.next);
+        }
+        self.next = Some(step.after);
+        Ok(false)
+    }
+
+    async fn item(&mut self, item: &Item) -> Result<(), Error> {
+        if item.discontinuity
+            && let Some(verifier) = &mut self.verifier
+        {
+            verifier.restart();
+        }
+        if item.gap {
+            self.clock = self.clock.map(|clock| clock + item.duration);
+            return Ok(());
+        }
+        if let Some(map) = &item.map
+            && !self.map.as_ref().is_some_and(|known| known.is(map))
+        {
+            self.header(map).await?;
+        }
+        let early = self.early.take().filter(|early| early.place.is(&item.place));
+        if let Some(early) = early {
+            return self.deliver(item, early.arrived, early.data.as_ref());
+        }
+        loop {
+            match self.fetch(&item.place, Duration::ZERO).await {
+                Ok((answer, data)) => {
+                    self.tries.reset();
+                    self.ladder.measure(&answer);
+                    return self.deliver(item, answer.last, data.as_ref());
+                }
+                Err(error) if error.kind == Kind::Status => {
+                    // Gone, or not to be had: a player goes on with the next.
+                    self.tries.failed(self.viewer, error).await?;
+                    self.clock = self.clock.map(|clock| clock + item.duration);
+                    if let Some(verifier) = &mut self.verifier {
+                        verifier.restart();
+                    }
+                    return Ok(());
+                }
+                Err(error) => self.tries.failed(self.viewer, error).await?,
+            }
+        }
+    }
+
+    async fn header(&mut self, map: &Resource) -> Result<(), Error> {
+        let url = self.url.resolve(&map.uri)?;
+        let mut data = Vec::new();
+        loop {
+            data.clear();
+            let request = Request { range: map.range, ..Request::new(&url) };
+            match self.client.get(request, Body::Text(&mut data, MAX_HEADER)).await {
+                Ok(_) => break,
+                Err(error) => self.tries.failed(self.viewer, error).await?,
+            }
+        }
+        self.tries.reset();
+        if let Some(verifier) = &mut self.verifier {
+            let counts = &mut self.viewer.stats().verified;
+            verifier.header(&data, counts).map_err(|error| error.at(&url))?;
+        }
+        self.viewer.lane.give_back(data);
+        self.map = Some(map.clone());
+        Ok(())
+    }
+
+    /// A segment or part, kept where it is to be verified.
+    async fn fetch(
+        &mut self,
+        place: &Resource,
+        wait: Duration,
+    ) -> Result<(Answer, Option<Bytes>), Error> {
+        let url = self.url.resolve(&place.uri)?;
+        let request = Request { range: place.range, wait, url: &url };
+        if !self.is_verified() {
+            return Ok((self.client.get(request, Body::Discard).await?, None));
+        }
+        let mut data = Vec::new();
+        let answer = self.client.get(request, Body::Collect(&mut data, MAX_SEGMENT)).await?;
+        Ok((answer, Some(data.into())))
+    }
+
+    /// Only fragmented MP4 is: there is a header.
+    fn is_verified(&self) -> bool {
+        self.verifier.as_ref().is_some_and(|verifier| verifier.has_header())
+    }
+
+    /// A segment or part is there.
+    fn deliver(&mut self, item: &Item, arrived: Micros, data: Option<&Bytes>) -> Result<(), Error> {
+        let from = match (self.clock, item.date) {
+            (Some(clock), Some(date)) if !item.discontinuity => {
+                // Dates are the encoder's clock, durations the media's: they differ by a little.
+                if (date - clock).abs() > 1_000_000 { date } else { clock }
+            }
+            (_, Some(date)) => date,
+            (clock, None) => clock.unwrap_or_default(),
+        };
+        self.clock = Some(from + item.duration);
+        let Some((verifier, data)) = self.verifier.as_mut().zip(data) else {
+            if let Some(date) = item.date {
+                self.viewer.stats().playback.set_captured(from, date);
+            }
+            self.viewer.media(arrived, self.track, from, from + item.duration);
+            return Ok(());
+        };
+        let mut found = Vec::new();
+        let mut counts = self.viewer.stats().verified;
+        let result = verifier.media(data, &mut counts, &mut |media| found.push(media));
+        self.viewer.stats().verified = counts;
+        result.map_err(|error| error.at(&item.place.uri))?;
+        for media in found {
+            let dated = item.date.map(|date| (date, media.from));
+            if let Some((unix, at)) = media.captured.or(dated.filter(|_| media.track == self.track))
+            {
+                self.viewer.stats().playback.set_captured(at, unix);
+            }
+            self.viewer.media(arrived, media.track, media.from, media.to);
+        }
+        Ok(())
+    }
+
+    /// Waits until there may be more: for the hinted part, or for time to pass. What to ask for
+    /// then.
+    async fn wait(&mut self, step: &Step, progress: bool) -> Result<Option<Query>, Error> {
+        let patience = duration(3 * step.target_duration);
+        if let Some(hint) = step.hint.as_ref().filter(|_| self.uses_hints()) {
+            match self.fetch(hint, patience).await {
+                Ok((answer, data)) => {
+                    self.failed_hints = 0;
+                    self.tries.reset();
+                    self.early = Some(Early { place: hint.clone(), arrived: answer.last, data });
+                }
+                // The segment may have ended with the part before.
+                Err(error) if error.kind == Kind::Status => self.failed_hints += 1,
+                Err(error) => self.tries.failed(self.viewer, error).await?,
+            }
+        }
+        let blocks = step.can_block && self.viewer.lane.options.low_latency;
+        let hinted = self.early.is_some();
+        if !hinted && (!blocks || !progress) {
+            // 6.3.4: after a target duration, after half of one if nothing was new. A server that
+            // answers at once though it should have waited is asked no more often than that.
+            let pause = match (step.with_parts, step.part_target) {
+                (true, Some(part)) => part / 2,
+                _ if progress => step.target_duration,
+                _ => step.target_duration / 2,
+            };
+            let due = self.loaded + pause;
+            sleep(duration(due - self.viewer.now())).await;
+        }
+        let Some(next) = self.next.filter(|_| blocks) else { return Ok(None) };
+        let mut text = format!("_HLS_msn={}", next.msn);
+        if step.with_parts {
+            text += &format!("&_HLS_part={}", next.part);
+        }
+        // 6.2.5.1: not if the last playlist is older than half the skip boundary.
+        let age = self.viewer.now() - self.loaded;
+        if step.can_skip_until.is_some_and(|until| age < until / 2) {
+            text += "&_HLS_skip=YES";
+        }
+        Ok(Some(Query { text, wait: patience }))
+    }
+
+    fn uses_hints(&self) -> bool {
+        self.viewer.lane.options.hints && self.failed_hints < HINTS
+    }
+}
+
+/// Delivery directives, and how long the answer may take.
+struct Query {
+    text: String,
+    wait: Duration,
+}
+
+fn duration(micros: Micros) -> Duration {
+    Duration::from_micros(micros.max(0).unsigned_abs())
+}
