@@ -80,10 +80,16 @@ pub(crate) fn title(
     left_out.extend(held.refusals.into_iter().map(|refusal| refusal.left_out));
     let end = |track: &Track| time::duration(track.end - track.shift, track.media.timescale);
     let duration = tracks.iter().map(end).max().unwrap_or_default();
+    let texts = text::finish(scripts, duration, shift, &mut left_out);
+    // Whole files were named when they were found to be of no use.
+    for left in left_out.iter().filter(|left| !left.codec.is_empty()) {
+        let LeftOut { file, track, codec, reason } = left;
+        tracing::info!(title = path, file, track, codec, reason, "track left out");
+    }
     Ok(Title {
         path: path.to_owned(),
         version,
-        texts: text::finish(scripts, duration, shift, &mut left_out),
+        texts,
         tracks,
         duration,
         shift,

@@ -246,7 +246,8 @@ impl Candidate {
         let timescale = self.timescale();
         let language = self.index.track.language;
         let media = media::Track { id, timescale, codec: self.codec.clone(), language };
-        let header = cmaf::header(&[&media])?;
+        let matrix = self.index.matrix;
+        let header = cmaf::header_turned(&[&media], matrix)?;
         let shift = shift.in_timescale(timescale);
         let mut track = Track {
             name,
@@ -258,6 +259,8 @@ impl Candidate {
             frame_rate: None,
             iframe_bandwidth: 0,
             header,
+            // A quarter turn either way.
+            sideways: matrix[0] == 0 && matrix[4] == 0,
             file: Arc::clone(&source.file),
             end: self.index.end().saturating_add(shift),
             samples: std::mem::take(&mut self.index.samples),

@@ -32,6 +32,8 @@ pub struct Track {
     /// Bits a second of the largest I-frame over the time it stands for, 0 where there are none.
     pub iframe_bandwidth: u64,
     pub(crate) header: Bytes,
+    /// Whether width and height change places for display.
+    pub(crate) sideways: bool,
     pub(crate) file: Arc<File>,
     pub(crate) samples: SampleTable,
     /// Added to the table's times.
@@ -72,9 +74,10 @@ impl Track {
         self.header.clone()
     }
 
-    /// Coded picture size in pixels, for video.
+    /// Picture size in pixels as displayed, for video.
     pub fn resolution(&self) -> Option<(u32, u32)> {
-        self.media.codec.resolution()
+        let (width, height) = self.media.codec.resolution()?;
+        Some(if self.sideways { (height, width) } else { (width, height) })
     }
 
     /// The file its samples lie in.

@@ -5,9 +5,8 @@
 
 mod support;
 
-use media::mp4::TrackIndex;
-use support::{chunks, corpus, every_mp4, index, media, summary};
-use vod::{Error, Track};
+use support::{chunks, corpus, every_mp4, index, media, source, summary};
+use vod::Error;
 
 /// Files that are packaged, and as what.
 const PACKAGED: [(&str, &str); 98] = [
@@ -327,18 +326,6 @@ fn every_file_is_packaged_or_refused_as_stated() {
         (path.to_owned(), track, codec.to_owned(), reason.to_owned())
     });
     assert_eq!(left_out, expected);
-}
-
-/// Takes the track of the file that this one was made of.
-fn source<'a>(left: &mut Vec<&'a TrackIndex>, track: &Track) -> &'a TrackIndex {
-    let same = |source: &&TrackIndex| {
-        source.track.timescale == track.media.timescale
-            && source.track.language == track.media.language
-            && source.samples.len() > 0
-            && source.descriptions.iter().any(|each| each.codec == track.media.codec)
-    };
-    let place = left.iter().position(same).unwrap();
-    left.remove(place)
 }
 
 #[test]

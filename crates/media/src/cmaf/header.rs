@@ -19,6 +19,21 @@ use crate::{Error, Kind, Track};
 /// A codec that has no CMAF binding here ([`Codec::Other`](crate::Codec::Other)), pictures of
 /// more than 65,535 pixels a side, no track, a track_ID or timescale of 0, or one track_ID twice.
 pub fn header(tracks: &[&Track]) -> Result<Bytes, Error> {
+    header_turned(tracks, UPRIGHT)
+}
+
+/// How pictures are turned and moved for display: `a b u c d v x y w`, ISO/IEC 14496-12 8.3.2, as
+/// 16.16 and 2.30 fixed point.
+pub type Matrix = [i32; 9];
+
+/// Pictures are displayed as they are coded.
+pub const UPRIGHT: Matrix = [1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30];
+
+/// [`header`], the pictures of all its video tracks turned by a matrix: cameras are held sideways.
+///
+/// # Errors
+/// As [`header`].
+pub fn header_turned(tracks: &[&Track], matrix: Matrix) -> Result<Bytes, Error> {
     check(tracks)?;
     let mut out = Vec::with_capacity(128 + 768 * tracks.len());
     let brand = |name: &[u8; 4]| FourCC::new(name);
@@ -44,7 +59,7 @@ pub fn header(tracks: &[&Track]) -> Result<Bytes, Error> {
             },
         )?;
         for track in tracks {
-            boxed(out, b"trak", |out| trak(out, track))?;
+            boxed(out, b"trak", |out| trak(out, track, matrix))?;
         }
         boxed(out, b"mvex", |out| {
             for track in tracks {
@@ -81,8 +96,9 @@ fn check(tracks: &[&Track]) -> Result<(), Error> {
     Ok(())
 }
 
-fn trak(out: &mut Vec<u8>, track: &Track) -> Result<(), Error> {
+fn trak(out: &mut Vec<u8>, track: &Track, matrix: Matrix) -> Result<(), Error> {
     let video = track.kind() == Kind::Video;
+    let [a, b, u, c, d, v, x, y, w] = if video { matrix } else { UPRIGHT };
     // Sizes past 65,535 are refused with the sample entry.
     let (width, height) = track.codec.resolution().unwrap_or((0, 0));
     atom(
@@ -94,6 +110,7 @@ fn trak(out: &mut Vec<u8>, track: &Track) -> Result<(), Error> {
             volume: u8::from(!video).into(),
             width: u16::try_from(width).unwrap_or(0).into(),
             height: u16::try_from(height).unwrap_or(0).into(),
+            matrix: mp4_atom::Matrix { a, b, u, c, d, v, x, y, w },
             ..Tkhd::default()
         },
     )?;

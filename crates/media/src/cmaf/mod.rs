@@ -21,6 +21,6 @@ mod read_header;
 pub use chunk::{
     ChunkInfo, Layout, ReferenceTime, SampleInfo, SegmentStart, write_chunk, write_chunk_head,
 };
-pub use header::header;
+pub use header::{Matrix, UPRIGHT, header, header_turned};
 pub use read::{Chunk, Chunks, chunks};
 pub use read_header::{Defaults, Header, read_header};

@@ -33,7 +33,7 @@ pub use reader::{Merge, Read, Reader};
 pub use source::{ReadError, Source};
 pub use table::{SampleEntry, SampleTable, Samples};
 
-use crate::{Codec, Error, Track};
+use crate::{Codec, Error, Track, cmaf};
 
 /// The most of anything that is accepted. Sane files stay far below.
 pub mod limits {
@@ -80,6 +80,8 @@ pub struct TrackIndex {
     pub track: Track,
     /// Whether the file means it to be played (`tkhd` flags).
     pub enabled: bool,
+    /// How pictures are turned for display (`tkhd`), as [`cmaf::Matrix`](crate::cmaf::Matrix).
+    pub matrix: cmaf::Matrix,
     /// What the file calls it (`name` in the track's `udta`, QuickTime File Format and 3GPP).
     pub label: Option<String>,
     /// What samples are coded with, at least one where `problem` is `None`. More than one: the

@@ -5,7 +5,7 @@ use super::edit::Edit;
 use super::table::Builder;
 use super::{Description, TrackIndex, entry, limits, progressive};
 use crate::codec::Other;
-use crate::{Codec, Error, Kind, Track};
+use crate::{Codec, Error, Kind, Track, cmaf};
 
 /// A movie while its fragments are being read.
 #[derive(Debug)]
@@ -124,6 +124,7 @@ fn track(trak: Body, movie: u32, builder: Builder) -> TrackState {
     let index = TrackIndex {
         track: Track { id: 0, timescale: 1, codec, language: *b"und" },
         enabled: true,
+        matrix: cmaf::UPRIGHT,
         label: None,
         descriptions: Vec::new(),
         edit: Edit::NONE,
@@ -149,6 +150,13 @@ fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
     }
 
     state.index.label = label(trak);
+
+    // Durations, layer, volume. A matrix that is cut off turns nothing.
+    if tkhd.take(if version == 0 { 24 } else { 28 }).is_ok()
+        && let Some(words) = tkhd.data.as_chunks::<4>().0.first_chunk::<9>()
+    {
+        state.index.matrix = words.map(i32::from_be_bytes);
+    }
 
     let mdia = trak.required(b"mdia")?;
     let mdhd = mdia.required(b"mdhd")?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use media::cmaf::{self, Chunk};
-use media::mp4::Index;
+use media::mp4::{Index, TrackIndex};
 use vod::{Library, Piece, Settings, Title, Track};
 
 /// The media folder as it is.
@@ -69,4 +69,16 @@ pub(crate) fn summary(title: &Title) -> String {
         .chain(title.texts.iter().map(|text| text.name.clone()))
         .collect();
     tracks.join(", ")
+}
+
+/// Takes the track of the file that this one was made of.
+pub(crate) fn source<'a>(left: &mut Vec<&'a TrackIndex>, track: &Track) -> &'a TrackIndex {
+    let same = |source: &&TrackIndex| {
+        source.track.timescale == track.media.timescale
+            && source.track.language == track.media.language
+            && source.samples.len() > 0
+            && source.descriptions.iter().any(|each| each.codec == track.media.codec)
+    };
+    let place = left.iter().position(same).unwrap();
+    left.remove(place)
 }
