@@ -1,0 +1,161 @@
+//! What a download of a cold file does to the viewers of a warm one.
+//!
+//! `cargo bench -p headwater --bench files -- --address IP:PORT --folder DIR --beside
+//! nothing|warm|cold [--seconds N] [--rate N] [--core N] [--csv FILE]`
+//!
+//! A server that is running already serves `DIR` below `/vod/`. Requests for 256 KiB of one file
+//! there begin at a fixed rate, whether or not those before have been answered; the latency of each
+//! is from when it was due to its last byte. Beside them another viewer downloads a second file
+//! again and again, at a bounded rate: none, one in memory, or one that is taken out of the page
+//! cache before each time. scripts/bench-files.sh runs it and keeps the figures.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark fails by panicking")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, fadvise};
+use testkit::http::Client;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Bytes of one request, and of the files.
+const RANGE: u64 = 256 << 10;
+const WARM: u64 = 64 << 20;
+const BESIDE: u64 = 128 << 20;
+
+/// Bytes a second the download beside takes.
+const BESIDE_RATE: u64 = 40_000_000;
+
+/// Requests under way at most; more than that and the rate is not kept, which is said.
+const VIEWERS: usize = 16;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let option = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(at + 1).cloned()
+    };
+    // `cargo test --benches` and the like have no server.
+    let Some(address) = option("--address") else { return };
+    let address: SocketAddr = address.parse().unwrap();
+    let folder = option("--folder").unwrap();
+    let folder = Path::new(&folder);
+    let beside = option("--beside").unwrap_or_else(|| "nothing".to_owned());
+    let seconds: u64 = option("--seconds").map_or(10, |text| text.parse().unwrap());
+    let rate: u64 = option("--rate").map_or(100, |text| text.parse().unwrap());
+    if let Some(core) = option("--core") {
+        let process = std::process::id().to_string();
+        let mut taskset = std::process::Command::new("taskset");
+        assert!(taskset.args(["-apc", &core, &process]).output().unwrap().status.success());
+    }
+    make(&folder.join("warm.bin"), WARM);
+    let cold = folder.join("beside.bin");
+    make(&cold, BESIDE);
+
+    let (next, late) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (stop, downloaded) = (AtomicBool::new(false), AtomicU64::new(0));
+    let total = (seconds * rate) as usize;
+    let start = Instant::now() + Duration::from_millis(200);
+    let viewer = || {
+        let mut client = Client::connect(address, LIMIT).unwrap();
+        let mut latencies = Vec::new();
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= total {
+                return latencies;
+            }
+            let due = start + Duration::from_nanos(i as u64 * 1_000_000_000 / rate);
+            // When all viewers were busy, the wait was the server's doing. That a thread sleeps longer
+            // than it asked for is not.
+            let begun = match due.checked_duration_since(Instant::now()) {
+                Some(wait) => {
+                    std::thread::sleep(wait);
+                    Instant::now()
+                }
+                None => {
+                    late.fetch_add(1, Ordering::Relaxed);
+                    due
+                }
+            };
+            let from = (i as u64 * 7919 * 4096) % (WARM - RANGE);
+            let range = format!("bytes={from}-{}", from + RANGE - 1);
+            client.send("GET", "/vod/warm.bin", &[("Range", &range)], b"").unwrap();
+            let answer = client.receive().unwrap();
+            assert_eq!((answer.status(), answer.body.len() as u64), (206, RANGE));
+            latencies.push((i, begun.elapsed()));
+        }
+    };
+    let download = || {
+        while beside != "nothing" && !stop.load(Ordering::Relaxed) {
+            if beside == "cold" {
+                fadvise(File::open(&cold).unwrap(), 0, None, Advice::DontNeed).unwrap();
+            }
+            let mut client = Client::connect(address, LIMIT).unwrap();
+            client.send("GET", "/vod/beside.bin", &[], b"").unwrap();
+            let (_, mut body) = client.begin().unwrap();
+            let (mut buffer, mut read, begun) = (vec![0; 64 << 10], 0, Instant::now());
+            while !stop.load(Ordering::Relaxed) {
+                let n = body.read(&mut buffer).unwrap() as u64;
+                if n == 0 {
+                    break;
+                }
+                read += n;
+                downloaded.fetch_add(n, Ordering::Relaxed);
+                let due = begun + Duration::from_nanos(read * 1_000_000_000 / BESIDE_RATE);
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+        }
+    };
+    let mut latencies: Vec<(usize, Duration)> = std::thread::scope(|scope| {
+        let beside = scope.spawn(download);
+        let viewers: Vec<_> = (0..VIEWERS).map(|_| scope.spawn(viewer)).collect();
+        let latencies = viewers.into_iter().flat_map(|viewer| viewer.join().unwrap()).collect();
+        stop.store(true, Ordering::Relaxed);
+        beside.join().unwrap();
+        latencies
+    });
+    let elapsed = start.elapsed().as_secs_f64();
+    latencies.sort();
+    if let Some(path) = option("--csv") {
+        let mut out = File::create(path).unwrap();
+        writeln!(out, "request,latency_us").unwrap();
+        for (i, latency) in &latencies {
+            writeln!(out, "{i},{}", latency.as_micros()).unwrap();
+        }
+    }
+    let mut sorted: Vec<u128> = latencies.iter().map(|(_, latency)| latency.as_micros()).collect();
+    sorted.sort_unstable();
+    let at = |q: f64| sorted[((sorted.len() - 1) as f64 * q).round() as usize];
+    println!(
+        "{} requests, {} late, p50 {} us, p90 {} us, p99 {} us, max {} us, beside {:.1} MB/s",
+        sorted.len(),
+        late.load(Ordering::Relaxed),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(1.0),
+        downloaded.load(Ordering::Relaxed) as f64 / 1e6 / elapsed,
+    );
+}
+
+/// A file of this length that is on the disk and in memory.
+fn make(path: &Path, length: u64) {
+    if path.metadata().is_ok_and(|metadata| metadata.len() == length) {
+        std::io::copy(&mut File::open(path).unwrap(), &mut std::io::sink()).unwrap();
+        return;
+    }
+    let mut file = File::create(path).unwrap();
+    let mut block = vec![0_u8; 1 << 20];
+    for i in 0..length / block.len() as u64 {
+        for (at, byte) in block.iter_mut().enumerate() {
+            *byte = ((at as u64).wrapping_mul(31) >> (i % 11)) as u8;
+        }
+        file.write_all(&block).unwrap();
+    }
+    file.sync_all().unwrap();
+}
