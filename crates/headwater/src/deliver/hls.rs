@@ -142,50 +142,7 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
 
 /// RFC 5646 tag of the track's language; nothing where the source did not say.
 pub(super) fn language(track: &Track) -> Option<String> {
-    let code = track.header().track.language;
-    let code = std::str::from_utf8(&code).ok().filter(|code| *code != "und")?;
-    // RFC 5646 2.2.1: the two-letter code where there is one. Sources say three letters,
-    // ISO 639-2/T.
-    const SHORT: [(&str, &str); 36] = [
-        ("ara", "ar"),
-        ("bul", "bg"),
-        ("cat", "ca"),
-        ("ces", "cs"),
-        ("dan", "da"),
-        ("deu", "de"),
-        ("ell", "el"),
-        ("eng", "en"),
-        ("est", "et"),
-        ("eus", "eu"),
-        ("fin", "fi"),
-        ("fra", "fr"),
-        ("gle", "ga"),
-        ("glg", "gl"),
-        ("heb", "he"),
-        ("hin", "hi"),
-        ("hrv", "hr"),
-        ("hun", "hu"),
-        ("ind", "id"),
-        ("ita", "it"),
-        ("jpn", "ja"),
-        ("kor", "ko"),
-        ("lav", "lv"),
-        ("lit", "lt"),
-        ("nld", "nl"),
-        ("nor", "no"),
-        ("pol", "pl"),
-        ("por", "pt"),
-        ("ron", "ro"),
-        ("rus", "ru"),
-        ("slk", "sk"),
-        ("spa", "es"),
-        ("swe", "sv"),
-        ("tur", "tr"),
-        ("ukr", "uk"),
-        ("zho", "zh"),
-    ];
-    let short = SHORT.iter().find(|(long, _)| *long == code).map(|(_, short)| *short);
-    Some(short.unwrap_or(code).to_owned())
+    media::language::tag(track.header().track.language)
 }
 
 /// `TRACK/media.m3u8`, with delivery directives.

@@ -306,6 +306,20 @@ fn an_already_segmented_title_is_served_as_it_is() {
     );
 }
 
+#[test]
+fn a_track_that_is_left_out_is_named_in_the_log() {
+    let server = server(&testkit::media_dir());
+    let mut client = connect(&server);
+    // Pictures that are packaged, and sound in a codec that is not.
+    let title = "mp4/moviepy_video_with_failing_audio.mp4";
+    for resource in ["index.m3u8", "manifest.mpd", "v0/media.m3u8", "index.m3u8"] {
+        assert_eq!(get(&mut client, &format!("/vod/{title}/{resource}")).status(), 200);
+    }
+    let log = server.log();
+    let said = log.lines().filter(|line| line.contains("track left out") && line.contains(title));
+    assert_eq!(said.count(), 1, "once a version: {log}");
+}
+
 /// The metric's value for a title and delivery.
 fn viewers(server: &testkit::Server, title: &str, delivery: &str) -> Option<u64> {
     let metrics = server.get("/metrics");

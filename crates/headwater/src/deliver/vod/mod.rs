@@ -94,13 +94,12 @@ pub(super) async fn respond(
     path: &str,
     resource: Packaged<'_>,
 ) -> Response {
-    let version = request.parameter("v");
-    if let Some(version) = &version
-        && let Some(title) = recent.find(path, origin.now())
-        && title.version.to_string() == **version
+    let (version, now) = (request.parameter("v"), origin.now());
+    let is_named = |title: &Title| version.as_deref() == Some(&title.version.to_string());
+    if let Some(title) = recent.find(path, now).filter(|title| is_named(title))
         && title.is_intact()
     {
-        return answer(request, origin, &title, true, resource);
+        return answer(request, origin, &title, true, resource).unwrap_or_else(not_found);
     }
     // An already segmented title: its files go first.
     if let Some(response) = files::respond(request, origin).await {
@@ -112,16 +111,14 @@ pub(super) async fn respond(
         Ok(Err(error)) => return refuse(request, &error),
         Err(_) => return Response::text(500, "reading the file failed"),
     };
-    recent.remember(path, &title, origin.now());
-    let named = match &version {
-        Some(version) if title.version.to_string() == **version => true,
-        // Manifests are what versions are learned from.
-        Some(_) if !matches!(resource, Packaged::Multivariant | Packaged::Manifest) => {
-            return not_found();
-        }
-        _ => false,
-    };
-    answer(request, origin, &title, named, resource)
+    recent.remember(path, &title, now);
+    let named = is_named(&title);
+    // Manifests are what versions are learned from.
+    let any = version.is_none() || matches!(resource, Packaged::Multivariant | Packaged::Manifest);
+    if !named && !any {
+        return not_found();
+    }
+    answer(request, origin, &title, named, resource).unwrap_or_else(not_found)
 }
 
 fn refuse(request: &Request, error: &Error) -> Response {
@@ -138,18 +135,8 @@ fn refuse(request: &Request, error: &Error) -> Response {
     }
 }
 
-/// Answers from memory. `named`: the request names the title's version.
+/// Answers from memory, if the title has that resource. `named`: the request names its version.
 fn answer(
-    request: &Request,
-    origin: &Origin,
-    title: &Title,
-    named: bool,
-    resource: Packaged<'_>,
-) -> Response {
-    answer_if_any(request, origin, title, named, resource).unwrap_or_else(not_found)
-}
-
-fn answer_if_any(
     request: &Request,
     origin: &Origin,
     title: &Title,
