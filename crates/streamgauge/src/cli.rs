@@ -10,7 +10,7 @@ use viewer::verify::Reference;
 use viewer::{Options, Rendition};
 
 use crate::fleet::{Plan, Verify};
-use crate::{Exit, text, units, viewers};
+use crate::{Exit, load, text, units, viewers};
 
 /// Loads, watches and measures any media server.
 #[derive(Debug, Parser)]
@@ -26,6 +26,7 @@ const EXIT_STATUS: &str = "Exit status: 0 success; 1 the measured server failed 
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Http(Box<load::args::Arguments>),
     /// Many viewers: batches that join one after the other and watch to the end
     Viewers(ViewersArguments),
 }
@@ -151,6 +152,7 @@ impl Arguments {
     /// Arguments or input that cannot be used.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
+            Verb::Http(arguments) => arguments.run(),
             Verb::Viewers(arguments) => run_viewers(&arguments),
         }
     }

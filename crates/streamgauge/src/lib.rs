@@ -7,6 +7,8 @@
 
 pub mod cli;
 pub mod fleet;
+pub mod load;
+pub mod meter;
 mod progress;
 pub mod record;
 pub mod selfwatch;

@@ -67,7 +67,8 @@ impl Comparison {
     pub fn take(&mut self, reference: &Reference, mut bytes: &[u8], buffer: &mut Vec<u8>) {
         buffer.resize(16 << 10, 0);
         while !bytes.is_empty() && self.wrong.is_none() {
-            let left = usize::try_from(self.end.saturating_sub(self.position)).unwrap_or(usize::MAX);
+            let left =
+                usize::try_from(self.end.saturating_sub(self.position)).unwrap_or(usize::MAX);
             let step = bytes.len().min(buffer.len()).min(left);
             if step == 0 {
                 self.wrong = Some(Wrong::Long(self.end));

@@ -142,8 +142,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Begins to connect.
     pub(super) fn open(address: SocketAddr, peer: usize, now: u64) -> Result<Self, Trouble> {
-        let family =
-            if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket =
             socket_with(family, SocketType::STREAM, flags, None).map_err(Trouble::of_io)?;
@@ -376,9 +375,8 @@ impl Connection {
         self.answered += 1;
         self.ended_by_length = incoming.content_length.is_some();
         let corrupt = incoming.comparison.and_then(|comparison| comparison.finish());
-        let fault = incoming
-            .fault
-            .or(corrupt.map(|wrong| Trouble::new(Fault::Corrupt, wrong.to_string())));
+        let fault =
+            incoming.fault.or(corrupt.map(|wrong| Trouble::new(Fault::Corrupt, wrong.to_string())));
         let Incoming { status, location, .. } = incoming;
         Some(Answer { exchange, status, location, last_byte: now, fault })
     }

@@ -72,16 +72,8 @@ impl Head {
         if status < 100 || status == 101 {
             return Err(Bad::Malformed("has a status that was not asked for"));
         }
-        let mut head = Self {
-            length,
-            status,
-            body: Body::UntilClose,
-            content_length: None,
-            content_range: None,
-            whole: None,
-            location: None,
-            keeps_alive: parsed.version == Some(1),
-        };
+        let mut head = Self { length, ..Self::new(status) };
+        head.keeps_alive = parsed.version == Some(1);
         let mut chunked = false;
         for field in parsed.headers.iter() {
             head.take_field(field.name, field.value, &mut chunked)?;
@@ -99,7 +91,25 @@ impl Head {
         Ok(Some(head))
     }
 
-    fn take_field(&mut self, name: &str, value: &[u8], chunked: &mut bool) -> Result<(), Bad> {
+    /// A head without fields.
+    pub fn new(status: u16) -> Self {
+        Self {
+            length: 0,
+            status,
+            body: Body::UntilClose,
+            content_length: None,
+            content_range: None,
+            whole: None,
+            location: None,
+            keeps_alive: true,
+        }
+    }
+
+    /// Takes what matters of a field; `chunked` becomes true if that is the body's coding.
+    ///
+    /// # Errors
+    /// [`Bad`]: its value cannot be.
+    pub fn take_field(&mut self, name: &str, value: &[u8], chunked: &mut bool) -> Result<(), Bad> {
         // The length tells most fields apart without looking further.
         match name.len() {
             14 if name.eq_ignore_ascii_case("content-length") => {
@@ -293,9 +303,7 @@ impl Chunked {
             (At::Trailer { line, length }, b'\r') => {
                 At::Trailer { line: *line, length: length + 1 }
             }
-            (At::Trailer { line, length }, _) => {
-                At::Trailer { line: line + 1, length: length + 1 }
-            }
+            (At::Trailer { line, length }, _) => At::Trailer { line: line + 1, length: length + 1 },
             _ => return Err(BAD),
         };
         Ok(())
@@ -316,7 +324,11 @@ mod tests {
     fn bodies_end_as_rfc_9112_6_3_says() {
         for (text, body, keeps_alive) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", Body::Length(5), true),
-            ("HTTP/1.1 200\r\ncontent-length: 5\r\nConnection: Close\r\n\r\n", Body::Length(5), false),
+            (
+                "HTTP/1.1 200\r\ncontent-length: 5\r\nConnection: Close\r\n\r\n",
+                Body::Length(5),
+                false,
+            ),
             ("HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\n", Body::Length(5), false),
             (
                 "HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: x, keep-alive\r\n\r\n",
@@ -404,9 +416,15 @@ mod tests {
             assert_eq!((payload.as_slice(), complete), (&b"hello"[..], true));
             assert_eq!(taken, coded.len() - b"HTTP/1.1 ".len());
         }
-        for broken in
-            ["x\r\n", "\r\n", "1\r\nab\r\n", "1\r\na\n", "11111111111111111\r\n", "-1\r\n", "1x\r\n"]
-        {
+        for broken in [
+            "x\r\n",
+            "\r\n",
+            "1\r\nab\r\n",
+            "1\r\na\n",
+            "11111111111111111\r\n",
+            "-1\r\n",
+            "1x\r\n",
+        ] {
             assert!(dechunk(broken.as_bytes(), 1).is_err(), "{broken}");
         }
         let endless = [b"0\r\n".as_slice(), &[b'x'; LONGEST_HEAD + 1]].concat();

@@ -230,7 +230,12 @@ mod tests {
     }
 
     /// Range of each request of a run of two targets, both of `length` bytes.
-    fn ranges(length: u64, size: u64, order: Order, seed: u64) -> impl Fn(u64) -> Option<ByteRange> {
+    fn ranges(
+        length: u64,
+        size: u64,
+        order: Order,
+        seed: u64,
+    ) -> impl Fn(u64) -> Option<ByteRange> {
         let mut target = Target::get(Url::parse("http://h/").unwrap());
         target.length = Some(length);
         let targets = [target.clone(), target];

@@ -1,0 +1,263 @@
+//! The verb `http`: arguments as they are written, and what they come to.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+
+use super::criterion::Criterion;
+use super::progress::Progress;
+use super::record::Folder;
+use super::report::{self, Document};
+use super::target::{Order, Rule, Target};
+use super::url::Url;
+use super::{Pace, Plan, Tick, prepare, run};
+use crate::{Exit, units};
+
+/// Connections of a closed loop that was not told how many.
+const CONNECTIONS: u64 = 10;
+/// The most connections of an open loop that was not told how many.
+const MOST_CONNECTIONS: u64 = 10_000;
+/// How long a run is that was not told.
+const DURATION: Duration = Duration::from_secs(10);
+/// Requests a second that one event loop is given, where there are processors for more.
+const RATE_OF_LOOP: f64 = 10_000.0;
+/// The largest file of targets, in bytes.
+const LARGEST_FILE: u64 = 256 << 20;
+
+/// Loads a server over HTTP, by a constant rate or with connections that wait for their answers
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// What to ask for, in turn
+    #[arg(value_name = "URL")]
+    urls: Vec<String>,
+    /// Open loop: so many requests a second, whatever the server does; latencies count from when
+    /// each was due
+    #[arg(long, value_name = "N", value_parser = rate)]
+    rate: Option<f64>,
+    /// Closed loop: so many connections, each of which asks again when it has its answer (10).
+    /// With --rate: the most connections at a time (10,000)
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    connections: Option<u64>,
+    /// How long (10s)
+    #[arg(long, short, value_name = "T", value_parser = units::time)]
+    duration: Option<Duration>,
+    /// How many requests
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// Ask for ranges of this size, all over each target's length
+    #[arg(long, value_name = "B", value_parser = range_size)]
+    range_size: Option<u64>,
+    /// In which order those ranges come
+    #[arg(long, value_name = "ORDER", value_enum, default_value_t = Order::Random)]
+    range_order: Order,
+    /// Where random ranges start from: the same seed, the same ranges
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// A file of targets, one a line: [METHOD] URL [FIRST-LAST]
+    #[arg(long, value_name = "FILE")]
+    targets: Option<PathBuf>,
+    /// Requests that a connection sends before it has their answers; with --http2, at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pipeline: u16,
+    /// A connection for each request
+    #[arg(long)]
+    no_keepalive: bool,
+    /// HTTP/2 instead of HTTP/1.1: by a general client, which costs several times as much
+    #[arg(long)]
+    http2: bool,
+    /// Take any certificate
+    #[arg(long)]
+    insecure: bool,
+    /// Trust these authorities, in PEM, instead of the system's
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    authorities: Option<PathBuf>,
+    /// A header field of every request, "Name: value"; may be repeated
+    #[arg(long, short = 'H', value_name = "FIELD", value_parser = field)]
+    header: Vec<(String, String)>,
+    /// How long an answer may take
+    #[arg(long, value_name = "T", default_value = "30s", value_parser = units::time)]
+    timeout: Duration,
+    /// Redirections followed for one request; 0: they are answers like others
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    redirects: u32,
+    /// Compare bodies with this file, byte for byte; exit status 1 if one differs
+    #[arg(long, value_name = "FILE")]
+    check: Option<PathBuf>,
+    /// Exit status 1 if so: p99>20ms, first.p99.9>5ms, max>1s, errors>0, errors>1%, status>1%,
+    /// rate<900, throughput<100MB; may be repeated
+    #[arg(long, value_name = "CRITERION")]
+    fail_if: Vec<Criterion>,
+    /// Event loops, a thread each; as many as the rate or the connections need, up to one for each
+    /// processor, if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// Keep raw records in this folder
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// One document on standard output, docs/schema/http.schema.json
+    #[arg(long)]
+    json: bool,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|rate: &f64| rate.is_finite() && (1e-3..=1e8).contains(rate))
+        .ok_or_else(|| "not a number of requests a second".to_owned())
+}
+
+fn range_size(text: &str) -> Result<u64, String> {
+    match units::size(text) {
+        Ok(0) => Err("a range has at least a byte".to_owned()),
+        Ok(size) => Ok(size),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn field(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("no colon in it")?;
+    let value = value.trim();
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(token) {
+        return Err(format!("{name:?} is not the name of a field"));
+    }
+    if !value.bytes().all(|b| b == b'\t' || (b >= b' ' && b != 0x7f)) {
+        return Err("control characters in the value".to_owned());
+    }
+    if ["host", "connection", "content-length", "transfer-encoding"]
+        .contains(&name.to_ascii_lowercase().as_str())
+    {
+        return Err(format!("{name} is set by the client itself"));
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+impl Arguments {
+    /// What was asked for.
+    ///
+    /// # Errors
+    /// Arguments that contradict each other, or targets that cannot be asked for.
+    pub fn plan(&self) -> anyhow::Result<Plan> {
+        let mut targets = Vec::new();
+        for url in &self.urls {
+            targets.push(Target::get(Url::parse(url)?));
+        }
+        if let Some(path) = &self.targets {
+            let name = || path.display().to_string();
+            let length = std::fs::metadata(path).with_context(name)?.len();
+            ensure!(length <= LARGEST_FILE, "{}: more than {LARGEST_FILE} bytes", name());
+            let text = std::fs::read_to_string(path).with_context(name)?;
+            targets.extend(super::target::parse(&text).with_context(name)?);
+        }
+        ensure!(!targets.is_empty(), "nothing to ask for: give a URL, or --targets FILE");
+        if self.http2 && targets.iter().any(|target| target.method == "CONNECT") {
+            bail!("CONNECT is not an exchange");
+        }
+        let rule =
+            self.range_size.map(|size| Rule { size, order: self.range_order, seed: self.seed });
+        let pace = self.rate.map_or(Pace::Closed, |rate| Pace::Open { rate });
+        let connections = match (self.connections, pace) {
+            (Some(connections), _) => connections,
+            (None, Pace::Open { .. }) => MOST_CONNECTIONS,
+            (None, Pace::Closed) => CONNECTIONS,
+        };
+        let wanted = match pace {
+            Pace::Open { rate } => (rate / RATE_OF_LOOP).ceil() as usize,
+            Pace::Closed => usize::try_from(connections).unwrap_or(usize::MAX),
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads.map_or(wanted.clamp(1, cores), usize::from);
+        let mut headers = self.header.clone();
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("user-agent")) {
+            headers.push(("User-Agent".to_owned(), "streamgauge".to_owned()));
+        }
+        let endless = self.duration.is_none() && self.requests.is_none();
+        Ok(Plan {
+            targets,
+            rule,
+            headers,
+            pace,
+            connections,
+            connections_given: self.connections.is_some() || pace == Pace::Closed,
+            pipeline: usize::from(self.pipeline),
+            keep_alive: !self.no_keepalive,
+            duration: self.duration.or(endless.then_some(DURATION)),
+            requests: self.requests,
+            timeout: self.timeout,
+            redirects: self.redirects,
+            check: self.check.clone(),
+            threads,
+            http2: self.http2,
+            insecure: self.insecure,
+            authorities: self.authorities.clone(),
+        })
+    }
+
+    /// Does what was asked for; the document, or what people read, goes to standard output.
+    ///
+    /// # Errors
+    /// Arguments or input that cannot be used, or records that cannot be written.
+    pub fn run(&self) -> anyhow::Result<Exit> {
+        let mut plan = self.plan()?;
+        let stop = stop_on_signal()?;
+        let addresses = prepare(&mut plan)?;
+        let mut folder = self.output.as_deref().map(Folder::create).transpose()?;
+        let mut progress = Progress::new(&plan);
+        let mut trouble = None;
+        let mut observe = |tick: &Tick| {
+            progress.tick(tick);
+            if let Some(Err(error)) = folder.as_mut().map(|folder| folder.tick(tick)) {
+                // Figures that are not kept are not worth the load.
+                trouble.get_or_insert(error);
+                stop.store(true, Relaxed);
+            }
+        };
+        let outcome = run(&plan, &addresses, &stop, &mut observe)?;
+        progress.finish();
+        if let Some(error) = trouble {
+            return Err(error.context("writing records"));
+        }
+        let document = Document::new(&plan, &outcome, &self.fail_if);
+        if let Some(folder) = folder {
+            folder.finish(&outcome, &document).context("writing records")?;
+        }
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &document)?;
+            std::io::Write::write_all(&mut out, b"\n")?;
+        } else {
+            report::write(&document, &mut out)?;
+        }
+        Ok(document.exit())
+    }
+}
+
+/// What the first SIGINT or SIGTERM sets. A second one ends the program at once.
+fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let stop = Arc::new(AtomicBool::new(false));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    let told = stop.clone();
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if told.swap(true, Relaxed) {
+                    std::process::exit(130);
+                }
+            }
+        });
+    })?;
+    Ok(stop)
+}

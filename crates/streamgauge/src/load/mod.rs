@@ -1,0 +1,353 @@
+//! Requests over HTTP, by a schedule or by clients that wait for their answers, and what they got.
+//!
+//! [`run`] carries a [`Plan`] out and gives an [`Outcome`] back. HTTP/1.1 without TLS has a client
+//! of its own ([`worker`], one event loop a thread), which is not to be the bottleneck of what it
+//! measures; HTTP/2 and TLS go through hyper ([`general`]), which costs several times as much.
+//!
+//! ```text
+//! args ─▶ Plan ─▶ run ─┬▶ worker ──▶ connection ─▶ response      Tally ─▶ Outcome ─▶ report
+//!                      └▶ general ─▶ hyper, rustls                            └────▶ criterion
+//! ```
+
+mod alarm;
+pub mod args;
+mod check;
+pub mod clock;
+mod connection;
+pub mod criterion;
+pub mod demand;
+mod general;
+pub mod pacer;
+mod probe;
+mod progress;
+mod record;
+pub mod report;
+pub mod response;
+pub mod tally;
+pub mod target;
+mod tls;
+pub mod url;
+mod worker;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::meter::kernel::Kernel;
+use check::Reference;
+use clock::{Clock, nanoseconds};
+use demand::Demand;
+use pacer::Schedule;
+use tally::{Counters, Shared, Tally};
+use target::{Rule, Target};
+use url::Origin;
+use worker::{Assignment, Worker};
+
+/// How long after the end of its schedule a run waits for answers, at most: it must not outlast
+/// its duration by more than 10 s.
+const LONGEST_WAIT: Duration = Duration::from_secs(9);
+/// Files that a process has open besides its connections.
+const OTHER_FILES: u64 = 64;
+
+/// What decides when a request is begun.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// A constant number a second, whatever the server does.
+    Open {
+        /// Requests a second, more than 0.
+        rate: f64,
+    },
+    /// Each connection asks again when it has its answer.
+    Closed,
+}
+
+/// A run as it was asked for.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What is asked for, in turn; at least one.
+    pub targets: Vec<Target>,
+    /// Which ranges of those whose length is known.
+    pub rule: Option<Rule>,
+    /// Header fields of every request.
+    pub headers: Vec<(String, String)>,
+    /// When.
+    pub pace: Pace,
+    /// The most connections at a time, of all threads together; in a closed loop also how many.
+    pub connections: u64,
+    /// Whether the user set that number.
+    pub connections_given: bool,
+    /// The most requests that a connection has without an answer; at least 1.
+    pub pipeline: usize,
+    /// Whether connections are used again.
+    pub keep_alive: bool,
+    /// After which nothing is begun.
+    pub duration: Option<Duration>,
+    /// After which nothing is begun.
+    pub requests: Option<u64>,
+    /// How long an answer may take, from its request to its last byte.
+    pub timeout: Duration,
+    /// Redirections followed for one request; 0: they are answers like others.
+    pub redirects: u32,
+    /// A file that bodies must be, or be ranges of.
+    pub check: Option<PathBuf>,
+    /// Event loops; at least 1.
+    pub threads: usize,
+    /// HTTP/2 instead of HTTP/1.1.
+    pub http2: bool,
+    /// Whether any certificate is good enough.
+    pub insecure: bool,
+    /// Certificates of authorities, as PEM, instead of the system's.
+    pub authorities: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Whether it needs hyper.
+    pub fn is_general(&self) -> bool {
+        self.http2 || self.targets.iter().any(|target| target.url.origin.secure)
+    }
+
+    /// How long the schedule is, if it has an end.
+    pub fn length(&self) -> Option<Duration> {
+        let by_count = match (self.pace, self.requests) {
+            (Pace::Open { rate }, Some(requests)) => {
+                Duration::try_from_secs_f64(requests as f64 / rate).ok()
+            }
+            _ => None,
+        };
+        [self.duration, by_count].into_iter().flatten().min()
+    }
+}
+
+/// Why a run cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A host that is not known.
+    #[error("{host}: {source}")]
+    Host {
+        /// Its name.
+        host: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The length of a target is needed and cannot be found out.
+    #[error("{url}: its length is not known ({reason}), so --range-size cannot divide it")]
+    Length {
+        /// Of which target.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// More connections than files that may be open.
+    #[error(
+        "{connections} connections need {needed} open files and {allowed} are allowed: raise the \
+         limit (ulimit -n) or divide them among several processes"
+    )]
+    Files {
+        /// As asked for.
+        connections: u64,
+        /// Files.
+        needed: u64,
+        /// The limit.
+        allowed: u64,
+    },
+    /// A file that cannot be read.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// TLS cannot be set up.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The machine gives no threads or event loops.
+    #[error("starting an event loop: {0}")]
+    Loop(#[from] std::io::Error),
+}
+
+/// The counters of a run at a time.
+#[derive(Debug, Clone, Copy, serde::Serialize, schemars::JsonSchema)]
+pub struct Tick {
+    /// Seconds since the run began.
+    pub at: f64,
+    /// All counts since then.
+    #[serde(flatten)]
+    pub counters: Counters,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What all workers found.
+    pub total: Tally,
+    /// What each used of a processor: seconds on it, seconds waiting for it, seconds in all.
+    pub workers: Vec<(f64, f64, f64)>,
+    /// Seconds from the first request to the end.
+    pub elapsed: f64,
+    /// Whether it was told to stop.
+    pub interrupted: bool,
+    /// The counters, once a second and at the end.
+    pub ticks: Vec<Tick>,
+    /// What the kernel counted meanwhile, of this machine's whole network.
+    pub kernel: Kernel,
+}
+
+/// Prepares a plan: finds hosts and, where a rule needs them, lengths.
+///
+/// # Errors
+/// [`Error`]: the run cannot begin.
+pub fn prepare(plan: &mut Plan) -> Result<HashMap<Origin, SocketAddr>, Error> {
+    let allowed = crate::fleet::raise_descriptor_limit();
+    let others = OTHER_FILES + 2 * plan.threads as u64;
+    if plan.connections_given && plan.connections.saturating_add(others) > allowed {
+        let needed = plan.connections.saturating_add(others);
+        return Err(Error::Files { connections: plan.connections, needed, allowed });
+    }
+    plan.connections = plan.connections.min(allowed.saturating_sub(others)).max(1);
+    plan.threads = plan.threads.clamp(1, usize::try_from(plan.connections).unwrap_or(1));
+    let addresses = probe::addresses(&plan.targets, plan.timeout)?;
+    if plan.rule.is_some() {
+        general::find_lengths(plan, &addresses)?;
+    }
+    Ok(addresses)
+}
+
+/// Carries a plan out, to its end or until `stop` is set. `observe` is told the counters once a
+/// second.
+///
+/// # Errors
+/// [`Error`]: the run cannot begin.
+pub fn run(
+    plan: &Plan,
+    addresses: &HashMap<Origin, SocketAddr>,
+    stop: &AtomicBool,
+    observe: &mut dyn FnMut(&Tick),
+) -> Result<Outcome, Error> {
+    let reference = plan
+        .check
+        .as_ref()
+        .map(|path| {
+            Reference::open(path)
+                .map_err(|source| Error::File { path: path.display().to_string(), source })
+        })
+        .transpose()?;
+    let general = plan.is_general().then(|| general::Client::new(plan)).transpose()?;
+    let shared: Vec<Shared> = (0..plan.threads).map(|_| Shared::default()).collect();
+    let before = Kernel::read();
+    let clock = Clock::start();
+    let (done, finished) = channel();
+    thread::scope(|scope| {
+        for (lane, shared) in shared.iter().enumerate() {
+            let assignment = Assignment {
+                plan,
+                demand: demand(plan, lane as u64),
+                addresses,
+                reference: reference.as_ref(),
+                connections: share(plan.connections, lane as u64, plan.threads as u64) as usize,
+                clock,
+                shared,
+                stop,
+            };
+            let (done, general) = (done.clone(), general.clone());
+            thread::Builder::new().name(format!("load-{lane}")).spawn_scoped(scope, move || {
+                let tally = match general {
+                    Some(client) => general::run(assignment, client),
+                    None => Worker::new(assignment).map(Worker::run),
+                };
+                // The receiver lives as long as this scope.
+                let _ = done.send(tally);
+            })?;
+        }
+        drop(done);
+        let mut outcome = Outcome {
+            total: Tally::default(),
+            workers: Vec::new(),
+            elapsed: 0.0,
+            interrupted: false,
+            ticks: Vec::new(),
+            kernel: Kernel::default(),
+        };
+        let mut second = 1;
+        while outcome.workers.len() < plan.threads {
+            let next = clock.at(second * 1_000_000_000);
+            match finished.recv_timeout(next.saturating_duration_since(std::time::Instant::now())) {
+                Ok(tally) => {
+                    let tally = tally?;
+                    let on_cpu = tally.counters.cpu_ns as f64 / 1e9;
+                    outcome.workers.push((on_cpu, tally.starved_seconds, tally.wall_seconds));
+                    outcome.total.add(&tally);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let tick = read(clock, &shared);
+                    observe(&tick);
+                    outcome.ticks.push(tick);
+                    // A second that was missed is not made up for: the counts are cumulative.
+                    second = clock.now() / 1_000_000_000 + 1;
+                }
+                // A worker that panicked takes the run with it.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let last = read(clock, &shared);
+        outcome.elapsed = last.at;
+        outcome.interrupted = stop.load(Relaxed);
+        outcome.ticks.push(last);
+        outcome.kernel = Kernel::read().since(&before);
+        Ok(outcome)
+    })
+}
+
+fn read(clock: Clock, shared: &[Shared]) -> Tick {
+    let mut counters = Counters::default();
+    for worker in shared {
+        counters.add(&worker.read());
+    }
+    Tick { at: clock.now() as f64 / 1e9, counters }
+}
+
+/// What `lane` of `lanes` gets of `whole`: the parts add up to it.
+fn share(whole: u64, lane: u64, lanes: u64) -> u64 {
+    whole / lanes + u64::from(lane < whole % lanes)
+}
+
+fn demand(plan: &Plan, lane: u64) -> Demand {
+    let lanes = plan.threads as u64;
+    let length = plan.length();
+    match plan.pace {
+        Pace::Open { rate } => {
+            let in_time = plan.duration.map(|duration| Schedule::requests_in(rate, duration));
+            let total = [plan.requests, in_time].into_iter().flatten().min().unwrap_or(u64::MAX);
+            let wait = plan.timeout.min(LONGEST_WAIT);
+            Demand::Open {
+                schedule: Schedule::new(rate, total, lane, lanes),
+                last: length.map_or(u64::MAX, |length| nanoseconds(length.saturating_add(wait))),
+            }
+        }
+        Pace::Closed => Demand::Closed {
+            free: share(plan.connections, lane, lanes).saturating_mul(plan.pipeline as u64),
+            next: lane,
+            lanes,
+            left: plan.requests.map(|requests| share(requests, lane, lanes)),
+            end: length.map(nanoseconds),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up() {
+        for (whole, lanes) in [(10, 3), (2, 4), (0, 2), (7, 7)] {
+            let shares: Vec<_> = (0..lanes).map(|lane| share(whole, lane, lanes)).collect();
+            assert_eq!(shares.iter().sum::<u64>(), whole);
+            assert!(shares.iter().all(|s| s.abs_diff(whole / lanes) <= 1), "{shares:?}");
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! What a run found, as one document for programs and as tables for people.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_HORIZONTAL_ONLY};
+use hdrhistogram::Histogram;
+use indicatif::HumanBytes;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::criterion::{Criterion, Verdict};
+use super::tally::{Counters, Fault};
+use super::{Outcome, Pace, Plan};
+use crate::Exit;
+
+/// Targets named in the document.
+const NAMED: usize = 10;
+
+/// A loop this busy, or this long without a processor, could not have done more.
+const BUSY: f64 = 0.95;
+/// The generator's own part of a latency that is always too much, in seconds.
+const LAG: f64 = 0.010;
+/// The same, where it is also more than a tenth of the 99th percentile that was measured.
+const LAG_BESIDE_LATENCY: f64 = 0.001;
+
+/// What a run of `http` found. Times are in seconds.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Document {
+    /// `open` (a constant rate) or `closed` (each connection waits for its answer).
+    pub r#loop: &'static str,
+    /// Requests a second that were asked for, in an open loop.
+    pub rate: Option<f64>,
+    /// The first of the targets, by method and URL.
+    pub targets: Vec<String>,
+    /// How many targets.
+    pub target_count: usize,
+    /// The most connections at a time; in a closed loop, how many.
+    pub connections: u64,
+    /// The most requests without an answer on a connection.
+    pub pipeline: usize,
+    /// Whether connections were used again.
+    pub keep_alive: bool,
+    /// `HTTP/1.1` or `HTTP/2`.
+    pub protocol: &'static str,
+    /// Whether the client was the general one (HTTP/2, TLS), which costs several times as much.
+    pub general_client: bool,
+    /// How long the run was asked to be.
+    pub duration: Option<f64>,
+    /// How long it took, with the wait for the last answers.
+    pub elapsed: f64,
+    /// Whether it was interrupted.
+    pub interrupted: bool,
+    /// What was counted in all.
+    pub counters: Counters,
+    /// Complete answers a second.
+    pub responses_per_second: f64,
+    /// Bytes of bodies a second.
+    pub body_bytes_per_second: f64,
+    /// Complete answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Requests without a good answer, by kind.
+    pub errors: BTreeMap<&'static str, Kind>,
+    /// From when a request was due to its answer's first byte, of complete answers.
+    pub first_byte: Option<Distribution>,
+    /// From when a request was due to its answer's last byte, of complete answers.
+    pub last_byte: Option<Distribution>,
+    /// The time to open a connection, TLS included.
+    pub connect: Option<Distribution>,
+    /// Requests that waited for a connection, since all allowed were busy.
+    pub queued: u64,
+    /// Requests that had no answer when the run was cut off; no errors.
+    pub unfinished: u64,
+    /// Requests of the schedule that were not begun, since the run was interrupted.
+    pub not_begun: u64,
+    /// What happened in each second.
+    pub seconds: Vec<Second>,
+    /// What the kernel counted meanwhile, for this machine's whole network, by nstat's names.
+    pub kernel: crate::meter::kernel::Kernel,
+    /// Whether the figures can be trusted.
+    pub generator: Generator,
+    /// What the server had to achieve.
+    pub criteria: Vec<Verdict>,
+    /// What should be known when reading the figures.
+    pub warnings: Vec<String>,
+    /// What the program ends with: 0, 1 or 3.
+    pub exit_status: u8,
+}
+
+/// Errors of one kind.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Kind {
+    /// How many.
+    pub count: u64,
+    /// The first of them.
+    pub first: String,
+}
+
+/// A distribution of times, in seconds; each to a thousandth of itself.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[expect(missing_docs, reason = "percentiles are named by themselves")]
+pub struct Distribution {
+    /// How many values.
+    pub count: u64,
+    pub min: f64,
+    pub mean: f64,
+    /// Standard deviation.
+    pub deviation: f64,
+    pub p50: f64,
+    pub p75: f64,
+    pub p90: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub p99_9: f64,
+    pub p99_99: f64,
+    pub max: f64,
+}
+
+impl Distribution {
+    /// Reads a histogram of nanoseconds; nothing where it is empty.
+    pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e9;
+        (!histogram.is_empty()).then(|| Self {
+            count: histogram.len(),
+            min: histogram.min() as f64 / 1e9,
+            mean: histogram.mean() / 1e9,
+            deviation: histogram.stdev() / 1e9,
+            p50: at(0.5),
+            p75: at(0.75),
+            p90: at(0.9),
+            p95: at(0.95),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: histogram.max() as f64 / 1e9,
+        })
+    }
+}
+
+/// What happened between two looks at the counters.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct Second {
+    /// When it ended.
+    pub at: f64,
+    /// How long it was; near 1.
+    pub length: f64,
+    /// Requests begun.
+    pub requests: u64,
+    /// Complete answers.
+    pub responses: u64,
+    /// Requests without a good answer.
+    pub errors: u64,
+    /// Bytes of bodies.
+    pub body_bytes: u64,
+    /// Processor time of the generator.
+    pub generator_cpu: f64,
+}
+
+/// What an event loop used.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub struct Worker {
+    /// Seconds on a processor.
+    pub cpu: f64,
+    /// Seconds it was ready and had none.
+    pub starved: f64,
+    /// Seconds it ran, in all.
+    pub wall: f64,
+}
+
+/// Whether this program was the limit of what it measured.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Generator {
+    /// Its event loops.
+    pub workers: Vec<Worker>,
+    /// Processor time of all.
+    pub cpu: f64,
+    /// Answers by second of processor time.
+    pub responses_per_cpu_second: f64,
+    /// Bytes of bodies by second of processor time.
+    pub body_bytes_per_cpu_second: f64,
+    /// How late requests of a schedule were taken up: part of every latency above.
+    pub lag: Option<Distribution>,
+    /// Whether it was the limit: the figures are not to be trusted.
+    pub saturated: bool,
+    /// Why it is said to have been.
+    pub reasons: Vec<String>,
+}
+
+impl Document {
+    /// Puts a run's findings together and judges them.
+    pub fn new(plan: &Plan, outcome: &Outcome, criteria: &[Criterion]) -> Self {
+        let total = &outcome.total;
+        let counters = total.counters;
+        let per_second = |count: u64| count as f64 / outcome.elapsed.max(1e-9);
+        let (r#loop, rate) = match plan.pace {
+            Pace::Open { rate } => ("open", Some(rate)),
+            Pace::Closed => ("closed", None),
+        };
+        let named = |target: &super::target::Target| format!("{} {}", target.method, target.url);
+        let generator = Generator::judge(plan, outcome);
+        let mut verdicts: Vec<_> = criteria.iter().map(|c| c.judge(outcome)).collect();
+        verdicts.extend(implied(plan, outcome));
+        let hard = |verdict: &Verdict| verdict.failed && IMPLIED.contains(&&*verdict.fail_if);
+        let exit = if verdicts.iter().any(hard) {
+            Exit::Failed
+        } else if generator.saturated {
+            Exit::Saturated
+        } else if verdicts.iter().any(|verdict| verdict.failed) {
+            Exit::Failed
+        } else {
+            Exit::Success
+        };
+        let errors = total.faults.iter().map(|(fault, (count, first))| {
+            (fault.name(), Kind { count: *count, first: first.clone() })
+        });
+        Self {
+            r#loop,
+            rate,
+            targets: plan.targets.iter().take(NAMED).map(named).collect(),
+            target_count: plan.targets.len(),
+            connections: plan.connections,
+            pipeline: plan.pipeline,
+            keep_alive: plan.keep_alive,
+            protocol: if plan.http2 { "HTTP/2" } else { "HTTP/1.1" },
+            general_client: plan.is_general(),
+            duration: plan.length().map(|length| length.as_secs_f64()),
+            elapsed: outcome.elapsed,
+            interrupted: outcome.interrupted,
+            counters,
+            responses_per_second: per_second(counters.responses),
+            body_bytes_per_second: per_second(counters.body_bytes),
+            statuses: total.statuses.clone(),
+            errors: errors.collect(),
+            first_byte: Distribution::of(&total.first_byte),
+            last_byte: Distribution::of(&total.last_byte),
+            connect: Distribution::of(&total.connect),
+            queued: total.queued,
+            unfinished: total.unfinished,
+            not_begun: total.not_begun,
+            seconds: seconds(outcome),
+            kernel: outcome.kernel.clone(),
+            generator,
+            criteria: verdicts,
+            warnings: warnings(plan, outcome),
+            exit_status: exit as u8,
+        }
+    }
+
+    /// How the program ends.
+    pub fn exit(&self) -> Exit {
+        [Exit::Failed, Exit::Saturated]
+            .into_iter()
+            .find(|exit| *exit as u8 == self.exit_status)
+            .unwrap_or(Exit::Success)
+    }
+}
+
+/// Criteria that need not be asked for, and whose verdict a saturated generator does not excuse.
+const IMPLIED: [&str; 2] = ["responses<1", "corrupt>0"];
+
+fn implied(plan: &Plan, outcome: &Outcome) -> Vec<Verdict> {
+    let counters = &outcome.total.counters;
+    let corrupt = outcome.total.faults.get(&Fault::Corrupt).map_or(0, |(count, _)| *count);
+    let none = counters.requests > 0 && counters.responses == 0 && !outcome.interrupted;
+    let mut verdicts = Vec::new();
+    if none {
+        let fail_if = IMPLIED[0].to_owned();
+        verdicts.push(Verdict { fail_if, measured: 0.0, failed: true });
+    }
+    if plan.check.is_some() {
+        let fail_if = IMPLIED[1].to_owned();
+        verdicts.push(Verdict { fail_if, measured: corrupt as f64, failed: corrupt > 0 });
+    }
+    verdicts
+}
+
+fn seconds(outcome: &Outcome) -> Vec<Second> {
+    let mut seconds = Vec::with_capacity(outcome.ticks.len());
+    let (mut at, mut before) = (0.0, Counters::default());
+    for tick in &outcome.ticks {
+        let now = tick.counters;
+        let length = tick.at - at;
+        seconds.push(Second {
+            at: tick.at,
+            length,
+            requests: now.requests.saturating_sub(before.requests),
+            responses: now.responses.saturating_sub(before.responses),
+            errors: now.errors.saturating_sub(before.errors),
+            body_bytes: now.body_bytes.saturating_sub(before.body_bytes),
+            generator_cpu: now.cpu_ns.saturating_sub(before.cpu_ns) as f64 / 1e9,
+        });
+        (at, before) = (tick.at, now);
+    }
+    seconds
+}
+
+impl Generator {
+    fn judge(plan: &Plan, outcome: &Outcome) -> Self {
+        let total = &outcome.total;
+        let counters = &total.counters;
+        let cpu = counters.cpu_ns as f64 / 1e9;
+        let by_cpu = |count: u64| if cpu > 0.0 { count as f64 / cpu } else { 0.0 };
+        let worker = |&(cpu, starved, wall): &(f64, f64, f64)| Worker { cpu, starved, wall };
+        let workers: Vec<_> = outcome.workers.iter().map(worker).collect();
+        let mut reasons = Vec::new();
+        for (number, Worker { cpu, starved, wall }) in workers.iter().enumerate() {
+            // A run shorter than this is over before it is known what it could have done.
+            if *wall > 0.2 && cpu + starved > BUSY * wall {
+                reasons.push(format!(
+                    "event loop {number} worked for {:.0} % of the time and waited for a processor \
+                     for {:.0} %",
+                    cpu / wall * 100.0,
+                    starved / wall * 100.0
+                ));
+            }
+        }
+        let lag = Distribution::of(&total.lag);
+        // Of few requests the 99th percentile is the one that had bad luck.
+        let quantile = if total.lag.len() < 100 { 0.9 } else { 0.99 };
+        let late = total.lag.value_at_quantile(quantile) as f64 / 1e9;
+        let measured = total.last_byte.value_at_quantile(quantile) as f64 / 1e9;
+        if late > LAG || (late > LAG_BESIDE_LATENCY && late > 0.1 * measured) {
+            reasons.push(format!(
+                "{:.0} % of the requests were begun more than {:.1} ms late",
+                (1.0 - quantile) * 100.0,
+                late * 1e3
+            ));
+        }
+        if let Some((count, first)) = total.faults.get(&Fault::Local) {
+            reasons.push(format!("this machine lacked something {count} times: {first}"));
+        }
+        if !plan.connections_given && total.queued * 100 > counters.requests {
+            reasons.push(format!(
+                "{} requests waited for one of {} connections, all that open files allow",
+                total.queued, plan.connections
+            ));
+        }
+        Self {
+            workers,
+            cpu,
+            responses_per_cpu_second: by_cpu(counters.responses),
+            body_bytes_per_cpu_second: by_cpu(counters.body_bytes),
+            lag,
+            saturated: !reasons.is_empty(),
+            reasons,
+        }
+    }
+}
+
+fn warnings(plan: &Plan, outcome: &Outcome) -> Vec<String> {
+    let total = &outcome.total;
+    let mut warnings = Vec::new();
+    if outcome.interrupted {
+        warnings.push("interrupted: figures are of the time until then".to_owned());
+    }
+    if total.counters.errors > 0 {
+        let errors = total.counters.errors;
+        warnings.push(format!("{errors} requests failed; percentiles are of the others"));
+    }
+    if plan.connections_given && matches!(plan.pace, Pace::Open { .. }) && total.queued > 0 {
+        warnings.push(format!(
+            "{} requests waited for one of the {} connections allowed; the wait is in their latency",
+            total.queued, plan.connections
+        ));
+    }
+    if plan.is_general() {
+        warnings.push(
+            "HTTP/2 and TLS go through a general client, which costs several times the processor \
+             time of the one for plain HTTP/1.1"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+/// Writes a document for people.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(document: &Document, to: &mut dyn Write) -> io::Result<()> {
+    let counters = &document.counters;
+    writeln!(to, "{}", summary(document))?;
+    let mut latency = table(["", "p50", "p90", "p99", "p99.9", "p99.99", "max", "mean"]);
+    let rows = [
+        ("first byte", document.first_byte),
+        ("last byte", document.last_byte),
+        ("connect", document.connect),
+        ("schedule lag", document.generator.lag),
+    ];
+    for (name, distribution) in rows {
+        let Some(d) = distribution else { continue };
+        let times = [d.p50, d.p90, d.p99, d.p99_9, d.p99_99, d.max, d.mean].map(time);
+        latency.add_row(std::iter::once(name.to_owned()).chain(times));
+    }
+    align(&mut latency);
+    if latency.row_count() > 0 {
+        writeln!(to, "{latency}")?;
+    }
+    if !document.statuses.is_empty() || !document.errors.is_empty() {
+        let mut answers = table(["answer", "count", "first of them"]);
+        for (status, count) in &document.statuses {
+            answers.add_row([status.to_string(), count.to_string(), String::new()]);
+        }
+        for (kind, Kind { count, first }) in &document.errors {
+            answers.add_row([(*kind).to_owned(), count.to_string(), first.clone()]);
+        }
+        writeln!(to, "{answers}")?;
+    }
+    writeln!(
+        to,
+        "bodies {}, heads {}, requests {}; {} connections, {} requests sent again, {} redirections",
+        HumanBytes(counters.body_bytes),
+        HumanBytes(counters.head_bytes),
+        HumanBytes(counters.sent_bytes),
+        counters.connections,
+        counters.sent_again,
+        counters.redirects
+    )?;
+    let telling: Vec<_> = ["TcpRetransSegs", "TcpExtTCPRcvQDrop", "TcpExtPruneCalled"]
+        .into_iter()
+        .chain(["TcpExtListenDrops", "TcpExtTCPTimeouts"])
+        .filter(|name| document.kernel.of(name) > 0)
+        .map(|name| format!("{name} {}", document.kernel.of(name)))
+        .collect();
+    if !telling.is_empty() {
+        writeln!(to, "kernel: {}", telling.join(", "))?;
+    }
+    writeln!(
+        to,
+        "generator: {:.2} s of processor time, {:.0} answers and {} by second of it",
+        document.generator.cpu,
+        document.generator.responses_per_cpu_second,
+        HumanBytes(document.generator.body_bytes_per_cpu_second as u64)
+    )?;
+    for Verdict { fail_if, measured, failed } in &document.criteria {
+        let verdict = if *failed { "FAILED" } else { "passed" };
+        writeln!(to, "{verdict}: fail if {fail_if} (measured {measured:.6})")?;
+    }
+    for warning in &document.warnings {
+        writeln!(to, "note: {warning}")?;
+    }
+    for reason in &document.generator.reasons {
+        writeln!(to, "SATURATED, these figures are not to be trusted: {reason}")?;
+    }
+    Ok(())
+}
+
+fn summary(document: &Document) -> String {
+    let how = match document.rate {
+        Some(rate) => format!("{rate} requests/s, at most {} connections", document.connections),
+        None => format!("{} connections", document.connections),
+    };
+    format!(
+        "{} ({how}, {}): {} answers in {:.2} s, {:.1}/s, {}/s",
+        document.targets.first().map_or("", String::as_str),
+        document.protocol,
+        document.counters.responses,
+        document.elapsed,
+        document.responses_per_second,
+        HumanBytes(document.body_bytes_per_second as u64)
+    )
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
+    table
+}
+
+fn align(table: &mut Table) {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
+/// A time in the unit that suits it.
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.2} ms", s * 1e3),
+        s => format!("{s:.3} s"),
+    }
+}

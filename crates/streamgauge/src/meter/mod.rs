@@ -1,0 +1,3 @@
+//! What the machine does while something is measured.
+
+pub mod kernel;
