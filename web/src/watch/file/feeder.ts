@@ -1,5 +1,5 @@
 import { FileFailure } from './failure';
-import type { Reader } from './reader';
+import type { Reader, Segment } from './reader';
 
 /** Nothing more is asked for while so much is buffered ahead of the picture, in seconds. */
 export const AHEAD = 15;
@@ -7,6 +7,8 @@ export const AHEAD = 15;
 const BEHIND = 10;
 /** When the browser has no room even for this much ahead, the file cannot be played, in seconds. */
 const LEAST_AHEAD = 2;
+/** So little is buffered that the picture is about to stop, in seconds. */
+const ALMOST_OUT = 0.3;
 /** How long until the buffer is looked at again, in milliseconds. */
 const LOOK_AGAIN = 200;
 /** No picture lasts so short, in seconds. */
@@ -114,7 +116,7 @@ export class Feeder {
     await reader.seek(time, signal);
     for (;;) {
       await this.room(signal);
-      const segment = await reader.next(signal);
+      const segment = await this.segment(reader, signal);
       signal.throwIfAborted();
       if (segment === null) break;
       this.entrances.push(...segment.entrances);
@@ -125,6 +127,23 @@ export class Feeder {
     }
     if (source.readyState === 'open') source.endOfStream();
     this.stepOverHole();
+  }
+
+  /** The next segment. A failure is not told as long as there is something to play, and may pass until then. */
+  private async segment(reader: Reader, signal: AbortSignal): Promise<Segment | null> {
+    for (;;) {
+      try {
+        return await reader.next(signal);
+      } catch (error) {
+        signal.throwIfAborted();
+        const mayPass = error instanceof FileFailure && error.passing;
+        do {
+          const stands = this.video.readyState < HTMLMediaElement.HAVE_FUTURE_DATA;
+          if (stands || this.ahead() < ALMOST_OUT) throw error;
+          await pause(LOOK_AGAIN, signal);
+        } while (!mayPass);
+      }
+    }
   }
 
   /** Waits until there is less than enough in front of the picture. */

@@ -106,7 +106,9 @@ export class Ranges {
         if (hopeless) throw error;
         if (wait === undefined) {
           if (error instanceof FileFailure) throw error;
-          throw new FileFailure('network', httpFailure('The file', undefined), String(error));
+          const failure = new FileFailure('network', httpFailure('The file', undefined), String(error));
+          failure.passing = true;
+          throw failure;
         }
         await delay(wait, signal);
       }

@@ -34,6 +34,8 @@ export class Reader {
   frameRate: number | null = null;
   private supply: Supply;
   private cutter: Cutter | null = null;
+  /** What is being read: again if that fails. */
+  private cuts: Cut[] | null = null;
   /** Presentation time that becomes zero, in seconds. */
   private zero = 0;
   private readBits = 0;
@@ -88,6 +90,7 @@ export class Reader {
     this.chosen = [video, sound].filter((track) => track !== undefined);
     this.supply = this.supplyOf(this.chosen);
     this.cutter = null;
+    this.cuts = null;
     const first = [...(await this.supply.at(Number.NEGATIVE_INFINITY, signal))];
     // Some files have fragments of one track each.
     for (
@@ -119,14 +122,16 @@ export class Reader {
 
   /** Goes to where decoding must begin for what is shown at `time`, in seconds. */
   async seek(time: number, signal: AbortSignal): Promise<void> {
+    this.cuts = null;
     this.cutter = new Cutter(await this.supply.at(time + this.zero, signal));
     this.cutter.seek(time + this.zero);
   }
 
-  /** The next media segment, or null at the end. */
+  /** The next media segment, or null at the end. After a failure it may be asked for again. */
   async next(signal: AbortSignal): Promise<Segment | null> {
     for (;;) {
-      const cuts = this.cutter?.next();
+      this.cuts ??= this.cutter?.next() ?? null;
+      const { cuts } = this;
       if (!cuts) {
         const parts = await this.supply.next(signal);
         if (parts === null) return null;
@@ -135,6 +140,7 @@ export class Reader {
       }
       const pieces = cuts.flatMap(({ part, from, to }) => piecesOf(part.samples, from, to));
       const data = await this.file.gather(pieces, signal);
+      this.cuts = null;
       const segments: Uint8Array[] = [];
       let at = 0;
       for (const { part, from, to } of cuts) {
