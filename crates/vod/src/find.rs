@@ -119,6 +119,9 @@ pub(crate) fn names(root: &Root, path: &str) -> Result<Names, Error> {
     let stems: Vec<&str> = movies.iter().map(|name| stem(name)).collect();
     let sidecars = entries.iter().filter_map(|name| {
         let script = name.strip_suffix(".vtt").or_else(|| name.strip_suffix(".VTT"))?;
+        if script.is_empty() || script.starts_with('.') {
+            return None;
+        }
         // `movie.extended.en.vtt` is that of `movie.extended.mp4`, if that exists.
         let of = |stem: &&str| script.strip_prefix(*stem).filter(|rest| is_suffix(rest));
         let owner = stems.iter().filter(|stem| of(stem).is_some()).max_by_key(|stem| stem.len());

@@ -2,10 +2,14 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use bytes::Bytes;
 use media::cmaf::{self, Chunk};
 use media::mp4::{Index, TrackIndex};
+use tempfile::TempDir;
+use testkit::Program;
 use vod::{Library, Piece, Settings, Title, Track};
 
 /// The media folder as it is.
@@ -81,4 +85,36 @@ pub(crate) fn source<'a>(left: &mut Vec<&'a TrackIndex>, track: &Track) -> &'a T
     };
     let place = left.iter().position(same).unwrap();
     left.remove(place)
+}
+
+/// Makes a file with ffmpeg: these arguments, then its path.
+pub(crate) fn ffmpeg(arguments: &[&str], to: &Path) {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-y"]).args(arguments).arg(to);
+    Program::output(&mut command, Duration::from_secs(60));
+}
+
+/// Ten seconds of picture (25 a second, a keyframe every `gop`) at this width, and of sound.
+pub(crate) fn clip(to: &Path, width: u32, gop: u32) {
+    let picture = format!("testsrc2=s={width}x36:r=25:d=10");
+    let gop = gop.to_string();
+    let inputs = ["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", "sine=r=48000:d=10"];
+    let video = ["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-pix_fmt", "yuv420p"];
+    let keys = ["-g", &gop, "-keyint_min", &gop, "-sc_threshold", "0", "-c:a", "aac"];
+    ffmpeg(&[&inputs[..], &video, &keys].concat(), to);
+}
+
+/// A folder of its own, as a library of titles cut at 2 s.
+pub(crate) fn folder(memory: usize) -> (TempDir, Library) {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings { memory, ..Settings::default() };
+    let library = Library::new(root.path().to_owned(), settings);
+    (root, library)
+}
+
+/// When the segments of a track begin, in presentation time.
+pub(crate) fn starts(title: &Title, track: &Track) -> Vec<f64> {
+    let shift = title.shift.in_timescale(track.media.timescale);
+    let seconds = |time: i64| (time - shift) as f64 / f64::from(track.media.timescale);
+    track.segments().map(|segment| seconds(segment.start)).collect()
 }

@@ -1,0 +1,320 @@
+//! What a title is made of: renditions of a folder, languages, subtitles, and the samples for
+//! deliveries that need no segments.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use media::Kind;
+use support::{bytes, clip, corpus, every_mp4, ffmpeg, folder, index, media, starts};
+use vod::{Error, Title};
+
+fn names(title: &Title) -> Vec<&str> {
+    title.tracks.iter().map(|track| track.name.as_str()).collect()
+}
+
+#[test]
+fn a_folder_of_aligned_files_is_one_title_with_renditions() {
+    let (root, library) = folder(64 << 20);
+    let movie = root.path().join("movie");
+    fs::create_dir(&movie).unwrap();
+    clip(&movie.join("low.mp4"), 64, 50);
+    // Twice the keyframes: those of the other are among them.
+    clip(&movie.join("high.mp4"), 256, 25);
+    fs::write(movie.join("notes.txt"), "not a movie").unwrap();
+    let title = library.title("movie").unwrap();
+    assert_eq!(names(&title), ["v0", "v1", "a0"]);
+    assert!(title.aligned);
+    let widths: Vec<_> = title.tracks.iter().map(|track| track.resolution()).collect();
+    assert_eq!(widths, [Some((256, 36)), Some((64, 36)), None]);
+    assert!(title.tracks[0].bandwidth.average > title.tracks[1].bandwidth.average);
+    for track in &title.tracks[..2] {
+        assert_eq!(starts(&title, track), [0.0, 2.0, 4.0, 6.0, 8.0], "{}", track.name);
+    }
+    for (audio, video) in starts(&title, &title.tracks[2]).iter().zip([0.0, 2.0, 4.0, 6.0, 8.0]) {
+        assert!((audio - video).abs() < 0.11, "{audio} {video}");
+    }
+    let ids: Vec<_> = title.tracks.iter().map(|track| track.media.id).collect();
+    assert_eq!(ids, [1, 2, 3]);
+    // The sound of the other file is the same.
+    assert_eq!(title.left_out.len(), 1);
+    assert!(title.left_out[0].reason.contains("the same"), "{:?}", title.left_out);
+    assert!(title.reach.is_empty());
+
+    // A rendition that comes later makes it another title.
+    clip(&movie.join("medium.mp4"), 128, 50);
+    let more = library.title("movie").unwrap();
+    assert_ne!(more.version, title.version);
+    assert_eq!(names(&more), ["v0", "v1", "v2", "a0"]);
+    // One that is cut off is done without.
+    let whole = fs::read(movie.join("low.mp4")).unwrap();
+    fs::write(movie.join("low.mp4"), &whole[..whole.len() / 2]).unwrap();
+    let fewer = library.title("movie").unwrap();
+    assert_eq!(names(&fewer), ["v0", "v1", "a0"]);
+    assert!(fewer.left_out.iter().any(|left| left.file == "movie/low.mp4" && left.track.is_none()));
+}
+
+#[test]
+fn files_whose_keyframes_differ_are_cut_each_by_itself() {
+    let (root, library) = folder(64 << 20);
+    let movie = root.path().join("movie");
+    fs::create_dir(&movie).unwrap();
+    clip(&movie.join("low.mp4"), 64, 50);
+    clip(&movie.join("high.mp4"), 256, 40);
+    let title = library.title("movie").unwrap();
+    assert!(!title.aligned);
+    assert_eq!(starts(&title, &title.tracks[0]), [0.0, 1.6, 4.8, 6.4, 8.0]);
+    assert_eq!(starts(&title, &title.tracks[1]), [0.0, 2.0, 4.0, 6.0, 8.0]);
+}
+
+#[test]
+fn a_folder_of_too_many_or_only_broken_files_is_refused() {
+    let (root, library) = folder(64 << 20);
+    for name in ["many", "broken"] {
+        fs::create_dir(root.path().join(name)).unwrap();
+    }
+    for n in 0..17 {
+        fs::write(root.path().join(format!("many/{n}.mp4")), b"").unwrap();
+    }
+    fs::write(root.path().join("broken/a.mp4"), b"nothing").unwrap();
+    fs::write(root.path().join("broken/b.mp4"), b"").unwrap();
+    let limit = library.title("many").unwrap_err();
+    assert!(
+        matches!(&limit, Error::Unreadable { reason: media::Error::Limit { .. }, .. }),
+        "{limit}"
+    );
+    let broken = library.title("broken").unwrap_err().to_string();
+    assert!(broken.starts_with("broken: moov: missing"), "{broken}");
+}
+
+#[test]
+fn audio_tracks_have_languages_and_labels() {
+    let (root, library) = folder(64 << 20);
+    let sine = |f: u32| format!("sine=f={f}:r=48000:d=3");
+    let (one, two, three) = (sine(300), sine(400), sine(500));
+    let mut arguments = vec!["-f", "lavfi", "-i", "testsrc2=s=64x36:r=25:d=3"];
+    for sound in [&one, &two, &three] {
+        arguments.extend(["-f", "lavfi", "-i", sound.as_str()]);
+    }
+    arguments.extend(["-map", "0", "-map", "1", "-map", "2", "-map", "3"]);
+    arguments.extend(["-c:v", "libx264", "-preset", "ultrafast", "-c:a", "aac"]);
+    arguments.extend(["-metadata:s:a:0", "language=eng", "-metadata:s:a:1", "language=deu"]);
+    arguments.extend(["-metadata:s:a:2", "language=eng", "-metadata:s:a:2", "title=Commentary"]);
+    arguments.extend(["-disposition:a:0", "0", "-disposition:a:1", "default"]);
+    ffmpeg(&arguments, &root.path().join("a.mp4"));
+    let title = library.title("a.mp4").unwrap();
+    assert_eq!(names(&title), ["v0", "a0", "a1", "a2"]);
+    let audio: Vec<_> = title.tracks[1..]
+        .iter()
+        .map(|track| (track.language.as_deref().unwrap(), track.label.as_str(), track.default))
+        .collect();
+    assert_eq!(audio, [("en", "en", false), ("de", "de", true), ("en", "Commentary", false)]);
+    assert_eq!(title.chosen(), [0, 2]);
+}
+
+const SUBTITLES: &str = "1\n00:00:00,500 --> 00:00:01,500\nHello & there\n\n\
+    2\n00:00:02,000 --> 00:00:03,250\nTwo\nlines\n";
+
+#[test]
+fn subtitles_come_from_files_beside_the_movie_and_from_its_tracks() {
+    let (root, library) = folder(64 << 20);
+    let script = root.path().join("a.srt");
+    fs::write(&script, SUBTITLES).unwrap();
+    let mut arguments = vec!["-f", "lavfi", "-i", "testsrc2=s=64x36:r=25:d=5", "-i"];
+    arguments.extend([script.to_str().unwrap(), "-map", "0", "-map", "1", "-c:v", "libx264"]);
+    arguments.extend(["-bf", "2", "-c:s", "mov_text", "-metadata:s:s:0", "language=fra"]);
+    ffmpeg(&arguments, &root.path().join("a.mp4"));
+    let vtt = |text: &str| format!("WEBVTT\n\n00:01.000 --> 00:02.000\n{text}\n");
+    for (name, text) in [
+        ("a.vtt", "plain"),
+        ("a.en.vtt", "english"),
+        ("a.en.sdh.vtt", "described"),
+        ("a.b.de.vtt", "another movie's"),
+        ("ab.de.vtt", "another movie's"),
+    ] {
+        fs::write(root.path().join(name), vtt(text)).unwrap();
+    }
+    fs::copy(root.path().join("a.mp4"), root.path().join("a.b.mp4")).unwrap();
+    fs::write(root.path().join("a.it.vtt"), b"\0\xff not WebVTT").unwrap();
+    fs::File::create(root.path().join("a.es.vtt")).unwrap().set_len(5 << 20).unwrap();
+
+    let title = library.title("a.mp4").unwrap();
+    let texts: Vec<_> = title
+        .texts
+        .iter()
+        .map(|text| (text.name.as_str(), text.language.as_deref(), text.label.as_str()))
+        .collect();
+    let expected = [
+        ("t0", Some("en"), "en sdh"),
+        ("t1", Some("en"), "en"),
+        ("t2", None, "subtitles"),
+        ("t3", Some("fr"), "fr"),
+    ];
+    assert_eq!(texts, expected);
+    let left: Vec<_> =
+        title.left_out.iter().map(|left| (left.file.as_str(), left.reason.as_str())).collect();
+    let limit = "5242880 bytes exceed the limit of 4194304";
+    assert_eq!(left, [("a.es.vtt", limit), ("a.it.vtt", "no WEBVTT at the start of the file")]);
+
+    assert_eq!(title.texts[1].all(), "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\nenglish\n\n");
+    let french = "00:00:00.500 --> 00:00:01.500\nHello &amp; there\n\n\
+        00:00:02.000 --> 00:00:03.250\nTwo\nlines\n\n";
+    assert_eq!(title.texts[3].all(), format!("WEBVTT\n\n{french}"));
+    assert_eq!(title.texts[3].segment_count(), 1);
+    let mpegts = title.shift.in_timescale(title.shift.per_second) * 90_000
+        / i64::from(title.shift.per_second);
+    assert!(mpegts > 0, "B-frames need a shift");
+    let map = format!("X-TIMESTAMP-MAP=MPEGTS:{mpegts},LOCAL:00:00:00.000");
+    assert_eq!(title.texts[3].segment(0).unwrap(), format!("WEBVTT\n{map}\n\n{french}"));
+
+    // A script that changes is another title.
+    fs::write(root.path().join("a.en.vtt"), vtt("changed")).unwrap();
+    let changed = library.title("a.mp4").unwrap();
+    assert_ne!(changed.version, title.version);
+    assert!(String::from_utf8_lossy(&changed.texts[1].all()).contains("changed"));
+
+    let other = library.title("a.b.mp4").unwrap();
+    assert_eq!(other.texts.len(), 2);
+    assert_eq!(other.texts[0].language.as_deref(), Some("de"));
+}
+
+#[test]
+fn the_scripts_of_a_folder_are_its_titles() {
+    let (root, library) = folder(64 << 20);
+    let movie = root.path().join("movie");
+    fs::create_dir(&movie).unwrap();
+    fs::copy(media("mp4/androidx_sample_video_only.mp4"), movie.join("low.mp4")).unwrap();
+    for name in ["en.vtt", "low.de.vtt", "low.en.vtt", ".hidden.vtt"] {
+        fs::write(movie.join(name), "WEBVTT\n").unwrap();
+    }
+    let title = library.title("movie").unwrap();
+    let languages: Vec<_> = title.texts.iter().map(|text| text.language.as_deref()).collect();
+    assert_eq!(languages, [Some("en"), Some("de")]);
+}
+
+/// The samples of all segments, by `Title::samples`, are those of the CMAF segments, each once.
+#[test]
+fn samples_are_those_of_the_segments_in_the_order_of_their_decoding() {
+    let library = corpus();
+    for path in every_mp4() {
+        let Ok(title) = library.title(&path) else { continue };
+        let chosen = title.chosen();
+        let leading = &title.tracks[chosen[0]];
+        let count = leading.segment_count();
+        let mut all = Vec::new();
+        for n in 0..count {
+            let samples = title.samples(&chosen, n).unwrap();
+            let first = samples.iter().find(|sample| sample.track == chosen[0]).unwrap();
+            assert!(first.sync, "{path}");
+            all.extend(samples);
+        }
+        assert!(title.samples(&chosen, count).is_none());
+        let seconds = |sample: &vod::Sample| {
+            let timescale = title.tracks[sample.track].media.timescale;
+            sample.dts as f64 / f64::from(timescale)
+        };
+        let ordered = all.windows(2).all(|pair| seconds(&pair[0]) <= seconds(&pair[1]) + 1e-9);
+        assert!(ordered, "{path}");
+        let read = title.read(&all).unwrap();
+        for position in chosen {
+            let ours = all.iter().zip(&read).filter(|(sample, _)| sample.track == position);
+            let ours: Vec<_> = ours.map(|(_, sample)| sample.clone()).collect();
+            let segments = support::chunks(&title.tracks[position]);
+            let theirs: Vec<_> = segments.into_iter().flat_map(|chunk| chunk.samples).collect();
+            assert_eq!(ours.len(), theirs.len(), "{path}");
+            for (ours, theirs) in ours.iter().zip(&theirs) {
+                assert_eq!((ours.dts, ours.cts, ours.sync), (theirs.dts, theirs.cts, theirs.sync));
+                assert_eq!(ours.data, theirs.data, "{path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn seeking_finds_the_segment_and_the_keyframe() {
+    let title = corpus().title("bbb/bbb_60s_720p_h264_aac.mp4").unwrap();
+    let (video, audio) = (title.track("v0").unwrap(), title.track("a0").unwrap());
+    let at = Duration::from_secs_f64;
+    assert_eq!(video.segment_at(Duration::ZERO), 0);
+    assert_eq!(video.segment_at(at(1.999)), 0);
+    assert_eq!(video.segment_at(at(2.0)), 1);
+    assert_eq!(video.segment_at(at(31.0)), 15);
+    assert_eq!(video.segment_at(Duration::MAX), video.segment_count() - 1);
+    // A keyframe a second, and what is decoded for 31.7 s begins at 31.
+    assert_eq!(title.presentation_time(video, video.sync_at(at(31.7))), at(31.0));
+    assert_eq!(title.presentation_time(video, video.sync_at(Duration::MAX)), at(60.0));
+    assert_eq!(video.sync_at(Duration::ZERO), 0);
+    let sound = title.presentation_time(audio, audio.sync_at(at(31.7)));
+    assert!(sound <= at(31.7) && sound > at(31.65), "{sound:?}");
+    assert!(title.track("v1").is_none() && title.text("t0").is_none());
+}
+
+#[test]
+fn iframes_are_keyframes_as_segments_of_their_own() {
+    let title = corpus().title("bbb/bbb_10s_1080p_h264_aac.mp4").unwrap();
+    let video = title.track("v0").unwrap();
+    assert_eq!(video.iframe_count(), 10);
+    let frames: Vec<_> = video.iframes().collect();
+    assert_eq!(frames.iter().map(|frame| frame.duration).sum::<u64>(), 10 * 90_000);
+    let whole: Vec<_> =
+        support::chunks(video).into_iter().flat_map(|chunk| chunk.samples).collect();
+    for (n, frame) in (0..).zip(&frames) {
+        let read = bytes(&video.iframe(n).unwrap());
+        assert_eq!(read.len() as u64, frame.bytes);
+        let chunks: Vec<_> = media::cmaf::chunks(&read.into(), None).map(Result::unwrap).collect();
+        let [sample] = &chunks[0].samples[..] else { panic!("one sample") };
+        assert!(sample.sync && sample.pts() == frame.start);
+        assert!(whole.iter().any(|other| (other.dts, &other.data) == (sample.dts, &sample.data)));
+    }
+    assert!(video.iframe(10).is_none());
+    assert!(video.iframe_bandwidth > 0);
+    assert_eq!(title.track("a0").unwrap().iframe_count(), 0);
+    // Every picture of this one is a keyframe.
+    let intra = corpus().title("mp4/androidx_sample_without_stss.mp4").unwrap();
+    assert_eq!(intra.tracks[0].iframe_count(), 2);
+}
+
+/// Playing up to a segment's end needs every sample before it, and no byte after its reach.
+#[test]
+fn reach_covers_what_has_been_played() {
+    for path in every_mp4() {
+        let Ok(title) = corpus().title(&path) else { continue };
+        let (index, data) = index(&media(&path));
+        assert_eq!(title.reach.len(), title.tracks[0].segment_count() as usize, "{path}");
+        let rising = |pair: &[vod::Reach]| pair[0].offset <= pair[1].offset;
+        assert!(title.reach.windows(2).all(rising), "{path}");
+        let last = title.reach.last().unwrap().offset;
+        let good = index.tracks.iter().filter(|track| track.problem.is_none());
+        let end = good.map(|track| track.samples.end_offset()).max().unwrap();
+        assert_eq!(last, end.min(data.len() as u64), "{path}");
+        for (n, reach) in (0..).zip(&title.reach) {
+            let samples = title.samples(&title.chosen(), n).unwrap();
+            let furthest = samples.iter().map(|sample| sample.offset + u64::from(sample.size));
+            assert!(furthest.max().unwrap() <= reach.offset, "{path} {n}");
+        }
+    }
+    let title = corpus().title("bbb/bbb_60s_720p_h264_aac.mp4").unwrap();
+    let half = title.reach.iter().find(|reach| reach.until >= Duration::from_secs(30)).unwrap();
+    assert!((5_000_000..10_000_000).contains(&half.offset), "{half:?}");
+}
+
+#[test]
+fn rates_agree_with_ffprobe() {
+    let title = corpus().title("bbb/bbb_60s_720p_h264_aac.mp4").unwrap();
+    let packets = testkit::ffprobe_packets(media("bbb/bbb_60s_720p_h264_aac.mp4"));
+    for (track, kind) in title.tracks.iter().zip(["video", "audio"]) {
+        let size: u64 = packets.iter().filter(|p| p.kind == kind).map(|p| p.size).sum();
+        let exact = (size * 8) as f64 / 60.15;
+        let average = track.bandwidth.average as f64;
+        // And what the boxes take.
+        assert!(average > exact && average < exact * 1.05, "{kind}: {average} of {exact}");
+        assert!(track.bandwidth.peak >= track.bandwidth.average);
+        assert_eq!(track.media.kind() == Kind::Video, track.frame_rate.is_some());
+    }
+    let rate = title.tracks[0].frame_rate.unwrap();
+    assert_eq!((rate.frames, rate.seconds), (30, 1));
+    assert_eq!(rate.per_second(), 30.0);
+}
