@@ -17,6 +17,7 @@ mod error;
 pub mod hls;
 pub mod http;
 mod lane;
+pub mod mpd;
 pub mod playback;
 pub mod player;
 pub mod skim;
@@ -24,6 +25,7 @@ mod stats;
 mod text_time;
 pub mod verify;
 mod watchdog;
+mod xml;
 
 pub use error::{Error, Kind};
 pub use lane::{Clock, Lane, Options, Rendition, Totals, Viewer};

@@ -231,12 +231,19 @@ pub struct Mp4 {
     captured: Option<(u32, Micros, u64)>,
     /// Milliseconds that `mvhd` or `mehd` says.
     duration: Option<u64>,
+    /// Bytes of the largest `mdat`, come and in all.
+    data: Option<(u64, u64)>,
 }
 
 impl Mp4 {
     /// A reader of segments that belong to this header.
     pub fn with_header(header: &Header) -> Self {
         Self { defaults: header.defaults.clone(), ..Self::default() }
+    }
+
+    /// Bytes of media (`mdat`) that have come, and that the file says there are.
+    pub fn data(&self) -> Option<(u64, u64)> {
+        self.data
     }
 
     /// What the file says it lasts, in milliseconds, if it does.
@@ -269,6 +276,11 @@ impl Mp4 {
             let taken = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
             if self.is_wanted() {
                 self.body.extend_from_slice(&input[..taken]);
+            }
+            if self.kind == *b"mdat"
+                && let Some((come, _)) = &mut self.data
+            {
+                *come += taken as u64;
             }
             input = &input[taken..];
             self.at += taken as u64;
@@ -312,6 +324,9 @@ impl Mp4 {
         };
         if size > limit {
             return Err(self.error(crate::Kind::Garbage, format!("MP4 box of {size} bytes")));
+        }
+        if self.kind == *b"mdat" && self.data.is_none_or(|(_, known)| size >= known) {
+            self.data = Some((0, size));
         }
         self.len = 0;
         self.left = Some(size);

@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use response::Response;
 pub use url::Url;
 
+use crate::player::wait_for_room;
 use crate::watchdog::Watchdog;
 use crate::{Error, Kind, Micros, Viewer};
 
@@ -40,6 +41,8 @@ pub struct Request<'a> {
     pub url: &'a Url,
     /// First byte and length, if not all.
     pub range: Option<(u64, Option<u64>)>,
+    /// Whether to read on only while the player has room for more.
+    pub paced: bool,
     /// How long the server may take beyond the usual, as when it is to answer once there is
     /// something new.
     pub wait: Duration,
@@ -48,7 +51,7 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// All of it, at once.
     pub fn new(url: &'a Url) -> Self {
-        Self { url, range: None, wait: Duration::ZERO }
+        Self { url, range: None, paced: false, wait: Duration::ZERO }
     }
 }
 
@@ -174,6 +177,9 @@ impl<'a> Client<'a> {
                 .await?
                 .map_err(|error| Error::io(&error, "reading"))?;
             self.read(&connection.socket, response, body)?;
+            if request.paced {
+                wait_for_room(self.viewer).await;
+            }
             if response.has_begun() {
                 first.get_or_insert_with(|| self.viewer.now());
             }

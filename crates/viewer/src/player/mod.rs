@@ -1,6 +1,8 @@
 //! Players, one for each delivery. [`play`] picks by URL.
 
+mod dash;
 mod hls;
+mod progressive;
 mod rtmp;
 
 use std::fmt;
@@ -20,6 +22,12 @@ pub enum Target {
     Rtmp(RtmpUrl),
     /// `….m3u8`
     Hls(Url),
+    /// `….mpd`
+    Dash(Url),
+    /// `….flv`, a file or a stream
+    Flv(Url),
+    /// Anything else over HTTP: an MP4, fragmented or not, a file or a stream
+    Mp4(Url),
 }
 
 impl Target {
@@ -28,14 +36,18 @@ impl Target {
         match self {
             Self::Rtmp(_) => "rtmp",
             Self::Hls(_) => "hls",
+            Self::Dash(_) => "dash",
+            Self::Flv(_) => "flv",
+            Self::Mp4(_) => "mp4",
         }
     }
 
     /// Connections that a viewer may have at once.
     pub fn connections(&self) -> u64 {
         match self {
-            Self::Rtmp(_) => 1,
+            Self::Rtmp(_) | Self::Flv(_) | Self::Mp4(_) => 1,
             Self::Hls(_) => 2,
+            Self::Dash(_) => 3,
         }
     }
 }
@@ -44,7 +56,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rtmp(url) => write!(f, "{}/{}", url.tc_url, url.name),
-            Self::Hls(url) => url.fmt(f),
+            Self::Hls(url) | Self::Dash(url) | Self::Flv(url) | Self::Mp4(url) => url.fmt(f),
         }
     }
 }
@@ -68,10 +80,12 @@ impl FromStr for Target {
             "rtmp" => RtmpUrl::parse(url).map(Self::Rtmp).map_err(|error| bad(&error.what)),
             "http" => {
                 let parsed = Url::parse(url).map_err(|error| bad(&error.what))?;
-                match parsed.path().rsplit('.').next() {
-                    Some("m3u8" | "m3u") => Ok(Self::Hls(parsed)),
-                    _ => Err(bad(&"a file of an unknown kind")),
-                }
+                Ok(match parsed.path().rsplit('.').next() {
+                    Some("m3u8" | "m3u") => Self::Hls(parsed),
+                    Some("mpd") => Self::Dash(parsed),
+                    Some("flv") => Self::Flv(parsed),
+                    _ => Self::Mp4(parsed),
+                })
             }
             other => Err(bad(&format_args!("{other} is not spoken"))),
         }
@@ -87,6 +101,9 @@ pub async fn play(viewer: &Viewer, target: &Target) -> Result<(), Error> {
         // Boxed, so that each viewer has the memory its own player needs and no more.
         Target::Rtmp(url) => Box::pin(rtmp::play(viewer, url)).await,
         Target::Hls(url) => Box::pin(hls::play(viewer, url)).await,
+        Target::Dash(url) => Box::pin(dash::play(viewer, url)).await,
+        Target::Flv(url) => Box::pin(progressive::flv(viewer, url)).await,
+        Target::Mp4(url) => Box::pin(progressive::mp4(viewer, url)).await,
     }
 }
 
@@ -105,6 +122,11 @@ impl Tries {
         self.0 = 0;
     }
 
+    /// Whether one more would be too many.
+    fn are_spent(&self) -> bool {
+        self.0 >= TRIES
+    }
+
     /// It did not: counts the failure and waits a little.
     ///
     /// # Errors
@@ -121,7 +143,7 @@ impl Tries {
 }
 
 /// Waits until a player of something finished has room for more.
-async fn wait_for_room(viewer: &Viewer) {
+pub(crate) async fn wait_for_room(viewer: &Viewer) {
     let Some(ahead) = viewer.lane.options.ahead else { return };
     let ahead = Micros::try_from(ahead.as_micros()).unwrap_or(Micros::MAX);
     let now = viewer.now();

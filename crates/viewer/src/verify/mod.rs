@@ -7,11 +7,15 @@
 //! between, as a server under load may leave them out, are counted.
 
 mod cmaf;
+mod feed;
 mod flv;
+mod progressive;
 mod reference;
 mod stream;
 
 pub use cmaf::{Cmaf, Media};
+pub use feed::Feed;
 pub use flv::{Flv, Unit};
+pub use progressive::Progressive;
 pub use reference::{Reference, ReferenceError};
 pub use stream::Stream;

@@ -314,7 +314,7 @@ impl<'a> Player<'a> {
         wait: Duration,
     ) -> Result<(Answer, Option<Bytes>), Error> {
         let url = self.url.resolve(&place.uri)?;
-        let request = Request { range: place.range, wait, url: &url };
+        let request = Request { range: place.range, wait, ..Request::new(&url) };
         if !self.is_verified() {
             return Ok((self.client.get(request, Body::Discard).await?, None));
         }

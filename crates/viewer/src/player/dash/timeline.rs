@@ -1,0 +1,381 @@
+//! Which segments of a manifest come next, without I/O.
+
+use crate::http::Url;
+use crate::mpd::{Manifest, Period, Representation, Run, Template};
+use crate::playback::Track;
+use crate::skim::micros;
+use crate::{Error, Micros, Rendition};
+
+/// Segments that are listed at once; what is beyond is listed when these have been fetched.
+const AT_ONCE: usize = 4;
+/// Start times may differ by this from the end before.
+const ROUNDING: Micros = 1_000;
+
+/// A segment to fetch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) url: Url,
+    /// Its header; `None` where it is in the same file.
+    pub(super) header: Option<Url>,
+    /// Its place on the presentation's timeline.
+    pub(super) start: Micros,
+    pub(super) duration: Micros,
+    /// When it can be asked for, microseconds since 1970; `None`: now.
+    pub(super) available: Option<Micros>,
+    /// Whether it comes as it is made.
+    pub(super) streamed: bool,
+    /// Presentation time of media time 0.
+    pub(super) origin: Micros,
+    /// Start of its period, which tells periods apart.
+    pub(super) period: Micros,
+    /// Bit rate of its representation.
+    pub(super) bandwidth: u64,
+}
+
+/// What to fetch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) segments: Vec<Segment>,
+    /// Capture time of presentation time 0, microseconds since 1970.
+    pub(super) epoch: Option<Micros>,
+    /// Whether the presentation is finished, so that a player need not hurry.
+    pub(super) finished: bool,
+}
+
+/// How a track chooses and where it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cursor {
+    pub(super) track: Track,
+    pub(super) rendition: Rendition,
+    pub(super) low_latency: bool,
+    /// Bits per second the connection has carried, as far as that is known.
+    pub(super) rate: Option<f64>,
+    /// Where on the presentation's timeline to go on.
+    pub(super) next: Option<Micros>,
+}
+
+/// What to fetch of the manifest as it is; `now` is microseconds since 1970. A player that begins
+/// gets its place.
+pub(super) fn step(
+    manifest: &Manifest,
+    url: &Url,
+    cursor: &mut Cursor,
+    now: Micros,
+) -> Result<Step, Error> {
+    let epoch = manifest.availability_start.filter(|_| manifest.dynamic);
+    let edge = epoch.map(|epoch| now.saturating_sub(epoch));
+    let mut step = Step { segments: Vec::new(), epoch, finished: !manifest.dynamic };
+    if cursor.next.is_none()
+        && let Some(edge) = edge
+    {
+        cursor.next = Some(begin(manifest, cursor, edge));
+    }
+    let from = cursor.next.unwrap_or(Micros::MIN);
+    let following = manifest.periods.iter().skip(1).map(|next| Some(next.start)).chain([None]);
+    for (period, following) in manifest.periods.iter().zip(following) {
+        let Some(representation) = choose(period, cursor) else { continue };
+        let last = following.or(period.duration.map(|duration| period.start + duration));
+        let last = last.or(manifest.duration.filter(|_| !manifest.dynamic));
+        let bounds = Bounds { from, end: last, edge };
+        list(period, representation, url, cursor, bounds, &mut step)?;
+        if step.segments.len() >= AT_ONCE {
+            break;
+        }
+    }
+    Ok(step)
+}
+
+/// From where to where segments are wanted, on the presentation's timeline.
+#[derive(Clone, Copy)]
+struct Bounds {
+    from: Micros,
+    /// The period's end, as far as it is known.
+    end: Option<Micros>,
+    /// Now, where the presentation is live.
+    edge: Option<Micros>,
+}
+
+fn choose<'a>(period: &'a Period, cursor: &Cursor) -> Option<&'a Representation> {
+    let of_track = |r: &&Representation| r.track == Some(cursor.track);
+    let set = period.representations.iter().find(of_track)?.set;
+    let mut ladder: Vec<_> =
+        period.representations.iter().filter(of_track).filter(|r| r.set == set).collect();
+    ladder.sort_by_key(|representation| representation.bandwidth);
+    let last = ladder.len().saturating_sub(1);
+    let index = match cursor.rendition {
+        Rendition::Highest => last,
+        Rendition::Lowest => 0,
+        Rendition::Index(index) => index.min(last),
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        Rendition::Auto => {
+            let rate = cursor.rate.unwrap_or_default();
+            ladder.iter().rposition(|r| r.bandwidth as f64 <= 0.8 * rate).unwrap_or(0)
+        }
+    };
+    ladder.get(index).copied()
+}
+
+/// Where a player of a live presentation begins: at the segment that is so far behind now as the
+/// manifest asks for.
+fn begin(manifest: &Manifest, cursor: &Cursor, edge: Micros) -> Micros {
+    let longest = |representation: &Representation| {
+        let template = representation.template.as_ref()?;
+        let runs = template.timeline.iter().flatten().map(|run| run.duration);
+        let ticks = runs.chain(template.duration).max()?;
+        Some(micros(i64::try_from(ticks).ok()?, template.timescale))
+    };
+    let segment = manifest
+        .periods
+        .last()
+        .and_then(|period| choose(period, cursor))
+        .and_then(longest)
+        .unwrap_or(2_000_000);
+    let low_latency = manifest.latency_target.filter(|_| cursor.low_latency);
+    let delay = low_latency.or(manifest.suggested_delay).unwrap_or(3 * segment);
+    let wanted = edge.saturating_sub(delay);
+    // The last segment that starts by then; or else the first there is.
+    let mut best: Option<Micros> = None;
+    for period in &manifest.periods {
+        let Some(representation) = choose(period, cursor) else { continue };
+        let Some(template) = &representation.template else { continue };
+        match &template.timeline {
+            Some(runs) => {
+                for run in runs {
+                    let start = |index: u64| {
+                        at(
+                            period,
+                            template,
+                            run.start.saturating_add(run.duration.saturating_mul(index)),
+                        )
+                    };
+                    let length =
+                        micros(i64::try_from(run.duration).unwrap_or(i64::MAX), template.timescale)
+                            .max(1);
+                    let most = run.count.map_or(u64::MAX, |count| count.saturating_sub(1));
+                    let index = ((wanted - start(0)).max(0) / length).unsigned_abs().min(most);
+                    let found = start(index);
+                    if found <= wanted || best.is_none() {
+                        best = Some(found);
+                    }
+                }
+            }
+            None => {
+                let Some(ticks) = template.duration else { continue };
+                let length =
+                    micros(i64::try_from(ticks).unwrap_or(i64::MAX), template.timescale).max(1);
+                if wanted >= period.start || best.is_none() {
+                    let index = (wanted - period.start).max(0) / length;
+                    best = Some(period.start + index * length);
+                }
+            }
+        }
+    }
+    best.unwrap_or(wanted)
+}
+
+/// A media time in ticks on the presentation's timeline.
+fn at(period: &Period, template: &Template, ticks: u64) -> Micros {
+    let ticks = i128::from(ticks) - i128::from(template.offset);
+    let wide = ticks * 1_000_000 / i128::from(template.timescale.max(1));
+    period.start.saturating_add(Micros::try_from(wide).unwrap_or(Micros::MAX))
+}
+
+fn list(
+    period: &Period,
+    representation: &Representation,
+    url: &Url,
+    cursor: &Cursor,
+    bounds: Bounds,
+    step: &mut Step,
+) -> Result<(), Error> {
+    let mut base = url.clone();
+    for reference in &representation.base {
+        base = base.resolve(reference)?;
+    }
+    let Some(template) = &representation.template else {
+        // One file: nothing before it was played, or all of it.
+        if bounds.from <= period.start {
+            let duration = bounds.end.map_or(1, |end| end - period.start);
+            step.segments.push(Segment {
+                url: base,
+                header: None,
+                start: period.start,
+                duration,
+                available: None,
+                streamed: true,
+                origin: period.start,
+                period: period.start,
+                bandwidth: representation.bandwidth,
+            });
+        }
+        return Ok(());
+    };
+    let Some(media) = &template.media else {
+        return Err(Error::manifest("SegmentTemplate without media").at(url));
+    };
+    let early = template.availability_offset.unwrap_or(Micros::MAX / 4);
+    let streamed = cursor.low_latency && !template.complete && early > 0;
+    let mut push = |number: u64, ticks: u64, length: u64| -> Result<bool, Error> {
+        let (start, end) =
+            (at(period, template, ticks), at(period, template, ticks.saturating_add(length)));
+        let over = bounds.end.is_some_and(|last| start + ROUNDING >= last);
+        if over || step.segments.len() >= AT_ONCE {
+            return Ok(false);
+        }
+        if start + ROUNDING < bounds.from {
+            return Ok(true);
+        }
+        let early = if cursor.low_latency { early } else { 0 };
+        let whole = step.epoch.map(|epoch| epoch.saturating_add(end));
+        let available = whole.map(|whole| whole.saturating_sub(early.min(end - start)));
+        // What a timeline lists is there, unless it can be had before it is whole.
+        let listed = template.timeline.is_some() && template.availability_offset == Some(0);
+        let expand = |text: &str| base.resolve(&representation.expand(text, number, ticks));
+        step.segments.push(Segment {
+            url: expand(media)?,
+            header: template.initialization.as_deref().map(expand).transpose()?,
+            start,
+            duration: end - start,
+            available: available.filter(|_| !listed),
+            streamed,
+            origin: at(period, template, 0),
+            period: period.start,
+            bandwidth: representation.bandwidth,
+        });
+        Ok(true)
+    };
+    if let Some(runs) = &template.timeline {
+        for run in runs {
+            let first = skip(run, bounds.from, |ticks| at(period, template, ticks));
+            let count = run.count.unwrap_or_else(|| open_run(run, period, template, bounds));
+            for index in first..count.max(first) {
+                let ticks = run.start.saturating_add(run.duration.saturating_mul(index));
+                if !push(run.number.saturating_add(index), ticks, run.duration)? {
+                    return Ok(());
+                }
+            }
+        }
+        return Ok(());
+    }
+    let Some(length) = template.duration else {
+        return Err(Error::manifest("SegmentTemplate without duration or timeline").at(url));
+    };
+    let run = Run {
+        start: template.offset,
+        duration: length,
+        count: None,
+        number: template.start_number,
+    };
+    let first = skip(&run, bounds.from, |ticks| at(period, template, ticks));
+    let count = open_run(&run, period, template, bounds);
+    for index in first..count.max(first) {
+        let ticks = run.start.saturating_add(length.saturating_mul(index));
+        if !push(run.number.saturating_add(index), ticks, length)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// How many segments of a run are certain to lie before a time.
+fn skip(run: &Run, from: Micros, at: impl Fn(u64) -> Micros) -> u64 {
+    let length = (at(run.start.saturating_add(run.duration)) - at(run.start)).max(1);
+    let before = from.saturating_sub(at(run.start)).max(0) / length;
+    let most = run.count.unwrap_or(u64::MAX);
+    before.unsigned_abs().saturating_sub(1).min(most)
+}
+
+/// How many segments a run has that does not say: to the period's end, or to the segment that is
+/// being made now.
+fn open_run(run: &Run, period: &Period, template: &Template, bounds: Bounds) -> u64 {
+    let end = match (bounds.end, bounds.edge) {
+        (Some(end), Some(edge)) => end.min(edge),
+        (Some(end), None) => end,
+        (None, Some(edge)) => edge,
+        (None, None) => return 0,
+    };
+    let start = at(period, template, run.start);
+    let length = (at(period, template, run.start.saturating_add(run.duration)) - start).max(1);
+    let count = (end.saturating_sub(start).max(0) + length - 1) / length;
+    count.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpd::parse;
+
+    fn cursor(track: Track) -> Cursor {
+        Cursor { track, rendition: Rendition::Highest, low_latency: true, rate: None, next: None }
+    }
+
+    fn names(step: &Step) -> Vec<&str> {
+        step.segments.iter().map(|segment| segment.url.target()).collect()
+    }
+
+    fn numbers(attributes: &str, template: &str) -> Manifest {
+        parse(&format!(
+            "<MPD {attributes}><Period><AdaptationSet contentType=\"video\">\
+             <SegmentTemplate timescale=\"10\" duration=\"20\" initialization=\"i\" media=\"$Number$\" {template}/>\
+             <Representation id=\"a\" bandwidth=\"1\"/></AdaptationSet></Period></MPD>"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn numbers_on_demand_end_with_the_presentation() {
+        let manifest = numbers("mediaPresentationDuration=\"PT11S\"", "startNumber=\"0\"");
+        let url = Url::parse("http://h/d/m.mpd").unwrap();
+        let mut cursor = cursor(Track::Video);
+        let first = step(&manifest, &url, &mut cursor, 0).unwrap();
+        assert_eq!(names(&first), ["/d/0", "/d/1", "/d/2", "/d/3"]);
+        assert!(first.finished && first.segments[0].available.is_none());
+        cursor.next = Some(8_000_000);
+        assert_eq!(names(&step(&manifest, &url, &mut cursor, 0).unwrap()), ["/d/4", "/d/5"]);
+        cursor.next = Some(12_000_000);
+        assert!(step(&manifest, &url, &mut cursor, 0).unwrap().segments.is_empty());
+    }
+
+    #[test]
+    fn live_numbers_begin_behind_now_and_wait_until_they_are_there() {
+        let manifest = numbers(
+            "type=\"dynamic\" availabilityStartTime=\"1970-01-01T00:01:40Z\" suggestedPresentationDelay=\"PT5S\"",
+            "availabilityTimeOffset=\"1.5\" availabilityTimeComplete=\"false\"",
+        );
+        let url = Url::parse("http://h/m.mpd").unwrap();
+        let mut cursor = cursor(Track::Video);
+        // 21 s into the presentation: 16 s is in segment 8, numbered 9; 20 s is being made.
+        let found = step(&manifest, &url, &mut cursor, 121_000_000).unwrap();
+        assert_eq!(names(&found), ["/9", "/10", "/11"]);
+        assert_eq!(found.segments[2].available, Some(120_500_000));
+        assert!(found.segments[2].streamed);
+        cursor.low_latency = false;
+        let found = step(&manifest, &url, &mut cursor, 121_000_000).unwrap();
+        assert_eq!(found.segments[2].available, Some(122_000_000));
+        assert!(!found.segments[2].streamed);
+    }
+
+    #[test]
+    fn timelines_go_on_where_they_were_across_periods() {
+        let manifest = parse(
+            "<MPD type=\"dynamic\" availabilityStartTime=\"1970-01-01T00:00:00Z\">\
+             <Period start=\"PT0S\"><AdaptationSet mimeType=\"audio/mp4\"><Representation id=\"a\">\
+             <SegmentTemplate timescale=\"1000\" media=\"a$Time$\"><SegmentTimeline>\
+             <S t=\"4000\" d=\"2000\" r=\"1\"/></SegmentTimeline></SegmentTemplate>\
+             </Representation></AdaptationSet></Period>\
+             <Period start=\"PT8S\"><AdaptationSet mimeType=\"audio/mp4\"><Representation id=\"b\">\
+             <SegmentTemplate timescale=\"1000\" media=\"b$Time$\" presentationTimeOffset=\"500\">\
+             <SegmentTimeline><S t=\"500\" d=\"2000\"/></SegmentTimeline></SegmentTemplate>\
+             </Representation></AdaptationSet></Period></MPD>",
+        )
+        .unwrap();
+        let url = Url::parse("http://h/m.mpd").unwrap();
+        let mut cursor = cursor(Track::Audio);
+        let found = step(&manifest, &url, &mut cursor, 12_500_000).unwrap();
+        // Three segments behind 12.5 s.
+        assert_eq!(names(&found), ["/a6000", "/b500"]);
+        assert_eq!(found.segments[1].start, 8_000_000);
+        cursor.next = Some(found.segments[0].start + found.segments[0].duration);
+        assert_eq!(names(&step(&manifest, &url, &mut cursor, 12_500_000).unwrap()), ["/b500"]);
+    }
+}

@@ -1,0 +1,194 @@
+//! One track of a presentation: its segments, one after the other.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::timeline::{Cursor, Segment, Step, step};
+use crate::http::{Body, Client, Request, Url};
+use crate::mpd::Manifest;
+use crate::playback::Track;
+use crate::player::{Tries, wait_for_room};
+use crate::skim::{self, Mp4Event, micros};
+use crate::verify::Feed;
+use crate::{Error, Kind, Micros, Viewer};
+
+/// Longest header.
+const MAX_HEADER: usize = 8 << 20;
+/// Shorter answers say nothing of the connection.
+const TELLING: u64 = 16 << 10;
+
+/// A track's player.
+pub(super) struct Player<'a> {
+    viewer: &'a Viewer,
+    client: Client<'a>,
+    cursor: Cursor,
+    /// URL of the header that was fetched last, and what it says.
+    header: Option<(Url, media::cmaf::Header)>,
+    feed: Option<Box<Feed>>,
+    period: Option<Micros>,
+    bandwidth: Option<u64>,
+}
+
+impl<'a> Player<'a> {
+    pub(super) fn new(viewer: &'a Viewer, track: Track) -> Self {
+        let options = &viewer.lane.options;
+        Self {
+            viewer,
+            client: Client::new(viewer),
+            cursor: Cursor {
+                track,
+                rendition: options.rendition,
+                low_latency: options.low_latency,
+                rate: None,
+                next: None,
+            },
+            header: None,
+            feed: viewer.verify.then(|| Box::new(Feed::new(viewer.reference.clone()))),
+            period: None,
+            bandwidth: None,
+        }
+    }
+
+    pub(super) fn step(
+        &mut self,
+        manifest: &Manifest,
+        url: &Url,
+        now: Micros,
+    ) -> Result<Step, Error> {
+        step(manifest, url, &mut self.cursor, now)
+    }
+
+    /// Fetches what is listed; whether there was anything.
+    pub(super) async fn fetch(&mut self, step: Step) -> Result<bool, Error> {
+        let progress = !step.segments.is_empty();
+        for segment in &step.segments {
+            if step.finished {
+                wait_for_room(self.viewer).await;
+            }
+            if let Some(available) = segment.available {
+                let now = self.viewer.lane.clock.unix(self.viewer.now());
+                sleep(Duration::from_micros((available - now).max(0).unsigned_abs())).await;
+            }
+            self.segment(segment, &step).await?;
+            self.cursor.next = Some(segment.start + segment.duration);
+        }
+        Ok(progress)
+    }
+
+    async fn segment(&mut self, segment: &Segment, step: &Step) -> Result<(), Error> {
+        if self.bandwidth.replace(segment.bandwidth).is_some_and(|known| known != segment.bandwidth)
+        {
+            self.viewer.stats().switches += 1;
+        }
+        if self.period.replace(segment.period).is_some_and(|known| known != segment.period)
+            && let Some(feed) = &mut self.feed
+        {
+            feed.verifier().restart();
+        }
+        if let Some(url) = &segment.header
+            && self.header.as_ref().is_none_or(|(known, _)| known != url)
+        {
+            self.fetch_header(url).await?;
+        }
+        let mut tries = Tries::default();
+        loop {
+            let Err(error) = self.media(segment, step).await else { return Ok(()) };
+            if error.kind == Kind::Status && tries.are_spent() {
+                // Not to be had: a player goes on with the next.
+                self.viewer.trouble(error.kind);
+                if let Some(feed) = &mut self.feed {
+                    feed.verifier().restart();
+                }
+                return Ok(());
+            }
+            tries.failed(self.viewer, error).await?;
+            if let Some(feed) = &mut self.feed {
+                // What came of it will come again.
+                feed.discard();
+            }
+        }
+    }
+
+    async fn fetch_header(&mut self, url: &Url) -> Result<(), Error> {
+        let mut data = Vec::new();
+        let mut tries = Tries::default();
+        loop {
+            data.clear();
+            match self.client.get(Request::new(url), Body::Text(&mut data, MAX_HEADER)).await {
+                Ok(_) => break,
+                Err(error) => tries.failed(self.viewer, error).await?,
+            }
+        }
+        if let Some(feed) = &mut self.feed {
+            let counts = &mut self.viewer.stats().verified;
+            feed.verifier().header(&data, counts).map_err(|error| error.at(url))?;
+        }
+        let header = media::cmaf::read_header(&data).map_err(|error| Error::from(error).at(url))?;
+        self.viewer.lane.give_back(data);
+        self.header = Some((url.clone(), header));
+        Ok(())
+    }
+
+    /// Fetches the segment; its media count as they come where it is verified or being made, else
+    /// once it is there.
+    async fn media(&mut self, segment: &Segment, step: &Step) -> Result<(), Error> {
+        let viewer = self.viewer;
+        let request = Request { paced: step.finished, ..Request::new(&segment.url) };
+        let track = self.cursor.track;
+        let played = |captured: Option<(Micros, Micros)>, from: Micros, to: Micros| {
+            let captured = captured.or(step.epoch.map(|epoch| (epoch, 0)));
+            if let Some((unix, at)) = captured {
+                viewer.stats().playback.set_captured(at, unix);
+            }
+            viewer.media(viewer.now(), track, from, to);
+        };
+        let origin = segment.origin;
+        let answer = if let Some(feed) = &mut self.feed {
+            let mut take = |data: &[u8]| {
+                let mut counts = viewer.stats().verified;
+                let result = feed.read(data, &mut counts, &mut |media| {
+                    let captured = media.captured.map(|(unix, at)| (unix, origin + at));
+                    played(captured, origin + media.from, origin + media.to);
+                });
+                viewer.stats().verified = counts;
+                result
+            };
+            let answer = self.client.get(request, Body::Media(&mut take)).await?;
+            feed.finish().map_err(|error| error.at(&segment.url))?;
+            answer
+        } else if segment.streamed {
+            let mut header =
+                self.header.as_ref().map(|(_, header)| header.clone()).unwrap_or_default();
+            let mut skimmer = skim::Mp4::with_header(&header);
+            let mut take = |data: &[u8]| {
+                skimmer.read(data, &mut |event| match event {
+                    Mp4Event::Header(inside) => header = inside,
+                    Mp4Event::Fragment(fragment) => {
+                        let of = header.tracks.iter().find(|track| track.id == fragment.track_id);
+                        let Some(of) = of else { return };
+                        let at = |ticks: u64| {
+                            let ticks = i64::try_from(ticks).unwrap_or(i64::MAX);
+                            origin.saturating_add(micros(ticks, of.timescale))
+                        };
+                        let captured = fragment.captured.map(|(unix, media)| (unix, at(media)));
+                        let end = fragment.decode_time.saturating_add(fragment.duration);
+                        played(captured, at(fragment.decode_time), at(end));
+                    }
+                })
+            };
+            self.client.get(request, Body::Media(&mut take)).await?
+        } else {
+            let answer = self.client.get(request, Body::Discard).await?;
+            played(None, segment.start, segment.start + segment.duration);
+            answer
+        };
+        if answer.bytes >= TELLING {
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+            let rate = answer.bytes as f64 * 8e6 / (answer.last - answer.first).max(1) as f64;
+            self.cursor.rate =
+                Some(self.cursor.rate.map_or(rate, |known| 0.7 * known + 0.3 * rate));
+        }
+        Ok(())
+    }
+}
