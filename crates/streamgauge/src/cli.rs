@@ -10,7 +10,7 @@ use viewer::verify::Reference;
 use viewer::{Options, Rendition};
 
 use crate::fleet::{Plan, Verify};
-use crate::{Exit, load, text, units, viewers};
+use crate::{Exit, capacity, load, meter, text, units, viewers, watch};
 
 /// Loads, watches and measures any media server.
 #[derive(Debug, Parser)]
@@ -27,6 +27,11 @@ const EXIT_STATUS: &str = "Exit status: 0 success; 1 the measured server failed 
 #[derive(Debug, Subcommand)]
 enum Verb {
     Http(Box<load::args::Arguments>),
+    Meter(meter::args::Arguments),
+    /// One viewer, everything verified
+    Watch(WatchArguments),
+    /// More and more viewers at once, up to where they no longer get the bit rate they need
+    Capacity(CapacityArguments),
     /// Many viewers: batches that join one after the other and watch to the end
     Viewers(ViewersArguments),
 }
@@ -113,6 +118,61 @@ struct ViewersArguments {
     behaviour: Behaviour,
 }
 
+#[derive(Debug, Args)]
+struct WatchArguments {
+    /// What to watch: rtmp://…, ….m3u8, ….mpd, or an MP4 or FLV over HTTP
+    url: Target,
+    /// For how long; until it ends or is interrupted, if not given
+    #[arg(long, value_name = "T", value_parser = units::time)]
+    duration: Option<Duration>,
+    /// An MP4 or FLV whose access units those of the stream must be
+    #[arg(long, value_name = "FILE")]
+    reference: Option<PathBuf>,
+    /// One document on standard output, docs/schema/watch.json
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    behaviour: Behaviour,
+}
+
+#[derive(Debug, Args)]
+struct CapacityArguments {
+    /// What to watch: rtmp://…, ….m3u8, ….mpd, or an MP4 or FLV over HTTP
+    url: Target,
+    /// Viewers of the first step
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    start: u32,
+    /// Viewers more with each step
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    step: u32,
+    /// Viewers of the last step
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
+    max: u32,
+    /// Bit rate that viewers must get on average; 0.9 of the media's own if not given
+    #[arg(long, value_name = "B", value_parser = units::bit_rate)]
+    min_bitrate: Option<u64>,
+    /// How long the viewers of a step watch, unless what they watch ends before
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = units::time)]
+    duration: Duration,
+    /// Between steps
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = units::time)]
+    pause: Duration,
+    /// full; sample=K: one viewer in K; none
+    #[arg(long, value_name = "HOW", default_value = "none", value_parser = verify)]
+    verify: Verify,
+    /// Take what is finished as fast as it comes, not as it would be played
+    #[arg(long)]
+    fast: bool,
+    /// Keep raw records in this folder
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// One document on standard output, docs/schema/capacity.json
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    behaviour: Behaviour,
+}
+
 fn rendition(text: &str) -> Result<Rendition, String> {
     match text {
         "auto" => Ok(Rendition::Auto),
@@ -153,6 +213,9 @@ impl Arguments {
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
             Verb::Http(arguments) => arguments.run(),
+            Verb::Meter(arguments) => arguments.run(),
+            Verb::Watch(arguments) => run_watch(&arguments),
+            Verb::Capacity(arguments) => run_capacity(&arguments),
             Verb::Viewers(arguments) => run_viewers(&arguments),
         }
     }
@@ -183,6 +246,68 @@ fn run_viewers(arguments: &ViewersArguments) -> anyhow::Result<Exit> {
         text::json(&document)?
     } else {
         text::viewers(&document)?
+    }
+    Ok(document.exit())
+}
+
+/// As good as for ever.
+const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+fn run_watch(arguments: &WatchArguments) -> anyhow::Result<Exit> {
+    let plan = Plan {
+        target: arguments.url.clone(),
+        options: arguments.behaviour.options(),
+        batches: 1,
+        batch_size: 1,
+        interval: Duration::ZERO,
+        duration: arguments.duration.unwrap_or(TEN_YEARS),
+        verify: Verify::Full,
+        reference: reference(arguments.reference.as_ref())?,
+        loops: 1,
+    };
+    let document = watch::run(&arguments.url.to_string(), &plan, arguments.json)?;
+    if arguments.json {
+        text::json(&document)?
+    } else {
+        text::watch(&document)?
+    }
+    Ok(document.exit())
+}
+
+fn run_capacity(arguments: &CapacityArguments) -> anyhow::Result<Exit> {
+    anyhow::ensure!(arguments.start <= arguments.max, "--start is beyond --max");
+    let mut options = arguments.behaviour.options();
+    if arguments.fast {
+        options.ahead = None;
+    }
+    let plan = Plan {
+        target: arguments.url.clone(),
+        options,
+        batches: 1,
+        batch_size: 1,
+        interval: Duration::ZERO,
+        duration: arguments.duration,
+        verify: arguments.verify,
+        reference: None,
+        loops: arguments.behaviour.loops(),
+    };
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bits per second")]
+    let min_bit_rate = arguments.min_bitrate.map(|bits| bits as f64 / 1e6);
+    let document = capacity::run(&capacity::Arguments {
+        url: arguments.url.to_string(),
+        plan,
+        start: arguments.start,
+        step: arguments.step,
+        max: arguments.max,
+        min_bit_rate,
+        pause: arguments.pause,
+        folder: arguments.output.clone(),
+        quiet: arguments.json,
+    })?;
+    if arguments.json {
+        text::json(&document)?
+    } else {
+        text::capacity(&document)?
     }
     Ok(document.exit())
 }

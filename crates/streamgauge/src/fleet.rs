@@ -13,8 +13,10 @@ use viewer::player::{Target, play};
 use viewer::verify::Reference;
 use viewer::{Clock, Lane, Options, Report, Totals, Viewer};
 
-use crate::record::Tick;
+use crate::progress::Progress;
+use crate::record::{Folder, Tick};
 use crate::selfwatch::{Generator, LoopReport, LoopWatch};
+use crate::summary::Sum;
 
 /// How long after its end a run may still take.
 const GRACE: Duration = Duration::from_secs(8);
@@ -97,6 +99,49 @@ pub trait Observer {
     /// # Errors
     /// It cannot be recorded; the run ends.
     fn report(&mut self, report: Report) -> anyhow::Result<()>;
+}
+
+/// An observer that adds reports up, shows progress and keeps records.
+#[derive(Debug)]
+pub struct Recorder {
+    folder: Option<Folder>,
+    progress: Progress,
+    sum: Sum,
+    /// Why the records are not whole.
+    failed: Option<anyhow::Error>,
+}
+
+impl Recorder {
+    /// Of a run of that length, whose viewers should get `wanted` seconds of media.
+    pub fn new(folder: Option<Folder>, length: Duration, wanted: f64, quiet: bool) -> Self {
+        let progress = Progress::new(length, quiet);
+        Self { folder, progress, sum: Sum::new(wanted), failed: None }
+    }
+
+    /// Ends the progress; what was kept and added up.
+    pub fn finish(self) -> (Option<Folder>, Sum) {
+        self.progress.finish();
+        (self.folder, self.sum)
+    }
+}
+
+impl Observer for Recorder {
+    fn tick(&mut self, tick: &Tick) {
+        self.progress.tick(tick);
+        if let Some(folder) = &mut self.folder
+            && let Err(error) = folder.tick(tick)
+        {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn report(&mut self, report: Report) -> anyhow::Result<()> {
+        self.sum.add(&report);
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        self.folder.as_mut().map_or(Ok(()), |folder| folder.viewer(&report))
+    }
 }
 
 enum Said {

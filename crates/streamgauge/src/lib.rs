@@ -5,6 +5,7 @@
 //! event loop a core, [`selfwatch`] tells whether this program was the limit, [`record`] keeps what
 //! was measured.
 
+pub mod capacity;
 pub mod cli;
 pub mod fleet;
 pub mod load;
@@ -16,6 +17,7 @@ pub mod summary;
 mod text;
 pub mod units;
 pub mod viewers;
+pub mod watch;
 
 /// How the program ends, as scripts rely on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use viewer::Report;
 
 use crate::selfwatch::Generator;
 use crate::summary::{Distribution, Viewers};
-use crate::viewers;
+use crate::{capacity, viewers, watch};
 
 /// One document, for programs.
 pub(crate) fn json(document: &impl Serialize) -> io::Result<()> {
@@ -31,6 +32,112 @@ pub(crate) fn viewers(document: &viewers::Document) -> io::Result<()> {
     )?;
     write_viewers(&mut out, &document.viewers)?;
     write_generator(&mut out, &document.generator)
+}
+
+/// What `watch` found.
+pub(crate) fn watch(document: &watch::Document) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{} over {}", document.url, document.protocol)?;
+    if let Some(report) = &document.viewer {
+        write_report(&mut out, report)?;
+    }
+    writeln!(out, "{}", if document.passed { "whole" } else { "FAILED" })?;
+    write_generator(&mut out, &document.generator)
+}
+
+fn write_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let time = |at: Option<f64>| at.map_or("never".to_owned(), |at| format!("{at:.3} s"));
+    writeln!(out, "watched      {:.3} s", report.watched)?;
+    writeln!(
+        out,
+        "start-up     {} (first byte of media {})",
+        time(report.startup),
+        time(report.first_media)
+    )?;
+    for (name, track) in [("video", &report.video), ("audio", &report.audio)] {
+        if let Some(track) = track {
+            writeln!(
+                out,
+                "{name:<12} {:.3} s, from {:.3} to {:.3}",
+                track.received, track.from, track.to
+            )?;
+        }
+    }
+    writeln!(out, "stalls       {}, {:.3} s in all", report.stalls, report.stalled)?;
+    writeln!(out, "holes        {}, {:.3} s in all", report.holes, report.missing)?;
+    for (name, latency) in [
+        ("delivery", &report.delivery),
+        ("behind live", &report.behind_live),
+        ("lateness", &report.late),
+        ("audio-video", &report.audio_video),
+    ] {
+        if let Some(latency) = latency {
+            writeln!(
+                out,
+                "{name:<12} least {:.3}  mean {:.3}  most {:.3} s",
+                latency.min, latency.mean, latency.max
+            )?;
+        }
+    }
+    writeln!(
+        out,
+        "bytes        {} of media, {} of overhead, {} requests, {} reconnects, {} switches",
+        report.media_bytes,
+        report.overhead_bytes,
+        report.requests,
+        report.reconnects,
+        report.switches
+    )?;
+    if let Some(verified) = &report.verified {
+        writeln!(
+            out,
+            "verified     {} units, {} access units, {} found in the reference, {} missing, {} holes",
+            verified.units, verified.samples, verified.matched, verified.missing, verified.holes
+        )?;
+    }
+    for (kind, count) in &report.troubles {
+        writeln!(out, "trouble      {kind}: {count} times")?;
+    }
+    if let Some(error) = &report.error {
+        writeln!(out, "error        {}: {} ({})", error.kind, error.what, error.place)?;
+    }
+    Ok(())
+}
+
+/// What `capacity` found.
+pub(crate) fn capacity(document: &capacity::Document) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{} over {}", document.url, document.protocol)?;
+    if let Some(encoded) = document.encoded_bit_rate {
+        writeln!(out, "media        {encoded:.3} Mbit/s")?;
+    }
+    writeln!(out, "needed       {:.3} Mbit/s", document.min_bit_rate)?;
+    for step in &document.steps {
+        let mark = match (step.generator.saturated, step.passed) {
+            (true, _) => "  SATURATED",
+            (false, true) => "",
+            (false, false) => "  too many",
+        };
+        writeln!(
+            out,
+            "{:>6} viewers  {:.3} Mbit/s each, {} stalls, {} failed{mark}",
+            step.viewers,
+            step.bit_rate,
+            step.results.stalls,
+            step.results.errors.values().sum::<u64>()
+        )?;
+    }
+    match document.inflexion {
+        Some(inflexion) => {
+            writeln!(out, "capacity     {} viewers; {inflexion} were too many", document.capacity)?
+        }
+        None => writeln!(out, "capacity     at least {} viewers", document.capacity)?,
+    }
+    let generators = document.steps.iter().map(|step| &step.generator);
+    for reason in generators.flat_map(|generator| &generator.reasons) {
+        writeln!(out, "SATURATED    {reason}: the figures are not to be trusted")?;
+    }
+    Ok(())
 }
 
 fn write_viewers(out: &mut impl Write, viewers: &Viewers) -> io::Result<()> {

@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use viewer::Report;
 
 use crate::Exit;
-use crate::fleet::{self, Observer, Plan};
-use crate::progress::Progress;
-use crate::record::{Folder, Tick};
+use crate::fleet::{self, Plan, Recorder};
+use crate::record::Folder;
 use crate::selfwatch::Generator;
-use crate::summary::{Sum, Viewers};
+use crate::summary::Viewers;
 
 /// What to run and what to ask of the server.
 #[derive(Debug, Clone)]
@@ -79,32 +77,6 @@ impl Document {
     }
 }
 
-struct Recorder {
-    folder: Option<Folder>,
-    progress: Progress,
-    sum: Sum,
-    failed: Option<anyhow::Error>,
-}
-
-impl Observer for Recorder {
-    fn tick(&mut self, tick: &Tick) {
-        self.progress.tick(tick);
-        if let Some(folder) = &mut self.folder
-            && let Err(error) = folder.tick(tick)
-        {
-            self.failed.get_or_insert(error);
-        }
-    }
-
-    fn report(&mut self, report: Report) -> anyhow::Result<()> {
-        self.sum.add(&report);
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
-        self.folder.as_mut().map_or(Ok(()), |folder| folder.viewer(&report))
-    }
-}
-
 /// Runs it.
 ///
 /// # Errors
@@ -113,11 +85,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
     let plan = &arguments.plan;
     let wanted = plan.duration.as_secs_f64() * arguments.share;
     let folder = arguments.folder.as_deref().map(Folder::create).transpose()?;
-    let progress = Progress::new(plan.end(), arguments.quiet);
-    let mut recorder = Recorder { folder, progress, sum: Sum::new(wanted), failed: None };
+    let mut recorder = Recorder::new(folder, plan.end(), wanted, arguments.quiet);
     let outcome = fleet::run(plan, Duration::from_secs(1), &mut recorder)?;
-    recorder.progress.finish();
-    let viewers = recorder.sum.finish();
+    let (folder, sum) = recorder.finish();
+    let viewers = sum.finish();
     let unsatisfied = u64::from(plan.viewers()) - viewers.satisfied.min(plan.viewers().into());
     let document = Document {
         verb: "viewers".to_owned(),
@@ -136,8 +107,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
         viewers,
         generator: outcome.generator,
     };
-    if let Some(folder) = recorder.folder.take() {
-        for (name, values) in recorder.sum.histograms() {
+    if let Some(folder) = folder {
+        for (name, values) in sum.histograms() {
             folder.histogram(name, values.histogram())?;
         }
         folder.summary(&document)?;

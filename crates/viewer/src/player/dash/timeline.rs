@@ -8,7 +8,7 @@ use crate::{Error, Micros, Rendition};
 
 /// Segments that are listed at once; what is beyond is listed when these have been fetched.
 const AT_ONCE: usize = 4;
-/// Start times may differ by this from the end before.
+/// Where a period ends may differ by this from where its segments do.
 const ROUNDING: Micros = 1_000;
 
 /// A segment to fetch.
@@ -222,7 +222,8 @@ fn list(
         if over || step.segments.len() >= AT_ONCE {
             return Ok(false);
         }
-        if start + ROUNDING < bounds.from {
+        // The end of the segment before may have been a guess, of one that was being made.
+        if start.saturating_add((end - start) / 2) < bounds.from {
             return Ok(true);
         }
         let early = if cursor.low_latency { early } else { 0 };

@@ -1,0 +1,176 @@
+//! `streamgauge capacity`: more and more viewers, all at once, up to where they no longer get the
+//! bit rate they need (the inflexion point of "Web-native live streaming", study C).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::Exit;
+use crate::fleet::{self, Plan, Recorder};
+use crate::record::Folder;
+use crate::selfwatch::Generator;
+use crate::summary::Viewers;
+
+/// Of the encoded bit rate, what viewers must get if nothing else is asked for: a live stream
+/// cannot be had any faster, and a viewer that joins within a frame has less.
+const SHARE: f64 = 0.9;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Arguments {
+    /// As it was given.
+    pub url: String,
+    /// Each step's run, but for the number of viewers.
+    pub plan: Plan,
+    /// Viewers of the first step.
+    pub start: u32,
+    /// Viewers more with each step.
+    pub step: u32,
+    /// Viewers of the last step.
+    pub max: u32,
+    /// Mbit/s a viewer must get on average; if not given, by a viewer alone.
+    pub min_bit_rate: Option<f64>,
+    /// Between steps.
+    pub pause: Duration,
+    /// Where records go, a folder for each step.
+    pub folder: Option<PathBuf>,
+    /// Whether to keep the terminal quiet.
+    pub quiet: bool,
+}
+
+/// What `capacity` prints with `--json`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Document {
+    /// `capacity`.
+    pub verb: String,
+    /// What was watched.
+    pub url: String,
+    /// How: `rtmp`, `hls`, `dash`, `mp4` or `flv`.
+    pub protocol: String,
+    /// Mbit/s of media that viewers had to get on average.
+    pub min_bit_rate: f64,
+    /// Mbit/s of the media, as a viewer alone measured it, where nothing else was asked for.
+    pub encoded_bit_rate: Option<f64>,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// Most viewers that got what they needed; 0 if none did.
+    pub capacity: u32,
+    /// Fewest viewers that did not; absent where none were too many.
+    pub inflexion: Option<u32>,
+    /// Whether it was interrupted: steps are those before.
+    pub interrupted: bool,
+}
+
+/// So many viewers at once.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Step {
+    /// How many.
+    pub viewers: u32,
+    /// Mbit/s they got, on average; viewers that got nothing included.
+    pub bit_rate: f64,
+    /// Whether that was enough.
+    pub passed: bool,
+    /// What they have been through.
+    pub results: Viewers,
+    /// Whether the figures can be trusted.
+    pub generator: Generator,
+}
+
+impl Document {
+    /// How the program ends.
+    pub fn exit(&self) -> Exit {
+        if self.steps.iter().any(|step| step.generator.saturated) {
+            Exit::Saturated
+        } else if self.capacity == 0 && !self.interrupted {
+            Exit::Failed
+        } else {
+            Exit::Success
+        }
+    }
+}
+
+/// Runs the steps, until one fails or all are done.
+///
+/// # Errors
+/// A step cannot begin, or what it finds cannot be recorded; a viewer alone gets nothing.
+pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
+    let mut document = Document {
+        verb: "capacity".to_owned(),
+        url: arguments.url.clone(),
+        protocol: arguments.plan.target.protocol().to_owned(),
+        min_bit_rate: arguments.min_bit_rate.unwrap_or_default(),
+        encoded_bit_rate: None,
+        steps: Vec::new(),
+        capacity: 0,
+        inflexion: None,
+        interrupted: false,
+    };
+    if arguments.min_bit_rate.is_none() {
+        let (alone, interrupted) = step(arguments, 1, 0.0)?;
+        document.interrupted = interrupted;
+        let received = alone.results.received.map_or(0.0, |received| received.mean);
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
+        let encoded = alone.results.media_bytes as f64 * 8e-6 / received;
+        anyhow::ensure!(
+            received > 0.0,
+            "a viewer alone got no media: {}",
+            alone.results.examples.first().map_or("nothing came", String::as_str)
+        );
+        document.encoded_bit_rate = Some(encoded);
+        document.min_bit_rate = encoded * SHARE;
+    }
+    let mut viewers = arguments.start;
+    while !document.interrupted && viewers <= arguments.max {
+        let (step, interrupted) = step(arguments, viewers, document.min_bit_rate)?;
+        document.interrupted = interrupted;
+        if interrupted {
+            // Too short to be told from one that failed.
+            break;
+        }
+        let passed = step.passed;
+        document.steps.push(step);
+        if !passed {
+            document.inflexion = Some(viewers);
+            break;
+        }
+        document.capacity = viewers;
+        viewers = viewers.saturating_add(arguments.step);
+        if viewers <= arguments.max {
+            std::thread::sleep(arguments.pause);
+        }
+    }
+    if let Some(folder) = &arguments.folder {
+        std::fs::create_dir_all(folder)?;
+        let text = serde_json::to_string_pretty(&document)?;
+        std::fs::write(folder.join("summary.json"), text + "\n")?;
+    }
+    Ok(document)
+}
+
+/// One step, and whether it was interrupted.
+fn step(arguments: &Arguments, viewers: u32, min_bit_rate: f64) -> anyhow::Result<(Step, bool)> {
+    let plan = Plan { batches: 1, batch_size: viewers, ..arguments.plan.clone() };
+    let folder = arguments.folder.as_ref().map(|folder| folder.join(format!("{viewers:06}")));
+    let folder = folder.as_deref().map(Folder::create).transpose()?;
+    let mut recorder = Recorder::new(folder, plan.end(), 0.0, arguments.quiet);
+    let outcome = fleet::run(&plan, Duration::from_secs(1), &mut recorder)?;
+    let (folder, sum) = recorder.finish();
+    let results = sum.finish();
+    let bit_rate = results.bit_rate.map_or(0.0, |rates| rates.mean);
+    let step = Step {
+        viewers,
+        bit_rate,
+        passed: bit_rate >= min_bit_rate,
+        results,
+        generator: outcome.generator,
+    };
+    if let Some(folder) = folder {
+        for (name, values) in sum.histograms() {
+            folder.histogram(name, values.histogram())?;
+        }
+        folder.summary(&step)?;
+    }
+    Ok((step, outcome.interrupted))
+}
