@@ -259,6 +259,28 @@ fn recordings_pause_seek_and_end() {
 }
 
 #[test]
+fn a_player_asks_for_a_part_and_for_the_length() {
+    let url = Url::parse("rtmp://localhost/live/x?key=value").unwrap();
+    let mut config = ClientConfig::new(&url, Purpose::Play(PlayStart::At(2500.0)));
+    config.duration = Some(4000.0);
+    let mut link = Link::play(11);
+    link.client = ClientSession::new(config, 1);
+    assert!(link.client.ask_stream_length().is_err());
+    let ServerEvent::PlayRequest { start, duration, .. } = link.connect() else { panic!() };
+    assert_eq!((start, duration), (PlayStart::At(2500.0), Some(4000.0)));
+    link.server.accept_play(true).unwrap();
+    link.run();
+    link.client.ask_stream_length().unwrap();
+    let (_, server) = link.run();
+    let [ServerEvent::StreamLength { name, query, transaction }] = &server[..] else {
+        panic!("{server:?}");
+    };
+    assert_eq!((name.as_str(), query.as_str()), ("x", "key=value"));
+    link.server.answer_stream_length(*transaction, 60.5);
+    assert_eq!(link.run().0, [ClientEvent::StreamLength { seconds: 60.5 }]);
+}
+
+#[test]
 fn refusals_reach_the_client_at_each_stage() {
     let rejected = |code: &str, description: &str| ClientEvent::Rejected {
         code: code.to_owned(),

@@ -37,6 +37,8 @@ pub struct ClientConfig {
     pub window_ack_size: u32,
     /// How much a player buffers, in milliseconds; servers may send that much at once.
     pub buffer_length: u32,
+    /// How many milliseconds to play; `None` for all there is (7.2.2.1).
+    pub duration: Option<f64>,
     /// Enhanced RTMP capabilities told to the server.
     pub capabilities: Capabilities,
     /// Whether audio and video are told as [`ClientEvent::Measured`], their payloads passed over:
@@ -56,6 +58,7 @@ impl ClientConfig {
             chunk_size: 64 << 10,
             window_ack_size: 2_500_000,
             buffer_length: 3000,
+            duration: None,
             capabilities: Capabilities::forward_all(),
             measure_media: false,
         }
@@ -121,6 +124,11 @@ pub enum ClientEvent {
         /// For people.
         description: String,
     },
+    /// The answer to [`ClientSession::ask_stream_length`].
+    StreamLength {
+        /// How long the stream is.
+        seconds: f64,
+    },
     /// A message was dropped because of this; the session goes on.
     Ignored(Error),
     /// The stream is over: all was played, its publisher went, or the server ended publishing.
@@ -163,6 +171,7 @@ const CREATE_STREAM: f64 = 4.0;
 const START: f64 = 5.0;
 const FC_UNPUBLISH: f64 = 6.0;
 const DELETE_STREAM: f64 = 7.0;
+const STREAM_LENGTH: f64 = 8.0;
 
 /// The client's side of one connection, which publishes or plays one stream.
 ///
@@ -312,6 +321,20 @@ impl ClientSession {
         self.ask("seek", &[Value::Null, Value::Number(position)])
     }
 
+    /// Asks how long the stream named by the [`ClientConfig`] is, which some servers answer, by
+    /// [`ClientEvent::StreamLength`].
+    ///
+    /// # Errors
+    /// Before [`ClientEvent::Connected`].
+    pub fn ask_stream_length(&mut self) -> Result<(), Error> {
+        if matches!(self.state, State::Handshake | State::Connecting) {
+            return Err(self.connection.refuse("asking before the connection is accepted"));
+        }
+        let arguments = [Value::Null, Value::string(&self.config.name)];
+        self.connection.send_command(0, "getStreamLength", STREAM_LENGTH, &arguments);
+        Ok(())
+    }
+
     fn ask(&mut self, name: &str, arguments: &[Value]) -> Result<(), Error> {
         if self.state != State::Started || !matches!(self.config.purpose, Purpose::Play(_)) {
             return Err(self.connection.refuse("steering where nothing is played"));
@@ -393,6 +416,12 @@ impl ClientSession {
     }
 
     fn result(&mut self, command: &Command) {
+        if command.transaction == STREAM_LENGTH {
+            if let Some(seconds) = command.number(0) {
+                self.inbox.push(ClientEvent::StreamLength { seconds });
+            }
+            return;
+        }
         match self.state {
             State::Connecting if command.transaction == CONNECT => {
                 let mut said = command.arguments.iter().map(Capabilities::read);
@@ -434,7 +463,8 @@ impl ClientSession {
                     PlayStart::Live => -1000.0,
                     PlayStart::At(milliseconds) => milliseconds,
                 };
-                let arguments = [Value::Null, name, Value::Number(start)];
+                let mut arguments = vec![Value::Null, name, Value::Number(start)];
+                arguments.extend(self.config.duration.map(Value::Number));
                 self.connection.send_command(self.stream_id, "play", START, &arguments);
                 self.connection.send_user_control(UserControl::SetBufferLength {
                     stream_id: self.stream_id,
