@@ -1,7 +1,8 @@
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use live::{Registry, Settings, UnixMicros};
+use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::deliver::TitleViewers;

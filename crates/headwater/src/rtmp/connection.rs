@@ -486,7 +486,12 @@ impl Connection {
         let origin = Arc::clone(&self.origin);
         self.lookup = Some(Box::pin(async move {
             let looked = spawn_blocking(move || {
-                let title = origin.titles.title(&path).map_err(|error| match error {
+                let title = match origin.titles.title(&path) {
+                    // librtmp takes the end off names of MP4 files.
+                    Err(vod::Error::NotFound) => origin.titles.title(&format!("{path}.mp4")),
+                    title => title,
+                };
+                let title = title.map_err(|error| match error {
                     vod::Error::NotFound => NoFilm::NotFound,
                     error => NoFilm::Failed(error.to_string()),
                 })?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use live::UnixMicros;
 
-use super::film::{Error, Film, Place};
+use super::film::{Error, Film, Own, Place};
 use crate::Origin;
 use crate::pace::{self, Hand, Plan, Schedule};
 
@@ -23,8 +23,8 @@ pub(super) struct Play {
     began: i64,
     /// Where it goes on; `None` at the end.
     next: Option<Place>,
-    /// Where it ends, in milliseconds, if not at the film's end.
-    until: Option<i64>,
+    /// Where it ends, if not at the film's end, and how its time is told.
+    own: Own,
     /// Whether decoders must be told how to decode first.
     unprepared: bool,
     /// The block that is on its way: from and to, in milliseconds, and bytes.
@@ -59,7 +59,7 @@ impl Play {
             place: pace::Place::new(&origin.balance),
             began: 0,
             next: None,
-            until: None,
+            own: Own::default(),
             unprepared: true,
             sending: None,
             paused: false,
@@ -67,8 +67,11 @@ impl Play {
         };
         let began = play.seek(start, now);
         // Of a duration of 0, a single frame is played (7.2.2.1). The cast saturates.
-        play.until = duration
+        play.own.until = duration
             .map(|duration| ((start.max(0.0) + duration) as i64).max(began.saturating_add(1)));
+        // What begins in the middle begins at time 0, as with Adobe's server; clients that ask for
+        // it (librtmp) add where they asked for it to begin.
+        play.own.base = if start > 0.0 { began } else { 0 };
         play
     }
 
@@ -81,6 +84,7 @@ impl Play {
     /// begins anew.
     pub(super) fn seek(&mut self, milliseconds: f64, now: UnixMicros) -> i64 {
         self.next = self.film.seek(milliseconds);
+        self.own.base = 0;
         self.began = self.next.map_or(0, |next| next.time);
         self.schedule = Schedule::new(self.schedule.plan(), now);
         self.hand = Hand::new(now);
@@ -117,7 +121,7 @@ impl Play {
             if self.paused || self.complete {
                 return std::future::pending().await;
             }
-            let over = |place: &Place| self.until.is_some_and(|until| place.time >= until);
+            let over = |place: &Place| self.own.until.is_some_and(|until| place.time >= until);
             let Some(place) = self.next.filter(|place| !over(place)) else {
                 self.place.flow();
                 self.complete = true;
@@ -134,14 +138,14 @@ impl Play {
                 tokio::time::sleep(wait).await;
                 continue;
             }
-            let block = origin.films.block(&self.film, place, self.until).await?;
+            let block = origin.films.block(&self.film, place, self.own).await?;
             let Some(block) = block else {
                 self.next = None;
                 continue;
             };
             let mut out = Vec::with_capacity(4);
             if self.unprepared {
-                out = self.film.headers(place)?;
+                out = self.film.headers(place, self.own)?;
                 self.unprepared = false;
             }
             self.next = block.next;
@@ -169,5 +173,72 @@ impl Play {
     fn position(&self, milliseconds: i64) -> Duration {
         let since = milliseconds.saturating_sub(self.began);
         Duration::from_millis(u64::try_from(since).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::pace::Pace;
+
+    const FILM: &str = "bbb/bbb_2min_240p_h264_aac.mp4";
+
+    /// What a player of `pace` was sent, by when: microseconds since it began, bytes before and
+    /// after, and the position reached.
+    async fn sent(
+        origin: &Origin,
+        film: &Arc<Film>,
+        pace: Pace,
+    ) -> Vec<(Duration, [usize; 2], i64)> {
+        let plan = origin.config.vod.plan(Some(pace));
+        let began = origin.now();
+        let mut play = Play::new(origin, Arc::clone(film), plan, 0.0, None);
+        let (mut log, mut bytes) = (Vec::new(), 0);
+        while let Next::Media(pieces) = play.next(origin).await.unwrap() {
+            // Headers come once, and are not the film.
+            let size = pieces.last().unwrap().len();
+            let (_, end, _) = play.sending.unwrap();
+            log.push((origin.now().since(began), [bytes, bytes + size], end));
+            bytes += size;
+            play.sent(0, origin.now());
+        }
+        log
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_follow_the_plan() {
+        let mut config = Config::default();
+        config.vod.root = testkit::media_dir();
+        let origin = Origin::new(config);
+        let film = origin.films.film(origin.titles.title(FILM).unwrap()).unwrap();
+        let whole = sent(&origin, &film, Pace::Fast).await;
+        assert!(whole.iter().all(|(at, ..)| at.is_zero()));
+        let total = whole.last().unwrap().1[1];
+        // Bytes up to a position, those of a block evenly over its time.
+        let up_to = |position: f64| {
+            let mut from = (0.0, 0.0);
+            for (_, [_, bytes], end) in &whole {
+                let to = (*end as f64 / 1000.0, *bytes as f64);
+                if to.0 > position {
+                    return from.1 + (to.1 - from.1) * (position - from.0) / (to.0 - from.0);
+                }
+                from = to;
+            }
+            total as f64
+        };
+        for (pace, burst, rate) in [(Pace::Burst, 10.0, 1.25), (Pace::Realtime, 0.0, 1.0)] {
+            let log = sent(&origin, &film, pace).await;
+            assert_eq!(log.last().unwrap().1[1], total);
+            for (at, [before, after], _) in log {
+                let planned = up_to(burst + rate * at.as_secs_f64());
+                // In real time the first seconds are less than twenty blocks.
+                if planned < up_to(5.0) {
+                    continue;
+                }
+                assert!(before as f64 > 0.95 * planned, "{pace:?} {at:?}: {before} of {planned}");
+                assert!((after as f64) < 1.05 * planned, "{pace:?} {at:?}: {after} of {planned}");
+            }
+        }
     }
 }

@@ -52,6 +52,15 @@ pub(super) struct Place {
     pub(super) time: i64,
 }
 
+/// How one player's blocks differ from all others', if they do.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Own {
+    /// Nothing is decoded from here on, in milliseconds.
+    pub(super) until: Option<i64>,
+    /// Milliseconds by which its timestamps are smaller.
+    pub(super) base: i64,
+}
+
 /// Messages of all tracks during a short time.
 #[derive(Debug)]
 pub(super) struct Block {
@@ -113,18 +122,21 @@ impl Film {
     }
 
     /// What a decoder must be told before the block at `place`.
-    pub(super) fn headers(&self, place: Place) -> Result<Vec<Bytes>, Error> {
+    pub(super) fn headers(&self, place: Place, own: Own) -> Result<Vec<Bytes>, Error> {
         let mut out = vec![self.metadata.clone()];
         for packetizer in &self.packetizers {
-            out.push(wire(&packetizer.sequence_header(place.time)?));
+            out.push(wire(&packetizer.sequence_header(place.time.saturating_sub(own.base))?));
         }
         Ok(out)
     }
 
-    /// The last keyframe at or before `milliseconds`, or the first. `None` if there is no media.
+    /// The last keyframe at or before `milliseconds`, or the beginning. `None` if there is no media.
     pub(super) fn seek(&self, milliseconds: f64) -> Option<Place> {
+        if milliseconds <= 0.0 {
+            return self.beginning();
+        }
         // A player that names a message's time, which was rounded down, means that message.
-        let seconds = (milliseconds.max(0.0) + 1.0) / 1000.0;
+        let seconds = (milliseconds + 1.0) / 1000.0;
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let (&leading, _) = self.tracks.split_first()?;
         let track = self.title.tracks.get(leading)?;
@@ -168,8 +180,14 @@ impl Film {
         i64::try_from(scaled.div_euclid(timescale.max(1).into())).unwrap_or(i64::MAX)
     }
 
-    /// Reads the block at `place`, leaving out what is decoded from `until` on. Blocks.
-    fn block(&self, place: Place, until: Option<i64>) -> Result<Option<Block>, Error> {
+    fn units(&self, sample: &Sample, milliseconds: i64) -> i64 {
+        let timescale = self.title.tracks.get(sample.track).map_or(1, |t| t.media.timescale);
+        let scaled = i128::from(milliseconds) * i128::from(timescale);
+        i64::try_from(scaled.div_euclid(1000)).unwrap_or(i64::MAX)
+    }
+
+    /// Reads the block at `place`. Blocks.
+    fn block(&self, place: Place, own: Own) -> Result<Option<Block>, Error> {
         if !self.title.is_intact() {
             return Err(Error::Changed);
         }
@@ -181,7 +199,7 @@ impl Film {
         let (mut count, mut size, mut end) = (0, 0, place.time);
         for sample in rest {
             let time = self.milliseconds(sample, sample.dts);
-            let beyond = until.is_some_and(|until| time >= until);
+            let beyond = own.until.is_some_and(|until| time >= until);
             if count > 0 && (group(time) != group(place.time) || size > LARGE || beyond) {
                 break;
             }
@@ -196,7 +214,8 @@ impl Film {
         }
         let taken = rest.get(..count).unwrap_or_default();
         let mut bytes = BytesMut::with_capacity(size + count * 32);
-        for (sample, read) in taken.iter().zip(self.title.read(taken)?) {
+        for (sample, mut read) in taken.iter().zip(self.title.read(taken)?) {
+            read.dts -= self.units(sample, own.base);
             let track = self.tracks.iter().position(|track| *track == sample.track);
             let Some(packetizer) = track.and_then(|at| self.packetizers.get(at)) else { continue };
             bytes.extend_from_slice(&wire(&packetizer.sample(&read)?));
@@ -287,32 +306,34 @@ impl Films {
         Ok(film)
     }
 
-    /// The block at `place`, without what is decoded from `until` on. `None` where the film has
-    /// ended. May be dropped while it waits.
+    /// The block at `place`. `None` where the film has ended. May be dropped while it waits.
     pub(super) async fn block(
         &self,
         film: &Arc<Film>,
         place: Place,
-        until: Option<i64>,
+        own: Own,
     ) -> Result<Option<Arc<Block>>, Error> {
-        let make = async |until| {
+        let make = async |own| {
             let film = Arc::clone(film);
-            let made = spawn_blocking(move || film.block(place, until)).await;
+            let made = spawn_blocking(move || film.block(place, own)).await;
             Ok(made.map_err(io::Error::other)??.map(Arc::new))
         };
+        if own.base != 0 {
+            return make(own).await;
+        }
         let key = (film.title.version, place);
         let slot = lock(&self.blocks).slot(key);
         let block = match slot.get() {
             Some(block) => block.clone(),
             None => {
-                let made = slot.get_or_try_init(|| make(None)).await?.clone();
+                let made = slot.get_or_try_init(|| make(Own::default())).await?.clone();
                 lock(&self.blocks).made(&key, &slot);
                 made
             }
         };
         match block {
             // Cut short for this player alone.
-            Some(block) if until.is_some_and(|until| block.end > until) => make(until).await,
+            Some(block) if own.until.is_some_and(|until| block.end > until) => make(own).await,
             block => Ok(block),
         }
     }

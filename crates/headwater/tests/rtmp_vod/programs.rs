@@ -1,0 +1,146 @@
+//! What ffmpeg, rtmpdump, GStreamer and VLC receive is what is in the file.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use testkit::{Program, Server};
+
+use crate::support::{LIMIT, hashes, media, server, units};
+
+/// Files of several layouts, with a picture or a sound that FLV of 2008 carries.
+const FILES: [&str; 8] = [
+    "bbb/bbb_60s_720p_h264_aac.mp4",
+    // moov last, B-frames, 5.1
+    "bbb/bbb_30s_480p_51ch_moovend.mp4",
+    "film/sintel_trailer_52s_720p_h264_aac.mp4",
+    // Pictures only, sounds only.
+    "bbb/androidx_bbb_800x640_768kbps_30fps_avc_pyramid_3b.mp4",
+    "bbb/androidx_bbb_1ch_16kHz_aac.mp4",
+    "mp4/mediabunny_cursed-vfr.mp4",
+    // Fragmented.
+    "mp4/androidx_sample_with_increasing_timestamps_320w_240h_fragmented.mp4",
+    "mp4/rsmpeg_mov_sample_30s_720p.mov",
+];
+
+fn url(server: &Server, file: &str) -> String {
+    server.rtmp_url(&format!("vod/{file}?pace=fast"))
+}
+
+/// Asserts that `received`, a file or URL, holds the access units of `source`, and that presentation
+/// times differ by the same everywhere, but for rounding.
+#[track_caller]
+fn assert_same(name: &str, received: &str, source: &Path) {
+    let (got, sent) = (units(received), units(source.to_str().unwrap()));
+    let mut shifts = Vec::new();
+    for (kind, (got, sent)) in ["video", "audio"].iter().zip(got.iter().zip(&sent)) {
+        assert_eq!(got.len(), sent.len(), "{name}: {kind} units");
+        assert!(hashes(got) == hashes(sent), "{name}: other {kind} units");
+        shifts.extend(got.iter().zip(sent).map(|(got, sent)| got.0 - sent.0));
+    }
+    let spread = shifts.iter().max().unwrap() - shifts.iter().min().unwrap();
+    assert!(spread <= 3, "{name}: units apart by up to {spread} ms more");
+}
+
+#[test]
+fn ffmpeg_receives_every_access_unit() {
+    let server = server(&testkit::media_dir());
+    for file in FILES {
+        assert_same(file, &url(&server, file), &media(file));
+    }
+}
+
+#[test]
+fn the_best_rendition_of_a_folder_is_played() {
+    let folder = tempfile::tempdir().unwrap();
+    let ladder = folder.path().join("film");
+    std::fs::create_dir(&ladder).unwrap();
+    let high = media("bbb/bbb_60s_720p_h264_aac.mp4");
+    std::fs::copy(&high, ladder.join("high.mp4")).unwrap();
+    std::fs::copy(media("bbb/bbb_2min_240p_h264_aac.mp4"), ladder.join("low.mp4")).unwrap();
+    let server = server(folder.path());
+    let (got, sent) = (units(&url(&server, "film")), units(high.to_str().unwrap()));
+    assert!(hashes(&got[0]) == hashes(&sent[0]));
+}
+
+/// rtmpdump with these arguments, run to its end.
+fn rtmpdump(url: &str, into: &Path, options: &[&str]) -> Option<i32> {
+    let mut command = Command::new("rtmpdump");
+    command.args(["-q", "-r", url, "-o"]).arg(into).args(options);
+    Program::spawn(&mut command).wait(LIMIT).status.code()
+}
+
+#[test]
+fn rtmpdump_saves_all_a_part_and_the_rest() {
+    const FILE: &str = "bbb/bbb_60s_720p_h264_aac.mp4";
+    let server = server(&testkit::media_dir());
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let text = |name: &str| path(name).to_str().unwrap().to_owned();
+    // It cuts application from name by itself where the path is short.
+    let from = url(&server, FILE);
+
+    assert_eq!(rtmpdump(&from, &path("all.flv"), &[]), Some(0));
+    assert_same("all", &text("all.flv"), &media(FILE));
+
+    // Begun and not ended, then resumed: what is there in the end is all.
+    let all = std::fs::read(path("all.flv")).unwrap();
+    let tag =
+        |at: usize| 15 + u32::from_be_bytes([0, all[at + 1], all[at + 2], all[at + 3]]) as usize;
+    let mut end = 13;
+    while end < all.len() / 3 {
+        end += tag(end);
+    }
+    std::fs::write(path("cut.flv"), &all[..end]).unwrap();
+    assert_eq!(rtmpdump(&from, &path("cut.flv"), &["--resume"]), Some(0));
+    assert!(std::fs::read(path("cut.flv")).unwrap() == all);
+
+    // A part: from the keyframe at or before 20 s on, for 10 s.
+    rtmpdump(&from, &path("part.flv"), &["--start", "20", "--stop", "30"]);
+    let (part, source) = (units(&text("part.flv")), units(media(FILE).to_str().unwrap()));
+    let pictures = hashes(&part[0]);
+    let whole = hashes(&source[0]);
+    let first = whole.windows(pictures.len()).position(|run| run == pictures);
+    let first = first.expect("pictures in a row");
+    let (begins, ends) = (source[0][first].0, source[0][first + pictures.len() - 1].0);
+    assert!((15_000..=20_000).contains(&begins), "{begins}");
+    assert!((29_900..30_100).contains(&ends), "{ends}");
+}
+
+#[test]
+fn gstreamer_and_vlc_save_all() {
+    const FILE: &str = "bbb/bbb_30s_480p_51ch_moovend.mp4";
+    let server = server(&testkit::media_dir());
+    let folder = tempfile::tempdir().unwrap();
+    // VLC refuses to run as root, so somebody else does.
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let from = url(&server, FILE);
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+
+    let to = format!("location={}", path("gst.flv"));
+    let pipeline = ["-q", "rtmp2src", &format!("location={from}"), "!", "filesink", &to];
+    let saved = Program::spawn(Command::new("gst-launch-1.0").args(pipeline)).wait(LIMIT);
+    assert!(saved.status.success(), "{saved:?}");
+    assert_same("GStreamer", &path("gst.flv"), &media(FILE));
+
+    let sout = format!("#std{{access=file,mux=ts,dst={}}}", path("vlc.ts"));
+    let program = ["-u", "nobody", "--", "cvlc", "-q", &from, "--sout", &sout, "vlc://quit"];
+    let mut command = Command::new("runuser");
+    Program::spawn(command.args(program).env("HOME", folder.path())).wait(LIMIT);
+    // Its transport streams frame NAL units otherwise, so pictures are compared decoded. What it
+    // still holds when the connection ends it may drop.
+    let (got, sent) = (pictures(&path("vlc.ts")), pictures(media(FILE).to_str().unwrap()));
+    assert!(got.len() + 5 >= sent.len(), "{} pictures of {}", got.len(), sent.len());
+    assert!(sent.starts_with(&got));
+}
+
+/// The pictures of a file, decoded.
+fn pictures(file: &str) -> Vec<String> {
+    let args = ["-nostdin", "-v", "error", "-i", file, "-map", "0:v", "-fps_mode", "passthrough"];
+    let args = args.into_iter().chain(["-f", "framehash", "-hash", "md5", "-"]);
+    let hashes = Program::output(Command::new("ffmpeg").args(args), LIMIT);
+    let lines = std::str::from_utf8(&hashes).unwrap().lines();
+    let units = lines.filter(|line| !line.starts_with('#'));
+    units.filter_map(|line| line.rsplit(',').next()).map(|md5| md5.trim().to_owned()).collect()
+}

@@ -1,0 +1,78 @@
+#!/bin/sh
+# How many viewers of one file a short link carries: VIEWERS RTMP players of a 0.6 Mbit/s file over
+# a link shaped to 700 Mbit/s, in network namespaces of its own. Needs root, and ip, tc and ffmpeg.
+#
+#   scripts/bench-pace.sh [VIEWERS] [SECONDS...]
+#
+# Raw figures go to lab/runs/DATE-pace/.
+set -eu
+cd "$(dirname "$0")/.."
+viewers=${1:-1200}
+[ $# -gt 0 ] && shift
+[ $# -gt 0 ] || set -- 60 300
+media=${HEADWATER_MEDIA:-../shared/media}
+target=${CARGO_TARGET_DIR:-target}
+out=$PWD/lab/runs/$(date -u +%Y-%m-%d)-pace
+batch=100
+
+cargo build -q --release -p headwater -p streamgauge
+mkdir -p "$out"
+{
+    uname -srm
+    sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1
+    rustc --version
+    git rev-parse HEAD
+} > "$out/machine.txt"
+
+work=$(mktemp -d)
+server=headwater-$$-s
+client=headwater-$$-c
+pid=
+clean() {
+    [ -z "$pid" ] || kill "$pid" 2> /dev/null || true
+    [ -z "$pid" ] || wait "$pid" 2> /dev/null || true
+    ip netns del "$server" 2> /dev/null || true
+    ip netns del "$client" 2> /dev/null || true
+    rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 1' INT TERM
+
+# Eight minutes of it, so that nobody comes to its end.
+mkdir "$work/vod"
+ffmpeg -nostdin -loglevel error -stream_loop 3 -i "$media/bbb/bbb_2min_240p_h264_aac.mp4" \
+    -c copy -movflags +faststart "$work/vod/film.mp4"
+
+ip netns add "$server"
+ip netns add "$client"
+ip -n "$server" link add hw0 type veth peer name hw1 netns "$client"
+ip -n "$server" addr add 10.87.0.1/24 dev hw0
+ip -n "$client" addr add 10.87.0.2/24 dev hw1
+for space in "$server" "$client"; do ip -n "$space" link set lo up; done
+ip -n "$server" link set hw0 up
+ip -n "$client" link set hw1 up
+tc -n "$server" qdisc add dev hw0 root tbf rate 700mbit burst 512kb latency 50ms
+
+for seconds in "$@"; do
+    HEADWATER_LOG=warn ip netns exec "$server" "$target/release/headwater" serve \
+        --http 10.87.0.1:8080 --rtmp 10.87.0.1:1935 --vod "$work/vod" \
+        > "$work/ready" 2> "$out/server-$seconds.log" &
+    pid=$!
+    until grep -q '^ready' "$work/ready"; do
+        kill -0 "$pid"
+        sleep 0.1
+    done
+    before=$(awk '{ print $14 + $15 }' "/proc/$pid/stat")
+    ip netns exec "$client" "$target/release/streamgauge" viewers rtmp://10.87.0.1/vod/film.mp4 \
+        --batches $(((viewers + batch - 1) / batch)) --batch-size $batch --interval 0s \
+        --duration "${seconds}s" --verify none --json > "$out/viewers-$seconds.json"
+    after=$(awk '{ print $14 + $15 }' "/proc/$pid/stat")
+    {
+        echo "server: $(((after - before) * 1000 / $(getconf CLK_TCK))) ms of CPU in $seconds s"
+        grep -E '^Vm(HWM|RSS)' "/proc/$pid/status"
+        tc -n "$server" -s qdisc show dev hw0
+    } | tee "$out/server-$seconds.txt"
+    kill "$pid"
+    wait "$pid" 2> /dev/null || true
+    pid=
+done
