@@ -6,5 +6,5 @@ it('says in words why bytes did not come', () => {
   expect(httpFailure('The playlist', 503)).toBe('The playlist could not be loaded: the server answered 503.');
   expect(httpFailure('A segment', undefined)).toContain('did not answer');
   expect(httpFailure('A segment', 0)).toContain('did not answer');
-  expect(httpFailure('The manifest', 422)).toContain('damaged');
+  expect(httpFailure('The manifest', 422)).toBe('The server cannot make the manifest of this file (422).');
 });

@@ -81,7 +81,7 @@ export const NO_STATS: EngineStats = {
 export function httpFailure(what: string, status: number | undefined): string {
   if (!status) return `${what} could not be loaded: the server did not answer.`;
   if (status === 404) return `${what} is not on the server (404).`;
-  if (status === 422)
-    return `The file is damaged or cut off; the server cannot make ${what.toLowerCase()} of it (422).`;
+  // Why not is in the answer: damaged, cut off, encrypted, a codec that the server does not know.
+  if (status === 422) return `The server cannot make ${what.toLowerCase()} of this file (422).`;
   return `${what} could not be loaded: the server answered ${status}.`;
 }

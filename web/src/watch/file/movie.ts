@@ -1,7 +1,10 @@
-import { DataStream, ISOFile, MP4BoxBuffer, type Sample, type SampleEntry } from 'mp4box';
+import { DataStream, ISOFile, Log, MP4BoxBuffer, type Sample, type SampleEntry } from 'mp4box';
 import { codecName } from '../../shared/codec';
 import { FileFailure } from './failure';
 import { endOf, fromFragment, fromTables, type Samples } from './samples';
+
+// What it finds odd in a file is judged here; on the console it would look like an error of the page.
+Log.error = () => undefined;
 
 type Trak = ISOFile['moov']['traks'][number];
 type Trex = NonNullable<ISOFile['moov']['mvex']>['trexs'][number];
@@ -189,8 +192,11 @@ export class Movie {
     return parts;
   }
 
-  /** What a `sidx` box says, with where the bytes it speaks of begin; nothing when it is an index of indices. */
-  static index(box: Uint8Array, offset: number): { entries: Entry[]; end: number } | null {
+  /**
+   * What a `sidx` box at `offset` says: the fragments, when the last ends in seconds, and what position is behind
+   * it. Null when it is an index of indices.
+   */
+  static index(box: Uint8Array, offset: number): { entries: Entry[]; end: number; after: number } | null {
     const sidx = parse(box).sidx;
     if (!sidx || !(sidx.timescale > 0) || sidx.references.some((reference) => reference.reference_type !== 0))
       return null;
@@ -203,7 +209,7 @@ export class Movie {
       at += reference.referenced_size;
       time += reference.subsegment_duration;
     }
-    return { entries, end: time / timescale };
+    return { entries, end: time / timescale, after: at };
   }
 
   /** What a `mfra` box says of a track, or of the one it speaks of. */
@@ -249,12 +255,13 @@ export class Movie {
 /** RFC 6381. QuickTime puts what AAC needs into a box of its own. */
 function codecOf(entry: SampleEntry & { esds?: unknown; wave?: { esds?: unknown } }): string {
   const { wave } = entry;
-  if (entry.esds !== undefined || wave?.esds === undefined) return entry.getCodec();
-  entry.esds = wave.esds;
+  const hidden = entry.esds === undefined && wave?.esds !== undefined;
+  if (hidden) entry.esds = wave.esds;
   const codec = entry.getCodec();
   // Otherwise mp4box.js would take it for an entry that needs no changing for MediaSource.
-  entry.esds = undefined;
-  return codec;
+  if (hidden) entry.esds = undefined;
+  // MP3: browsers know the object type in capital letters only.
+  return codec === 'mp4a.6b' ? 'mp4a.6B' : codec;
 }
 
 /** Flags of `tfhd` (ISO/IEC 14496-12, 8.8.7). */
@@ -316,14 +323,16 @@ export function damaged(detail: string): FileFailure {
   return new FileFailure('media', 'The index of the file is damaged.', detail);
 }
 
-/** The tracks of a kind that a browser decodes; refuses a file of which it decodes none of a kind it has. */
+/**
+ * The tracks that a browser decodes. Pictures without their sound are better than nothing (recorders write sound that
+ * no browser decodes); a film without its pictures is refused.
+ */
 export function playable(tracks: readonly Track[], decodes: (mime: string) => boolean): Track[] {
-  const decoded = tracks.filter((track) => decodes(Movie.mime([track])));
-  const lacking = (['video', 'audio'] as const).flatMap((kind) =>
-    decoded.some((track) => track.kind === kind) ? [] : tracks.filter((track) => track.kind === kind),
-  );
   if (tracks.length === 0) throw new FileFailure('media', 'The file has neither picture nor sound.', '');
-  if (lacking.length > 0) {
+  const decoded = tracks.filter((track) => decodes(Movie.mime([track])));
+  const leading = tracks.some(({ kind }) => kind === 'video') ? 'video' : 'audio';
+  if (!decoded.some(({ kind }) => kind === leading)) {
+    const lacking = tracks.filter(({ kind }) => kind === leading);
     const codecs = lacking.map(({ codec }) => codec).join(', ');
     if (/\benc[va]\b/.test(codecs)) {
       throw new FileFailure('codec', 'The file is encrypted, and this page has no key.', codecs);

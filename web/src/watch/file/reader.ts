@@ -146,7 +146,8 @@ export class Reader {
       for (const { part, from, to } of cuts) {
         const { track, samples } = part;
         const bytes = bytesOf(samples, from, to);
-        const shift = Math.round((track.edit - this.zero - this.timestampOffset) * track.timescale);
+        // Up, not to the nearest: a first picture a moment before zero would not be shown, nor what builds on it.
+        const shift = Math.ceil((track.edit - this.zero - this.timestampOffset) * track.timescale);
         segments.push(this.movie.fragment(part, from, to, data.subarray(at, at + bytes), shift));
         at += bytes;
       }
@@ -212,7 +213,12 @@ async function sidxAt(file: Ranges, start: number, signal: AbortSignal) {
   for (let seen = 0; seen < 10; seen++) {
     const box = await boxAt(file, position, signal);
     if (box === null || box.type === 'moof' || box.type === 'mdat') return null;
-    if (box.type === 'sidx') return Movie.index(await wholeBox(file, box, signal), position);
+    if (box.type === 'sidx') {
+      const index = Movie.index(await wholeBox(file, box, signal), position);
+      const next = index && (await boxAt(file, index.after, signal));
+      // Of a part of the file only, where every fragment has an index of its own.
+      return next === null || next.type === 'mfra' ? index : null;
+    }
     position += box.size;
   }
   return null;
