@@ -184,14 +184,16 @@ impl Held {
     }
 }
 
-/// The index of a file all of which is there.
+/// The index of a file that is whole: nothing is cut off, and no track but subtitles is corrupt. A
+/// film without its pictures is not what anybody asked for.
 fn whole(disk: &OnDisk<'_>) -> Result<Index, mp4::ReadError> {
     let mut index = Index::read(disk)?;
     if let Some(problem) = index.problem.take() {
         return Err(problem.into());
     }
     for track in &mut index.tracks {
-        if let Some(MediaError::CutOff { .. }) = track.problem
+        let cut_off = matches!(track.problem, Some(MediaError::CutOff { .. }));
+        if (cut_off || !text::is_timed_text(track))
             && let Some(problem) = track.problem.take()
         {
             return Err(problem.into());
