@@ -6,7 +6,7 @@ use std::process::Command;
 
 use testkit::{Program, Server};
 
-use crate::support::{LIMIT, decoded, media, server, units};
+use crate::support::{LIMIT, decoded, media, server, timed, units};
 
 /// Files of every codec and layout that is packaged.
 const TITLES: [&str; 9] = [
@@ -72,6 +72,34 @@ fn ffmpeg_decodes_the_pictures_and_sounds_of_the_source() {
                 assert_eq!(got.len(), source.len(), "{title} {manifest} {map}");
                 assert!(got == source, "{title} {manifest} {map}: other frames");
             }
+        }
+    }
+}
+
+#[test]
+fn sound_and_pictures_stay_together() {
+    let server = server(&testkit::media_dir());
+    // Edit lists that begin within the media of one track, of both, or later than one.
+    for title in [
+        "bbb/bbb_10s_1080p_h264_aac.mp4",
+        "bbb/bbb_2s_1080p60_51ch.mp4",
+        "mp4/scuffle_avc_aac.mp4",
+        "mp4/androidx_bt601.mov",
+        "mp4/androidx_edit_list_positive_shift.mp4",
+        "mp4/androidx_sample_shorter_audio.mp4",
+    ] {
+        let source = media(title);
+        for manifest in ["index.m3u8", "manifest.mpd"] {
+            let url = server.url(&format!("/vod/{title}/{manifest}"));
+            let shift = |map: &str| {
+                let (source, got) = (timed(source.to_str().unwrap(), map), timed(&url, map));
+                // The end rather than the beginning, which edit lists hide.
+                let (then, md5) = source.last().unwrap();
+                let (now, _) = got.iter().rfind(|(_, other)| other == md5).unwrap();
+                now - then
+            };
+            let (a, b) = (shift("0:v:0"), shift("0:a:0"));
+            assert!((a - b).abs() < 0.001, "{title} {manifest}: shifted by {a} s and {b} s");
         }
     }
 }

@@ -249,9 +249,10 @@ pub(crate) fn read_dash(client: &mut Client, title: &str) -> Dash {
     assert_eq!(mpd.periods.len(), 1);
     let mut dash = Dash {
         duration: mpd.mediaPresentationDuration.unwrap().as_secs_f64(),
-        xml,
+        xml: xml.clone(),
         sets: Vec::new(),
     };
+    let mut start = None;
     for set in &mpd.periods[0].adaptations {
         let mut renditions = Vec::new();
         for read in &set.representations {
@@ -271,6 +272,10 @@ pub(crate) fn read_dash(client: &mut Client, title: &str) -> Dash {
                 };
                 listed.header = Some(fill(&template.initialization, 0));
                 let timescale = template.timescale.unwrap() as f64;
+                // The same moment in every timescale, so that tracks stay together.
+                let offset = template.presentationTimeOffset.unwrap_or(0) as f64 / timescale;
+                let first = *start.get_or_insert(offset);
+                assert!((offset - first).abs() < 1e-9, "{offset} s and {first} s: {xml}");
                 let mut number = template.startNumber.unwrap();
                 for s in &template.SegmentTimeline.as_ref().unwrap().segments {
                     for _ in 0..=s.r.unwrap_or(0) {
@@ -319,6 +324,20 @@ pub(crate) fn decoded(input: &str, options: &[&str], map: &str) -> Vec<String> {
 #[track_caller]
 pub(crate) fn units(input: &str, map: &str) -> Vec<String> {
     hashes(&ffmpeg(["-i", input, "-map", map, "-c", "copy", "-f", "framemd5", "-"]))
+}
+
+/// Presentation time in seconds and MD5 of each access unit of a stream, undecoded, in order.
+#[track_caller]
+pub(crate) fn timed(input: &str, map: &str) -> Vec<(f64, String)> {
+    let args = ["-copyts", "-i", input, "-map", map, "-c", "copy", "-f", "framemd5", "-"];
+    let framemd5 = ffmpeg(args);
+    let text = std::str::from_utf8(&framemd5).unwrap();
+    let base = text.lines().find_map(|line| line.strip_prefix("#tb 0: ")).unwrap();
+    let (n, d) = base.split_once('/').unwrap();
+    let base = n.parse::<f64>().unwrap() / d.parse::<f64>().unwrap();
+    let time = |line: &str| line.split(',').nth(2).unwrap().trim().parse::<f64>().unwrap() * base;
+    let times = text.lines().filter(|line| !line.starts_with('#')).map(time);
+    times.zip(hashes(&framemd5)).collect()
 }
 
 fn hashes(framemd5: &[u8]) -> Vec<String> {
