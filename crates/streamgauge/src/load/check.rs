@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A file that every body must be, or be a range of.
 #[derive(Debug)]
-pub struct Reference {
+pub(super) struct Reference {
     file: File,
     length: u64,
 }
@@ -17,21 +17,21 @@ impl Reference {
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
         Ok(Self { file, length })
     }
 
     /// Its length in bytes.
-    pub fn length(&self) -> u64 {
+    pub(super) fn length(&self) -> u64 {
         self.length
     }
 }
 
 /// One body, compared as it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Comparison {
+pub(super) struct Comparison {
     /// Position in the file of the next byte.
     position: u64,
     /// Where the body must end.
@@ -42,7 +42,7 @@ pub struct Comparison {
 
 /// How a body differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub(super) enum Wrong {
     /// Another byte.
     #[error("byte {0} of the file is another in the body")]
     Byte(u64),
@@ -59,12 +59,12 @@ pub enum Wrong {
 
 impl Comparison {
     /// A body that must be the file from `first` up to, but without, `end`.
-    pub fn new(first: u64, end: u64) -> Self {
+    pub(super) fn new(first: u64, end: u64) -> Self {
         Self { position: first, end, wrong: None }
     }
 
     /// Compares the next bytes of the body. `buffer` is what the file is read into.
-    pub fn take(&mut self, reference: &Reference, mut bytes: &[u8], buffer: &mut Vec<u8>) {
+    pub(super) fn take(&mut self, reference: &Reference, mut bytes: &[u8], buffer: &mut Vec<u8>) {
         buffer.resize(16 << 10, 0);
         while !bytes.is_empty() && self.wrong.is_none() {
             let left =
@@ -93,7 +93,7 @@ impl Comparison {
     }
 
     /// What is wrong with the body, now that it has ended.
-    pub fn finish(&self) -> Option<Wrong> {
+    pub(super) fn finish(&self) -> Option<Wrong> {
         self.wrong.or((self.position < self.end).then_some(Wrong::Short(self.position)))
     }
 }

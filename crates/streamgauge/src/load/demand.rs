@@ -60,6 +60,7 @@ impl Demand {
     pub fn wakes_at(&self) -> Option<u64> {
         match self {
             Self::Open { schedule, last } => Some(schedule.next_due().unwrap_or(*last)),
+            Self::Closed { free, left, .. } if *free > 0 && *left != Some(0) => Some(0),
             Self::Closed { end, .. } => *end,
         }
     }
@@ -102,8 +103,8 @@ mod tests {
     fn clients_wait_for_their_answers() {
         let mut demand =
             Demand::Closed { free: 2, next: 1, lanes: 3, left: Some(3), end: Some(100) };
-        assert_eq!(demand.take(0), Some((1, None)));
-        assert_eq!(demand.take(0), Some((4, None)));
+        assert_eq!((demand.take(0), demand.wakes_at()), (Some((1, None)), Some(0)));
+        assert_eq!((demand.take(0), demand.wakes_at()), (Some((4, None)), Some(100)));
         assert_eq!(demand.take(0), None);
         demand.give_back();
         assert_eq!((demand.take(100), demand.is_over(100)), (None, true));

@@ -27,7 +27,8 @@ pub enum Fault {
     Timeout,
     /// The connection ended within the body.
     ShortBody,
-    /// Content-Length says something else than the bytes, or than Content-Range.
+    /// Content-Length says something else than the bytes, or than Content-Range: what follows the
+    /// body that it ends is no answer.
     ContentLength,
     /// What came is no HTTP.
     BadResponse,
@@ -326,7 +327,8 @@ mod tests {
         assert_eq!(both.faults, BTreeMap::from([(Fault::Reset, (2, "first".to_owned()))]));
         assert_eq!((both.counters.responses, both.counters.errors), (4, 2));
         assert_eq!(both.last_byte.len(), 4);
-        assert_eq!(both.last_byte.value_at_quantile(0.5), 3_000);
+        let middle = both.last_byte.value_at_quantile(0.5);
+        assert!(middle.abs_diff(3_000) <= 3, "{middle}");
         let longest = both.last_byte.max();
         assert!(longest.abs_diff(2_000_000) <= 2_000, "{longest}");
     }

@@ -36,6 +36,9 @@ const TICK: u64 = 100_000_000;
 const REST: u64 = 100_000_000;
 /// Events taken from the kernel at once; the next request is looked for after each such batch.
 const BATCH: usize = 64;
+/// The most requests that wait for a connection. Beyond it the schedule waits with the rest, each
+/// of which keeps its time.
+const MOST_WAITING: usize = 1 << 20;
 /// How often a request is sent again, at most.
 const MOST_SENT_AGAIN: u8 = 8;
 
@@ -208,12 +211,16 @@ impl<'a> Worker<'a> {
         [self.given.demand.wakes_at(), resting].into_iter().flatten().fold(next_tick, u64::min)
     }
 
-    /// Begins all that is due.
+    /// Begins what is due, but not so much of it at once that answers would lie about unread.
     fn issue(&mut self, now: u64) {
         while self.resting.pop_front_if(|until| *until <= now).is_some() {
             self.given.demand.give_back();
         }
-        while let Some((number, due)) = self.given.demand.take(now) {
+        for _ in 0..BATCH {
+            if self.waiting.len() >= MOST_WAITING {
+                break;
+            }
+            let Some((number, due)) = self.given.demand.take(now) else { break };
             let due = match due {
                 Some(due) => {
                     self.tally.lag.saturating_record(now.saturating_sub(due));

@@ -120,6 +120,20 @@ impl Sockets {
         Self::parse(&text, rustix::param::page_size() as u64)
     }
 
+    /// The most of each figure.
+    pub fn most(&self, other: &Self) -> Self {
+        Self {
+            used: self.used.max(other.used),
+            tcp_in_use: self.tcp_in_use.max(other.tcp_in_use),
+            tcp_orphan: self.tcp_orphan.max(other.tcp_orphan),
+            tcp_time_wait: self.tcp_time_wait.max(other.tcp_time_wait),
+            tcp_allocated: self.tcp_allocated.max(other.tcp_allocated),
+            tcp_memory: self.tcp_memory.max(other.tcp_memory),
+            udp_in_use: self.udp_in_use.max(other.udp_in_use),
+            udp_memory: self.udp_memory.max(other.udp_memory),
+        }
+    }
+
     fn parse(text: &str, page: u64) -> Self {
         let mut sockets = Self::default();
         for line in text.lines() {

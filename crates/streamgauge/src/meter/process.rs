@@ -1,0 +1,152 @@
+//! What single processes use.
+
+use std::collections::HashMap;
+
+use procfs::process::{Process, Stat};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// One process at a time. Counts are since it began, and of the threads it has now.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Usage {
+    /// Its id.
+    pub pid: i32,
+    /// Its name, as the kernel has it (15 bytes at most).
+    pub name: String,
+    /// Processor time in user mode, in seconds; in steps of a clock tick, most often 10 ms.
+    pub cpu_user: f64,
+    /// Processor time in the kernel, in seconds.
+    pub cpu_system: f64,
+    /// Resident memory, in bytes; pages shared with other processes count in full.
+    pub resident: u64,
+    /// Proportional memory, in bytes: a page shared by n processes counts 1/n. None where this
+    /// program may not read it.
+    pub proportional: Option<u64>,
+    /// Open file descriptors. None where this program may not count them.
+    pub descriptors: Option<u64>,
+    /// Threads.
+    pub threads: u64,
+    /// Voluntary context switches: it had nothing to do.
+    pub switches_voluntary: u64,
+    /// Involuntary context switches: it was interrupted.
+    pub switches_involuntary: u64,
+}
+
+impl Usage {
+    /// A process that has used nothing yet.
+    pub(super) fn nothing(pid: i32, name: &str) -> Self {
+        Self {
+            pid,
+            name: name.to_owned(),
+            cpu_user: 0.0,
+            cpu_system: 0.0,
+            resident: 0,
+            proportional: None,
+            descriptors: None,
+            threads: 0,
+            switches_voluntary: 0,
+            switches_involuntary: 0,
+        }
+    }
+}
+
+/// The processes that are watched. Each is held by when it began as well as by its id, so that a
+/// later process of the same id is not taken for it.
+#[derive(Debug)]
+pub(super) struct Watched {
+    roots: Vec<(i32, u64)>,
+    with_children: bool,
+    tick: f64,
+}
+
+impl Watched {
+    /// Watches `pids` and, if so wanted, whatever they start.
+    pub(super) fn new(pids: &[i32], with_children: bool) -> procfs::ProcResult<Self> {
+        let begun = |pid: &i32| Ok((*pid, Process::new(*pid)?.stat()?.starttime));
+        let roots = pids.iter().map(begun).collect::<procfs::ProcResult<_>>()?;
+        Ok(Self { roots, with_children, tick: 1.0 / procfs::ticks_per_second() as f64 })
+    }
+
+    /// What those that still run use, by rising id.
+    pub(super) fn read(&self) -> Vec<Usage> {
+        let mut found = Vec::new();
+        for (pid, began) in &self.roots {
+            let process = Process::new(*pid).and_then(|process| Ok((process.stat()?, process)));
+            if let Ok((stat, process)) = process
+                && stat.starttime == *began
+            {
+                found.push((process, stat));
+            }
+        }
+        if self.with_children && !found.is_empty() {
+            add_descendants(&mut found);
+        }
+        found.sort_by_key(|(_, stat)| stat.pid);
+        found.dedup_by_key(|(_, stat)| stat.pid);
+        found.iter().filter_map(|(process, stat)| self.usage(process, stat)).collect()
+    }
+
+    /// Nothing where it has just ended, or only waits to be buried.
+    fn usage(&self, process: &Process, stat: &Stat) -> Option<Usage> {
+        if matches!(stat.state, 'Z' | 'X') {
+            return None;
+        }
+        let mut switches = (0, 0);
+        let mut threads = 0;
+        // The process's own status counts the switches of its first thread alone.
+        for task in process.tasks().ok()?.flatten() {
+            let Ok(status) = task.status() else { continue };
+            threads += 1;
+            switches.0 += status.voluntary_ctxt_switches.unwrap_or_default();
+            switches.1 += status.nonvoluntary_ctxt_switches.unwrap_or_default();
+        }
+        let proportional = process.smaps_rollup().ok().and_then(|rollup| {
+            rollup.memory_map_rollup.0.first().and_then(|all| all.extension.map.get("Pss").copied())
+        });
+        Some(Usage {
+            pid: stat.pid,
+            name: stat.comm.clone(),
+            cpu_user: stat.utime as f64 * self.tick,
+            cpu_system: stat.stime as f64 * self.tick,
+            resident: stat.rss.saturating_mul(procfs::page_size()),
+            proportional,
+            descriptors: process.fd_count().ok().map(|count| count as u64),
+            threads,
+            switches_voluntary: switches.0,
+            switches_involuntary: switches.1,
+        })
+    }
+}
+
+/// Adds what the processes in `found` have started, and what those have.
+fn add_descendants(found: &mut Vec<(Process, Stat)>) {
+    let mut children: HashMap<i32, Vec<(Process, Stat)>> = HashMap::new();
+    for process in procfs::process::all_processes().into_iter().flatten().flatten() {
+        if let Ok(stat) = process.stat() {
+            children.entry(stat.ppid).or_default().push((process, stat));
+        }
+    }
+    let mut next = 0;
+    while let Some((_, stat)) = found.get(next) {
+        // Taken out, so that each is found once whatever the kernel said meanwhile.
+        let of_this = children.remove(&stat.pid);
+        found.extend(of_this.into_iter().flatten());
+        next += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_more_than_its_id() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let watched = Watched::new(&[own], false).unwrap();
+        assert_eq!(watched.read().len(), 1);
+        let began = watched.roots[0].1;
+        let other = Watched { roots: vec![(own, began + 1)], ..watched };
+        assert!(other.read().is_empty());
+        assert!(Watched::new(&[i32::MAX], false).is_err());
+    }
+}

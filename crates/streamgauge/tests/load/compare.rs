@@ -1,0 +1,178 @@
+//! Against other generators, on the same nginx.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use testkit::Program;
+
+use super::{LIMIT, count, number, run};
+
+/// An nginx of one process, on a port of its own, with a log of what it sent.
+pub(crate) struct Nginx {
+    pub(crate) program: Program,
+    pub(crate) port: u16,
+    dir: tempfile::TempDir,
+}
+
+impl Nginx {
+    /// `listen` completes the directive of that name.
+    pub(crate) fn start(listen: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().display().to_string();
+        let root = dir.path().join("www");
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(root.join("4k"), super::server::pattern(4096)).unwrap();
+        std::fs::write(root.join("1m"), super::server::pattern(1 << 20)).unwrap();
+        // nginx binds its port itself: one that was free a moment ago.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let tls = if listen.contains("ssl") { certificate(dir.path()) } else { String::new() };
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {path}/t;\n"))
+            .concat();
+        let configuration = format!(
+            "daemon off; master_process off; pid {path}/pid; error_log {path}/error.log;\n\
+             events {{ worker_connections 4096; }}\n\
+             http {{ {temporary} sendfile on; tcp_nopush on; keepalive_requests 1000000000;\n\
+             log_format sent '$status $bytes_sent $body_bytes_sent $request_length';\n\
+             access_log {path}/access.log sent;\n\
+             server {{ listen 127.0.0.1:{port} {listen}; root {path}/www; {tls} }} }}\n"
+        );
+        let file = dir.path().join("nginx.conf");
+        std::fs::write(&file, configuration).unwrap();
+        let program = Program::spawn(
+            Command::new("nginx")
+                .arg("-e")
+                .arg(dir.path().join("error.log"))
+                .arg("-p")
+                .arg(dir.path())
+                .arg("-c")
+                .arg(&file),
+        );
+        let nginx = Self { program, port, dir };
+        let limit = Instant::now() + LIMIT;
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < limit, "nginx does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        nginx
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    fn log(&self) -> Vec<Vec<u64>> {
+        let text = std::fs::read_to_string(self.dir.path().join("access.log")).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| line.split(' ').map(|n| n.parse().unwrap()).collect()).collect()
+    }
+
+    /// Requests that have been answered.
+    pub(crate) fn requests(&self) -> usize {
+        self.log().len()
+    }
+
+    /// Sums of what the log says of answers from number `from` on: answers, bytes sent, bytes of
+    /// bodies, bytes of requests. It has `expected` of them, which may take nginx a moment.
+    #[track_caller]
+    fn sent_since(&self, from: usize, expected: usize) -> [u64; 4] {
+        let limit = Instant::now() + LIMIT;
+        while self.requests() < from + expected {
+            assert!(Instant::now() < limit, "{} answers in the log", self.requests());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let log = self.log();
+        let sum = |at: usize| log[from..].iter().map(|line| line[at]).sum();
+        [(log.len() - from) as u64, sum(1), sum(2), sum(3)]
+    }
+}
+
+/// Makes a certificate for localhost, and says how nginx uses it.
+fn certificate(dir: &Path) -> String {
+    let (key, certificate) = (dir.join("key.pem"), dir.join("certificate.pem"));
+    let mut command = Command::new("openssl");
+    command
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate);
+    Program::output(&mut command, LIMIT);
+    format!("ssl_certificate {}; ssl_certificate_key {};", certificate.display(), key.display())
+}
+
+/// The number after `label` in what another generator printed.
+#[track_caller]
+fn figure(output: &str, label: &str) -> u64 {
+    let line = output.lines().find_map(|line| line.trim().strip_prefix(label));
+    let line = line.unwrap_or_else(|| panic!("no {label:?} in {output}"));
+    let digits: String = line.trim().chars().take_while(|c| c.is_ascii_digit()).collect();
+    digits.parse().unwrap_or_else(|_| panic!("{label:?} is {line:?}"))
+}
+
+#[test]
+fn counts_and_bytes_are_those_of_nginx_and_of_ab() {
+    let nginx = Nginx::start("");
+    for (path, keep, length) in [("/4k", true, 4096), ("/4k", false, 4096), ("/1m", true, 1 << 20)]
+    {
+        let url = nginx.url(path);
+        let requests = if length > 4096 { 100 } else { 1000 };
+        let number = requests.to_string();
+        let before = nginx.requests();
+        let mut arguments = vec![url.as_str(), "--requests", &number, "--connections", "8"];
+        if !keep {
+            arguments.push("--no-keepalive");
+        }
+        let ours = run(&arguments);
+        let [answers, sent, bodies, asked] = nginx.sent_since(before, requests);
+        assert_eq!(count(&ours, "/counters/responses"), answers);
+        assert_eq!(count(&ours, "/counters/body_bytes"), bodies);
+        assert_eq!(count(&ours, "/counters/head_bytes"), sent - bodies);
+        assert_eq!(count(&ours, "/counters/sent_bytes"), asked);
+        assert_eq!(count(&ours, "/counters/errors"), 0);
+
+        let mut ab = Command::new("ab");
+        ab.args(["-n", &number, "-c", "8", "-q"]);
+        if keep {
+            ab.arg("-k");
+        }
+        let output = Program::output(ab.arg(&url), LIMIT);
+        let output = String::from_utf8(output).unwrap();
+        assert_eq!(figure(&output, "Complete requests:"), answers);
+        assert_eq!(figure(&output, "Failed requests:"), 0);
+        assert_eq!(figure(&output, "HTML transferred:"), count(&ours, "/counters/body_bytes"));
+        assert_eq!(count(&ours, "/counters/body_bytes"), requests as u64 * length);
+    }
+}
+
+#[test]
+fn the_rate_of_a_closed_loop_is_of_the_order_of_wrks() {
+    let nginx = Nginx::start("");
+    let url = nginx.url("/4k");
+    let mut wrk = Command::new("wrk");
+    wrk.args(["-t", "1", "-c", "8", "-d", "2s", &url]);
+    let output = String::from_utf8(Program::output(&mut wrk, LIMIT)).unwrap();
+    let theirs = figure(&output, "Requests/sec:") as f64;
+    let document = run(&[&url, "--connections", "8", "--threads", "1", "--duration", "2s"]);
+    let ours = number(&document, "/responses_per_second");
+    // How busy the machine is changes from one second to the next; orders of magnitude do not.
+    assert!(ours > theirs / 8.0 && ours < theirs * 8.0, "ours {ours}, wrk {theirs}");
+    assert_eq!(count(&document, "/counters/errors"), 0);
+}
+
+#[test]
+fn a_rate_of_an_open_loop_is_exact() {
+    let nginx = Nginx::start("");
+    let document = run(&[&nginx.url("/4k"), "--rate", "500", "--duration", "2s"]);
+    assert_eq!(nginx.sent_since(1000 - 1, 1)[0], 1);
+    assert_eq!(count(&document, "/counters/responses"), 1000);
+    // The last is due 2 ms before the end.
+    assert!(number(&document, "/elapsed") >= 1.998);
+}

@@ -1,0 +1,204 @@
+//! Every injected fault is found, as what it is, and none is invented.
+
+use std::net::TcpListener;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::Program;
+
+use super::server::{Server, pattern};
+use super::{LIMIT, command, count, document, run};
+
+fn errors(document: &Value, kind: &str) -> u64 {
+    count(document, &format!("/errors/{kind}/count"))
+}
+
+/// All errors of a run are of one kind.
+#[track_caller]
+fn assert_only(document: &Value, kind: &str, expected: u64) {
+    assert_eq!(errors(document, kind), expected, "{kind} in {document:#}");
+    assert_eq!(count(document, "/counters/errors"), expected, "{document:#}");
+}
+
+/// What is mixed among good answers, and what it must be found as.
+const MIX: &[&str] = &[
+    "ok",
+    "closed",
+    "ok",
+    "reset",
+    "ok",
+    "short_body",
+    "chunked",
+    "short_head",
+    "ok",
+    "content_length",
+    "until_close",
+    "bad_response",
+    "ok",
+    "wrong_range",
+];
+
+#[test]
+fn each_of_a_mixture_is_found_and_counted_as_what_it_is() {
+    let server = Server::start(MIX);
+    let rounds = 40;
+    let requests = (MIX.len() * rounds).to_string();
+    let document = run(&[
+        &server.url("/mix/1000"),
+        "--requests",
+        &requests,
+        "--connections",
+        "8",
+        "--no-keepalive",
+    ]);
+    let rounds = rounds as u64;
+    for (kind, expected) in [
+        ("closed", rounds),
+        ("reset", rounds),
+        ("short_body", 2 * rounds),
+        ("content_length", rounds),
+        ("bad_response", rounds),
+    ] {
+        assert_eq!(errors(&document, kind), expected, "{kind} in {document:#}");
+    }
+    assert_eq!(count(&document, "/counters/errors"), 6 * rounds);
+    // A 206 that nobody asked for is an answer with a status, like any other.
+    assert_eq!(count(&document, "/statuses/206"), rounds);
+    assert_eq!(count(&document, "/statuses/200"), (MIX.len() as u64 - 7) * rounds);
+    assert_eq!(count(&document, "/counters/sent_again"), 0);
+    assert_eq!(server.seen.done("reset"), rounds);
+}
+
+#[test]
+fn faults_on_kept_connections_are_found_too() {
+    for (fault, kind) in [
+        ("short_body", "short_body"),
+        ("short_head", "short_body"),
+        ("content_length", "content_length"),
+        // On a kept connection this cannot be told from the end of a body longer than it said.
+        ("bad_response", "content_length"),
+    ] {
+        let mix: &'static [&'static str] = match fault {
+            "short_body" => &["ok", "ok", "short_body"],
+            "short_head" => &["ok", "ok", "short_head"],
+            "content_length" => &["ok", "ok", "content_length"],
+            _ => &["ok", "ok", "bad_response"],
+        };
+        let server = Server::start(mix);
+        let document = run(&[&server.url("/mix/1000"), "--requests", "300", "--connections", "1"]);
+        // After bytes that nobody asked for, or none that make sense, the connection is given up.
+        assert_only(&document, kind, 100);
+    }
+}
+
+#[test]
+fn a_kept_connection_that_closes_is_asked_again_and_that_is_counted() {
+    let server = Server::start(&["ok", "ok", "ok", "closed"]);
+    let document = run(&[&server.url("/mix/1000"), "--requests", "300", "--connections", "1"]);
+    assert_only(&document, "closed", 0);
+    assert_eq!(count(&document, "/counters/responses"), 300);
+    assert_eq!(count(&document, "/counters/sent_again"), server.seen.done("closed"));
+    assert!(server.seen.done("closed") >= 99);
+}
+
+#[test]
+fn a_wrong_range_is_found() {
+    let server = Server::start(&["file", "wrong_range"]);
+    let dir = tempfile::tempdir().unwrap();
+    let targets = dir.path().join("targets");
+    std::fs::write(&targets, format!("{} 0-99\n", server.url("/mix/1000"))).unwrap();
+    let document =
+        run(&["--targets", targets.to_str().unwrap(), "--requests", "100", "--connections", "2"]);
+    assert_only(&document, "wrong_range", 50);
+    assert_eq!(count(&document, "/statuses/206"), 50);
+}
+
+#[test]
+fn a_corrupt_byte_is_found_and_fails_the_run() {
+    let server = Server::start(&["ok", "ok", "ok", "ok", "corrupt"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, pattern(1000)).unwrap();
+    let url = server.url("/mix/1000");
+    let checked = ["--requests", "100", "--connections", "2", "--check", file.to_str().unwrap()];
+    let document = run(&[&[url.as_str()], &checked[..]].concat());
+    assert_only(&document, "corrupt", 20);
+    assert_eq!(document["exit_status"], 1);
+    let first = document["errors"]["corrupt"]["first"].as_str().unwrap();
+    assert!(first.contains("byte 777 "), "{first}");
+}
+
+#[test]
+fn redirections_for_ever_end() {
+    let server = Server::start(&[]);
+    for (path, kind) in
+        [("/too_many_redirects", "too_many_redirects"), ("/bad_redirect", "bad_redirect")]
+    {
+        let document = run(&[&server.url(path), "--requests", "20", "--connections", "2"]);
+        assert_only(&document, kind, 20);
+    }
+    assert_eq!(server.seen.done("too_many_redirects"), 20 * 11);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_counted_and_the_run_ends() {
+    // A port that was free a moment ago, and that nobody is told.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{free}/");
+    let document = run(&[&url, "--rate", "100", "--duration", "1s"]);
+    assert_only(&document, "refused", 100);
+    assert_eq!(document["exit_status"], 1);
+    // A closed loop does not spin: its clients rest between attempts.
+    let document = run(&[&url, "--duration", "1s", "--connections", "3"]);
+    let refused = errors(&document, "refused");
+    assert!((3..=36).contains(&refused), "{refused}");
+}
+
+#[test]
+fn answers_that_never_come_time_out() {
+    let server = Server::start(&["ok", "timeout"]);
+    let arguments = ["--requests", "20", "--connections", "4", "--timeout", "300ms"];
+    let url = server.url("/mix/1000");
+    let document = run(&[&[url.as_str()], &arguments[..]].concat());
+    assert_only(&document, "timeout", 10);
+    assert_eq!(count(&document, "/statuses/200"), 10);
+}
+
+#[test]
+fn a_silent_server_does_not_hold_a_run_past_its_end() {
+    let server = Server::start(&[]);
+    let began = Instant::now();
+    let url = server.url("/timeout");
+    let document = run(&[&url, "--rate", "20", "--duration", "1s", "--timeout", "60s"]);
+    assert!(began.elapsed() < Duration::from_secs(1 + 10 + 4), "{:?}", began.elapsed());
+    assert!(number_of(&document) <= 11.0);
+    // They were waited for and did not come: to leave them out would flatter the server.
+    assert_only(&document, "timeout", 20);
+    let began = Instant::now();
+    let document = run(&[&url, "--connections", "5", "--duration", "1s", "--timeout", "60s"]);
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    assert_eq!(count(&document, "/unfinished"), 5);
+}
+
+fn number_of(document: &Value) -> f64 {
+    super::number(document, "/elapsed")
+}
+
+#[test]
+fn an_interrupt_ends_the_run_with_what_was_measured() {
+    let server = Server::start(&[]);
+    let url = server.url("/ok/1000");
+    let arguments = ["--rate", "100", "--duration", "10m", "--json"];
+    let program = Program::spawn(&mut command(&[&[url.as_str()], &arguments[..]].concat()));
+    let limit = Instant::now() + LIMIT;
+    while server.seen.requests.load(Relaxed) < 50 {
+        assert!(Instant::now() < limit, "no requests");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let document = document(&program.stop(Duration::from_secs(10)));
+    assert_eq!(document["interrupted"], true);
+    assert!(count(&document, "/counters/responses") >= 49);
+    assert!(count(&document, "/not_begun") > 50_000);
+    assert_eq!(count(&document, "/counters/errors"), 0);
+}

@@ -1,0 +1,57 @@
+//! `streamgauge http` as it is used: a process, against servers that do what is known.
+
+mod compare;
+mod faults;
+mod figures;
+mod server;
+mod stalls;
+mod tls;
+mod usage;
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::{Finished, Program};
+
+/// No run here takes longer, whatever else the machine does.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
+    command.arg("http").args(arguments);
+    command
+}
+
+fn finish(arguments: &[&str]) -> Finished {
+    Program::spawn(&mut command(arguments)).wait(LIMIT)
+}
+
+/// Runs it, and reads its document. Its exit status must be what the document says.
+#[track_caller]
+fn run(arguments: &[&str]) -> Value {
+    let mut with_json = arguments.to_vec();
+    with_json.push("--json");
+    document(&finish(&with_json))
+}
+
+#[track_caller]
+fn document(finished: &Finished) -> Value {
+    let document: Value = serde_json::from_slice(&finished.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", finished.stderr));
+    let status = finished.status.code().map(i64::from);
+    assert_eq!(document["exit_status"].as_i64(), status, "{}", finished.stderr);
+    document
+}
+
+/// A number within a document, by its path.
+#[track_caller]
+fn number(document: &Value, path: &str) -> f64 {
+    let value = document.pointer(path).unwrap_or_else(|| panic!("no {path} in {document:#}"));
+    value.as_f64().unwrap_or_else(|| panic!("{path} is {value}"))
+}
+
+/// A count within a document; 0 where there is none.
+fn count(document: &Value, path: &str) -> u64 {
+    document.pointer(path).and_then(Value::as_u64).unwrap_or_default()
+}

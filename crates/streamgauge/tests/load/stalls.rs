@@ -1,0 +1,76 @@
+//! A stall, of the server or of the generator itself, is in the percentiles: what was due
+//! meanwhile counts from when it was due. No omission is coordinated with it.
+
+use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use testkit::Program;
+
+use super::compare::Nginx;
+use super::server::Server;
+use super::{LIMIT, command, count, document, number};
+
+/// 200 requests a second for 3 s, of which 60 are due in a stall of 300 ms: 40 of them wait for
+/// 100 ms and more, which is more than one in twenty.
+const ARGUMENTS: [&str; 5] = ["--rate", "200", "--duration", "3s", "--json"];
+const STALL: Duration = Duration::from_millis(300);
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let limit = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < limit, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn of_the_server() {
+    let nginx = Nginx::start("");
+    let url = nginx.url("/4k");
+    let generator = Program::spawn(&mut command(&[&[url.as_str()], &ARGUMENTS[..]].concat()));
+    wait_until("requests", || nginx.requests() > 100);
+    nginx.program.pause();
+    std::thread::sleep(STALL);
+    nginx.program.resume();
+    let document = document(&generator.wait(LIMIT));
+    assert_eq!(count(&document, "/counters/responses"), 600);
+    assert!(number(&document, "/last_byte/p95") >= 0.05, "{document:#}");
+    assert!(number(&document, "/last_byte/max") >= 0.29, "{document:#}");
+    // The generator was there all the time.
+    assert_eq!(count(&document, "/generator/lag/count"), 600);
+}
+
+#[test]
+fn of_the_generator() {
+    let server = Server::start(&[]);
+    let url = server.url("/ok/1000");
+    let generator = Program::spawn(&mut command(&[&[url.as_str()], &ARGUMENTS[..]].concat()));
+    wait_until("requests", || server.seen.requests.load(Relaxed) > 100);
+    generator.pause();
+    std::thread::sleep(STALL);
+    generator.resume();
+    let finished = generator.wait(LIMIT);
+    let document = document(&finished);
+    // Nothing was left out, and the blame is where it belongs.
+    assert_eq!(count(&document, "/counters/responses"), 600);
+    assert!(number(&document, "/last_byte/p95") >= 0.05, "{document:#}");
+    assert!(number(&document, "/last_byte/max") >= 0.29, "{document:#}");
+    assert!(number(&document, "/generator/lag/max") >= 0.29, "{document:#}");
+    assert_eq!(document["generator"]["saturated"], true);
+    assert_eq!(finished.status.code(), Some(3));
+}
+
+#[test]
+fn a_generator_that_cannot_keep_up_says_so() {
+    // On a processor of its own choice a loop can be slowed down only by asking too much of it.
+    let server = Server::start(&[]);
+    let url = server.url("/ok/100");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
+    let arguments = ["--rate", "5000000", "--duration", "500ms", "--connections", "4", "--json"];
+    command.arg("http").arg(&url).args(arguments).args(["--timeout", "1s"]);
+    let finished = Program::spawn(&mut command).wait(LIMIT);
+    assert_eq!(finished.status.code(), Some(3), "{}", finished.stderr);
+    let document = document(&finished);
+    assert!(!document["generator"]["reasons"].as_array().unwrap().is_empty());
+}

@@ -1,0 +1,286 @@
+//! `streamgauge meter` against what the kernel and other tools say of the same.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use streamgauge::meter::kernel::Kernel;
+use streamgauge::meter::{HEADER, Meter, Options, Recording};
+use testkit::Program;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn meter(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
+    command.arg("meter").args(arguments);
+    command
+}
+
+fn own_id() -> i32 {
+    i32::try_from(std::process::id()).unwrap()
+}
+
+/// A field of /proc/meminfo, in bytes.
+fn meminfo(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.split_ascii_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// What nstat says of each counter, by its own name.
+fn nstat() -> std::collections::HashMap<String, u64> {
+    let history = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("nstat");
+    command.args(["-a", "-s", "-z"]).env("NSTAT_HISTORY", history.path());
+    let output = String::from_utf8(Program::output(&mut command, LIMIT)).unwrap();
+    output
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+        })
+        .collect()
+}
+
+#[test]
+fn the_kernels_counters_are_nstats() {
+    let before = nstat();
+    let ours = Kernel::read();
+    let after = nstat();
+    assert!(ours.0.len() >= 30, "{ours:?}");
+    for (name, value) in &ours.0 {
+        // Whatever else the machine does, counters only grow.
+        assert!((before[*name]..=after[*name]).contains(value), "{name} {value}");
+    }
+}
+
+#[test]
+fn traffic_over_loopback_is_counted_by_bytes_and_segments() {
+    const LENGTH: usize = 20_000_000;
+    let mut meter = Meter::start(&Options::default()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let reader = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        std::io::copy(&mut socket, &mut std::io::sink()).unwrap()
+    });
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.write_all(&vec![0; LENGTH]).unwrap();
+    drop(socket);
+    assert_eq!(reader.join().unwrap(), LENGTH as u64);
+    let sample = meter.sample().unwrap();
+    assert!(sample.system.up >= LENGTH as u64, "{sample:?}");
+    assert!(sample.system.down >= LENGTH as u64, "{sample:?}");
+    // One connection, and segments of at most 64 KiB each.
+    assert!(sample.kernel.of("TcpActiveOpens") >= 1);
+    assert!(sample.kernel.of("TcpOutSegs") >= LENGTH as u64 / 65_536, "{sample:?}");
+}
+
+#[test]
+fn memory_in_use_is_what_it_would_take_to_read_it_by_hand() {
+    let by_hand = || {
+        let cached = meminfo("Cached:") - meminfo("Shmem:") + meminfo("SReclaimable:");
+        meminfo("MemTotal:") - meminfo("MemFree:") - meminfo("Buffers:") - cached
+    };
+    let mut meter = Meter::start(&Options::default()).unwrap();
+    // What else runs here takes and gives back memory all the time: of ten tries, the best.
+    let nearest =
+        (0..10).map(|_| meter.sample().unwrap().system.memory.abs_diff(by_hand())).min().unwrap();
+    assert!(nearest < 100 << 20, "{nearest} bytes off");
+}
+
+#[test]
+fn memory_that_is_taken_shows_in_the_system_and_the_process() {
+    const LENGTH: usize = 300 << 20;
+    let options = Options { pids: vec![own_id()], with_children: false };
+    let mut meter = Meter::start(&options).unwrap();
+    let before = meter.sample().unwrap();
+    let taken = vec![1u8; LENGTH];
+    let after = meter.sample().unwrap();
+    assert_eq!(taken.iter().map(|b| u64::from(*b)).sum::<u64>(), LENGTH as u64);
+    let (before, after) = (&before.processes[0], &after.processes[0]);
+    // Other tests of this process run meanwhile, and take little.
+    let grown = |a: u64, b: u64| b.saturating_sub(a) as f64 / LENGTH as f64;
+    assert!((0.8..1.6).contains(&grown(before.resident, after.resident)), "{after:?}");
+    let proportional = (before.proportional.unwrap(), after.proportional.unwrap());
+    assert!((0.8..1.6).contains(&grown(proportional.0, proportional.1)), "{after:?}");
+}
+
+#[test]
+fn descriptors_and_threads_are_counted() {
+    // A process of its own: this one's threads come and go.
+    let mut child = Command::new("sh")
+        .args(["-c", "exec 7</dev/null 8</dev/null 9</dev/null; echo ready; read line"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    let options = Options { pids: vec![pid], with_children: false };
+    let sample = Meter::start(&options).unwrap().sample().unwrap();
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let usage = &sample.processes[0];
+    assert_eq!((usage.descriptors, usage.threads), (Some(open), 1), "{usage:?}");
+    assert_eq!((usage.name.as_str(), usage.pid), ("sh", pid));
+    assert!(open >= 6, "{open}");
+}
+
+/// The figure after `label` in what time(1) wrote.
+#[track_caller]
+fn of_time(text: &str, label: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(label));
+    line.unwrap_or_else(|| panic!("no {label} in {text}")).trim().parse().unwrap()
+}
+
+#[test]
+fn processor_time_memory_and_switches_are_those_of_time() {
+    // Works for a while and then sleeps often, so that the last sample is near the end.
+    const SCRIPT: &str = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; \
+                          i=0; while [ $i -lt 40 ]; do i=$((i+1)); sleep 0.02; done";
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("time");
+    let program = Program::spawn(
+        Command::new("/usr/bin/time").arg("-v").arg("-o").arg(&report).args(["sh", "-c", SCRIPT]),
+    );
+    let options = Options { pids: vec![i32::try_from(program.id()).unwrap()], with_children: true };
+    let meter = Meter::start(&options).unwrap();
+    let (send, samples) = std::sync::mpsc::channel();
+    let sink = Box::new(move |sample: &streamgauge::meter::Sample| {
+        send.send(sample.clone()).map_err(anyhow::Error::from)
+    });
+    let recording = Recording::start(meter, Duration::from_millis(20), sink).unwrap();
+    program.wait(LIMIT);
+    recording.stop().unwrap();
+    let text = std::fs::read_to_string(&report).unwrap();
+    let of_shell: Vec<_> = samples
+        .iter()
+        .flat_map(|sample| sample.processes)
+        .filter(|usage| usage.name == "sh")
+        .collect();
+    let shell = of_shell.last().expect("the shell was seen");
+    let resident = of_shell.iter().map(|usage| usage.resident).max().unwrap();
+    let theirs = of_time(&text, "User time (seconds):") + of_time(&text, "System time (seconds):");
+    let ours = shell.cpu_user + shell.cpu_system;
+    // Theirs includes what the sleeps took, some ms each; ours lacks what came after the last look.
+    assert!(ours <= theirs + 0.03, "{ours} {theirs}");
+    assert!(ours >= 0.5 * theirs - 0.3, "{ours} {theirs}");
+    let most = of_time(&text, "Maximum resident set size (kbytes):") * 1024.0;
+    assert!(resident as f64 <= most * 1.05 + 65_536.0, "{resident} {most}");
+    assert!(resident > 100_000);
+    // It waited for each of its sleeps.
+    let waits = of_time(&text, "Voluntary context switches:");
+    assert!(shell.switches_voluntary as f64 <= waits, "{} {waits}", shell.switches_voluntary);
+    assert!(shell.switches_voluntary >= 20, "{}", shell.switches_voluntary);
+}
+
+#[test]
+fn the_csv_has_the_studys_columns_and_the_json_lines_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let csv = dir.path().join("run.csv");
+    let pid = own_id().to_string();
+    let arguments = ["--interval", "200ms", "--duration", "1s", "--pid", &pid, "--json", "-o"];
+    let finished = Program::spawn(&mut meter(&[&arguments[..], &[csv.to_str().unwrap()]].concat()))
+        .wait(LIMIT);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let document: Value = serde_json::from_slice(&finished.stdout).unwrap();
+    let text = std::fs::read_to_string(&csv).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some(HEADER));
+    let rows: Vec<Vec<f64>> =
+        lines.map(|line| line.split(',').map(|n| n.parse().unwrap()).collect()).collect();
+    // As many as the machine let it take, and no more than there was time for.
+    assert!((1..=5).contains(&rows.len()), "{text}");
+    assert_eq!(document["samples"], rows.len());
+    for row in &rows {
+        let [seconds, load, memory, cpu, up, down] = row[..] else { panic!("{row:?}") };
+        assert!(seconds == seconds.trunc() && (0.0..60.0).contains(&seconds), "{row:?}");
+        assert!(load >= 0.0 && (0.0..=100.0).contains(&cpu), "{row:?}");
+        assert!(memory > 1e6 && up >= 0.0 && down >= 0.0, "{row:?}");
+    }
+    let json = std::fs::read_to_string(csv.with_extension("jsonl")).unwrap();
+    let samples: Vec<Value> = json.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(samples.len(), rows.len());
+    for (sample, row) in samples.iter().zip(&rows) {
+        assert_eq!(sample["system"]["memory"].as_f64(), Some(row[2]));
+        assert_eq!(sample["processes"][0]["pid"], own_id());
+        assert!(sample["kernel"]["TcpRetransSegs"].is_u64(), "{sample}");
+        assert!(sample["sockets"]["used"].as_u64() > Some(0), "{sample}");
+    }
+}
+
+#[test]
+fn a_late_sample_says_how_late_and_the_next_ones_are_on_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let csv = dir.path().join("run.csv");
+    let arguments = ["--interval", "100ms", "-o", csv.to_str().unwrap(), "--json"];
+    let program = Program::spawn(&mut meter(&arguments));
+    let lines = || std::fs::read_to_string(&csv).map_or(0, |text| text.lines().count());
+    let wait_for = |count: usize| {
+        let limit = Instant::now() + LIMIT;
+        while lines() < count {
+            assert!(Instant::now() < limit, "{} lines", lines());
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for(3);
+    program.pause();
+    thread::sleep(Duration::from_millis(1500));
+    let before = lines();
+    program.resume();
+    wait_for(before + 3);
+    let finished = program.stop(LIMIT);
+    let document: Value = serde_json::from_slice(&finished.stdout).unwrap();
+    assert!(document["longest_interval"].as_f64().unwrap() >= 1.4, "{document:#}");
+    let json = std::fs::read_to_string(csv.with_extension("jsonl")).unwrap();
+    let at: Vec<f64> = json
+        .lines()
+        .map(|l| serde_json::from_str::<Value>(l).unwrap()["at"].as_f64().unwrap())
+        .collect();
+    let late = at.windows(2).filter(|pair| pair[1] - pair[0] >= 1.4).count();
+    assert!(late >= 1, "{at:?}");
+    // Nothing is made up for: no two samples for one turn.
+    let turns: Vec<_> = at.iter().map(|at| (at / 0.1) as u64).collect();
+    assert!(turns.windows(2).all(|pair| pair[0] < pair[1]), "{at:?}");
+}
+
+#[test]
+fn without_a_file_the_csv_is_written_as_it_is_measured() {
+    let program = Program::spawn(&mut meter(&["--interval", "50ms"]));
+    program.stdout_line(LIMIT, |line| line == HEADER);
+    program.stdout_line(LIMIT, |line| line.split(',').count() == 6 && line != HEADER);
+    assert!(program.stop(LIMIT).status.success());
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    for (arguments, reason) in [
+        (&["--pid", "2147483647"][..], "/proc"),
+        (&["--pid", "x"], "invalid"),
+        (&["--interval", "1us"], "not a time from 10ms"),
+        (&["-o", "/nowhere/x.csv"], "/nowhere/x.csv"),
+        (&["-o", "x.jsonl"], "-o names the CSV"),
+    ] {
+        let finished = Program::spawn(&mut meter(arguments)).wait(LIMIT);
+        assert_eq!(finished.status.code(), Some(2), "{arguments:?} {}", finished.stderr);
+        assert!(finished.stderr.contains(reason), "{}", finished.stderr);
+    }
+}
+
+#[test]
+fn the_published_schema_is_that_of_the_document() {
+    let schema = schemars::schema_for!(streamgauge::meter::summary::Document);
+    let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/meter.schema.json");
+    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+        std::fs::write(path, &schema).unwrap();
+    }
+    let published = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(published == schema, "run the tests once with UPDATE_SCHEMAS=1");
+}
