@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 # A runner that hangs must not take the others with it. Seconds; the build is not included.
 TEST_TIMEOUT=${TEST_TIMEOUT:-480}
-E2E_TIMEOUT=${E2E_TIMEOUT:-240}
+E2E_TIMEOUT=${E2E_TIMEOUT:-400}
 
 scripts/install.sh test || exit 1
 
