@@ -20,7 +20,7 @@ pub(crate) struct Shelf(Mutex<BTreeMap<Box<str>, Rendered>>);
 
 /// Bytes that playlists and manifests have for a segment or an I-frame, all together: what is
 /// counted for them before they are written.
-pub(crate) const EACH: usize = 128;
+pub(crate) const EACH: usize = 64;
 
 impl Title {
     /// What was rendered of this title by this name, or what `render` makes of it now. It is kept
