@@ -1,5 +1,7 @@
 //! `streamgauge meter` against what the kernel and other tools say of the same.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;

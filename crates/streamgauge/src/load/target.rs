@@ -148,7 +148,7 @@ impl Rule {
                 let places = length - size + 1;
                 // The high half of the product: uniform but for a bias below places / 2^64.
                 let random = u128::from(mix(self.seed.wrapping_add(mix(number))));
-                (random * u128::from(places) >> 64) as u64
+                ((random * u128::from(places)) >> 64) as u64
             }
             Order::Sequential => {
                 let ranges = length.div_ceil(size);

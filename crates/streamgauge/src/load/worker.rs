@@ -404,7 +404,7 @@ impl<'a> Worker<'a> {
             Err(trouble) => {
                 // What the peer said before it closed explains more than that it has.
                 self.read(key);
-                self.close(key, Some(trouble));
+                self.close(key, Some(&trouble));
             }
         }
     }
@@ -413,7 +413,7 @@ impl<'a> Worker<'a> {
         let Some(connection) = self.places[key.place as usize].connection.as_ref() else { return };
         let data = epoll::EventData::new_u64(key.to_bits());
         if let Err(error) = epoll::modify(&self.epoll, &connection.socket, data, flags) {
-            self.close(key, Some(Trouble::of_io(error)));
+            self.close(key, Some(&Trouble::of_io(error)));
         }
     }
 
@@ -428,7 +428,7 @@ impl<'a> Worker<'a> {
                     self.watch(key, epoll::EventFlags::IN);
                     self.flush(key);
                 }
-                Err(trouble) => self.close(key, Some(trouble)),
+                Err(trouble) => self.close(key, Some(&trouble)),
             }
         } else if flags.contains(epoll::EventFlags::OUT) {
             self.watch(key, epoll::EventFlags::IN);
@@ -454,7 +454,7 @@ impl<'a> Worker<'a> {
         }
         self.answers = answers;
         match result {
-            Err(trouble) => self.close(key, Some(trouble)),
+            Err(trouble) => self.close(key, Some(&trouble)),
             Ok(()) if closes => self.close(key, None),
             Ok(()) => self.list(key),
         }
@@ -508,7 +508,7 @@ impl<'a> Worker<'a> {
     /// Gives a connection up. Its first request fails of `trouble`, unless that says no more than
     /// that the server had closed a kept connection; those behind it were never looked at, and go
     /// over another.
-    fn close(&mut self, key: Key, trouble: Option<Trouble>) {
+    fn close(&mut self, key: Key, trouble: Option<&Trouble>) {
         let Some(place) = self.places.get_mut(key.place as usize) else { return };
         if place.user != key.user {
             return;
@@ -518,7 +518,7 @@ impl<'a> Worker<'a> {
         self.free.push(key.place);
         let kept = connection.answered > 0;
         for (number, mut exchange) in connection.flying.into_iter().enumerate() {
-            let first = if number == 0 { trouble.as_ref() } else { None };
+            let first = trouble.filter(|_| number == 0);
             let stale = first.is_none_or(|trouble| {
                 kept && exchange.first_byte == 0
                     && matches!(trouble.fault, Fault::Closed | Fault::Reset)
@@ -530,7 +530,7 @@ impl<'a> Worker<'a> {
                 exchange.sent_again += 1;
                 self.tally.counters.sent_again += 1;
                 self.ready.push_back(exchange);
-            } else if let Some(trouble) = &trouble {
+            } else if let Some(trouble) = trouble {
                 self.fail(&exchange, trouble);
             } else {
                 let trouble =
@@ -572,7 +572,7 @@ impl<'a> Worker<'a> {
                 Trouble::new(Fault::Timeout, "not completely answered in time")
             };
             let key = Key { place: place as u32, user: *user };
-            self.close(key, Some(trouble));
+            self.close(key, Some(&trouble));
         }
         while let Some(exchange) = self.waiting.pop_front_if(|waiting| late(waiting.due)) {
             self.fail(&exchange, &Trouble::new(Fault::Timeout, "no connection was free in time"));

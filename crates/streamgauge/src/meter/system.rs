@@ -62,8 +62,8 @@ struct Traffic {
 impl Reader {
     /// Begins to count.
     pub(super) fn start() -> procfs::ProcResult<Self> {
-        let mut reader = Self::default();
-        reader.cpu = Some(Ticks::of(&KernelStats::current()?.total));
+        let cpu = Some(Ticks::of(&KernelStats::current()?.total));
+        let mut reader = Self { cpu, ..Self::default() };
         reader.count(traffic()?);
         reader.total = Traffic::default();
         Ok(reader)

@@ -1,5 +1,7 @@
 //! `streamgauge http` as it is used: a process, against servers that do what is known.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod compare;
 mod faults;
 mod figures;
