@@ -151,15 +151,17 @@ impl Track {
 
     /// All I-frames in order, as segments; nothing of audio.
     pub fn iframes(&self) -> impl Iterator<Item = Segment> + '_ {
-        (0..self.iframe_count()).filter_map(|n| {
-            let sample = self.iframe_entry(n)?;
-            let mut head = Vec::new();
+        let mut numbers = self.iframes.iter();
+        let mut next = numbers.next().and_then(|number| self.entry(*number));
+        let mut head = Vec::new();
+        (0..self.iframe_count()).filter_map(move |n| {
+            let first = next.take()?;
+            next = numbers.next().and_then(|number| self.entry(*number));
+            let sample = self.until(first, next);
+            head.clear();
             let layout = self.head(&mut head, n, &[sample])?;
-            Some(Segment {
-                start: sample.pts(),
-                duration: sample.duration.into(),
-                bytes: layout.len as u64,
-            })
+            let bytes = layout.len as u64;
+            Some(Segment { start: sample.pts(), duration: sample.duration.into(), bytes })
         })
     }
 
@@ -171,11 +173,15 @@ impl Track {
 
     fn iframe_entry(&self, n: u32) -> Option<SampleEntry> {
         let n = n as usize;
-        let sample = self.entry(*self.iframes.get(n)?)?;
         let next = self.iframes.get(n + 1).and_then(|next| self.entry(*next));
+        Some(self.until(self.entry(*self.iframes.get(n)?)?, next))
+    }
+
+    /// A sample shown until the next one is, or until the end.
+    fn until(&self, sample: SampleEntry, next: Option<SampleEntry>) -> SampleEntry {
         let end = next.map_or(self.end, |next| next.pts());
         let duration = u32::try_from(end.saturating_sub(sample.pts())).unwrap_or(sample.duration);
-        Some(SampleEntry { duration, ..sample })
+        SampleEntry { duration, ..sample }
     }
 
     fn entry(&self, number: u32) -> Option<SampleEntry> {
