@@ -2,9 +2,10 @@
 # Files from disk, measured beside nginx: the server on core 0, the load on core 1, turn and turn
 # about.
 #
-#   scripts/bench-files.sh [ROUNDS] [SECONDS]
+#   scripts/bench-files.sh [ROUNDS] [SECONDS] [FOLDER]
 #
-# Wants nginx, wrk and python3. Writes lab/runs/DATE-files/:
+# Wants nginx, wrk and python3, and a machine that does nothing else. Writes to FOLDER, by default
+# lab/runs/DATE-files:
 #   ranges.csv   ranges of 64 KiB to 4 MiB over 50 kept connections, as fast as they go
 #   small.csv    a 4 KiB file, 50 connections, one request at a time and 16
 #   cold-*.csv   each answer's latency at a fixed rate from a file in memory, alone, beside a download
@@ -13,7 +14,7 @@ set -eu
 cd "$(dirname "$0")/.."
 rounds=${1:-4}
 seconds=${2:-6}
-out=$PWD/lab/runs/$(date -u +%Y-%m-%d)-files
+out=${3:-$PWD/lab/runs/$(date -u +%Y-%m-%d)-files}
 mkdir -p "$out"
 cargo build -q --release -p headwater --bin headwater
 headwater=${CARGO_TARGET_DIR:-target}/release/headwater
