@@ -60,10 +60,9 @@ impl Stream {
             let coarse = if end.is_none() { 2_000 } else { 0 };
             let limit = length.map_or(last + MAX_FRAME, |end| end + HOLE + coarse);
             hole = at > limit;
-            let earliest = end.map_or(last, |end| end - ROUNDING);
-            if at < earliest {
-                let back = seconds(earliest - at);
-                let what = format!("decode time runs back by {back:.6} s");
+            let (earliest, rounding) = end.map_or((last, 0), |end| (end, ROUNDING));
+            if at < earliest - rounding {
+                let what = format!("decode time runs back by {:.6} s", seconds(earliest - at));
                 return Err(Error::corrupt(what).at(place()));
             }
         }

@@ -17,12 +17,11 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let mut client = Client::new(viewer);
     let (text, moved) = load(&mut client, url, Duration::ZERO).await?;
     let url = moved.as_ref().unwrap_or(url);
-    let playlist = hls::parse(as_text(&text)?).map_err(|error| error.at(url))?;
+    let playlist = as_text(&text).and_then(hls::parse).map_err(|error| error.at(url))?;
     viewer.stats().verified.manifests += 1;
     let choice = match playlist {
         Playlist::Media(_) => {
             drop(playlist);
-            expect(viewer, [Track::Video].into_iter());
             let ladder = Ladder::single(url.clone());
             return finish(
                 viewer,
@@ -34,10 +33,7 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     viewer.lane.give_back(text);
     let main = Player::new(viewer, client, choice.track, choice.ladder);
     let played = match choice.audio {
-        None => {
-            expect(viewer, [choice.track].into_iter());
-            main.run(None).await
-        }
+        None => main.run(None).await,
         Some(audio) => {
             expect(viewer, [Track::Video, Track::Audio].into_iter());
             let client = Client::new(viewer);

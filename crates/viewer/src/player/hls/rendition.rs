@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use media::cmaf::read_header;
 use tokio::time::sleep;
 
 use super::follow::{Item, Next, Resource, Step, step};
@@ -13,6 +14,7 @@ use crate::hls::{self, Playlist};
 use crate::http::{Answer, Body, Client, Request, Url};
 use crate::playback::Track;
 use crate::player::{Tries, wait_for_room};
+use crate::skim::track_of;
 use crate::{Error, Kind, Micros, Viewer, verify};
 
 /// Longest segment that is kept to be verified, in bytes.
@@ -302,9 +304,27 @@ impl<'a> Player<'a> {
             let counts = &mut self.viewer.stats().verified;
             verifier.header(&data, counts).map_err(|error| error.at(&url))?;
         }
+        self.expect(&data);
         self.viewer.lane.give_back(data);
         self.map = Some(map.clone());
         Ok(())
+    }
+
+    /// Takes from a header what is in the segments: playlists do not always say.
+    fn expect(&mut self, header: &[u8]) {
+        // What is wrong with it is the verifier's to say.
+        let Ok(header) = read_header(header) else { return };
+        let mut tracks: Vec<Track> =
+            header.tracks.iter().filter_map(|track| track_of(track.kind())).collect();
+        if let Some(track) = [Track::Video, Track::Audio].into_iter().find(|t| tracks.contains(t)) {
+            self.track = track;
+        }
+        if self.verifier.is_none() {
+            // Segments count as a whole, as their main track.
+            tracks.retain(|track| *track == self.track);
+        }
+        let mut stats = self.viewer.stats();
+        tracks.into_iter().for_each(|track| stats.playback.expect(track));
     }
 
     /// A segment or part, kept where it is to be verified.

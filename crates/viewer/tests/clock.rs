@@ -1,0 +1,216 @@
+//! What a viewer is said to have felt is what the server did to it: delays and stalls of known
+//! length, broken media at known places.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod support;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use support::*;
+use viewer::{End, Options};
+
+/// Figures of time are right to this, on a machine busy with other tests.
+const ERROR: f64 = 0.25;
+
+#[test]
+fn startup_is_what_the_server_delayed() {
+    let sound = Sound::new(4);
+    let server = Server::start(move |asked| match asked.target.as_str() {
+        "/x/0.m4s" => late(700, &sound.fragment(0)),
+        other => sound.answer(other),
+    });
+    for verify in [false, true] {
+        let report = watch(&server.url("/x/index.m3u8"), options(), verify, None, LIMIT);
+        // One segment is more than the 500 ms that are buffered.
+        near(report.startup.unwrap(), 0.7, ERROR);
+        near(report.first_media.unwrap(), 0.7, ERROR);
+        assert_eq!((report.end, report.stalls), (End::Ended, 0), "{report:#?}");
+    }
+}
+
+#[test]
+fn stalls_are_as_many_and_as_long_as_the_server_made_them() {
+    let sound = Sound::new(5);
+    let server = Server::start(move |asked| match asked.target.as_str() {
+        // 1.024 s are there and play until then; these come at 2.0 and 4.5.
+        "/x/2.m4s" => late(2000, &sound.fragment(2)),
+        "/x/3.m4s" => late(2500, &sound.fragment(3)),
+        other => sound.answer(other),
+    });
+    let patient = Options { patience: Duration::from_secs(10), ..options() };
+    let report = watch(&server.url("/x/index.m3u8"), patient, true, None, LIMIT);
+    assert_eq!((report.end, report.stalls), (End::Ended, 2), "{report:#?}");
+    near(report.stalled, (2.0 - 1.024) + (2.5 - 0.512), 2.0 * ERROR);
+    near(report.received, 5.0 * 0.512, 1e-6);
+}
+
+#[test]
+fn a_player_of_something_finished_takes_no_more_than_it_has_room_for() {
+    let sound = Sound::new(12);
+    let server = Server::start(move |asked| sound.answer(&asked.target));
+    let narrow = Options { ahead: Some(Duration::from_secs(1)), ..options() };
+    let duration = Duration::from_millis(1500);
+    let report = watch(&server.url("/x/index.m3u8"), narrow, false, None, duration);
+    // What has played, what is ahead, and the segment that filled it.
+    assert_eq!((report.end, report.stalls), (End::Time, 0));
+    near(report.received, 1.5 + 1.0, 0.512 + ERROR);
+}
+
+#[test]
+fn latency_is_from_the_time_that_the_media_say() {
+    let sound = Sound::new(8);
+    let server = Server::start(move |asked| {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+        match asked.target.as_str() {
+            // Each captured 3 s before it is sent.
+            "/live.mp4" => {
+                let mut acts = vec![Act::Send(
+                    [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", &sound.header()[..]].concat(),
+                )];
+                for number in 0..8u64 {
+                    let captured = unix - 3_000_000 + number * 512_000;
+                    acts.push(Act::Send(sound.stamped(number as u32, captured)));
+                    acts.push(Act::Wait(Duration::from_millis(512)));
+                }
+                acts.push(Act::Close);
+                acts
+            }
+            _ => status("404 Not Found"),
+        }
+    });
+    // The second fragment is waited for: with one alone each next one would come too late.
+    let buffered = Options { buffer: Duration::from_millis(800), ..options() };
+    for verify in [false, true] {
+        let report = watch(&server.url("/live.mp4"), buffered.clone(), verify, None, LIMIT);
+        assert_eq!((report.end, report.stalls, report.holes), (End::Ended, 0, 0), "{report:#?}");
+        // To the end of what arrived: half a second less than to its start.
+        near(report.delivery.unwrap().min, 3.0 - 0.512, ERROR);
+        near(report.delivery.unwrap().max, 3.0 - 0.512, ERROR);
+        // It begins when the second is there.
+        near(report.behind_live.unwrap().mean, 3.0 + 0.512, ERROR);
+        near(report.late.unwrap().max, 0.0, ERROR);
+        near(report.received, 8.0 * 0.512, 1e-6);
+    }
+}
+
+/// Serves the sound with a fragment in place of another.
+fn with(fragment: u32, bytes: impl Fn(&Sound) -> Vec<u8> + Send + Sync + 'static) -> Server {
+    let sound = Sound::new(6);
+    Server::start(move |asked| {
+        if asked.target == format!("/x/{fragment}.m4s") {
+            ok(&bytes(&sound))
+        } else {
+            sound.answer(&asked.target)
+        }
+    })
+}
+
+#[test]
+fn whole_media_are_found_whole() {
+    let server = with(2, |sound| sound.fragment(2));
+    let report = verified(&server.url("/x/index.m3u8"), Some(Sound::new(6).reference()));
+    assert_eq!((report.end, report.holes), (End::Ended, 0), "{report:#?}");
+    let verified = report.verified.unwrap();
+    assert_eq!((verified.samples, verified.matched), (144, 144));
+    assert_eq!((verified.missing, verified.holes), (0, 0));
+}
+
+#[test]
+fn every_way_to_break_media_is_found_where_it_is() {
+    type Breaks = fn(&Sound) -> Vec<u8>;
+    let cases: [(&str, Breaks, &str); 8] = [
+        (
+            "a bit of an access unit",
+            |sound| {
+                let mut bytes = sound.fragment(2);
+                let last = bytes.len() - 1;
+                bytes[last] ^= 1;
+                bytes
+            },
+            "not the source's",
+        ),
+        (
+            "cut off",
+            |sound| {
+                let bytes = sound.fragment(2);
+                bytes[..bytes.len() - 100].to_vec()
+            },
+            "cut off",
+        ),
+        (
+            "a size in trun",
+            |sound| {
+                let mut bytes = sound.fragment(2);
+                let at = bytes.windows(4).position(|four| four == b"trun").unwrap();
+                bytes[at + 8] = 0xFF;
+                bytes
+            },
+            "",
+        ),
+        (
+            "two access units in the wrong order",
+            |sound| {
+                let mut samples = sound.samples(2);
+                let (a, b) = (samples[3].data.clone(), samples[4].data.clone());
+                (samples[3].data, samples[4].data) = (b, a);
+                sound.write(2, &samples)
+            },
+            "before the one that should come",
+        ),
+        (
+            "decode times that run back",
+            |sound| {
+                let mut samples = sound.samples(2);
+                samples.iter_mut().for_each(|sample| sample.dts -= 4800);
+                sound.write(2, &samples)
+            },
+            "runs back by 0.09999",
+        ),
+        (
+            "another track",
+            |sound| {
+                let mut bytes = sound.fragment(2);
+                let at = bytes.windows(4).position(|four| four == b"tfhd").unwrap();
+                bytes[at + 11] = 9;
+                bytes
+            },
+            "track_ID 9",
+        ),
+        (
+            "an empty access unit",
+            |sound| {
+                let mut samples = sound.samples(2);
+                samples[5].data = Default::default();
+                sound.write(2, &samples)
+            },
+            "empty access unit",
+        ),
+        ("no media at all", |_| b"\0\0\0\x08free".to_vec(), "no fragment"),
+    ];
+    for (name, breaks, says) in cases {
+        let server = with(2, breaks);
+        let report = verified(&server.url("/x/index.m3u8"), Some(Sound::new(6).reference()));
+        let (kind, what) = failure(&report);
+        assert_eq!(kind, "corrupt", "{name}: {what}");
+        assert!(what.contains(says) && what.contains("2.m4s"), "{name}: {what}");
+        near(report.received, 2.0 * 0.512, 1e-6);
+        // Nobody who does not look finds anything.
+        let report = plain(&server.url("/x/index.m3u8"));
+        assert!(report.error.is_none(), "{name}: {report:#?}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_counted_and_the_viewer_goes_on() {
+    let server = with(3, |sound| {
+        let mut samples = sound.samples(3);
+        samples.drain(..4);
+        sound.write(3, &samples)
+    });
+    let report = verified(&server.url("/x/index.m3u8"), Some(Sound::new(6).reference()));
+    assert_eq!(report.end, End::Ended, "{report:#?}");
+    let verified = report.verified.unwrap();
+    assert_eq!((verified.missing, verified.holes, report.holes), (4, 1, 1), "{report:#?}");
+    near(report.missing, 4.0 * 1024.0 / 48_000.0, 1e-3);
+}

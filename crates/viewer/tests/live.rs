@@ -1,0 +1,234 @@
+//! Live playlists and manifests of a server that makes them as time goes by: what is asked for,
+//! when, and what becomes of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod support;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::*;
+use viewer::{End, Options};
+
+/// The sound as it would be made live: a part is a fragment, a segment is two.
+struct Stream {
+    sound: Sound,
+    start: Instant,
+    /// Parts that were there at the start.
+    before: u64,
+    hints: bool,
+}
+
+const PART: Duration = Duration::from_millis(512);
+
+impl Stream {
+    fn new(hints: bool) -> Self {
+        Self { sound: Sound::new(60), start: Instant::now(), before: 12, hints }
+    }
+
+    fn parts(&self) -> u64 {
+        self.before + (self.start.elapsed().as_micros() / PART.as_micros()) as u64
+    }
+
+    /// Waits until there is that part.
+    fn wait_for(&self, part: u64) {
+        while self.parts() <= part {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn playlist(&self, skip: bool) -> String {
+        let parts = self.parts();
+        let segments = parts / 2;
+        let mut text = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXT-X-PART-INF:PART-TARGET=0.512\n\
+            #EXT-X-SERVER-CONTROL:CAN-BLOCK-RELOAD=YES,PART-HOLD-BACK=1.536,CAN-SKIP-UNTIL=6\n\
+            #EXT-X-MEDIA-SEQUENCE:0\n"
+            .to_owned();
+        let first = if skip { segments.saturating_sub(4) } else { 0 };
+        if first > 0 {
+            text += &format!("#EXT-X-SKIP:SKIPPED-SEGMENTS={first}\n");
+        } else {
+            text += "#EXT-X-MAP:URI=\"init.mp4\"\n";
+        }
+        let part =
+            |part: u64| format!("#EXT-X-PART:DURATION=0.512,URI=\"p{part}.m4s\",INDEPENDENT=YES\n");
+        for segment in first..segments {
+            if segment + 3 >= segments {
+                text += &part(2 * segment);
+                text += &part(2 * segment + 1);
+            }
+            text += &format!("#EXTINF:1.024,\n{segment}.m4s\n");
+        }
+        if parts % 2 == 1 {
+            text += &part(parts - 1);
+        }
+        if self.hints {
+            text += &format!("#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"p{parts}.m4s\"\n");
+        }
+        text
+    }
+
+    fn answer(&self, target: &str) -> Vec<Act> {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let of = |name: &str| -> Option<u64> {
+            query
+                .split('&')
+                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+        };
+        if let Some(msn) = of("_HLS_msn") {
+            self.wait_for(2 * msn + of("_HLS_part").unwrap_or(1));
+        }
+        match path.rsplit('/').next().unwrap() {
+            "media.m3u8" => ok(self.playlist(query.contains("_HLS_skip=YES")).as_bytes()),
+            "init.mp4" => ok(&self.sound.header()),
+            name => {
+                let name = name.strip_suffix(".m4s").unwrap();
+                match name.strip_prefix('p') {
+                    Some(part) => {
+                        let part = part.parse().unwrap();
+                        self.wait_for(part);
+                        ok(&self.sound.fragment(part as u32))
+                    }
+                    None => {
+                        let segment: u32 = name.parse().unwrap();
+                        let parts = [2 * segment, 2 * segment + 1];
+                        ok(&parts.map(|part| self.sound.fragment(part)).concat())
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_by_hint_or_by_blocking_reload_without_a_stall_or_a_hole() {
+    for hints in [true, false] {
+        let stream = Stream::new(hints);
+        let server = Server::start(move |asked| stream.answer(&asked.target));
+        let reference = Some(Sound::new(60).reference());
+        let duration = Duration::from_millis(4200);
+        let report = watch(&server.url("/media.m3u8"), options(), true, reference, duration);
+        assert_eq!((report.end, report.stalls, report.holes), (End::Time, 0, 0), "{report:#?}");
+        assert!(report.troubles.is_empty(), "{report:#?}");
+        // Three parts before the end, and what came since: eight parts, or one more or less.
+        near(report.received, 3.0 * 0.512 + 8.0 * 0.512, 0.6);
+        assert_eq!(report.verified.unwrap().missing, 0);
+        let asked = server.asked();
+        let paths: Vec<&str> = asked.iter().map(|asked| asked.target.as_str()).collect();
+        let count = |what: &str| paths.iter().filter(|path| path.contains(what)).count();
+        // No part twice, no whole segment, and a playlist for each part.
+        for path in paths.iter().filter(|path| path.starts_with("/p")) {
+            assert_eq!(count(path), 1, "{path}: {paths:?}");
+        }
+        assert_eq!(paths.iter().filter(|path| path.starts_with("/p")).count(), count("/p"));
+        assert!(!paths.iter().any(|path| path.as_bytes()[1].is_ascii_digit()), "{paths:?}");
+        assert!(count("_HLS_part=") >= 6 && count("_HLS_skip=YES") >= 6, "{paths:?}");
+        assert!(count("media.m3u8") <= count("/p") + 2, "{paths:?}");
+        if hints {
+            // The playlist comes after the part it tells of: the hint was taken.
+            let last = paths.iter().rposition(|path| path.starts_with("/p")).unwrap();
+            assert!(paths[last - 1].contains("_HLS_part="), "{paths:?}");
+        }
+    }
+}
+
+#[test]
+fn whole_segments_by_polling_where_low_latency_is_not_wanted() {
+    let stream = Stream::new(true);
+    let server = Server::start(move |asked| stream.answer(&asked.target));
+    let plain = Options { low_latency: false, ..options() };
+    let duration = Duration::from_millis(4500);
+    let report = watch(&server.url("/media.m3u8"), plain, false, None, duration);
+    assert_eq!((report.end, report.stalls, report.holes), (End::Time, 0, 0), "{report:#?}");
+    let asked = server.asked();
+    assert!(asked.iter().all(|asked| !asked.target.contains("_HLS")), "{asked:?}");
+    assert!(asked.iter().all(|asked| !asked.target.starts_with("/p")), "{asked:?}");
+    let reloads = asked.iter().filter(|asked| asked.target == "/media.m3u8").count();
+    // Once a target duration, or twice where nothing was new.
+    assert!((4..=11).contains(&reloads), "{reloads} reloads");
+}
+
+#[test]
+fn a_low_latency_manifest_is_followed_as_its_segments_are_made() {
+    let stream = Stream::new(false);
+    let epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    // Twelve parts are there: the presentation began so long ago.
+    let began = epoch - PART * 12;
+    let server = Server::start(move |asked| {
+        let path = asked.target.as_str();
+        if path == "/x.mpd" {
+            // The segment being made is listed too.
+            let segments = stream.parts() / 2 + 1;
+            let start = protocol_date(began);
+            let text = format!(
+                "<MPD type=\"dynamic\" availabilityStartTime=\"{start}\" minimumUpdatePeriod=\"PT0S\">\
+                 <ServiceDescription><Latency target=\"1500\"/></ServiceDescription>\
+                 <Period start=\"PT0S\"><AdaptationSet contentType=\"audio\"><SegmentTemplate \
+                 timescale=\"48000\" initialization=\"init.mp4\" media=\"s$Number$.m4s\" startNumber=\"0\" \
+                 availabilityTimeOffset=\"0.5\" availabilityTimeComplete=\"false\"><SegmentTimeline>\
+                 <S t=\"0\" d=\"49152\" r=\"{}\"/></SegmentTimeline></SegmentTemplate>\
+                 <Representation id=\"a\" bandwidth=\"64000\"/></AdaptationSet></Period></MPD>",
+                segments - 1
+            );
+            return ok(text.as_bytes());
+        }
+        if path == "/init.mp4" {
+            return ok(&stream.sound.header());
+        }
+        let segment: u64 =
+            path.strip_prefix("/s").unwrap().strip_suffix(".m4s").unwrap().parse().unwrap();
+        let mut acts =
+            vec![Act::Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec())];
+        for part in [2 * segment, 2 * segment + 1] {
+            let due = (PART * u32::try_from(part + 1).unwrap()).saturating_sub(PART * 12);
+            let bytes = stream.sound.fragment(part as u32);
+            acts.push(Act::WaitUntil(stream.start + due));
+            acts.push(Act::Send(
+                [format!("{:x}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat(),
+            ));
+        }
+        acts.push(Act::Send(b"0\r\n\r\n".to_vec()));
+        acts
+    });
+    for verify in [true, false] {
+        let reference = verify.then(|| Sound::new(60).reference());
+        let duration = Duration::from_millis(3500);
+        let report = watch(&server.url("/x.mpd"), options(), verify, reference, duration);
+        assert_eq!((report.end, report.holes), (End::Time, 0), "{report:#?}");
+        assert!(report.troubles.is_empty(), "{report:#?}");
+        // A chunk arrives when its last sample was captured.
+        near(report.delivery.unwrap().min, 0.0, 0.25);
+        assert!(report.received > 3.0, "{report:#?}");
+        assert!(report.behind_live.unwrap().mean < 3.0, "{report:#?}");
+    }
+}
+
+/// ISO 8601 of a time since 1970.
+fn protocol_date(since: Duration) -> String {
+    // Seconds of a day in 1970 are seconds of the day: the date does not matter to offsets, but
+    // the day does.
+    let days = since.as_secs() / 86_400;
+    let (hour, minute) = (since.as_secs() / 3600 % 24, since.as_secs() / 60 % 60);
+    let (year, month, day) = civil(days as i64);
+    let (second, micro) = (since.as_secs() % 60, since.subsec_micros());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micro:06}Z")
+}
+
+fn civil(days: i64) -> (i64, u32, u32) {
+    let mut year = 1970;
+    let mut left = days;
+    let leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    while left >= 365 + i64::from(leap(year)) {
+        left -= 365 + i64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + i64::from(leap(year));
+    for (month, length) in (1..).zip([31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]) {
+        if left < length {
+            return (year, month, left as u32 + 1);
+        }
+        left -= length;
+    }
+    unreachable!("a day of the year")
+}

@@ -1,0 +1,300 @@
+//! A server that does what it is told, the media it serves, and a viewer of it.
+
+#![allow(dead_code, reason = "each test uses what it needs")]
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use media::cmaf::{self, ChunkInfo, ReferenceTime, SegmentStart};
+use media::codec::aac;
+use media::flv::{Message, Packetizer, file_header};
+use media::{Codec, Sample, Track};
+use viewer::player::{Target, play};
+use viewer::verify::Reference;
+use viewer::{Clock, Lane, Options, Report, Totals, Viewer};
+
+/// No test may take longer.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// A request, and how often its path has been asked for before.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) target: String,
+    pub(crate) head: String,
+    pub(crate) before: usize,
+}
+
+/// What a server does, one after the other.
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    /// Sends these bytes.
+    Send(Vec<u8>),
+    /// Waits.
+    Wait(Duration),
+    /// Waits until then.
+    WaitUntil(Instant),
+    /// Closes the connection.
+    Close,
+    /// Neither sends nor closes any more.
+    Hang,
+}
+
+/// A good answer.
+pub(crate) fn ok(body: &[u8]) -> Vec<Act> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    vec![Act::Send([head.as_bytes(), body].concat())]
+}
+
+/// A good answer that begins after a while.
+pub(crate) fn late(millis: u64, body: &[u8]) -> Vec<Act> {
+    let mut acts = vec![Act::Wait(Duration::from_millis(millis))];
+    acts.extend(ok(body));
+    acts
+}
+
+/// An answer without a body.
+pub(crate) fn status(line: &str) -> Vec<Act> {
+    vec![Act::Send(format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n").into_bytes())]
+}
+
+/// Bytes as they are.
+pub(crate) fn raw(text: &str) -> Vec<Act> {
+    vec![Act::Send(text.as_bytes().to_vec()), Act::Close]
+}
+
+/// A server on a free port; its threads end with the test's process.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    log: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Server {
+    pub(crate) fn start(answer: impl Fn(&Asked) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let counts = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
+        let (answer, shared) = (Arc::new(answer), log.clone());
+        thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let (answer, log, counts) = (answer.clone(), shared.clone(), counts.clone());
+                thread::spawn(move || serve(socket, &*answer, &log, &counts));
+            }
+        });
+        Self { address, log }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// What was asked for so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+fn serve(
+    socket: TcpStream,
+    answer: &dyn Fn(&Asked) -> Vec<Act>,
+    log: &Mutex<Vec<Asked>>,
+    counts: &Mutex<HashMap<String, usize>>,
+) {
+    socket.set_nodelay(true).unwrap();
+    let mut reader = BufReader::new(socket.try_clone().unwrap());
+    let mut socket = socket;
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            match reader.read_line(&mut head) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+        let target = head.split(' ').nth(1).unwrap().to_owned();
+        let before = {
+            let mut counts = counts.lock().unwrap();
+            let count = counts.entry(target.clone()).or_default();
+            *count += 1;
+            *count - 1
+        };
+        let asked = Asked { target, head, before };
+        log.lock().unwrap().push(asked.clone());
+        for act in answer(&asked) {
+            match act {
+                Act::Send(bytes) => {
+                    if socket.write_all(&bytes).is_err() {
+                        return;
+                    }
+                }
+                Act::Wait(time) => thread::sleep(time),
+                Act::WaitUntil(time) => {
+                    thread::sleep(time.saturating_duration_since(Instant::now()));
+                }
+                Act::Close => return,
+                Act::Hang => thread::sleep(LIMIT),
+            }
+        }
+    }
+}
+
+/// AAC in 48 kHz, each access unit different, and each fragment a known number of them.
+pub(crate) struct Sound {
+    pub(crate) track: Track,
+    units: u32,
+}
+
+/// Access units in a fragment: 0.512 s.
+pub(crate) const UNITS: u32 = 24;
+
+impl Sound {
+    pub(crate) fn new(fragments: u32) -> Self {
+        let config = aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap();
+        let track =
+            Track { id: 2, timescale: 48_000, codec: Codec::Aac(config), language: *b"und" };
+        Self { track, units: fragments * UNITS }
+    }
+
+    pub(crate) fn sample(&self, number: u32) -> Sample {
+        let data: Vec<u8> =
+            (0..200).map(|at: u32| (number * 7 + at * (number % 13)) as u8).collect();
+        let stamp = number.to_be_bytes().to_vec();
+        Sample {
+            dts: i64::from(number) * 1024,
+            cts: 0,
+            duration: 1024,
+            sync: true,
+            data: [stamp, data].concat().into(),
+        }
+    }
+
+    pub(crate) fn samples(&self, fragment: u32) -> Vec<Sample> {
+        (fragment * UNITS..(fragment + 1) * UNITS).map(|number| self.sample(number)).collect()
+    }
+
+    pub(crate) fn header(&self) -> Bytes {
+        cmaf::header(&[&self.track]).unwrap()
+    }
+
+    pub(crate) fn fragment(&self, fragment: u32) -> Vec<u8> {
+        self.write(fragment, &self.samples(fragment))
+    }
+
+    pub(crate) fn write(&self, number: u32, samples: &[Sample]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let info = ChunkInfo {
+            track_id: self.track.id,
+            sequence_number: number + 1,
+            segment_start: Some(SegmentStart { reference: None }),
+        };
+        cmaf::write_chunk(&mut out, &info, samples).unwrap();
+        out
+    }
+
+    /// A fragment that says when its first sample was captured.
+    pub(crate) fn stamped(&self, fragment: u32, unix_micros: u64) -> Vec<u8> {
+        let samples = self.samples(fragment);
+        let reference = ReferenceTime { unix_micros, media_time: samples[0].dts as u64 };
+        let info = ChunkInfo {
+            track_id: self.track.id,
+            sequence_number: fragment + 1,
+            segment_start: Some(SegmentStart { reference: Some(reference) }),
+        };
+        let mut out = Vec::new();
+        cmaf::write_chunk(&mut out, &info, &samples).unwrap();
+        out
+    }
+
+    /// All of it as FLV.
+    pub(crate) fn flv(&self) -> Vec<u8> {
+        let packetizer = Packetizer::new(0, &self.track.codec, self.track.timescale).unwrap();
+        let mut out = file_header(true, false).to_vec();
+        out.extend_from_slice(&packetizer.sequence_header(0).unwrap().tag());
+        for number in 0..self.units {
+            let message: Message = packetizer.sample(&self.sample(number)).unwrap();
+            out.extend_from_slice(&message.tag());
+        }
+        out
+    }
+
+    /// All of it as something to compare with.
+    pub(crate) fn reference(&self) -> Arc<Reference> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), self.flv()).unwrap();
+        Arc::new(Reference::open(file.path()).unwrap())
+    }
+
+    /// A finished media playlist of fragments `0.m4s`, `1.m4s`, ….
+    pub(crate) fn playlist(&self) -> String {
+        let mut text = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXT-X-MAP:URI=\"init.mp4\"\n".to_owned();
+        for fragment in 0..self.units / UNITS {
+            text += &format!("#EXTINF:0.512,\n{fragment}.m4s\n");
+        }
+        text + "#EXT-X-ENDLIST\n"
+    }
+
+    /// The answer to a request for a part of that presentation: `/x/…`.
+    pub(crate) fn answer(&self, target: &str) -> Vec<Act> {
+        let file = target.rsplit('/').next().unwrap();
+        match file.split('?').next().unwrap() {
+            "index.m3u8" => ok(self.playlist().as_bytes()),
+            "init.mp4" => ok(&self.header()),
+            "all.flv" => ok(&self.flv()),
+            name => match name.strip_suffix(".m4s").and_then(|number| number.parse().ok()) {
+                Some(number) if number < self.units / UNITS => ok(&self.fragment(number)),
+                _ => status("404 Not Found"),
+            },
+        }
+    }
+}
+
+/// How a test's viewers behave: patience is short.
+pub(crate) fn options() -> Options {
+    Options { patience: Duration::from_secs(2), ..Options::default() }
+}
+
+/// One viewer of a URL, for at most so long.
+pub(crate) fn watch(
+    url: &str,
+    options: Options,
+    verify: bool,
+    reference: Option<Arc<Reference>>,
+    duration: Duration,
+) -> Report {
+    let target: Target = url.parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let lane = Lane::new(Clock::start(), options, Arc::new(Totals::default()));
+        let viewer = Viewer::join(&lane, (0, 0), verify, reference);
+        let outcome = tokio::time::timeout(duration, play(&viewer, &target)).await.ok();
+        viewer.leave(outcome).report()
+    })
+}
+
+/// A viewer that verifies, to the end.
+pub(crate) fn verified(url: &str, reference: Option<Arc<Reference>>) -> Report {
+    watch(url, options(), true, reference, LIMIT)
+}
+
+/// A viewer that does not, to the end.
+pub(crate) fn plain(url: &str) -> Report {
+    watch(url, options(), false, None, LIMIT)
+}
+
+/// Kind and place of the error a viewer ended by.
+#[track_caller]
+pub(crate) fn failure(report: &Report) -> (&'static str, String) {
+    let error = report.error.as_ref().unwrap_or_else(|| panic!("no error: {report:#?}"));
+    (error.kind.name(), format!("{} ({})", error.what, error.place))
+}
+
+/// That a figure is what was injected, within an error.
+#[track_caller]
+pub(crate) fn near(found: f64, right: f64, error: f64) {
+    assert!((found - right).abs() <= error, "{found} where {right} ± {error} is right");
+}
