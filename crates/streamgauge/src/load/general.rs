@@ -233,6 +233,7 @@ pub(super) fn run(mut given: Assignment<'_>, client: Client) -> io::Result<Tally
     });
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, drive(&mut given, &context, before))?;
+    let ended = given.clock.now();
     // What is under way ends here.
     drop(tasks);
     let mut tally = context.tally.take();
@@ -248,7 +249,8 @@ pub(super) fn run(mut given: Assignment<'_>, client: Client) -> io::Result<Tally
     tally.not_begun = given.demand.left();
     tally.settle();
     tally.counters.cpu_ns = after.on_cpu.saturating_sub(before.on_cpu);
-    tally.wall_seconds = given.clock.now().saturating_sub(began) as f64 / 1e9;
+    tally.ended = ended as f64 / 1e9;
+    tally.wall_seconds = ended.saturating_sub(began) as f64 / 1e9;
     tally.starved_seconds = after.waiting.saturating_sub(before.waiting) as f64 / 1e9;
     given.shared.publish(&tally.counters);
     Ok(tally)

@@ -277,7 +277,8 @@ pub fn run(
             let next = clock.at(second * 1_000_000_000);
             match finished.recv_timeout(next.saturating_duration_since(std::time::Instant::now())) {
                 Ok(tally) => {
-                    let tally = tally?;
+                    // The others need not go on for a run that has no result.
+                    let tally = tally.inspect_err(|_| stop.store(true, Relaxed))?;
                     let on_cpu = tally.counters.cpu_ns as f64 / 1e9;
                     outcome.workers.push((on_cpu, tally.starved_seconds, tally.wall_seconds));
                     outcome.total.add(&tally);
@@ -293,10 +294,10 @@ pub fn run(
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        let last = read(clock, &shared);
-        outcome.elapsed = last.at;
+        // Without the time it took to close what was open.
+        outcome.elapsed = outcome.total.ended;
         outcome.interrupted = stop.load(Relaxed);
-        outcome.ticks.push(last);
+        outcome.ticks.push(read(clock, &shared));
         outcome.kernel = Kernel::read().since(&before);
         Ok(outcome)
     })

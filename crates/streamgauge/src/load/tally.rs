@@ -224,8 +224,10 @@ pub struct Tally {
     pub not_begun: u64,
     /// Requests that were begun and neither answered nor failed when the run ended.
     pub unfinished: u64,
-    /// Seconds the worker ran, and waited for a processor.
+    /// Seconds the worker ran.
     pub wall_seconds: f64,
+    /// When the last worker had done its part, in seconds since the run began.
+    pub ended: f64,
     /// Seconds it was ready to run and did not, since the processor was another's.
     pub starved_seconds: f64,
     last_status: (u16, u64),
@@ -245,6 +247,7 @@ impl Default for Tally {
             not_begun: 0,
             unfinished: 0,
             wall_seconds: 0.0,
+            ended: 0.0,
             starved_seconds: 0.0,
             last_status: (0, 0),
         }
@@ -302,6 +305,7 @@ impl Tally {
         self.not_begun += other.not_begun;
         self.unfinished += other.unfinished;
         self.wall_seconds += other.wall_seconds;
+        self.ended = self.ended.max(other.ended);
         self.starved_seconds += other.starved_seconds;
     }
 }

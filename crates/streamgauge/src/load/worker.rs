@@ -189,6 +189,7 @@ impl<'a> Worker<'a> {
         self.tally.not_begun = self.given.demand.left();
         self.tally.settle();
         self.tally.counters.cpu_ns = after.on_cpu.saturating_sub(before.on_cpu);
+        self.tally.ended = now as f64 / 1e9;
         self.tally.wall_seconds = now.saturating_sub(began) as f64 / 1e9;
         self.tally.starved_seconds = after.waiting.saturating_sub(before.waiting) as f64 / 1e9;
         self.given.shared.publish(&self.tally.counters);
