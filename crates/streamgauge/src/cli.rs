@@ -111,7 +111,7 @@ struct ViewersArguments {
     /// Keep raw records in this folder
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// One document on standard output, docs/schema/viewers.json
+    /// One document on standard output, docs/schema/viewers.schema.json
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -128,7 +128,7 @@ struct WatchArguments {
     /// An MP4 or FLV whose access units those of the stream must be
     #[arg(long, value_name = "FILE")]
     reference: Option<PathBuf>,
-    /// One document on standard output, docs/schema/watch.json
+    /// One document on standard output, docs/schema/watch.schema.json
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -166,7 +166,7 @@ struct CapacityArguments {
     /// Keep raw records in this folder
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// One document on standard output, docs/schema/capacity.json
+    /// One document on standard output, docs/schema/capacity.schema.json
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -17,6 +17,8 @@ pub const TICK: Duration = Duration::from_millis(10);
 
 /// A loop that is busy for more than this share of the time could not have done more.
 pub const BUSY: f64 = 0.9;
+/// Seconds of processor time from which on a share says something.
+const MOMENT: f64 = 0.5;
 /// Waking later than this, in more than one of a hundred cases, shows in what is measured.
 pub const LAG: Duration = Duration::from_millis(50);
 
@@ -137,8 +139,9 @@ impl Generator {
     pub fn judge(loops: Vec<LoopReport>, local: u64) -> Self {
         let mut reasons = Vec::new();
         for (number, each) in loops.iter().enumerate() {
-            let LoopReport { cpu_share, lag_p99, .. } = each;
-            if *cpu_share > BUSY {
+            let LoopReport { cpu_share, cpu_seconds, lag_p99, .. } = each;
+            // A run of a moment has no share to speak of.
+            if *cpu_share > BUSY && *cpu_seconds > MOMENT {
                 reasons
                     .push(format!("event loop {number} used {:.0} % of a core", cpu_share * 100.0));
             }

@@ -18,7 +18,7 @@ pub enum Playlist<'a> {
     /// Renditions to choose from.
     Multivariant(Multivariant<'a>),
     /// The segments of one.
-    Media(Media<'a>),
+    Media(Box<Media<'a>>),
 }
 
 /// A multivariant playlist, 4.4.6.
@@ -358,7 +358,7 @@ impl<'a> Parser<'a> {
                 return Err(Error::manifest("media playlist without EXT-X-TARGETDURATION"));
             }
             self.media.open = self.take_next();
-            return Ok(Playlist::Media(self.media));
+            return Ok(Playlist::Media(Box::new(self.media)));
         }
         if self.multivariant.variants.is_empty() {
             return Err(Error::manifest("playlist with neither segments nor variants"));

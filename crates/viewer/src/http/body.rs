@@ -133,7 +133,7 @@ impl Chunked {
                 self.begin(next);
             }
             (Stage::Size, b'\r' | b';' | b' ' | b'\t') if self.line > 1 => {
-                self.stage = Stage::Extension
+                self.stage = Stage::Extension;
             }
             (Stage::Extension, _) => {}
             (Stage::AfterData, b'\r') => {}

@@ -169,7 +169,10 @@ impl Body<'_> {
                 }
                 (buffer, limit)
             }
-            Self::Discard => return Ok(viewer.count_media(data.len())),
+            Self::Discard => {
+                viewer.count_media(data.len());
+                return Ok(());
+            }
             Self::Media(take) => {
                 viewer.count_media(data.len());
                 return take(data);

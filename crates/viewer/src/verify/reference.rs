@@ -70,11 +70,8 @@ impl Reference {
         let mut start = [0; 3];
         file.read_exact_at(&mut start, 0)?;
         let mut this = Self::default();
-        if start == *b"FLV" {
-            this.read_flv(&file)?
-        } else {
-            this.read_mp4(&file)?
-        }
+        let read = if start == *b"FLV" { this.read_flv(&file) } else { this.read_mp4(&file) };
+        read?;
         if this.tracks.iter().all(|units| units.hashes.is_empty()) {
             return Err(ReferenceError::Empty);
         }

@@ -1,0 +1,145 @@
+//! The origin's demo stream, by every delivery it has.
+
+use testkit::demo_clip;
+
+use crate::support::{assert_verdict, document, origin, start};
+
+#[test]
+fn every_delivery_of_the_demo_is_the_published_file_whole() {
+    let server = origin();
+    let reference = demo_clip();
+    let urls = [
+        server.rtmp_url("live/demo"),
+        server.url("/live/demo/index.m3u8"),
+        server.url("/live/demo/manifest.mpd"),
+        server.url("/live/demo/live.mp4"),
+        server.url("/live/demo/live.flv"),
+    ];
+    // All at once: the origin and this machine have time for five.
+    let running: Vec<_> = urls
+        .iter()
+        .map(|url| {
+            let reference = reference.to_str().unwrap();
+            start(["watch", url, "--duration", "6s", "--json", "--reference", reference])
+        })
+        .collect();
+    for (url, program) in urls.iter().zip(running) {
+        let (code, document) = document(program);
+        assert_verdict(code, &document, true);
+        let viewer = &document["viewer"];
+        let number =
+            |key: &str| viewer[key].as_f64().unwrap_or_else(|| panic!("{key}: {viewer:#}"));
+        assert_eq!(viewer["end"], "time", "{url}: {viewer:#}");
+        assert!(viewer["troubles"].as_object().unwrap().is_empty(), "{url}: {viewer:#}");
+        let verified = &viewer["verified"];
+        assert_eq!(verified["matched"], verified["samples"], "{url}: {viewer:#}");
+        // Some 77 access units a second.
+        assert!(verified["samples"].as_u64().unwrap() > 250, "{url}: {viewer:#}");
+        assert!(number("received") > 3.5, "{url}: {viewer:#}");
+        assert!(number("startup") < 4.0, "{url}: {viewer:#}");
+        let media = number("media_bytes");
+        assert!((300e3..4e6).contains(&media), "{url}: {viewer:#}");
+        for track in ["video", "audio"] {
+            assert!(viewer[track]["received"].as_f64().unwrap() > 3.5, "{url}: {viewer:#}");
+        }
+        if !url.ends_with(".flv") && !url.starts_with("rtmp") {
+            let behind = viewer["delivery"]["min"].as_f64().unwrap();
+            assert!((-0.2..2.0).contains(&behind), "{url}: {viewer:#}");
+        }
+    }
+}
+
+#[test]
+fn another_file_is_not_what_was_published() {
+    let server = origin();
+    let other = testkit::media_dir().join("flv/srs_bbb_10s_360p.flv");
+    let arguments = ["--duration", "5s", "--json", "--reference", other.to_str().unwrap()];
+    let url = server.url("/live/demo/live.flv");
+    let (code, document) = document(start(["watch", &url].into_iter().chain(arguments)));
+    assert_verdict(code, &document, false);
+    assert_eq!(document["viewer"]["error"]["kind"], "corrupt", "{document:#}");
+}
+
+#[test]
+fn batches_join_one_after_the_other_and_their_records_are_whole() {
+    let server = origin();
+    let folder = tempfile::tempdir().unwrap();
+    for (url, requests) in
+        [(server.rtmp_url("live/demo"), false), (server.url("/live/demo/index.m3u8"), true)]
+    {
+        let folder = folder.path().join(if requests { "hls" } else { "rtmp" });
+        let output = folder.to_str().unwrap();
+        let (code, document) = document(start([
+            "viewers",
+            &url,
+            "--batches",
+            "3",
+            "--batch-size",
+            "4",
+            "--interval",
+            "500ms",
+            "--duration",
+            "4s",
+            "--verify",
+            "sample=4",
+            "--json",
+            "-o",
+            output,
+        ]));
+        assert_verdict(code, &document, true);
+        let viewers = &document["viewers"];
+        assert_eq!((&viewers["reported"], &viewers["satisfied"]), (&12.into(), &12.into()));
+        assert!(viewers["errors"].as_object().unwrap().is_empty(), "{document:#}");
+        assert!(viewers["verified_samples"].as_u64().unwrap() > 0, "{document:#}");
+        assert_eq!(viewers["requests"].as_u64().unwrap() > 100, requests, "{document:#}");
+        assert!((4.9..16.0).contains(&document["elapsed"].as_f64().unwrap()), "{document:#}");
+
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        let lines: Vec<serde_json::Value> =
+            read("viewers.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 12);
+        for line in &lines {
+            let batch = line["batch"].as_f64().unwrap();
+            let late = line["joined"].as_f64().unwrap() - 0.5 * batch;
+            assert!((0.0..3.0).contains(&late), "{line:#}");
+            let id = line["id"].as_u64().unwrap();
+            assert_eq!(line["verified"].is_null(), id % 4 != 0, "{line:#}");
+        }
+        let sum: u64 = lines.iter().map(|line| line["media_bytes"].as_u64().unwrap()).sum();
+        assert_eq!(viewers["media_bytes"], sum);
+        let last: serde_json::Value =
+            serde_json::from_str(read("ticks.jsonl").lines().last().unwrap()).unwrap();
+        assert_eq!(last["media_bytes"], sum);
+        assert_eq!((&last["joined"], &last["left"]), (&12.into(), &12.into()));
+        let summary: serde_json::Value = serde_json::from_str(&read("summary.json")).unwrap();
+        assert_eq!(summary["viewers"]["media_bytes"], sum);
+        assert!(read("startup.hlog").contains("HIST"), "an HDR interval log");
+    }
+}
+
+#[test]
+fn a_server_that_goes_away_is_one_kind_of_error_and_no_hang() {
+    let server = origin();
+    let url = server.rtmp_url("live/demo");
+    let program = start(["viewers", &url, "--batch-size", "5", "--duration", "60s", "--json"]);
+    // Gone once all of them play.
+    server.get_until("/metrics", crate::support::LIMIT, |response| {
+        response.text().lines().any(|line| {
+            line.contains("viewers") && line.contains("rtmp") && line.trim_end().ends_with(" 5")
+        })
+    });
+    let began = std::time::Instant::now();
+    drop(server);
+    let (code, document) = document(program);
+    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+    assert_verdict(code, &document, false);
+    let ended: u64 = document["viewers"]["errors"]
+        .as_object()
+        .unwrap()
+        .values()
+        .filter_map(|n| n.as_u64())
+        .sum();
+    // Told that the stream is over, or just hung up on.
+    assert_eq!(document["viewers"]["reported"], 5, "{document:#}");
+    assert!(ended <= 5 && document["viewers"]["satisfied"] == 0, "{document:#}");
+}

@@ -1,0 +1,8 @@
+//! The players' verbs against real servers: the origin, nginx with its RTMP module, and none.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod headwater;
+mod nginx;
+mod support;
+mod usage;

@@ -1,0 +1,101 @@
+//! nginx with its RTMP module: RTMP, and HLS with MPEG-TS segments from a folder.
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use testkit::{Program, http};
+
+use crate::support::{LIMIT, assert_verdict, document, start};
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn plays_what_nginx_has_over_rtmp_and_hls() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let (rtmp, web) = (free_port(), free_port());
+    let config = format!(
+        "load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
+         user root; daemon off; master_process off; pid {path}/pid; error_log stderr;
+         events {{}}
+         http {{ access_log off; client_body_temp_path {path}/b; proxy_temp_path {path}/p;
+           fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;
+           types {{ }} default_type application/octet-stream;
+           server {{ listen 127.0.0.1:{web}; root {path}; }} }}
+         rtmp {{ server {{ listen 127.0.0.1:{rtmp}; application live {{ live on; wait_key on;
+           hls on; hls_path {path}/hls; hls_fragment 1s; hls_playlist_length 10s; }} }} }}"
+    );
+    let file = folder.path().join("nginx.conf");
+    std::fs::write(&file, config).unwrap();
+    let nginx = Program::spawn(Command::new("nginx").args([
+        "-p",
+        path,
+        "-e",
+        "stderr",
+        "-c",
+        file.to_str().unwrap(),
+    ]));
+    let clip = testkit::demo_clip();
+    let url = format!("rtmp://127.0.0.1:{rtmp}/live/x");
+    let address = ([127, 0, 0, 1], web).into();
+    let deadline = Instant::now() + LIMIT;
+    while std::net::TcpStream::connect(("127.0.0.1", rtmp)).is_err() {
+        assert!(Instant::now() < deadline, "{}", nginx.stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let publisher = Program::spawn(
+        Command::new("ffmpeg")
+            .args([
+                "-nostdin",
+                "-hide_banner",
+                "-loglevel",
+                "error",
+                "-re",
+                "-stream_loop",
+                "-1",
+                "-i",
+            ])
+            .arg(&clip)
+            .args(["-c", "copy", "-f", "flv", &url]),
+    );
+    // HLS is there once it has segments enough to begin three target durations from the end.
+    let is_there = |response: &http::Response| {
+        response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
+    };
+    while !is_there(&http::get(address, "/hls/x.m3u8")) {
+        assert!(Instant::now() < deadline, "{} {}", nginx.stderr(), publisher.stderr());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let reference = clip.to_str().unwrap();
+    let rtmp = start(["watch", &url, "--duration", "5s", "--json", "--reference", reference]);
+    let hls = format!("http://127.0.0.1:{web}/hls/x.m3u8");
+    let hls = start([
+        "viewers",
+        &hls,
+        "--batch-size",
+        "3",
+        "--duration",
+        "6s",
+        "--verify",
+        "full",
+        "--json",
+    ]);
+
+    let (code, document_of_rtmp) = document(rtmp);
+    assert_verdict(code, &document_of_rtmp, true);
+    let viewer = &document_of_rtmp["viewer"];
+    assert_eq!(viewer["verified"]["matched"], viewer["verified"]["samples"], "{viewer:#}");
+    assert!(viewer["received"].as_f64().unwrap() > 3.0, "{viewer:#}");
+
+    // Segments of another container are counted, not looked into.
+    let (code, document_of_hls) = document(hls);
+    assert_verdict(code, &document_of_hls, true);
+    let viewers = &document_of_hls["viewers"];
+    assert_eq!(viewers["verified_samples"], 0, "{viewers:#}");
+    assert!(viewers["media_bytes"].as_u64().unwrap() > 1_000_000, "{viewers:#}");
+    assert!(viewers["errors"].as_object().unwrap().is_empty(), "{viewers:#}");
+    drop((publisher, nginx));
+}
