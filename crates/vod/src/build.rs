@@ -63,7 +63,7 @@ pub(crate) fn title(
                 tracks.push(track);
                 *number += 1;
             }
-            Err(refusal) => held.refusals.push(refusal),
+            Err(refusal) => held.refusals.push(*refusal),
         }
     }
     let Some(leading) = tracks.first() else {

@@ -224,10 +224,10 @@ impl Candidate {
         name: String,
         id: u32,
         shift: Shift,
-    ) -> Result<Track, Refusal> {
+    ) -> Result<Track, Box<Refusal>> {
         match self.measure(source, name, id, shift) {
             Ok(track) => Ok(track),
-            Err(error) => Err(Refusal::of(source, &self.index, error)),
+            Err(error) => Err(Box::new(Refusal::of(source, &self.index, error))),
         }
     }
 

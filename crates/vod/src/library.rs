@@ -102,14 +102,11 @@ impl Library {
             return made.title.clone();
         }
         let result = self.make(path, &mut made);
-        match &result {
-            Ok(_) | Err(Error::Unreadable { .. }) if made.is_some() => {
-                self.keep(path, &slot, &made)
-            }
-            _ => {
-                *made = None;
-                self.forget(path);
-            }
+        if made.is_some() && matches!(&result, Ok(_) | Err(Error::Unreadable { .. })) {
+            self.keep(path, &slot, &made);
+        } else {
+            *made = None;
+            self.forget(path);
         }
         result
     }

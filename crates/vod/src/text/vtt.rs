@@ -77,7 +77,8 @@ fn cue(block: &[&str], at: usize) -> Option<Cue> {
     let rest = rest.trim_start_matches(SPACE);
     let (end, settings) = rest.split_once(SPACE).unwrap_or((rest, ""));
     let (start, end) = (millis(start.trim_matches(SPACE))?, millis(end)?);
-    let id = (at > 0).then(|| format!("{}\n", block[0])).unwrap_or_default();
+    // Timings are on the first line or the second.
+    let id = block.first().filter(|_| at > 0).map_or(String::new(), |id| format!("{id}\n"));
     let settings = settings.trim_matches(SPACE);
     let mut rest = String::new();
     if !settings.is_empty() && !settings.contains("-->") {

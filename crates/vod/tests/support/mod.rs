@@ -80,7 +80,7 @@ pub(crate) fn source<'a>(left: &mut Vec<&'a TrackIndex>, track: &Track) -> &'a T
     let same = |source: &&TrackIndex| {
         source.track.timescale == track.media.timescale
             && source.track.language == track.media.language
-            && source.samples.len() > 0
+            && !source.samples.is_empty()
             && source.descriptions.iter().any(|each| each.codec == track.media.codec)
     };
     let place = left.iter().position(same).unwrap();
