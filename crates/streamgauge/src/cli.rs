@@ -242,11 +242,8 @@ fn run_viewers(arguments: &ViewersArguments) -> anyhow::Result<Exit> {
         folder: arguments.output.clone(),
         quiet: arguments.json,
     })?;
-    if arguments.json {
-        text::json(&document)?
-    } else {
-        text::viewers(&document)?
-    }
+    let shown = if arguments.json { text::json(&document) } else { text::viewers(&document) };
+    shown?;
     Ok(document.exit())
 }
 
@@ -266,11 +263,8 @@ fn run_watch(arguments: &WatchArguments) -> anyhow::Result<Exit> {
         loops: 1,
     };
     let document = watch::run(&arguments.url.to_string(), &plan, arguments.json)?;
-    if arguments.json {
-        text::json(&document)?
-    } else {
-        text::watch(&document)?
-    }
+    let shown = if arguments.json { text::json(&document) } else { text::watch(&document) };
+    shown?;
     Ok(document.exit())
 }
 
@@ -304,10 +298,7 @@ fn run_capacity(arguments: &CapacityArguments) -> anyhow::Result<Exit> {
         folder: arguments.output.clone(),
         quiet: arguments.json,
     })?;
-    if arguments.json {
-        text::json(&document)?
-    } else {
-        text::capacity(&document)?
-    }
+    let shown = if arguments.json { text::json(&document) } else { text::capacity(&document) };
+    shown?;
     Ok(document.exit())
 }

@@ -127,12 +127,12 @@ pub(crate) fn capacity(document: &capacity::Document) -> io::Result<()> {
             step.results.errors.values().sum::<u64>()
         )?;
     }
-    match document.inflexion {
-        Some(inflexion) => {
-            writeln!(out, "capacity     {} viewers; {inflexion} were too many", document.capacity)?
-        }
-        None => writeln!(out, "capacity     at least {} viewers", document.capacity)?,
-    }
+    let most = document.capacity;
+    let capacity = match document.inflexion {
+        Some(inflexion) => format!("{most} viewers; {inflexion} were too many"),
+        None => format!("at least {most} viewers"),
+    };
+    writeln!(out, "capacity     {capacity}")?;
     let generators = document.steps.iter().map(|step| &step.generator);
     for reason in generators.flat_map(|generator| &generator.reasons) {
         writeln!(out, "SATURATED    {reason}: the figures are not to be trusted")?;
