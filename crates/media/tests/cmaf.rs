@@ -269,3 +269,36 @@ proptest! {
         prop_assert!(chunks.position() <= bytes.len());
     }
 }
+
+#[test]
+fn a_head_is_the_same_whether_the_data_are_in_memory_or_in_a_file() {
+    let samples = [sample(0, 1024, b"abc"), sample(1024, 1024, b"defg"), sample(2048, 960, b"h")];
+    let entry = |sample: &Sample| media::mp4::SampleEntry {
+        dts: sample.dts,
+        cts: sample.cts,
+        duration: sample.duration,
+        sync: sample.sync,
+        offset: 1 << 40,
+        size: sample.data.len() as u32,
+        description: 0,
+    };
+    let elsewhere: Vec<_> = samples.iter().map(entry).collect();
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    let layout = cmaf::write_chunk_head(&mut here, &info(1), &samples).expect("writes");
+    assert_eq!(cmaf::write_chunk_head(&mut there, &info(1), &elsewhere).expect("writes"), layout);
+    assert_eq!(here, there);
+    assert!(layout.samples(&elsewhere).eq(layout.samples(&samples)));
+}
+
+#[test]
+fn pictures_are_turned_as_the_matrix_says_and_sound_is_not() {
+    let quarter = [0, 1 << 16, 0, -(1 << 16), 0, 0, 180 << 16, 0, 1 << 30];
+    let record = Bytes::from(testkit::avc_record(31));
+    let codec = Codec::Avc(media::codec::avc::Config::parse(record).expect("is valid"));
+    let video = Track { id: 1, timescale: 90_000, codec, language: *b"und" };
+    let audio = aac_track(2);
+    let bytes = cmaf::header_turned(&[&video, &audio], quarter).expect("writes");
+    let index = media::mp4::Index::read(&bytes).expect("reads");
+    let matrices: Vec<_> = index.tracks.iter().map(|track| track.matrix).collect();
+    assert_eq!(matrices, [quarter, cmaf::UPRIGHT]);
+}
