@@ -8,6 +8,7 @@
 
 mod listing;
 mod media_type;
+mod progressive;
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -50,7 +51,9 @@ pub(super) async fn respond(request: &Request, origin: &Arc<Origin>) -> Option<R
     };
     match opened {
         Ok((file, metadata)) if metadata.is_file() => {
-            Some(send(request, path, &Arc::new(file), &metadata))
+            let file = Arc::new(file);
+            let response = send(request, path, &file, &metadata);
+            Some(progressive::pace(request, origin, path, &file, response))
         }
         Ok((folder, metadata)) if metadata.is_dir() && origin.config.vod.listing => {
             let (root, path) = (root.clone(), path.to_owned());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use live::UnixMicros;
 
-use super::Hand;
+use super::{Hand, Schedule};
 
 /// Who has less in hand and waits for room in its socket is in need.
 const ENOUGH: Duration = Duration::from_secs(4);
@@ -25,8 +25,12 @@ const MOST: usize = 4;
 /// For so long after its own socket was full a viewer is taken to be behind a short link.
 const LATELY: Duration = Duration::from_secs(5);
 
-/// How soon a viewer that gave way asks again.
-const AGAIN: Duration = Duration::from_millis(200);
+/// What a socket takes in less time it had room for.
+const AT_ONCE: Duration = Duration::from_millis(20);
+
+/// How soon a viewer that gave way asks again: when those in need would have as much, within these
+/// bounds, in milliseconds. As each has another lead, they do not all come back at once.
+const AGAIN: (u64, u64) = (100, 1000);
 
 /// What paced viewers know of each other: how many there are, how many of them are in need, and how
 /// much those have on average. A few relaxed atomics: each figure is right by itself, and the next
@@ -37,6 +41,8 @@ pub struct Balance {
     epoch: UnixMicros,
     viewers: AtomicUsize,
     needy: AtomicUsize,
+    /// Those that give way though they have little themselves: the link is short for them, too.
+    giving: AtomicUsize,
     /// Sum of the [keys](Place) of those in need.
     keys: AtomicI64,
 }
@@ -48,6 +54,7 @@ impl Balance {
             epoch,
             viewers: AtomicUsize::new(0),
             needy: AtomicUsize::new(0),
+            giving: AtomicUsize::new(0),
             keys: AtomicI64::new(0),
         }
     }
@@ -68,15 +75,25 @@ pub struct Place {
     balance: Arc<Balance>,
     /// Its key, while it is in need.
     entered: Option<i64>,
+    /// Whether it gives way though it has little.
+    giving: bool,
     /// When its socket was last full.
     full: Option<UnixMicros>,
+    /// When it was last offered something that is not taken yet.
+    offered: Option<UnixMicros>,
 }
 
 impl Place {
     /// A viewer's, from now on.
     pub fn new(balance: &Arc<Balance>) -> Self {
         balance.viewers.fetch_add(1, Relaxed);
-        Self { balance: Arc::clone(balance), entered: None, full: None }
+        Self {
+            balance: Arc::clone(balance),
+            entered: None,
+            giving: false,
+            full: None,
+            offered: None,
+        }
     }
 
     /// Its socket takes no more of what is due. Answers when it should say so again if that has
@@ -92,25 +109,81 @@ impl Place {
         Some(spare)
     }
 
-    /// Nothing that is due waits for room in its socket.
-    pub fn flow(&mut self) {
+    /// It is given something to send, and whoever sends it will only say when it has done so, by
+    /// [`taken`](Self::taken): until then it waits for room, for all one knows.
+    pub fn offer(&mut self, hand: &Hand, now: UnixMicros) {
+        self.offered = Some(now);
+        let needy = hand.held(now) < ENOUGH;
+        self.enter(needy.then(|| self.balance.key(hand, now)));
+    }
+
+    /// What it was offered is with its socket.
+    pub fn taken(&mut self, now: UnixMicros) {
+        if self.offered.take().is_some_and(|offered| now.since(offered) > AT_ONCE) {
+            self.full = Some(now);
+        }
         self.enter(None);
     }
 
+    /// Nothing is due to it, or it wants nothing.
+    pub fn rest(&mut self) {
+        self.enter(None);
+        self.give(false);
+    }
+
+    /// How long media at `position` has to wait: because its time has not come, or because others
+    /// go first, in which case it is to be asked again then. `None`: it may go out.
+    pub fn due(
+        &mut self,
+        schedule: &Schedule,
+        hand: &Hand,
+        position: Duration,
+        now: UnixMicros,
+    ) -> Option<Duration> {
+        match schedule.when(position) {
+            Some(when) if when <= now => self.give_way(hand, now),
+            when => {
+                self.rest();
+                Some(when.map_or(Duration::MAX, |when| when.since(now)))
+            }
+        }
+    }
+
     /// Whether it should give way to others before it sends what is due; then for how long.
-    pub fn give_way(&self, hand: &Hand, now: UnixMicros) -> Option<Duration> {
+    fn give_way(&mut self, hand: &Hand, now: UnixMicros) -> Option<Duration> {
         let balance = &*self.balance;
         // Whoever asks is not waiting for room, but its entry may be from before.
         let own = self.entered.unwrap_or_default();
         let needy = balance.needy.load(Relaxed).saturating_sub(usize::from(self.entered.is_some()));
         let viewers = balance.viewers.load(Relaxed);
-        let mean = (balance.keys.load(Relaxed) - own).checked_div(i64::try_from(needy).ok()?)?;
+        let sum = balance.keys.load(Relaxed).saturating_sub(own);
+        let Some(mean) = i64::try_from(needy).ok().and_then(|needy| sum.checked_div(needy)) else {
+            self.give(false);
+            return None;
+        };
         let scale = u32::try_from(viewers / (MANY * needy)).unwrap_or(u32::MAX).max(1);
         let rich = hand.held(now) > FEW.saturating_mul(scale);
-        let shared = needy >= viewers.div_ceil(MOST)
+        let short = needy * MANY >= viewers
+            && (needy + balance.giving.load(Relaxed)) * MOST >= viewers
             && self.full.is_some_and(|full| now.since(full) < LATELY);
-        let ahead = shared && balance.key(hand, now) > mean;
-        (rich || ahead).then_some(AGAIN)
+        let lead = balance.key(hand, now).saturating_sub(mean);
+        let ahead = short && lead > 0;
+        self.give(ahead);
+        if rich || ahead {
+            self.enter(None);
+            let (least, most) = AGAIN;
+            let lead = u64::try_from(lead / 1000).unwrap_or_default();
+            return Some(Duration::from_millis(lead.clamp(least, most)));
+        }
+        None
+    }
+
+    fn give(&mut self, giving: bool) {
+        match (std::mem::replace(&mut self.giving, giving), giving) {
+            (false, true) => self.balance.giving.fetch_add(1, Relaxed),
+            (true, false) => self.balance.giving.fetch_sub(1, Relaxed),
+            _ => 0,
+        };
     }
 
     fn enter(&mut self, key: Option<i64>) {
@@ -128,6 +201,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.enter(None);
+        self.give(false);
         self.balance.viewers.fetch_sub(1, Relaxed);
     }
 }

@@ -37,15 +37,20 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// What a URL's query asks for: `pace=fast`, `pace=realtime`, `pace=burst`. Anything else asks
-    /// for nothing, as an unknown name does; of several the first counts.
-    pub fn from_query(query: &str) -> Option<Self> {
-        query.split('&').find_map(|pair| match pair.strip_prefix("pace=")? {
+    /// The pace of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
             "fast" => Some(Self::Fast),
             "realtime" => Some(Self::Realtime),
             "burst" => Some(Self::Burst),
             _ => None,
-        })
+        }
+    }
+
+    /// What a stream name's query asks for: `pace=fast`. What is no pace asks for none; of several
+    /// the first counts.
+    pub fn from_query(query: &str) -> Option<Self> {
+        query.split('&').find_map(|pair| Self::named(pair.strip_prefix("pace=")?))
     }
 }
 

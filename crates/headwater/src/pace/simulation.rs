@@ -57,14 +57,15 @@ impl Viewer {
         if self.waits() || now < self.held_until {
             return;
         }
-        let due = self.schedule.when(Duration::from_secs_f64(self.sent)).unwrap();
-        if due > now {
-            self.place.flow();
-        } else if let Some(again) = self.place.give_way(&self.hand, now).filter(|_| ruled) {
-            self.place.flow();
-            self.held_until = now.after(again);
+        let position = Duration::from_secs_f64(self.sent);
+        let wait = if ruled {
+            self.place.due(&self.schedule, &self.hand, position, now)
         } else {
-            self.sent += BLOCK;
+            self.schedule.when(position).map(|when| when.since(now)).filter(|wait| !wait.is_zero())
+        };
+        match wait {
+            Some(wait) => self.held_until = now.after(wait),
+            None => self.sent += BLOCK,
         }
     }
 

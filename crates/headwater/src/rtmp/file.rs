@@ -88,7 +88,7 @@ impl Play {
         self.began = self.next.map_or(0, |next| next.time);
         self.schedule = Schedule::new(self.schedule.plan(), now);
         self.hand = Hand::new(now);
-        self.place.flow();
+        self.place.rest();
         // What is on its way is of no use any more.
         self.sending = None;
         self.unprepared = true;
@@ -107,7 +107,7 @@ impl Play {
         if paused {
             self.schedule.pause(now);
             self.hand.pause(now);
-            self.place.flow();
+            self.place.rest();
         } else {
             self.schedule.resume(now);
             self.hand.resume(now);
@@ -123,18 +123,14 @@ impl Play {
             }
             let over = |place: &Place| self.own.until.is_some_and(|until| place.time >= until);
             let Some(place) = self.next.filter(|place| !over(place)) else {
-                self.place.flow();
+                self.place.rest();
                 self.complete = true;
                 return Ok(Next::Complete);
             };
             let now = origin.now();
             let position = self.position(place.time);
-            // Not paused, so there is a time.
-            let wait = self.schedule.when(position).map_or(Duration::ZERO, |when| when.since(now));
-            let wait =
-                if wait.is_zero() { self.place.give_way(&self.hand, now) } else { Some(wait) };
+            let wait = self.place.due(&self.schedule, &self.hand, position, now);
             if let Some(wait) = wait {
-                self.place.flow();
                 tokio::time::sleep(wait).await;
                 continue;
             }

@@ -1,0 +1,218 @@
+//! An MP4 as one long response goes out as it plays: whoever watches it while it comes wastes what
+//! it did not watch, and whoever watches something else should not wait for that.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use vod::{Reach, Title};
+
+use super::media_type;
+use crate::Origin;
+use crate::deliver::unfold::unfold;
+use crate::http::{Body, Method, Piece, Request, Response};
+use crate::pace::{Hand, Pace, Place, Plan, Schedule};
+
+/// Media handed over at once.
+const STEP: Duration = Duration::from_millis(250);
+
+/// Bytes worth handing over, however long they play.
+const LEAST: u64 = 4 << 10;
+
+/// Paces the response to a request for all of an MP4 or all from somewhere on, unless its URL asks
+/// for it fast. A range with an end is a player's that knows what it wants.
+pub(super) fn pace(
+    request: &Request,
+    origin: &Arc<Origin>,
+    path: &str,
+    file: &Arc<File>,
+    response: Response,
+) -> Response {
+    let asked = request.parameter("pace").and_then(|name| Pace::named(&name));
+    let plan = origin.config.vod.plan(asked);
+    let long = match response.status() {
+        200 => true,
+        206 => request.header("range").is_some_and(is_open),
+        _ => false,
+    };
+    let is_mp4 = matches!(media_type::of(path), "video/mp4" | "audio/mp4" | "video/quicktime");
+    if plan.pace == Pace::Fast || request.method() != Method::Get || !long || !is_mp4 {
+        return response;
+    }
+    response.map_body(|body| match body {
+        Body::Pieces(pieces) => match pieces.as_slice() {
+            [Piece::File { range, .. }] => {
+                let range = range.clone();
+                let download = Download {
+                    origin: Arc::clone(origin),
+                    path: path.to_owned(),
+                    file: Arc::clone(file),
+                    plan,
+                    at: range.start,
+                    end: range.end,
+                    pacing: None,
+                };
+                let body = unfold(download, false, Download::next);
+                Body::Sized(range.end - range.start, Box::new(body))
+            }
+            _ => Body::Pieces(pieces),
+        },
+        body => body,
+    })
+}
+
+/// Whether a `Range` field selects one range, without an end.
+fn is_open(field: &str) -> bool {
+    let range = field.trim().strip_suffix('-').and_then(|field| field.split_once('='));
+    range.is_some_and(|(_, first)| first.trim().bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// A response on its way.
+struct Download {
+    origin: Arc<Origin>,
+    path: String,
+    file: Arc<File>,
+    plan: Plan,
+    /// Bytes of the file still to go.
+    at: u64,
+    end: u64,
+    /// Once it has begun, of an MP4 that can be read.
+    pacing: Option<Pacing>,
+}
+
+struct Pacing {
+    title: Arc<Title>,
+    /// Where in the movie the response begins.
+    began: Duration,
+    schedule: Schedule,
+    hand: Hand,
+    place: Place,
+}
+
+impl Download {
+    /// The next piece, when it is due; everything before it is with the kernel.
+    async fn next(mut self) -> io::Result<Option<(Vec<Piece>, Self)>> {
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        if self.pacing.is_none() {
+            self.pacing = self.begin().await;
+        }
+        let until = match &mut self.pacing {
+            // Nobody knows how it plays.
+            None => self.end,
+            Some(pacing) => {
+                let due = pacing.next(&self.origin, self.at).await;
+                due.max(self.at.saturating_add(LEAST)).min(self.end)
+            }
+        };
+        let piece = Piece::File { file: Arc::clone(&self.file), range: self.at..until };
+        self.at = until;
+        Ok(Some((vec![piece], self)))
+    }
+
+    async fn begin(&self) -> Option<Pacing> {
+        let (origin, path) = (Arc::clone(&self.origin), self.path.clone());
+        let found = spawn_blocking(move || origin.titles.title(&path)).await;
+        let title = found.ok()?.ok().filter(|title| !title.reach.is_empty())?;
+        let now = self.origin.now();
+        Some(Pacing {
+            began: time_at(&title.reach, self.at),
+            title,
+            schedule: Schedule::new(self.plan, now),
+            hand: Hand::new(now),
+            place: Place::new(&self.origin.balance),
+        })
+    }
+}
+
+impl Pacing {
+    /// Waits until bytes from `at` on are due; how far they go.
+    async fn next(&mut self, origin: &Origin, at: u64) -> u64 {
+        let reach = &self.title.reach;
+        let time = time_at(reach, at);
+        let position = time.saturating_sub(self.began);
+        let now = origin.now();
+        self.hand.deliver(position, now);
+        self.place.taken(now);
+        while let Some(wait) = self.place.due(&self.schedule, &self.hand, position, origin.now()) {
+            tokio::time::sleep(wait).await;
+        }
+        self.place.offer(&self.hand, origin.now());
+        match reach.last() {
+            // What lies behind the media is not played.
+            Some(last) if time + STEP >= last.until => u64::MAX,
+            _ => offset_at(reach, time + STEP),
+        }
+    }
+}
+
+/// The movie's time to which its first `offset` bytes play, evenly within segments.
+fn time_at(reach: &[Reach], offset: u64) -> Duration {
+    let (from, to) = around(reach, |reach| reach.offset <= offset);
+    let bytes = to.offset.saturating_sub(from.offset);
+    if bytes == 0 {
+        return from.until;
+    }
+    let part = offset.saturating_sub(from.offset) as f64 / bytes as f64;
+    from.until + to.until.saturating_sub(from.until).mul_f64(part.min(1.0))
+}
+
+/// How many bytes play to this time of the movie.
+fn offset_at(reach: &[Reach], time: Duration) -> u64 {
+    let (from, to) = around(reach, |reach| reach.until <= time);
+    let span = to.until.saturating_sub(from.until).as_secs_f64();
+    if span == 0.0 {
+        return from.offset;
+    }
+    let part = time.saturating_sub(from.until).as_secs_f64() / span;
+    let bytes = to.offset.saturating_sub(from.offset) as f64 * part.min(1.0);
+    // No more than the difference of two offsets.
+    from.offset.saturating_add(bytes as u64)
+}
+
+/// The last point that is `before`, and the first that is not; after the last, that twice.
+fn around(reach: &[Reach], before: impl Fn(&Reach) -> bool) -> (Reach, Reach) {
+    let next = reach.partition_point(before);
+    let beginning = Reach { until: Duration::ZERO, offset: 0 };
+    let from = next.checked_sub(1).and_then(|last| reach.get(last)).copied().unwrap_or(beginning);
+    (from, reach.get(next).copied().unwrap_or(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ranges_without_an_end_are_open() {
+        for (field, open) in [
+            ("bytes=0-", true),
+            (" bytes=17- ", true),
+            ("bytes=0-5", false),
+            ("bytes=-5", false),
+            ("bytes=0-5,9-", false),
+            ("bytes=5-,9-", false),
+            ("", false),
+            ("-", false),
+        ] {
+            assert_eq!(is_open(field), open, "{field:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_times_and_times_bytes() {
+        let second = Duration::from_secs(1);
+        let point = |seconds, offset| Reach { until: seconds * second, offset };
+        // Two seconds up to byte 1,000, nothing more needed for the next, then 500 more.
+        let reach = [point(2, 1000), point(4, 1000), point(5, 1500)];
+        for (offset, millis) in [(0, 0), (500, 1000), (1000, 4000), (1250, 4500), (9000, 5000)] {
+            assert_eq!(time_at(&reach, offset), Duration::from_millis(millis), "{offset}");
+        }
+        for (millis, offset) in [(0, 0), (1000, 500), (3000, 1000), (4500, 1250), (9000, 1500)] {
+            assert_eq!(offset_at(&reach, Duration::from_millis(millis)), offset, "{millis}");
+        }
+        assert_eq!((time_at(&[], 5), offset_at(&[], second)), (Duration::ZERO, 0));
+    }
+}
