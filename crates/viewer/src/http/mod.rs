@@ -137,7 +137,8 @@ impl<'a> Client<'a> {
                 result => return self.finish(connection, &response, result),
             }
         }
-        let socket = self.viewer.lane.connect(url.host(), url.port()).await?;
+        // Boxed, since it is large, and over before the long waits begin.
+        let socket = Box::pin(self.viewer.lane.connect(url.host(), url.port())).await?;
         let mut connection =
             Connection { socket, authority: url.authority().to_owned(), used: false };
         let mut response = Response::default();
@@ -167,7 +168,9 @@ impl<'a> Client<'a> {
         body: &mut Body<'_>,
     ) -> Result<Answer, Error> {
         let sent = self.viewer.now();
-        self.send(&connection.socket, request).await?;
+        let text = self.text(request);
+        write_all(&connection.socket, &mut self.watchdog, text.as_bytes()).await?;
+        drop(text);
         let mut first = None;
         while !response.is_done() {
             let wait = if response.has_begun() { Duration::ZERO } else { request.wait };
@@ -201,7 +204,8 @@ impl<'a> Client<'a> {
         })
     }
 
-    async fn send(&mut self, socket: &TcpStream, request: &Request<'_>) -> Result<(), Error> {
+    /// The request as it is sent.
+    fn text(&self, request: &Request<'_>) -> String {
         let url = request.url;
         let mut text = format!(
             "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: streamgauge\r\nAccept: */*\r\n",
@@ -219,7 +223,7 @@ impl<'a> Client<'a> {
         text += "\r\n";
         self.viewer.stats().requests += 1;
         self.viewer.lane.totals.requests.fetch_add(1, Relaxed);
-        write_all(socket, &mut self.watchdog, text.as_bytes()).await
+        text
     }
 
     /// Reads once.
@@ -270,8 +274,8 @@ pub(crate) async fn write_all(
         match socket.try_write(bytes) {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                watchdog
-                    .guard("writing", Duration::ZERO, socket.writable())
+                // Boxed: what is sent is short, and so this is rare.
+                Box::pin(watchdog.guard("writing", Duration::ZERO, socket.writable()))
                     .await?
                     .map_err(|error| Error::io(&error, "writing"))?;
             }

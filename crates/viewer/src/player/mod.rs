@@ -156,3 +156,29 @@ pub(crate) async fn wait_for_room(viewer: &Viewer) {
         sleep(Duration::from_micros(over.unsigned_abs())).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Clock, Lane, Options, Totals};
+
+    /// What a viewer that is not verified costs is its future, its counters, and some 200 bytes for
+    /// each connection: 8 KiB are what it may cost.
+    #[tokio::test]
+    async fn futures_are_small() {
+        let lane = Lane::new(Clock::start(), Options::default(), Totals::default().into());
+        let viewer = Viewer::join(&lane, (0, 0), false, None);
+        let url = Url::nowhere();
+        let rtmp_url = RtmpUrl::parse("rtmp://h/live/x").expect("a URL");
+        for (name, size, most) in [
+            ("viewer", size_of::<Viewer>(), 600),
+            ("rtmp", size_of_val(&rtmp::play(&viewer, &rtmp_url)), 2000),
+            ("hls", size_of_val(&hls::play(&viewer, &url)), 5500),
+            ("dash", size_of_val(&dash::play(&viewer, &url)), 5500),
+            ("mp4", size_of_val(&progressive::mp4(&viewer, &url)), 2000),
+            ("flv", size_of_val(&progressive::flv(&viewer, &url)), 2000),
+        ] {
+            assert!(size <= most, "{name}: {size} bytes");
+        }
+    }
+}

@@ -14,7 +14,7 @@ use crate::{Error, Kind, Viewer};
 
 /// Plays a live stream, or a file from its start, until the server ends it.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
-    let socket = viewer.lane.connect(&url.host, url.port).await?;
+    let socket = Box::pin(viewer.lane.connect(&url.host, url.port)).await?;
     let mut config = ClientConfig::new(url, Purpose::Play(PlayStart::Any));
     config.measure_media = !viewer.verify;
     // What players of 2008 said; some servers look for it.

@@ -89,7 +89,7 @@ impl<'a> Player<'a> {
         if let Some(url) = &segment.header
             && self.header.as_ref().is_none_or(|(known, _)| known != url)
         {
-            self.fetch_header(url).await?;
+            Box::pin(self.fetch_header(url)).await?;
         }
         let mut tries = Tries::default();
         loop {

@@ -14,6 +14,31 @@ use crate::{Error, Rendition, Viewer};
 
 /// Plays what the playlist at a URL says, until it ends.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
+    let begun = Box::pin(begin(viewer, url)).await?;
+    let Begun { mut main, audio, text } = begun;
+    match audio {
+        None => main.run(text).await?,
+        Some(mut audio) => {
+            tokio::try_join!(main.run(text), audio.run(None))?;
+        }
+    }
+    let now = viewer.now();
+    viewer.stats().playback.complete(now);
+    Ok(())
+}
+
+/// Players of the playlists that were chosen.
+struct Begun<'a> {
+    /// Boxed: what is moved within a future takes its room twice.
+    main: Box<Player<'a>>,
+    /// Where sound is apart.
+    audio: Option<Box<Player<'a>>>,
+    /// The main player's playlist, if it has come already.
+    text: Option<Vec<u8>>,
+}
+
+/// Loads the playlist and chooses.
+async fn begin<'a>(viewer: &'a Viewer, url: &Url) -> Result<Begun<'a>, Error> {
     let mut client = Client::new(viewer);
     let (text, moved) = load(&mut client, url, Duration::ZERO).await?;
     let url = moved.as_ref().unwrap_or(url);
@@ -21,40 +46,24 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     viewer.stats().verified.manifests += 1;
     let choice = match playlist {
         Playlist::Media(_) => {
-            drop(playlist);
-            let ladder = Ladder::single(url.clone());
-            return finish(
-                viewer,
-                Player::new(viewer, client, Track::Video, ladder).run(Some(text)).await,
-            );
+            let main = Player::new(viewer, client, Track::Video, Ladder::single(url.clone()));
+            return Ok(Begun { main: Box::new(main), audio: None, text: Some(text) });
         }
         Playlist::Multivariant(playlist) => choose(viewer, &playlist, url)?,
     };
     viewer.lane.give_back(text);
     let main = Player::new(viewer, client, choice.track, choice.ladder);
-    let played = match choice.audio {
-        None => main.run(None).await,
-        Some(audio) => {
-            expect(viewer, [Track::Video, Track::Audio].into_iter());
-            let client = Client::new(viewer);
-            let audio = Player::new(viewer, client, Track::Audio, Ladder::single(audio));
-            tokio::try_join!(main.run(None), audio.run(None)).map(|_| ())
-        }
-    };
-    finish(viewer, played)
+    let audio = choice.audio.map(|audio| {
+        expect(viewer, [Track::Video, Track::Audio].into_iter());
+        let ladder = Ladder::single(audio);
+        Box::new(Player::new(viewer, Client::new(viewer), Track::Audio, ladder))
+    });
+    Ok(Begun { main: Box::new(main), audio, text: None })
 }
 
 fn expect(viewer: &Viewer, tracks: impl Iterator<Item = Track>) {
     let mut stats = viewer.stats();
     tracks.for_each(|track| stats.playback.expect(track));
-}
-
-fn finish(viewer: &Viewer, played: Result<(), Error>) -> Result<(), Error> {
-    if played.is_ok() {
-        let now = viewer.now();
-        viewer.stats().playback.complete(now);
-    }
-    played
 }
 
 /// A playlist's text, and where it came from if redirected.

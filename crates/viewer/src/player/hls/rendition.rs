@@ -125,7 +125,7 @@ impl<'a> Player<'a> {
     }
 
     /// Plays until the playlist ends; `text` is the playlist if it is there already.
-    pub(super) async fn run(mut self, mut text: Option<Vec<u8>>) -> Result<(), Error> {
+    pub(super) async fn run(&mut self, mut text: Option<Vec<u8>>) -> Result<(), Error> {
         let mut query = None;
         loop {
             let playlist = match text.take() {
@@ -144,7 +144,7 @@ impl<'a> Player<'a> {
             let step = if step.finished {
                 // A finished playlist stays as it is, and is the same for every viewer.
                 let shared = self.viewer.lane.share(playlist);
-                match self.finished(step, &shared).await? {
+                match Box::pin(self.finished(step, &shared)).await? {
                     Some(()) => return Ok(()),
                     None => {
                         query = None;
@@ -261,7 +261,7 @@ impl<'a> Player<'a> {
         if let Some(map) = &item.map
             && !self.map.as_ref().is_some_and(|known| known.is(map))
         {
-            self.header(map).await?;
+            Box::pin(self.header(map)).await?;
         }
         let early = self.early.take().filter(|early| early.place.is(&item.place));
         if let Some(early) = early {
