@@ -9,10 +9,11 @@ use media::{Error as MediaError, Kind};
 use crate::candidate::{Candidate, Refusal};
 use crate::rendered::Shelf;
 use crate::root::{OnDisk, Stamp};
+use crate::shift::Timeline;
 use crate::text::{self, Script};
 use crate::title::{LeftOut, Reach, Title, Version};
 use crate::track::Track;
-use crate::{Error, Settings, Shift, plan, time};
+use crate::{Error, Settings, plan, time};
 
 /// An MP4 file of a title.
 #[derive(Debug)]
@@ -46,8 +47,8 @@ pub(crate) fn title(
         audio.cut_by(&grid);
     }
     let candidates: Vec<Candidate> = held.videos.into_iter().chain(held.audios).collect();
-    let starts: Vec<_> = candidates.iter().filter_map(Candidate::first_time).collect();
-    let shift = Shift::covering(starts.iter().copied());
+    let beginnings: Vec<_> = candidates.iter().filter_map(Candidate::beginning).collect();
+    let timeline = Timeline::of(&beginnings);
 
     let mut tracks: Vec<Track> = Vec::new();
     let (mut videos, mut audios) = (0, 0);
@@ -58,7 +59,7 @@ pub(crate) fn title(
         };
         let Some(source) = sources.get(candidate.source) else { continue };
         let id = tracks.len() as u32 + 1;
-        match candidate.into_track(source, format!("{letter}{number}"), id, shift) {
+        match candidate.into_track(source, format!("{letter}{number}"), id, timeline) {
             Ok(track) => {
                 tracks.push(track);
                 *number += 1;
@@ -78,9 +79,11 @@ pub(crate) fn title(
     };
     distinguish(&mut tracks);
     left_out.extend(held.refusals.into_iter().map(|refusal| refusal.left_out));
-    let end = |track: &Track| time::duration(track.end - track.shift, track.media.timescale);
+    let end = |track: &Track| {
+        time::duration(track.end.saturating_sub(track.origin), track.media.timescale)
+    };
     let duration = tracks.iter().map(end).max().unwrap_or_default();
-    let texts = text::finish(scripts, duration, shift, &mut left_out);
+    let texts = text::finish(scripts, duration, timeline, &mut left_out);
     // Whole files were named when they were found to be of no use.
     for left in left_out.iter().filter(|left| !left.codec.is_empty()) {
         let LeftOut { file, track, codec, reason } = left;
@@ -92,7 +95,7 @@ pub(crate) fn title(
         texts,
         tracks,
         duration,
-        shift,
+        shift: timeline.shift,
         aligned,
         left_out,
         reach,
@@ -354,7 +357,7 @@ fn reach(source: &Source, leading: &Track, tracks: &[Track], others: &[TrackInde
     let reached = leading.segments().zip(offsets).map(|(segment, offset)| {
         furthest = offset.max(furthest).min(source.len);
         let end = segment.start.saturating_add_unsigned(segment.duration);
-        let end = end.saturating_sub(leading.shift);
+        let end = end.saturating_sub(leading.origin);
         Reach { until: time::duration(end, leading.media.timescale), offset: furthest }
     });
     reached.collect()

@@ -9,9 +9,10 @@ use crate::build::Source;
 use crate::plan::{self, Grid};
 use crate::samples::first_from;
 use crate::scan::Scan;
+use crate::shift::{Beginning, Timeline};
 use crate::title::LeftOut;
 use crate::track::{Row, Track, write_head};
-use crate::{Settings, Shift, time};
+use crate::{Settings, time};
 
 /// The most of anything a track may have. Sane ones stay far below.
 mod limits {
@@ -42,6 +43,8 @@ pub(crate) struct Candidate {
     cuts: Vec<u32>,
     /// Number of the sample after the last.
     last: u32,
+    /// Before this time its samples only prepare the decoder.
+    from: i64,
 }
 
 /// Why something is not in the title.
@@ -111,7 +114,9 @@ impl Candidate {
             match packageable(&index, &scan) {
                 Ok(codec) => {
                     let cuts = Vec::new();
-                    return Ok(Self { source, index, codec, scan, cuts, last: count });
+                    // Of video, all that is decoded can be seen.
+                    let from = i64::MIN;
+                    return Ok(Self { source, index, codec, scan, cuts, last: count, from });
                 }
                 Err(error) => error,
             }
@@ -161,6 +166,7 @@ impl Candidate {
         // A decoder needs some samples before those that are presented, and a player that shows
         // the pictures before presentation time 0 must not wait for their sound.
         let start = self.index.edit.start.min(grid.start().unwrap_or(i64::MAX));
+        self.from = start;
         let preroll = time::ticks(PREROLL, self.timescale());
         let mut next = first_from(samples, start.saturating_sub(preroll));
         while let Some(sample) = samples.get(next) {
@@ -210,10 +216,11 @@ impl Candidate {
         lengths.max().unwrap_or_default()
     }
 
-    /// Decode time of the first sample, with its timescale.
-    pub(crate) fn first_time(&self) -> Option<(i64, u32)> {
+    /// When it is first decoded and presented.
+    pub(crate) fn beginning(&self) -> Option<Beginning> {
         let first = self.index.samples.get(*self.cuts.first()?)?;
-        Some((first.dts, self.timescale()))
+        let presented = first.pts().max(self.from);
+        Some(Beginning { decoded: first.dts, presented, timescale: self.timescale() })
     }
 
     /// The finished track. Every segment's head is written once, to know its size and that it
@@ -223,9 +230,9 @@ impl Candidate {
         source: &Source,
         name: String,
         id: u32,
-        shift: Shift,
+        timeline: Timeline,
     ) -> Result<Track, Box<Refusal>> {
-        match self.measure(source, name, id, shift) {
+        match self.measure(source, name, id, timeline) {
             Ok(track) => Ok(track),
             Err(error) => Err(Box::new(Refusal::of(source, &self.index, error))),
         }
@@ -236,7 +243,7 @@ impl Candidate {
         source: &Source,
         name: String,
         id: u32,
-        shift: Shift,
+        timeline: Timeline,
     ) -> Result<Track, Error> {
         if self.cuts.len() > limits::SEGMENTS {
             let (value, limit) = (self.cuts.len() as u64, limits::SEGMENTS as u64);
@@ -248,7 +255,8 @@ impl Candidate {
         let media = media::Track { id, timescale, codec: self.codec.clone(), language };
         let matrix = self.index.matrix;
         let header = cmaf::header_turned(&[&media], matrix)?;
-        let shift = shift.in_timescale(timescale);
+        let shift = timeline.to_stream(timescale);
+        let tail = if self.scan.usual > 0 { self.scan.usual } else { (timescale / 25).max(1) };
         let mut track = Track {
             name,
             media,
@@ -265,11 +273,14 @@ impl Candidate {
             end: self.index.end().saturating_add(shift),
             samples: std::mem::take(&mut self.index.samples),
             shift,
+            origin: timeline.shift.in_timescale(timescale),
+            tail,
             rows: Vec::with_capacity(self.cuts.len()),
             last: self.last,
             iframes: Vec::new(),
         };
         self.rows(&mut track)?;
+        self.lengthen(&mut track);
         let lengths: Vec<_> = track.segments().map(|each| (each.duration, each.bytes)).collect();
         track.bandwidth = Bandwidth::of(&lengths, timescale);
         if self.codec.kind() == Kind::Video {
@@ -302,6 +313,18 @@ impl Candidate {
             track.rows.push(Row { first, bytes, start });
         }
         Ok(())
+    }
+
+    /// Lets the last sample be presented for as long as others are, where the file gives it no
+    /// time: nothing plays for none.
+    fn lengthen(&self, track: &mut Track) {
+        let last = self.last.checked_sub(1).and_then(|last| track.samples.get(last));
+        let silent = last.filter(|last| last.duration == 0 && self.index.edit.end.is_none());
+        let start = track.rows.last().filter(|row| row.start >= track.end).map(|row| row.start);
+        let from = silent.map(|last| last.pts().saturating_add(track.shift)).max(start);
+        if let Some(from) = from {
+            track.end = track.end.max(from.saturating_add(track.tail.into()));
+        }
     }
 
     /// What only video has: its rate, and the keyframes for trick play.

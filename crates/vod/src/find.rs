@@ -86,7 +86,7 @@ impl Contents {
 
 /// How titles are packaged, counted: what changes the bytes of a segment counts it up, because
 /// caches keep segments for good.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// Which files are the title at `path`, found by names alone.
 pub(crate) fn names(root: &Root, path: &str) -> Result<Names, Error> {

@@ -11,23 +11,6 @@ pub struct Shift {
 }
 
 impl Shift {
-    /// The smallest that brings all these times (each with its timescale) to 0 or later.
-    pub(crate) fn covering(times: impl Iterator<Item = (i64, u32)> + Clone) -> Self {
-        let divisor = times.clone().map(|(_, timescale)| timescale).reduce(|a, b| {
-            let (mut a, mut b) = (a, b);
-            while b != 0 {
-                (a, b) = (b, a % b);
-            }
-            a
-        });
-        let per_second = divisor.unwrap_or(1).max(1);
-        let needed = |(time, timescale): (i64, u32)| {
-            let late = i128::from(time).min(0).unsigned_abs() * u128::from(per_second);
-            u64::try_from(late.div_ceil(timescale.max(1).into())).unwrap_or(u64::MAX)
-        };
-        Self { units: times.map(needed).max().unwrap_or_default(), per_second }
-    }
-
     /// In units of a track's timescale.
     pub fn in_timescale(self, timescale: u32) -> i64 {
         let each = u64::from(timescale / self.per_second.max(1));
@@ -41,19 +24,105 @@ impl Shift {
     }
 }
 
+/// How a title's time lies to that of its files: of both, the same moment in every timescale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Timeline {
+    /// When the title begins in the files' time, in units of the shift. Later than 0 where media
+    /// were cut out of something longer, before 0 where an edit list begins between keyframes.
+    pub(crate) start: i64,
+    pub(crate) shift: Shift,
+}
+
+/// What a track has a say in when a title begins: times of its table, with their timescale.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beginning {
+    /// When its first sample is decoded.
+    pub(crate) decoded: i64,
+    /// When it is first presented.
+    pub(crate) presented: i64,
+    pub(crate) timescale: u32,
+}
+
+impl Timeline {
+    /// Begins with the first track that is presented, rounded down to what all timescales
+    /// measure; shifted so far that no decode time is negative.
+    pub(crate) fn of(tracks: &[Beginning]) -> Self {
+        let divisor = |a: u32, b: u32| {
+            let (mut a, mut b) = (a, b);
+            while b != 0 {
+                (a, b) = (b, a % b);
+            }
+            a
+        };
+        let timescales = tracks.iter().map(|track| track.timescale);
+        let per_second = timescales.reduce(divisor).unwrap_or(1).max(1);
+        // A whole number of the track's units is one of ours.
+        let units =
+            |time: i64, timescale: u32| time.div_euclid(i64::from((timescale / per_second).max(1)));
+        let start = tracks.iter().map(|track| units(track.presented, track.timescale)).min();
+        let start = start.unwrap_or_default();
+        let late = |track: &Beginning| {
+            let decoded = units(track.decoded, track.timescale);
+            u64::try_from(start.saturating_sub(decoded)).unwrap_or_default()
+        };
+        let units = tracks.iter().map(late).max().unwrap_or_default();
+        Self { start, shift: Shift { units, per_second } }
+    }
+
+    /// From a track's table to stream time, in its timescale.
+    pub(crate) fn to_stream(self, timescale: u32) -> i64 {
+        let each = i64::from(timescale / self.shift.per_second.max(1));
+        self.shift.in_timescale(timescale).saturating_sub(self.start.saturating_mul(each))
+    }
+
+    /// When the title begins in the files' time, in milliseconds, rounded down.
+    pub(crate) fn start_millis(self) -> i64 {
+        let millis = i128::from(self.start) * 1_000;
+        let millis = millis.div_euclid(i128::from(self.shift.per_second.max(1)));
+        millis.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn beginning(decoded: i64, presented: i64, timescale: u32) -> Beginning {
+        Beginning { decoded, presented, timescale }
+    }
+
     #[test]
     fn the_shift_is_the_same_moment_in_every_timescale() {
-        let shift = Shift::covering([(-1_024, 48_000), (-1_024, 12_288)].into_iter());
+        let tracks = [beginning(-1_024, 0, 48_000), beginning(-1_024, 0, 12_288)];
+        let Timeline { start, shift } = Timeline::of(&tracks);
         // A twelfth of a second.
-        assert_eq!((shift.units, shift.per_second), (32, 384));
+        assert_eq!((start, shift.units, shift.per_second), (0, 32, 384));
         assert_eq!((shift.in_timescale(48_000), shift.in_timescale(12_288)), (4_000, 1_024));
         assert_eq!(shift.duration(), Duration::from_nanos(83_333_333));
-        assert_eq!(Shift::covering([(5, 90_000)].into_iter()).units, 0);
-        assert_eq!(Shift::covering([(-1, 44_100), (0, 1_001)].into_iter()).per_second, 7);
-        assert_eq!(Shift::covering(std::iter::empty()).in_timescale(90_000), 0);
+        let tracks = [beginning(-1, 0, 44_100), beginning(0, 0, 1_001)];
+        assert_eq!(Timeline::of(&tracks).shift.per_second, 7);
+        assert_eq!(Timeline::of(&[]).to_stream(90_000), 0);
+    }
+
+    #[test]
+    fn a_title_begins_with_what_is_presented_first() {
+        // An hour in; the sound half a second after the picture, which is reordered.
+        let hour = 3_600;
+        let video = beginning(hour * 90_000 - 3_000, hour * 90_000, 90_000);
+        let audio = beginning(hour * 48_000 + 24_000, hour * 48_000 + 24_000, 48_000);
+        let late = Timeline::of(&[video, audio]);
+        assert_eq!(late.start_millis(), hour * 1_000);
+        assert_eq!(late.shift.in_timescale(90_000), 3_000);
+        assert_eq!(video.decoded + late.to_stream(90_000), 0);
+        assert_eq!(audio.decoded + late.to_stream(48_000), 24_000 + 1_600);
+        // The edit list begins between keyframes: the one before is where the title begins.
+        let early = Timeline::of(&[beginning(-45_000, -42_000, 90_000)]);
+        assert_eq!((early.start_millis(), early.shift.units), (-467, 3_000));
+        assert_eq!(early.to_stream(90_000), 45_000);
+        // Nothing overflows.
+        for time in [i64::MIN, i64::MAX] {
+            let far = Timeline::of(&[beginning(time, time, 1), beginning(0, 0, 3)]);
+            let _ = (far.to_stream(u32::MAX), far.start_millis());
+        }
     }
 }

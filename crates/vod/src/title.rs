@@ -12,8 +12,10 @@ use crate::{Shift, Text, Track};
 /// what says that it reads. The media itself stays in the files.
 ///
 /// # Time
-/// *Presentation time* is the movie's: 0 is where its edit lists let it begin, and what they hide
-/// lies before. *Stream time* is that plus [`shift`](Self::shift), so that no decode time is
+/// *Presentation time* is the movie's: 0 is when its first track is first presented. That is where
+/// its edit lists let it begin, unless its media are later (a piece of a recording keeps the times
+/// of the whole), or pictures before are shown because the edit lists begin between keyframes.
+/// What only prepares decoders lies before. *Stream time* is presentation time plus [`shift`](Self::shift), so that no decode time is
 /// negative (CMAF has no way to say so): segments and [`Sample`](crate::Sample)s are in stream
 /// time, in their track's timescale. For DASH the shift is `presentationTimeOffset`.
 #[derive(Debug)]

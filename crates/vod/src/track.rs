@@ -36,8 +36,12 @@ pub struct Track {
     pub(crate) sideways: bool,
     pub(crate) file: Arc<File>,
     pub(crate) samples: SampleTable,
-    /// Added to the table's times.
+    /// From the table's times to stream time.
     pub(crate) shift: i64,
+    /// Stream time of presentation time 0.
+    pub(crate) origin: i64,
+    /// How long the table's last sample lasts where the file does not say.
+    pub(crate) tail: u32,
     pub(crate) rows: Vec<Row>,
     /// Number of the sample after the last.
     pub(crate) last: u32,
@@ -113,7 +117,7 @@ impl Track {
     /// Number of the segment that holds this time of the title's presentation: the first where
     /// the track begins later, the last where it ends before.
     pub fn segment_at(&self, time: Duration) -> u32 {
-        let at = time::ticks(time, self.media.timescale).saturating_add(self.shift);
+        let at = time::ticks(time, self.media.timescale).saturating_add(self.origin);
         let after = self.rows.partition_point(|row| row.start <= at);
         after.saturating_sub(1) as u32
     }
@@ -121,7 +125,8 @@ impl Track {
     /// Stream time at which decoding must begin to present this time of the title: the decode
     /// time of the last sync sample presented at or before it, or of the first one.
     pub fn sync_at(&self, time: Duration) -> i64 {
-        let at = time::ticks(time, self.media.timescale);
+        let at = time::ticks(time, self.media.timescale).saturating_add(self.origin);
+        let at = at.saturating_sub(self.shift);
         let first = self.rows.first().map_or(0, |row| row.first);
         let mut number = self.samples.at_dts(at).unwrap_or(first).clamp(first, self.last);
         let sync = loop {
@@ -185,8 +190,16 @@ impl Track {
     }
 
     fn entry(&self, number: u32) -> Option<SampleEntry> {
-        let sample = self.samples.get(number)?;
-        Some(SampleEntry { dts: sample.dts.saturating_add(self.shift), ..sample })
+        self.samples.get(number).map(|sample| self.in_stream(number, sample))
+    }
+
+    /// A sample of the table in stream time.
+    fn in_stream(&self, number: u32, mut sample: SampleEntry) -> SampleEntry {
+        sample.dts = sample.dts.saturating_add(self.shift);
+        if sample.duration == 0 && number.saturating_add(1) == self.samples.len() {
+            sample.duration = self.tail;
+        }
+        sample
     }
 
     /// Numbers of a segment's samples.
@@ -204,11 +217,8 @@ impl Track {
     }
 
     pub(crate) fn entries_into(&self, range: Range<u32>, entries: &mut Vec<SampleEntry>) {
-        let samples = self.samples.iter_from(range.start).take(range.len());
-        entries.extend(
-            samples
-                .map(|sample| SampleEntry { dts: sample.dts.saturating_add(self.shift), ..sample }),
-        );
+        let samples = range.clone().zip(self.samples.iter_from(range.start));
+        entries.extend(samples.map(|(number, sample)| self.in_stream(number, sample)));
     }
 
     fn head(&self, head: &mut Vec<u8>, n: u32, samples: &[SampleEntry]) -> Option<cmaf::Layout> {

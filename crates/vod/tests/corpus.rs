@@ -336,17 +336,22 @@ fn segments_are_the_samples_of_the_source() {
         let title = library.title(path).unwrap();
         let (index, data) = index(&media(path));
         let mut left: Vec<_> = index.tracks.iter().collect();
+        let mut moved: Option<(i128, i128)> = None;
         for track in &title.tracks {
             let name = format!("{path} {}", track.name);
             let read = chunks(track);
             assert_eq!(read.len(), track.segment_count() as usize, "{name}");
-            let shift = title.shift.in_timescale(track.media.timescale);
             let of_file: Vec<_> = source(&mut left, track).samples.iter().collect();
             let samples: Vec<_> = read.iter().flat_map(|chunk| &chunk.samples).collect();
             let skipped = of_file.len() - samples.len();
             if skipped > 0 {
                 trimmed.push((path, track.name.clone(), skipped));
             }
+            // All tracks are moved by the same time.
+            let shift = samples[0].dts - of_file[skipped].dts;
+            let by = (i128::from(shift), i128::from(track.media.timescale));
+            let first = *moved.get_or_insert(by);
+            assert_eq!(by.0 * first.1, first.0 * by.1, "{name}");
             for (ours, theirs) in samples.iter().zip(&of_file[skipped..]) {
                 let times = (theirs.dts + shift, theirs.cts, theirs.sync);
                 assert_eq!((ours.dts, ours.cts, ours.sync), times, "{name}");

@@ -301,6 +301,67 @@ fn reach_covers_what_has_been_played() {
     assert!((5_000_000..10_000_000).contains(&half.offset), "{half:?}");
 }
 
+/// A file whose media begin late is a piece of something longer: it plays at once all the same.
+#[test]
+fn a_title_begins_with_its_media() {
+    for (path, seconds) in [
+        // tfdt of 143,165 s; of 10 s.
+        ("mp4/androidx_sample_fragmented_uuid.mp4", 0.9..1.2),
+        ("mp4/mp4ff_cbcsdec.mp4", 5.0..8.0),
+        ("bbb/androidx_bbb_800x640_768kbps_30fps_avc_2b_firstpts_10_sec.mp4", 3.9..4.2),
+    ] {
+        let title = corpus().title(path).unwrap();
+        assert!(seconds.contains(&title.duration.as_secs_f64()), "{path}: {:?}", title.duration);
+        let first = title.tracks.iter().map(|track| starts(&title, track)[0]);
+        assert!(first.fold(f64::MAX, f64::min).abs() < 0.05, "{path}");
+        assert!(title.reach[0].until <= Duration::from_secs(4), "{path}: {:?}", title.reach[0]);
+        assert!(title.samples(&title.chosen(), 0).unwrap()[0].dts < 180_000, "{path}");
+        assert_eq!(title.tracks[0].segment_at(Duration::ZERO), 0);
+        assert!(title.tracks[0].sync_at(Duration::ZERO) < 180_000, "{path}");
+    }
+
+    // Cut between keyframes: what the edit list hides of the first group of pictures is decoded
+    // anyway, and so is where the title begins, for every track.
+    let (root, library) = folder(64 << 20);
+    let (whole, cut) = (root.path().join("whole.mp4"), root.path().join("cut.mp4"));
+    clip(&whole, 64, 100);
+    ffmpeg(&["-ss", "5", "-i", whole.to_str().unwrap(), "-c", "copy"], &cut);
+    let title = library.title("cut.mp4").unwrap();
+    let [video, audio] = [0, 1].map(|at| starts(&title, &title.tracks[at]));
+    assert!(video[0].abs() < 0.005, "{video:?}");
+    // The picture at 4 s is a keyframe; of the sound, some before 5 s prepares the decoder.
+    assert!((5.9..6.1).contains(&title.duration.as_secs_f64()), "{:?}", title.duration);
+    assert!(audio.iter().all(|start| *start > -0.2), "{audio:?}");
+}
+
+#[test]
+fn what_lasts_no_time_is_given_some() {
+    // One picture, that the file gives no duration; and three of 1,000 units each but the last.
+    let title = corpus().title("corrupt/mp4parse_hevc_white_frame.mp4").unwrap();
+    assert!(title.duration >= Duration::from_millis(1), "{:?}", title.duration);
+    let (root, library) = folder(64 << 20);
+    let made = root.path().join("one.mp4");
+    let mut arguments =
+        vec!["-f", "lavfi", "-i", "testsrc2=s=64x36:r=25:d=0.04", "-c:v", "libx264"];
+    arguments.extend(["-movflags", "+frag_keyframe+empty_moov+default_base_moof"]);
+    ffmpeg(&arguments, &made);
+    let mut bytes = fs::read(&made).unwrap();
+    // Its duration, in tfhd, and whatever trex says.
+    let (index, _) = index(&made);
+    let before = index.tracks[0].samples.get(0).unwrap().duration.to_be_bytes();
+    let at: Vec<_> = (0..bytes.len() - 4).filter(|at| bytes[*at..].starts_with(&before)).collect();
+    for at in at {
+        bytes[at..at + 4].fill(0);
+    }
+    fs::write(&made, &bytes).unwrap();
+    let title = library.title("one.mp4").unwrap();
+    assert_eq!(title.duration, Duration::from_millis(40));
+    let [segment] = support::chunks(&title.tracks[0]).try_into().unwrap();
+    let timescale = title.tracks[0].media.timescale;
+    assert_eq!(segment.samples[0].duration, timescale / 25);
+    assert_eq!(title.tracks[0].segments().next().unwrap().duration, u64::from(timescale / 25));
+}
+
 #[test]
 fn rates_agree_with_ffprobe() {
     let title = corpus().title("bbb/bbb_60s_720p_h264_aac.mp4").unwrap();

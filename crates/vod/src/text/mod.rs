@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::LeftOut;
 use crate::build::distinct;
-use crate::{LeftOut, Shift};
+use crate::shift::Timeline;
 
 pub(crate) use tx3g::{is_timed_text, read as read_tx3g};
 pub(crate) use vtt::parse as parse_vtt;
@@ -40,7 +41,8 @@ pub(crate) struct Script {
     pub(crate) cues: Vec<Cue>,
 }
 
-/// A WebVTT cue; times are presentation times in milliseconds.
+/// A WebVTT cue; times are in milliseconds, of the files until the title is finished, then of its
+/// presentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cue {
     pub(crate) start: u64,
@@ -143,13 +145,14 @@ impl std::fmt::Display for Clock {
 pub(crate) fn finish(
     scripts: Vec<Script>,
     duration: Duration,
-    shift: Shift,
+    timeline: Timeline,
     left_out: &mut Vec<LeftOut>,
 ) -> Vec<Text> {
     let mut segment = SEGMENT;
     while duration.as_nanos() > segment.as_nanos() * u128::from(SEGMENTS) {
         segment = segment.saturating_mul(2);
     }
+    let shift = timeline.shift;
     let ticks = u128::from(shift.units) * 90_000 / u128::from(shift.per_second.max(1));
     // The remainder fits.
     let mpegts = (ticks % (1 << 33)) as u64;
@@ -179,6 +182,12 @@ pub(crate) fn finish(
             (None, None) => "subtitles",
         };
         let label = distinct(label, &mut labels);
+        script.cues.retain_mut(|cue| {
+            let presented =
+                |time: u64| time.saturating_add_signed(timeline.start_millis().saturating_neg());
+            (cue.start, cue.end) = (presented(cue.start), presented(cue.end));
+            cue.start < cue.end
+        });
         script.cues.shrink_to_fit();
         texts.push(Text {
             name: format!("t{}", texts.len()),
@@ -231,6 +240,11 @@ fn is_tag(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Shift;
+
+    fn starting(start: i64, shift: Shift) -> Timeline {
+        Timeline { start, shift }
+    }
 
     #[test]
     fn file_names_say_language_and_label() {
@@ -259,11 +273,12 @@ mod tests {
 
     #[test]
     fn a_cue_is_in_every_segment_it_shows_in() {
-        let shift = Shift { units: 64, per_second: 768 };
+        let timeline = starting(0, Shift { units: 64, per_second: 768 });
         let cues = vec![cue(0, 29_999, "a"), cue(29_000, 30_001, "b"), cue(60_000, 61_000, "c")];
         let mut left_out = Vec::new();
         let duration = Duration::from_secs(65);
-        let texts = finish(vec![script(cues), script(Vec::new())], duration, shift, &mut left_out);
+        let texts =
+            finish(vec![script(cues), script(Vec::new())], duration, timeline, &mut left_out);
         assert_eq!((texts.len(), left_out.len()), (1, 1));
         let text = &texts[0];
         let seconds: Vec<_> = text.segments().map(|each| each.as_secs()).collect();
@@ -280,10 +295,25 @@ mod tests {
     }
 
     #[test]
+    fn cues_keep_to_the_pictures_where_the_title_begins_elsewhere_than_its_files() {
+        let at = |start| {
+            let cues = vec![cue(0, 1_000, "a"), cue(9_000, 11_000, "b"), cue(12_000, 13_000, "c")];
+            let timeline = starting(start, Shift { units: 0, per_second: 2 });
+            let duration = Duration::from_secs(20);
+            let texts = finish(vec![script(cues)], duration, timeline, &mut Vec::new());
+            String::from_utf8(texts[0].all().to_vec()).unwrap()
+        };
+        let late =
+            "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nb\n\n00:00:02.000 --> 00:00:03.000\nc\n\n";
+        assert_eq!(at(20), late);
+        assert!(at(-1).starts_with("WEBVTT\n\n00:00:00.500 --> 00:00:01.500\na\n"), "{}", at(-1));
+    }
+
+    #[test]
     fn a_title_of_a_century_has_a_bounded_number_of_segments() {
         let duration = Duration::from_secs(100 * 365 * 86_400);
-        let shift = Shift { units: u64::MAX, per_second: 1 };
-        let texts = finish(vec![script(Vec::new())], duration, shift, &mut Vec::new());
+        let timeline = starting(0, Shift { units: u64::MAX, per_second: 1 });
+        let texts = finish(vec![script(Vec::new())], duration, timeline, &mut Vec::new());
         assert!(texts[0].segment_count() <= SEGMENTS);
         let total: Duration = texts[0].segments().sum();
         assert_eq!(total, duration);
