@@ -14,6 +14,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -27,6 +28,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 const RANGE: u64 = 256 << 10;
 const WARM: u64 = 64 << 20;
 const BESIDE: u64 = 128 << 20;
+
+/// Bytes evicted at a time.
+const EVICT: u64 = 1 << 20;
 
 /// Bytes a second the download beside takes.
 const BESIDE_RATE: u64 = 40_000_000;
@@ -60,6 +64,38 @@ fn main() {
     let (next, late) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (stop, downloaded) = (AtomicBool::new(false), AtomicU64::new(0));
     let total = (seconds * rate) as usize;
+    let download = || {
+        let file = File::open(&cold).unwrap();
+        while beside != "nothing" && !stop.load(Ordering::Relaxed) {
+            let mut client = Client::connect(address, LIMIT).unwrap();
+            client.send("GET", "/vod/beside.bin", &[], b"").unwrap();
+            let (_, mut body) = client.begin().unwrap();
+            let (mut buffer, mut read, begun) = (vec![0; 64 << 10], 0, Instant::now());
+            let mut evicted = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let n = body.read(&mut buffer).unwrap() as u64;
+                if n == 0 {
+                    break;
+                }
+                read += n;
+                downloaded.fetch_add(n, Ordering::Relaxed);
+                // A little at a time, behind what is on its way, so that evicting is not what is
+                // measured.
+                if beside == "cold" && read > evicted + 2 * EVICT {
+                    evict(&file, evicted, EVICT);
+                    evicted += EVICT;
+                }
+                let due = begun + Duration::from_nanos(read * 1_000_000_000 / BESIDE_RATE);
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            if beside == "cold" {
+                evict(&file, evicted, BESIDE - evicted);
+            }
+        }
+    };
+    if beside == "cold" {
+        evict(&File::open(&cold).unwrap(), 0, BESIDE);
+    }
     let start = Instant::now() + Duration::from_millis(200);
     let viewer = || {
         let mut client = Client::connect(address, LIMIT).unwrap();
@@ -88,27 +124,6 @@ fn main() {
             let answer = client.receive().unwrap();
             assert_eq!((answer.status(), answer.body.len() as u64), (206, RANGE));
             latencies.push((i, begun.elapsed()));
-        }
-    };
-    let download = || {
-        while beside != "nothing" && !stop.load(Ordering::Relaxed) {
-            if beside == "cold" {
-                fadvise(File::open(&cold).unwrap(), 0, None, Advice::DontNeed).unwrap();
-            }
-            let mut client = Client::connect(address, LIMIT).unwrap();
-            client.send("GET", "/vod/beside.bin", &[], b"").unwrap();
-            let (_, mut body) = client.begin().unwrap();
-            let (mut buffer, mut read, begun) = (vec![0; 64 << 10], 0, Instant::now());
-            while !stop.load(Ordering::Relaxed) {
-                let n = body.read(&mut buffer).unwrap() as u64;
-                if n == 0 {
-                    break;
-                }
-                read += n;
-                downloaded.fetch_add(n, Ordering::Relaxed);
-                let due = begun + Duration::from_nanos(read * 1_000_000_000 / BESIDE_RATE);
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            }
         }
     };
     let mut latencies: Vec<(usize, Duration)> = std::thread::scope(|scope| {
@@ -141,6 +156,11 @@ fn main() {
         at(1.0),
         downloaded.load(Ordering::Relaxed) as f64 / 1e6 / elapsed,
     );
+}
+
+/// Takes a range out of the page cache.
+fn evict(file: &File, offset: u64, length: u64) {
+    fadvise(file, offset, NonZeroU64::new(length), Advice::DontNeed).unwrap();
 }
 
 /// A file of this length that is on the disk and in memory.
