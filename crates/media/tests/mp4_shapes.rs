@@ -461,6 +461,23 @@ mod fragments {
     }
 
     #[test]
+    fn encryption_that_the_header_does_not_mention_is_a_problem() {
+        let piff = 0xa239_4f52_5a9b_4f14_a244_6c42_7c64_8df4_u128.to_be_bytes();
+        let uuid = |user: [u8; 16]| boxed(b"uuid", &[&user[..], &[0; 8]].concat());
+        for (part, encrypted) in
+            [(full(b"senc", 0, 0, &[1, 0, 0]), true), (uuid(piff), true), (uuid([0; 16]), false)]
+        {
+            let run = [tfhd(BASE_IS_MOOF, &[1]), trun(0, OFFSET, &[2, 100]), part];
+            let (data, _) = with(&[moof(&[traf(&run)])]);
+            let index = read(&data);
+            let problem = index.tracks[0].problem.as_ref().map(ToString::to_string);
+            let said =
+                problem.as_ref().is_some_and(|text| text.starts_with("encryption of track 1"));
+            assert_eq!(said, encrypted, "{problem:?}");
+        }
+    }
+
+    #[test]
     fn a_broken_fragment_ends_the_track_not_the_file() {
         let good = || moof(&[traf(&[tfhd(BASE_IS_MOOF, &[1]), trun(0, OFFSET, &[2, 100])])]);
         let cases: [(Vec<u8>, &str); 5] = [

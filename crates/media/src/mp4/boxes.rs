@@ -137,6 +137,14 @@ impl<'a> Body<'a> {
         Children { rest: self }
     }
 
+    /// The user type of a child that is a `uuid` box.
+    pub(super) fn user_type(self, child: &Body) -> Option<[u8; 16]> {
+        // It is the end of the header.
+        let from = child.at.checked_sub(16)?.checked_sub(self.at)?;
+        let data = self.data.get(usize::try_from(from).ok()?..)?;
+        data.first_chunk().copied().filter(|_| child.kind == *b"uuid")
+    }
+
     /// The first child of this kind.
     pub(super) fn child(self, kind: &[u8; 4]) -> Result<Option<Body<'a>>, Error> {
         for child in self.children() {

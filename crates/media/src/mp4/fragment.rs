@@ -3,7 +3,7 @@
 use super::boxes::Body;
 use super::movie::TrackState;
 use super::table::SampleEntry;
-use crate::{Error, Kind};
+use crate::{Codec, Error, Kind};
 
 /// `tfhd` flags, 8.8.7.1.
 mod tfhd {
@@ -24,6 +24,9 @@ mod trun {
     pub(super) const FLAGS: u32 = 0x400;
     pub(super) const CTS: u32 = 0x800;
 }
+
+/// User type of the PIFF sample encryption box, which became `senc` (ISO/IEC 23001-7 7.2).
+const PIFF: [u8; 16] = 0xa239_4f52_5a9b_4f14_a244_6c42_7c64_8df4_u128.to_be_bytes();
 
 /// sample_is_non_sync_sample among the sample flags, 8.8.3.1.
 const NON_SYNC: u32 = 0x1_0000;
@@ -104,6 +107,17 @@ fn fragment(
         .ok_or_else(|| {
             header.malformed(format_args!("sample description {description} of {known}"))
         })?;
+
+    // Samples that only a key makes sense of, and a description that does not say so.
+    let description = track.index.descriptions.get(usize::from(context.description));
+    let clear = description.is_some_and(|each| !matches!(each.codec, Codec::Other(_)));
+    for child in traf.children().filter(|_| clear) {
+        let child = child?;
+        if child.kind == *b"senc" || traf.user_type(&child) == Some(PIFF) {
+            let what = format!("encryption of {}", track.index);
+            return Err(Error::unsupported(what, child.start));
+        }
+    }
 
     let mut dts = track.builder.end_dts();
     if let Some(mut tfdt) = traf.child(b"tfdt")? {
