@@ -110,8 +110,12 @@ fn fragment(
 
     // Samples that only a key makes sense of, and a description that does not say so.
     let description = track.index.descriptions.get(usize::from(context.description));
-    let clear = description.is_some_and(|each| !matches!(each.codec, Codec::Other(_)));
-    for child in traf.children().filter(|_| clear) {
+    let says_so = description.is_some_and(|each| match &each.codec {
+        // encv, enca, enct: ISO/IEC 14496-12 8.12.
+        Codec::Other(other) => other.fourcc.starts_with(b"enc"),
+        _ => false,
+    });
+    for child in traf.children().filter(|_| !says_so) {
         let child = child?;
         if child.kind == *b"senc" || traf.user_type(&child) == Some(PIFF) {
             let what = format!("encryption of {}", track.index);
