@@ -167,6 +167,8 @@ impl<'a> Worker<'a> {
             let left = Timespec::try_from(left).unwrap_or_default();
             // Interrupted or failing, the loop goes round, and ends with the demand at the latest.
             let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&left));
+            // All that has come is read before anything is sent: an answer's time is not held up by
+            // the requests that follow others, and the server is woken once for many.
             for event in &events {
                 self.handle(Key::from_bits(event.data.u64()), event.flags);
             }
@@ -439,7 +441,6 @@ impl<'a> Worker<'a> {
         {
             self.read(key);
         }
-        self.issue(now);
     }
 
     fn read(&mut self, key: Key) {
