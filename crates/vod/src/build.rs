@@ -33,8 +33,9 @@ pub(crate) fn title(
     settings: &Settings,
     version: Version,
 ) -> Result<Title, Error> {
-    let mut held = Held::read(path, sources)?;
     let (mut scripts, mut left_out) = beside;
+    let text = scripts.iter().map(Script::size).sum();
+    let mut held = Held::read(path, sources, text::limits::ALL.saturating_sub(text))?;
     scripts.append(&mut held.scripts);
 
     let aligned = cut_video(&mut held.videos, settings);
@@ -107,19 +108,22 @@ pub(crate) fn title(
 /// What the files hold.
 #[derive(Debug, Default)]
 struct Held {
-    /// By falling bitrate.
+    /// Renditions by falling bitrate, then the alternates.
     videos: Vec<Candidate>,
     /// In the order of the files.
     audios: Vec<Candidate>,
     scripts: Vec<Script>,
+    /// Bytes of subtitles that may still be read.
+    text_left: u64,
     /// Tracks that are not packaged, and take room in the file all the same.
     others: Vec<TrackIndex>,
     refusals: Vec<Refusal>,
 }
 
 impl Held {
-    fn read(path: &str, sources: &[Source]) -> Result<Self, Error> {
-        let mut held = Self::default();
+    /// `text_left`: bytes of subtitles that may still be read.
+    fn read(path: &str, sources: &[Source], text_left: u64) -> Result<Self, Error> {
+        let mut held = Self { text_left, ..Self::default() };
         let mut memory = 0;
         for (number, source) in sources.iter().enumerate() {
             let disk = OnDisk { file: &source.file, len: source.len };
@@ -152,6 +156,12 @@ impl Held {
             }
         }
         held.videos.sort_by_key(|video| std::cmp::Reverse(video.bitrate()));
+        let mut seen = Vec::new();
+        for video in &mut held.videos {
+            video.alternate = seen.contains(&video.source);
+            seen.push(video.source);
+        }
+        held.videos.sort_by_key(|video| video.alternate);
         Ok(held)
     }
 
@@ -165,8 +175,9 @@ impl Held {
         shown: bool,
     ) -> Result<(), Box<(TrackIndex, MediaError)>> {
         if text::is_timed_text(&track) {
-            return match text::read_tx3g(disk, source, &track) {
+            return match text::read_tx3g(disk, source, &track, self.text_left) {
                 Ok(script) => {
+                    self.text_left = self.text_left.saturating_sub(script.size());
                     self.scripts.push(script);
                     self.others.push(track);
                     Ok(())
@@ -211,6 +222,8 @@ fn cut_video(videos: &mut [Candidate], settings: &Settings) -> bool {
     for video in &mut *videos {
         video.cut(settings);
     }
+    let renditions = videos.iter().take_while(|video| !video.alternate).count();
+    let (videos, _) = videos.split_at_mut(renditions);
     let [first, _, ..] = &*videos else { return true };
     let micros = |video: &Candidate| -> Vec<i64> {
         let timescale = video.timescale();

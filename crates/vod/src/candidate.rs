@@ -43,6 +43,8 @@ pub(crate) struct Candidate {
     cuts: Vec<u32>,
     /// Number of the sample after the last.
     last: u32,
+    /// Video of a file that has another of more bits: not that at another rate, but another view.
+    pub(crate) alternate: bool,
     /// Before this time its samples only prepare the decoder.
     from: i64,
 }
@@ -116,7 +118,16 @@ impl Candidate {
                     let cuts = Vec::new();
                     // Of video, all that is decoded can be seen.
                     let from = i64::MIN;
-                    return Ok(Self { source, index, codec, scan, cuts, last: count, from });
+                    return Ok(Self {
+                        source,
+                        index,
+                        codec,
+                        scan,
+                        cuts,
+                        last: count,
+                        alternate: false,
+                        from,
+                    });
                 }
                 Err(error) => error,
             }
@@ -263,6 +274,7 @@ impl Candidate {
             language: media::language::tag(language),
             label: self.index.label.take().unwrap_or_default(),
             default: self.index.enabled,
+            alternate: self.alternate,
             bandwidth: Bandwidth::default(),
             frame_rate: None,
             iframe_bandwidth: 0,

@@ -1,6 +1,6 @@
 //! Which files a title is made of, and whether they still are what they were.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::Metadata;
 use std::io::Read;
 use std::sync::Arc;
@@ -88,8 +88,26 @@ impl Contents {
 /// caches keep segments for good.
 const FORM: u32 = 2;
 
-/// Which files are the title at `path`, found by names alone.
-pub(crate) fn names(root: &Root, path: &str) -> Result<Names, Error> {
+/// Which files may be the title at `path`, found by names alone.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    names: Names,
+    /// Of the folder, before it was listed: what comes while it is listed is seen next time.
+    folder: Stamp,
+    /// Why they are no title.
+    pub(crate) refusal: Option<media::Error>,
+}
+
+impl Listing {
+    /// What is remembered of files that are no title: when to look again.
+    pub(crate) fn into_contents(self) -> Contents {
+        let names = Names { movies: Vec::new(), sidecars: BTreeMap::new(), ..self.names };
+        Contents { names, folder: self.folder, files: BTreeMap::new() }
+    }
+}
+
+/// Lists the files of the title at `path`.
+pub(crate) fn list(root: &Root, path: &str) -> Result<Listing, Error> {
     let failed = |error| Error::io(path, error);
     let metadata = root.stat(path).map_err(failed)?;
     let (folder, movie) = if metadata.is_dir() {
@@ -100,7 +118,28 @@ pub(crate) fn names(root: &Root, path: &str) -> Result<Names, Error> {
     } else {
         return Err(Error::NotFound);
     };
-    let mut entries = root.list(folder, limits::ENTRIES).map_err(failed)?;
+    let stamp = Stamp::of(&root.stat(folder).map_err(failed)?);
+    let listed = root.list(folder, limits::ENTRIES).map_err(failed)?;
+    let too_many = |what: &'static str, value: usize, limit: usize| media::Error::Limit {
+        what: what.into(),
+        at: 0,
+        value: value as u64,
+        limit: limit as u64,
+    };
+    let mut refusal = None;
+    if listed.is_none() {
+        match movie {
+            // The movie does not need the others; nor is it known what belongs to it.
+            Some(_) => {
+                tracing::warn!(title = path, "no subtitles are looked for in so full a folder");
+            }
+            None => {
+                let entries = limits::ENTRIES;
+                refusal = Some(too_many("entries of a title's folder", entries + 1, entries));
+            }
+        }
+    }
+    let mut entries = listed.unwrap_or_default();
     entries.sort_unstable();
     let below = |name: &str| {
         if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
@@ -108,42 +147,52 @@ pub(crate) fn names(root: &Root, path: &str) -> Result<Names, Error> {
     let movies: Vec<&str> =
         entries.iter().map(String::as_str).filter(|name| is_movie(name)).collect();
     let chosen: Vec<&str> = movie.map_or_else(|| movies.clone(), |movie| vec![movie]);
-    if chosen.is_empty() {
+    if chosen.is_empty() && refusal.is_none() {
         return Err(Error::NotFound);
     }
     if chosen.len() > limits::RENDITIONS {
-        let (value, limit) = (chosen.len() as u64, limits::RENDITIONS as u64);
-        let reason = media::Error::Limit { what: "files of one title".into(), at: 0, value, limit };
-        return Err(Error::Unreadable { what: path.to_owned(), reason });
+        refusal = Some(too_many("files of one title", chosen.len(), limits::RENDITIONS));
     }
-    let stems: Vec<&str> = movies.iter().map(|name| stem(name)).collect();
-    let sidecars = entries.iter().filter_map(|name| {
+    let sidecars = sidecars(&entries, &movies, movie)
+        .take(limits::SIDECARS)
+        .map(|(name, suffix)| (below(name), suffix.to_owned()));
+    let names = Names {
+        sidecars: sidecars.collect(),
+        movies: chosen.into_iter().map(below).collect(),
+        folder: folder.to_owned(),
+    };
+    Ok(Listing { names, folder: stamp, refusal })
+}
+
+/// The WebVTT files of a title, each with what its name says beside the movie's: of one movie those
+/// that are named after it, of a folder all.
+fn sidecars<'a>(
+    entries: &'a [String],
+    movies: &[&'a str],
+    movie: Option<&'a str>,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let own = movie.map(stem);
+    // A movie's name may have another ending.
+    let stems: HashSet<&str> = movies.iter().map(|name| stem(name)).chain(own).collect();
+    entries.iter().filter_map(move |name| {
         let script = name.strip_suffix(".vtt").or_else(|| name.strip_suffix(".VTT"))?;
         if script.is_empty() || script.starts_with('.') {
             return None;
         }
+        if own.is_some_and(|own| !script.starts_with(own)) {
+            return None;
+        }
         // `movie.extended.en.vtt` is that of `movie.extended.mp4`, if that exists.
-        let of = |stem: &&str| script.strip_prefix(*stem).filter(|rest| is_suffix(rest));
-        let owner = stems.iter().filter(|stem| of(stem).is_some()).max_by_key(|stem| stem.len());
-        let suffix = match (owner, movie) {
-            (Some(owner), Some(movie)) => of(owner).filter(|_| *owner == stem(movie))?,
-            // A movie whose name has another ending.
-            (None, Some(movie)) => of(&stem(movie))?,
-            (Some(owner), None) => of(owner)?,
+        let shorter = |name: &&'a str| name.rsplit_once('.').map(|(name, _)| name);
+        let owner = std::iter::successors(Some(script), shorter).find(|name| stems.contains(name));
+        let suffix = match owner {
+            Some(owner) if own.is_none_or(|own| own == owner) => script.strip_prefix(owner)?,
             // In the folder of a title every script is the title's.
-            (None, None) => script,
+            None if own.is_none() => script,
+            _ => return None,
         };
-        Some((below(name), suffix.to_owned()))
-    });
-    Ok(Names {
-        sidecars: sidecars.take(limits::SIDECARS).collect(),
-        movies: chosen.into_iter().map(below).collect(),
-        folder: folder.to_owned(),
+        Some((name.as_str(), suffix))
     })
-}
-
-fn is_suffix(rest: &str) -> bool {
-    rest.is_empty() || rest.starts_with('.')
 }
 
 fn is_movie(name: &str) -> bool {
@@ -156,9 +205,8 @@ fn stem(name: &str) -> &str {
 }
 
 /// Opens the files of a title, and reads its subtitles.
-pub(crate) fn open(root: &Root, names: Names) -> Result<Found, Error> {
-    let failed = |error| Error::io(&names.folder, error);
-    let folder = Stamp::of(&root.stat(&names.folder).map_err(failed)?);
+pub(crate) fn open(root: &Root, listing: Listing) -> Result<Found, Error> {
+    let Listing { names, folder, .. } = listing;
     let mut files = BTreeMap::new();
     let mut sources = Vec::new();
     for name in &names.movies {
@@ -169,12 +217,16 @@ pub(crate) fn open(root: &Root, names: Names) -> Result<Found, Error> {
         sources.push(Source { name, file: Arc::new(file), len, stamp });
     }
     let mut beside = (Vec::new(), Vec::new());
+    let mut left = text::limits::ALL;
     for (name, suffix) in &names.sidecars {
         // A script that vanished meanwhile, or leads out of the root, is none.
         let Ok((file, metadata)) = root.open(name) else { continue };
         files.insert(name.clone(), Stamp::of(&metadata));
-        match script(name, suffix, file, &metadata) {
-            Ok(script) => beside.0.push(script),
+        match script(name, suffix, file, &metadata, left) {
+            Ok(script) => {
+                left = left.saturating_sub(metadata.len());
+                beside.0.push(script);
+            }
             Err(reason) => {
                 let (file, codec) = (name.clone(), "wvtt".to_owned());
                 beside.1.push(LeftOut { file, track: None, codec, reason });
@@ -189,13 +241,17 @@ fn script(
     suffix: &str,
     file: std::fs::File,
     metadata: &Metadata,
+    left: u64,
 ) -> Result<Script, String> {
     let limit = text::limits::BYTES;
     if metadata.len() > limit {
         return Err(format!("{} bytes exceed the limit of {limit}", metadata.len()));
     }
+    if metadata.len() > left {
+        return Err(text::too_much());
+    }
     let mut bytes = Vec::new();
-    file.take(limit).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(limit.min(left)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     let (blocks, cues) = text::parse_vtt(&bytes)?;
     let (language, label) = text::names(suffix);
     Ok(Script { file: name.to_owned(), track: None, language, label, blocks, cues })

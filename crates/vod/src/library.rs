@@ -1,6 +1,6 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::find::{self, Contents};
@@ -36,7 +36,38 @@ pub struct Library {
     root: Root,
     settings: Settings,
     kept: Mutex<Kept>,
+    builds: Builds,
 }
+
+/// Lets a title be made for each core at a time: more would only take each other's turns, and
+/// memory.
+#[derive(Debug)]
+struct Builds {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// Leave to make a title.
+struct Turn<'a>(&'a Builds);
+
+impl Builds {
+    fn turn(&self) -> Turn<'_> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = self.freed.wait_while(free, |free| *free == 0);
+        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
+        Turn(self)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.freed.notify_one();
+    }
+}
+
+/// Titles that were let go of and are remembered by name, to notice that memory is too short.
+const GONE: usize = 64;
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -45,6 +76,10 @@ struct Kept {
     now: u64,
     memory: usize,
     files: usize,
+    /// Names of those that were let go of last.
+    gone: VecDeque<String>,
+    /// That they come back has been said.
+    said: bool,
 }
 
 #[derive(Debug)]
@@ -70,7 +105,9 @@ struct Made {
 impl Library {
     /// The titles below `root`, which need not exist yet.
     pub fn new(root: PathBuf, settings: Settings) -> Self {
-        Self { root: Root::new(root), settings, kept: Mutex::default() }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let builds = Builds { free: Mutex::new(cores), freed: Condvar::new() };
+        Self { root: Root::new(root), settings, kept: Mutex::default(), builds }
     }
 
     /// The folder.
@@ -118,8 +155,15 @@ impl Library {
     }
 
     fn make(&self, path: &str, made: &mut Option<Made>) -> Result<Arc<Title>, Error> {
-        let names = find::names(&self.root, path)?;
-        let found = find::open(&self.root, names)?;
+        let _turn = self.builds.turn();
+        let listing = find::list(&self.root, path)?;
+        if let Some(reason) = listing.refusal.clone() {
+            let error = Error::Unreadable { what: path.to_owned(), reason };
+            tracing::warn!(title = path, %error, "not packaged");
+            *made = Some(Made { contents: listing.into_contents(), title: Err(error.clone()) });
+            return Err(error);
+        }
+        let found = find::open(&self.root, listing)?;
         if let Some(made) = made
             && made.contents.is_same(&found.contents)
         {
@@ -131,8 +175,10 @@ impl Library {
         let version = contents.version(&self.settings);
         let title = build::title(path, &found.sources, found.beside, &self.settings, version);
         let title = title.map(Arc::new);
-        if let Err(error @ Error::Io { .. }) = title {
-            return Err(error);
+        match &title {
+            Err(error @ Error::Io { .. }) => return Err(error.clone()),
+            Err(error) => tracing::warn!(title = path, %error, "not packaged"),
+            Ok(_) => self.lock().made_again(path),
         }
         *made = Some(Made { contents, title: title.clone() });
         title
@@ -181,6 +227,10 @@ impl Library {
             let Some(oldest) = others.min_by_key(|(_, entry)| entry.used) else { break };
             let oldest = oldest.0.clone();
             kept.remove(&oldest);
+            if kept.gone.len() == GONE {
+                kept.gone.pop_front();
+            }
+            kept.gone.push_back(oldest);
         }
     }
 
@@ -190,6 +240,20 @@ impl Library {
 }
 
 impl Kept {
+    /// A title was made: says, once, that it was made before and let go of not long ago.
+    fn made_again(&mut self, path: &str) {
+        if !self.said && self.gone.iter().any(|gone| gone == path) {
+            self.said = true;
+            let (titles, memory) = (self.titles.len(), self.memory);
+            tracing::warn!(
+                title = path,
+                titles,
+                memory,
+                "titles are read again and again: more are watched than are kept in memory"
+            );
+        }
+    }
+
     fn remove(&mut self, path: &str) {
         if let Some(entry) = self.titles.remove(path) {
             self.memory -= entry.memory;

@@ -68,19 +68,40 @@ pub(crate) fn ranges<'a>(
     })
 }
 
-/// The same bytes in fewer pieces: what is shorter than `small` is read, and joined with what is
-/// in memory beside it. Where audio and video alternate in a file, a system call each costs more
-/// than the copy saves. Blocks.
+/// Bytes between pieces that are read along with them rather than by a call of their own.
+const GAP: u64 = 16 << 10;
+
+/// The same bytes in fewer pieces: what is shorter than `small` is read, neighbours at once, and
+/// joined with what is in memory beside it. Where audio and video alternate in a file, a system
+/// call each costs more than the copy saves. Blocks.
 ///
 /// # Errors
 /// A file cannot be read or has become shorter.
 pub fn gather(pieces: Vec<Piece>, small: u64) -> io::Result<Vec<Piece>> {
     let mut gathered: Vec<Piece> = Vec::with_capacity(pieces.len());
     let mut joined: Vec<u8> = Vec::new();
-    for piece in pieces {
+    let mut pieces = pieces.into_iter().peekable();
+    while let Some(piece) = pieces.next() {
         match piece {
             Piece::Bytes(bytes) => joined.extend_from_slice(&bytes),
-            Piece::File { .. } if piece.len() < small => joined.extend_from_slice(&piece.read()?),
+            Piece::File { file, range } if range.end.saturating_sub(range.start) < small => {
+                let start = range.start;
+                let mut parts = vec![range.clone()];
+                let mut end = range.end;
+                while let Some(next) = pieces.next_if(|next| follows(next, &file, end, small)) {
+                    if let Piece::File { range, .. } = next {
+                        end = range.end;
+                        parts.push(range);
+                    }
+                }
+                let len = usize::try_from(end.saturating_sub(start)).map_err(io::Error::other)?;
+                let read = read_at(&file, start, len)?;
+                for part in parts {
+                    // Within what was read, which fits into memory.
+                    let from = (part.start - start) as usize;
+                    joined.extend_from_slice(&read[from..from + (part.end - part.start) as usize]);
+                }
+            }
             Piece::File { .. } => {
                 if !joined.is_empty() {
                     gathered.push(Piece::Bytes(std::mem::take(&mut joined).into()));
@@ -93,4 +114,16 @@ pub fn gather(pieces: Vec<Piece>, small: u64) -> io::Result<Vec<Piece>> {
         gathered.push(Piece::Bytes(joined.into()));
     }
     Ok(gathered)
+}
+
+/// Whether a piece is small and lies in the same file at `end` or soon after it.
+fn follows(piece: &Piece, file: &Arc<File>, end: u64, small: u64) -> bool {
+    match piece {
+        Piece::File { file: other, range } => {
+            Arc::ptr_eq(file, other)
+                && (end..=end.saturating_add(GAP)).contains(&range.start)
+                && (range.start..range.start.saturating_add(small)).contains(&range.end)
+        }
+        Piece::Bytes(_) => false,
+    }
 }

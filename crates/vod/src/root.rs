@@ -45,20 +45,20 @@ impl Root {
         self.beneath(path, OFlags::PATH)?.metadata()
     }
 
-    /// Names of what a folder holds, in no order; of more than `most` entries an error.
-    pub(crate) fn list(&self, folder: &str, most: usize) -> io::Result<Vec<String>> {
+    /// Names of what a folder holds, in no order; `None` of one with more than `most` entries.
+    pub(crate) fn list(&self, folder: &str, most: usize) -> io::Result<Option<Vec<String>>> {
         let folder = self.beneath(folder, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
         for entry in Dir::read_from(folder)? {
             if names.len() == most {
-                return Err(io::Error::other(format!("more than {most} files in a folder")));
+                return Ok(None);
             }
             // A name that is not UTF-8 cannot be asked for.
             if let Ok(name) = entry?.file_name().to_str() {
                 names.push(name.to_owned());
             }
         }
-        Ok(names)
+        Ok(Some(names))
     }
 
     fn beneath(&self, path: &str, flags: OFlags) -> io::Result<File> {

@@ -24,7 +24,7 @@ pub struct Title {
     pub path: String,
     /// What the files were, and how they are cut. Other content has another version.
     pub version: Version,
-    /// Video by falling bitrate, then audio. At least one.
+    /// Video by falling bitrate, then alternate views, then audio. At least one.
     pub tracks: Vec<Track>,
     /// Subtitles.
     pub texts: Vec<Text>,
@@ -32,7 +32,7 @@ pub struct Title {
     pub duration: Duration,
     /// From presentation time to stream time.
     pub shift: Shift,
-    /// Whether all video tracks are cut at the same times, so that a player can go from one to
+    /// Whether all renditions are cut at the same times, so that a player can go from one to
     /// another at any segment.
     pub aligned: bool,
     /// What the files hold and the title does not, and why.

@@ -25,6 +25,9 @@ pub struct Track {
     pub label: String,
     /// Whether the file means this one to be played among those of its kind.
     pub default: bool,
+    /// Another view than the video before it, of the same file, rather than a rendition of it:
+    /// players must not change from one to the other by themselves.
+    pub alternate: bool,
     /// Bits a second.
     pub bandwidth: Bandwidth,
     /// Pictures a second, for video.

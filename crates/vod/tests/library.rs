@@ -113,6 +113,40 @@ fn that_a_file_cannot_be_packaged_is_remembered() {
 }
 
 #[test]
+fn full_folders_are_no_titles_and_their_files_are() {
+    let (root, library) = folder(64 << 20);
+    let many = root.path().join("many");
+    fs::create_dir(&many).unwrap();
+    fs::copy(media(CLIP), many.join("0.mp4")).unwrap();
+    for n in 1..17 {
+        fs::hard_link(many.join("0.mp4"), many.join(format!("{n}.mp4"))).unwrap();
+    }
+    for _ in 0..2 {
+        let error = library.title("many").unwrap_err();
+        assert!(error.to_string().contains("files of one title"), "{error}");
+    }
+    assert_eq!(library.usage().0, 1, "it is remembered");
+    // One fewer, and it is a title.
+    fs::remove_file(many.join("16.mp4")).unwrap();
+    assert_eq!(library.title("many").unwrap().tracks.len(), 17);
+
+    // More than are listed: no subtitles, but the movie.
+    fs::write(many.join("0.en.vtt"), "WEBVTT\n").unwrap();
+    assert_eq!(library.title("many/0.mp4").unwrap().texts.len(), 1);
+    for n in 0..100_000 {
+        fs::hard_link(many.join("0.en.vtt"), many.join(format!("x{n}.vtt")))
+            .or_else(|_| {
+                // A file has so many names and no more.
+                fs::File::create(many.join(format!("x{n}.vtt"))).map(drop)
+            })
+            .unwrap();
+    }
+    assert_eq!(library.title("many/0.mp4").unwrap().texts.len(), 0);
+    let error = library.title("many").unwrap_err();
+    assert!(error.to_string().contains("entries of a title's folder"), "{error}");
+}
+
+#[test]
 fn memory_is_bounded_and_the_one_unused_for_longest_goes() {
     let (root, library) = folder(64 << 20);
     fs::copy(media(CLIP), root.path().join("a.mp4")).unwrap();
@@ -200,7 +234,9 @@ fn gathered_pieces_are_the_same_bytes() {
 #[test]
 fn what_is_rendered_is_kept_with_the_title() {
     let title = corpus().title(CLIP).unwrap();
-    let first = title.rendered("index", || "one".into());
+    assert!(!title.is_rendered("index"));
+    let first = title.rendered("index", || title.rendered("within", || "one".into()).bytes);
+    assert!(title.is_rendered("index") && title.is_rendered("within"));
     let again = title.rendered("index", || unreachable!("it is kept"));
     assert_eq!(first, again);
     assert_ne!(first.hash, title.rendered("other", || "two".into()).hash);

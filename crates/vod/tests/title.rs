@@ -58,6 +58,14 @@ fn a_folder_of_aligned_files_is_one_title_with_renditions() {
 }
 
 #[test]
+fn a_second_video_of_one_file_is_no_rendition_of_the_first() {
+    let title = corpus().title("mp4/torchcodec_nasa_13013.mp4").unwrap();
+    let alternate: Vec<_> = title.tracks.iter().map(|track| track.alternate).collect();
+    assert_eq!(alternate, [false, true, false, false]);
+    assert!(title.aligned);
+}
+
+#[test]
 fn files_whose_keyframes_differ_are_cut_each_by_itself() {
     let (root, library) = folder(64 << 20);
     let movie = root.path().join("movie");
@@ -179,6 +187,23 @@ fn subtitles_come_from_files_beside_the_movie_and_from_its_tracks() {
     let other = library.title("a.b.mp4").unwrap();
     assert_eq!(other.texts.len(), 2);
     assert_eq!(other.texts[0].language.as_deref(), Some("de"));
+}
+
+#[test]
+fn all_subtitles_together_are_bounded() {
+    let (root, library) = folder(64 << 20);
+    fs::copy(media("mp4/androidx_sample_video_only.mp4"), root.path().join("a.mp4")).unwrap();
+    let padding = "NOTE ".to_owned() + &"x".repeat((4 << 20) - 100);
+    for language in ["de", "en", "fr"] {
+        let cue = "00:00.000 --> 00:01.000\nHello\n";
+        let name = root.path().join(format!("a.{language}.vtt"));
+        fs::write(name, format!("WEBVTT\n\n{cue}\n{padding}\n")).unwrap();
+    }
+    let title = library.title("a.mp4").unwrap();
+    assert_eq!(title.texts.len(), 2);
+    let [left] = &title.left_out[..] else { panic!("{:?}", title.left_out) };
+    assert_eq!(left.file, "a.fr.vtt");
+    assert_eq!(left.reason, "all subtitles exceed the limit of 8388608 bytes");
 }
 
 #[test]

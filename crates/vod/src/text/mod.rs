@@ -19,7 +19,9 @@ pub(crate) use vtt::parse as parse_vtt;
 pub(crate) mod limits {
     /// Bytes of a WebVTT file, or of all samples of a tx3g track: a film has some 100 KB.
     pub(crate) const BYTES: u64 = 4 << 20;
-    /// Cues.
+    /// Bytes of all subtitles of a title.
+    pub(crate) const ALL: u64 = 8 << 20;
+    /// Cues of one.
     pub(crate) const CUES: usize = 100_000;
     /// Subtitles of a title.
     pub(crate) const TEXTS: usize = 64;
@@ -63,12 +65,27 @@ pub struct Text {
     pub language: Option<String>,
     /// What to call them, different from all others.
     pub label: String,
-    blocks: String,
-    cues: Vec<Cue>,
+    /// As one file.
+    all: Bytes,
+    /// How much of it is before the first cue.
+    head: usize,
+    cues: Vec<Mark>,
+    /// For each segment the first cue that may show in it.
+    firsts: Vec<u32>,
     duration: Duration,
     segment: Duration,
     /// The title's shift in units of MPEG's 90 kHz clock, which has 33 bits.
     mpegts: u64,
+}
+
+/// A cue of the whole file, by when it starts.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// Milliseconds of presentation time.
+    start: u64,
+    end: u64,
+    /// Its first byte; the next one's is its end.
+    at: u32,
 }
 
 /// Segments are this long, or longer where there would be too many: RFC 8216 6.2.4 lets
@@ -77,6 +94,14 @@ const SEGMENT: Duration = Duration::from_secs(30);
 
 /// The most segments of one text.
 const SEGMENTS: u32 = 4096;
+
+impl Script {
+    /// Bytes of its text.
+    pub(crate) fn size(&self) -> u64 {
+        let cues: usize = self.cues.iter().map(|cue| cue.id.len() + cue.rest.len()).sum();
+        (self.blocks.len() + cues) as u64
+    }
+}
 
 impl Text {
     /// How many segments there are; they are numbered from 0, and the first begins at
@@ -100,33 +125,71 @@ impl Text {
         if n >= self.segment_count() {
             return None;
         }
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let start = millis(self.segment.saturating_mul(n));
-        let end = start.saturating_add(millis(self.segment));
+        let (start, end) = (self.millis(n), self.millis(n + 1));
+        let first = self.firsts.get(n as usize).copied().unwrap_or_default() as usize;
+        let after = self.cues.partition_point(|cue| cue.start < end);
         let head = format!("WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:{},LOCAL:00:00:00.000\n\n", self.mpegts);
-        Some(self.write(head, |cue| cue.start < end && cue.end > start))
+        let mut out = head.into_bytes();
+        out.extend_from_slice(self.all.get(SIGNATURE.len()..self.head).unwrap_or_default());
+        for cue in first..after {
+            if let Some(mark) = self.cues.get(cue).filter(|mark| mark.end > start) {
+                let end = self.cues.get(cue + 1).map_or(self.all.len(), |next| next.at as usize);
+                out.extend_from_slice(self.all.get(mark.at as usize..end).unwrap_or_default());
+            }
+        }
+        Some(out.into())
+    }
+
+    /// When a segment begins.
+    fn millis(&self, n: u32) -> u64 {
+        u64::try_from(self.segment.saturating_mul(n).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// The whole of it as one file, at presentation times.
     pub fn all(&self) -> Bytes {
-        self.write("WEBVTT\n\n".to_owned(), |_| true)
+        self.all.clone()
     }
 
-    fn write(&self, mut out: String, shown: impl Fn(&Cue) -> bool) -> Bytes {
-        out.push_str(&self.blocks);
-        for cue in self.cues.iter().filter(|cue| shown(cue)) {
-            let (start, end) = (Clock(cue.start), Clock(cue.end));
+    /// Writes all cues, once: whoever asks is given parts of it.
+    fn write(&mut self, script: Script) {
+        let mut out = SIGNATURE.to_owned() + &script.blocks;
+        self.head = out.len();
+        let count = self.segment_count() as usize;
+        let length = u64::try_from(self.segment.as_millis()).unwrap_or(u64::MAX).max(1);
+        for Cue { start, end, id, rest } in script.cues {
+            // Subtitles are limited to far less than 4 GiB.
+            let at = u32::try_from(out.len()).unwrap_or(u32::MAX);
+            let (from, to) = (Clock(start), Clock(end));
             // Writing to a String cannot fail.
-            let _ = write!(out, "{}{start} --> {end}{}\n\n", cue.id, cue.rest);
+            let _ = write!(out, "{id}{from} --> {to}{rest}\n\n");
+            let last = usize::try_from(end.saturating_sub(1) / length).unwrap_or(usize::MAX);
+            // The first that shows in a segment is the first for it.
+            let reached = last.saturating_add(1).min(count);
+            if reached > self.firsts.len() {
+                self.firsts.resize(reached, self.cues.len() as u32);
+            }
+            self.cues.push(Mark { start, end, at });
         }
-        out.into()
+        self.firsts.resize(count, self.cues.len() as u32);
+        self.cues.shrink_to_fit();
+        out.shrink_to_fit();
+        self.all = out.into();
     }
 
     /// Bytes of memory it holds.
     pub(crate) fn memory(&self) -> usize {
-        let text: usize = self.cues.iter().map(|cue| cue.id.len() + cue.rest.len()).sum();
-        self.blocks.len() + text + self.cues.capacity() * size_of::<Cue>()
+        self.all.len()
+            + self.cues.capacity() * size_of::<Mark>()
+            + self.firsts.capacity() * size_of::<u32>()
     }
+}
+
+/// What every file begins with.
+const SIGNATURE: &str = "WEBVTT\n\n";
+
+/// Why subtitles are left out that would be too much with the others.
+pub(crate) fn too_much() -> String {
+    format!("all subtitles exceed the limit of {} bytes", limits::ALL)
 }
 
 /// Milliseconds as WebVTT has them: `01:02:03.004`.
@@ -188,17 +251,20 @@ pub(crate) fn finish(
             (cue.start, cue.end) = (presented(cue.start), presented(cue.end));
             cue.start < cue.end
         });
-        script.cues.shrink_to_fit();
-        texts.push(Text {
+        let mut text = Text {
             name: format!("t{}", texts.len()),
-            language: script.language,
+            language: script.language.take(),
             label,
-            blocks: script.blocks,
-            cues: script.cues,
+            all: Bytes::new(),
+            head: 0,
+            cues: Vec::new(),
+            firsts: Vec::new(),
             duration,
             segment,
             mpegts,
-        });
+        };
+        text.write(script);
+        texts.push(text);
         seen.push(key);
     }
     texts

@@ -12,7 +12,8 @@ pub(crate) fn is_timed_text(track: &TrackIndex) -> bool {
     matches!(&track.track.codec, Codec::Other(other) if other.fourcc == *b"tx3g")
 }
 
-/// Reads the samples of a track, each of which is shown as long as it lasts.
+/// Reads the samples of a track, each of which is shown as long as it lasts. `left`: bytes there
+/// is still room for.
 ///
 /// # Errors
 /// The track is broken or too large, or cannot be read.
@@ -20,6 +21,7 @@ pub(crate) fn read(
     disk: &OnDisk<'_>,
     source: &Source,
     track: &TrackIndex,
+    left: u64,
 ) -> Result<Script, Error> {
     if let Some(problem) = &track.problem {
         return Err(problem.clone());
@@ -35,8 +37,9 @@ pub(crate) fn read(
         return Err(limit("tx3g samples", count.into(), limits::CUES as u64));
     }
     let bytes: u64 = track.samples.iter().map(|sample| u64::from(sample.size)).sum();
-    if bytes > limits::BYTES {
-        return Err(limit("tx3g bytes", bytes, limits::BYTES));
+    let most = limits::BYTES.min(left);
+    if bytes > most {
+        return Err(limit("tx3g bytes", bytes, most));
     }
     let timescale = u64::from(track.track.timescale.max(1));
     let millis = |time: i64| {
