@@ -23,8 +23,8 @@ use super::send::{self, Outbox};
 use super::server::Shared;
 use super::source::{Broken, Why};
 use super::{
-    Body, BodyStream, Handler, Method, PayloadFraming, Piece, Request, Response, Version, control,
-    date, length, slice,
+    Body, BodyStream, Handler, Method, PayloadFraming, Request, Response, Version, control, date,
+    length, slice,
 };
 
 /// Bytes of one read.
@@ -89,6 +89,7 @@ pub(super) async fn drive<H: Handler>(
         timer: Timer(Box::pin(tokio::time::sleep(shared.config.head_timeout))),
         head_deadline: None,
         served: false,
+        burst: 0,
         drain: shared.drain.begun(),
         shared,
     };
@@ -139,6 +140,8 @@ struct Connection<H> {
     head_deadline: Option<Instant>,
     /// Whether a request has been received.
     served: bool,
+    /// Bytes sent since the others of its thread last had their turn.
+    burst: usize,
     drain: Watch,
     shared: Rc<Shared<H>>,
 }
@@ -322,7 +325,11 @@ impl<H: Handler> Connection<H> {
         if has_content && !asked.head_only {
             match body {
                 Body::Empty => {}
-                Body::Pieces(pieces) => self.push(pieces)?,
+                Body::Pieces(pieces) => {
+                    for piece in pieces {
+                        self.outbox.push_piece(piece)?;
+                    }
+                }
                 Body::Stream(stream) => self.stream(stream, Framing::of(chunked)).await?,
                 Body::Sized(size, stream) => self.stream(stream, Framing::Length(size)).await?,
             }
@@ -333,13 +340,6 @@ impl<H: Handler> Connection<H> {
             self.outbox.release();
         }
         Ok(keep_alive)
-    }
-
-    fn push(&mut self, pieces: Vec<Piece>) -> Result<(), Fault> {
-        for piece in pieces {
-            self.outbox.push_piece(piece)?;
-        }
-        Ok(())
     }
 
     /// Sends a payload piece by piece.
@@ -395,7 +395,9 @@ impl<H: Handler> Connection<H> {
             if chunked {
                 self.outbox.push(format!("{size:x}\r\n").into());
             }
-            self.push(parts)?;
+            for piece in parts {
+                self.outbox.push_streamed(piece)?;
+            }
             if chunked {
                 self.outbox.push(Bytes::from_static(b"\r\n"));
             }
@@ -498,7 +500,6 @@ impl<H: Handler> Connection<H> {
 
     /// Sends everything in the outbox.
     async fn flush(&mut self) -> Result<(), Fault> {
-        let mut burst = 0;
         while self.outbox.size() > 0 {
             let mut deadline = None;
             let sent = poll_fn(|cx| {
@@ -516,9 +517,9 @@ impl<H: Handler> Connection<H> {
             })
             .await?;
             count(&self.shared.tally().bytes_sent, sent as u64);
-            burst += sent;
-            if burst >= BURST && self.outbox.size() > 0 {
-                burst = 0;
+            self.burst += sent;
+            if self.burst >= BURST {
+                self.burst = 0;
                 tokio::task::yield_now().await;
             }
         }

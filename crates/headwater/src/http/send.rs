@@ -21,8 +21,7 @@ use super::{Piece, cache};
 /// Parts per write. More than a response of ours has, and far below the kernel's 1,024.
 const MAX_PARTS: usize = 64;
 
-/// Bytes per write. What one connection may do before the others of its thread have their turn is a
-/// few of these.
+/// Bytes per write.
 const MAX_WRITE: usize = 256 << 10;
 
 /// Ranges of a file up to this length are copied into memory, and so go out with what is around
@@ -103,9 +102,19 @@ impl Outbox {
         }
     }
 
-    /// Adds a piece of a payload. A short range of a file that is in memory is copied at once, and
-    /// the file not kept open.
+    /// Adds a piece of a payload that is all at hand. A short range of a file that is in memory is
+    /// copied at once, and the file not kept open.
     pub(super) fn push_piece(&mut self, piece: Piece) -> Result<(), Broken> {
+        self.add(piece, false)
+    }
+
+    /// Adds a piece of a payload that comes piece by piece, with time between them: what it has of
+    /// a file is of one version from the first piece to the last.
+    pub(super) fn push_streamed(&mut self, piece: Piece) -> Result<(), Broken> {
+        self.add(piece, true)
+    }
+
+    fn add(&mut self, piece: Piece, streamed: bool) -> Result<(), Broken> {
         let length = piece.len();
         let (file, range) = match piece {
             Piece::Bytes(bytes) => {
@@ -115,15 +124,26 @@ impl Outbox {
             Piece::File { .. } if length == 0 => return Ok(()),
             Piece::File { file, range } => (file, range),
         };
+        let mut source = None;
+        if streamed {
+            source.insert(self.sources.of(&file)?).goes_on.set(true);
+        }
         let short = length <= SHORT;
-        if short
-            && self.size + length <= COPIES
-            && let Some(bytes) = cache::read_now(&file, &range)
-        {
+        let copy = match short && self.size + length <= COPIES {
+            true => cache::read_now(&file, &range),
+            false => None,
+        };
+        if let Some(source) = &source {
+            source.check()?;
+        }
+        if let Some(bytes) = copy {
+            if let Some(source) = source {
+                source.remember_copy(range.start, &bytes);
+            }
             self.push(bytes);
             return Ok(());
         }
-        let source = self.sources.of(&file)?;
+        let source = source.map_or_else(|| self.sources.of(&file), Ok)?;
         self.size += length;
         self.parts.push_back(Part::File { source, range, short });
         Ok(())
@@ -285,16 +305,18 @@ impl Outbox {
             },
         };
         count(&tally.file_bytes, sent as u64);
-        let from = range.start;
-        range.start += sent as u64;
-        if range.start < range.end {
-            source.remember(from);
-        } else {
-            // The kernel takes the bytes from the file when it sends them, so this can say no more
-            // than that nothing was written up to now.
-            if source.is_remembered() {
-                source.check()?;
-            }
+        let written = range.start..range.start + sent as u64;
+        range.start = written.end;
+        let is_sent = range.start >= range.end;
+        // The kernel takes the bytes from the file when it sends them, so this can say no more than
+        // that nothing was written up to now.
+        if is_sent && source.is_remembered() {
+            source.check()?;
+        }
+        if !is_sent || source.goes_on.get() {
+            source.remember(&written);
+        }
+        if is_sent {
             self.parts.pop_front();
         }
         Poll::Ready(Ok(Some(sent)))
@@ -499,6 +521,36 @@ mod tests {
             };
             let sent = &bytes[range.start as usize..][..socket.taken.len()];
             assert_eq!(socket.taken, sent);
+        }
+    }
+
+    /// What is streamed waits outside the outbox, and is compared all the same.
+    #[tokio::test]
+    async fn streamed_pieces_are_of_one_version() {
+        let tally = Tally::default();
+        // Copied, and sent from the file.
+        for size in [4096, 40_000] {
+            for longer in [false, true] {
+                let (file, bytes) = file(100_000);
+                let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+                file.set_modified(past).unwrap();
+                let piece = |range| Piece::File { file: Arc::clone(&file), range };
+                let (mut outbox, mut socket) = (Outbox::default(), Reluctant::default());
+                for at in [0, size] {
+                    outbox.push_streamed(piece(at..at + size)).unwrap();
+                    send(&mut outbox, &mut socket, &tally).await.unwrap();
+                }
+                file.write_all_at(&[9; 10], 99_990).unwrap();
+                if longer {
+                    // Something else with the same beginning.
+                    file.write_all_at(&vec![9; 100_000], size).unwrap();
+                }
+                let Err(broken) = outbox.push_streamed(piece(2 * size..100_000)) else {
+                    panic!("{size}, {longer}: sent on");
+                };
+                assert!(matches!(broken.why, Why::Rewritten), "{broken}");
+                assert!(socket.taken == bytes[..2 * size as usize]);
+            }
         }
     }
 

@@ -3,10 +3,10 @@
 //! What was opened is what is sent: a file that is replaced or deleted meanwhile goes on being sent
 //! from its descriptor. One that is written to in place is found out by its size and time of
 //! modification, which are asked for whenever a response had to wait. One that has grown and still
-//! begins with the bytes that were sent first is a recording in progress, and goes on being sent up
-//! to the length announced.
+//! has the bytes that were sent first and last is a recording in progress, and goes on being sent
+//! up to the length announced.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
 
-/// Bytes remembered of what was sent first.
+/// Bytes remembered of what was sent first, and of what was sent last.
 const SAMPLE: usize = 64;
 
 /// Bytes of one read into memory.
@@ -31,8 +31,11 @@ pub(super) const READ: u64 = 256 << 10;
 pub(super) struct Source {
     pub(super) file: Arc<File>,
     version: Cell<Version>,
-    /// Where the response began and what was there.
-    sample: RefCell<Option<(u64, Vec<u8>)>>,
+    /// What was sent first, and last.
+    first: Cell<Option<Sample>>,
+    last: Cell<Option<Sample>>,
+    /// Whether more of it may follow what there is to send now.
+    pub(super) goes_on: Cell<bool>,
     /// Whether its file system has no `sendfile`.
     pub(super) copies: Cell<bool>,
 }
@@ -53,38 +56,77 @@ impl Version {
     }
 }
 
+/// A few bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sample {
+    offset: u64,
+    len: usize,
+    bytes: [u8; SAMPLE],
+}
+
+impl Sample {
+    /// The first of some bytes that are at this offset.
+    fn of(offset: u64, bytes: &[u8]) -> Self {
+        let mut sample = Self { offset, len: bytes.len().min(SAMPLE), bytes: [0; SAMPLE] };
+        sample.bytes[..sample.len].copy_from_slice(&bytes[..sample.len]);
+        sample
+    }
+
+    /// What is there in the file now.
+    fn read(file: &File, range: &Range<u64>) -> Self {
+        let len = range.end.saturating_sub(range.start).min(SAMPLE as u64) as usize;
+        let mut sample = Self { offset: range.start, len, bytes: [0; SAMPLE] };
+        sample.len = file.read_at(&mut sample.bytes[..len], range.start).unwrap_or(0);
+        sample
+    }
+
+    fn is_in(&self, file: &File) -> bool {
+        Self::read(file, &(self.offset..self.offset + self.len as u64)) == *self
+    }
+}
+
+/// The last of a range's bytes, no more than a sample.
+fn tail(range: &Range<u64>) -> Range<u64> {
+    range.start.max(range.end.saturating_sub(SAMPLE as u64))..range.end
+}
+
 impl Source {
     fn new(file: Arc<File>) -> Result<Self, Broken> {
         match Version::of(&file) {
             Ok(version) => Ok(Self {
                 file,
                 version: Cell::new(version),
-                sample: RefCell::default(),
+                first: Cell::default(),
+                last: Cell::default(),
+                goes_on: Cell::default(),
                 copies: Cell::new(false),
             }),
             Err(error) => Err(Broken::new(&file, Why::Unreadable(error))),
         }
     }
 
-    /// To be called with the offset of the first byte sent, when there are more to come: that byte
-    /// is in the page cache now.
-    pub(super) fn remember(&self, offset: u64) {
-        let mut sample = self.sample.borrow_mut();
-        if sample.is_none() {
-            *sample = Some((offset, self.look(offset)));
+    /// To be called with each range that was sent when there is more to come: it is in the page
+    /// cache now.
+    pub(super) fn remember(&self, range: &Range<u64>) {
+        if self.first.get().is_none() {
+            self.first.set(Some(Sample::read(&self.file, range)));
         }
+        self.last.set(Some(Sample::read(&self.file, &tail(range))));
     }
 
-    fn look(&self, offset: u64) -> Vec<u8> {
-        let mut bytes = vec![0; SAMPLE];
-        let read = self.file.read_at(&mut bytes, offset).unwrap_or(0);
-        bytes.truncate(read);
-        bytes
+    /// The same, with what was there.
+    pub(super) fn remember_copy(&self, offset: u64, bytes: &[u8]) {
+        if self.first.get().is_none() {
+            self.first.set(Some(Sample::of(offset, bytes)));
+        }
+        let range = tail(&(offset..offset + bytes.len() as u64));
+        // Within the bytes, whose length is a usize.
+        self.last.set(Some(Sample::of(range.start, &bytes[(range.start - offset) as usize..])));
     }
 
     /// Whether something was sent before.
     pub(super) fn is_remembered(&self) -> bool {
-        self.sample.borrow().is_some()
+        self.first.get().is_some()
     }
 
     /// Copies a range that is in memory.
@@ -92,7 +134,7 @@ impl Source {
         let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
         let read = self.file.read_exact_at(&mut bytes, range.start);
         read.map_err(|error| self.unreadable(error))?;
-        self.remember(range.start);
+        self.remember_copy(range.start, &bytes);
         Ok(bytes.into())
     }
 
@@ -113,10 +155,9 @@ impl Source {
         if now.size < then.size {
             return Err(self.broken(Why::Shorter));
         }
-        let sample = self.sample.borrow();
         // Of a file of the same length that was modified, nothing tells what was.
-        let grown = now.size > then.size
-            && sample.as_ref().is_none_or(|(offset, bytes)| self.look(*offset) == *bytes);
+        let mut samples = [&self.first, &self.last].into_iter().filter_map(Cell::get);
+        let grown = now.size > then.size && samples.all(|sample| sample.is_in(&self.file));
         if !grown {
             return Err(self.broken(Why::Rewritten));
         }
@@ -201,8 +242,8 @@ pub(super) async fn read(source: Rc<Source>, range: Range<u64>) -> Result<Bytes,
     });
     let bytes = read.await.map_err(io::Error::other).flatten();
     let bytes = bytes.map_err(|error| source.unreadable(error))?;
-    source.remember(offset);
     source.check()?;
+    source.remember_copy(offset, &bytes);
     Ok(bytes)
 }
 
@@ -223,7 +264,7 @@ mod tests {
             let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
             File::options().write(true).open(&path).unwrap().set_modified(past).unwrap();
             let source = Sources::default().of(&Arc::new(old)).unwrap();
-            source.remember(100);
+            source.remember(&(100..1000));
             source.check().unwrap();
             change(&mut File::options().write(true).open(&path).unwrap());
             source
@@ -242,6 +283,12 @@ mod tests {
         let shorter = Some("became shorter while it was sent".to_owned());
         assert_eq!(verdict(|file| file.set_len(999).unwrap()), shorter);
         assert_eq!(verdict(|_| {}), None);
+        // Another film with the same beginning.
+        let from_the_middle = |file: &mut File| {
+            file.seek(io::SeekFrom::Start(500)).unwrap();
+            file.write_all(&[2; 2000]).unwrap();
+        };
+        assert_eq!(verdict(from_the_middle), rewritten);
     }
 
     #[test]
