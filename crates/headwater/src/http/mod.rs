@@ -7,10 +7,12 @@
 //!        └ Handler::accepts is false ─ control        axum on hyper, the connection handed over whole
 //! ```
 //!
-//! A request takes no lock and wakes no other thread: everything a worker's connections share lives
-//! on that worker's thread. What a peer can make the driver hold is bounded: one head and one read
-//! of input, one [`Handler`] call and one unsent answer (pipelined short answers: up to
-//! 64 KiB of them) per connection.
+//! The driver takes no lock for a request: everything a worker's connections share lives on that
+//! worker's thread. It asks another thread only to read what the page cache has not got, and a
+//! [`Handler`] may lock and ask what it needs. A connection that has sent 512 KiB lets the
+//! others of its thread have their turn. What a peer can make the driver hold is bounded: one head
+//! and one read of input, one [`Handler`] call and one unsent answer (pipelined short answers: up
+//! to 64 KiB of them) per connection.
 //!
 //! Follows RFC 9110 (semantics) and RFC 9112 (HTTP/1.1).
 
@@ -19,7 +21,7 @@ mod cache;
 mod conditional;
 mod connection;
 mod control;
-mod date;
+pub(crate) mod date;
 mod drain;
 mod io;
 mod limits;
@@ -32,6 +34,7 @@ mod send;
 mod server;
 mod source;
 mod target;
+mod throttle;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -45,6 +48,7 @@ pub use representation::Representation;
 pub use request::{BadRequest, Method, PayloadFraming, Request, Version};
 pub use response::{Body, BodyStream, Response};
 pub use server::{Server, Worker};
+pub(crate) use throttle::Throttle;
 
 /// What answers the requests of the media plane.
 ///

@@ -4,10 +4,9 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-use super::conditional::whole_seconds;
 use super::piece::{Piece, length};
 use super::range::ByteRanges;
-use super::{Method, Precondition, Request, Response, Validators};
+use super::{Method, Precondition, Request, Response, Validators, date};
 
 /// A representation whose bytes can be served in ranges: a file, a segment, a header.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +36,11 @@ impl Representation<'_> {
     ) -> Response {
         match self.validators.evaluate(request) {
             Precondition::Proceed => {}
-            Precondition::NotModified => return self.validated(Response::new(304)),
-            Precondition::Failed => return self.validated(Response::new(412)),
+            Precondition::NotModified => {
+                return self.validated(Response::new(304), self.cache_control);
+            }
+            // It says something of this request only, however long the representation keeps.
+            Precondition::Failed => return self.validated(Response::new(412), "no-store"),
         }
         let whole = 0..self.length;
         // Range is defined for GET only (RFC 9110 14.2).
@@ -96,18 +98,17 @@ impl Representation<'_> {
     }
 
     fn described(&self, status: u16, content_type: &str) -> Response {
-        self.validated(Response::new(status))
+        self.validated(Response::new(status), self.cache_control)
             .header("Content-Type", content_type)
             .header("Accept-Ranges", "bytes")
     }
 
-    fn validated(&self, mut response: Response) -> Response {
-        response = response.header("Cache-Control", self.cache_control);
+    fn validated(&self, mut response: Response, cache_control: &str) -> Response {
+        response = response.header("Cache-Control", cache_control);
         if let Some(etag) = self.validators.etag {
             response = response.header("ETag", format_args!("\"{etag}\""));
         }
-        if let Some(modified) = self.validators.modified {
-            let modified = httpdate::HttpDate::from(whole_seconds(modified));
+        if let Some(modified) = self.validators.modified.and_then(date::of) {
             response = response.header("Last-Modified", modified);
         }
         response
@@ -146,9 +147,9 @@ mod tests {
 
     use super::*;
 
-    /// Status, `Content-Range` and body length of the answer to a request with these header lines
-    /// for 100 bytes with the tag `"v1"`, modified at 1994-11-15 12:45:26.5.
-    fn answer(method: &str, fields: &str) -> (u16, Option<String>, u64) {
+    /// The answer to a request with these header lines for 100 bytes with the tag `"v1"`, modified
+    /// at 1994-11-15 12:45:26.5.
+    fn response(method: &str, fields: &str) -> Response {
         let head = format!("{method} / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let mut head = BytesMut::from(head.as_str());
@@ -160,9 +161,14 @@ mod tests {
             cache_control: "max-age=1",
             validators: Validators { etag: Some("v1"), modified: Some(modified) },
         };
-        let response = representation.respond(&request, |range| {
+        representation.respond(&request, |range| {
             vec![Bytes::from(vec![0; (range.end - range.start) as usize]).into()]
-        });
+        })
+    }
+
+    /// Its status, `Content-Range` and body length.
+    fn answer(method: &str, fields: &str) -> (u16, Option<String>, u64) {
+        let response = response(method, fields);
         let range = response.headers().find(|(name, _)| *name == "Content-Range");
         let range = range.map(|(_, value)| value.to_owned());
         let (status, (_, body)) = (response.status(), response.into_parts());
@@ -194,6 +200,19 @@ mod tests {
         ] {
             assert_eq!(answer("GET", fields).0, status, "{fields}");
             assert_eq!(answer("HEAD", fields).0, status, "{fields}");
+        }
+    }
+
+    #[test]
+    fn of_a_failed_precondition_nothing_is_kept() {
+        for (fields, cache_control) in [
+            ("", "max-age=1"),
+            ("If-None-Match: \"v1\"\r\n", "max-age=1"),
+            ("If-Match: \"v2\"\r\n", "no-store"),
+        ] {
+            let response = response("GET", fields);
+            let found = response.headers().find(|(name, _)| *name == "Cache-Control");
+            assert_eq!(found, Some(("Cache-Control", cache_control)), "{fields}");
         }
     }
 

@@ -18,16 +18,13 @@ use tokio::task::spawn_local;
 use tracing::{info, warn};
 
 use super::limits::{Counters, Full, Gate, Tally, count};
-use super::{Config, Drain, Handler, Method, Request, Response, connection};
+use super::{Config, Drain, Handler, Method, Request, Response, Throttle, connection};
 
 /// Connections the kernel completes before they are accepted.
 const BACKLOG: i32 = 4096;
 
 /// How long accepting pauses when the process is out of descriptors or memory: from, to.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-
-/// Of the conditions that come with every connection, one log line in this time.
-const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the driver answers for every media path.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
@@ -385,38 +382,4 @@ fn refuse(stream: &TcpStream) {
     let _ = stream.try_write(ANSWER);
     // Unread input would make the kernel drop the answer.
     let _ = stream.try_read(&mut [0; 4096]);
-}
-
-/// Lets one log line through per [`LOG_INTERVAL`].
-#[derive(Default)]
-struct Throttle {
-    last: Option<Instant>,
-    held: u64,
-}
-
-impl Throttle {
-    /// How many were held back since the last one let through, if this one is.
-    fn admit(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
-            self.held += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.held))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_log_line_in_a_while() {
-        let (mut throttle, start) = (Throttle::default(), Instant::now());
-        assert_eq!(throttle.admit(start), Some(0));
-        assert_eq!(throttle.admit(start + LOG_INTERVAL / 2), None);
-        assert_eq!(throttle.admit(start + LOG_INTERVAL / 2), None);
-        assert_eq!(throttle.admit(start + LOG_INTERVAL), Some(2));
-        assert_eq!(throttle.admit(start + LOG_INTERVAL * 2), Some(0));
-    }
 }

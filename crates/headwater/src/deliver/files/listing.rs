@@ -9,7 +9,7 @@ use rustix::fs::Dir;
 use serde::Serialize;
 
 use super::{Wait, open};
-use crate::http::Request;
+use crate::http::{Request, date};
 
 /// Names a folder may hold; with more it is not listed.
 const MOST: usize = 10_000;
@@ -84,7 +84,7 @@ pub(super) fn list(
         entries.push(Entry {
             name: name.to_owned(),
             kind,
-            mtime: metadata.modified().ok().map(httpdate::fmt_http_date),
+            mtime: metadata.modified().ok().and_then(date::of).map(|date| date.to_string()),
             size: (kind == Kind::File).then_some(metadata.len()),
         });
     }
