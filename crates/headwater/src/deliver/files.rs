@@ -10,12 +10,13 @@ mod listing;
 mod media_type;
 mod progressive;
 
+use std::cell::RefCell;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use media::mp4;
@@ -25,7 +26,7 @@ use tokio::task::spawn_blocking;
 
 use super::not_found;
 use crate::Origin;
-use crate::http::{Piece, Representation, Request, Response, Validators};
+use crate::http::{Piece, Representation, Request, Response, Throttle, Validators};
 
 /// `Cache-Control` of what may be replaced any time.
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
@@ -53,7 +54,7 @@ pub(super) async fn respond(request: &Request, origin: &Arc<Origin>) -> Option<R
         Ok((file, metadata)) if metadata.is_file() => {
             let file = Arc::new(file);
             let response = send(request, path, &file, &metadata);
-            Some(progressive::pace(request, origin, path, &file, response))
+            Some(progressive::pace(request, origin, path, &file, metadata.len(), response))
         }
         Ok((folder, metadata)) if metadata.is_dir() && origin.config.vod.listing => {
             let (root, path) = (root.clone(), path.to_owned());
@@ -142,9 +143,40 @@ fn refuse(request: &Request, error: &io::Error) -> Option<Response> {
         io::ErrorKind::CrossesDevices => {
             tracing::warn!(peer = %request.peer(), path = request.path(), "leads out of the VOD root");
         }
+        _ if is_ours(error) => {
+            thread_local! {
+                static LOG: RefCell<Throttle> = RefCell::default();
+            }
+            if let Some(others) = LOG.with_borrow_mut(|log| log.admit(Instant::now())) {
+                let path = request.path();
+                tracing::error!(peer = %request.peer(), path, %error, others, "file not opened");
+            }
+            let response = Response::text(503, "the file cannot be opened now");
+            return Some(response.header("Retry-After", 5).header("Cache-Control", "no-store"));
+        }
         _ => tracing::warn!(peer = %request.peer(), path = request.path(), %error, "file"),
     }
     Some(not_found())
+}
+
+/// Whether the server or its disk is in trouble, so that the file may well be there: nobody, a cache
+/// least of all, is to be told that it is not.
+fn is_ours(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_none_or(|errno| {
+        let ours = [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOMEM,
+            Errno::NOBUFS,
+            Errno::IO,
+            Errno::STALE,
+            Errno::TIMEDOUT,
+            Errno::AGAIN,
+            Errno::INTR,
+        ];
+        ours.contains(&errno)
+    })
 }
 
 /// A file as the MP4 reader sees it.

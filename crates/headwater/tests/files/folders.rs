@@ -1,6 +1,10 @@
 //! What is no file: folders, links, pipes.
 
+use std::fs::File;
 use std::os::unix::fs::symlink;
+use std::time::{Duration, UNIX_EPOCH};
+
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::support::{Origin, get, pattern};
 
@@ -137,4 +141,44 @@ fn listings() {
     // Files are files, and what is not there is not there.
     assert_eq!(get(&mut client, "/vod/b.mp4", &[]).body.len(), 1234);
     assert_eq!(get(&mut client, "/vod/none/", &[]).status(), 404);
+}
+
+/// Times that HTTP has no date for: before 1970, after 9999.
+#[test]
+fn files_out_of_time() {
+    let origin = Origin::with("[vod]\nlisting = true");
+    for (name, time) in [
+        ("old.bin", UNIX_EPOCH - Duration::from_secs(100)),
+        ("new.bin", UNIX_EPOCH + Duration::from_secs(300_000_000_000)),
+    ] {
+        let path = origin.put(name, b"x");
+        File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+        let answer = get(&mut origin.client(), &format!("/vod/{name}"), &[]);
+        assert_eq!((answer.status(), answer.header("Last-Modified")), (200, None), "{name}");
+    }
+    let answer = get(&mut origin.client(), "/vod/", &[("Accept", "application/json")]);
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+    assert!(answer.text().contains("old.bin") && answer.text().contains("new.bin"));
+}
+
+/// With no descriptor left nobody is told that the file does not exist.
+#[test]
+fn a_server_in_need_does_not_deny_a_file() {
+    let origin = Origin::start();
+    origin.put("a.bin", b"x");
+    let mut client = origin.client();
+    assert_eq!(get(&mut client, "/vod/a.bin", &[]).status(), 200);
+    let server = Pid::from_raw(origin.server.id().cast_signed());
+    // The server was started with our limits.
+    let few = Rlimit { current: Some(1), maximum: getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(server, Resource::Nofile, few).unwrap();
+    for _ in 0..3 {
+        let answer = get(&mut client, "/vod/a.bin", &[]);
+        assert_eq!(answer.status(), 503, "{}", answer.text());
+        assert_eq!(answer.header("Cache-Control"), Some("no-store"));
+        assert!(answer.header("Retry-After").is_some());
+    }
+    prlimit(server, Resource::Nofile, before).unwrap();
+    assert_eq!(get(&mut client, "/vod/a.bin", &[]).status(), 200);
+    assert_eq!(origin.server.log().matches("file not opened").count(), 1);
 }

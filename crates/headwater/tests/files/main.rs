@@ -4,6 +4,7 @@
 
 mod conditional;
 mod folders;
+mod paced;
 mod ranges;
 mod sending;
 mod support;

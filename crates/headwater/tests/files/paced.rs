@@ -1,0 +1,108 @@
+//! Films that go out as they play: what happens in the middle of one.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::{LIMIT, Origin, get, pattern};
+
+/// A film that takes a minute.
+const SLOWLY: &str = "[vod]\nburst = \"1s\"\nrate = 1.0";
+
+fn film(origin: &Origin, name: &str) -> Vec<u8> {
+    let bytes = fs::read(testkit::media_dir().join(name)).unwrap();
+    origin.put("film.mp4", &bytes);
+    bytes
+}
+
+fn cut_short(end: &std::io::Result<usize>) -> bool {
+    let cut = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
+    end.as_ref().is_err_and(|error| cut.contains(&error.kind()))
+}
+
+/// Time passes between pieces, and what is written to the file in that time is another film.
+#[test]
+fn no_two_versions_in_one_response() {
+    let rewrites: [fn(&Path, usize); 2] = [
+        |path, size| {
+            let mut file = File::options().write(true).open(path).unwrap();
+            file.write_all(&pattern(3, size)).unwrap();
+        },
+        |path, size| fs::write(path, pattern(4, size + 5000)).unwrap(),
+    ];
+    // Pieces that are sent from the file, and such as are copied.
+    for name in ["bbb/bbb_60s_720p_h264_aac.mp4", "bbb/bbb_2min_240p_h264_aac.mp4"] {
+        for rewrite in rewrites {
+            for first in ["/vod/none", "/healthz"] {
+                let origin = Origin::with(SLOWLY);
+                let bytes = film(&origin, name);
+                let mut client = origin.client();
+                get(&mut client, first, &[]);
+                client.send("GET", "/vod/film.mp4", &[], b"").unwrap();
+                let (_, mut body) = client.begin().unwrap();
+                let mut got = vec![0; 50_000];
+                body.read_exact(&mut got).unwrap();
+                assert!(got == bytes[..50_000]);
+                rewrite(&origin.path("film.mp4"), bytes.len());
+                let end = body.read_to_end(&mut got);
+                assert!(cut_short(&end), "{name} after {first}: {end:?}");
+                assert!(got.len() < bytes.len() / 2, "{}", got.len());
+                origin.server.log_line(LIMIT, |line| line.contains("closed short"));
+            }
+        }
+    }
+}
+
+/// Nobody waits for the end of a film before the server stops.
+#[test]
+fn a_film_ends_when_the_server_drains() {
+    for first in ["/vod/none", "/healthz"] {
+        let origin = Origin::with(SLOWLY);
+        film(&origin, "bbb/bbb_60s_720p_h264_aac.mp4");
+        let mut client = origin.client();
+        get(&mut client, first, &[]);
+        client.send("GET", "/vod/film.mp4", &[], b"").unwrap();
+        let (_, mut body) = client.begin().unwrap();
+        let mut got = vec![0; 50_000];
+        body.read_exact(&mut got).unwrap();
+        let begin = Instant::now();
+        let end = std::thread::scope(|scope| {
+            let reading = scope.spawn(|| body.read_to_end(&mut got));
+            origin.server.stop(LIMIT);
+            reading.join().unwrap()
+        });
+        // Less than the grace, which is 10 s.
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        assert!(cut_short(&end), "{end:?}");
+    }
+}
+
+/// A long range is paced however it is asked for.
+#[test]
+fn the_pace_goes_by_what_is_sent() {
+    let origin = Origin::with("[vod]\nburst = \"1s\"\nrate = 2.0");
+    // Ten seconds of media.
+    let bytes = film(&origin, "bbb/bbb_10s_1080p_h264_aac.mp4");
+    let size = bytes.len();
+    let ranges = [
+        ("bytes=0-".to_owned(), true),
+        ("bytes=0-0,1-".to_owned(), true),
+        (format!("bytes=0-{}", size - 1), true),
+        (format!("bytes=-{size}"), true),
+        (format!("bytes=0-{}", size - 2), false),
+    ];
+    let viewers = ranges.map(|(range, paced)| {
+        let mut client = origin.client();
+        std::thread::spawn(move || {
+            let begin = Instant::now();
+            let body = get(&mut client, "/vod/film.mp4", &[("Range", &range)]).body;
+            (range, paced, body, begin.elapsed())
+        })
+    });
+    for viewer in viewers {
+        let (range, paced, body, time) = viewer.join().unwrap();
+        assert!(body == bytes[..body.len()] && body.len() >= size - 1, "{range}");
+        assert_eq!(time > Duration::from_secs(4), paced, "{range}: {time:?}");
+    }
+}
