@@ -70,7 +70,7 @@ until curl -s -o /dev/null "http://127.0.0.1:$port/4k"; do sleep 0.1; done
 
 # Runs a command on core 1; its processor time, user and system, goes to $work/time.
 measured() {
-    /usr/bin/time -f '%U %S' -o "$work/time" taskset -c 1 "$@"
+    /usr/bin/time -q -f '%U %S' -o "$work/time" taskset -c 1 "$@"
 }
 
 # One run: TOOL CASE FILE CONNECTIONS RATE. Prints the number of answers.
