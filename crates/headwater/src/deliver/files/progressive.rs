@@ -49,6 +49,7 @@ pub(super) fn pace(
                     plan,
                     at: range.start,
                     end: range.end,
+                    has_begun: false,
                     pacing: None,
                 };
                 // It would outlast any grace: at drain it is cut short, and a client that wants the
@@ -71,6 +72,7 @@ struct Download {
     /// Bytes of the file still to go.
     at: u64,
     end: u64,
+    has_begun: bool,
     /// Once it has begun, of an MP4 that can be read.
     pacing: Option<Pacing>,
 }
@@ -90,17 +92,23 @@ impl Download {
         if self.at >= self.end {
             return Ok(None);
         }
-        if self.pacing.is_none() {
-            self.pacing = self.begin().await;
-        }
-        let until = match &mut self.pacing {
-            // Nobody knows how it plays.
-            None => self.end,
-            Some(pacing) => {
-                let due = pacing.next(&self.origin, self.at).await;
-                due.max(self.at.saturating_add(LEAST)).min(self.end)
+        let least = self.at.saturating_add(LEAST);
+        let until = if self.has_begun {
+            if self.pacing.is_none() {
+                self.pacing = self.begin().await;
             }
+            match &mut self.pacing {
+                // Nobody knows how it plays.
+                None => self.end,
+                Some(pacing) => pacing.next(&self.origin, self.at).await.max(least),
+            }
+        } else {
+            // To read how it plays may take a while. The version of the file that goes out is the
+            // one that its first bytes are sent of, so that they do not wait for that.
+            self.has_begun = true;
+            least
         };
+        let until = until.min(self.end);
         let piece = Piece::File { file: Arc::clone(&self.file), range: self.at..until };
         self.at = until;
         Ok(Some((vec![piece], self)))
