@@ -16,19 +16,28 @@ pub(super) fn manifest(title: &Title) -> String {
     let of_kind = |kind| title.tracks.iter().filter(move |track| track.media.kind() == kind);
     // Players switch within a set, and not from one codec to another.
     let mut codecs: Vec<String> = Vec::new();
-    for codec in of_kind(Kind::Video).map(family) {
+    let renditions = || of_kind(Kind::Video).filter(|track| !track.alternate);
+    let alternates = || of_kind(Kind::Video).filter(|track| track.alternate);
+    for codec in renditions().map(family) {
         if !codecs.contains(&codec) {
             codecs.push(codec);
         }
     }
     for codec in &codecs {
-        let renditions = of_kind(Kind::Video).filter(|track| family(track) == *codec);
+        let renditions = renditions().filter(|track| family(track) == *codec);
         let renditions = renditions.map(|track| representation(title, track)).collect();
-        let role = (codecs.len() > 1).then_some(match codec == &codecs[0] {
-            true => Role::Main,
-            false => Role::Alternate,
-        });
+        let role = (codecs.len() > 1 || alternates().next().is_some()).then_some(
+            match codec == &codecs[0] {
+                true => Role::Main,
+                false => Role::Alternate,
+            },
+        );
         sets.push(Content::Video, role, renditions).aligned = title.aligned;
+    }
+    for track in alternates() {
+        let set =
+            sets.push(Content::Video, Some(Role::Alternate), vec![representation(title, track)]);
+        set.label = Some(track.label.clone());
     }
     let default = of_kind(Kind::Audio).position(|track| track.default).unwrap_or(0);
     for (index, track) in of_kind(Kind::Audio).enumerate() {

@@ -72,7 +72,9 @@ pub(super) fn multivariant(title: &Title) -> String {
         subtitles: (!subtitles.is_empty()).then(|| TEXT.to_owned()),
         ..Variant::default()
     };
-    let mut variants: Vec<_> = of_kind(Kind::Video)
+    // Players change from one variant to another: none of them may be another view.
+    let renditions = || of_kind(Kind::Video).filter(|track| !track.alternate);
+    let mut variants: Vec<_> = renditions()
         .map(|track| {
             let own = track.media.codec.rfc6381().into_owned();
             let codecs = std::iter::once(own).chain(sound_codecs.iter().cloned()).collect();
@@ -87,7 +89,7 @@ pub(super) fn multivariant(title: &Title) -> String {
     if !pictures && let Some(track) = sounds.get(default) {
         variants.push(variant(uri(&track.name), peak, mean, sound_codecs));
     }
-    let i_frames = of_kind(Kind::Video)
+    let i_frames = renditions()
         .filter(|track| track.iframe_count() > 0)
         .map(|track| IFrames {
             uri: format!("{}/iframes.m3u8?v={version}", track.name),

@@ -24,23 +24,24 @@ mod dash;
 mod hls;
 mod viewers;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use live::{Delivery, UnixMicros};
 use media::Kind;
-use tokio::task::spawn_blocking;
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::task::{spawn_blocking, spawn_local};
 use vod::{Error, Rendered, Title, Track};
 
 use super::route::Packaged;
 use super::{files, not_found};
 use crate::Origin;
-use crate::http::{self, Piece, Representation, Request, Response, Validators};
+use crate::http::{self, Method, Piece, Representation, Request, Response, Validators};
 
 pub use viewers::Viewers;
 
@@ -54,35 +55,102 @@ const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 /// Of what may be another tomorrow.
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
 
+/// Titles that a worker looks up at a time: each holds a thread, which other files need too.
+const LOOKUPS: usize = 16;
+
 /// Which titles a worker has just seen.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Recent {
-    /// By path. What the library has let go of is not kept alive.
-    titles: Rc<RefCell<HashMap<Box<str>, Seen>>>,
+#[derive(Clone, Debug)]
+pub(super) struct Recent(Rc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// By path.
+    titles: RefCell<HashMap<Box<str>, Seen>>,
+    turns: Semaphore,
+    /// Whether somebody will let go of the titles.
+    is_swept: Cell<bool>,
 }
 
-/// A title, and when its path led to it.
+/// A title, and when its path led to it. It is kept for as long as it is remembered, so that one
+/// that the library has no room for is not made again for each request.
 #[derive(Debug)]
 struct Seen {
-    title: Weak<Title>,
+    lookup: Rc<Lookup>,
     at: UnixMicros,
+}
+
+/// Empty while it is under way: all who ask meanwhile wait for the same.
+type Lookup = OnceCell<Result<Arc<Title>, Error>>;
+
+impl Default for Recent {
+    fn default() -> Self {
+        let (titles, is_swept) = (RefCell::default(), Cell::default());
+        Self(Rc::new(Shared { titles, turns: Semaphore::new(LOOKUPS), is_swept }))
+    }
 }
 
 impl Recent {
     fn find(&self, path: &str, now: UnixMicros) -> Option<Arc<Title>> {
-        let titles = self.titles.borrow();
-        let seen = titles.get(path)?;
-        (now.since(seen.at) < REMEMBERED).then(|| seen.title.upgrade())?
+        let titles = self.0.titles.borrow();
+        let seen = titles.get(path).filter(|seen| seen.is_fresh(now))?;
+        seen.lookup.get()?.as_ref().ok().cloned()
     }
 
-    fn remember(&self, path: &str, title: &Arc<Title>, now: UnixMicros) {
-        let mut titles = self.titles.borrow_mut();
-        if titles.len() >= MOST {
-            titles.retain(|_, seen| now.since(seen.at) < REMEMBERED);
+    /// Asks the library, together with whoever is asking it already.
+    async fn look_up(&self, origin: &Arc<Origin>, path: &str) -> Result<Arc<Title>, Error> {
+        let lookup = self.lookup(path, origin.now());
+        let ask = async || {
+            // Never closed.
+            let _turn = self.0.turns.acquire().await;
+            let (library, wanted) = (Arc::clone(origin), path.to_owned());
+            let asked = spawn_blocking(move || library.titles.title(&wanted)).await;
+            asked.unwrap_or_else(|died| {
+                let source = Arc::new(std::io::Error::other(died));
+                Err(Error::Io { what: path.to_owned(), source })
+            })
+        };
+        let title = lookup.get_or_init(ask).await.clone();
+        if !self.0.is_swept.replace(true) {
+            spawn_local(Rc::clone(&self.0).sweep(Arc::clone(origin)));
         }
-        if titles.len() < MOST {
-            titles.insert(path.into(), Seen { title: Arc::downgrade(title), at: now });
+        title
+    }
+
+    fn lookup(&self, path: &str, now: UnixMicros) -> Rc<Lookup> {
+        let mut titles = self.0.titles.borrow_mut();
+        if let Some(seen) = titles.get(path)
+            && !seen.lookup.initialized()
+        {
+            return Rc::clone(&seen.lookup);
         }
+        let lookup = Rc::new(Lookup::new());
+        if titles.len() < MOST || titles.contains_key(path) {
+            titles.insert(path.into(), Seen { lookup: Rc::clone(&lookup), at: now });
+        }
+        lookup
+    }
+}
+
+impl Seen {
+    fn is_fresh(&self, now: UnixMicros) -> bool {
+        now.since(self.at) < REMEMBERED
+    }
+}
+
+impl Shared {
+    /// Lets go of titles as they are no longer remembered, until there are none.
+    async fn sweep(self: Rc<Self>, origin: Arc<Origin>) {
+        loop {
+            tokio::time::sleep(REMEMBERED).await;
+            let now = origin.now();
+            let mut titles = self.titles.borrow_mut();
+            // What is under way is held by those who wait for it.
+            titles.retain(|_, seen| seen.is_fresh(now) || Rc::strong_count(&seen.lookup) > 1);
+            if titles.is_empty() {
+                break;
+            }
+        }
+        self.is_swept.set(false);
     }
 }
 
@@ -99,35 +167,30 @@ pub(super) async fn respond(
     if let Some(title) = recent.find(path, now).filter(|title| is_named(title))
         && title.is_intact()
     {
-        return answer(request, origin, &title, true, resource).unwrap_or_else(not_found);
+        return reply(request, origin, &title, true, resource).await;
     }
     // An already segmented title: its files go first.
     if let Some(response) = files::respond(request, origin).await {
         return response;
     }
-    let (library, wanted) = (Arc::clone(origin), path.to_owned());
-    let title = match spawn_blocking(move || library.titles.title(&wanted)).await {
-        Ok(Ok(title)) => title,
-        Ok(Err(error)) => return refuse(request, &error),
-        Err(_) => return Response::text(500, "reading the file failed"),
+    let title = match recent.look_up(origin, path).await {
+        Ok(title) => title,
+        Err(error) => return refuse(request, &error),
     };
-    recent.remember(path, &title, now);
     let named = is_named(&title);
     // Manifests are what versions are learned from.
     let any = version.is_none() || matches!(resource, Packaged::Multivariant | Packaged::Manifest);
     if !named && !any {
         return not_found();
     }
-    answer(request, origin, &title, named, resource).unwrap_or_else(not_found)
+    reply(request, origin, &title, named, resource).await
 }
 
 fn refuse(request: &Request, error: &Error) -> Response {
     match error {
         Error::NotFound => not_found(),
-        Error::Unreadable { .. } => {
-            tracing::warn!(peer = %request.peer(), path = request.path(), %error, "not packaged");
-            Response::text(422, error).header("Cache-Control", "no-cache")
-        }
+        // The library has said so once.
+        Error::Unreadable { .. } => Response::text(422, error).header("Cache-Control", "no-cache"),
         _ => {
             tracing::error!(peer = %request.peer(), path = request.path(), %error, "title");
             Response::text(500, "reading the file failed").header("Cache-Control", "no-store")
@@ -135,13 +198,107 @@ fn refuse(request: &Request, error: &Error) -> Response {
     }
 }
 
+/// Answers, once what takes long has been done on another thread.
+async fn reply(
+    request: &Request,
+    origin: &Origin,
+    title: &Arc<Title>,
+    named: bool,
+    resource: Packaged<'_>,
+) -> Response {
+    let entries = |track: &Track| track.segment_count() + track.iframe_count();
+    let is_large = || title.tracks.iter().map(entries).sum::<u32>() > LARGE;
+    if let Some(name) = playlist_name(resource)
+        && !title.is_rendered(&name)
+        && is_large()
+    {
+        let title = Arc::clone(title);
+        // Should it fail, it is written here.
+        let _ = spawn_blocking(move || written(&title, &name)).await;
+    }
+    let segment = match resource {
+        Packaged::Segment { track, number } => {
+            let found = title.track(track).and_then(|track| track.segment(number));
+            match found {
+                Some(pieces) if request.method() == Method::Get && is_scattered(&pieces) => {
+                    let gathered = spawn_blocking(move || vod::gather(pieces, SMALL)).await;
+                    match gathered {
+                        // What was read is that version's only if it still is.
+                        Ok(Ok(pieces)) if title.is_intact() => Some(pieces),
+                        _ => {
+                            return Response::text(500, "reading the file failed")
+                                .header("Cache-Control", "no-store");
+                        }
+                    }
+                }
+                found => found,
+            }
+        }
+        _ => None,
+    };
+    answer(request, origin, title, named, resource, segment).unwrap_or_else(not_found)
+}
+
+/// Titles of more segments and I-frames than this have their playlists written elsewhere than on
+/// the event loop.
+const LARGE: u32 = 4096;
+
+/// Pieces of a file that are shorter are read rather than sent from where they lie.
+const SMALL: u64 = 16 << 10;
+
+/// Whether a segment is mostly short pieces, as sound between pictures is: on one thread they are
+/// read at once, one by one they would be as many calls, and waits where they are cold.
+fn is_scattered(pieces: &[vod::Piece]) -> bool {
+    let short = pieces
+        .iter()
+        .filter(|piece| matches!(piece, vod::Piece::File { .. }) && piece.len() < SMALL);
+    let (count, bytes) = short.fold((0, 0), |(n, bytes), piece| (n + 1, bytes + piece.len()));
+    count > 8 && bytes <= 1 << 20
+}
+
+/// On a title's shelf; no track is called so, whatever is asked for.
+const INDEX: &str = "/index";
+const MANIFEST: &str = "/manifest";
+
+/// What a playlist or manifest is called on its title's shelf.
+fn playlist_name(resource: Packaged<'_>) -> Option<String> {
+    Some(match resource {
+        Packaged::Multivariant => INDEX.to_owned(),
+        Packaged::Manifest => MANIFEST.to_owned(),
+        Packaged::MediaPlaylist { track } => track.to_owned(),
+        Packaged::IFramePlaylist { track } => format!("{track}/i"),
+        _ => return None,
+    })
+}
+
+/// The playlist or manifest of this name, if the title has it.
+fn written(title: &Title, name: &str) -> Option<Rendered> {
+    Some(match name {
+        INDEX => title.rendered(name, || hls::multivariant(title).into()),
+        MANIFEST => title.rendered(name, || dash::manifest(title).into()),
+        _ => {
+            if let Some(track) = name.strip_suffix("/i") {
+                let track = title.track(track).filter(|track| track.iframe_count() > 0)?;
+                title.rendered(name, || hls::i_frames(title, track).into())
+            } else if let Some(track) = title.track(name) {
+                title.rendered(name, || hls::media(title, track).into())
+            } else {
+                let text = title.text(name)?;
+                title.rendered(name, || hls::text(title, text).into())
+            }
+        }
+    })
+}
+
 /// Answers from memory, if the title has that resource. `named`: the request names its version.
+/// `segment`: the pieces of the segment asked for.
 fn answer(
     request: &Request,
     origin: &Origin,
     title: &Title,
     named: bool,
     resource: Packaged<'_>,
+    segment: Option<Vec<vod::Piece>>,
 ) -> Option<Response> {
     let cache = if named { IMMUTABLE } else { REVALIDATE };
     let viewer = viewer(request, title);
@@ -160,33 +317,13 @@ fn answer(
         let etag = format!("{}-{text}-{name}", title.version);
         whole(request, "text/vtt; charset=utf-8", cache, &etag, &[bytes.into()])
     };
+    if let Some(name) = playlist_name(resource) {
+        let rendered = written(title, &name)?;
+        let by_dash = matches!(resource, Packaged::Manifest);
+        opened(if by_dash { Delivery::Dash } else { Delivery::Hls });
+        return Some(manifest(request, if by_dash { DASH } else { HLS }, &rendered));
+    }
     Some(match resource {
-        Packaged::Multivariant => {
-            opened(Delivery::Hls);
-            let render = || hls::multivariant(title).into();
-            manifest(request, HLS, &title.rendered("index.m3u8", render))
-        }
-        Packaged::Manifest => {
-            opened(Delivery::Dash);
-            let render = || dash::manifest(title).into();
-            manifest(request, DASH, &title.rendered("manifest.mpd", render))
-        }
-        Packaged::MediaPlaylist { track: name } => {
-            let rendered = if let Some(track) = title.track(name) {
-                title.rendered(name, || hls::media(title, track).into())
-            } else {
-                let text = title.text(name)?;
-                title.rendered(name, || hls::text(title, text).into())
-            };
-            opened(Delivery::Hls);
-            manifest(request, HLS, &rendered)
-        }
-        Packaged::IFramePlaylist { track } => {
-            let track = title.track(track).filter(|track| track.iframe_count() > 0)?;
-            opened(Delivery::Hls);
-            let render = || hls::i_frames(title, track).into();
-            manifest(request, HLS, &title.rendered(&format!("{}/i", track.name), render))
-        }
         Packaged::Header { track } => {
             let track = title.track(track)?;
             let name = format!("{}-init", track.name);
@@ -195,7 +332,7 @@ fn answer(
         Packaged::Segment { track, number } => {
             let track = title.track(track)?;
             let name = format!("{}-{number}", track.name);
-            media(kind(track), "iso.segment", &name, track.segment(number)?)
+            media(kind(track), "iso.segment", &name, segment?)
         }
         Packaged::IFrame { track, number } => {
             let track = title.track(track)?;
@@ -207,6 +344,11 @@ fn answer(
             text(track, &number.to_string(), found.segment(number)?)
         }
         Packaged::WholeText { track } => text(track, "all", title.text(track)?.all()),
+        // Answered above.
+        Packaged::Multivariant
+        | Packaged::Manifest
+        | Packaged::MediaPlaylist { .. }
+        | Packaged::IFramePlaylist { .. } => return None,
     })
 }
 
