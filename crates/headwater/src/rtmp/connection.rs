@@ -1,10 +1,8 @@
 //! One RTMP connection, whatever it is there for.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,16 +14,17 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::{coop, spawn_blocking};
+use tokio::task::coop;
 use tokio::time::Instant;
 
-use super::film::{self, Film};
+use super::film;
+use super::lookup::{self, Found, Lookup, NoFilm, Wanted};
 use super::outbox::Outbox;
 use super::{Error, REFUSED, down, file, play};
 use crate::Origin;
 use crate::ingest::Ingest;
 use crate::metrics::TooSlow;
-use crate::pace::{Pace, Plan};
+use crate::pace::Pace;
 
 /// Ignored messages of a publisher that are logged; it is disconnected after many more.
 const IGNORED: (u32, u32) = (3, 32);
@@ -64,25 +63,6 @@ enum Next {
     Ended,
     /// The file was sent to its end.
     Complete,
-}
-
-/// A film that is being looked up, and what for.
-type Lookup = Pin<Box<dyn Future<Output = Found> + Send>>;
-
-struct Found {
-    film: Result<Arc<Film>, NoFilm>,
-    wanted: Wanted,
-}
-
-enum Wanted {
-    Play { path: String, plan: Plan, start: f64, duration: Option<f64> },
-    Length { transaction: f64 },
-}
-
-/// Why there is nothing to play.
-enum NoFilm {
-    NotFound,
-    Failed(String),
 }
 
 pub(super) struct Connection {
@@ -190,7 +170,7 @@ impl Connection {
                     }
                     Err(Broken::Connection(error)) => return Err(error),
                 },
-                found = found(&mut self.lookup) => {
+                found = lookup::done(&mut self.lookup) => {
                     self.lookup = None;
                     self.found(found)?;
                     self.collect();
@@ -343,13 +323,13 @@ impl Connection {
                 self.publish(&path(&app, &name), &query)?;
             }
             ServerEvent::PlayRequest { app, name, query, start, duration } => {
-                match file_path(&app, &name) {
+                match lookup::path_below_root(&app, &name) {
                     Some(path) => self.look_up_to_play(path, &query, start, duration)?,
                     None => self.play(&path(&app, &name))?,
                 }
             }
             ServerEvent::StreamLength { name, transaction, .. } => {
-                if let Some(path) = file_path(&self.app, &name) {
+                if let Some(path) = lookup::path_below_root(&self.app, &name) {
                     self.look_up(path, Wanted::Length { transaction });
                 }
             }
@@ -483,24 +463,7 @@ impl Connection {
 
     /// Looks for a film; nothing more is heard of the peer until that is done.
     fn look_up(&mut self, path: String, wanted: Wanted) {
-        let origin = Arc::clone(&self.origin);
-        self.lookup = Some(Box::pin(async move {
-            let looked = spawn_blocking(move || {
-                let title = match origin.titles.title(&path) {
-                    // librtmp takes the end off names of MP4 files.
-                    Err(vod::Error::NotFound) => origin.titles.title(&format!("{path}.mp4")),
-                    title => title,
-                };
-                let title = title.map_err(|error| match error {
-                    vod::Error::NotFound => NoFilm::NotFound,
-                    error => NoFilm::Failed(error.to_string()),
-                })?;
-                let film = origin.films.film(title);
-                film.map_err(|error| NoFilm::Failed(format!("{path}: {error}")))
-            });
-            let failed = |error: tokio::task::JoinError| Err(NoFilm::Failed(error.to_string()));
-            Found { film: looked.await.unwrap_or_else(failed), wanted }
-        }));
+        self.lookup = Some(lookup::film(&self.origin, path, wanted));
     }
 
     fn found(&mut self, Found { film, wanted }: Found) -> Result<(), Error> {
@@ -548,13 +511,6 @@ fn path(app: &str, name: &str) -> String {
     format!("{}/{}", app.trim_matches('/'), name.trim_matches('/'))
 }
 
-/// Path below the VOD root, if it is a file's. Clients put `mp4:` before names of MP4 files, as
-/// Adobe's server wanted it.
-fn file_path(app: &str, name: &str) -> Option<String> {
-    let path = path(app, name.strip_prefix("mp4:").unwrap_or(name));
-    path.strip_prefix("vod/").map(str::to_owned)
-}
-
 /// As much of what a peer called something as goes into a log.
 fn shown(name: &str) -> &str {
     name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
@@ -581,14 +537,6 @@ async fn ready(socket: &TcpStream, interest: Option<Interest>) -> io::Result<Rea
 async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Never where nothing is looked up.
-async fn found(lookup: &mut Option<Lookup>) -> Found {
-    match lookup {
-        Some(lookup) => lookup.await,
         None => std::future::pending().await,
     }
 }

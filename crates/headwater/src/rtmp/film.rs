@@ -376,3 +376,77 @@ impl Blocks {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use vod::{Library, Settings};
+
+    use super::*;
+
+    fn title(name: &str) -> Arc<Title> {
+        Library::new(testkit::media_dir(), Settings::default()).title(name).unwrap()
+    }
+
+    /// Every block from `place` on, as a player is given them.
+    async fn all(films: &Films, film: &Arc<Film>, own: Own) -> Vec<Arc<Block>> {
+        let (mut blocks, mut next) = (Vec::new(), film.seek(0.0));
+        while let Some(place) = next {
+            let block = films.block(film, place, own).await.unwrap().unwrap();
+            next = block.next;
+            blocks.push(block);
+            assert!(films.memory() <= lock(&films.blocks).limit);
+        }
+        blocks
+    }
+
+    #[tokio::test]
+    async fn blocks_are_made_once_and_kept_within_the_limit() {
+        let title = title("bbb/bbb_30s_480p_51ch_moovend.mp4");
+        let films = Films::new(64 << 20);
+        let film = films.film(Arc::clone(&title)).unwrap();
+        assert!(Arc::ptr_eq(&film, &films.film(Arc::clone(&title)).unwrap()));
+        let (one, other) =
+            tokio::join!(all(&films, &film, Own::default()), all(&films, &film, Own::default()));
+        assert_eq!(one.len(), other.len());
+        assert!(one.iter().zip(&other).all(|(one, other)| Arc::ptr_eq(one, other)));
+        // They follow each other, and none is longer than promised but where pictures are.
+        for pair in one.windows(2) {
+            assert_eq!(pair[0].next.map(|next| next.time), Some(pair[0].end));
+        }
+        assert!(one.len() > 30_000 / BLOCK as usize - 2, "{}", one.len());
+
+        // In a tenth of the memory the same bytes come, made anew where need be.
+        let bytes = |blocks: &[Arc<Block>]| -> Vec<u8> {
+            blocks.iter().flat_map(|block| block.bytes.iter().copied()).collect()
+        };
+        let small = Films::new(bytes(&one).len() / 10);
+        let film = small.film(title).unwrap();
+        for _ in 0..2 {
+            assert!(bytes(&all(&small, &film, Own::default()).await) == bytes(&one));
+        }
+        assert!(small.memory() > 0 && lock(&small.blocks).kept.len() < one.len() / 5);
+    }
+
+    #[tokio::test]
+    async fn a_player_of_a_part_has_blocks_of_its_own() {
+        let films = Films::new(64 << 20);
+        let film = films.film(title("bbb/bbb_10s_1080p_h264_aac.mp4")).unwrap();
+        let whole = all(&films, &film, Own::default()).await;
+        // Up to the middle of a block: only that one is cut.
+        let own = Own { until: Some(whole[3].end + 100), base: 0 };
+        let part = all(&films, &film, own).await;
+        assert!((0..4).all(|at| Arc::ptr_eq(&whole[at], &part[at])));
+        assert!(part[4].bytes.len() < whole[4].bytes.len());
+        assert!(whole[4].bytes.starts_with(&part[4].bytes));
+        // Timestamps smaller by as much, everything else the same.
+        let own = Own { until: None, base: 1000 };
+        let place = whole[9].next.unwrap();
+        let shifted = films.block(&film, place, own).await.unwrap().unwrap();
+        let plain = films.block(&film, place, Own::default()).await.unwrap().unwrap();
+        assert_eq!(shifted.bytes.len(), plain.bytes.len());
+        let time =
+            |block: &Block| u32::from_be_bytes([0, block.bytes[1], block.bytes[2], block.bytes[3]]);
+        assert_eq!(i64::from(time(&plain)), place.time);
+        assert_eq!(time(&shifted) + 1000, time(&plain));
+    }
+}

@@ -9,6 +9,7 @@
 mod connection;
 mod file;
 mod film;
+mod lookup;
 mod outbox;
 mod play;
 

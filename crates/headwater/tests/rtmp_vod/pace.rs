@@ -15,7 +15,7 @@ fn nothing_comes_before_it_is_due() {
     let file = "bbb/bbb_10s_1080p_h264_aac.mp4";
     for (query, burst, rate) in [("", 2.0, 4.0), ("?pace=burst", 2.0, 4.0)] {
         let mut player = Player::new(&server, &format!("{file}{query}"), PlayStart::Any, None);
-        player.to_the_end();
+        player.finish();
         let end = player.media.last().unwrap();
         for message in player.frames() {
             let due = Duration::from_secs_f64(burst + message.at.as_secs_f64() * rate);
@@ -29,6 +29,6 @@ fn nothing_comes_before_it_is_due() {
     }
     // As fast as the link takes it: ten seconds in much less.
     let mut player = Player::new(&server, &format!("{file}?pace=fast"), PlayStart::Any, None);
-    player.to_the_end();
+    player.finish();
     assert!(player.media.last().unwrap().at < Duration::from_secs(5));
 }

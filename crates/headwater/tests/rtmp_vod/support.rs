@@ -212,7 +212,7 @@ impl Player {
 
     /// Takes in everything up to the end of the film.
     #[track_caller]
-    pub(crate) fn to_the_end(&mut self) {
+    pub(crate) fn finish(&mut self) {
         let end = self.until(|event| matches!(event, ClientEvent::Ended { .. }));
         let code = "NetStream.Play.Complete".to_owned();
         assert_eq!(end, ClientEvent::Ended { code });

@@ -1,0 +1,97 @@
+//! A plain MP4 as one long response goes out as it plays, and only that.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use testkit::Server;
+
+use crate::support::{LIMIT, media, server, server_with};
+
+const FILE: &str = "bbb/bbb_10s_1080p_h264_aac.mp4";
+
+/// What came, and how much of it by when.
+struct Received {
+    status: u16,
+    body: Vec<u8>,
+    log: Vec<(Duration, usize)>,
+}
+
+impl Received {
+    fn took(&self) -> Duration {
+        self.log.last().map_or(Duration::ZERO, |(at, _)| *at)
+    }
+}
+
+fn get(server: &Server, path: &str, range: Option<&str>) -> Received {
+    let mut socket = TcpStream::connect(server.http).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let range = range.map(|range| format!("Range: {range}\r\n")).unwrap_or_default();
+    let began = Instant::now();
+    write!(socket, "GET /vod/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{range}\r\n")
+        .unwrap();
+    let mut reader = BufReader::new(socket);
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    let status = line.split(' ').nth(1).unwrap().parse().unwrap();
+    while line != "\r\n" {
+        line.clear();
+        assert!(reader.read_line(&mut line).unwrap() > 0);
+    }
+    let (mut body, mut log) = (Vec::new(), Vec::new());
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let size = reader.read(&mut buffer).unwrap();
+        if size == 0 {
+            return Received { status, body, log };
+        }
+        body.extend_from_slice(&buffer[..size]);
+        log.push((began.elapsed(), body.len()));
+    }
+}
+
+#[test]
+fn all_of_an_mp4_comes_as_it_plays() {
+    let server = server_with("burst = \"2s\"\nrate = 4.0");
+    let file = std::fs::read(media(FILE)).unwrap();
+    for (range, from) in [(None, 0), (Some("bytes=0-"), 0), (Some("bytes=1000000-"), 1_000_000)] {
+        let received = get(&server, FILE, range);
+        assert_eq!(received.status, if range.is_some() { 206 } else { 200 });
+        assert!(received.body == file[from..], "{range:?}: other bytes");
+        // What is left of 10 s after the first 2, at four times real time, but for the last step.
+        let left = 10.0 * (file.len() - from) as f64 / file.len() as f64 - 2.0;
+        let least = Duration::from_secs_f64((left - 1.0) / 4.0);
+        assert!(received.took() > least, "{range:?}: {:?}", received.took());
+        // Half of the bytes are 4.6 s of this film.
+        let half = received.log.iter().find(|(_, bytes)| *bytes > file.len() / 2).unwrap();
+        let due = Duration::from_secs_f64((4.0 - 2.0) / 4.0);
+        assert!(from > 0 || half.0 > due, "{range:?}: half after {:?}", half.0);
+    }
+}
+
+#[test]
+fn ranges_and_what_is_wanted_fast_are_not_held_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = std::fs::read(media("bbb/bbb_60s_720p_h264_aac.mp4")).unwrap();
+    std::fs::write(folder.path().join("film.mp4"), &file).unwrap();
+    std::fs::write(folder.path().join("film.bin"), &file).unwrap();
+    std::fs::write(folder.path().join("cut.mp4"), &file[..file.len() - 1000]).unwrap();
+    let server = server(folder.path());
+    // Paced, each of these would take most of a minute.
+    for (path, range) in [
+        ("film.mp4?pace=fast", None),
+        ("film.mp4?pace=fast", Some("bytes=5-")),
+        ("film.mp4", Some("bytes=0-15540180")),
+        ("film.bin", None),
+        // No readable MP4: nobody knows how it plays.
+        ("cut.mp4", None),
+    ] {
+        let received = get(&server, path, range);
+        assert!(received.body.len() >= 15_000_000, "{path} {range:?}");
+        assert!(
+            received.took() < Duration::from_secs(10),
+            "{path} {range:?}: {:?}",
+            received.took()
+        );
+    }
+}
