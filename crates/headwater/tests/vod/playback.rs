@@ -6,7 +6,7 @@ use std::process::Command;
 
 use testkit::{Program, Server};
 
-use crate::support::{LIMIT, decoded, media, server, timed, units};
+use crate::support::{LIMIT, all_decoded, all_units, decoded, media, server, timed, units};
 
 /// Files of every codec and layout that is packaged.
 const TITLES: [&str; 9] = [
@@ -33,16 +33,31 @@ fn streams(file: &Path) -> Vec<&'static str> {
         .collect()
 }
 
+/// All streams at once through HLS, one by one through DASH: where ffmpeg 5.1 reads several of a
+/// manifest it stops at the end of the first.
+fn by_manifest(
+    manifest: &str,
+    maps: &[&str],
+    read: impl Fn(&[&str]) -> Vec<Vec<String>>,
+) -> Vec<Vec<String>> {
+    if manifest == "index.m3u8" {
+        return read(maps);
+    }
+    maps.iter().flat_map(|map| read(&[map])).collect()
+}
+
 #[test]
 fn ffmpeg_receives_every_access_unit_through_hls_and_dash() {
     let server = server(&testkit::media_dir());
     for title in TITLES {
         let file = media(title);
-        for map in streams(&file) {
-            let source = units(file.to_str().unwrap(), map);
-            assert!(source.len() > 10, "{title} {map}: {}", source.len());
-            for manifest in ["index.m3u8", "manifest.mpd"] {
-                let got = units(&server.url(&format!("/vod/{title}/{manifest}")), map);
+        let maps = streams(&file);
+        let source = all_units(file.to_str().unwrap(), &maps);
+        assert!(source.iter().all(|units| units.len() > 10), "{title}");
+        for manifest in ["index.m3u8", "manifest.mpd"] {
+            let url = server.url(&format!("/vod/{title}/{manifest}"));
+            let got = by_manifest(manifest, &maps, |maps| all_units(&url, maps));
+            for ((map, got), source) in maps.iter().zip(&got).zip(&source) {
                 assert_eq!(got.len(), source.len(), "{title} {manifest} {map}");
                 assert!(got == source, "{title} {manifest} {map}: other access units");
             }
@@ -65,10 +80,12 @@ fn ffmpeg_decodes_the_pictures_and_sounds_of_the_source() {
         "mp4/scuffle_avc_aac.mp4",
     ] {
         let file = media(title);
-        for map in streams(&file) {
-            let source = decoded(file.to_str().unwrap(), whole, map);
-            for manifest in ["index.m3u8", "manifest.mpd"] {
-                let got = decoded(&server.url(&format!("/vod/{title}/{manifest}")), &[], map);
+        let maps = streams(&file);
+        let source = all_decoded(file.to_str().unwrap(), whole, &maps);
+        for manifest in ["index.m3u8", "manifest.mpd"] {
+            let url = server.url(&format!("/vod/{title}/{manifest}"));
+            let got = by_manifest(manifest, &maps, |maps| all_decoded(&url, &[], maps));
+            for ((map, got), source) in maps.iter().zip(&got).zip(&source) {
                 assert_eq!(got.len(), source.len(), "{title} {manifest} {map}");
                 assert!(got == source, "{title} {manifest} {map}: other frames");
             }
@@ -121,7 +138,7 @@ fn gstreamer_receives_every_access_unit_through_hls_and_dash() {
     let folder = tempfile::tempdir().unwrap();
     for title in [TITLES[0], TITLES[1]] {
         let source = media(title);
-        let source = ["0:v:0", "0:a:0"].map(|map| units(source.to_str().unwrap(), map));
+        let source = all_units(source.to_str().unwrap(), &["0:v:0", "0:a:0"]);
         for (manifest, demux, pads) in [
             ("index.m3u8", "hlsdemux", ["d.src_0", "d.src_1"]),
             ("manifest.mpd", "dashdemux", ["d.video_00", "d.audio_00"]),

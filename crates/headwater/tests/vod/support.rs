@@ -316,14 +316,31 @@ pub(crate) fn samples(fetched: Vec<u8>) -> BTreeMap<u32, usize> {
 /// MD5 of each decoded picture or sound frame of a stream, in order.
 #[track_caller]
 pub(crate) fn decoded(input: &str, options: &[&str], map: &str) -> Vec<String> {
-    let args = ["-i", input, "-map", map, "-fps_mode", "passthrough", "-f", "framemd5", "-"];
-    hashes(&ffmpeg(options.iter().chain(&args)))
+    all_decoded(input, options, &[map]).remove(0)
+}
+
+/// The same of several streams at once.
+#[track_caller]
+pub(crate) fn all_decoded(input: &str, options: &[&str], maps: &[&str]) -> Vec<Vec<String>> {
+    let args = ["-fps_mode", "passthrough", "-f", "framemd5", "-"];
+    hashes(&ffmpeg(options.iter().chain(&["-i", input]).chain(&mapped(maps)).chain(&args)), maps)
 }
 
 /// MD5 of each access unit of a stream, undecoded, in order.
 #[track_caller]
 pub(crate) fn units(input: &str, map: &str) -> Vec<String> {
-    hashes(&ffmpeg(["-i", input, "-map", map, "-c", "copy", "-f", "framemd5", "-"]))
+    all_units(input, &[map]).remove(0)
+}
+
+/// The same of several streams at once.
+#[track_caller]
+pub(crate) fn all_units(input: &str, maps: &[&str]) -> Vec<Vec<String>> {
+    let args = ["-c", "copy", "-f", "framemd5", "-"];
+    hashes(&ffmpeg(["-i", input].iter().chain(&mapped(maps)).chain(&args)), maps)
+}
+
+fn mapped<'a>(maps: &[&'a str]) -> Vec<&'a str> {
+    maps.iter().flat_map(|map| ["-map", map]).collect()
 }
 
 /// Presentation time in seconds and MD5 of each access unit of a stream, undecoded, in order.
@@ -337,12 +354,18 @@ pub(crate) fn timed(input: &str, map: &str) -> Vec<(f64, String)> {
     let base = n.parse::<f64>().unwrap() / d.parse::<f64>().unwrap();
     let time = |line: &str| line.split(',').nth(2).unwrap().trim().parse::<f64>().unwrap() * base;
     let times = text.lines().filter(|line| !line.starts_with('#')).map(time);
-    times.zip(hashes(&framemd5)).collect()
+    times.zip(hashes(&framemd5, &[map]).remove(0)).collect()
 }
 
-fn hashes(framemd5: &[u8]) -> Vec<String> {
+/// Those of each stream.
+fn hashes(framemd5: &[u8], maps: &[&str]) -> Vec<Vec<String>> {
     let text = std::str::from_utf8(framemd5).unwrap();
-    let frames = text.lines().filter(|line| !line.starts_with('#'));
-    // Stream, decode and presentation time, duration, size, hash; then side data, if any.
-    frames.map(|line| line.split(',').nth(5).unwrap().trim().to_owned()).collect()
+    let mut hashes = vec![Vec::new(); maps.len()];
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        // Stream, decode and presentation time, duration, size, hash; then side data, if any.
+        let mut fields = line.split(',').map(str::trim);
+        let stream: usize = fields.next().unwrap().parse().unwrap();
+        hashes[stream].push(fields.nth(4).unwrap().to_owned());
+    }
+    hashes
 }
