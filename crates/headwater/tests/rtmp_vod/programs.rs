@@ -134,11 +134,21 @@ fn gstreamer_and_vlc_save_all() {
     let mut command = Command::new("runuser");
     Program::spawn(command.args(program).env("HOME", folder.path())).wait(LIMIT);
     // Its transport streams frame NAL units otherwise, so pictures are compared decoded. What is
-    // still on its way inside of it when it quits, which is at the film's end, it drops.
+    // still on its way inside of it when it quits, which is at the film's end, it drops, and where
+    // it could not keep up a few before: so most of what it has must be the film's, in order.
     let (got, sent) = (pictures(&path("vlc.ts")), pictures(media(FILE).to_str().unwrap()));
     assert!(got.len() > sent.len() / 4, "{} pictures of {}", got.len(), sent.len());
-    // The last ones may be cut off.
-    assert!(sent.starts_with(&got[..got.len().saturating_sub(8)]));
+    let mut rest = sent.iter();
+    let strange = got.iter().filter(|picture| {
+        let mut ahead = rest.clone();
+        let found = ahead.any(|sent| sent == *picture);
+        if found {
+            rest = ahead;
+        }
+        !found
+    });
+    let strange = strange.count();
+    assert!(strange <= got.len() / 10, "{strange} of {} pictures are not the film's", got.len());
 }
 
 /// The pictures of a file, decoded.
