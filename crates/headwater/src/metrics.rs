@@ -141,6 +141,20 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         slow.closed.clone(),
     );
 
+    let (paced, waiting) = origin.balance.viewers();
+    for (name, help, value) in [
+        ("paced_viewers", "Viewers of files as one long response or push", paced),
+        ("paced_viewers_waiting", "Those of them with little in hand and a full socket", waiting),
+    ] {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(whole(value as u64));
+        registry.register(name, help, gauge);
+    }
+    let blocks = Gauge::<i64>::default();
+    blocks.set(whole(origin.films.memory() as u64));
+    let help = "Memory for what RTMP players are sent of files";
+    registry.register_with_unit("film_blocks", help, Unit::Bytes, blocks);
+
     let totals = http.totals();
     let open = Gauge::<i64>::default();
     open.set(whole(totals.open));

@@ -59,6 +59,12 @@ impl Balance {
         }
     }
 
+    /// How many viewers of files there are that want something, and how many of them have little in
+    /// hand and wait for room in their sockets.
+    pub fn viewers(&self) -> (usize, usize) {
+        (self.viewers.load(Relaxed), self.needy.load(Relaxed))
+    }
+
     /// Microseconds; of two viewers, who has more ahead at one moment has the greater key at any.
     fn key(&self, hand: &Hand, now: UnixMicros) -> i64 {
         let elapsed = i64::try_from(now.since(self.epoch).as_micros()).unwrap_or(i64::MAX);
@@ -73,6 +79,8 @@ impl Balance {
 #[derive(Debug)]
 pub struct Place {
     balance: Arc<Balance>,
+    /// Whether it counts as a viewer: not while it wants nothing.
+    counted: bool,
     /// Its key, while it is in need.
     entered: Option<i64>,
     /// Whether it gives way though it has little.
@@ -89,6 +97,7 @@ impl Place {
         balance.viewers.fetch_add(1, Relaxed);
         Self {
             balance: Arc::clone(balance),
+            counted: true,
             entered: None,
             giving: false,
             full: None,
@@ -125,8 +134,17 @@ impl Place {
         self.enter(None);
     }
 
-    /// Nothing is due to it, or it wants nothing.
-    pub fn rest(&mut self) {
+    /// It wants nothing any more, or not until [`due`](Self::due) is asked again: it is paused, or
+    /// has everything.
+    pub fn leave(&mut self) {
+        self.rest();
+        if std::mem::take(&mut self.counted) {
+            self.balance.viewers.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Nothing is due to it.
+    fn rest(&mut self) {
         self.enter(None);
         self.give(false);
     }
@@ -140,6 +158,9 @@ impl Place {
         position: Duration,
         now: UnixMicros,
     ) -> Option<Duration> {
+        if !std::mem::replace(&mut self.counted, true) {
+            self.balance.viewers.fetch_add(1, Relaxed);
+        }
         match schedule.when(position) {
             Some(when) if when <= now => self.give_way(hand, now),
             when => {
@@ -200,8 +221,50 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.enter(None);
-        self.give(false);
-        self.balance.viewers.fetch_sub(1, Relaxed);
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pace::{Pace, Plan};
+
+    #[test]
+    fn who_leaves_is_not_counted_and_comes_back_by_asking() {
+        let at = |millis| UnixMicros(1_000_000).after(Duration::from_millis(millis));
+        let balance = Arc::new(Balance::new(at(0)));
+        let plan = Plan { pace: Pace::Realtime, burst: Duration::ZERO, rate: 1.0 };
+        let schedule = Schedule::new(plan, at(0));
+        let mut hand = Hand::new(at(0));
+        let (mut one, mut other) = (Place::new(&balance), Place::new(&balance));
+        assert_eq!(balance.viewers(), (2, 0));
+        assert_eq!(one.wait(&hand, at(0)), None);
+        assert_eq!(balance.viewers(), (2, 1));
+        // It has enough for now, and says when it will not.
+        hand.deliver(Duration::from_secs(5), at(0));
+        assert_eq!(one.wait(&hand, at(0)), Some(Duration::from_secs(1)));
+        assert_eq!(balance.viewers(), (2, 0));
+        one.wait(&hand, at(1000));
+        assert_eq!(balance.viewers(), (2, 1));
+        // Who has more than that gives way, until the other is served.
+        hand.deliver(Duration::from_secs(9), at(1000));
+        let wait = other.due(&schedule, &hand, Duration::ZERO, at(1000));
+        assert_eq!(wait, Some(Duration::from_secs(1)));
+        one.leave();
+        one.leave();
+        assert_eq!(balance.viewers(), (1, 0));
+        assert_eq!(other.due(&schedule, &hand, Duration::ZERO, at(1000)), None);
+        // Not due yet.
+        let wait = one.due(&schedule, &hand, Duration::from_secs(3), at(1000));
+        assert_eq!(wait, Some(Duration::from_secs(2)));
+        assert_eq!(balance.viewers(), (2, 0));
+        drop(one);
+        other.offer(&Hand::new(at(1000)), at(1000));
+        assert_eq!(balance.viewers(), (1, 1));
+        other.taken(at(1005));
+        assert_eq!(balance.viewers(), (1, 0));
+        drop(other);
+        assert_eq!(balance.viewers(), (0, 0));
     }
 }

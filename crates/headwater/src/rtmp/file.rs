@@ -88,7 +88,7 @@ impl Play {
         self.began = self.next.map_or(0, |next| next.time);
         self.schedule = Schedule::new(self.schedule.plan(), now);
         self.hand = Hand::new(now);
-        self.place.rest();
+        self.place.leave();
         // What is on its way is of no use any more.
         self.sending = None;
         self.unprepared = true;
@@ -107,7 +107,7 @@ impl Play {
         if paused {
             self.schedule.pause(now);
             self.hand.pause(now);
-            self.place.rest();
+            self.place.leave();
         } else {
             self.schedule.resume(now);
             self.hand.resume(now);
@@ -123,7 +123,7 @@ impl Play {
             }
             let over = |place: &Place| self.own.until.is_some_and(|until| place.time >= until);
             let Some(place) = self.next.filter(|place| !over(place)) else {
-                self.place.rest();
+                self.place.leave();
                 self.complete = true;
                 return Ok(Next::Complete);
             };
