@@ -169,7 +169,7 @@ describe('file mode', { concurrency: 3 }, () => {
     });
     await page.goto(url);
     await untilCondition(page, 'playing');
-    await untilTime(page, 10);
+    await untilTime(page, 10, 30_000);
     assert.ok((await page.evaluate(() => window.refused)) > 0);
     const { stalls } = await stats(page);
     assert.equal(stalls, 0);
