@@ -56,6 +56,9 @@ if [ "$purpose" = test ]; then
         :gstreamer1.0-plugins-bad :gstreamer1.0-plugins-ugly :gstreamer1.0-libav
         cvlc:vlc-bin :vlc-plugin-base
         rtmpdump:rtmpdump
+        nginx:nginx :libnginx-mod-rtmp ab:apache2-utils wrk:wrk
+        python3:python3 openssl:openssl make:make runuser:util-linux
+        :time
         chromium:chromium"
 fi
 
