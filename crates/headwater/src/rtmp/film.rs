@@ -213,8 +213,13 @@ impl Film {
             count += 1;
         }
         let taken = rest.get(..count).unwrap_or_default();
+        let read = self.title.read(taken)?;
+        // All who play the film would be sent what was written into it meanwhile.
+        if !self.title.is_intact() {
+            return Err(Error::Changed);
+        }
         let mut bytes = BytesMut::with_capacity(size + count * 32);
-        for (sample, mut read) in taken.iter().zip(self.title.read(taken)?) {
+        for (sample, mut read) in taken.iter().zip(read) {
             read.dts -= self.units(sample, own.base);
             let track = self.tracks.iter().position(|track| *track == sample.track);
             let Some(packetizer) = track.and_then(|at| self.packetizers.get(at)) else { continue };
