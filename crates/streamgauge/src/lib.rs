@@ -8,6 +8,7 @@
 pub mod capacity;
 pub mod cli;
 pub mod fleet;
+pub mod lab;
 pub mod load;
 pub mod meter;
 mod progress;
