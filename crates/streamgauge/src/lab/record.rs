@@ -105,8 +105,11 @@ pub struct Trial {
     pub form: u32,
     /// The load's name in the scenario.
     pub load: String,
-    /// What distinguishes it from the load's other cases.
+    /// What distinguishes it from the load's other cases, as the scenario has it.
     pub parameters: Parameters,
+    /// Those of the parameters that were smaller than that, since the run was scaled.
+    #[serde(default)]
+    pub scaled: Parameters,
     /// The peer's name.
     pub peer: String,
     /// From 1.
