@@ -3,13 +3,15 @@
 //! Only the file is read here. What its trials are is decided in `plan`, what its
 //! tables and figures look like in `report`.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use anyhow::{Context, bail, ensure};
 use indexmap::IndexMap;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::record::{Parameters, Value};
@@ -73,8 +75,9 @@ pub struct Load {
     pub peers: Vec<String>,
     /// What is asked of them: a key of their `[serves]`. A template.
     pub job: String,
-    /// The file that is asked for, below `{root}`. A template.
-    pub path: Option<String>,
+    /// The file, or the files, that are asked for, below `{root}`. Templates.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub path: Vec<String>,
     /// The live stream that is asked for. A template.
     pub stream: Option<String>,
     /// What makes the load.
@@ -102,6 +105,9 @@ pub struct Load {
     /// Parameters, each with its values; every combination is a case.
     #[serde(default)]
     pub cases: IndexMap<String, Vec<Value>>,
+    /// Parameters that all cases have alike.
+    #[serde(default)]
+    pub constants: IndexMap<String, Value>,
     /// Further parameters: products of numbers and parameters, `batches * 50`.
     #[serde(default)]
     pub derive: IndexMap<String, String>,
@@ -121,6 +127,26 @@ pub struct Load {
 
 fn once() -> u32 {
     1
+}
+
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    struct Texts;
+    impl<'de> Visitor<'de> for Texts {
+        type Value = Vec<String>;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str("a text, or several")
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(vec![text.to_owned()])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, texts: A) -> Result<Self::Value, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(texts))
+        }
+    }
+    from.deserialize_any(Texts)
 }
 
 fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -275,6 +301,9 @@ pub struct Table {
     /// By the study's peers, the peers here that their figures are compared with.
     #[serde(default)]
     pub stand_in: BTreeMap<String, String>,
+    /// Whether it belongs into a summary of the scenario.
+    #[serde(default)]
+    pub headline: bool,
     /// What is written below.
     #[serde(default)]
     pub note: String,
@@ -450,7 +479,7 @@ impl Load {
         ensure!(named && self.name.chars().all(plain), "its name is not fit for a folder");
         ensure!(self.repeat > 0, "repeat is 0");
         ensure!(
-            self.path.is_some() != self.stream.is_some(),
+            self.path.is_empty() == self.stream.is_some(),
             "one of path (a file) and stream (a live one) is needed"
         );
         if self.publish.is_some() {
@@ -460,7 +489,12 @@ impl Load {
             ensure!(!values.is_empty(), "cases: {name} has no values");
         }
         for name in self.scale.keys() {
-            ensure!(self.cases.contains_key(name), "scale: there is no parameter {name:?}");
+            let known = self.cases.contains_key(name) || self.constants.contains_key(name);
+            ensure!(known, "scale: there is no parameter {name:?}");
+        }
+        let mut names = HashSet::new();
+        for name in self.cases.keys().chain(self.constants.keys()).chain(self.derive.keys()) {
+            ensure!(names.insert(name), "there are two parameters {name:?}");
         }
         if self.until.is_some() && self.cases.is_empty() {
             bail!("until needs cases to sweep over");
