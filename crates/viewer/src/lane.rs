@@ -1,12 +1,13 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 
 use crate::playback::Track;
@@ -141,6 +142,8 @@ pub struct Lane {
     pub options: Options,
     /// What they have done.
     pub totals: Arc<Totals>,
+    /// The address that connections come from; `None`: the one that the system picks.
+    source: Option<IpAddr>,
     scratch: RefCell<Box<[u8]>>,
     spare: RefCell<Vec<Vec<u8>>>,
     shared: RefCell<Vec<Rc<[u8]>>>,
@@ -151,10 +154,21 @@ pub struct Lane {
 impl Lane {
     /// A lane of a run.
     pub fn new(clock: Clock, options: Options, totals: Arc<Totals>) -> Rc<Self> {
+        Self::from(clock, options, totals, None)
+    }
+
+    /// A lane whose connections come from an address of this machine's: each has its own ports.
+    pub fn from(
+        clock: Clock,
+        options: Options,
+        totals: Arc<Totals>,
+        source: Option<IpAddr>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             clock,
             options,
             totals,
+            source,
             scratch: RefCell::new(vec![0; SCRATCH].into()),
             spare: RefCell::default(),
             shared: RefCell::default(),
@@ -224,7 +238,7 @@ impl Lane {
                 address
             }
         };
-        let socket = timeout(patience, TcpStream::connect(address))
+        let socket = timeout(patience, open(address, self.source))
             .await
             .map_err(|_| too_long("connecting"))?
             .map_err(|error| Error::io(&error, "connecting").at(place()))?;
@@ -232,6 +246,16 @@ impl Lane {
         socket.set_nodelay(true).map_err(|error| Error::io(&error, "connecting").at(place()))?;
         Ok(socket)
     }
+}
+
+/// A connection, from an address of this machine's where one is given and of the same kind.
+async fn open(to: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+    let Some(source) = source.filter(|source| source.is_ipv4() == to.is_ipv4()) else {
+        return TcpStream::connect(to).await;
+    };
+    let socket = if to.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.bind((source, 0).into())?;
+    socket.connect(to).await
 }
 
 /// One viewer at work: its counters, kept where they are when its player is dropped.

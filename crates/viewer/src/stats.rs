@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::playback::{Gauge, Playback, Track};
 use crate::{Error, Kind, Micros, seconds};
 
 /// How a viewer ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
     /// It watched for as long as it was to.
@@ -19,7 +19,7 @@ pub enum End {
 }
 
 /// What the verifier has looked at and found, where a viewer is verified.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verified {
     /// Headers, chunks, tags and messages whose structure was checked.
     pub units: u64,
@@ -148,7 +148,7 @@ impl Stats {
 }
 
 /// One viewer's result. Times are in seconds.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// Number of the viewer, from 0.
     pub id: u32,
@@ -206,7 +206,7 @@ pub struct Report {
 }
 
 /// A track's part of a [`Report`], in seconds.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 pub struct TrackReport {
     /// Where the first media began, on the stream's timeline.
     pub from: f64,
@@ -217,7 +217,7 @@ pub struct TrackReport {
 }
 
 /// Why a viewer could not go on.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// How it is counted.
     pub kind: Kind,
@@ -228,7 +228,7 @@ pub struct Failure {
 }
 
 /// Least, mean and most of a time, in seconds.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Least.
     pub min: f64,
