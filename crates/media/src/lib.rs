@@ -14,6 +14,7 @@ pub mod flv;
 pub mod language;
 pub mod mp4;
 mod sample;
+pub mod stamp;
 
 pub use codec::Codec;
 pub use error::Error;

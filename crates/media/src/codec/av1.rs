@@ -9,6 +9,7 @@ use crate::Error;
 const OBU_SEQUENCE_HEADER: u8 = 1;
 const OBU_TEMPORAL_DELIMITER: u8 = 2;
 const OBU_FRAME_HEADER: u8 = 3;
+const OBU_METADATA: u8 = 5;
 const OBU_FRAME: u8 = 6;
 
 /// What a configuration record says.
@@ -296,6 +297,53 @@ pub fn temporal_delimiter(temporal_unit: &[u8]) -> usize {
         Ok((obu, length)) if obu.kind == OBU_TEMPORAL_DELIMITER => length,
         _ => 0,
     }
+}
+
+/// Where in a temporal unit its sequence header, if it has one, is over: metadata go there. Ahead
+/// of others, since there are decoders that keep the last of a type.
+///
+/// # Errors
+/// A unit's size runs past the end, or there is no frame.
+pub(crate) fn behind_sequence_header(temporal_unit: &[u8]) -> Result<usize, Error> {
+    let mut place = None;
+    let mut has_frame = false;
+    for obu in obus(temporal_unit) {
+        let obu = obu?;
+        if !matches!(obu.kind, OBU_TEMPORAL_DELIMITER | OBU_SEQUENCE_HEADER) {
+            place.get_or_insert(obu.at);
+        }
+        has_frame |= matches!(obu.kind, OBU_FRAME_HEADER | OBU_FRAME);
+    }
+    let place = place.filter(|_| has_frame).and_then(|place| usize::try_from(place).ok());
+    place.ok_or_else(|| {
+        Error::malformed("temporal unit without a frame", temporal_unit.len() as u64)
+    })
+}
+
+/// A metadata OBU around less than 128 bytes, trailing bits included.
+pub(crate) fn metadata(payload: &[u8]) -> Vec<u8> {
+    let mut obu = vec![OBU_METADATA << 3 | 2, payload.len() as u8];
+    obu.extend_from_slice(payload);
+    obu
+}
+
+/// The temporal unit without the metadata whose payload `test` is true of; `None` where it is
+/// broken.
+pub(crate) fn without_metadata(
+    temporal_unit: &[u8],
+    test: impl Fn(&[u8]) -> bool,
+) -> Option<Vec<u8>> {
+    let mut kept = Vec::with_capacity(temporal_unit.len());
+    let mut rest = temporal_unit;
+    while !rest.is_empty() {
+        let (obu, length) = obu(rest, 0).ok()?;
+        let (whole, behind) = rest.split_at_checked(length)?;
+        if obu.kind != OBU_METADATA || !test(obu.payload) {
+            kept.extend_from_slice(whole);
+        }
+        rest = behind;
+    }
+    Some(kept)
 }
 
 struct SequenceHeader {

@@ -18,6 +18,13 @@ pub fn units(access_unit: &[u8], length_size: u8) -> Units<'_> {
     Units { data: access_unit, position: 0, length_size: usize::from(length_size.clamp(1, 4)) }
 }
 
+impl Units<'_> {
+    /// Where in the access unit the next NAL unit's length is, or was looked for.
+    pub(crate) fn position(&self) -> usize {
+        self.position
+    }
+}
+
 impl<'a> Iterator for Units<'a> {
     type Item = Result<&'a [u8], Error>;
 
@@ -80,4 +87,37 @@ pub(super) fn any(
         found |= test(unit?);
     }
     Ok(found)
+}
+
+/// The access unit without the NAL units that `keep` is not true of; `None` where it is broken.
+pub(crate) fn retain(
+    access_unit: &[u8],
+    length_size: u8,
+    keep: impl Fn(&[u8]) -> bool,
+) -> Option<Vec<u8>> {
+    let mut kept = Vec::with_capacity(access_unit.len());
+    let mut units = units(access_unit, length_size);
+    loop {
+        let from = units.position();
+        let Some(unit) = units.next() else { return Some(kept) };
+        if keep(unit.ok()?) {
+            kept.extend_from_slice(access_unit.get(from..units.position())?);
+        }
+    }
+}
+
+/// A NAL unit's payload with emulation prevention bytes: no `00 00` is followed by a byte below 4
+/// that is not the 3 put there (H.264 7.4.1.1, H.265 7.4.2.1). It must not end with a zero.
+pub(crate) fn escape(rbsp: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(rbsp.len() + rbsp.len() / 2);
+    let mut zeros = 0;
+    for &byte in rbsp {
+        if zeros >= 2 && byte <= 3 {
+            out.push(3);
+            zeros = 0;
+        }
+        zeros = if byte == 0 { zeros + 1 } else { 0 };
+        out.push(byte);
+    }
+    out
 }
