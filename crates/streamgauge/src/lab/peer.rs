@@ -1,0 +1,324 @@
+//! A peer: a server that takes part in scenarios, described by one TOML file.
+//!
+//! `docs/peers.md` explains every key; `lab/peers/` has one file for each server.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use super::source;
+use super::template::{Template, Variable};
+
+/// What a peer's file says.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// The file's name without its ending.
+    #[serde(skip)]
+    pub name: String,
+    /// The file.
+    #[serde(skip)]
+    pub path: PathBuf,
+    /// As headings have it: `nginx`.
+    pub title: String,
+    /// One sentence: what it is, and why this is its best configuration for the job.
+    pub about: String,
+    /// Where it comes from.
+    #[serde(default)]
+    pub install: Install,
+    /// How it says which one it is.
+    pub version: Version,
+    /// What is written into its work folder before it starts.
+    #[serde(default, rename = "file")]
+    pub files: Vec<File>,
+    /// How it is started.
+    pub start: Start,
+    /// How it is stopped.
+    #[serde(default)]
+    pub stop: Stop,
+    /// What it can do, and the URL for each.
+    pub serves: BTreeMap<Job, Template>,
+    /// Where live streams are published to it.
+    #[serde(default)]
+    pub publish: Publish,
+}
+
+/// `[install]`: what has to be there. Nothing: it comes with the machine.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Install {
+    /// Debian packages.
+    pub debian: Vec<String>,
+    /// npm packages, `name@version`.
+    pub npm: Vec<String>,
+    /// Python packages, `name==version`.
+    pub pypi: Vec<String>,
+    /// Packages of this workspace.
+    pub cargo: Vec<String>,
+    /// A folder of this repository that `make` builds from; what it builds goes to BUILD.
+    pub make: Option<PathBuf>,
+    /// A folder of this repository with a Go module whose tools are built.
+    pub go: Option<PathBuf>,
+}
+
+/// `[version]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Version {
+    /// Its first line, on standard output or error, is the version.
+    pub command: Command,
+}
+
+/// `[[file]]`: a file in the work folder.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// Its path below the work folder.
+    pub path: Below,
+    /// What is in it.
+    pub text: Template,
+}
+
+/// `[start]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Start {
+    /// Program and arguments. It stays in the foreground.
+    pub command: Command,
+    /// Variables of its environment, besides those that are there.
+    #[serde(default)]
+    pub environment: BTreeMap<String, Template>,
+    /// How to tell that it can be used.
+    pub ready: Ready,
+    /// How many seconds that may take.
+    #[serde(default = "Start::seconds")]
+    pub seconds: u32,
+}
+
+impl Start {
+    const fn seconds() -> u32 {
+        10
+    }
+}
+
+/// `start.ready`: exactly one of these.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ready {
+    /// A URL that gets an answer, whatever it is.
+    Http(Template),
+    /// A port that accepts connections.
+    Tcp(Template),
+    /// A line of what the server prints that holds this text.
+    Line(Template),
+}
+
+/// `[stop]`.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Stop {
+    /// What its process group is sent; 10 s later KILL.
+    pub signal: Signal,
+}
+
+/// A signal that asks a server to end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Signal {
+    /// SIGTERM.
+    #[default]
+    Term,
+    /// SIGINT.
+    Int,
+    /// SIGQUIT.
+    Quit,
+    /// SIGKILL.
+    Kill,
+}
+
+/// `[publish]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Publish {
+    /// By RTMP.
+    pub rtmp: Option<Template>,
+}
+
+/// What a server can be asked to do, the keys of `[serves]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Job {
+    /// Any file of the folder of media, whole or by ranges.
+    File,
+    /// A playlist and segments that are files there.
+    Pull,
+    /// The segments of such a playlist, pushed over a WebSocket.
+    Push,
+    /// No HTTP: as many bytes for each byte as were asked for.
+    Limit,
+    /// A file as an RTMP stream.
+    RtmpVod,
+    /// A file as HLS, packaged by the server.
+    HlsVod,
+    /// A file as DASH, packaged by the server.
+    DashVod,
+    /// A live stream over RTMP.
+    RtmpLive,
+    /// A live stream as endless FLV over HTTP.
+    FlvLive,
+    /// A live stream as endless fragmented MP4 over HTTP.
+    Mp4Live,
+    /// A live stream by HLS, whole segments.
+    HlsLive,
+    /// A live stream by low-latency HLS.
+    LlhlsLive,
+    /// A live stream by DASH.
+    DashLive,
+    /// A live stream, pushed over a WebSocket.
+    PushLive,
+}
+
+impl Job {
+    const ALL: [(&str, Self); 14] = [
+        ("file", Self::File),
+        ("pull", Self::Pull),
+        ("push", Self::Push),
+        ("limit", Self::Limit),
+        ("rtmp-vod", Self::RtmpVod),
+        ("hls-vod", Self::HlsVod),
+        ("dash-vod", Self::DashVod),
+        ("rtmp-live", Self::RtmpLive),
+        ("flv-live", Self::FlvLive),
+        ("mp4-live", Self::Mp4Live),
+        ("hls-live", Self::HlsLive),
+        ("llhls-live", Self::LlhlsLive),
+        ("dash-live", Self::DashLive),
+        ("push-live", Self::PushLive),
+    ];
+
+    /// The word for it in files.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, job)| *job == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl FromStr for Job {
+    type Err = UnknownJob;
+
+    fn from_str(word: &str) -> Result<Self, UnknownJob> {
+        let known = Self::ALL.iter().find(|(name, _)| *name == word);
+        known.map(|(_, job)| *job).ok_or_else(|| UnknownJob(word.to_owned()))
+    }
+}
+
+/// Not the word of a [`Job`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown job `{0}`, expected one of {known}", known = known())]
+pub struct UnknownJob(String);
+
+fn known() -> String {
+    Job::ALL.map(|(name, _)| name).join(", ")
+}
+
+impl fmt::Display for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A program and its arguments, no shell between.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "Vec<Template>")]
+pub struct Command(Vec<Template>);
+
+impl TryFrom<Vec<Template>> for Command {
+    type Error = &'static str;
+
+    fn try_from(words: Vec<Template>) -> Result<Self, Self::Error> {
+        if words.is_empty() { Err("no program") } else { Ok(Self(words)) }
+    }
+}
+
+impl Command {
+    /// The words of the command, filled in; one at least.
+    ///
+    /// # Errors
+    /// A variable has no value.
+    pub fn fill(
+        &self,
+        value: impl Fn(Variable) -> Option<String>,
+    ) -> Result<Vec<String>, super::template::Error> {
+        self.0.iter().map(|word| word.fill(&value)).collect()
+    }
+
+    /// Whether one of its words asks for `variable`.
+    pub fn asks_for(&self, variable: Variable) -> bool {
+        self.0.iter().any(|word| word.asks_for(variable))
+    }
+}
+
+/// A path that stays below the folder it is relative to.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "PathBuf")]
+pub struct Below(PathBuf);
+
+impl TryFrom<PathBuf> for Below {
+    type Error = &'static str;
+
+    fn try_from(path: PathBuf) -> Result<Self, Self::Error> {
+        let normal = |part| matches!(part, std::path::Component::Normal(_));
+        if path.as_os_str().is_empty() || !path.components().all(normal) {
+            return Err("not a path below the work folder");
+        }
+        Ok(Self(path))
+    }
+}
+
+impl AsRef<Path> for Below {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Peer {
+    /// The peer that the file at `path` describes, named as the file is.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not TOML, lacks a key, has an unknown one or a bad value: file,
+    /// line and key are named.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = source::text(path)?;
+        let name = path.file_stem().and_then(|stem| stem.to_str());
+        let name = name.with_context(|| format!("{}: not a file's name", path.display()))?;
+        let mut peer: Self = source::parse(&text, path)?;
+        peer.name = name.to_owned();
+        peer.path = path.to_owned();
+        Ok(peer)
+    }
+
+    /// The URL for a job, if it does that.
+    pub fn serves(&self, job: Job) -> Option<&Template> {
+        self.serves.get(&job)
+    }
+
+    /// Every peer of a folder, by name.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or one of its files is refused.
+    pub fn read_all(folder: &Path) -> anyhow::Result<Vec<Self>> {
+        let shown = || folder.display().to_string();
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(folder).with_context(shown)? {
+            let path = entry.with_context(shown)?.path();
+            if path.extension().is_some_and(|ending| ending == "toml") {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        paths.iter().map(|path| Self::read(path)).collect()
+    }
+}

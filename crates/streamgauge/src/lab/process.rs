@@ -1,0 +1,431 @@
+//! A peer's server: started, awaited until it can be used, logged, and ended with all its workers.
+
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Read, Seek, SeekFrom};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::Signal;
+
+use super::folders::Folders;
+use super::group::Group;
+use super::peer::{self, Job, Peer, Ready};
+use super::ready::{Condition, inside};
+use super::template::Variable;
+
+/// How long a server may take to end after it was asked to.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two looks at whether a server is ready.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How often other ports are tried where the server finds its own in use.
+const ATTEMPTS: u32 = 5;
+
+/// The ports that servers listen on: below those that Linux gives to outgoing connections
+/// (`net.ipv4.ip_local_port_range`, 32768 and up), so that neither a viewer nor the remains of one
+/// holds them.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// How much of the end of a log an error quotes, in bytes and lines.
+const QUOTED: u64 = 4096;
+const QUOTED_LINES: usize = 15;
+
+/// Where a server runs.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The address it listens on, as URLs have it.
+    pub host: String,
+    /// The folder of media.
+    pub root: PathBuf,
+    /// A fresh folder for what the server writes; its working directory. Made if it is not there.
+    pub work: PathBuf,
+    /// The processors it may use, as taskset has them: `0`, `0-3,8`. None: all.
+    pub cpus: Option<String>,
+    /// The network namespace it is in. None: this program's.
+    pub netns: Option<String>,
+    /// What the load will ask for, for servers that have to know before: {path} and {name}.
+    pub wanted: Option<String>,
+    /// This repository, its programs and its peers.
+    pub folders: Folders,
+}
+
+/// How a server ended that was asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself, with everything it had started.
+    Asked,
+    /// It had to be killed, after 10 s.
+    Killed,
+}
+
+/// A server that runs. Dropping it kills it and everything it started, and so does the end of this
+/// program, whatever ends it.
+#[derive(Debug)]
+pub struct Server {
+    peer: Peer,
+    place: Place,
+    ports: Ports,
+    command: Vec<String>,
+    log: PathBuf,
+    child: Child,
+    group: Group,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    http: u16,
+    rtmp: u16,
+}
+
+/// Why an attempt to start it did not succeed.
+enum Failure {
+    /// Another program has one of its ports.
+    PortInUse(anyhow::Error),
+    Other(anyhow::Error),
+}
+
+impl Server {
+    /// Starts a peer's server; it can be used when this returns. What it prints goes to `log`.
+    ///
+    /// # Errors
+    /// A program is missing, it ends at once, or is not ready in its time: with the log's last lines.
+    pub fn start(peer: &Peer, place: Place, log: &Path) -> anyhow::Result<Self> {
+        let named = || peer.name.clone();
+        File::create(log).with_context(|| log.display().to_string()).with_context(named)?;
+        let mut attempt = 1;
+        loop {
+            match Self::attempt(peer, &place, log) {
+                Ok(server) => return Ok(server),
+                Err(Failure::PortInUse(_)) if attempt < ATTEMPTS => attempt += 1,
+                Err(Failure::PortInUse(error) | Failure::Other(error)) => {
+                    return Err(error).with_context(named);
+                }
+            }
+        }
+    }
+
+    fn attempt(peer: &Peer, place: &Place, log: &Path) -> Result<Self, Failure> {
+        let from = fs::metadata(log).map_or(0, |log| log.len());
+        let mut server = Self::spawn(peer, place, log).map_err(Failure::Other)?;
+        let ready = server
+            .condition(from)
+            .and_then(|condition| inside(place.netns.as_deref(), || server.wait_until(&condition)));
+        let Err(error) = ready else { return Ok(server) };
+        let said = tail(log, from).to_ascii_lowercase();
+        // As the C library says it, as Rust and Python do, and as Node.js does.
+        let in_use = ["address already in use", "address in use", "eaddrinuse"];
+        if in_use.iter().any(|words| said.contains(words)) {
+            return Err(Failure::PortInUse(error));
+        }
+        Err(Failure::Other(error))
+    }
+
+    fn spawn(peer: &Peer, place: &Place, log: &Path) -> anyhow::Result<Self> {
+        let ports = Ports::free()?;
+        let value = |variable| place.value(variable, ports, place.wanted.as_deref());
+        fs::create_dir_all(&place.work).with_context(|| place.work.display().to_string())?;
+        for (index, file) in peer.files.iter().enumerate() {
+            let text = file.text.fill(value);
+            let text = text.with_context(|| at(peer, &format!("file[{index}].text")))?;
+            write(&place.work.join(&file.path), &text)?;
+        }
+        let own = peer.start.command.fill(value).with_context(|| at(peer, "start.command"))?;
+        let words = place.prefixed(own);
+        let output = OpenOptions::new().append(true).open(log);
+        let output = output.with_context(|| log.display().to_string())?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir(&place.work).stdin(Stdio::null());
+        command.stdout(output.try_clone()?).stderr(output);
+        for (name, text) in &peer.start.environment {
+            let text = text.fill(value);
+            let key = || at(peer, &format!("start.environment.{name}"));
+            command.env(name, text.with_context(key)?);
+        }
+        let group = Group::new()?;
+        let child = group.spawn(&mut command).with_context(|| words[0].clone())?;
+        let (peer, place) = (peer.clone(), place.clone());
+        Ok(Self { peer, place, ports, command: words, log: log.to_owned(), child, group })
+    }
+
+    fn value(&self, variable: Variable) -> Option<String> {
+        self.place.value(variable, self.ports, self.place.wanted.as_deref())
+    }
+
+    /// What has to be waited for, in a log that this server writes to from byte `from` on.
+    fn condition(&self, from: u64) -> anyhow::Result<Condition> {
+        let fill = |template: &super::template::Template| {
+            template.fill(|variable| self.value(variable)).with_context(|| self.at("start.ready"))
+        };
+        Ok(match &self.peer.start.ready {
+            Ready::Http(url) => {
+                Condition::answers(&fill(url)?).with_context(|| self.at("start.ready.http"))?
+            }
+            Ready::Tcp(port) => {
+                let port = fill(port)?;
+                let number: Result<u16, _> = port.parse();
+                ensure!(number.is_ok(), "{}: {port}: not a port", self.at("start.ready.tcp"));
+                Condition::Accepts { address: format!("{}:{port}", self.place.host) }
+            }
+            Ready::Line(text) => {
+                Condition::Prints { text: fill(text)?, log: self.log.clone(), from }
+            }
+        })
+    }
+
+    fn wait_until(&mut self, condition: &Condition) -> anyhow::Result<()> {
+        let seconds = self.peer.start.seconds;
+        let deadline = Instant::now() + Duration::from_secs(seconds.into());
+        loop {
+            let holds = condition.holds();
+            // Looked at last: another program may have answered in its stead.
+            self.check()?;
+            if holds {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                bail!("not ready after {seconds} s; {}", quoted(&self.log));
+            }
+            sleep(POLL);
+        }
+    }
+
+    fn at(&self, key: &str) -> String {
+        at(&self.peer, key)
+    }
+
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    /// It has ended: how, and the last lines of its log.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("the server has ended, {status}; {}", quoted(&self.log)),
+        }
+    }
+
+    /// Its process; its workers are children of it.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The peer.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Program and arguments, as it was started.
+    pub fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    /// The port of `{http}`.
+    pub fn http(&self) -> u16 {
+        self.ports.http
+    }
+
+    /// The port of `{rtmp}`.
+    pub fn rtmp(&self) -> u16 {
+        self.ports.rtmp
+    }
+
+    /// The URL for a job; `wanted` is a file below the folder of media or a stream's name.
+    ///
+    /// # Errors
+    /// The peer does not do that.
+    pub fn url(&self, job: Job, wanted: &str) -> anyhow::Result<String> {
+        let template = self.peer.serves(job);
+        let template = template.with_context(|| format!("{}: no {job}", self.peer.name))?;
+        let value = |variable| self.place.value(variable, self.ports, Some(wanted));
+        template.fill(value).with_context(|| self.at(&format!("serves.{job}")))
+    }
+
+    /// Where a stream of this name is published by RTMP.
+    ///
+    /// # Errors
+    /// The peer takes none.
+    pub fn publish_url(&self, name: &str) -> anyhow::Result<String> {
+        let template = self.peer.publish.rtmp.as_ref();
+        let template = template.with_context(|| self.at("publish.rtmp: missing"))?;
+        let value = |variable| self.place.value(variable, self.ports, Some(name));
+        template.fill(value).with_context(|| self.at("publish.rtmp"))
+    }
+
+    /// Asks all its processes to end, and kills what has not after 10 s. Nothing of it runs when
+    /// this returns.
+    ///
+    /// # Errors
+    /// It cannot be killed either.
+    pub fn stop(mut self) -> anyhow::Result<Ended> {
+        self.group.signal(self.peer.stop.signal.into());
+        let name = self.peer.name.clone();
+        let asked = self.group.ended_within(PATIENCE).with_context(|| name.clone())?;
+        if !asked {
+            self.group.kill().context(name)?;
+        }
+        self.child.wait()?;
+        Ok(if asked { Ended::Asked } else { Ended::Killed })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Neither can fail in a way that matters: it has ended already, or ends now.
+        let _ = self.group.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Place {
+    fn value(&self, variable: Variable, ports: Ports, wanted: Option<&str>) -> Option<String> {
+        Some(match variable {
+            Variable::Host => self.host.clone(),
+            Variable::Http => ports.http.to_string(),
+            Variable::Rtmp => ports.rtmp.to_string(),
+            Variable::Root => self.root.to_string_lossy().into_owned(),
+            Variable::Work => self.work.to_string_lossy().into_owned(),
+            Variable::Cpus => self.processors()?.to_string(),
+            Variable::User => user()?,
+            Variable::Path | Variable::Name => wanted?.to_owned(),
+            Variable::Repository | Variable::Programs | Variable::Peers => {
+                return self.folders.value(variable);
+            }
+        })
+    }
+
+    /// How many processors the server may use.
+    fn processors(&self) -> Option<usize> {
+        match &self.cpus {
+            Some(list) => count(list),
+            None => std::thread::available_parallelism().map(usize::from).ok(),
+        }
+    }
+
+    /// The command with what puts it into its namespace and onto its processors before it. Each of
+    /// them becomes the next, so that the process stays the same.
+    fn prefixed(&self, command: Vec<String>) -> Vec<String> {
+        let mut words: Vec<&str> = Vec::new();
+        if let Some(name) = &self.netns {
+            words.extend(["ip", "netns", "exec", name]);
+        }
+        if let Some(list) = &self.cpus {
+            words.extend(["taskset", "--cpu-list", list]);
+        }
+        words.into_iter().map(str::to_owned).chain(command).collect()
+    }
+}
+
+impl Ports {
+    /// Two that nobody listens on now. Which ones is left to chance, so that programs that look at
+    /// the same time seldom find the same.
+    fn free() -> anyhow::Result<Self> {
+        let (random, width) = (RandomState::new(), u64::from(PORTS.end - PORTS.start));
+        let mut found = (0..1000_u32).filter_map(|turn| {
+            let offset = u16::try_from(random.hash_one(turn) % width).ok()?;
+            let port = PORTS.start + offset;
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok().then_some(port)
+        });
+        let http = found.next().context("no free port")?;
+        let rtmp = found.find(|port| *port != http).context("no free port")?;
+        Ok(Self { http, rtmp })
+    }
+}
+
+impl From<peer::Signal> for Signal {
+    fn from(signal: peer::Signal) -> Self {
+        match signal {
+            peer::Signal::Term => Self::TERM,
+            peer::Signal::Int => Self::INT,
+            peer::Signal::Quit => Self::QUIT,
+            peer::Signal::Kill => Self::KILL,
+        }
+    }
+}
+
+/// How many processors a list names: `0`, `0-3`, `0,2-5`.
+fn count(list: &str) -> Option<usize> {
+    list.split(',')
+        .map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (usize, usize) =
+                (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            last.checked_sub(first)?.checked_add(1)
+        })
+        .sum()
+}
+
+/// The name of the user that this program runs as; the number, where it has none.
+fn user() -> Option<String> {
+    let id = rustix::process::geteuid().as_raw();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(id)).then(|| name.to_owned())
+    };
+    users.lines().find_map(named).or_else(|| Some(id.to_string()))
+}
+
+fn at(peer: &Peer, key: &str) -> String {
+    format!("{}: {key}", peer.path.display())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let shown = || path.display().to_string();
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(shown)?;
+    }
+    fs::write(path, text).with_context(shown)
+}
+
+/// The end of a file, from byte `from` on at the earliest.
+fn tail(path: &Path, from: u64) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let start = file.metadata()?.len().saturating_sub(QUOTED).max(from);
+        file.seek(SeekFrom::Start(start))?;
+        let mut end = Vec::new();
+        file.take(QUOTED).read_to_end(&mut end)?;
+        Ok(end)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+/// The last lines of a log, for an error.
+fn quoted(log: &Path) -> String {
+    let end = tail(log, 0);
+    let lines: Vec<&str> = end.lines().collect();
+    if lines.is_empty() {
+        return "it printed nothing".to_owned();
+    }
+    let last = &lines[lines.len().saturating_sub(QUOTED_LINES)..];
+    format!("it printed last:\n{}", last.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_counted() {
+        assert_eq!(count("0"), Some(1));
+        assert_eq!(count("0-3"), Some(4));
+        assert_eq!(count("0,2-5, 8"), Some(6));
+        for bad in ["", "x", "3-1", "0-"] {
+            assert_eq!(count(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn free_ports_differ_and_can_be_listened_on() {
+        let ports = Ports::free().expect("free ports");
+        assert_ne!(ports.http, ports.rtmp);
+        assert!(PORTS.contains(&ports.http) && PORTS.contains(&ports.rtmp));
+    }
+}
