@@ -168,7 +168,7 @@ fn step(arguments: &Arguments, viewers: u32, min_bit_rate: f64) -> anyhow::Resul
     };
     if let Some(folder) = folder {
         for (name, values) in sum.histograms() {
-            folder.histogram(name, values.histogram())?;
+            folder.histogram(&name, values.histogram())?;
         }
         folder.summary(&step)?;
     }

@@ -11,7 +11,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
 use viewer::player::{Target, play};
 use viewer::verify::Reference;
-use viewer::{Clock, Lane, Options, Report, Totals, Viewer};
+use viewer::{Clock, Lane, Options, Report, RequestTimes, Totals, Viewer};
 
 use crate::progress::Progress;
 use crate::record::{Folder, Tick};
@@ -99,6 +99,8 @@ pub trait Observer {
     /// # Errors
     /// It cannot be recorded; the run ends.
     fn report(&mut self, report: Report) -> anyhow::Result<()>;
+    /// How long the requests of an event loop's viewers took, once the run is over.
+    fn requests(&mut self, times: &RequestTimes);
 }
 
 /// An observer that adds reports up, shows progress and keeps records.
@@ -141,6 +143,10 @@ impl Observer for Recorder {
             return Err(error);
         }
         self.folder.as_mut().map_or(Ok(()), |folder| folder.viewer(&report))
+    }
+
+    fn requests(&mut self, times: &RequestTimes) {
+        self.sum.requests(times);
     }
 }
 
@@ -221,6 +227,7 @@ pub fn run(plan: &Plan, period: Duration, observer: &mut dyn Observer) -> anyhow
             }
         }
         observer.tick(&Tick::read(clock.now(), &totals));
+        totals.iter().for_each(|totals| observer.requests(&totals.request_times()));
         let local = totals.iter().map(|totals| totals.local.load(Relaxed)).sum();
         let joined: u64 = totals.iter().map(|totals| totals.joined.load(Relaxed)).sum();
         let lost = joined.saturating_sub(reported);

@@ -32,6 +32,8 @@ pub struct Tick {
     pub media_bytes: u64,
     /// Other bytes received.
     pub overhead_bytes: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
     /// Media received, in seconds, by all viewers together.
     pub received: f64,
     /// Stalls.
@@ -60,6 +62,7 @@ impl Tick {
             failed: sum(|totals| &totals.failed),
             media_bytes: sum(|totals| &totals.media_bytes),
             overhead_bytes: sum(|totals| &totals.overhead_bytes),
+            sent_bytes: sum(|totals| &totals.sent_bytes),
             received: micros(sum(|totals| &totals.received)),
             stalls: sum(|totals| &totals.stalls),
             requests: sum(|totals| &totals.requests),

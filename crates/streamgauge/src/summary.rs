@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::Serialize;
-use viewer::{End, Report};
+use viewer::{End, Report, RequestTimes};
 
-/// A distribution over viewers.
+/// A distribution over viewers, or over requests.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub struct Distribution {
-    /// Viewers it is of.
+    /// Viewers or requests it is of.
     pub count: u64,
     /// Least.
     pub min: f64,
@@ -114,8 +114,13 @@ pub struct Viewers {
     pub media_bytes: u64,
     /// Other bytes.
     pub overhead_bytes: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
     /// Requests.
     pub requests: u64,
+    /// From sending a request to the last byte of its answer, by what it asked for: `playlist`,
+    /// `reload` (blocking), `init`, `segment`, `part`, `hinted` (a part before it was listed).
+    pub requests_by_kind: BTreeMap<String, Distribution>,
     /// Switches of rendition.
     pub switches: u64,
 }
@@ -136,6 +141,8 @@ pub struct Sum {
     delivery: Values,
     behind_live: Values,
     late: Values,
+    /// By kind.
+    requests: BTreeMap<&'static str, Values>,
 }
 
 impl Sum {
@@ -165,7 +172,9 @@ impl Sum {
                 missing: 0,
                 media_bytes: 0,
                 overhead_bytes: 0,
+                sent_bytes: 0,
                 requests: 0,
+                requests_by_kind: BTreeMap::new(),
                 switches: 0,
             },
             startup: Values::default(),
@@ -175,6 +184,7 @@ impl Sum {
             delivery: Values::default(),
             behind_live: Values::default(),
             late: Values::default(),
+            requests: BTreeMap::new(),
         }
     }
 
@@ -195,6 +205,7 @@ impl Sum {
         all.stall_seconds += report.stalled;
         all.media_bytes += report.media_bytes;
         all.overhead_bytes += report.overhead_bytes;
+        all.sent_bytes += report.sent_bytes;
         all.requests += u64::from(report.requests);
         all.switches += u64::from(report.switches);
         if let Some(verified) = &report.verified {
@@ -228,9 +239,17 @@ impl Sum {
         record(&mut self.late, report.late.map(|latency| latency.max));
     }
 
+    /// Adds how long requests took.
+    pub fn requests(&mut self, times: &RequestTimes) {
+        for (kind, histogram) in times.iter() {
+            let values = self.requests.entry(kind).or_default();
+            values.0.add(histogram).expect("what requests may take is within the range");
+        }
+    }
+
     /// The histograms, each with its name.
-    pub fn histograms(&self) -> [(&'static str, &Values); 7] {
-        [
+    pub fn histograms(&self) -> Vec<(String, &Values)> {
+        let over_viewers = [
             ("startup", &self.startup),
             ("first_media", &self.first_media),
             ("received", &self.received),
@@ -238,7 +257,14 @@ impl Sum {
             ("delivery", &self.delivery),
             ("behind_live", &self.behind_live),
             ("late", &self.late),
-        ]
+        ];
+        let requests =
+            self.requests.iter().map(|(kind, values)| (format!("request-{kind}"), values));
+        over_viewers
+            .map(|(name, values)| (name.to_owned(), values))
+            .into_iter()
+            .chain(requests)
+            .collect()
     }
 
     /// The figures.
@@ -251,6 +277,9 @@ impl Sum {
             delivery: self.delivery.read(),
             behind_live: self.behind_live.read(),
             late: self.late.read(),
+            requests_by_kind: (self.requests.iter())
+                .filter_map(|(kind, values)| Some(((*kind).to_owned(), values.read()?)))
+                .collect(),
             ..self.viewers.clone()
         }
     }

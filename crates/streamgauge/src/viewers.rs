@@ -109,7 +109,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
     };
     if let Some(folder) = folder {
         for (name, values) in sum.histograms() {
-            folder.histogram(name, values.histogram())?;
+            folder.histogram(&name, values.histogram())?;
         }
         folder.summary(&document)?;
     }

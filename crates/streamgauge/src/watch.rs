@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use viewer::{End, Report};
+use viewer::{End, Report, RequestTimes};
 
 use crate::Exit;
 use crate::fleet::{self, Observer, Plan};
@@ -61,6 +61,8 @@ impl Observer for One {
         self.report = Some(report);
         Ok(())
     }
+
+    fn requests(&mut self, _times: &RequestTimes) {}
 }
 
 /// Runs a plan of one viewer.

@@ -3,15 +3,15 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 
 use crate::playback::Track;
-use crate::{Error, Kind, Micros, Stats};
+use crate::{Asks, Error, Kind, Micros, RequestTimes, Stats};
 
 /// What a read of a socket takes at most. One buffer serves all viewers of a lane.
 const SCRATCH: usize = 256 << 10;
@@ -119,6 +119,8 @@ pub struct Totals {
     pub media_bytes: AtomicU64,
     /// Other bytes.
     pub overhead_bytes: AtomicU64,
+    /// Bytes sent.
+    pub sent_bytes: AtomicU64,
     /// Media received, in microseconds.
     pub received: AtomicU64,
     /// Stalls.
@@ -131,6 +133,15 @@ pub struct Totals {
     pub local: AtomicU64,
     /// Newest time from capture to arrival, in microseconds.
     pub delivery: AtomicU64,
+    /// How long requests took.
+    times: Mutex<RequestTimes>,
+}
+
+impl Totals {
+    /// How long requests took that were answered.
+    pub fn request_times(&self) -> RequestTimes {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// What the viewers of one event loop share.
@@ -334,6 +345,22 @@ impl Viewer {
     pub(crate) fn count_overhead(&self, bytes: usize) {
         self.stats().overhead_bytes += bytes as u64;
         self.lane.totals.overhead_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Bytes have been sent.
+    pub(crate) fn count_sent(&self, bytes: usize) {
+        self.stats().sent_bytes += bytes as u64;
+        self.lane.totals.sent_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// A request has been answered to its last byte, so many microseconds after it was sent.
+    pub(crate) fn answered(&self, asks: Asks, time: Micros) {
+        if asks == Asks::Stream {
+            return;
+        }
+        self.stats().times.record(asks, time);
+        let times = &self.lane.totals.times;
+        times.lock().unwrap_or_else(PoisonError::into_inner).record(asks, time);
     }
 
     /// Trouble that the viewer gets over.

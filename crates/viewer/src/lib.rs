@@ -20,6 +20,7 @@ mod lane;
 pub mod mpd;
 pub mod playback;
 pub mod player;
+mod requests;
 pub mod skim;
 mod stats;
 mod text_time;
@@ -29,6 +30,7 @@ mod xml;
 
 pub use error::{Error, Kind};
 pub use lane::{Clock, Lane, Options, Rendition, Totals, Viewer};
+pub use requests::{Asks, RequestTime, RequestTimes};
 pub use stats::{End, Failure, Latency, Report, Stats, TrackReport, Verified};
 
 /// Microseconds.

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::playback::{Gauge, Playback, Track};
+use crate::requests::{Gauges, RequestTime};
 use crate::{Error, Kind, Micros, seconds};
 
 /// How a viewer ended.
@@ -54,8 +55,12 @@ pub struct Stats {
     pub media_bytes: u64,
     /// All other bytes: playlists, headers, handshakes, chunk headers.
     pub overhead_bytes: u64,
+    /// Bytes sent: requests, handshakes, messages.
+    pub sent_bytes: u64,
     /// Requests sent.
     pub requests: u32,
+    /// How long those took that were answered.
+    pub(crate) times: Gauges,
     /// Connections made beyond the first ones.
     pub reconnects: u32,
     /// How often another rendition was chosen.
@@ -83,7 +88,9 @@ impl Stats {
             playback: Playback::new(threshold),
             media_bytes: 0,
             overhead_bytes: 0,
+            sent_bytes: 0,
             requests: 0,
+            times: Gauges::default(),
             reconnects: 0,
             switches: 0,
             troubles: [0; Kind::ALL.len()],
@@ -134,7 +141,9 @@ impl Stats {
             switches: self.switches,
             media_bytes: self.media_bytes,
             overhead_bytes: self.overhead_bytes,
+            sent_bytes: self.sent_bytes,
             requests: self.requests,
+            requests_by_kind: self.times.report(),
             reconnects: self.reconnects,
             troubles: Kind::ALL
                 .into_iter()
@@ -195,8 +204,13 @@ pub struct Report {
     pub media_bytes: u64,
     /// All other bytes: playlists, headers, handshakes.
     pub overhead_bytes: u64,
+    /// Bytes sent: requests, handshakes, messages.
+    pub sent_bytes: u64,
     /// Requests sent.
     pub requests: u32,
+    /// Those that were answered, by what they asked for: `playlist`, `reload` (blocking), `init`,
+    /// `segment`, `part`, `hinted` (a part before it was listed).
+    pub requests_by_kind: BTreeMap<String, RequestTime>,
     /// Connections made again.
     pub reconnects: u32,
     /// Troubles by kind, those that were overcome too.

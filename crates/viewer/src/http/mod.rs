@@ -18,7 +18,7 @@ pub use url::Url;
 
 use crate::player::wait_for_room;
 use crate::watchdog::Watchdog;
-use crate::{Error, Kind, Micros, Viewer};
+use crate::{Asks, Error, Kind, Micros, Viewer};
 
 /// Redirects that are followed for one request.
 const MAX_REDIRECTS: usize = 5;
@@ -39,6 +39,8 @@ pub enum Body<'a> {
 pub struct Request<'a> {
     /// Where.
     pub url: &'a Url,
+    /// What it is there.
+    pub asks: Asks,
     /// First byte and length, if not all.
     pub range: Option<(u64, Option<u64>)>,
     /// Whether to read on only while the player has room for more.
@@ -50,8 +52,8 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// All of it, at once.
-    pub fn new(url: &'a Url) -> Self {
-        Self { url, range: None, paced: false, wait: Duration::ZERO }
+    pub fn new(url: &'a Url, asks: Asks) -> Self {
+        Self { url, asks, range: None, paced: false, wait: Duration::ZERO }
     }
 }
 
@@ -169,7 +171,7 @@ impl<'a> Client<'a> {
     ) -> Result<Answer, Error> {
         let sent = self.viewer.now();
         let text = self.text(request);
-        write_all(&connection.socket, &mut self.watchdog, text.as_bytes()).await?;
+        write_all(self.viewer, &connection.socket, &mut self.watchdog, text.as_bytes()).await?;
         drop(text);
         let mut first = None;
         while !response.is_done() {
@@ -193,6 +195,9 @@ impl<'a> Client<'a> {
         let location = head.and_then(|head| head.location.clone());
         if !response.is_good() && (location.is_none() || !(300..400).contains(&status)) {
             return Err(Error::new(Kind::Status, format!("status {status}")));
+        }
+        if response.is_good() {
+            self.viewer.answered(request.asks, now - sent);
         }
         Ok(Answer {
             moved: None,
@@ -266,13 +271,17 @@ impl<'a> Client<'a> {
 
 /// Sends all of it.
 pub(crate) async fn write_all(
+    viewer: &Viewer,
     socket: &TcpStream,
     watchdog: &mut Watchdog,
     mut bytes: &[u8],
 ) -> Result<(), Error> {
     while !bytes.is_empty() {
         match socket.try_write(bytes) {
-            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Ok(written) => {
+                viewer.count_sent(written);
+                bytes = bytes.get(written..).unwrap_or_default();
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 // Boxed: what is sent is short, and so this is rare.
                 Box::pin(watchdog.guard("writing", Duration::ZERO, socket.writable()))

@@ -7,11 +7,11 @@ use super::rtmp::expect;
 use crate::http::{Body, Client, Request, Url};
 use crate::playback::Track;
 use crate::skim::{self, FlvTimes, Mp4Event, is_media, micros, track_of};
-use crate::{Error, Kind, Micros, Viewer, verify};
+use crate::{Asks, Error, Kind, Micros, Viewer, verify};
 
 /// Plays an MP4: fragments as they come; a file with its index in front by how much of it has come.
 pub(super) async fn mp4(viewer: &Viewer, url: &Url) -> Result<(), Error> {
-    let request = Request { paced: true, ..Request::new(url) };
+    let request = Request { paced: true, ..Request::new(url, Asks::Stream) };
     let mut client = Client::new(viewer);
     let mut player = Mp4::new(viewer);
     let mut take = |data: &[u8]| player.read(data);
@@ -149,7 +149,7 @@ const MAX_INDEX: usize = 64 << 20;
 
 /// Plays an FLV.
 pub(super) async fn flv(viewer: &Viewer, url: &Url) -> Result<(), Error> {
-    let request = Request { paced: true, ..Request::new(url) };
+    let request = Request { paced: true, ..Request::new(url, Asks::Stream) };
     let mut client = Client::new(viewer);
     let mut times = FlvTimes::default();
     if viewer.verify {

@@ -59,7 +59,7 @@ impl Player<'_> {
 
     async fn flush(&mut self) -> Result<(), Error> {
         while let Some(piece) = self.session.poll_output() {
-            write_all(&self.socket, &mut self.watchdog, &piece).await?;
+            write_all(self.viewer, &self.socket, &mut self.watchdog, &piece).await?;
         }
         Ok(())
     }

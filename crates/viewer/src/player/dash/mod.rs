@@ -14,7 +14,7 @@ use super::Tries;
 use crate::http::{Body, Client, Request, Url};
 use crate::mpd::{self, Manifest};
 use crate::playback::Track;
-use crate::{Error, Kind, Micros, Viewer};
+use crate::{Asks, Error, Kind, Micros, Viewer};
 
 /// How often a manifest that does not say is asked for, at most and at least.
 const UPDATE: (Micros, Micros) = (100_000, 5_000_000);
@@ -109,7 +109,8 @@ async fn load(
     url: &mut Url,
 ) -> Result<(Vec<u8>, Micros), Error> {
     let mut text = Vec::new();
-    let answer = client.get(Request::new(url), Body::Text(&mut text, mpd::MAX_SIZE)).await?;
+    let answer =
+        client.get(Request::new(url, Asks::Playlist), Body::Text(&mut text, mpd::MAX_SIZE)).await?;
     if let Some(moved) = answer.moved {
         *url = moved;
     }

@@ -11,7 +11,7 @@ use crate::playback::Track;
 use crate::player::{Tries, wait_for_room};
 use crate::skim::{self, Mp4Event, micros};
 use crate::verify::Feed;
-use crate::{Error, Kind, Micros, Viewer};
+use crate::{Asks, Error, Kind, Micros, Viewer};
 
 /// Longest header.
 const MAX_HEADER: usize = 8 << 20;
@@ -115,7 +115,11 @@ impl<'a> Player<'a> {
         let mut tries = Tries::default();
         loop {
             data.clear();
-            match self.client.get(Request::new(url), Body::Text(&mut data, MAX_HEADER)).await {
+            match self
+                .client
+                .get(Request::new(url, Asks::Init), Body::Text(&mut data, MAX_HEADER))
+                .await
+            {
                 Ok(_) => break,
                 Err(error) => tries.failed(self.viewer, error).await?,
             }
@@ -134,7 +138,7 @@ impl<'a> Player<'a> {
     /// once it is there.
     async fn media(&mut self, segment: &Segment, step: &Step) -> Result<(), Error> {
         let viewer = self.viewer;
-        let request = Request { paced: step.finished, ..Request::new(&segment.url) };
+        let request = Request { paced: step.finished, ..Request::new(&segment.url, Asks::Segment) };
         let track = self.cursor.track;
         let played = |captured: Option<(Micros, Micros)>, from: Micros, to: Micros| {
             let captured = captured.or(step.epoch.map(|epoch| (epoch, 0)));

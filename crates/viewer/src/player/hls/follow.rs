@@ -47,6 +47,8 @@ pub(super) struct Item {
     pub(super) map: Option<Resource>,
     /// What comes after it.
     pub(super) next: Next,
+    /// Whether it is a part.
+    pub(super) part: bool,
     /// Whether it starts a segment.
     pub(super) starts: bool,
 }
@@ -185,6 +187,7 @@ fn of_part(
         gap: part.gap,
         map: segment.map.map(Resource::from),
         next,
+        part: true,
         starts: number == 0,
     }
 }
@@ -198,6 +201,7 @@ fn of_segment(segment: &Segment<'_>, msn: u64) -> Item {
         gap: segment.gap,
         map: segment.map.map(Resource::from),
         next: Next { msn: msn + 1, part: 0 },
+        part: false,
         starts: true,
     }
 }

@@ -4,13 +4,11 @@
 mod follow;
 mod rendition;
 
-use std::time::Duration;
-
 use self::rendition::{Ladder, Player};
 use crate::hls::{self, Multivariant, Playlist};
 use crate::http::{Body, Client, Request, Url};
 use crate::playback::Track;
-use crate::{Error, Rendition, Viewer};
+use crate::{Asks, Error, Rendition, Viewer};
 
 /// Plays what the playlist at a URL says, until it ends.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
@@ -40,7 +38,7 @@ struct Begun<'a> {
 /// Loads the playlist and chooses.
 async fn begin<'a>(viewer: &'a Viewer, url: &Url) -> Result<Begun<'a>, Error> {
     let mut client = Client::new(viewer);
-    let (text, moved) = load(&mut client, url, Duration::ZERO).await?;
+    let (text, moved) = load(&mut client, Request::new(url, Asks::Playlist)).await?;
     let url = moved.as_ref().unwrap_or(url);
     let playlist = as_text(&text).and_then(hls::parse).map_err(|error| error.at(url))?;
     viewer.stats().verified.manifests += 1;
@@ -69,12 +67,11 @@ fn expect(viewer: &Viewer, tracks: impl Iterator<Item = Track>) {
 /// A playlist's text, and where it came from if redirected.
 async fn load(
     client: &mut Client<'_>,
-    url: &Url,
-    wait: Duration,
+    request: Request<'_>,
 ) -> Result<(Vec<u8>, Option<Url>), Error> {
     let mut text = Vec::new();
     let body = Body::Text(&mut text, hls::MAX_SIZE);
-    let answer = client.get(Request { wait, ..Request::new(url) }, body).await?;
+    let answer = client.get(request, body).await?;
     Ok((text, answer.moved))
 }
 

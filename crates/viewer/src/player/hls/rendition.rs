@@ -15,7 +15,7 @@ use crate::http::{Answer, Body, Client, Request, Url};
 use crate::playback::Track;
 use crate::player::{Tries, wait_for_room};
 use crate::skim::track_of;
-use crate::{Error, Kind, Micros, Viewer, verify};
+use crate::{Asks, Error, Kind, Micros, Viewer, verify};
 
 /// Longest segment that is kept to be verified, in bytes.
 const MAX_SEGMENT: usize = 256 << 20;
@@ -206,8 +206,10 @@ impl<'a> Player<'a> {
     async fn reload(&mut self, query: Option<&Query>) -> Result<Option<Vec<u8>>, Error> {
         let asked = query.map(|query| self.url.with_query(&query.text));
         let url = asked.as_ref().unwrap_or(&self.url);
+        let asks = if query.is_some() { Asks::Reload } else { Asks::Playlist };
         let wait = query.map_or(Duration::ZERO, |query| query.wait);
-        match load(&mut self.client, url, wait).await {
+        let request = Request { wait, ..Request::new(url, asks) };
+        match load(&mut self.client, request).await {
             Ok((text, moved)) => {
                 if asked.is_none()
                     && let Some(moved) = moved
@@ -267,8 +269,9 @@ impl<'a> Player<'a> {
         if let Some(early) = early {
             return self.deliver(item, early.arrived, early.data.as_ref());
         }
+        let asks = if item.part { Asks::Part } else { Asks::Segment };
         loop {
-            match self.fetch(&item.place, Duration::ZERO).await {
+            match self.fetch(&item.place, asks, Duration::ZERO).await {
                 Ok((answer, data)) => {
                     self.tries.reset();
                     self.ladder.measure(&answer);
@@ -293,7 +296,7 @@ impl<'a> Player<'a> {
         let mut data = Vec::new();
         loop {
             data.clear();
-            let request = Request { range: map.range, ..Request::new(&url) };
+            let request = Request { range: map.range, ..Request::new(&url, Asks::Init) };
             match self.client.get(request, Body::Text(&mut data, MAX_HEADER)).await {
                 Ok(_) => break,
                 Err(error) => self.tries.failed(self.viewer, error).await?,
@@ -331,10 +334,11 @@ impl<'a> Player<'a> {
     async fn fetch(
         &mut self,
         place: &Resource,
+        asks: Asks,
         wait: Duration,
     ) -> Result<(Answer, Option<Bytes>), Error> {
         let url = self.url.resolve(&place.uri)?;
-        let request = Request { range: place.range, wait, ..Request::new(&url) };
+        let request = Request { range: place.range, wait, ..Request::new(&url, asks) };
         if !self.is_verified() {
             return Ok((self.client.get(request, Body::Discard).await?, None));
         }
@@ -387,7 +391,7 @@ impl<'a> Player<'a> {
     async fn wait(&mut self, step: &Step, progress: bool) -> Result<Option<Query>, Error> {
         let patience = duration(3 * step.target_duration);
         if let Some(hint) = step.hint.as_ref().filter(|_| self.uses_hints()) {
-            match self.fetch(hint, patience).await {
+            match self.fetch(hint, Asks::Hinted, patience).await {
                 Ok((answer, data)) => {
                     self.failed_hints = 0;
                     self.tries.reset();
