@@ -12,6 +12,7 @@ use super::criterion::Criterion;
 use super::progress::Progress;
 use super::record::Folder;
 use super::report::{self, Document};
+use super::slow::Manner;
 use super::target::{Order, Rule, Target};
 use super::url::Url;
 use super::{Pace, Plan, Tick, prepare, run};
@@ -66,6 +67,15 @@ pub struct Arguments {
     /// A connection for each request
     #[arg(long)]
     no_keepalive: bool,
+    /// Slow clients: each connection takes at most so many bytes a second
+    #[arg(long, value_name = "B", value_parser = read_rate)]
+    read_rate: Option<u64>,
+    /// Closed loop: how long a connection rests between an answer and its next request
+    #[arg(long, value_name = "T", value_parser = units::time, conflicts_with_all = ["rate", "pipeline"])]
+    think: Option<Duration>,
+    /// Closed loop: connections begin one after the other, spread over this time
+    #[arg(long, value_name = "T", value_parser = units::time, conflicts_with_all = ["rate", "pipeline"])]
+    ramp: Option<Duration>,
     /// HTTP/2 instead of HTTP/1.1: by a general client, which costs several times as much
     #[arg(long)]
     http2: bool,
@@ -114,6 +124,14 @@ fn range_size(text: &str) -> Result<u64, String> {
     match units::size(text) {
         Ok(0) => Err("a range has at least a byte".to_owned()),
         Ok(size) => Ok(size),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn read_rate(text: &str) -> Result<u64, String> {
+    match units::size(text) {
+        Ok(0) => Err("a connection takes at least a byte a second".to_owned()),
+        Ok(rate) => Ok(rate),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -176,7 +194,7 @@ impl Arguments {
             headers.push(("User-Agent".to_owned(), "streamgauge".to_owned()));
         }
         let endless = self.duration.is_none() && self.requests.is_none();
-        Ok(Plan {
+        let plan = Plan {
             targets,
             rule,
             headers,
@@ -185,6 +203,7 @@ impl Arguments {
             connections_given: self.connections.is_some() || pace == Pace::Closed,
             pipeline: usize::from(self.pipeline),
             keep_alive: !self.no_keepalive,
+            manner: self.manner(),
             duration: self.duration.or(endless.then_some(DURATION)),
             requests: self.requests,
             timeout: self.timeout,
@@ -194,7 +213,22 @@ impl Arguments {
             http2: self.http2,
             insecure: self.insecure,
             authorities: self.authorities.clone(),
-        })
+        };
+        if plan.is_general() && plan.manner != Manner::default() {
+            bail!(
+                "--read-rate, --think and --ramp are of the client for plain HTTP/1.1, not of that \
+                 for HTTP/2 and TLS"
+            );
+        }
+        Ok(plan)
+    }
+
+    fn manner(&self) -> Manner {
+        Manner {
+            read_rate: self.read_rate,
+            think: self.think.unwrap_or_default(),
+            ramp: self.ramp.unwrap_or_default(),
+        }
     }
 
     /// Does what was asked for; the document, or what people read, goes to standard output.

@@ -18,6 +18,7 @@ use rustix::net::{
 use super::check::{Comparison, Reference};
 use super::clock::Clock;
 use super::response::{Bad, Body, Head, LONGEST_HEAD};
+use super::slow::Allowance;
 use super::tally::{Counters, Fault};
 use super::target::{ByteRange, Target};
 
@@ -137,17 +138,32 @@ pub(super) struct Connection {
     incoming: Option<Incoming>,
     /// Whether the last answer's body ended by its Content-Length.
     ended_by_length: bool,
+    /// How fast it may read, if it is slow.
+    allowance: Option<Allowance>,
+    /// Whether it waits for more of that, and nothing is to be read until then.
+    pub(super) paused: bool,
 }
 
 impl Connection {
-    /// Begins to connect.
-    pub(super) fn open(address: SocketAddr, peer: usize, now: u64) -> Result<Self, Trouble> {
+    /// Begins to connect, to read at most `read_rate` bytes a second.
+    pub(super) fn open(
+        address: SocketAddr,
+        peer: usize,
+        now: u64,
+        read_rate: Option<u64>,
+    ) -> Result<Self, Trouble> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket =
             socket_with(family, SocketType::STREAM, flags, None).map_err(Trouble::of_io)?;
         // Without it a request that follows another would wait for an acknowledgement.
         sockopt::set_tcp_nodelay(&socket, true).map_err(Trouble::of_io)?;
+        let allowance = read_rate.map(Allowance::new);
+        if let Some(allowance) = allowance {
+            // Before connecting: the window's scale is settled then.
+            sockopt::set_socket_recv_buffer_size(&socket, allowance.buffer())
+                .map_err(Trouble::of_io)?;
+        }
         match connect(&socket, &address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(Trouble::of_io(error)),
@@ -163,6 +179,8 @@ impl Connection {
             input: Vec::new(),
             incoming: None,
             ended_by_length: false,
+            allowance,
+            paused: false,
         })
     }
 
@@ -218,9 +236,17 @@ impl Connection {
         answers: &mut Vec<Answer>,
     ) -> Result<(), Trouble> {
         loop {
+            let most =
+                self.allowance.map_or(usize::MAX, |allowance| allowance.most(io.clock.now()));
+            if most == 0 {
+                return Ok(());
+            }
             let drained = match self.unseen() {
-                unseen if unseen >= DROP_FROM => self.drop_body(unseen, io, counters, answers)?,
-                _ => self.read_bytes(io, counters, answers)?,
+                unseen if unseen >= DROP_FROM => {
+                    let most = most.min(usize::try_from(unseen).unwrap_or(usize::MAX));
+                    self.drop_body(most, io, counters, answers)?
+                }
+                _ => self.read_bytes(most, io, counters, answers)?,
             };
             if drained || self.flying.is_empty() {
                 return Ok(());
@@ -236,15 +262,31 @@ impl Connection {
         }
     }
 
+    /// Until when nothing is to be read, if that is after `now`.
+    pub(super) fn rests_until(&self, now: u64) -> Option<u64> {
+        self.allowance.map(Allowance::opens).filter(|opens| *opens > now)
+    }
+
+    /// Lets it read all that is left: nothing more will come.
+    pub(super) fn hurry(&mut self) {
+        self.allowance = None;
+    }
+
+    fn took(&mut self, bytes: usize, clock: Clock) {
+        if let Some(allowance) = &mut self.allowance {
+            allowance.take(bytes, clock.now());
+        }
+    }
+
     /// Returns whether nothing more is there to be read now.
     fn drop_body(
         &mut self,
-        unseen: u64,
+        most: usize,
         io: &mut Io<'_>,
         counters: &mut Counters,
         answers: &mut Vec<Answer>,
     ) -> Result<bool, Trouble> {
-        let most = usize::try_from(unseen).unwrap_or(usize::MAX).min(io.dropped.len());
+        let most = most.min(io.dropped.len());
         let dropped = match recv(&self.socket, &mut io.dropped[..most], RecvFlags::TRUNC) {
             Ok((_, 0)) => return self.end(io.clock.now(), answers).map(|()| true),
             Ok((_, dropped)) => dropped,
@@ -253,6 +295,7 @@ impl Connection {
             Err(error) => return Err(Trouble::of_io(error)),
         };
         counters.body_bytes += dropped as u64;
+        self.took(dropped, io.clock);
         if let Some(incoming) = &mut self.incoming {
             incoming.received += dropped as u64;
             incoming.body.pass_over(dropped as u64);
@@ -266,6 +309,7 @@ impl Connection {
     /// Returns whether nothing more is there to be read now.
     fn read_bytes(
         &mut self,
+        most: usize,
         io: &mut Io<'_>,
         counters: &mut Counters,
         answers: &mut Vec<Answer>,
@@ -273,7 +317,9 @@ impl Connection {
         let kept = self.input.len();
         // A kept part is shorter than the longest head, so there is room behind it.
         io.scratch[..kept].copy_from_slice(&self.input);
-        let read = match recv(&self.socket, &mut io.scratch[kept..], RecvFlags::empty()) {
+        let room = most.min(io.scratch.len() - kept);
+        let into = &mut io.scratch[kept..kept + room];
+        let read = match recv(&self.socket, into, RecvFlags::empty()) {
             Ok((_, 0)) => return self.end(io.clock.now(), answers).map(|()| true),
             Ok((_, read)) => read,
             Err(Errno::AGAIN) => return Ok(true),
@@ -282,7 +328,8 @@ impl Connection {
         };
         let now = io.clock.now();
         self.input.clear();
-        let drained = kept + read < io.scratch.len();
+        self.took(read, io.clock);
+        let drained = read < room;
         let mut rest = &io.scratch[..kept + read];
         while !rest.is_empty() {
             if self.incoming.is_none() {

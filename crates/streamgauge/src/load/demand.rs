@@ -81,6 +81,11 @@ impl Demand {
         }
     }
 
+    /// Whether clients wait for their answers before they ask again.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed { .. })
+    }
+
     /// Whether what is not answered in the end has failed, since it was waited for.
     pub fn waits_for_answers(&self) -> bool {
         matches!(self, Self::Open { .. })

@@ -23,6 +23,7 @@ mod progress;
 mod record;
 pub mod report;
 pub mod response;
+pub mod slow;
 pub mod tally;
 pub mod target;
 mod tls;
@@ -42,6 +43,7 @@ use check::Reference;
 use clock::{Clock, nanoseconds};
 use demand::Demand;
 use pacer::Schedule;
+use slow::Manner;
 use tally::{Counters, Shared, Tally};
 use target::{Rule, Target};
 use url::Origin;
@@ -84,6 +86,8 @@ pub struct Plan {
     pub pipeline: usize,
     /// Whether connections are used again.
     pub keep_alive: bool,
+    /// How slow clients are, and when they rest.
+    pub manner: Manner,
     /// After which nothing is begun.
     pub duration: Option<Duration>,
     /// After which nothing is begun.
@@ -249,6 +253,7 @@ pub fn run(
                 addresses,
                 reference: reference.as_ref(),
                 connections: share(plan.connections, lane as u64, plan.threads as u64) as usize,
+                starts: starts(plan, lane as u64),
                 clock,
                 shared,
                 stop,
@@ -316,6 +321,14 @@ fn share(whole: u64, lane: u64, lanes: u64) -> u64 {
     whole / lanes + u64::from(lane < whole % lanes)
 }
 
+/// When the clients of a lane begin, if not all at once.
+fn starts(plan: &Plan, lane: u64) -> Vec<u64> {
+    if plan.pace != Pace::Closed || plan.manner.ramp.is_zero() {
+        return Vec::new();
+    }
+    plan.manner.starts(plan.connections, lane, plan.threads as u64).collect()
+}
+
 fn demand(plan: &Plan, lane: u64) -> Demand {
     let lanes = plan.threads as u64;
     let length = plan.length();
@@ -330,7 +343,12 @@ fn demand(plan: &Plan, lane: u64) -> Demand {
             }
         }
         Pace::Closed => Demand::Closed {
-            free: share(plan.connections, lane, lanes).saturating_mul(plan.pipeline as u64),
+            // Those that begin later rest until then.
+            free: if plan.manner.ramp.is_zero() {
+                share(plan.connections, lane, lanes).saturating_mul(plan.pipeline as u64)
+            } else {
+                0
+            },
             next: lane,
             lanes,
             left: plan.requests.map(|requests| share(requests, lane, lanes)),

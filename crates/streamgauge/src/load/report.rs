@@ -41,6 +41,12 @@ pub struct Document {
     pub pipeline: usize,
     /// Whether connections were used again.
     pub keep_alive: bool,
+    /// The most bytes a second that a connection took, where that was bounded.
+    pub read_rate: Option<u64>,
+    /// How long a connection rested between an answer and its next request, in a closed loop.
+    pub think: f64,
+    /// Over which time the connections of a closed loop began.
+    pub ramp: f64,
     /// `HTTP/1.1` or `HTTP/2`.
     pub protocol: &'static str,
     /// Whether the client was the general one (HTTP/2, TLS), which costs several times as much.
@@ -221,6 +227,9 @@ impl Document {
             connections: plan.connections,
             pipeline: plan.pipeline,
             keep_alive: plan.keep_alive,
+            read_rate: plan.manner.read_rate,
+            think: plan.manner.think.as_secs_f64(),
+            ramp: plan.manner.ramp.as_secs_f64(),
             protocol: if plan.http2 { "HTTP/2" } else { "HTTP/1.1" },
             general_client: plan.is_general(),
             duration: plan.length().map(|length| length.as_secs_f64()),

@@ -11,7 +11,8 @@
 //! It shares nothing with the other loops but counters that they read, and asks the kernel twice
 //! for an exchange: to send, and to receive.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -33,7 +34,7 @@ use super::{Plan, probe};
 /// Between two looks for what has timed out, and at the processor's clock.
 const TICK: u64 = 100_000_000;
 /// How long a client of a closed loop rests when nobody answered its connection.
-const REST: u64 = 100_000_000;
+const REST: Duration = Duration::from_millis(100);
 /// Events taken from the kernel at once; the next request is looked for after each such batch.
 const BATCH: usize = 64;
 /// The most requests that wait for a connection. Beyond it the schedule waits with the rest, each
@@ -51,6 +52,8 @@ pub(super) struct Assignment<'a> {
     pub(super) reference: Option<&'a Reference>,
     /// The most connections it may hold at a time.
     pub(super) connections: usize,
+    /// When the clients of a closed loop begin, if not all at once.
+    pub(super) starts: Vec<u64>,
     pub(super) clock: Clock,
     pub(super) shared: &'a Shared,
     pub(super) stop: &'a AtomicBool,
@@ -61,14 +64,14 @@ struct Peer {
     origin: Origin,
     address: SocketAddr,
     /// Connections without a request, the latest used last.
-    idle: Vec<Key>,
+    idle: VecDeque<Key>,
     /// Connections with fewer requests than may be pipelined.
     partial: VecDeque<Key>,
 }
 
 /// A connection's place and the count of its users, so that a name of one that has gone is known
 /// as such.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     place: u32,
     user: u32,
@@ -103,7 +106,9 @@ pub(super) struct Worker<'a> {
     ready: VecDeque<Exchange>,
     waiting: VecDeque<Exchange>,
     /// When clients that rest go on.
-    resting: VecDeque<u64>,
+    resting: BinaryHeap<Reverse<u64>>,
+    /// When connections that read slowly go on.
+    paused: BinaryHeap<Reverse<(u64, Key)>>,
     /// Connections with something to send.
     touched: Vec<Key>,
     answers: Vec<Answer>,
@@ -112,9 +117,10 @@ pub(super) struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(given: Assignment<'a>) -> std::io::Result<Self> {
+    pub(super) fn new(mut given: Assignment<'a>) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let io = Io::new(given.clock, given.reference);
+        let resting = std::mem::take(&mut given.starts).into_iter().map(Reverse).collect();
         let mut worker = Self {
             given,
             asked: Vec::new(),
@@ -124,7 +130,8 @@ impl<'a> Worker<'a> {
             free: Vec::new(),
             ready: VecDeque::new(),
             waiting: VecDeque::new(),
-            resting: VecDeque::new(),
+            resting,
+            paused: BinaryHeap::new(),
             touched: Vec::new(),
             answers: Vec::new(),
             io,
@@ -150,6 +157,7 @@ impl<'a> Worker<'a> {
             if self.given.stop.load(Relaxed) || self.given.demand.is_over(now) {
                 break;
             }
+            self.resume(now);
             self.issue(now);
             if now >= next_tick {
                 self.tally.counters.cpu_ns = ThreadTime::cpu().saturating_sub(before.on_cpu);
@@ -210,13 +218,26 @@ impl<'a> Worker<'a> {
 
     /// When there is something to do, whatever the connections do.
     fn wake(&self, next_tick: u64) -> u64 {
-        let resting = self.resting.front().copied();
-        [self.given.demand.wakes_at(), resting].into_iter().flatten().fold(next_tick, u64::min)
+        let resting = self.resting.peek().map(|Reverse(until)| *until);
+        let paused = self.paused.peek().map(|Reverse((until, _))| *until);
+        let all = [self.given.demand.wakes_at(), resting, paused];
+        all.into_iter().flatten().fold(next_tick, u64::min)
+    }
+
+    /// Lets slow connections whose pause is over read on.
+    fn resume(&mut self, now: u64) {
+        while let Some(Reverse((until, key))) = self.paused.peek().copied()
+            && until <= now
+        {
+            self.paused.pop();
+            self.read(key);
+        }
     }
 
     /// Begins what is due, but not so much of it at once that answers would lie about unread.
     fn issue(&mut self, now: u64) {
-        while self.resting.pop_front_if(|until| *until <= now).is_some() {
+        while self.resting.peek().is_some_and(|Reverse(until)| *until <= now) {
+            self.resting.pop();
             self.given.demand.give_back();
         }
         for _ in 0..BATCH {
@@ -276,15 +297,19 @@ impl<'a> Worker<'a> {
     /// Finds a connection for a request: one without any, a new one, or one that has room.
     fn dispatch(&mut self, exchange: Exchange) -> Result<(), Exchange> {
         let at = exchange.asked.peer;
-        while let Some(key) = self.peers[at].idle.pop() {
-            self.places[key.place as usize].in_idle = false;
+        let thinks = !self.given.plan.manner.think.is_zero();
+        let has_room = |worker: &Self| worker.open_connections() < worker.given.connections;
+        // Clients that think keep their connections meanwhile: each has its own, and who rested
+        // longest goes on first.
+        while !(thinks && has_room(self))
+            && let Some(key) = self.next_idle(at, thinks)
+        {
             if self.get(key).is_some_and(|c| c.flying.is_empty() && !c.closing) {
                 self.ask(key, exchange);
                 return Ok(());
             }
         }
-        let open = self.places.len() - self.free.len();
-        if open < self.given.connections || self.close_idle_of_other(at) {
+        if has_room(self) || self.close_idle_of_other(at) {
             self.open(exchange);
             return Ok(());
         }
@@ -299,11 +324,21 @@ impl<'a> Worker<'a> {
         Err(exchange)
     }
 
+    fn open_connections(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    fn next_idle(&mut self, at: usize, oldest: bool) -> Option<Key> {
+        let idle = &mut self.peers[at].idle;
+        let key = if oldest { idle.pop_front() } else { idle.pop_back() }?;
+        self.places[key.place as usize].in_idle = false;
+        Some(key)
+    }
+
     /// Makes room for a connection to the peer at `at`.
     fn close_idle_of_other(&mut self, at: usize) -> bool {
         for other in (0..self.peers.len()).filter(|other| *other != at) {
-            while let Some(key) = self.peers[other].idle.pop() {
-                self.places[key.place as usize].in_idle = false;
+            while let Some(key) = self.next_idle(other, true) {
                 if self.get(key).is_some_and(|c| c.flying.is_empty()) {
                     self.close(key, None);
                     return true;
@@ -345,7 +380,7 @@ impl<'a> Worker<'a> {
         if connection.flying.is_empty() {
             if !place.in_idle {
                 place.in_idle = true;
-                peer.idle.push(key);
+                peer.idle.push_back(key);
             }
         } else if connection.flying.len() < depth && !place.in_partial {
             place.in_partial = true;
@@ -356,7 +391,9 @@ impl<'a> Worker<'a> {
     fn open(&mut self, exchange: Exchange) {
         let at = exchange.asked.peer;
         let now = self.given.clock.now();
-        let opened = Connection::open(self.peers[at].address, at, now).and_then(|connection| {
+        let address = self.peers[at].address;
+        let read_rate = self.given.plan.manner.read_rate;
+        let opened = Connection::open(address, at, now, read_rate).and_then(|connection| {
             let place = self.free.pop().unwrap_or_else(|| {
                 self.places.push(Place::default());
                 (self.places.len() - 1) as u32
@@ -400,10 +437,7 @@ impl<'a> Worker<'a> {
         }
         match connection.flush(&mut self.tally.counters) {
             Ok(true) => {}
-            Ok(false) => {
-                let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-                self.watch(key, flags);
-            }
+            Ok(false) => self.watch(key, true),
             Err(trouble) => {
                 // What the peer said before it closed explains more than that it has.
                 self.read(key);
@@ -412,8 +446,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn watch(&mut self, key: Key, flags: epoll::EventFlags) {
+    /// Asks to be told when a connection can be read from, unless it is not to be read from, and
+    /// when it can be `written` to.
+    fn watch(&mut self, key: Key, written: bool) {
         let Some(connection) = self.places[key.place as usize].connection.as_ref() else { return };
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(epoll::EventFlags::IN, !connection.paused);
+        flags.set(epoll::EventFlags::OUT, written);
         let data = epoll::EventData::new_u64(key.to_bits());
         if let Err(error) = epoll::modify(&self.epoll, &connection.socket, data, flags) {
             self.close(key, Some(&Trouble::of_io(error)));
@@ -428,14 +467,19 @@ impl<'a> Worker<'a> {
                 Ok(()) => {
                     connection.connecting = None;
                     self.tally.connect.saturating_record(now.saturating_sub(since));
-                    self.watch(key, epoll::EventFlags::IN);
+                    self.watch(key, false);
                     self.flush(key);
                 }
                 Err(trouble) => self.close(key, Some(&trouble)),
             }
         } else if flags.contains(epoll::EventFlags::OUT) {
-            self.watch(key, epoll::EventFlags::IN);
+            self.watch(key, false);
             self.flush(key);
+        }
+        if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+            && let Some(connection) = self.get(key)
+        {
+            connection.hurry();
         }
         if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
         {
@@ -458,7 +502,29 @@ impl<'a> Worker<'a> {
         match result {
             Err(trouble) => self.close(key, Some(&trouble)),
             Ok(()) if closes => self.close(key, None),
-            Ok(()) => self.list(key),
+            Ok(()) => {
+                self.list(key);
+                self.pause(key);
+            }
+        }
+    }
+
+    /// Leaves a connection alone that has read as much as it may for now; listens to it again when
+    /// there was less to read than it might.
+    fn pause(&mut self, key: Key) {
+        if self.given.plan.manner.read_rate.is_none() {
+            return;
+        }
+        let now = self.given.clock.now();
+        let Some(connection) = self.get(key) else { return };
+        let until = connection.rests_until(now);
+        let was_paused = std::mem::replace(&mut connection.paused, until.is_some());
+        let unsent = !connection.out.is_empty();
+        if was_paused != until.is_some() {
+            self.watch(key, unsent);
+        }
+        if let Some(until) = until {
+            self.paused.push(Reverse((until, key)));
         }
     }
 
@@ -479,7 +545,7 @@ impl<'a> Worker<'a> {
             };
         }
         self.tally.answered(status, exchange.due, exchange.first_byte, last_byte);
-        self.given.demand.give_back();
+        self.client_is_free(Duration::ZERO);
     }
 
     /// What a redirection asks for instead.
@@ -551,9 +617,19 @@ impl<'a> Worker<'a> {
             format!("{method} {url}{range}: {}", trouble.detail)
         });
         if matches!(trouble.fault, Fault::Refused | Fault::Unreachable | Fault::Local) {
-            self.resting.push_back(self.given.clock.now() + REST);
+            self.client_is_free(REST);
         } else {
+            self.client_is_free(Duration::ZERO);
+        }
+    }
+
+    /// A client has its answer, or none, and asks again when it has rested and thought.
+    fn client_is_free(&mut self, rest: Duration) {
+        let rest = rest.max(self.given.plan.manner.think);
+        if rest.is_zero() || !self.given.demand.is_closed() {
             self.given.demand.give_back();
+        } else {
+            self.resting.push(Reverse(self.given.clock.now() + nanoseconds(rest)));
         }
     }
 
@@ -600,7 +676,7 @@ fn peer_of(
     peers.push(Peer {
         origin: origin.clone(),
         address,
-        idle: Vec::new(),
+        idle: VecDeque::new(),
         partial: VecDeque::new(),
     });
     Ok(peers.len() - 1)

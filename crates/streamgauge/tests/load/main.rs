@@ -6,6 +6,7 @@ mod compare;
 mod faults;
 mod figures;
 mod server;
+mod slow;
 mod stalls;
 mod tls;
 mod usage;

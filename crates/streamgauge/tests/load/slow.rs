@@ -1,0 +1,92 @@
+//! Clients that are slow, rest, or begin one after the other.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::server::Server;
+use super::{count, finish, number, run};
+
+#[test]
+fn slow_clients_take_no_more_than_their_rate_and_count_every_byte() {
+    let server = Server::start(&[]);
+    for (path, body) in [("/ok/400000", 400_000.0), ("/until_close/400000", 400_000.0)] {
+        let url = server.url(path);
+        let document =
+            run(&[&url, "--connections", "4", "--requests", "4", "--read-rate", "200kB"]);
+        assert_eq!(count(&document, "/counters/responses"), 4);
+        assert_eq!(number(&document, "/counters/body_bytes"), 4.0 * body);
+        // Two seconds, less what may be taken at once.
+        for figure in ["min", "max"] {
+            let time = number(&document, &format!("/last_byte/{figure}"));
+            assert!(time >= 1.75, "{figure} {time}");
+        }
+        assert!(number(&document, "/first_byte/min") < 1.0);
+        assert_eq!(number(&document, "/read_rate"), 200_000.0);
+    }
+}
+
+#[test]
+fn small_answers_are_slow_too_and_the_next_waits() {
+    let server = Server::start(&[]);
+    let url = server.url("/ok/1000");
+    let arguments = ["--connections", "1", "--requests", "20", "--read-rate", "10kB"];
+    let document = run(&[&[url.as_str()], &arguments[..]].concat());
+    assert_eq!(count(&document, "/counters/responses"), 20);
+    // More than 20 kB, heads included, less what may be taken at once.
+    assert!(number(&document, "/elapsed") >= 1.7, "{document:#}");
+}
+
+#[test]
+fn the_server_feels_a_slow_client() {
+    // What the client does not take the kernels hold, and then the server's own send waits.
+    let server = Server::start(&[]);
+    let url = server.url("/ok/20000000");
+    let document = run(&[&url, "--connections", "1", "--duration", "1s", "--read-rate", "100kB"]);
+    let taken = count(&document, "/counters/body_bytes");
+    assert!((50_000..=130_000).contains(&taken), "{taken}");
+    assert_eq!(count(&document, "/unfinished"), 1);
+}
+
+#[test]
+fn clients_that_think_rest_between_an_answer_and_the_next_request() {
+    let server = Server::start(&[]);
+    let url = server.url("/ok/1000");
+    let document = run(&[&url, "--connections", "5", "--requests", "25", "--think", "200ms"]);
+    assert_eq!(count(&document, "/counters/responses"), 25);
+    // Each has its own connection, and rests four times; who is served first rests first.
+    assert_eq!(server.seen.connections.load(Relaxed), 5);
+    assert!(number(&document, "/elapsed") >= 0.8, "{document:#}");
+    // What it thinks is no part of a latency.
+    assert!(number(&document, "/last_byte/min") < 0.2, "{document:#}");
+    assert_eq!(number(&document, "/think"), 0.2);
+}
+
+#[test]
+fn a_ramp_spreads_the_beginnings() {
+    let server = Server::start(&[]);
+    // Each of ten clients asks once, and has no answer before the next begins.
+    let url = server.url("/delay/300");
+    for threads in ["1", "2"] {
+        let arguments = ["--connections", "10", "--requests", "10", "--ramp", "1s"];
+        let document = run(&[&[&*url, "--threads", threads], &arguments[..]].concat());
+        assert_eq!(count(&document, "/counters/responses"), 10);
+        assert!(number(&document, "/elapsed") >= 0.69, "{document:#}");
+        assert!(number(&document, "/seconds/0/requests") >= 1.0);
+    }
+    let document = run(&[&url, "--connections", "10", "--duration", "2s", "--ramp", "1s"]);
+    assert_eq!(count(&document, "/counters/connections"), 10);
+}
+
+#[test]
+fn what_cannot_be_slow_says_so() {
+    for (arguments, reason) in [
+        (&["--rate", "5", "--think", "1s"][..], "cannot be used with"),
+        (&["--rate", "5", "--ramp", "1s"], "cannot be used with"),
+        (&["--pipeline", "5", "--think", "1s"], "cannot be used with"),
+        (&["--read-rate", "0"], "at least a byte a second"),
+        (&["--http2", "--read-rate", "1MB"], "of the client for plain HTTP/1.1"),
+    ] {
+        let finished = finish(&[&["http://127.0.0.1:1/"], arguments].concat());
+        assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
+        assert!(finished.stderr.contains(reason), "{}", finished.stderr);
+    }
+}
