@@ -97,7 +97,7 @@ fn memory_in_use_is_what_it_would_take_to_read_it_by_hand() {
 #[test]
 fn memory_that_is_taken_shows_in_the_system_and_the_process() {
     const LENGTH: usize = 300 << 20;
-    let options = Options { pids: vec![own_id()], with_children: false };
+    let options = Options { pids: vec![own_id()], with_children: false, ..Options::default() };
     let mut meter = Meter::start(&options).unwrap();
     let before = meter.sample().unwrap();
     let taken = vec![1u8; LENGTH];
@@ -123,7 +123,7 @@ fn descriptors_and_threads_are_counted() {
     let mut ready = [0; 6];
     child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
     let pid = i32::try_from(child.id()).unwrap();
-    let options = Options { pids: vec![pid], with_children: false };
+    let options = Options { pids: vec![pid], with_children: false, ..Options::default() };
     let sample = Meter::start(&options).unwrap().sample().unwrap();
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
     drop(child.stdin.take());
@@ -151,7 +151,11 @@ fn processor_time_memory_and_switches_are_those_of_time() {
     let program = Program::spawn(
         Command::new("/usr/bin/time").arg("-v").arg("-o").arg(&report).args(["sh", "-c", SCRIPT]),
     );
-    let options = Options { pids: vec![i32::try_from(program.id()).unwrap()], with_children: true };
+    let options = Options {
+        pids: vec![i32::try_from(program.id()).unwrap()],
+        with_children: true,
+        ..Options::default()
+    };
     let meter = Meter::start(&options).unwrap();
     let (send, samples) = std::sync::mpsc::channel();
     let sink = Box::new(move |sample: &streamgauge::meter::Sample| {

@@ -4,9 +4,9 @@
 //! tables and figures look like in `report`.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fmt, fs};
 
 use anyhow::{Context, bail, ensure};
 use indexmap::IndexMap;
@@ -15,10 +15,8 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::record::{Parameters, Value};
+use super::source;
 use crate::units;
-
-/// The largest file that is taken for a scenario, in bytes.
-const LARGEST: u64 = 1 << 20;
 
 /// A scenario's file.
 #[derive(Debug, Clone, Deserialize)]
@@ -422,23 +420,11 @@ impl Scenario {
     /// # Errors
     /// It cannot be read or understood; the message names file, line and key.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let name = || path.display().to_string();
-        let length = fs::metadata(path).with_context(name)?.len();
-        ensure!(length <= LARGEST, "{}: more than {LARGEST} bytes", name());
-        let text = fs::read_to_string(path).with_context(name)?;
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        Self::parse(&stem, &text).with_context(name)
-    }
-
-    /// Reads a scenario's text.
-    ///
-    /// # Errors
-    /// It cannot be understood; the message names line and key.
-    pub fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
-        let mut scenario: Self = toml::from_str(text)?;
-        name.clone_into(&mut scenario.name);
-        text.clone_into(&mut scenario.text);
-        scenario.check()?;
+        let text = source::text(path)?;
+        let mut scenario: Self = source::parse(&text, path)?;
+        scenario.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        scenario.text = text;
+        scenario.check().with_context(|| path.display().to_string())?;
         Ok(scenario)
     }
 

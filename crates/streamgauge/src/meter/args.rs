@@ -98,7 +98,8 @@ impl Arguments {
     pub fn run(&self) -> anyhow::Result<Exit> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut files = Files::open(self.output.as_deref(), !self.json)?;
-        let options = Options { pids: self.pid.clone(), with_children: self.children };
+        let options =
+            Options { pids: self.pid.clone(), with_children: self.children, network_of: None };
         let meter = Meter::start(&options)?;
         let summary = Arc::new(Mutex::new(Document::begin(meter.initial())));
         let kept = summary.clone();

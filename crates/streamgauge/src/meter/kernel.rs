@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -52,9 +53,14 @@ pub struct Kernel(pub BTreeMap<&'static str, u64>);
 impl Kernel {
     /// Reads them; what cannot be read is absent.
     pub fn read() -> Self {
+        Self::read_in(Path::new(super::NET))
+    }
+
+    /// Those of another namespace: of the process whose folder of /proc it is, `/proc/PID/net`.
+    pub(super) fn read_in(net: &Path) -> Self {
         let mut counters = Self::default();
-        for file in ["/proc/net/snmp", "/proc/net/netstat"] {
-            counters.take(&fs::read_to_string(file).unwrap_or_default());
+        for file in ["snmp", "netstat"] {
+            counters.take(&fs::read_to_string(net.join(file)).unwrap_or_default());
         }
         counters
     }
@@ -116,7 +122,11 @@ pub struct Sockets {
 impl Sockets {
     /// Reads /proc/net/sockstat; what it does not say is 0.
     pub fn read() -> Self {
-        let text = fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
+        Self::read_in(Path::new(super::NET))
+    }
+
+    pub(super) fn read_in(net: &Path) -> Self {
+        let text = fs::read_to_string(net.join("sockstat")).unwrap_or_default();
         Self::parse(&text, rustix::param::page_size() as u64)
     }
 

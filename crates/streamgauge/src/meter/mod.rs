@@ -11,6 +11,7 @@ mod process;
 pub mod summary;
 mod system;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -44,6 +45,19 @@ pub struct Options {
     pub pids: Vec<i32>,
     /// Whether what they start is measured as well.
     pub with_children: bool,
+    /// Whose network is measured: that of the namespace that this process is in. None: this
+    /// program's.
+    pub network_of: Option<i32>,
+}
+
+/// What the kernel says of this program's network.
+const NET: &str = "/proc/net";
+
+impl Options {
+    /// Where the kernel speaks of the network that is measured.
+    fn net(&self) -> PathBuf {
+        self.network_of.map_or_else(|| NET.into(), |pid| format!("/proc/{pid}/net").into())
+    }
 }
 
 /// Everything at one time.
@@ -72,6 +86,7 @@ pub struct Meter {
     watched: process::Watched,
     initial: Vec<Usage>,
     kernel: Kernel,
+    net: PathBuf,
 }
 
 impl Meter {
@@ -85,10 +100,11 @@ impl Meter {
         Ok(Self {
             began: now,
             last: now,
-            system: system::Reader::start()?,
+            system: system::Reader::start(options.net())?,
             initial: watched.read(),
             watched,
-            kernel: Kernel::read(),
+            kernel: Kernel::read_in(&options.net()),
+            net: options.net(),
         })
     }
 
@@ -115,8 +131,8 @@ impl Meter {
             interval: interval.as_secs_f64(),
             system: self.system.read(at.as_secs())?,
             processes: self.watched.read(),
-            kernel: Kernel::read().since(&self.kernel),
-            sockets: Sockets::read(),
+            kernel: Kernel::read_in(&self.net).since(&self.kernel),
+            sockets: Sockets::read_in(&self.net),
         })
     }
 }

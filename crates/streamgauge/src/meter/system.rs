@@ -3,8 +3,10 @@
 //! they run on.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
-use procfs::{CpuTime, Current, CurrentSI, KernelStats, LoadAverage, Meminfo};
+use procfs::net::InterfaceDeviceStatus;
+use procfs::{CpuTime, Current, CurrentSI, FromRead, KernelStats, LoadAverage, Meminfo};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -45,6 +47,8 @@ pub(super) struct Reader {
     cpu: Option<Ticks>,
     interfaces: HashMap<String, Traffic>,
     total: Traffic,
+    /// `/proc/net`, or that of another namespace.
+    net: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,10 +65,10 @@ struct Traffic {
 
 impl Reader {
     /// Begins to count.
-    pub(super) fn start() -> procfs::ProcResult<Self> {
+    pub(super) fn start(net: PathBuf) -> procfs::ProcResult<Self> {
         let cpu = Some(Ticks::of(&KernelStats::current()?.total));
-        let mut reader = Self { cpu, ..Self::default() };
-        reader.count(traffic()?);
+        let mut reader = Self { cpu, net, ..Self::default() };
+        reader.count(traffic(&reader.net)?);
         reader.total = Traffic::default();
         Ok(reader)
     }
@@ -73,7 +77,7 @@ impl Reader {
         let cpu = Ticks::of(&KernelStats::current()?.total);
         let share = self.cpu.map_or(0.0, |before| cpu.busy_share_since(before));
         self.cpu = Some(cpu);
-        self.count(traffic()?);
+        self.count(traffic(&self.net)?);
         Ok(System {
             seconds,
             load: f64::from(LoadAverage::current()?.one),
@@ -97,8 +101,8 @@ impl Reader {
     }
 }
 
-fn traffic() -> procfs::ProcResult<HashMap<String, Traffic>> {
-    let devices = procfs::net::dev_status()?;
+fn traffic(net: &Path) -> procfs::ProcResult<HashMap<String, Traffic>> {
+    let InterfaceDeviceStatus(devices) = InterfaceDeviceStatus::from_file(net.join("dev"))?;
     let traffic = |device: procfs::net::DeviceStatus| Traffic {
         up: device.sent_bytes,
         down: device.recv_bytes,

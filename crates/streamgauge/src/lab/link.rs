@@ -1,0 +1,104 @@
+//! A link between a server and its load whose rate is shaped: two network namespaces, a pair of
+//! virtual Ethernet devices, and a token bucket on the server's side (tc-tbf(8)). Needs root.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+/// What namespaces are named by, with the id of the process that made them and a side.
+const PREFIX: &str = "streamgauge";
+/// The server's address on the link. Namespaces keep several of these apart.
+pub const SERVER: &str = "10.87.0.1";
+/// The load's.
+const CLIENT: &str = "10.87.0.2";
+
+/// A link. Dropping it takes it away.
+#[derive(Debug)]
+pub struct Link {
+    server: String,
+    client: String,
+}
+
+impl Link {
+    /// Makes a link that carries `rate` from the server to the load, as tc has it: `700mbit`.
+    ///
+    /// # Errors
+    /// Not root, no ip(8) or tc(8), or a rate that tc does not know.
+    pub fn new(rate: &str) -> anyhow::Result<Self> {
+        remove_stale();
+        let pid = std::process::id();
+        let link =
+            Self { server: format!("{PREFIX}-{pid}-s"), client: format!("{PREFIX}-{pid}-c") };
+        link.make(rate)?;
+        Ok(link)
+    }
+
+    fn make(&self, rate: &str) -> anyhow::Result<()> {
+        let Self { server, client } = self;
+        for words in [
+            format!("ip netns add {server}"),
+            format!("ip netns add {client}"),
+            format!("ip -n {server} link add sg0 type veth peer name sg1 netns {client}"),
+            format!("ip -n {server} addr add {SERVER}/24 dev sg0"),
+            format!("ip -n {client} addr add {CLIENT}/24 dev sg1"),
+            format!("ip -n {server} link set lo up"),
+            format!("ip -n {client} link set lo up"),
+            format!("ip -n {server} link set sg0 up"),
+            format!("ip -n {client} link set sg1 up"),
+        ] {
+            run(&words.split(' ').collect::<Vec<_>>())?;
+        }
+        // A queue of 50 ms, as that of the switch between the machines would be.
+        run(&[
+            "tc", "-n", server, "qdisc", "add", "dev", "sg0", "root", "tbf", "rate", rate, "burst",
+            "512kb", "latency", "50ms",
+        ])
+    }
+
+    /// The namespace that the server is to be in.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The namespace that the load is to be in.
+    pub fn client(&self) -> &str {
+        &self.client
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for name in [&self.server, &self.client] {
+            // It may not have come to be.
+            let _ = run(&["ip", "netns", "del", name]);
+        }
+    }
+}
+
+/// Takes away what processes left that are gone.
+fn remove_stale() {
+    let Ok(names) = std::fs::read_dir("/run/netns") else { return };
+    for name in names.flatten() {
+        let name = name.file_name().to_string_lossy().into_owned();
+        let mut parts = name.split('-');
+        let pid = match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(PREFIX), Some(pid), Some("s" | "c"), None) => pid.parse::<u32>().ok(),
+            _ => None,
+        };
+        if pid.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = run(&["ip", "netns", "del", &name]);
+        }
+    }
+}
+
+fn run(words: &[&str]) -> anyhow::Result<()> {
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| words[0].to_owned())?;
+    if !output.status.success() {
+        bail!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

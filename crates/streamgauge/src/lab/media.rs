@@ -1,0 +1,196 @@
+//! Files that a scenario needs, each made once by the command that the scenario has for it and
+//! kept below `lab/media` in Cargo's target folder, by the command's hash.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use sha2::{Digest, Sha256};
+
+use super::group::Group;
+use super::scenario::{Media, Scenario};
+
+/// How long a file may take to be made.
+const LONGEST: Duration = Duration::from_secs(1800);
+
+/// A scenario's media, made.
+#[derive(Debug, Default)]
+pub struct Made {
+    /// Where each is, by name.
+    pub paths: BTreeMap<String, PathBuf>,
+    /// What is in each: SHA-256 in hexadecimal digits; of a folder, that of its files' names and
+    /// sums.
+    pub sums: BTreeMap<String, String>,
+}
+
+impl Made {
+    /// Makes what is not there yet below `cache`. `say` is told what takes a while.
+    ///
+    /// # Errors
+    /// A command fails, is not there, or writes nothing.
+    pub fn all(
+        scenario: &Scenario,
+        cache: &Path,
+        cancelled: &dyn Fn() -> bool,
+        say: &dyn Fn(&str),
+    ) -> anyhow::Result<Self> {
+        let mut made = Self::default();
+        for (name, media) in &scenario.media {
+            let path = make(media, cache, cancelled, &|| say(&format!("making media {name}")))
+                .with_context(|| format!("media {name:?}"))?;
+            made.sums.insert(name.clone(), sum(&path)?);
+            made.paths.insert(name.clone(), path);
+        }
+        Ok(made)
+    }
+
+    /// Puts all of it into an empty folder that a server shows, by hard links: a server may refuse
+    /// symbolic links out of its root.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn link(&self, scenario: &Scenario, root: &Path) -> anyhow::Result<()> {
+        fs::create_dir_all(root).with_context(|| root.display().to_string())?;
+        for (name, media) in &scenario.media {
+            let Some(path) = self.paths.get(name) else { continue };
+            place(path, &root.join(&media.path))
+                .with_context(|| format!("media {name:?}: {}", root.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts a file or a folder of files at another path.
+fn place(from: &Path, to: &Path) -> std::io::Result<()> {
+    if from.is_dir() {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            place(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
+            fs::copy(from, to).map(|_| ())
+        }
+        linked => linked,
+    }
+}
+
+fn make(
+    media: &Media,
+    cache: &Path,
+    cancelled: &dyn Fn() -> bool,
+    say: &dyn Fn(),
+) -> anyhow::Result<PathBuf> {
+    let is_folder = media.path.ends_with('/');
+    let mut hash = Sha256::new();
+    for part in media.make.iter().chain([&media.path]) {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let folder = cache.join(&hex(&hash.finalize())[..32]);
+    let name = Path::new(&media.path).file_name().context("path has no name")?;
+    let path = folder.join(name);
+    if path.exists() {
+        return Ok(path);
+    }
+    say();
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    // The ending stays: it tells ffmpeg what to write.
+    let partial = folder.join(format!(".{}", std::process::id()));
+    fs::create_dir_all(&partial).with_context(|| partial.display().to_string())?;
+    let out = partial.join(name);
+    let made = (|| {
+        if is_folder {
+            fs::create_dir_all(&out)?;
+        }
+        let out = out.to_str().context("a path that is not UTF-8")?;
+        let words: Vec<_> = media.make.iter().map(|word| word.replace("{out}", out)).collect();
+        run(&words, &partial.join("log"), cancelled)?;
+        ensure!(partial.join(name).exists(), "{} wrote nothing", words[0]);
+        // Another run may have been faster; what it made is as good.
+        if let Err(error) = fs::rename(partial.join(name), &path)
+            && !path.exists()
+        {
+            return Err(error).context(path.display().to_string());
+        }
+        Ok(())
+    })();
+    let removed = fs::remove_dir_all(&partial);
+    made?;
+    removed?;
+    Ok(path)
+}
+
+/// Runs a command to its end.
+fn run(words: &[String], log: &Path, cancelled: &dyn Fn() -> bool) -> anyhow::Result<()> {
+    let output = File::create(log)?;
+    let group = Group::new()?;
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::null());
+    command.stdout(output.try_clone()?).stderr(output);
+    let mut child = group.spawn(&mut command).with_context(|| words[0].clone())?;
+    let deadline = Instant::now() + LONGEST;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            drop(group);
+            let said = fs::read(log).unwrap_or_default();
+            let said =
+                String::from_utf8_lossy(&said[said.len().saturating_sub(2000)..]).into_owned();
+            ensure!(status.success(), "{}: {status}: {}", words[0], said.trim());
+            return Ok(());
+        }
+        if cancelled() || Instant::now() > deadline {
+            drop(group);
+            child.wait()?;
+            bail!("{} was ended", words[0]);
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// SHA-256 of a file, or of a folder's names and sums.
+fn sum(path: &Path) -> anyhow::Result<String> {
+    let mut hash = Sha256::new();
+    if path.is_dir() {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(path)? {
+            names.push(entry?.path());
+        }
+        names.sort();
+        for path in names {
+            hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+            hash.update([0]);
+            hash.update(sum(&path)?);
+        }
+    } else {
+        let mut file = File::open(path).with_context(|| path.display().to_string())?;
+        let mut buffer = vec![0; 1 << 18];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                length => hash.update(&buffer[..length]),
+            }
+        }
+    }
+    Ok(hex(&hash.finalize()))
+}
+
+/// SHA-256 of a text.
+pub(super) fn sum_of_text(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,347 @@
+//! A trial's metrics, out of the document that its load printed and what the meter saw meanwhile.
+//! Names and units are listed in docs/scenarios.md. What a document does not say has no metric.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::scenario::Tool;
+use crate::meter::Sample;
+
+/// Metrics by name.
+pub type Metrics = BTreeMap<String, f64>;
+
+/// What a load says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Loaded {
+    /// What it measured.
+    pub metrics: Metrics,
+    /// Whether it was the limit.
+    pub saturated: bool,
+    /// What should be known when reading the figures.
+    pub warnings: Vec<String>,
+    /// Whether it was interrupted.
+    pub interrupted: bool,
+}
+
+impl Loaded {
+    /// Of one of this program's verbs, by its document (docs/schema).
+    pub fn of(tool: Tool, document: &Value) -> Self {
+        let document = Document(document);
+        let mut loaded = Self {
+            metrics: Metrics::new(),
+            saturated: document.flag("/generator/saturated"),
+            warnings: document.texts("/warnings"),
+            interrupted: document.flag("/interrupted"),
+        };
+        let reasons = document.texts("/generator/reasons");
+        loaded.warnings.extend(reasons.into_iter().map(|reason| format!("load: {reason}")));
+        match tool {
+            Tool::Viewers => {
+                let product = |a: f64, b: f64| a * b;
+                let clients = document
+                    .number("/batches")
+                    .zip(document.number("/batch_size"))
+                    .map(|(batches, size)| product(batches, size));
+                viewers(&document.at("/viewers"), clients, &mut loaded.metrics);
+            }
+            Tool::Capacity => loaded.capacity(&document),
+            _ => http(&document, &mut loaded.metrics),
+        }
+        loaded
+    }
+
+    /// Of the last step, which is the largest that was tried.
+    fn capacity(&mut self, document: &Document<'_>) {
+        document.copy(&mut self.metrics, "/capacity", "capacity", 1.0);
+        document.copy(&mut self.metrics, "/inflexion", "inflexion", 1.0);
+        let Some(steps) = document.0.pointer("/steps").and_then(Value::as_array) else { return };
+        for step in steps {
+            let step = Document(step);
+            self.saturated |= step.flag("/generator/saturated");
+            let reasons = step.texts("/generator/reasons");
+            self.warnings.extend(reasons.into_iter().map(|reason| format!("load: {reason}")));
+        }
+        if let Some(last) = steps.last().map(Document) {
+            viewers(&last.at("/results"), last.number("/viewers"), &mut self.metrics);
+        }
+    }
+}
+
+/// A document, or a part of it.
+#[derive(Clone, Copy)]
+struct Document<'a>(&'a Value);
+
+impl<'a> Document<'a> {
+    fn at(self, pointer: &str) -> Self {
+        Self(self.0.pointer(pointer).unwrap_or(&Value::Null))
+    }
+
+    fn number(self, pointer: &str) -> Option<f64> {
+        self.0.pointer(pointer)?.as_f64().filter(|number| number.is_finite())
+    }
+
+    fn flag(self, pointer: &str) -> bool {
+        self.0.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    fn texts(self, pointer: &str) -> Vec<String> {
+        let texts = self.0.pointer(pointer).and_then(Value::as_array);
+        let text = |text: &'a Value| text.as_str().map(str::to_owned);
+        texts.into_iter().flatten().filter_map(text).collect()
+    }
+
+    /// The sum of an object's numbers, or of one of the numbers in each of its members.
+    fn sum(self, pointer: &str, of_each: &str) -> Option<f64> {
+        let members = self.0.pointer(pointer)?.as_object()?;
+        Some(members.values().filter_map(|member| Document(member).number(of_each)).sum())
+    }
+
+    fn copy(self, to: &mut Metrics, pointer: &str, name: &str, factor: f64) {
+        if let Some(number) = self.number(pointer) {
+            to.insert(name.to_owned(), number * factor);
+        }
+    }
+}
+
+const MS: f64 = 1e3;
+
+/// What is asked for by kind, as metrics name it: whole playlists alone, since one that is waited
+/// for takes as long as the stream lets it.
+const REQUESTS: [(&str, &str); 5] = [
+    ("playlist", "playlist"),
+    ("reload", "reload"),
+    ("segment", "segment"),
+    ("part", "part"),
+    ("hinted", "hinted"),
+];
+/// Kinds that bring media, each answer a chunk.
+const CHUNKS: [&str; 4] = ["segment", "part", "hinted", "pushed"];
+
+/// Simulated players, of whom there were `clients`, those that failed included.
+fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
+    let clients = clients.or(viewers.number("/reported")).unwrap_or_default();
+    to.insert("clients".to_owned(), clients);
+    for (pointer, name, factor) in [
+        ("/satisfied", "satisfied", 1.0),
+        ("/played", "played", 1.0),
+        ("/stalled", "stalled", 1.0),
+        ("/stalls", "stalls", 1.0),
+        ("/stall_seconds", "stall_seconds", 1.0),
+        ("/startup/p50", "startup_p50_ms", MS),
+        ("/startup/p99", "startup_p99_ms", MS),
+        ("/received/mean", "received_mean_s", 1.0),
+        ("/delivery/p50", "delivery_p50_ms", MS),
+        ("/delivery/p99", "delivery_p99_ms", MS),
+        ("/behind_live/mean", "behind_live_mean_ms", MS),
+        ("/late/p50", "late_p50_ms", MS),
+        ("/late/p99", "late_p99_ms", MS),
+        ("/requests", "requests", 1.0),
+    ] {
+        viewers.copy(to, pointer, name, factor);
+    }
+    for (kind, name) in REQUESTS {
+        let at = format!("/requests_by_kind/{kind}");
+        viewers.copy(to, &format!("{at}/mean"), &format!("{name}_mean_ms"), MS);
+        viewers.copy(to, &format!("{at}/p99"), &format!("{name}_p99_ms"), MS);
+    }
+    if let Some(errors) = viewers.sum("/errors", "") {
+        to.insert("errors".to_owned(), errors);
+    }
+    let media = viewers.number("/media_bytes").unwrap_or_default();
+    let received = viewers.number("/overhead_bytes").unwrap_or_default();
+    let overhead = received + viewers.number("/sent_bytes").unwrap_or_default();
+    to.insert("overhead_bytes".to_owned(), overhead);
+    if media > 0.0 {
+        to.insert("overhead_percent".to_owned(), overhead / media * 100.0);
+    }
+    let count = |kind: &&str| viewers.number(&format!("/requests_by_kind/{kind}/count"));
+    let chunks: f64 = CHUNKS.iter().filter_map(count).sum();
+    if chunks > 0.0 {
+        to.insert("overhead_bytes_per_chunk".to_owned(), overhead / chunks);
+    }
+    to.insert(BYTES.to_owned(), media + received);
+    if clients > 0.0 {
+        let satisfied = to.get("satisfied").copied().unwrap_or_default();
+        to.insert("satisfied_percent".to_owned(), satisfied / clients * 100.0);
+        to.insert("kib_per_client".to_owned(), (media + received) / 1024.0 / clients);
+        to.insert("media_kib_per_client".to_owned(), media / 1024.0 / clients);
+        // Those that got nothing have none, and count as 0.
+        let of = |name| viewers.number(&format!("/bit_rate/{name}"));
+        let sum = of("mean").zip(of("count")).map_or(0.0, |(mean, count)| mean * count);
+        to.insert("bit_rate_kbit".to_owned(), sum * 1e3 / clients);
+    }
+}
+
+/// Bytes that came to clients; what the server's work is compared with.
+const BYTES: &str = "received_bytes";
+
+/// `http`.
+fn http(document: &Document<'_>, to: &mut Metrics) {
+    const MIB: f64 = 1_048_576.0;
+    for (pointer, name, factor) in [
+        ("/connections", "clients", 1.0),
+        ("/counters/requests", "requests", 1.0),
+        ("/responses_per_second", "requests_per_second", 1.0),
+        ("/body_bytes_per_second", "mib_per_second", 1.0 / MIB),
+        ("/last_byte/mean", "latency_mean_ms", MS),
+        ("/last_byte/p50", "latency_p50_ms", MS),
+        ("/last_byte/p90", "latency_p90_ms", MS),
+        ("/last_byte/p99", "latency_p99_ms", MS),
+        ("/last_byte/p99_9", "latency_p99_9_ms", MS),
+        ("/last_byte/p99_99", "latency_p99_99_ms", MS),
+        ("/last_byte/max", "latency_max_ms", MS),
+        ("/first_byte/p99", "first_byte_p99_ms", MS),
+        ("/connect/p99", "connect_p99_ms", MS),
+    ] {
+        document.copy(to, pointer, name, factor);
+    }
+    if let Some(errors) = document.sum("/errors", "/count") {
+        to.insert("errors".to_owned(), errors);
+    }
+    let bytes = |name: &str| document.number(&format!("/counters/{name}")).unwrap_or_default();
+    let received = bytes("body_bytes") + bytes("head_bytes");
+    to.insert(BYTES.to_owned(), received);
+    if let Some(elapsed) = document.number("/elapsed").filter(|elapsed| *elapsed > 0.0) {
+        // As ab has it: with the heads, by 1,024.
+        to.insert("kb_per_second".to_owned(), received / 1024.0 / elapsed);
+    }
+}
+
+/// What the meter saw of a trial.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// When the load began.
+    pub before: Option<Sample>,
+    /// When it ended.
+    pub after: Option<Sample>,
+    /// Once a second in between, and until the meter stopped.
+    pub samples: Vec<Sample>,
+    /// Processor time of the load, in seconds.
+    pub load_cpu: f64,
+    /// Time that the processors used were busy while the load ran, in seconds.
+    pub busy: f64,
+    /// How many processors those are.
+    pub processors: u32,
+}
+
+impl Observed {
+    /// Adds what the system and the server used to what the load measured.
+    pub fn add_to(&self, metrics: &mut Metrics) {
+        let (Some(before), Some(after)) = (&self.before, &self.after) else { return };
+        let seconds = after.at - before.at;
+        if seconds <= 0.0 {
+            return;
+        }
+        let clients = metrics.get("clients").copied().filter(|clients| *clients > 0.0);
+        let mut put = |name: &str, value: f64| {
+            metrics.insert(name.to_owned(), value);
+        };
+        put("load_seconds", seconds);
+        self.system(before, after, seconds, clients, &mut put);
+        self.server(before, after, seconds, clients, &mut put);
+        if let Some(bytes) = metrics.get(BYTES).copied().filter(|bytes| *bytes > 0.0)
+            && let Some(cpu) = metrics.get("server_cpu_s").copied()
+        {
+            metrics.insert("server_cpu_s_per_gb".to_owned(), cpu / (bytes / 1e9));
+        }
+    }
+
+    /// Samples from the load's beginning to its end.
+    fn during<'a>(
+        &'a self,
+        before: &Sample,
+        after: &'a Sample,
+    ) -> impl Iterator<Item = &'a Sample> {
+        let (from, to) = (before.at, after.at);
+        self.samples
+            .iter()
+            .filter(move |sample| sample.at > from && sample.at <= to)
+            .chain(std::iter::once(after))
+    }
+
+    fn system(
+        &self,
+        before: &Sample,
+        after: &Sample,
+        seconds: f64,
+        clients: Option<f64>,
+        put: &mut dyn FnMut(&str, f64),
+    ) {
+        let cpu = after.system.cpu;
+        let most = self.during(before, after).map(|sample| sample.system.memory).max();
+        let memory = most.unwrap_or_default().saturating_sub(before.system.memory) as f64;
+        put("cpu_percent", cpu);
+        put("memory_mib", memory / 1_048_576.0);
+        if let Some(clients) = clients {
+            put("cpu_percent_per_client", cpu / clients);
+            put("memory_mib_per_client", memory / 1_048_576.0 / clients);
+        }
+        let out = after.system.up.saturating_sub(before.system.up);
+        let mean = out as f64 * 8e-6 / seconds;
+        // Of whole seconds; a load that is over within one has no other figure than its mean.
+        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
+        let within = pairs.filter(|(a, b)| a.at >= before.at && b.at <= after.at && b.at > a.at);
+        let peak = within
+            .map(|(a, b)| b.system.up.saturating_sub(a.system.up) as f64 * 8e-6 / (b.at - a.at))
+            .fold(mean, f64::max);
+        put("out_mbit_mean", mean);
+        put("out_mbit_peak", peak);
+        let counted = after.kernel.since(&before.kernel);
+        put("tcp_retransmits", counted.of("TcpRetransSegs") as f64);
+        put("receive_queue_drops", counted.of("TcpExtTCPRcvQDrop") as f64);
+        put("receive_prunes", counted.of("TcpExtPruneCalled") as f64);
+    }
+
+    fn server(
+        &self,
+        before: &Sample,
+        after: &Sample,
+        seconds: f64,
+        clients: Option<f64>,
+        put: &mut dyn FnMut(&str, f64),
+    ) {
+        // Workers come and go: each counts with what it had used when it was last seen.
+        let mut used: BTreeMap<i32, (f64, f64)> = BTreeMap::new();
+        let mut most: f64 = 0.0;
+        for sample in self.during(before, after) {
+            for process in &sample.processes {
+                used.insert(process.pid, totals(process));
+            }
+            most = most.max(memory(sample));
+        }
+        let begun: BTreeMap<i32, (f64, f64)> =
+            before.processes.iter().map(|process| (process.pid, totals(process))).collect();
+        let (mut cpu, mut switches) = (0.0, 0.0);
+        for (pid, (at_end, switches_at_end)) in used {
+            let (at_begin, switches_at_begin) = begun.get(&pid).copied().unwrap_or_default();
+            cpu += (at_end - at_begin).max(0.0);
+            switches += (switches_at_end - switches_at_begin).max(0.0);
+        }
+        put("server_cpu_s", cpu);
+        put("server_cores", cpu / seconds);
+        put("server_switches", switches);
+        put("server_memory_mib", most / 1_048_576.0);
+        if let Some(clients) = clients {
+            put("server_us_per_client_second", cpu * 1e6 / clients / seconds);
+            let grown = (most - memory(before)).max(0.0);
+            put("server_memory_kib_per_client", grown / 1024.0 / clients);
+        }
+        if self.processors > 0 {
+            let other = (self.busy - cpu - self.load_cpu).max(0.0);
+            put("other_cpu_percent", other / seconds / f64::from(self.processors) * 100.0);
+        }
+    }
+}
+
+/// Processor time and switches of a process.
+fn totals(process: &crate::meter::Usage) -> (f64, f64) {
+    let switches = process.switches_voluntary + process.switches_involuntary;
+    (process.cpu_user + process.cpu_system, switches as f64)
+}
+
+/// Memory of all processes, in bytes; where the proportional one may not be read, the resident.
+fn memory(sample: &Sample) -> f64 {
+    let of = |process: &crate::meter::Usage| process.proportional.unwrap_or(process.resident);
+    sample.processes.iter().map(of).sum::<u64>() as f64
+}

@@ -1,0 +1,289 @@
+//! What a scenario's trials are, and in which order: cases × peers × repetitions, scaled. Nothing
+//! is started, read or written here.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+
+use super::arguments::fill;
+use super::record::{Parameters, Value};
+use super::scenario::{Load, Scale, Scenario, Until};
+
+/// Scales below this one leave out values of long sweeps.
+const THIN_BELOW: f64 = 0.1;
+/// The folder and the number of the repetition that is profiled.
+pub const PROFILE: (&str, u32) = ("profile", 0);
+
+/// How a scenario is run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// By how much times, and below a tenth numbers, are smaller than the study has them.
+    pub scale: f64,
+    /// Repetitions of every case, instead of what its load says.
+    pub repeat: Option<u32>,
+    /// Only these loads, if there are any.
+    pub loads: Vec<String>,
+    /// These peers instead of each load's own.
+    pub peers: Option<Vec<String>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { scale: 1.0, repeat: None, loads: Vec::new(), peers: None }
+    }
+}
+
+/// A combination of a load's parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// From 0, in the order of the scenario.
+    pub index: usize,
+    /// What distinguishes it from the load's other cases, as the scenario has it.
+    pub parameters: Parameters,
+    /// Those that the scale makes smaller, constants too, as they are used.
+    pub scaled: Parameters,
+    /// All parameters as they are used.
+    pub values: Parameters,
+    /// All but the last of those that are swept over, by which sweeps are told apart.
+    sweep: String,
+}
+
+/// One peer under one case of one load.
+#[derive(Debug, Clone)]
+pub struct Trial<'a> {
+    /// The load.
+    pub load: &'a Load,
+    /// The case.
+    pub case: Case,
+    /// The peer, by name.
+    pub peer: String,
+    /// From 1; 0 is the one that is profiled.
+    pub repetition: u32,
+    /// Where it is kept, below the run's folder.
+    pub folder: PathBuf,
+}
+
+impl Trial<'_> {
+    /// Whether it is the one that is profiled.
+    pub fn is_profile(&self) -> bool {
+        self.repetition == PROFILE.1
+    }
+}
+
+/// A scenario's trials, in order.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// The trials.
+    pub trials: Vec<Trial<'a>>,
+    /// Who was left out, and why.
+    pub notes: Vec<String>,
+}
+
+impl<'a> Plan<'a> {
+    /// Plans a scenario. `serves` says whether a peer, by name, can do a job; nothing, if there is
+    /// no such peer.
+    ///
+    /// # Errors
+    /// Settings or a load that cannot be used.
+    pub fn new(
+        scenario: &'a Scenario,
+        settings: &Settings,
+        serves: &dyn Fn(&str, &str) -> Option<bool>,
+    ) -> anyhow::Result<Self> {
+        let Settings { scale, loads, .. } = settings;
+        ensure!(scale.is_finite() && *scale > 0.0, "a scale is more than 0");
+        for name in loads {
+            ensure!(scenario.load(name).is_some(), "there is no load {name:?}");
+        }
+        let mut plan = Self { trials: Vec::new(), notes: Vec::new() };
+        for load in &scenario.loads {
+            if loads.is_empty() || loads.contains(&load.name) {
+                plan.add(load, settings, serves)
+                    .with_context(|| format!("load {:?}", load.name))?;
+            }
+        }
+        Ok(plan)
+    }
+
+    fn add(
+        &mut self,
+        load: &'a Load,
+        settings: &Settings,
+        serves: &dyn Fn(&str, &str) -> Option<bool>,
+    ) -> anyhow::Result<()> {
+        let cases = cases(load, settings.scale)?;
+        let peers = settings.peers.as_ref().unwrap_or(&load.peers);
+        let repetitions =
+            settings.repeat.unwrap_or_else(|| repetitions(load.repeat, settings.scale));
+        let mut left_out = HashSet::new();
+        let profiled = load.profile.then_some(PROFILE.1);
+        for repetition in (1..=repetitions).chain(profiled) {
+            for case in &cases {
+                let job = fill(&load.job, &case.values)?;
+                for peer in order(peers, case.index, repetition) {
+                    match serves(peer, &job) {
+                        Some(true) => self.trials.push(trial(load, case, peer, repetition)),
+                        Some(false) if left_out.insert((peer.clone(), job.clone())) => {
+                            self.notes.push(format!("{}: {peer} does not serve {job}", load.name));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn trial<'a>(load: &'a Load, case: &Case, peer: &str, repetition: u32) -> Trial<'a> {
+    let last = if repetition == PROFILE.1 { PROFILE.0.to_owned() } else { repetition.to_string() };
+    let folder = ["trials", &load.name, &folder_name(load, case), peer, &last].iter().collect();
+    Trial { load, case: case.clone(), peer: peer.to_owned(), repetition, folder }
+}
+
+/// `batches=2,duration=60`.
+fn folder_name(load: &Load, case: &Case) -> String {
+    if load.cases.is_empty() {
+        return "case".to_owned();
+    }
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let part = |name: &String| {
+        let value: String = case.parameters[name].to_string().chars().map(plain).collect();
+        format!("{name}={value}")
+    };
+    load.cases.keys().map(part).collect::<Vec<_>>().join(",")
+}
+
+/// Peers in the order in which a case visits them: each case begins with another, and every other
+/// repetition goes backwards, so that nobody is always first or after the same one.
+fn order(peers: &[String], case: usize, repetition: u32) -> Vec<&String> {
+    let mut order: Vec<_> = peers.iter().collect();
+    if !order.is_empty() {
+        order.rotate_left(case % peers.len());
+    }
+    if repetition.is_multiple_of(2) {
+        order.reverse();
+    }
+    order
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+fn repetitions(wanted: u32, scale: f64) -> u32 {
+    (f64::from(wanted) * scale).round().clamp(1.0, 10_000.0) as u32
+}
+
+/// A load's cases, in order: the last parameter changes fastest.
+///
+/// # Errors
+/// A derived parameter that cannot be computed, or two cases that cannot be told apart.
+pub fn cases(load: &Load, scale: f64) -> anyhow::Result<Vec<Case>> {
+    let mut combinations: Vec<Parameters> = vec![Parameters::new()];
+    for (name, values) in &load.cases {
+        let values = thinned(values, scale);
+        combinations = combinations
+            .iter()
+            .flat_map(|before| {
+                values.iter().map(|value| {
+                    let mut combination = before.clone();
+                    combination.insert(name.clone(), (*value).clone());
+                    combination
+                })
+            })
+            .collect();
+        ensure!(combinations.len() <= 100_000, "more than 100,000 cases");
+    }
+    let mut folders = HashSet::new();
+    let mut cases = Vec::with_capacity(combinations.len());
+    for (index, combination) in combinations.into_iter().enumerate() {
+        let case = case(load, index, combination, scale)?;
+        let folder = folder_name(load, &case);
+        ensure!(folders.insert(folder.clone()), "there are two cases {folder}");
+        cases.push(case);
+    }
+    Ok(cases)
+}
+
+fn case(load: &Load, index: usize, swept: Parameters, scale: f64) -> anyhow::Result<Case> {
+    let constants = || load.constants.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let mut nominal = swept.clone();
+    nominal.extend(constants());
+    let mut values: Parameters = nominal
+        .iter()
+        .map(|(name, value)| (name.clone(), shrunk(value, load.scale.get(name), scale)))
+        .collect();
+    derive(load, &mut nominal)?;
+    derive(load, &mut values)?;
+    let scaled = values
+        .iter()
+        .filter(|(name, value)| nominal.get(*name) != Some(value))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let others = load.cases.keys().rev().skip(1);
+    let sweep = others.map(|name| format!("{name}={}", swept[name])).collect::<Vec<_>>().join(",");
+    let parameters =
+        nominal.into_iter().filter(|(name, _)| !load.constants.contains_key(name)).collect();
+    Ok(Case { index, parameters, scaled, values, sweep })
+}
+
+/// The first, the middle and the last of a long sweep over numbers, where the scale is small.
+fn thinned(values: &[Value], scale: f64) -> Vec<&Value> {
+    let numbers = values.iter().all(|value| matches!(value, Value::Number(_)));
+    if scale < THIN_BELOW && numbers && values.len() > 3 {
+        vec![&values[0], &values[values.len() / 2], &values[values.len() - 1]]
+    } else {
+        values.iter().collect()
+    }
+}
+
+/// A parameter as a scale has it. One that stays whole in the study stays whole, unless it is a
+/// time.
+fn shrunk(value: &Value, rule: Option<&Scale>, scale: f64) -> Value {
+    let (Value::Number(number), Some(rule)) = (value, rule) else { return value.clone() };
+    let factor = rule.below.map_or(scale, |below| (scale / below).min(1.0));
+    let whole = rule.below.is_some() && number.fract() == 0.0;
+    let shrunk = number * factor;
+    let rounded = if whole { shrunk.round() } else { (shrunk * 1e3).round() / 1e3 };
+    // What is smaller than the least to begin with stays.
+    Value::Number(rounded.max(rule.least.min(*number)))
+}
+
+fn derive(load: &Load, parameters: &mut Parameters) -> anyhow::Result<()> {
+    for (name, product) in &load.derive {
+        let mut result = 1.0;
+        for factor in product.split('*').map(str::trim) {
+            result *= match (factor.parse::<f64>(), parameters.get(factor)) {
+                (Ok(number), _) | (_, Some(&Value::Number(number))) => number,
+                (_, Some(Value::Text(_))) => bail!("derive: {name}: {factor} is not a number"),
+                (_, None) => bail!("derive: {name}: there is no parameter {factor:?}"),
+            };
+        }
+        ensure!(result.is_finite(), "derive: {name}: {product} is too large");
+        parameters.insert(name.clone(), Value::Number(result));
+    }
+    Ok(())
+}
+
+/// Which sweeps have come to their end before their last value.
+#[derive(Debug, Default)]
+pub struct Sweeps(BTreeMap<(String, String, u32, String), usize>);
+
+impl Sweeps {
+    /// Whether a trial is beyond the end of its sweep.
+    pub fn is_over(&self, trial: &Trial<'_>) -> bool {
+        let end = self.0.get(&Self::key(trial));
+        end.is_some_and(|&index| trial.case.index > index)
+    }
+
+    /// Takes a trial in that had no good figures.
+    pub fn end(&mut self, trial: &Trial<'_>) {
+        if trial.load.until == Some(Until::Saturated) {
+            self.0.entry(Self::key(trial)).or_insert(trial.case.index);
+        }
+    }
+
+    fn key(trial: &Trial<'_>) -> (String, String, u32, String) {
+        let Trial { load, case, peer, repetition, .. } = trial;
+        (load.name.clone(), peer.clone(), *repetition, case.sweep.clone())
+    }
+}

@@ -1,0 +1,219 @@
+//! Programs that make loads: how long they will take, by their arguments, and what those that are
+//! not this one print.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::scenario::Tool;
+use crate::units;
+
+/// How long a load takes whose arguments do not say.
+const UNKNOWN: Duration = Duration::from_secs(60);
+
+impl Tool {
+    /// How long a load takes with these arguments, about.
+    pub fn length(self, arguments: &[String]) -> Duration {
+        let options = Options(arguments);
+        match self {
+            Self::Viewers => {
+                let batches = options.number("--batches").unwrap_or(1.0).max(1.0);
+                let interval = options.time("--interval").unwrap_or(Duration::from_secs(1));
+                let duration = options.time("--duration").unwrap_or(UNKNOWN);
+                duration.saturating_add(multiplied(interval, batches - 1.0))
+            }
+            Self::Capacity => {
+                let first = options.number("--start").unwrap_or(100.0);
+                let last = options.number("--max").unwrap_or(2000.0);
+                let step = options.number("--step").unwrap_or(100.0).max(1.0);
+                let duration = options.time("--duration").unwrap_or(Duration::from_secs(10));
+                let pause = options.time("--pause").unwrap_or(Duration::from_secs(1));
+                // One viewer alone comes first, where no bit rate is given.
+                let steps = ((last - first) / step).max(0.0).floor() + 2.0;
+                multiplied(duration.saturating_add(pause), steps)
+            }
+            Self::Http => {
+                let duration = options.time("--duration").or_else(|| options.time("-d"));
+                let requests = options.number("--requests").or_else(|| options.number("-n"));
+                match (duration, requests, options.number("--rate")) {
+                    (Some(duration), _, _) => duration,
+                    (None, Some(requests), Some(rate)) => seconds(requests / rate),
+                    (None, Some(_), None) => UNKNOWN,
+                    (None, None, _) => Duration::from_secs(10),
+                }
+            }
+            Self::Ab => options.number("-t").map_or(UNKNOWN, seconds),
+            Self::Wrk => options
+                .time("-d")
+                .or_else(|| options.time("--duration"))
+                .unwrap_or(Duration::from_secs(10)),
+            Self::Vegeta => options.time("-duration").unwrap_or(UNKNOWN),
+            Self::Httperf => UNKNOWN,
+        }
+    }
+
+    /// What a program that is not this one printed, as metrics (see [`metrics`](super::metrics)).
+    ///
+    /// # Errors
+    /// What is not there.
+    pub fn parse(self, text: &str) -> anyhow::Result<BTreeMap<String, f64>> {
+        let metrics = match self {
+            Self::Ab => ab(text),
+            Self::Httperf => httperf(text),
+            Self::Wrk => wrk(text),
+            Self::Vegeta => vegeta(text),
+            Self::Viewers | Self::Http | Self::Capacity => None,
+        };
+        metrics
+            .map(|metrics| metrics.into_iter().map(|(name, n)| (name.to_owned(), n)).collect())
+            .ok_or_else(|| anyhow::anyhow!("{} did not print its figures", self.name()))
+    }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(UNKNOWN)
+}
+
+fn multiplied(time: Duration, times: f64) -> Duration {
+    seconds(time.as_secs_f64() * times)
+}
+
+/// A command's options: `--name VALUE`, `--name=VALUE`, `-nVALUE`.
+struct Options<'a>(&'a [String]);
+
+impl Options<'_> {
+    fn text(&self, name: &str) -> Option<&str> {
+        let of = |(at, argument): (usize, &String)| {
+            let rest = argument.strip_prefix(name)?;
+            if rest.is_empty() {
+                return self.0.get(at + 1).map(String::as_str);
+            }
+            let joined = name.len() == 2 && !name.starts_with("--");
+            rest.strip_prefix('=').or(joined.then_some(rest)).map(|rest| {
+                let start = argument.len() - rest.len();
+                self.0[at].split_at(start).1
+            })
+        };
+        self.0.iter().enumerate().find_map(of)
+    }
+
+    fn number(&self, name: &str) -> Option<f64> {
+        self.text(name)?.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+
+    fn time(&self, name: &str) -> Option<Duration> {
+        let text = self.text(name)?;
+        // wrk's and ab's plain numbers are seconds.
+        units::time(text).ok().or_else(|| text.parse().ok().map(seconds))
+    }
+}
+
+type Metrics = Vec<(&'static str, f64)>;
+
+/// The first number behind `label`, at the beginning of a line.
+fn labelled(text: &str, label: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(label))?;
+    first_number(line)
+}
+
+fn first_number(text: &str) -> Option<f64> {
+    let text = text.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    text.get(..end)?.trim_end_matches('.').parse().ok()
+}
+
+/// Apache's ab(1).
+fn ab(text: &str) -> Option<Metrics> {
+    let mut metrics = vec![
+        ("requests_per_second", labelled(text, "Requests per second:")?),
+        ("requests", labelled(text, "Complete requests:")?),
+        // ab's own mean: what the connections were held for, by the requests that each made.
+        ("latency_mean_ms", labelled(text, "Time per request:")?),
+        ("kb_per_second", labelled(text, "Transfer rate:")?),
+        ("errors", labelled(text, "Failed requests:").unwrap_or_default()),
+    ];
+    for (label, name) in [
+        ("50%", "latency_p50_ms"),
+        ("90%", "latency_p90_ms"),
+        ("99%", "latency_p99_ms"),
+        ("100%", "latency_max_ms"),
+    ] {
+        metrics.extend(labelled(text, label).map(|value| (name, value)));
+    }
+    Some(metrics)
+}
+
+/// httperf(1).
+fn httperf(text: &str) -> Option<Metrics> {
+    let reply = text.lines().find_map(|line| line.strip_prefix("Reply time [ms]: response"));
+    let errors = text.lines().find_map(|line| line.strip_prefix("Errors: total"));
+    let mut metrics = vec![
+        ("requests_per_second", labelled(text, "Request rate:")?),
+        ("kb_per_second", labelled(text, "Net I/O:")?),
+        ("errors", errors.and_then(first_number).unwrap_or_default()),
+    ];
+    let totals = text.lines().find(|line| line.starts_with("Total:"));
+    let requests = totals.and_then(|line| line.split_once("requests")).map(|(_, rest)| rest);
+    metrics.extend(requests.and_then(first_number).map(|n| ("requests", n)));
+    metrics.extend(reply.and_then(first_number).map(|n| ("latency_mean_ms", n)));
+    Some(metrics)
+}
+
+/// wrk(1), with `--latency` for the percentiles.
+fn wrk(text: &str) -> Option<Metrics> {
+    let mut metrics = vec![("requests_per_second", labelled(text, "Requests/sec:")?)];
+    let transfer = text.lines().find_map(|line| line.trim().strip_prefix("Transfer/sec:"));
+    if let Some(bytes) = transfer.and_then(|text| units::size(&binary(text.trim())).ok()) {
+        metrics.push(("mib_per_second", bytes as f64 / 1_048_576.0));
+        metrics.push(("kb_per_second", bytes as f64 / 1024.0));
+    }
+    let total = text.lines().find(|line| line.contains(" requests in "));
+    metrics.extend(total.and_then(first_number).map(|n| ("requests", n)));
+    let time = |text: &str| units::time(text).ok().map(|time| time.as_secs_f64() * 1e3);
+    let latency = text.lines().find_map(|line| line.trim().strip_prefix("Latency "));
+    let mut words = latency.unwrap_or_default().split_whitespace();
+    metrics.extend(words.next().and_then(time).map(|ms| ("latency_mean_ms", ms)));
+    metrics.extend(words.nth(1).and_then(time).map(|ms| ("latency_max_ms", ms)));
+    for (label, name) in
+        [("50%", "latency_p50_ms"), ("90%", "latency_p90_ms"), ("99%", "latency_p99_ms")]
+    {
+        let value = text.lines().find_map(|line| line.trim().strip_prefix(label));
+        metrics.extend(value.and_then(|text| time(text.trim())).map(|ms| (name, ms)));
+    }
+    let errors = text.lines().find_map(|line| line.trim().strip_prefix("Socket errors:"));
+    let each = errors.unwrap_or_default().split(',').filter_map(first_number);
+    let statuses = labelled(text, "Non-2xx or 3xx responses:").unwrap_or_default();
+    metrics.push(("errors", each.sum::<f64>() + statuses));
+    Some(metrics)
+}
+
+/// wrk's KB and MB are of 1,024.
+fn binary(text: &str) -> String {
+    match text.strip_suffix('B') {
+        Some(rest) if rest.ends_with(['K', 'M', 'G']) => format!("{rest}iB"),
+        _ => text.to_owned(),
+    }
+}
+
+/// `vegeta attack | vegeta report -type=json`, or the report as text.
+fn vegeta(text: &str) -> Option<Metrics> {
+    let report: serde_json::Value = text.lines().find_map(|line| {
+        serde_json::from_str(line.trim()).ok().filter(serde_json::Value::is_object)
+    })?;
+    let number = |pointer: &str| report.pointer(pointer).and_then(serde_json::Value::as_f64);
+    let requests = number("/requests")?;
+    let mut metrics = vec![
+        ("requests", requests),
+        ("requests_per_second", number("/throughput")?),
+        ("errors", (requests * (1.0 - number("/success")?)).round()),
+    ];
+    for (pointer, name) in [
+        ("/latencies/mean", "latency_mean_ms"),
+        ("/latencies/50th", "latency_p50_ms"),
+        ("/latencies/90th", "latency_p90_ms"),
+        ("/latencies/99th", "latency_p99_ms"),
+        ("/latencies/max", "latency_max_ms"),
+    ] {
+        metrics.extend(number(pointer).map(|nanoseconds| (name, nanoseconds / 1e6)));
+    }
+    Some(metrics)
+}
