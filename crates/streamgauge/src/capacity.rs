@@ -68,7 +68,9 @@ pub struct Document {
 pub struct Step {
     /// How many.
     pub viewers: u32,
-    /// Mbit/s they got, on average; viewers that got nothing included.
+    /// Processes that they were spread over.
+    pub processes: u32,
+    /// Mbit/s they got, on average; those that got nothing, or whose result is not known, count as 0.
     pub bit_rate: f64,
     /// Whether that was enough.
     pub passed: bool,
@@ -154,13 +156,14 @@ fn step(arguments: &Arguments, viewers: u32, min_bit_rate: f64) -> anyhow::Resul
     let plan = Plan { batches: 1, batch_size: viewers, ..arguments.plan.clone() };
     let folder = arguments.folder.as_ref().map(|folder| folder.join(format!("{viewers:06}")));
     let folder = folder.as_deref().map(Folder::create).transpose()?;
-    let mut recorder = Recorder::new(folder, plan.end(), 0.0, arguments.quiet);
+    let mut recorder = Recorder::new(folder, &plan, 0.0, arguments.quiet);
     let outcome = fleet::run(&plan, Duration::from_secs(1), &mut recorder)?;
     let (folder, sum) = recorder.finish();
     let results = sum.finish();
-    let bit_rate = results.bit_rate.map_or(0.0, |rates| rates.mean);
+    let bit_rate = results.bit_rate_all_mean;
     let step = Step {
         viewers,
+        processes: outcome.processes,
         bit_rate,
         passed: bit_rate >= min_bit_rate,
         results,

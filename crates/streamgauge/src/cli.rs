@@ -1,15 +1,13 @@
 //! The command line: arguments as they are written, and what they come to.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use viewer::player::Target;
-use viewer::verify::Reference;
 use viewer::{Options, Rendition};
 
-use crate::fleet::{Plan, Verify};
+use crate::fleet::{self, Original, Plan, Verify};
 use crate::{Exit, capacity, load, meter, text, units, viewers, watch};
 
 /// Loads, watches and measures any media server.
@@ -34,6 +32,11 @@ enum Verb {
     Capacity(CapacityArguments),
     /// Many viewers: batches that join one after the other and watch to the end
     Viewers(ViewersArguments),
+    /// A share of another process's run
+    #[command(hide = true)]
+    Shard {
+        role: String,
+    },
 }
 
 /// How viewers behave.
@@ -60,6 +63,9 @@ struct Behaviour {
     /// Event loops, each on a core; one for each core if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     loops: Option<u16>,
+    /// Processes that share the run and its loops; as few as may open enough files if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
+    processes: Option<u32>,
 }
 
 impl Behaviour {
@@ -197,11 +203,9 @@ fn verify(text: &str) -> Result<Verify, String> {
     }
 }
 
-fn reference(path: Option<&PathBuf>) -> anyhow::Result<Option<Arc<Reference>>> {
+fn reference(path: Option<&PathBuf>) -> anyhow::Result<Option<Original>> {
     use anyhow::Context;
-    let open = |path: &PathBuf| {
-        Reference::open(path).map(Arc::new).with_context(|| path.display().to_string())
-    };
+    let open = |path: &PathBuf| Original::open(path).with_context(|| path.display().to_string());
     path.map(open).transpose()
 }
 
@@ -217,6 +221,10 @@ impl Arguments {
             Verb::Watch(arguments) => run_watch(&arguments),
             Verb::Capacity(arguments) => run_capacity(&arguments),
             Verb::Viewers(arguments) => run_viewers(&arguments),
+            Verb::Shard { role } => match role.as_str() {
+                fleet::ROLE => fleet::serve(),
+                other => anyhow::bail!("no share of a run is called {other}"),
+            },
         }
     }
 }
@@ -233,6 +241,7 @@ fn run_viewers(arguments: &ViewersArguments) -> anyhow::Result<Exit> {
         verify: arguments.verify,
         reference: reference(arguments.reference.as_ref())?,
         loops: arguments.behaviour.loops(),
+        processes: arguments.behaviour.processes,
     };
     let document = viewers::run(&viewers::Arguments {
         url: arguments.url.to_string(),
@@ -261,6 +270,7 @@ fn run_watch(arguments: &WatchArguments) -> anyhow::Result<Exit> {
         verify: Verify::Full,
         reference: reference(arguments.reference.as_ref())?,
         loops: 1,
+        processes: arguments.behaviour.processes,
     };
     let document = watch::run(&arguments.url.to_string(), &plan, arguments.json)?;
     let shown = if arguments.json { text::json(&document) } else { text::watch(&document) };
@@ -284,6 +294,7 @@ fn run_capacity(arguments: &CapacityArguments) -> anyhow::Result<Exit> {
         verify: arguments.verify,
         reference: None,
         loops: arguments.behaviour.loops(),
+        processes: arguments.behaviour.processes,
     };
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bits per second")]
     let min_bit_rate = arguments.min_bitrate.map(|bits| bits as f64 / 1e6);

@@ -14,6 +14,7 @@ pub mod meter;
 mod progress;
 pub mod record;
 pub mod selfwatch;
+pub mod shard;
 pub mod summary;
 mod text;
 pub mod units;

@@ -37,12 +37,12 @@ impl Progress {
     )]
     pub(crate) fn tick(&mut self, tick: &Tick) {
         let elapsed = (tick.at - self.last.at).max(1e-3);
-        let mbit = (tick.media_bytes - self.last.media_bytes) as f64 * 8e-6 / elapsed;
+        let mbit = tick.media_bytes.saturating_sub(self.last.media_bytes) as f64 * 8e-6 / elapsed;
         self.bar.set_position((tick.at * 1000.0) as u64);
         let mut message = format!(
             "{:.0} s  {} watching, {} playing  {mbit:.1} Mbit/s  {:.0} s of media  {} stalls",
             tick.at,
-            tick.joined - tick.left,
+            tick.joined.saturating_sub(tick.left),
             tick.playing,
             tick.received,
             tick.stalls

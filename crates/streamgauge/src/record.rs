@@ -12,11 +12,11 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2Serializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use viewer::{Micros, Report, Totals, seconds};
 
 /// Counters of all viewers since the run began.
-#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Tick {
     /// Seconds since the run began.
     pub at: f64,
@@ -69,6 +69,25 @@ impl Tick {
             troubles: sum(|totals| &totals.troubles),
             delivery: micros(newest.unwrap_or_default()),
         }
+    }
+
+    /// Those of all processes, at a time.
+    pub fn sum<'a>(at: f64, ticks: impl Iterator<Item = &'a Self>) -> Self {
+        ticks.fold(Self { at, ..Self::default() }, |sum, tick| Self {
+            at,
+            joined: sum.joined + tick.joined,
+            left: sum.left + tick.left,
+            playing: sum.playing + tick.playing,
+            failed: sum.failed + tick.failed,
+            media_bytes: sum.media_bytes + tick.media_bytes,
+            overhead_bytes: sum.overhead_bytes + tick.overhead_bytes,
+            sent_bytes: sum.sent_bytes + tick.sent_bytes,
+            received: sum.received + tick.received,
+            stalls: sum.stalls + tick.stalls,
+            requests: sum.requests + tick.requests,
+            troubles: sum.troubles + tick.troubles,
+            delivery: sum.delivery.max(tick.delivery),
+        })
     }
 }
 

@@ -1,7 +1,8 @@
 //! Whether this program, or the machine it runs on, was the limit of what it measured.
 //!
-//! A task on each event loop wakes every [`TICK`] and records how late it is: whatever holds the
-//! loop up holds up its viewers as well, and makes a server look slow that is not. Once a second
+//! A task on each event loop wakes every [`TICK`], waits for its turn among the loop's other tasks,
+//! and records how late it is: whatever holds the loop up holds up its viewers as well, and makes a
+//! server look slow that is not. Once a second
 //! it reads how much of its core the loop has used.
 
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 
 /// Between two looks at the clock.
@@ -107,7 +108,7 @@ fn micros_to_seconds(micros: u64) -> f64 {
 }
 
 /// What one event loop was like. Times are in seconds.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 pub struct LoopReport {
     /// Processor time.
     pub cpu_seconds: f64,
@@ -157,6 +158,14 @@ impl Generator {
                 .push(format!("{local} times this machine had no descriptor, port or memory left"));
         }
         Self { loops, saturated: !reasons.is_empty(), reasons }
+    }
+
+    /// The same, with further reasons not to trust the run.
+    #[must_use]
+    pub fn doubted(mut self, reasons: Vec<String>) -> Self {
+        self.reasons.extend(reasons);
+        self.saturated = !self.reasons.is_empty();
+        self
     }
 }
 

@@ -84,6 +84,9 @@ pub struct Viewers {
     pub stalls: u64,
     /// Time spent in stalls by all.
     pub stall_seconds: f64,
+    /// From when a viewer was to join to when it did: those of a batch join one after the other, as
+    /// fast as this machine makes connections. No other figure includes it.
+    pub join_delay: Option<Distribution>,
     /// From joining to playing.
     pub startup: Option<Distribution>,
     /// From joining to the first byte of media.
@@ -92,6 +95,9 @@ pub struct Viewers {
     pub received: Option<Distribution>,
     /// Media bits received by the time watched.
     pub bit_rate: Option<Distribution>,
+    /// Its mean over all viewers that were to watch: those that got nothing, or whose result is not
+    /// known, count as 0.
+    pub bit_rate_all_mean: f64,
     /// Each viewer's mean time from capture to arrival.
     pub delivery: Option<Distribution>,
     /// Each viewer's mean time from capture to the playhead.
@@ -133,7 +139,12 @@ const EXAMPLES: usize = 10;
 pub struct Sum {
     /// Seconds of media that a viewer must have got.
     wanted: f64,
+    /// Viewers that were to watch.
+    asked: u32,
+    /// Of those that reported, in Mbit/s.
+    bit_rates: f64,
     viewers: Viewers,
+    join_delay: Values,
     startup: Values,
     first_media: Values,
     received: Values,
@@ -146,10 +157,12 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Nothing yet; viewers with `wanted` seconds of media count as satisfied.
-    pub fn new(wanted: f64) -> Self {
+    /// Nothing yet of that many viewers; those with `wanted` seconds of media count as satisfied.
+    pub fn new(wanted: f64, asked: u32) -> Self {
         Self {
             wanted,
+            asked,
+            bit_rates: 0.0,
             viewers: Viewers {
                 reported: 0,
                 satisfied: 0,
@@ -157,10 +170,12 @@ impl Sum {
                 stalled: 0,
                 stalls: 0,
                 stall_seconds: 0.0,
+                join_delay: None,
                 startup: None,
                 first_media: None,
                 received: None,
                 bit_rate: None,
+                bit_rate_all_mean: 0.0,
                 delivery: None,
                 behind_live: None,
                 late: None,
@@ -177,6 +192,7 @@ impl Sum {
                 requests_by_kind: BTreeMap::new(),
                 switches: 0,
             },
+            join_delay: Values::default(),
             startup: Values::default(),
             first_media: Values::default(),
             received: Values::default(),
@@ -193,8 +209,8 @@ impl Sum {
         report.end != End::Error && report.received >= self.wanted
     }
 
-    /// Adds a viewer.
-    pub fn add(&mut self, report: &Report) {
+    /// Adds a viewer, which joined so many seconds after it was to.
+    pub fn add(&mut self, report: &Report, join_delay: f64) {
         let satisfied = self.is_satisfied(report);
         let all = &mut self.viewers;
         all.reported += 1;
@@ -230,10 +246,12 @@ impl Sum {
                 values.record(value);
             }
         };
+        record(&mut self.join_delay, Some(join_delay));
         record(&mut self.startup, report.startup);
         record(&mut self.first_media, report.first_media);
         record(&mut self.received, Some(report.received));
         record(&mut self.bit_rate, bit_rate(report));
+        self.bit_rates += bit_rate(report).unwrap_or_default();
         record(&mut self.delivery, report.delivery.map(|latency| latency.mean));
         record(&mut self.behind_live, report.behind_live.map(|latency| latency.mean));
         record(&mut self.late, report.late.map(|latency| latency.max));
@@ -250,6 +268,7 @@ impl Sum {
     /// The histograms, each with its name.
     pub fn histograms(&self) -> Vec<(String, &Values)> {
         let over_viewers = [
+            ("join_delay", &self.join_delay),
             ("startup", &self.startup),
             ("first_media", &self.first_media),
             ("received", &self.received),
@@ -270,10 +289,12 @@ impl Sum {
     /// The figures.
     pub fn finish(&self) -> Viewers {
         Viewers {
+            join_delay: self.join_delay.read(),
             startup: self.startup.read(),
             first_media: self.first_media.read(),
             received: self.received.read(),
             bit_rate: self.bit_rate.read(),
+            bit_rate_all_mean: self.bit_rates / f64::from(self.asked.max(1)),
             delivery: self.delivery.read(),
             behind_live: self.behind_live.read(),
             late: self.late.read(),

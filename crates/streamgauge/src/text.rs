@@ -30,6 +30,9 @@ pub(crate) fn viewers(document: &viewers::Document) -> io::Result<()> {
         "viewers      {} of {asked} got at least {:.1} s of media{verdict}",
         document.viewers.satisfied, document.wanted
     )?;
+    if document.lost > 0 {
+        writeln!(out, "lost         {} viewers whose result is not known", document.lost)?;
+    }
     write_viewers(&mut out, &document.viewers)?;
     write_generator(&mut out, &document.generator)
 }
@@ -141,6 +144,7 @@ pub(crate) fn capacity(document: &capacity::Document) -> io::Result<()> {
 }
 
 fn write_viewers(out: &mut impl Write, viewers: &Viewers) -> io::Result<()> {
+    row(out, "join delay", viewers.join_delay, "s")?;
     row(out, "start-up", viewers.startup, "s")?;
     row(out, "received", viewers.received, "s")?;
     row(out, "bit rate", viewers.bit_rate, "Mbit/s")?;

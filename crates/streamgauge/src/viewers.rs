@@ -52,6 +52,8 @@ pub struct Document {
     pub elapsed: f64,
     /// Whether it was interrupted: figures are of the time before.
     pub interrupted: bool,
+    /// Processes that the viewers were spread over.
+    pub processes: u32,
     /// Viewers whose result is not known.
     pub lost: u32,
     /// The criterion: seconds of media a viewer must have got.
@@ -85,7 +87,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
     let plan = &arguments.plan;
     let wanted = plan.duration.as_secs_f64() * arguments.share;
     let folder = arguments.folder.as_deref().map(Folder::create).transpose()?;
-    let mut recorder = Recorder::new(folder, plan.end(), wanted, arguments.quiet);
+    let mut recorder = Recorder::new(folder, plan, wanted, arguments.quiet);
     let outcome = fleet::run(plan, Duration::from_secs(1), &mut recorder)?;
     let (folder, sum) = recorder.finish();
     let viewers = sum.finish();
@@ -100,6 +102,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
         duration: plan.duration.as_secs_f64(),
         elapsed: outcome.elapsed,
         interrupted: outcome.interrupted,
+        processes: outcome.processes,
         lost: outcome.lost,
         wanted,
         allowed: arguments.allowed,

@@ -1,0 +1,265 @@
+//! A share of a run in this process, on event loops of its own.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinSet, LocalSet, yield_now};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
+use viewer::player::play;
+use viewer::{Clock, Lane, Report, Totals, Viewer};
+
+use super::{GRACE, Observer, Plan};
+use crate::record::Tick;
+use crate::selfwatch::{LoopReport, LoopWatch};
+
+/// Viewers of a loop that join between two looks at what has come for those that have joined, so
+/// that a large batch does not keep its first viewers from what they asked for.
+const JOINS: usize = 16;
+
+/// Which viewers of a run are this process's: those of its loops, which take turns with all loops
+/// of the run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Share {
+    /// The process's number, from 0.
+    pub(super) number: u32,
+    /// Processes of the run.
+    pub(super) of: u32,
+    /// The address that its viewers connect from, where the system is not to pick it.
+    pub(super) source: Option<IpAddr>,
+}
+
+impl Share {
+    /// How many viewers that is.
+    pub(super) fn viewers(&self, plan: &Plan) -> u32 {
+        let loops = u32::try_from(plan.loops_of_each(self.of)).unwrap_or(u32::MAX);
+        let all = loops.saturating_mul(self.of);
+        let of_loop = |number: u32| plan.viewers().saturating_sub(number).div_ceil(all);
+        (self.number * loops..(self.number + 1) * loops).map(of_loop).sum()
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Part {
+    pub(super) interrupted: bool,
+    /// Viewers that joined and did not report.
+    pub(super) lost: u32,
+    pub(super) loops: Vec<LoopReport>,
+    /// Troubles of this machine's making.
+    pub(super) local: u64,
+    /// Why the figures are not to be trusted, beyond what the loops say.
+    pub(super) reasons: Vec<String>,
+}
+
+enum Said {
+    Report(Box<Report>),
+    Loop(LoopReport),
+}
+
+/// Runs a share of a plan, until `stop` comes to an end if that is earlier.
+///
+/// # Errors
+/// It cannot begin, or the observer fails.
+pub(super) async fn run(
+    plan: &Plan,
+    share: &Share,
+    period: Duration,
+    observer: &mut dyn Observer,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<Part> {
+    let clock = Clock::start();
+    let (stopping, stopped) = watch::channel(false);
+    let (said, mut hear) = mpsc::unbounded_channel();
+    let mut totals = Vec::new();
+    let loops = plan.loops_of_each(share.of);
+    for place in 0..loops {
+        let of_loop = Arc::new(Totals::default());
+        totals.push(of_loop.clone());
+        let seat = Seat {
+            number: share.number as usize * loops + place,
+            of: share.of as usize * loops,
+            source: share.source,
+            plan: plan.clone(),
+            clock,
+            totals: of_loop,
+            said: said.clone(),
+            stopped: stopped.clone(),
+        };
+        thread::Builder::new()
+            .name(format!("loop-{place}"))
+            .spawn(move || seat.run())
+            .context("starting an event loop")?;
+    }
+    drop(said);
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stop = pin!(stop);
+    let mut hard_end = Instant::now() + plan.end() + GRACE;
+    let (mut interrupted, mut reported, mut ended) = (false, 0u64, Vec::new());
+    loop {
+        tokio::select! {
+            heard = timeout_at(hard_end, hear.recv()) => match heard {
+                Ok(Some(Said::Report(report))) => {
+                    reported += 1;
+                    observer.report(*report)?;
+                }
+                Ok(Some(Said::Loop(report))) => ended.push(report),
+                // All loops have ended, or one hangs.
+                Ok(None) | Err(_) => break,
+            },
+            _ = ticks.tick() => observer.tick(&Tick::read(clock.now(), &totals)),
+            () = &mut stop, if !interrupted => {
+                interrupted = true;
+                hard_end = Instant::now() + GRACE;
+                // Loops that are gone need not be told.
+                let _ = stopping.send(true);
+            }
+        }
+    }
+    observer.tick(&Tick::read(clock.now(), &totals));
+    totals.iter().for_each(|totals| observer.requests(&totals.request_times()));
+    let local = totals.iter().map(|totals| totals.local.load(Relaxed)).sum();
+    let joined: u64 = totals.iter().map(|totals| totals.joined.load(Relaxed)).sum();
+    let lost = joined.saturating_sub(reported);
+    let mut reasons = Vec::new();
+    if lost > 0 || ended.len() < loops {
+        reasons.push("an event loop did not come to its end in time".to_owned());
+    }
+    let lost = u32::try_from(lost).unwrap_or(u32::MAX);
+    Ok(Part { interrupted, lost, loops: ended, local, reasons })
+}
+
+/// One event loop's share of a run.
+struct Seat {
+    /// Its number among all loops of the run.
+    number: usize,
+    /// How many those are.
+    of: usize,
+    source: Option<IpAddr>,
+    plan: Plan,
+    clock: Clock,
+    totals: Arc<Totals>,
+    said: mpsc::UnboundedSender<Said>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Seat {
+    fn run(self) {
+        // Without a runtime there are no reports, which is what the caller sees.
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+            return;
+        };
+        let mut watch = LoopWatch::start();
+        let watched = LocalSet::new().block_on(&runtime, async {
+            let (done, over) = oneshot::channel::<()>();
+            // A task like the viewers' own: it waits for its turn as they do.
+            let watching = tokio::task::spawn_local(async move {
+                tokio::select! {
+                    () = watch.run() => {}
+                    _ = over => {}
+                }
+                watch
+            });
+            self.viewers().await;
+            drop(done);
+            watching.await
+        });
+        if let Ok(watch) = watched {
+            // The receiver is gone only if the whole run is.
+            let _ = self.said.send(Said::Loop(watch.finish()));
+        }
+    }
+
+    async fn viewers(&self) {
+        let plan = &self.plan;
+        let lane = Lane::from(self.clock, plan.options.clone(), self.totals.clone(), self.source);
+        let start = self.clock.instant(0);
+        let mut tasks = JoinSet::new();
+        let mut stopped = self.stopped.clone();
+        let target = Rc::new(plan.target.clone());
+        for batch in 0..plan.batches {
+            tokio::select! {
+                () = sleep_until(start + plan.interval * batch) => {}
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+            }
+            let own = (0..plan.batch_size)
+                .map(|place| batch * plan.batch_size + place)
+                .filter(|id| *id as usize % self.of == self.number);
+            for (place, id) in own.enumerate() {
+                if place > 0 && place.is_multiple_of(JOINS) {
+                    yield_now().await;
+                }
+                tasks.spawn_local(self.viewer(&lane, &target, id, batch));
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// One viewer, from joining to leaving.
+    fn viewer(
+        &self,
+        lane: &Rc<Lane>,
+        target: &Rc<viewer::player::Target>,
+        id: u32,
+        batch: u32,
+    ) -> impl Future<Output = ()> + 'static {
+        let end = self.clock.instant(0) + self.plan.end();
+        let verify = self.plan.verify.concerns(id);
+        let reference = self.plan.reference.as_ref().map(|original| original.units.clone());
+        let (lane, target) = (lane.clone(), target.clone());
+        let (said, mut stopped) = (self.said.clone(), self.stopped.clone());
+        async move {
+            // It joins when its turn comes: the time that others take to join is not its own.
+            let viewer = Viewer::join(&lane, (id, batch), verify, reference);
+            let outcome = tokio::select! {
+                biased;
+                () = sleep_until(end) => None,
+                _ = stopped.wait_for(|stopped| *stopped) => None,
+                outcome = play(&viewer, &target) => Some(outcome),
+            };
+            let report = Box::new(viewer.leave(outcome).report());
+            let _ = said.send(Said::Report(report));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::Verify;
+
+    #[test]
+    fn shares_make_a_whole() {
+        for (viewers, loops, processes) in [(1, 2, 3), (300, 2, 5), (7, 8, 3), (1000, 1, 1)] {
+            let plan = Plan {
+                target: "rtmp://h/live/x".parse().unwrap(),
+                options: viewer::Options::default(),
+                batches: 1,
+                batch_size: viewers,
+                interval: Duration::ZERO,
+                duration: Duration::ZERO,
+                verify: Verify::None,
+                reference: None,
+                loops,
+                processes: None,
+            };
+            let each = plan.loops_of_each(processes);
+            let all = each * processes as usize;
+            for number in 0..processes {
+                let share = Share { number, of: processes, source: None };
+                let own = number as usize * each..(number as usize + 1) * each;
+                let counted = (0..viewers as usize).filter(|id| own.contains(&(id % all))).count();
+                assert_eq!(share.viewers(&plan) as usize, counted, "{number} of {processes}");
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A run that several processes share, as one.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use viewer::{Report, RequestTimes};
+
+use super::here::{self, Part, Share};
+use super::{GRACE, Observer, Outcome, Plan, ROLE, interrupted};
+use crate::Exit;
+use crate::record::Tick;
+use crate::selfwatch::Generator;
+use crate::shard::{Heard, Needs, Parent, Shards};
+
+/// How much longer than a child's own end the parent waits for it.
+const LONGER: Duration = Duration::from_secs(1);
+
+/// What a child is to do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Job {
+    plan: Plan,
+    share: Share,
+    period: Duration,
+}
+
+/// What a child has to say.
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    Tick(Tick),
+    Report(Box<Report>),
+    Requests(Box<RequestTimes>),
+    /// The last one.
+    End(Part),
+}
+
+/// What is known of a child.
+#[derive(Debug, Default)]
+struct Known {
+    tick: Tick,
+    reported: u32,
+    part: Option<Part>,
+}
+
+/// Runs a plan in so many processes.
+///
+/// # Errors
+/// One cannot begin, or the observer fails.
+pub(super) async fn run(
+    plan: &Plan,
+    processes: u32,
+    needs: Needs,
+    period: Duration,
+    observer: &mut dyn Observer,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<Outcome> {
+    let job = |number| {
+        let share = Share { number, of: processes, source: needs.source(number) };
+        Job { plan: plan.clone(), share, period }
+    };
+    let jobs: Vec<Job> = (0..processes).map(job).collect();
+    let mut shards = Shards::<Word>::start(ROLE, &jobs).await?;
+    let mut known: Vec<Known> = jobs.iter().map(|_| Known::default()).collect();
+    let mut reasons = Vec::new();
+    shards.begin();
+    let began = Instant::now();
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stop = pin!(stop);
+    let mut was_interrupted = false;
+    let mut hard_end = began + plan.end() + GRACE + LONGER;
+    let sum = |known: &[Known]| {
+        Tick::sum(began.elapsed().as_secs_f64(), known.iter().map(|known| &known.tick))
+    };
+    loop {
+        tokio::select! {
+            heard = timeout_at(hard_end, shards.hear()) => {
+                // All have ended, or one hangs.
+                let Ok(Some((number, heard))) = heard else { break };
+                match heard {
+                    Heard::Said(Word::Tick(tick)) => known[number].tick = tick,
+                    Heard::Said(Word::Report(report)) => {
+                        known[number].reported += 1;
+                        observer.report(*report)?;
+                    }
+                    Heard::Said(Word::Requests(times)) => observer.requests(&times),
+                    Heard::Said(Word::End(part)) => known[number].part = Some(part),
+                    Heard::Ended => {}
+                    Heard::Failed(why) => reasons.push(why),
+                }
+            }
+            _ = ticks.tick() => observer.tick(&sum(&known)),
+            () = &mut stop, if !was_interrupted => {
+                was_interrupted = true;
+                hard_end = Instant::now() + GRACE + LONGER;
+                shards.stop();
+            }
+        }
+    }
+    observer.tick(&sum(&known));
+    let elapsed = began.elapsed().as_secs_f64();
+    let mut outcome = Outcome {
+        elapsed,
+        processes,
+        interrupted: was_interrupted,
+        lost: 0,
+        generator: Generator::judge(Vec::new(), 0),
+    };
+    let (mut loops, mut local) = (Vec::new(), 0);
+    for (known, job) in known.into_iter().zip(&jobs) {
+        let share = &job.share;
+        let lost = match known.part {
+            Some(part) => {
+                outcome.interrupted |= part.interrupted;
+                loops.extend(part.loops);
+                local += part.local;
+                reasons.extend(part.reasons);
+                part.lost
+            }
+            None => {
+                let lost = share.viewers(plan).saturating_sub(known.reported);
+                let number = share.number + 1;
+                reasons.push(format!("{lost} viewers of process {number} are lost"));
+                lost
+            }
+        };
+        outcome.lost += lost;
+    }
+    outcome.generator = Generator::judge(loops, local).doubted(reasons);
+    Ok(outcome)
+}
+
+/// A child's work.
+///
+/// # Errors
+/// There is no parent that gives it any.
+pub fn serve() -> anyhow::Result<Exit> {
+    Parent::serve(|job: Job, parent| {
+        crate::shard::raise_descriptor_limit();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        parent.ready()?;
+        let mut stopped = parent.stopped();
+        let stop = async {
+            tokio::select! {
+                _ = stopped.wait_for(|stopped| *stopped) => {}
+                () = interrupted() => {}
+            }
+        };
+        let mut speaker = Speaker { parent, failed: None };
+        let part =
+            runtime.block_on(here::run(&job.plan, &job.share, job.period, &mut speaker, stop))?;
+        speaker.failed.map_or(Ok(()), Err)?;
+        parent.say(&Word::End(part)).context("saying how it ended")
+    })
+}
+
+/// An observer that tells the parent.
+struct Speaker<'a> {
+    parent: &'a Parent,
+    failed: Option<anyhow::Error>,
+}
+
+impl Speaker<'_> {
+    /// What cannot be said here is an error at the end.
+    fn say(&mut self, word: &Word) {
+        if let Err(error) = self.parent.say(word) {
+            self.failed.get_or_insert(error);
+        }
+    }
+}
+
+impl Observer for Speaker<'_> {
+    fn tick(&mut self, tick: &Tick) {
+        self.say(&Word::Tick(*tick));
+    }
+
+    fn requests(&mut self, times: &RequestTimes) {
+        self.say(&Word::Requests(Box::new(times.clone())));
+    }
+
+    fn report(&mut self, report: Report) -> anyhow::Result<()> {
+        self.parent.say(&Word::Report(Box::new(report)))
+    }
+}
