@@ -133,6 +133,22 @@ impl Criterion {
         let failed = none || if self.above { measured > self.limit } else { measured < self.limit };
         Verdict { fail_if: self.text.clone(), measured, failed }
     }
+
+    /// How the generator's own lag made a run fail by this limit on a time, if it did: without it
+    /// the run would have passed.
+    pub(super) fn failed_by_lag(&self, outcome: &Outcome) -> Option<String> {
+        let total = &outcome.total;
+        let (Measure::LastByte(at) | Measure::FirstByte(at)) = self.measure else { return None };
+        if total.prompt.is_empty() || !self.above {
+            return None;
+        }
+        let verdict = self.judge(outcome);
+        let lag = seconds(&total.last_byte, at) - seconds(&total.prompt, at);
+        let by_lag = verdict.failed && verdict.measured - lag <= self.limit;
+        by_lag.then(|| {
+            format!("{} is so by the generator's own lag of {:.1} ms", self.text, lag * 1e3)
+        })
+    }
 }
 
 fn seconds(histogram: &Histogram<u64>, at: Point) -> f64 {
@@ -155,7 +171,7 @@ mod tests {
         for ms in 1..=100 {
             total.counters.requests += 1;
             let status = if ms <= 2 { 503 } else { 200 };
-            total.answered(status, 0, 500_000, ms * 1_000_000);
+            total.answered(status, 0, None, 500_000, ms * 1_000_000);
         }
         total.counters.requests += 25;
         for _ in 0..25 {
@@ -190,6 +206,22 @@ mod tests {
         ] {
             assert!(!holds.parse::<Criterion>().unwrap().judge(&outcome).failed, "{holds}");
             assert!(fails.parse::<Criterion>().unwrap().judge(&outcome).failed, "{fails}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_only_the_generators_lag_exceeds_is_told() {
+        let mut outcome = outcome();
+        outcome.total = Tally::default();
+        for _ in 0..100 {
+            // Taken up 30 ms late, answered within 10 ms and 20 ms.
+            outcome.total.answered(200, 0, Some(30_000_000), 40_000_000, 50_000_000);
+        }
+        let by_lag = |text: &str| text.parse::<Criterion>().unwrap().failed_by_lag(&outcome);
+        assert!(by_lag("p99>25ms").unwrap().contains("lag of 30.0 ms"));
+        assert!(by_lag("first.mean>15ms").is_some());
+        for text in ["p99>15ms", "p99>60ms", "first.p50>5ms", "p50<60ms", "rate<1000"] {
+            assert_eq!(by_lag(text), None, "{text}");
         }
     }
 

@@ -284,8 +284,9 @@ async fn drive(
                 tally.lag.saturating_record(now.saturating_sub(due));
             }
             drop(tally);
+            let taken = due.map(|_| now);
             let due = due.unwrap_or_else(|| clock.now());
-            spawn_local(context.clone().exchange(number, due));
+            spawn_local(context.clone().exchange(number, due, taken));
         }
         {
             let mut tally = context.tally.borrow_mut();
@@ -326,7 +327,7 @@ impl From<Trouble> for Lost {
 
 impl Context {
     /// Carries request `number` out, redirections included, and counts what came of it.
-    async fn exchange(self: Rc<Self>, number: u64, due: u64) {
+    async fn exchange(self: Rc<Self>, number: u64, due: u64, taken: Option<u64>) {
         let (place, range) = of_request(&self.plan.targets, self.plan.rule, number);
         let first = self.targets[place].clone();
         let limit = self.plan.timeout;
@@ -335,7 +336,7 @@ impl Context {
         let rest = match result.unwrap_or_else(|_| Err(late())) {
             Ok(Received { status, first_byte, fault: None, .. }) => {
                 let now = self.clock.now();
-                self.tally.borrow_mut().answered(status, due, first_byte, now);
+                self.tally.borrow_mut().answered(status, due, taken, first_byte, now);
                 false
             }
             Ok(Received { fault: Some(trouble), .. }) | Err(trouble) => {

@@ -27,6 +27,7 @@ pub mod slow;
 pub mod tally;
 pub mod target;
 mod tls;
+pub mod trust;
 pub mod url;
 mod worker;
 

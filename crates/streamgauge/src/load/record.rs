@@ -47,6 +47,7 @@ impl Folder {
         let length = Duration::try_from_secs_f64(outcome.elapsed).unwrap_or_default();
         self.histogram("first_byte", &total.first_byte, length)?;
         self.histogram("last_byte", &total.last_byte, length)?;
+        self.histogram("prompt", &total.prompt, length)?;
         self.histogram("connect", &total.connect, length)?;
         self.histogram("lag", &total.lag, length)?;
         let text = serde_json::to_string_pretty(document)?;

@@ -11,18 +11,12 @@ use serde::Serialize;
 
 use super::criterion::{Criterion, Verdict};
 use super::tally::{Counters, Fault};
+use super::trust::{self, Generator};
 use super::{Outcome, Pace, Plan};
 use crate::Exit;
 
 /// Targets named in the document.
 const NAMED: usize = 10;
-
-/// A loop this busy, or this long without a processor, could not have done more.
-const BUSY: f64 = 0.95;
-/// The generator's own part of a latency that is always too much, in seconds.
-const LAG: f64 = 0.010;
-/// The same, where it is also more than a tenth of the 99th percentile that was measured.
-const LAG_BESIDE_LATENCY: f64 = 0.001;
 
 /// What a run of `http` found. Times are in seconds.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -162,36 +156,6 @@ pub struct Second {
     pub generator_cpu: f64,
 }
 
-/// What an event loop used.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
-pub struct Worker {
-    /// Seconds on a processor.
-    pub cpu: f64,
-    /// Seconds it was ready and had none.
-    pub starved: f64,
-    /// Seconds it ran, in all.
-    pub wall: f64,
-}
-
-/// Whether this program was the limit of what it measured.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Generator {
-    /// Its event loops.
-    pub workers: Vec<Worker>,
-    /// Processor time of all.
-    pub cpu: f64,
-    /// Answers by second of processor time.
-    pub responses_per_cpu_second: f64,
-    /// Bytes of bodies by second of processor time.
-    pub body_bytes_per_cpu_second: f64,
-    /// How late requests of a schedule were taken up: part of every latency above.
-    pub lag: Option<Distribution>,
-    /// Whether it was the limit: the figures are not to be trusted.
-    pub saturated: bool,
-    /// Why it is said to have been.
-    pub reasons: Vec<String>,
-}
-
 impl Document {
     /// Puts a run's findings together and judges them.
     pub fn new(plan: &Plan, outcome: &Outcome, criteria: &[Criterion]) -> Self {
@@ -203,7 +167,7 @@ impl Document {
             Pace::Closed => ("closed", None),
         };
         let named = |target: &super::target::Target| format!("{} {}", target.method, target.url);
-        let generator = Generator::judge(plan, outcome);
+        let generator = Generator::judge(plan, outcome, criteria);
         let mut verdicts: Vec<_> = criteria.iter().map(|c| c.judge(outcome)).collect();
         verdicts.extend(implied(plan, outcome));
         let hard = |verdict: &Verdict| verdict.failed && IMPLIED.contains(&&*verdict.fail_if);
@@ -303,59 +267,6 @@ fn seconds(outcome: &Outcome) -> Vec<Second> {
     seconds
 }
 
-impl Generator {
-    fn judge(plan: &Plan, outcome: &Outcome) -> Self {
-        let total = &outcome.total;
-        let counters = &total.counters;
-        let cpu = counters.cpu_ns as f64 / 1e9;
-        let by_cpu = |count: u64| if cpu > 0.0 { count as f64 / cpu } else { 0.0 };
-        let worker = |&(cpu, starved, wall): &(f64, f64, f64)| Worker { cpu, starved, wall };
-        let workers: Vec<_> = outcome.workers.iter().map(worker).collect();
-        let mut reasons = Vec::new();
-        for (number, Worker { cpu, starved, wall }) in workers.iter().enumerate() {
-            // A run shorter than this is over before it is known what it could have done.
-            if *wall > 0.2 && cpu + starved > BUSY * wall {
-                reasons.push(format!(
-                    "event loop {number} worked for {:.0} % of the time and waited for a processor \
-                     for {:.0} %",
-                    cpu / wall * 100.0,
-                    starved / wall * 100.0
-                ));
-            }
-        }
-        let lag = Distribution::of(&total.lag);
-        // Of few requests the 99th percentile is the one that had bad luck.
-        let quantile = if total.lag.len() < 100 { 0.9 } else { 0.99 };
-        let late = total.lag.value_at_quantile(quantile) as f64 / 1e9;
-        let measured = total.last_byte.value_at_quantile(quantile) as f64 / 1e9;
-        if late > LAG || (late > LAG_BESIDE_LATENCY && late > 0.1 * measured) {
-            reasons.push(format!(
-                "{:.0} % of the requests were begun more than {:.1} ms late",
-                (1.0 - quantile) * 100.0,
-                late * 1e3
-            ));
-        }
-        if let Some((count, first)) = total.faults.get(&Fault::Local) {
-            reasons.push(format!("this machine lacked something {count} times: {first}"));
-        }
-        if !plan.connections_given && total.queued * 100 > counters.requests {
-            reasons.push(format!(
-                "{} requests waited for one of {} connections, all that open files allow",
-                total.queued, plan.connections
-            ));
-        }
-        Self {
-            workers,
-            cpu,
-            responses_per_cpu_second: by_cpu(counters.responses),
-            body_bytes_per_cpu_second: by_cpu(counters.body_bytes),
-            lag,
-            saturated: !reasons.is_empty(),
-            reasons,
-        }
-    }
-}
-
 fn warnings(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     let total = &outcome.total;
     let mut warnings = Vec::new();
@@ -372,6 +283,7 @@ fn warnings(plan: &Plan, outcome: &Outcome) -> Vec<String> {
             total.queued, plan.connections
         ));
     }
+    warnings.extend(trust::lag_warning(total));
     if plan.is_general() {
         warnings.push(
             "HTTP/2 and TLS go through a general client, which costs several times the processor \

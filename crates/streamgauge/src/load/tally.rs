@@ -209,6 +209,9 @@ pub struct Tally {
     pub first_byte: Histogram<u64>,
     /// From when a request was due to its answer's last byte.
     pub last_byte: Histogram<u64>,
+    /// From when the worker took a request up to its answer's last byte: [`Tally::last_byte`] without
+    /// the generator's lag. Empty in a closed loop.
+    pub prompt: Histogram<u64>,
     /// From beginning to open a connection to its being open, TLS included.
     pub connect: Histogram<u64>,
     /// From when a request was due to when the worker took it up: what the generator itself adds
@@ -239,6 +242,7 @@ impl Default for Tally {
             counters: Counters::default(),
             first_byte: histogram(),
             last_byte: histogram(),
+            prompt: histogram(),
             connect: histogram(),
             lag: histogram(),
             statuses: BTreeMap::new(),
@@ -255,11 +259,21 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a complete answer to a request due at `due`.
-    pub fn answered(&mut self, status: u16, due: u64, first_byte: u64, last_byte: u64) {
+    /// Counts a complete answer to a request due at `due` and, in an open loop, `taken` up then.
+    pub fn answered(
+        &mut self,
+        status: u16,
+        due: u64,
+        taken: Option<u64>,
+        first_byte: u64,
+        last_byte: u64,
+    ) {
         self.counters.responses += 1;
         self.first_byte.saturating_record(first_byte.saturating_sub(due));
         self.last_byte.saturating_record(last_byte.saturating_sub(due));
+        if let Some(taken) = taken {
+            self.prompt.saturating_record(last_byte.saturating_sub(taken));
+        }
         // Nearly all answers have the status of the one before.
         if self.last_status.0 != status {
             self.settle();
@@ -289,6 +303,7 @@ impl Tally {
         let histograms = [
             (&mut self.first_byte, &other.first_byte),
             (&mut self.last_byte, &other.last_byte),
+            (&mut self.prompt, &other.prompt),
             (&mut self.connect, &other.connect),
             (&mut self.lag, &other.lag),
         ];
@@ -317,14 +332,14 @@ mod tests {
     #[test]
     fn what_workers_found_adds_up() {
         let mut one = Tally::default();
-        one.answered(200, 1_000, 2_000, 5_000);
-        one.answered(404, 1_000, 3_000, 4_000);
-        one.answered(200, 0, 1_000_000, 2_000_000);
+        one.answered(200, 1_000, None, 2_000, 5_000);
+        one.answered(404, 1_000, None, 3_000, 4_000);
+        one.answered(200, 0, None, 1_000_000, 2_000_000);
         one.failed(Fault::Reset, || "first".to_owned());
         one.failed(Fault::Reset, || unreachable!("only the first is described"));
         one.settle();
         let mut both = Tally::default();
-        both.answered(200, 0, 1, 1);
+        both.answered(200, 0, None, 1, 1);
         both.settle();
         both.add(&one);
         assert_eq!(both.statuses, BTreeMap::from([(200, 3), (404, 1)]));

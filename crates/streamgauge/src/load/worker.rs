@@ -245,6 +245,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             let Some((number, due)) = self.given.demand.take(now) else { break };
+            let taken = due.map(|_| now);
             let due = match due {
                 Some(due) => {
                     self.tally.lag.saturating_record(now.saturating_sub(due));
@@ -259,6 +260,7 @@ impl<'a> Worker<'a> {
                 asked: self.asked[place].clone(),
                 range,
                 due,
+                taken,
                 begun: 0,
                 first_byte: 0,
                 redirects: 0,
@@ -544,7 +546,8 @@ impl<'a> Worker<'a> {
                 Err(trouble) => self.fail(&exchange, &trouble),
             };
         }
-        self.tally.answered(status, exchange.due, exchange.first_byte, last_byte);
+        let Exchange { due, taken, first_byte, .. } = exchange;
+        self.tally.answered(status, due, taken, first_byte, last_byte);
         self.client_is_free(Duration::ZERO);
     }
 

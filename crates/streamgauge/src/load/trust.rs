@@ -1,0 +1,235 @@
+//! Whether the generator was the limit of what it measured.
+//!
+//! Latencies count from when requests were due, so whatever held the generator up is in them: no
+//! omission is coordinated with it, and the percentiles say what people would have waited whose
+//! requests had come through this machine. What is asked here is how much of them is the server's.
+//! Each answer's time is therefore also counted from when its request was taken up, and the
+//! difference of the two percentiles is the lag's part. A moment's standstill is told and may be
+//! judged by who reads it; a generator that was late for long, or had no processor to do more,
+//! did not make the load that was asked for.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::criterion::Criterion;
+use super::report::Distribution;
+use super::tally::{Fault, Tally};
+use super::{Outcome, Plan};
+
+/// A loop this busy, or this long without a processor, could not have done more.
+const BUSY: f64 = 0.95;
+/// The share of a run's requests that is "for long": the same as a tenth of its time.
+const LONG: f64 = 0.1;
+/// Seconds by which requests are late that were begun behind a backlog, whatever they measured.
+const BACKLOG: f64 = 0.1;
+/// Seconds by which a request is late at all.
+const LATE: f64 = 0.001;
+/// The lag's part of a percentile from which on late requests are no measure of the server.
+const DECISIVE: f64 = 0.25;
+/// The lag's part of a percentile, and seconds of it, from which on it is worth telling.
+const TELLING: (f64, f64) = (0.1, 0.000_1);
+
+/// What an event loop used.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub struct Worker {
+    /// Seconds on a processor.
+    pub cpu: f64,
+    /// Seconds it was ready and had none.
+    pub starved: f64,
+    /// Seconds it ran, in all.
+    pub wall: f64,
+}
+
+/// Whether this program was the limit of what it measured.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Generator {
+    /// Its event loops.
+    pub workers: Vec<Worker>,
+    /// Processor time of all.
+    pub cpu: f64,
+    /// Answers by second of processor time.
+    pub responses_per_cpu_second: f64,
+    /// Bytes of bodies by second of processor time.
+    pub body_bytes_per_cpu_second: f64,
+    /// How late requests of a schedule were taken up: part of every latency above.
+    pub lag: Option<Distribution>,
+    /// Which part of the percentiles of the time to the last byte that lag is: what they are above
+    /// those of the same requests counted from when each was taken up.
+    pub lag_share: Option<LagShare>,
+    /// Whether it was the limit: the figures are not to be trusted.
+    pub saturated: bool,
+    /// Why it is said to have been.
+    pub reasons: Vec<String>,
+}
+
+/// The lag's part of percentiles, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[expect(missing_docs, reason = "percentiles are named by themselves")]
+pub struct LagShare {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p99_9: f64,
+}
+
+impl LagShare {
+    fn of(total: &Tally) -> Option<Self> {
+        let at = |quantile| share(total, quantile);
+        (!total.prompt.is_empty()).then(|| Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+        })
+    }
+}
+
+/// Seconds by which a quantile of the time to the last byte is longer for the generator's lag.
+pub(super) fn held_up(total: &Tally, quantile: f64) -> f64 {
+    if total.prompt.is_empty() {
+        return 0.0;
+    }
+    let (all, prompt) =
+        (total.last_byte.value_at_quantile(quantile), total.prompt.value_at_quantile(quantile));
+    all.saturating_sub(prompt) as f64 / 1e9
+}
+
+fn share(total: &Tally, quantile: f64) -> f64 {
+    held_up(total, quantile) / (total.last_byte.value_at_quantile(quantile).max(1) as f64 / 1e9)
+}
+
+impl Generator {
+    /// Judges a run, which had to achieve something.
+    pub(super) fn judge(plan: &Plan, outcome: &Outcome, criteria: &[Criterion]) -> Self {
+        let total = &outcome.total;
+        let counters = &total.counters;
+        let cpu = counters.cpu_ns as f64 / 1e9;
+        let by_cpu = |count: u64| if cpu > 0.0 { count as f64 / cpu } else { 0.0 };
+        let worker = |&(cpu, starved, wall): &(f64, f64, f64)| Worker { cpu, starved, wall };
+        let workers: Vec<_> = outcome.workers.iter().map(worker).collect();
+        let mut reasons = Vec::new();
+        for (number, Worker { cpu, starved, wall }) in workers.iter().enumerate() {
+            // A run shorter than this is over before it is known what it could have done.
+            if *wall > 0.2 && cpu + starved > BUSY * wall {
+                reasons.push(format!(
+                    "event loop {number} worked for {:.0} % of the time and waited for a processor \
+                     for {:.0} %",
+                    cpu / wall * 100.0,
+                    starved / wall * 100.0
+                ));
+            }
+        }
+        reasons.extend(behind(total));
+        if let Some((count, first)) = total.faults.get(&Fault::Local) {
+            reasons.push(format!("this machine lacked something {count} times: {first}"));
+        }
+        if !plan.connections_given && total.queued * 100 > counters.requests {
+            reasons.push(format!(
+                "{} requests waited for one of {} connections, all that open files allow",
+                total.queued, plan.connections
+            ));
+        }
+        reasons.extend(criteria.iter().filter_map(|criterion| criterion.failed_by_lag(outcome)));
+        Self {
+            workers,
+            cpu,
+            responses_per_cpu_second: by_cpu(counters.responses),
+            body_bytes_per_cpu_second: by_cpu(counters.body_bytes),
+            lag: Distribution::of(&total.lag),
+            lag_share: LagShare::of(total),
+            saturated: !reasons.is_empty(),
+            reasons,
+        }
+    }
+}
+
+/// How the generator was late for long, if it was.
+fn behind(total: &Tally) -> Option<String> {
+    let late = total.lag.value_at_quantile(1.0 - LONG) as f64 / 1e9;
+    let begun =
+        format!("{:.0} % of the requests were begun over {:.1} ms late", LONG * 100.0, late * 1e3);
+    let share = share(total, 1.0 - LONG);
+    if late > BACKLOG {
+        Some(format!("{begun}: the rate was not kept"))
+    } else if late > LATE && share > DECISIVE {
+        Some(format!("{begun}, which is {:.0} % of p90", share * 100.0))
+    } else {
+        None
+    }
+}
+
+/// Which percentiles say more of the generator than they should, as far as there are answers enough
+/// for them.
+pub(super) fn lag_warning(total: &Tally) -> Option<String> {
+    let parts: Vec<_> =
+        [("p50", 0.5, 1), ("p90", 0.9, 10), ("p99", 0.99, 100), ("p99.9", 0.999, 1000)]
+            .into_iter()
+            .filter(|(_, quantile, least)| {
+                total.prompt.len() >= *least
+                    && share(total, *quantile) > TELLING.0
+                    && held_up(total, *quantile) > TELLING.1
+            })
+            .map(|(name, quantile, _)| format!("{:.0} % of {name}", share(total, quantile) * 100.0))
+            .collect();
+    (!parts.is_empty()).then(|| format!("the generator's own lag is {}", parts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Answers that took 2 ms, to requests of which each was taken up that late, in milliseconds.
+    fn late(lags: impl Iterator<Item = u64>) -> Tally {
+        let mut tally = Tally::default();
+        for lag in lags {
+            let (due, taken) = (1000 * MS, (1000 + lag) * MS);
+            tally.lag.saturating_record(taken - due);
+            tally.answered(200, due, Some(taken), taken + MS, taken + 2 * MS);
+        }
+        tally
+    }
+
+    #[test]
+    fn a_moments_standstill_is_told_and_no_reason_to_throw_the_run_away() {
+        // Of 1,000 requests 50 were due while the generator stood still for 50 ms.
+        let tally = late((0..1000).map(|n| 50_u64.saturating_sub(n)));
+        assert_eq!(behind(&tally), None);
+        let warning = lag_warning(&tally).unwrap();
+        assert_eq!(warning, "the generator's own lag is 95 % of p99, 96 % of p99.9");
+        assert!(held_up(&tally, 0.99) > 0.039);
+        let shares = LagShare::of(&tally).unwrap();
+        assert_eq!((shares.p50, shares.p90), (0.0, 0.0));
+    }
+
+    #[test]
+    fn to_be_late_for_long_is() {
+        let tally = late((0..1000).map(|n| u64::from(n < 200) * 3));
+        assert_eq!(
+            behind(&tally).unwrap(),
+            "10 % of the requests were begun over 3.0 ms late, which is 60 % of p90"
+        );
+        // A backlog that grows is none of the server's, however slow it was itself.
+        let growing = late(0..1000);
+        assert!(behind(&growing).unwrap().contains("the rate was not kept"));
+    }
+
+    #[test]
+    fn lag_that_no_percentile_shows_is_no_matter() {
+        // All late by 12 ms, and answered after seconds.
+        let mut tally = late((0..1000).map(|_| 12));
+        for _ in 0..1000 {
+            tally.answered(200, 0, Some(12 * MS), 3000 * MS, 3000 * MS);
+            tally.answered(200, 0, Some(12 * MS), 3000 * MS, 3000 * MS);
+        }
+        assert_eq!((behind(&tally), lag_warning(&tally)), (None, None));
+        // A closed loop has no schedule to be late for.
+        let mut closed = Tally::default();
+        closed.answered(200, 5, None, 10, 20);
+        assert_eq!(
+            (behind(&closed), lag_warning(&closed), LagShare::of(&closed)),
+            (None, None, None)
+        );
+    }
+}
