@@ -162,6 +162,12 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
     for (name, help, value) in [
         ("http_connections_accepted", "HTTP connections accepted", totals.accepted),
         ("http_connections_refused", "HTTP connections over a limit", totals.refused),
+        (
+            "http_tls_handshakes_failed",
+            "TLS handshakes that failed or took too long",
+            totals.tls_failed,
+        ),
+        ("http2_connections_accepted", "Connections that speak HTTP/2", totals.http2),
         ("http_connections_stalled", "HTTP connections that took nothing", totals.stalled),
         ("http_requests", "Requests for media and playlists", totals.requests),
         ("http_bad_requests", "Requests refused as malformed or slow", totals.bad_requests),

@@ -16,19 +16,27 @@ use crate::{Origin, control, http, ingest, metrics, rtmp};
 
 /// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once.
 ///
-/// Prints `ready http=IP:PORT rtmp=IP:PORT` on standard output when every listener is bound.
+/// Prints `ready http=IP:PORT rtmp=IP:PORT` on standard output when every listener is bound, and
+/// ` https=IP:PORT` after it if one has TLS.
 ///
 /// # Errors
 /// A listener cannot be bound, or a worker died.
 pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let origin = Arc::new(Origin::new(config));
     let config = &origin.config;
-    let http = http::Server::bind(config.http.listen, http_config(config))
+    let mut http = http::Server::bind(config.http.listen, http_config(config))
         .with_context(|| format!("http.listen = {}", config.http.listen))?;
+    let tls = &config.http.tls;
+    if let Some(credentials) = tls.credentials() {
+        http = http
+            .with_tls(tls.listen, credentials)
+            .with_context(|| format!("http.tls.listen = {}", tls.listen))?;
+    }
     let rtmp = tokio::net::TcpListener::bind(config.rtmp.listen)
         .await
         .with_context(|| format!("rtmp.listen = {}", config.rtmp.listen))?;
     let (http_address, rtmp_address) = (http.address(), rtmp.local_addr()?);
+    let https = http.tls_address().map_or_else(String::new, |tls| format!(" https={tls}"));
     let (shutdown, down) = watch::channel(false);
 
     let rtmp = tokio::spawn(rtmp::serve(Arc::clone(&origin), rtmp, down.clone()));
@@ -47,10 +55,11 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}")?;
+    writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}{https}")?;
     stdout.flush()?;
     drop(stdout);
-    tracing::info!(http = %http_address, rtmp = %rtmp_address, "ready");
+    let https = http.tls_address().map(tracing::field::display);
+    tracing::info!(http = %http_address, rtmp = %rtmp_address, https, "ready");
 
     let mut asked = async move || {
         tokio::select! {

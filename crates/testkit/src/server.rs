@@ -21,6 +21,8 @@ pub struct Server {
     pub http: SocketAddr,
     /// Where it serves RTMP.
     pub rtmp: SocketAddr,
+    /// Where it serves HTTP with TLS, if its configuration says so.
+    pub https: Option<SocketAddr>,
     program: Option<Program>,
     folder: TempDir,
 }
@@ -52,9 +54,9 @@ impl Server {
                 .current_dir(folder.path()),
         );
         let ready = program.stdout_line(START, |_| true);
-        let (http, rtmp) = addresses(&ready)
+        let (http, rtmp, https) = addresses(&ready)
             .unwrap_or_else(|| panic!("not `ready http=IP:PORT rtmp=IP:PORT`: {ready:?}"));
-        Self { http, rtmp, program: Some(program), folder }
+        Self { http, rtmp, https, program: Some(program), folder }
     }
 
     fn program(&self) -> &Program {
@@ -167,13 +169,17 @@ impl Drop for Server {
     }
 }
 
-/// `ready http=IP:PORT rtmp=IP:PORT`
-fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
+/// `ready http=IP:PORT rtmp=IP:PORT`, and perhaps ` https=IP:PORT`
+fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr, Option<SocketAddr>)> {
     let mut words = line.split(' ');
     let ready = words.next()? == "ready";
     let http = words.next()?.strip_prefix("http=")?.parse().ok()?;
     let rtmp = words.next()?.strip_prefix("rtmp=")?.parse().ok()?;
-    (ready && words.next().is_none()).then_some((http, rtmp))
+    let https = match words.next() {
+        Some(word) => Some(word.strip_prefix("https=")?.parse().ok()?),
+        None => None,
+    };
+    (ready && words.next().is_none()).then_some((http, rtmp, https))
 }
 
 #[cfg(test)]
@@ -220,7 +226,12 @@ mod tests {
 
     #[test]
     fn only_the_promised_line_counts() {
+        let [http, rtmp, https] = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let line = format!("ready http={http} rtmp={rtmp}");
+        assert_eq!(addresses(&line), Some((http, rtmp, None)));
+        assert_eq!(addresses(&format!("{line} https={https}")), Some((http, rtmp, Some(https))));
         for line in [
+            "ready http=127.0.0.1:1 rtmp=127.0.0.1:2 https=",
             "ready",
             "ready http=127.0.0.1:1",
             "Ready http=127.0.0.1:1 rtmp=127.0.0.1:2",

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::http::Credentials;
 use crate::pace::{Pace, Plan};
 
 pub use error::Error;
@@ -54,6 +55,21 @@ pub struct Http {
     pub max_connections_per_address: usize,
     /// `Access-Control-Allow-Origin` of media and playlists; empty sends none.
     pub cors_origin: String,
+    /// The same with TLS.
+    pub tls: Tls,
+}
+
+/// `[http.tls]`: a second listener, for HTTP/2 and HTTP/1.1 with TLS. There is none without a
+/// certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// Address to bind; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// PEM file with the server's certificate and those that lead from it to an authority.
+    pub certificate: PathBuf,
+    /// PEM file with its private key.
+    pub key: PathBuf,
 }
 
 /// `[rtmp]`: the listener for publishers and RTMP players.
@@ -144,7 +160,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether every option is within its bounds and agrees with the others: for a configuration
+    /// Whether every option is within its bounds and agrees with the others, and the certificate and
+    /// key can be used: for a configuration
     /// that the command line has changed after it was read.
     ///
     /// # Errors
@@ -172,7 +189,23 @@ impl Default for Http {
             max_connections: 16_000,
             max_connections_per_address: 0,
             cors_origin: "*".to_owned(),
+            tls: Tls::default(),
         }
+    }
+}
+
+impl Tls {
+    /// The certificate and key, if TLS is asked for.
+    pub fn credentials(&self) -> Option<Credentials> {
+        let is_asked = !self.certificate.as_os_str().is_empty() || !self.key.as_os_str().is_empty();
+        is_asked
+            .then(|| Credentials { certificate: self.certificate.clone(), key: self.key.clone() })
+    }
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self { listen: any_address(8443), certificate: PathBuf::new(), key: PathBuf::new() }
     }
 }
 

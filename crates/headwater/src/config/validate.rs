@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Config, Factor, Size, Time};
+use super::{Config, Factor, Http, Rtmp, Size, Time, Tls};
+use crate::http::CredentialsFile;
 
 /// An option that cannot stand.
 pub(super) struct Found {
@@ -27,12 +28,8 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("http.send_timeout", http.send_timeout, least, hour)?;
     within("rtmp.setup_timeout", rtmp.setup_timeout, least, hour)?;
     header_value("http.cors_origin", &http.cors_origin)?;
-    if http.listen == rtmp.listen && http.listen.port() != 0 {
-        return refuse(
-            &["rtmp.listen", "http.listen"],
-            format!("{} is taken by http.listen", rtmp.listen),
-        );
-    }
+    addresses(http, rtmp)?;
+    credentials(&http.tls)?;
 
     // A frame at 240 per second is the shortest part there is.
     within("live.part_target", live.part_target, Time::from_millis(4), hour)?;
@@ -91,6 +88,42 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("vod.rate", vod.rate, least, fastest)?;
     within("vod.segment_memory", vod.segment_memory, Size::from_mib(1), most)?;
     within("drain.timeout", drain.timeout, Time(Duration::ZERO), hour)
+}
+
+/// Two listeners on one port would each get half of the connections.
+fn addresses(http: &Http, rtmp: &Rtmp) -> Result<(), Found> {
+    let with_tls = http.tls.credentials().map(|_| ("http.tls.listen", http.tls.listen));
+    let listeners =
+        [Some(("http.listen", http.listen)), with_tls, Some(("rtmp.listen", rtmp.listen))];
+    let listeners: Vec<_> = listeners.into_iter().flatten().collect();
+    for (i, (key, address)) in listeners.iter().enumerate() {
+        let taken = listeners[..i].iter().find(|(_, other)| other == address && other.port() != 0);
+        if let Some((by, _)) = taken {
+            return refuse(&[key, by], format!("{address} is taken by {by}"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads them: what is found out now does not stop a server that is to start later.
+fn credentials(tls: &Tls) -> Result<(), Found> {
+    const FILES: [&str; 2] = ["http.tls.certificate", "http.tls.key"];
+    let [certificate, key] = FILES;
+    let Some(credentials) = tls.credentials() else { return Ok(()) };
+    for (this, other, path) in
+        [(certificate, key, &credentials.certificate), (key, certificate, &credentials.key)]
+    {
+        if path.as_os_str().is_empty() {
+            return refuse(&[this, other], format!("must be given where {other} is"));
+        }
+    }
+    match credentials.load() {
+        Ok(_) => Ok(()),
+        Err(error) => match error.file {
+            CredentialsFile::Certificate => refuse(&[certificate], error.to_string()),
+            CredentialsFile::Key => refuse(&[key], error.to_string()),
+        },
+    }
 }
 
 fn refuse(keys: &[&'static str], message: String) -> Result<(), Found> {

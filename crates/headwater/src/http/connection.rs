@@ -10,18 +10,18 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep};
+use tokio::io::{AsyncWriteExt, ReadBuf};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::drain::Watch;
-use super::io::Io;
+use super::io::{Io, Stream};
 use super::limits::{Permit, Tally, count};
 use super::request::BadRequest;
 use super::send::{self, Outbox};
 use super::server::Shared;
 use super::source::{Broken, Why};
+use super::timer::Timer;
 use super::{
     Body, BodyStream, Handler, Method, PayloadFraming, Request, Response, Version, control, date,
     length, slice,
@@ -75,8 +75,8 @@ thread_local! {
 }
 
 /// Serves a connection to its end.
-pub(super) async fn drive<H: Handler>(
-    stream: TcpStream,
+pub(super) async fn drive<S: Stream, H: Handler>(
+    stream: S,
     peer: SocketAddr,
     permit: Permit,
     shared: Rc<Shared<H>>,
@@ -86,7 +86,7 @@ pub(super) async fn drive<H: Handler>(
         peer,
         input: BytesMut::new(),
         outbox: Outbox::default(),
-        timer: Timer(Box::pin(tokio::time::sleep(shared.config.head_timeout))),
+        timer: Timer::new(shared.config.head_timeout),
         head_deadline: None,
         served: false,
         burst: 0,
@@ -113,15 +113,15 @@ pub(super) async fn drive<H: Handler>(
         Err(Fault::Stalled) => {
             count(&tally.stalled, 1);
             let timeout = shared.config.stall_timeout;
-            warn!(%peer, "closed: the peer took nothing for {timeout:?}");
+            log_stall(peer, timeout);
             // What is queued in the kernel would be kept for as long as the peer is silent.
-            let _ = stream.set_zero_linger();
+            let _ = stream.tcp().set_zero_linger();
         }
         Err(Fault::File(broken)) => {
             warn!(%peer, "closed short: {broken}");
             if matches!(broken.why, Why::Rewritten) {
                 // What the kernel has not sent yet it would take from the file as it is now.
-                let _ = stream.set_zero_linger();
+                let _ = stream.tcp().set_zero_linger();
             }
         }
         Err(Fault::Gone) => debug!(%peer, "the peer left before its answer was complete"),
@@ -129,8 +129,8 @@ pub(super) async fn drive<H: Handler>(
     }
 }
 
-struct Connection<H> {
-    stream: TcpStream,
+struct Connection<S, H> {
+    stream: S,
     peer: SocketAddr,
     /// Received and not yet understood.
     input: BytesMut,
@@ -202,7 +202,7 @@ struct Asked {
     keep_alive: bool,
 }
 
-impl<H: Handler> Connection<H> {
+impl<S: Stream, H: Handler> Connection<S, H> {
     async fn run(&mut self) -> Result<End, Fault> {
         let config = Rc::clone(&self.shared);
         let config = &config.config;
@@ -500,12 +500,20 @@ impl<H: Handler> Connection<H> {
 
     /// Sends everything in the outbox.
     async fn flush(&mut self) -> Result<(), Fault> {
-        while self.outbox.size() > 0 {
+        while self.outbox.size() > 0 || self.stream.holds() {
             let mut deadline = None;
             let sent = poll_fn(|cx| {
                 let tally = self.shared.tally();
-                if let Poll::Ready(sent) = self.outbox.poll_write(&mut self.stream, tally, cx) {
+                if self.outbox.size() > 0
+                    && let Poll::Ready(sent) = self.outbox.poll_write(&mut self.stream, tally, cx)
+                {
                     return Poll::Ready(sent.map_err(Fault::from));
+                }
+                // Every bit of it that the kernel takes puts the deadline off.
+                if self.stream.holds()
+                    && let Poll::Ready(drained) = self.stream.poll_drain(cx)
+                {
+                    return Poll::Ready(drained.map(|_| 0).map_err(Fault::from));
                 }
                 // The peer is not to blame for a slow disk.
                 if self.outbox.is_reading() {
@@ -541,8 +549,13 @@ pub(super) fn log_refusal(tally: &Tally, peer: SocketAddr, line: &[u8], reason: 
     }
 }
 
+/// Logs that a connection is closed because its peer does not read.
+pub(super) fn log_stall(peer: SocketAddr, timeout: Duration) {
+    warn!(%peer, "closed: the peer took nothing for {timeout:?}");
+}
+
 /// Closes a connection so that its last response arrives.
-async fn linger(mut stream: TcpStream) {
+async fn linger<S: Stream>(mut stream: S) {
     let (most, time) = LINGER;
     let end = async {
         stream.shutdown().await?;
@@ -582,25 +595,6 @@ fn push_number(head: &mut Vec<u8>, number: u64) {
     head.extend_from_slice(&digits[start..]);
 }
 
-/// One timer for all of a connection's deadlines. Most deadlines are never reached and move
-/// forward with each request, so the timer is left where it is and set again when it fires early.
-struct Timer(Pin<Box<Sleep>>);
-
-impl Timer {
-    fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        if self.0.deadline() > deadline {
-            self.0.as_mut().reset(deadline);
-        }
-        loop {
-            ready!(self.0.as_mut().poll(cx));
-            if Instant::now() >= deadline {
-                return Poll::Ready(());
-            }
-            self.0.as_mut().reset(deadline);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -612,18 +606,5 @@ mod tests {
             push_number(&mut head, number);
             assert_eq!(head, number.to_string().as_bytes());
         }
-    }
-
-    #[tokio::test]
-    async fn timer_keeps_the_latest_deadline() {
-        let start = Instant::now();
-        let at = |milliseconds| start + Duration::from_millis(milliseconds);
-        let mut timer = Timer(Box::pin(tokio::time::sleep_until(at(5))));
-        poll_fn(|cx| timer.poll(at(60), cx)).await;
-        assert!(Instant::now() >= at(60));
-        // Of the two, the earlier counts.
-        let mut timer = Timer(Box::pin(tokio::time::sleep_until(at(3_600_000))));
-        poll_fn(|cx| timer.poll(at(70), cx)).await;
-        assert!(Instant::now() >= at(70));
     }
 }

@@ -1,8 +1,10 @@
-//! A connection that hyper takes over.
+//! What connections run over, and one that hyper takes over.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,32 +13,60 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-use super::limits::Permit;
+use super::limits::{OwnTally, Permit, count};
+use super::send::Socket;
+
+/// A connection as the driver needs it: plain, or with TLS around it.
+pub(super) trait Stream: Socket + AsyncRead + AsyncWrite + Unpin + 'static {
+    /// The TCP connection.
+    fn tcp(&self) -> &TcpStream;
+
+    /// Grows with all that the kernel takes of what the stream [holds](Socket::holds).
+    fn drained(&self) -> u64 {
+        0
+    }
+}
+
+impl Stream for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
 
 /// A connection with what was already read of it, which is read again first.
 ///
 /// A write that makes no progress for `Config::stall_timeout` fails with
 /// [`TimedOut`](io::ErrorKind::TimedOut). Counts against the connection limits until dropped.
 #[derive(Debug)]
-pub(super) struct Io {
-    stream: TcpStream,
+pub(super) struct Io<S> {
+    stream: S,
     replay: Bytes,
     peer: SocketAddr,
     stall_timeout: Duration,
-    /// Runs while a write waits.
-    stall: Option<Pin<Box<Sleep>>>,
+    /// Runs while a write waits, since the stream had drained so much.
+    stall: Option<(Pin<Box<Sleep>>, u64)>,
+    stalled: Rc<Cell<bool>>,
+    /// Where what is written is counted.
+    tally: Option<OwnTally>,
     _permit: Permit,
 }
 
-impl Io {
+impl<S: Stream> Io<S> {
     pub(super) fn new(
-        stream: TcpStream,
+        stream: S,
         replay: Bytes,
         peer: SocketAddr,
         stall_timeout: Duration,
         permit: Permit,
     ) -> Self {
-        Self { stream, replay, peer, stall_timeout, stall: None, _permit: permit }
+        let (stall, stalled, tally) = (None, Rc::default(), None);
+        Self { stream, replay, peer, stall_timeout, stall, stalled, tally, _permit: permit }
+    }
+
+    /// Counts what is written as sent by the media plane.
+    pub(super) fn counted(mut self, tally: OwnTally) -> Self {
+        self.tally = Some(tally);
+        self
     }
 
     /// The other end of the connection.
@@ -44,22 +74,44 @@ impl Io {
         self.peer
     }
 
-    fn watch(
+    /// Whether a write failed because the peer took nothing for too long.
+    pub(super) fn stalled(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.stalled)
+    }
+
+    fn watch<T>(
         &mut self,
         cx: &mut Context<'_>,
-        result: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
+        result: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.stall = None;
             return result;
         }
-        let timeout = self.stall_timeout;
-        let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-        stall.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        let (timeout, drained) = (self.stall_timeout, self.stream.drained());
+        let begin = || (Box::pin(tokio::time::sleep(timeout)), drained);
+        let stall = self.stall.get_or_insert_with(begin);
+        if stall.1 != drained {
+            *stall = begin();
+        }
+        std::task::ready!(stall.0.as_mut().poll(cx));
+        self.stalled.set(true);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn written(
+        &mut self,
+        cx: &mut Context<'_>,
+        result: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let (Poll::Ready(Ok(written)), Some(tally)) = (&result, &self.tally) {
+            count(&tally.bytes_sent, *written as u64);
+        }
+        self.watch(cx, result)
     }
 }
 
-impl AsyncRead for Io {
+impl<S: Stream> AsyncRead for Io<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -79,14 +131,14 @@ impl AsyncRead for Io {
     }
 }
 
-impl AsyncWrite for Io {
+impl<S: Stream> AsyncWrite for Io<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.watch(cx, result)
+        self.written(cx, result)
     }
 
     fn poll_write_vectored(
@@ -95,7 +147,7 @@ impl AsyncWrite for Io {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.watch(cx, result)
+        self.written(cx, result)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -103,7 +155,8 @@ impl AsyncWrite for Io {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
+        self.watch(cx, result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

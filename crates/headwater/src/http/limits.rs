@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroUsize;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,10 +22,14 @@ pub struct Totals {
     pub bad_requests: u64,
     /// Connections handed to the control plane.
     pub handed_over: u64,
-    /// Connections closed because the peer took nothing for too long.
+    /// TLS handshakes that failed or took too long.
+    pub tls_failed: u64,
+    /// Connections that speak HTTP/2.
+    pub http2: u64,
+    /// Connections closed because the peer took nothing for too long, and responses of HTTP/2.
     pub stalled: u64,
-    /// Bytes the media plane sent, heads included; not on connections handed to the control
-    /// plane.
+    /// Bytes the media plane sent, heads included, as they were before encryption; not on
+    /// connections handed to the control plane, but all of those that speak HTTP/2.
     pub bytes_sent: u64,
     /// Those of them that went from a file's page cache to the socket without being copied.
     pub file_bytes: u64,
@@ -54,6 +59,8 @@ impl Counters {
             totals.requests += worker.requests.load(Ordering::Relaxed);
             totals.bad_requests += worker.bad_requests.load(Ordering::Relaxed);
             totals.handed_over += worker.handed_over.load(Ordering::Relaxed);
+            totals.tls_failed += worker.tls_failed.load(Ordering::Relaxed);
+            totals.http2 += worker.http2.load(Ordering::Relaxed);
             totals.stalled += worker.stalled.load(Ordering::Relaxed);
             totals.bytes_sent += worker.bytes_sent.load(Ordering::Relaxed);
             totals.file_bytes += worker.file_bytes.load(Ordering::Relaxed);
@@ -77,10 +84,33 @@ pub(super) struct Tally {
     pub(super) requests: AtomicU64,
     pub(super) bad_requests: AtomicU64,
     pub(super) handed_over: AtomicU64,
+    pub(super) tls_failed: AtomicU64,
+    pub(super) http2: AtomicU64,
     pub(super) stalled: AtomicU64,
     pub(super) bytes_sent: AtomicU64,
     pub(super) file_bytes: AtomicU64,
     pub(super) cold_reads: AtomicU64,
+}
+
+/// A worker's counters, for what cannot borrow them.
+#[derive(Clone, Debug)]
+pub(super) struct OwnTally {
+    counters: Arc<Counters>,
+    worker: usize,
+}
+
+impl OwnTally {
+    pub(super) fn new(counters: &Arc<Counters>, worker: usize) -> Self {
+        Self { counters: Arc::clone(counters), worker }
+    }
+}
+
+impl Deref for OwnTally {
+    type Target = Tally;
+
+    fn deref(&self) -> &Tally {
+        self.counters.worker(self.worker)
+    }
 }
 
 /// Adds to a counter.

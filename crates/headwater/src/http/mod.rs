@@ -1,10 +1,12 @@
-//! The media plane: HTTP/1.1 over our own connection driver.
+//! The media plane: HTTP/1.1 over our own connection driver, with TLS or without; HTTP/2 with TLS, by
+//! hyper.
 //!
 //! ```text
-//! Server ─ one thread, runtime and listener per worker
-//!   └ accept ─ Gate (connection limits) ─ connection
+//! Server ─ one thread, runtime and listener (two with TLS) per worker
+//!   └ accept ─ Gate (connection limits) ─ connection, or tls ─ connection or h2
 //!        ├ Request ─ Handler ─ Response ─ send        bytes and playlists
 //!        └ Handler::accepts is false ─ control        axum on hyper, the connection handed over whole
+//!                                                     (of HTTP/2: each request)
 //! ```
 //!
 //! The driver takes no lock for a request: everything a worker's connections share lives on that
@@ -14,15 +16,18 @@
 //! and one read of input, one [`Handler`] call and one unsent answer (pipelined short answers: up
 //! to 64 KiB of them) per connection.
 //!
-//! Follows RFC 9110 (semantics) and RFC 9112 (HTTP/1.1).
+//! Follows RFC 9110 (semantics), RFC 9112 (HTTP/1.1) and RFC 9113 (HTTP/2).
 
 mod ahead;
 mod cache;
 mod conditional;
 mod connection;
+mod content;
 mod control;
+mod credentials;
 pub(crate) mod date;
 mod drain;
+mod h2;
 mod io;
 mod limits;
 mod piece;
@@ -35,11 +40,14 @@ mod server;
 mod source;
 mod target;
 mod throttle;
+mod timer;
+mod tls;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 pub use conditional::{Precondition, Validators};
+pub use credentials::{Credentials, CredentialsError, CredentialsFile};
 pub use drain::{Drain, Watch};
 pub use limits::{Counters, Totals};
 pub use piece::{Piece, length, slice};
@@ -76,8 +84,8 @@ pub struct Config {
     pub workers: NonZeroUsize,
     /// Bytes a request head may have; beyond it 431. At least 8,192, the default.
     pub max_head: usize,
-    /// How long a head may take from its first byte to its end, and a new connection to its first
-    /// byte. Default: 10 s.
+    /// How long a head may take from its first byte to its end, a new connection to its first
+    /// byte, and a TLS handshake. Default: 10 s.
     pub head_timeout: Duration,
     /// How long a connection may stay open between requests. Default: 60 s.
     pub idle_timeout: Duration,

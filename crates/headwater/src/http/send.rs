@@ -53,6 +53,16 @@ pub(super) trait Socket {
         length: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>>;
+
+    /// Whether it has taken bytes that the kernel has not got yet.
+    fn holds(&self) -> bool {
+        false
+    }
+
+    /// One write of what it holds, and how much that was; 0 if it holds nothing.
+    fn poll_drain(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(0))
+    }
 }
 
 /// What is to be sent on a connection, in order.
@@ -378,11 +388,14 @@ impl Socket for TcpStream {
 }
 
 /// Tries a system call when the socket is ready to be written to, until it does not have to wait.
-fn poll_io(
+pub(super) fn poll_io<E>(
     socket: &TcpStream,
     cx: &mut Context<'_>,
-    mut call: impl FnMut(&TcpStream) -> rustix::io::Result<usize>,
-) -> Poll<io::Result<usize>> {
+    mut call: impl FnMut(&TcpStream) -> Result<usize, E>,
+) -> Poll<io::Result<usize>>
+where
+    io::Error: From<E>,
+{
     loop {
         ready!(socket.poll_write_ready(cx))?;
         match socket.try_io(Interest::WRITABLE, || Ok(call(socket)?)) {

@@ -17,8 +17,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_local;
 use tracing::{info, warn};
 
-use super::limits::{Counters, Full, Gate, Tally, count};
-use super::{Config, Drain, Handler, Method, Request, Response, Throttle, connection};
+use super::credentials::{Current, Keeper};
+use super::limits::{Counters, Full, Gate, OwnTally, Tally, count};
+use super::{
+    Config, Credentials, Drain, Handler, Method, Request, Response, Throttle, connection, tls,
+};
 
 /// Connections the kernel completes before they are accepted.
 const BACKLOG: i32 = 4096;
@@ -34,10 +37,19 @@ const ALLOW: &str = "GET, HEAD, OPTIONS";
 pub struct Server {
     listeners: Vec<std::net::TcpListener>,
     address: SocketAddr,
+    tls: Option<Tls>,
     config: Arc<Config>,
     cors: Arc<[u8]>,
     gate: Arc<Gate>,
     counters: Arc<Counters>,
+}
+
+/// The address that is served with TLS.
+#[derive(Debug)]
+struct Tls {
+    listeners: Vec<std::net::TcpListener>,
+    address: SocketAddr,
+    keeper: Keeper,
 }
 
 /// What a worker gives its handler.
@@ -77,21 +89,38 @@ impl Server {
             Some(_) => return invalid("cors is not an origin"),
             None => String::new(),
         };
-        let first = listen(address, &config, true)?;
-        let address = first.local_addr()?;
-        let mut listeners = vec![first];
-        for _ in 1..config.workers.get() {
-            listeners.push(listen(address, &config, false)?);
-        }
+        let (listeners, address) = listen_all(address, &config)?;
         let gate = Arc::new(Gate::new(config.max_connections, config.max_connections_per_address));
         let counters = Arc::new(Counters::new(Arc::clone(&gate), listeners.len()));
         let cors = cors.into_bytes().into();
-        Ok(Self { listeners, address, config: Arc::new(config), cors, gate, counters })
+        let tls = None;
+        Ok(Self { listeners, address, tls, config: Arc::new(config), cors, gate, counters })
+    }
+
+    /// Serves a second address, with TLS: the same, by HTTP/2 or HTTP/1.1 as the client prefers. The
+    /// connection limits are for both. Blocks, to read the credentials; they are read again when
+    /// they change, or the process gets SIGHUP.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind); [`InvalidData`](io::ErrorKind::InvalidData) if the credentials
+    /// cannot be used.
+    pub fn with_tls(mut self, address: SocketAddr, credentials: Credentials) -> io::Result<Self> {
+        let keeper = Keeper::new(credentials);
+        let keeper = keeper.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let (listeners, address) = listen_all(address, &self.config)?;
+        self.tls = Some(Tls { listeners, address, keeper });
+        Ok(self)
     }
 
     /// The address bound, with the port taken.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address bound for TLS, if there is one.
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls.as_ref().map(|tls| tls.address)
     }
 
     /// The counters, which stay readable while and after the server runs.
@@ -120,7 +149,12 @@ impl Server {
         let (phase, _) = watch::channel(Phase::Serving);
         let (ended, mut ends) = mpsc::unbounded_channel();
         let mut threads = Vec::new();
+        let (mut secured, keeper) = match self.tls {
+            Some(Tls { listeners, keeper, .. }) => (listeners.into_iter(), Some(keeper)),
+            None => (Vec::new().into_iter(), None),
+        };
         for (index, listener) in self.listeners.into_iter().enumerate() {
+            let secured = secured.next().zip(keeper.as_ref().map(Keeper::current));
             let handlers = Arc::clone(&handlers);
             let phase = phase.subscribe();
             let end = End(ended.clone());
@@ -146,7 +180,14 @@ impl Server {
                         control,
                         tasks: Rc::default(),
                     };
-                    work(TcpListener::from_std(listener)?, Rc::new(shared), phase).await;
+                    let listener = TcpListener::from_std(listener)?;
+                    let secured = match secured {
+                        Some((listener, current)) => {
+                            Some((TcpListener::from_std(listener)?, current))
+                        }
+                        None => None,
+                    };
+                    work(listener, secured, Rc::new(shared), phase).await;
                     io::Result::Ok(())
                 })?;
                 // What still blocks on a disk is not waited for.
@@ -155,6 +196,12 @@ impl Server {
             };
             threads.push(thread::Builder::new().name(format!("http-{index}")).spawn(work)?);
         }
+        let keep = async {
+            match keeper {
+                Some(keeper) => keeper.keep().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = shutdown => {
                 phase.send_replace(Phase::Draining);
@@ -164,6 +211,7 @@ impl Server {
             }
             // A worker that ends now has failed; the others end with `phase`.
             _ = ends.recv() => {}
+            kept = keep => kept?,
         }
         drop(phase);
         for thread in threads {
@@ -181,6 +229,20 @@ impl Drop for End {
         // Nobody listens any more if `run` was dropped.
         let _ = self.0.send(());
     }
+}
+
+/// A listener for each worker, and the address they share.
+fn listen_all(
+    address: SocketAddr,
+    config: &Config,
+) -> io::Result<(Vec<std::net::TcpListener>, SocketAddr)> {
+    let first = listen(address, config, true)?;
+    let address = first.local_addr()?;
+    let mut listeners = vec![first];
+    for _ in 1..config.workers.get() {
+        listeners.push(listen(address, config, false)?);
+    }
+    Ok((listeners, address))
 }
 
 fn listen(address: SocketAddr, config: &Config, first: bool) -> io::Result<std::net::TcpListener> {
@@ -223,6 +285,11 @@ pub(super) struct Shared<H> {
 impl<H> Shared<H> {
     pub(super) fn tally(&self) -> &Tally {
         self.counters.worker(self.index)
+    }
+
+    /// The same, for what cannot borrow it.
+    pub(super) fn own_tally(&self) -> OwnTally {
+        OwnTally::new(&self.counters, self.index)
     }
 
     /// To be held by every task of the worker that draining has to wait for.
@@ -286,14 +353,22 @@ impl Drop for Task {
 /// The whole of a worker's life.
 async fn work<H: Handler>(
     listener: TcpListener,
+    secured: Option<(TcpListener, Current)>,
     shared: Rc<Shared<H>>,
     mut phase: watch::Receiver<Phase>,
 ) {
+    let accept_secured = async {
+        match &secured {
+            Some((listener, current)) => accept(listener, Some(current), &shared).await,
+            None => std::future::pending().await,
+        }
+    };
     let told = tokio::select! {
-        never = accept(&listener, &shared) => match never {},
+        never = accept(&listener, None, &shared) => match never {},
+        never = accept_secured => match never {},
         told = phase.wait_for(|&phase| phase == Phase::Draining) => told.is_ok(),
     };
-    drop(listener);
+    drop((listener, secured));
     if !told {
         return;
     }
@@ -316,7 +391,11 @@ async fn work<H: Handler>(
 
 enum Never {}
 
-async fn accept<H: Handler>(listener: &TcpListener, shared: &Rc<Shared<H>>) -> Never {
+async fn accept<H: Handler>(
+    listener: &TcpListener,
+    tls: Option<&Current>,
+    shared: &Rc<Shared<H>>,
+) -> Never {
     let mut back_off = BACK_OFF.0;
     let mut exhausted = Throttle::default();
     let mut full = Throttle::default();
@@ -328,9 +407,15 @@ async fn accept<H: Handler>(listener: &TcpListener, shared: &Rc<Shared<H>>) -> N
                 match shared.gate.admit(peer.ip()) {
                     Ok(permit) => {
                         let (shared, task) = (Rc::clone(shared), shared.task());
+                        let tls = tls.map(|current| Arc::clone(&current.borrow()));
                         spawn_local(async move {
                             let _task = task;
-                            connection::drive(stream, peer, permit, shared).await;
+                            match tls {
+                                None => connection::drive(stream, peer, permit, shared).await,
+                                Some(tls) => {
+                                    tls::drive(stream, peer, permit, shared, tls).await;
+                                }
+                            }
                         });
                     }
                     Err(reason) => {
@@ -342,7 +427,10 @@ async fn accept<H: Handler>(listener: &TcpListener, shared: &Rc<Shared<H>>) -> N
                             };
                             warn!(%peer, others, "refused: the limit of {limit} is reached");
                         }
-                        refuse(&stream);
+                        // One that begins with a handshake would not understand.
+                        if tls.is_none() {
+                            refuse(&stream);
+                        }
                     }
                 }
             }

@@ -18,13 +18,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::task::spawn_blocking;
 
 /// Bytes remembered of what was sent first, and of what was sent last.
 const SAMPLE: usize = 64;
-
-/// Bytes of one read into memory.
-pub(super) const READ: u64 = 256 << 10;
 
 /// A file of the response being sent.
 #[derive(Debug)]
@@ -131,10 +127,23 @@ impl Source {
 
     /// Copies a range that is in memory.
     pub(super) fn copy(&self, range: Range<u64>) -> Result<Bytes, Broken> {
+        let bytes = self.bytes(&range)?;
+        self.remember_copy(range.start, &bytes);
+        Ok(bytes)
+    }
+
+    /// The same, of the version that was begun.
+    pub(super) fn copy_checked(&self, range: Range<u64>) -> Result<Bytes, Broken> {
+        let bytes = self.bytes(&range)?;
+        self.check()?;
+        self.remember_copy(range.start, &bytes);
+        Ok(bytes)
+    }
+
+    fn bytes(&self, range: &Range<u64>) -> Result<Bytes, Broken> {
         let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
         let read = self.file.read_exact_at(&mut bytes, range.start);
         read.map_err(|error| self.unreadable(error))?;
-        self.remember_copy(range.start, &bytes);
         Ok(bytes.into())
     }
 
@@ -229,22 +238,6 @@ impl Broken {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         Self { path: path.unwrap_or_default(), why }
     }
-}
-
-/// Reads a range, of at most [`READ`] bytes, on a blocking thread.
-pub(super) async fn read(source: Rc<Source>, range: Range<u64>) -> Result<Bytes, Broken> {
-    let file = Arc::clone(&source.file);
-    let (offset, size) = (range.start, range.end.saturating_sub(range.start).min(READ));
-    let read = spawn_blocking(move || {
-        let mut bytes = vec![0; size as usize];
-        file.read_exact_at(&mut bytes, offset)?;
-        io::Result::Ok(Bytes::from(bytes))
-    });
-    let bytes = read.await.map_err(io::Error::other).flatten();
-    let bytes = bytes.map_err(|error| source.unreadable(error))?;
-    source.check()?;
-    source.remember_copy(offset, &bytes);
-    Ok(bytes)
 }
 
 #[cfg(test)]
