@@ -95,12 +95,12 @@ impl Server {
     ///
     /// # Errors
     /// A program is missing, it ends at once, or is not ready in its time: with the log's last lines.
-    pub fn start(peer: &Peer, place: Place, log: &Path) -> anyhow::Result<Self> {
+    pub fn start(peer: &Peer, place: &Place, log: &Path) -> anyhow::Result<Self> {
         let named = || peer.name.clone();
         File::create(log).with_context(|| log.display().to_string()).with_context(named)?;
         let mut attempt = 1;
         loop {
-            match Self::attempt(peer, &place, log) {
+            match Self::attempt(peer, place, log) {
                 Ok(server) => return Ok(server),
                 Err(Failure::PortInUse(_)) if attempt < ATTEMPTS => attempt += 1,
                 Err(Failure::PortInUse(error) | Failure::Other(error)) => {
