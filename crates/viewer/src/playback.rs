@@ -6,6 +6,9 @@
 //! are missing in between are passed over in the time they would have taken (a picture that
 //! freezes), and counted.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::Micros;
 
 /// Steps of a media timeline by more than this are taken for a new timeline, on which playing goes
@@ -22,6 +25,44 @@ pub enum Track {
     Video = 0,
     /// Sound.
     Audio = 1,
+}
+
+/// Which clock tells when media were captured, the least true first.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum CaptureClock {
+    /// EXT-X-PROGRAM-DATE-TIME or `availabilityStartTime`: the server's, of a segment.
+    DateTime,
+    /// `prft` boxes: the server's, of a fragment.
+    Prft,
+    /// Stamps in the video itself: the publisher's, of an access unit.
+    Stamp,
+}
+
+/// Stamps of the first and the last access unit of some media (see [`media::stamp`]), in
+/// microseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamps {
+    /// Of the first.
+    pub first: Micros,
+    /// Of the last.
+    pub last: Micros,
+}
+
+impl Stamps {
+    /// Where the first and the last access unit, or their beginnings, have stamps.
+    pub fn find(first: &[u8], last: &[u8]) -> Option<Self> {
+        let find = |unit| media::stamp::find(unit).and_then(|unix| Micros::try_from(unix).ok());
+        Some(Self { first: find(first)?, last: find(last)? })
+    }
+
+    /// Of media that are one access unit, or a tag or message with one.
+    pub fn of_one(unit: &[u8]) -> Option<Self> {
+        let unix = media::stamp::find(unit).and_then(|unix| Micros::try_from(unix).ok())?;
+        Some(Self { first: unix, last: unix })
+    }
 }
 
 /// What has arrived of a track, on the playback timeline.
@@ -98,6 +139,10 @@ pub struct Playback {
     complete: bool,
     /// Capture time (since 1970) minus playback time.
     captured: Option<Micros>,
+    /// The best clock that has told so.
+    clock: Option<CaptureClock>,
+    /// Stamp of the last access unit of the media to come next.
+    stamped: Option<Micros>,
     /// Least of arrival minus playback time, the delay of the fastest media so far.
     fastest: Option<Micros>,
     delivery: Gauge,
@@ -123,6 +168,8 @@ impl Playback {
             missing: 0,
             complete: false,
             captured: None,
+            clock: None,
+            stamped: None,
             fastest: None,
             delivery: Gauge::default(),
             newest_delivery: None,
@@ -147,9 +194,24 @@ impl Playback {
         self.expected[track as usize] = true;
     }
 
-    /// That media time `media` was captured at `unix`, microseconds since 1970.
-    pub fn set_captured(&mut self, media: Micros, unix: Micros) {
-        self.captured = Some(unix.saturating_sub(media.saturating_add(self.shift)));
+    /// That media time `media` was captured at `unix`, microseconds since 1970. A truer clock that
+    /// has told so before, of this timeline, stands.
+    pub fn set_captured(&mut self, media: Micros, unix: Micros, clock: CaptureClock) {
+        if self.captured.is_none() || self.clock <= Some(clock) {
+            self.clock = Some(clock);
+            self.captured = Some(unix.saturating_sub(media.saturating_add(self.shift)));
+        }
+    }
+
+    /// Stamps of the media to come next, which begin at media time `from`.
+    pub fn set_stamps(&mut self, from: Micros, stamps: Stamps) {
+        self.set_captured(from, stamps.first, CaptureClock::Stamp);
+        self.stamped = Some(stamps.last);
+    }
+
+    /// The clock by which latency is told.
+    pub fn clock(&self) -> Option<CaptureClock> {
+        self.clock
     }
 
     /// Media of a track that arrived at `now`, from one media time to another. `unix` is `now` in
@@ -165,6 +227,7 @@ impl Playback {
                 // A new timeline: it goes on where the old one ended.
                 self.shift = self.shift.saturating_sub(step);
                 self.captured = None;
+                self.stamped = None;
                 self.fastest = None;
                 (from, to) = (known.to, to.saturating_sub(step));
             }
@@ -202,12 +265,21 @@ impl Playback {
         if let [Some(video), Some(audio)] = self.spans {
             self.skew.record(video.to - audio.to);
         }
-        if let Some(captured) = self.captured {
-            self.delivery.record(unix - captured - to);
-            self.newest_delivery = Some(unix - captured - to);
-            if let Some(position) = self.position(now) {
-                self.behind.record(unix - captured - position);
-            }
+        let stamped = self.stamped.take();
+        let Some(captured) = self.captured else { return };
+        // Where there are stamps, what has none is not measured: when its end was captured is not
+        // known as well as that.
+        let newest = match self.clock {
+            Some(CaptureClock::Stamp) => stamped,
+            _ => Some(captured.saturating_add(to)),
+        };
+        if let Some(newest) = newest {
+            let delivery = unix.saturating_sub(newest);
+            self.delivery.record(delivery);
+            self.newest_delivery = Some(delivery);
+        }
+        if let Some(position) = self.position(now) {
+            self.behind.record(unix.saturating_sub(captured.saturating_add(position)));
         }
     }
 
@@ -430,7 +502,7 @@ mod tests {
     fn latency_is_from_capture_to_arrival_and_to_the_playhead() {
         let mut playback = Playback::new(0);
         let unix = 1_000_000_000;
-        playback.set_captured(0, unix - 700 * MS);
+        playback.set_captured(0, unix - 700 * MS, CaptureClock::DateTime);
         playback.media(0, unix, Track::Video, 0, 200 * MS);
         // Captured over 200 ms that ended 500 ms ago; the playhead is not there yet.
         assert_eq!(playback.delivery().read(), Some((500 * MS, 500 * MS, 500 * MS)));
@@ -438,5 +510,27 @@ mod tests {
         assert_eq!(playback.behind().read().unwrap().2, 700 * MS);
         assert_eq!(playback.delivery().read().unwrap().0, 400 * MS);
         assert_eq!(playback.late().read(), Some((0, 0, 0)));
+    }
+
+    #[test]
+    fn stamps_are_from_sending_to_arrival_whatever_else_there_is() {
+        let mut playback = Playback::new(0);
+        let unix = 1_000_000_000;
+        playback.set_captured(0, unix, CaptureClock::Prft);
+        playback.media(0, unix, Track::Video, 0, 40 * MS);
+        assert_eq!(playback.delivery().read(), Some((-40 * MS, -40 * MS, -40 * MS)));
+        // Two pictures, sent 340 and 300 ms ago; nobody asks the server's clock any more.
+        playback.set_captured(40 * MS, unix, CaptureClock::Prft);
+        let stamps = Stamps { first: unix - 240 * MS, last: unix - 200 * MS };
+        playback.set_stamps(40 * MS, stamps);
+        playback.set_captured(40 * MS, unix, CaptureClock::DateTime);
+        playback.media(100 * MS, unix + 100 * MS, Track::Video, 40 * MS, 120 * MS);
+        assert_eq!(playback.newest_delivery(), Some(300 * MS));
+        assert_eq!(playback.clock(), Some(CaptureClock::Stamp));
+        // At the end of the first picture, where the second begins, sent 340 ms ago.
+        assert_eq!(playback.behind().read().unwrap().2, 340 * MS);
+        // Sound has no stamps.
+        playback.media(100 * MS, unix + 100 * MS, Track::Audio, 0, 90 * MS);
+        assert_eq!(playback.delivery().read().unwrap().2, 300 * MS);
     }
 }

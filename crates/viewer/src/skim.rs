@@ -1,11 +1,14 @@
 //! Containers read for their times alone: payloads are passed over, whatever their size, and
-//! nothing is kept but what tells when media play. For viewers that are not verified.
+//! nothing is kept but what tells when media play and were captured. For viewers that are not
+//! verified.
 
 use media::Kind;
 use media::clock::Unwrapper;
 use media::cmaf::Header;
 
-use crate::playback::Track;
+use media::stamp::REACH;
+
+use crate::playback::{Stamps, Track};
 use crate::{Error, Micros};
 
 /// Whether an FLV tag or RTMP message whose payload starts with these bytes holds an access unit,
@@ -63,6 +66,8 @@ pub struct FlvTag {
     pub timestamp: u32,
     /// First bytes of the payload.
     pub start: [u8; 2],
+    /// Of video, if it has one near its start.
+    pub stamps: Option<Stamps>,
 }
 
 /// Reads the tags of an FLV file or HTTP-FLV response as it comes (FLV annex E.2 and E.3).
@@ -76,6 +81,8 @@ pub struct Flv {
     len: usize,
     /// Payload still to be passed over.
     skip: u64,
+    /// First bytes of a video tag's payload behind those in `head`.
+    front: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,9 +92,21 @@ enum FlvStage {
     Tag,
 }
 
+/// Tag type of video, annex E.4.1.
+const VIDEO: u8 = 9;
+
+/// Keeps of the bytes what may hold a stamp.
+fn keep_front(front: &mut Vec<u8>, bytes: &[u8]) {
+    let wanted = bytes.len().min(REACH.saturating_sub(front.len()));
+    if wanted > 0 {
+        front.reserve_exact(REACH - front.len());
+        front.extend_from_slice(&bytes[..wanted]);
+    }
+}
+
 impl Default for Flv {
     fn default() -> Self {
-        Self { at: 0, stage: FlvStage::File, head: [0; 13], len: 0, skip: 0 }
+        Self { at: 0, stage: FlvStage::File, head: [0; 13], len: 0, skip: 0, front: Vec::new() }
     }
 }
 
@@ -100,6 +119,9 @@ impl Flv {
         while !input.is_empty() {
             if self.skip > 0 {
                 let taken = usize::try_from(self.skip).unwrap_or(usize::MAX).min(input.len());
+                if self.stage == FlvStage::Tag && self.head[0] == VIDEO {
+                    keep_front(&mut self.front, &input[..taken]);
+                }
                 input = &input[taken..];
                 self.advance_skip(taken, tag);
                 continue;
@@ -176,10 +198,12 @@ impl Flv {
         let [kind, _, _, _, t2, t1, t0, t3, _, _, _, a, b] = self.head;
         let payload = self.payload();
         let start = [if payload > 0 { a } else { 0 }, if payload > 1 { b } else { 0 }];
-        let track = if kind == 9 { Track::Video } else { Track::Audio };
+        let track = if kind == VIDEO { Track::Video } else { Track::Audio };
         let timestamp = u32::from_be_bytes([t3, t2, t1, t0]);
+        let stamps = Stamps::of_one(&self.front);
+        self.front.clear();
         if kind != 18 && payload > 0 {
-            tag(FlvTag { track, timestamp, start });
+            tag(FlvTag { track, timestamp, start, stamps });
         }
         self.next(FlvStage::BackLink);
     }
@@ -197,6 +221,27 @@ pub struct Fragment {
     /// What a `prft` before it said of this track: microseconds since 1970, at a media time in
     /// the track's timescale.
     pub captured: Option<(Micros, u64)>,
+    /// Of its first and its last sample, if both have one near their start.
+    pub stamps: Option<Stamps>,
+}
+
+/// The start of a fragment's first or last sample, where there may be a stamp.
+#[derive(Debug, Clone, Copy)]
+struct Probe {
+    /// Index of the fragment among those that wait.
+    fragment: usize,
+    is_last: bool,
+    /// Position in the file.
+    at: u64,
+    /// How many bytes are looked at.
+    len: usize,
+}
+
+/// Position in the file and size of a sample.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    at: u64,
+    size: u64,
 }
 
 /// What [`Mp4`] came upon.
@@ -227,6 +272,10 @@ pub struct Mp4 {
     body: Vec<u8>,
     /// Fragments whose `mdat` has not been there yet.
     waiting: Vec<Fragment>,
+    /// What of their media is looked at, the next one last.
+    probes: Vec<Probe>,
+    /// What has come of that.
+    front: Vec<u8>,
     defaults: Vec<media::cmaf::Defaults>,
     captured: Option<(u32, Micros, u64)>,
     /// Milliseconds that `mvhd` or `mehd` says.
@@ -277,10 +326,11 @@ impl Mp4 {
             if self.is_wanted() {
                 self.body.extend_from_slice(&input[..taken]);
             }
-            if self.kind == *b"mdat"
-                && let Some((come, _)) = &mut self.data
-            {
-                *come += taken as u64;
+            if self.kind == *b"mdat" {
+                self.look(&input[..taken]);
+                if let Some((come, _)) = &mut self.data {
+                    *come += taken as u64;
+                }
             }
             input = &input[taken..];
             self.at += taken as u64;
@@ -290,6 +340,41 @@ impl Mp4 {
             }
         }
         Ok(())
+    }
+
+    /// Looks for stamps where these bytes of an `mdat` have the start of a sample.
+    fn look(&mut self, bytes: &[u8]) {
+        while let Some(&probe) = self.probes.last() {
+            let ahead = (probe.at + self.front.len() as u64).checked_sub(self.at);
+            let Some(from) = ahead else {
+                // Samples that overlap.
+                self.found(probe, None);
+                continue;
+            };
+            let from = usize::try_from(from).unwrap_or(usize::MAX);
+            let Some(bytes) = bytes.get(from..).filter(|bytes| !bytes.is_empty()) else { return };
+            let wanted = bytes.len().min(probe.len - self.front.len());
+            self.front.extend_from_slice(&bytes[..wanted]);
+            if self.front.len() < probe.len {
+                return;
+            }
+            self.found(probe, Stamps::of_one(&self.front));
+        }
+    }
+
+    /// The next probe has been looked at.
+    fn found(&mut self, probe: Probe, stamps: Option<Stamps>) {
+        self.probes.pop();
+        self.front.clear();
+        if let Some(fragment) = self.waiting.get_mut(probe.fragment) {
+            fragment.stamps = match (probe.is_last, fragment.stamps, stamps) {
+                (false, _, found) => found,
+                (true, Some(first), Some(last)) => {
+                    Some(Stamps { first: first.first, last: last.last })
+                }
+                (true, _, _) => None,
+            };
+        }
     }
 
     fn is_wanted(&self) -> bool {
@@ -355,6 +440,9 @@ impl Mp4 {
             }
             b"prft" => self.captured = prft(&body),
             b"mdat" => {
+                while let Some(&probe) = self.probes.last() {
+                    self.found(probe, None);
+                }
                 for fragment in self.waiting.drain(..) {
                     event(Mp4Event::Fragment(fragment));
                 }
@@ -371,55 +459,82 @@ impl Mp4 {
     }
 
     fn moof(&mut self, body: &[u8]) -> Result<(), Error> {
-        let mut found = Vec::new();
+        // A `moof` is too short for a header of 16 bytes.
+        let start = self.at.saturating_sub(body.len() as u64 + 8);
+        self.probes.clear();
+        self.front.clear();
         for (kind, traf) in children(body) {
             if kind == *b"traf" {
-                let fragment = self.traf(traf);
-                found.push(
-                    fragment.ok_or_else(|| self.error(crate::Kind::Corrupt, "malformed traf"))?,
-                );
+                let (fragment, ends) = self
+                    .traf(traf, start)
+                    .ok_or_else(|| self.error(crate::Kind::Corrupt, "malformed traf"))?;
+                let number = self.waiting.len();
+                let probe = |is_last: bool, place: Place| Probe {
+                    fragment: number,
+                    is_last,
+                    at: place.at,
+                    len: usize::try_from(place.size).unwrap_or(usize::MAX).clamp(1, REACH),
+                };
+                if let Some((first, last)) = ends {
+                    self.probes.push(probe(false, first));
+                    if last.at != first.at {
+                        self.probes.push(probe(true, last));
+                    }
+                }
+                self.waiting.push(fragment);
             }
         }
-        self.waiting.extend(found);
+        self.probes.sort_by_key(|probe| std::cmp::Reverse(probe.at));
         Ok(())
     }
 
-    fn traf(&self, traf: &[u8]) -> Option<Fragment> {
-        let (mut track_id, mut default, mut decode_time, mut duration) = (None, None, 0, 0u64);
+    /// A `traf` of a `moof` that starts at byte `moof`, with where its first and last sample are.
+    fn traf(&self, traf: &[u8], moof: u64) -> Option<(Fragment, Option<(Place, Place)>)> {
+        let (mut track_id, mut decode_time, mut duration) = (None, 0, 0u64);
+        let (mut default_duration, mut default_size) = (None, None);
+        let mut base = moof;
+        let mut ends: Option<(Place, Place)> = None;
         for (kind, body) in children(traf) {
             let flags = u32::from_be_bytes([0, *body.get(1)?, *body.get(2)?, *body.get(3)?]);
             let mut fields = Fields(body.get(4..)?);
             match &kind {
                 b"tfhd" => {
                     track_id = Some(fields.u32()?);
-                    // base_data_offset, sample_description_index.
-                    fields.skip(
-                        if flags & 1 != 0 { 8 } else { 0 } + if flags & 2 != 0 { 4 } else { 0 },
-                    )?;
+                    if flags & 1 != 0 {
+                        base = fields.u64()?;
+                    }
+                    // sample_description_index.
+                    fields.skip(if flags & 2 != 0 { 4 } else { 0 })?;
                     if flags & 8 != 0 {
-                        default = Some(fields.u32()?);
+                        default_duration = Some(fields.u32()?);
+                    }
+                    if flags & 0x10 != 0 {
+                        default_size = Some(fields.u32()?);
                     }
                 }
                 b"tfdt" if body[0] == 1 => decode_time = fields.u64()?,
                 b"tfdt" => decode_time = fields.u32()?.into(),
                 b"trun" => {
-                    let count = fields.u32()?;
-                    fields.skip(
-                        if flags & 1 != 0 { 4 } else { 0 } + if flags & 4 != 0 { 4 } else { 0 },
-                    )?;
                     let of_header = self.defaults.iter().find(|d| Some(d.track_id) == track_id);
-                    let each = default.or(of_header.map(|d| d.duration)).unwrap_or_default();
-                    let rest = (flags & 0xE00).count_ones() as usize * 4;
-                    duration = if flags & 0x100 == 0 {
-                        duration.checked_add(u64::from(count) * u64::from(each))?
-                    } else {
-                        let mut sum = duration;
-                        for _ in 0..count {
-                            sum = sum.checked_add(fields.u32()?.into())?;
-                            fields.skip(rest)?;
-                        }
-                        sum
+                    let run = Run::read(
+                        flags,
+                        fields,
+                        default_duration.or(of_header.map(|d| d.duration)).unwrap_or_default(),
+                        default_size.or(of_header.map(|d| d.size)).unwrap_or_default(),
+                    )?;
+                    duration = duration.checked_add(run.duration)?;
+                    let behind = ends.map(|(_, last)| last.at.saturating_add(last.size));
+                    let at = match (run.data_offset, behind) {
+                        (Some(offset), _) => base.saturating_add_signed(offset.into()),
+                        (None, behind) => behind.unwrap_or(base),
                     };
+                    if let Some((first, last)) = run.samples {
+                        let place = |(from, size): (u64, u32)| Place {
+                            at: at.saturating_add(from),
+                            size: size.into(),
+                        };
+                        ends = Some((ends.map_or(place(first), |(first, _)| first), place(last)));
+                    }
                 }
                 _ => {}
             }
@@ -427,7 +542,106 @@ impl Mp4 {
         let track_id = track_id?;
         let captured = self.captured.filter(|(track, ..)| *track == track_id);
         let captured = captured.map(|(_, unix, media)| (unix, media));
-        Some(Fragment { track_id, decode_time, duration, captured })
+        Some((Fragment { track_id, decode_time, duration, captured, stamps: None }, ends))
+    }
+}
+
+/// A `trun`, ISO/IEC 14496-12 8.8.8.
+struct Run {
+    data_offset: Option<i32>,
+    duration: u64,
+    /// Of the first and the last sample, from where the data begin, and the size.
+    samples: Option<((u64, u32), (u64, u32))>,
+}
+
+impl Run {
+    /// Durations and sizes are the given ones where it does not say them.
+    fn read(flags: u32, mut fields: Fields<'_>, duration: u32, size: u32) -> Option<Self> {
+        let count = fields.u32()?;
+        let data_offset = if flags & 1 != 0 { Some(fields.u32()? as i32) } else { None };
+        // first_sample_flags.
+        fields.skip(if flags & 4 != 0 { 4 } else { 0 })?;
+        let mut run = Self { data_offset, duration: 0, samples: None };
+        if count == 0 {
+            return Some(run);
+        }
+        if flags & 0x300 == 0 {
+            run.duration = u64::from(count) * u64::from(duration);
+            let last = u64::from(count - 1) * u64::from(size);
+            // A size of 0 is one that only a header says which is not at hand.
+            run.samples = (size > 0).then_some(((0, size), (last, size)));
+            return Some(run);
+        }
+        let rest = (flags & 0xC00).count_ones() as usize * 4;
+        let mut end = 0u64;
+        for _ in 0..count {
+            let duration = if flags & 0x100 != 0 { fields.u32()? } else { duration };
+            let size = if flags & 0x200 != 0 { fields.u32()? } else { size };
+            fields.skip(rest)?;
+            // Neither sum can pass 2^64: there are less than 2^32 of each.
+            run.duration += u64::from(duration);
+            let first = run.samples.map_or((end, size), |(first, _)| first);
+            run.samples = Some((first, (end, size)));
+            end += u64::from(size);
+        }
+        run.samples = run.samples.filter(|_| end > 0);
+        Some(run)
+    }
+}
+
+/// Whether it is of use to look into a track's segments for stamps, for which else they would be
+/// thrown away in the kernel: into the first few, and into all if one of those has them.
+#[derive(Debug, Default)]
+pub struct Search {
+    without: u8,
+    found: bool,
+}
+
+/// Segments without stamps after which none is looked into.
+const LOOKS: u8 = 4;
+
+impl Search {
+    /// Whether to look into the next.
+    pub fn is_on(&self) -> bool {
+        self.found || self.without < LOOKS
+    }
+
+    /// One has been looked into.
+    pub fn took(&mut self, stamps: Option<Stamps>) {
+        match stamps {
+            Some(_) => self.found = true,
+            None => self.without = self.without.saturating_add(1),
+        }
+    }
+}
+
+/// The stamps of a segment, of its first and its last access unit; none where it is no MP4.
+#[derive(Debug, Default)]
+pub struct SegmentStamps {
+    skimmer: Mp4,
+    found: Option<Stamps>,
+    is_over: bool,
+}
+
+impl SegmentStamps {
+    /// Takes the next bytes of the segment.
+    pub fn read(&mut self, bytes: &[u8]) {
+        if self.is_over {
+            return;
+        }
+        let found = &mut self.found;
+        let read = self.skimmer.read(bytes, &mut |event| {
+            if let Mp4Event::Fragment(Fragment { stamps: Some(stamps), .. }) = event {
+                let first = found.map_or(stamps.first, |found| found.first);
+                *found = Some(Stamps { first, last: stamps.last });
+            }
+        });
+        self.is_over = read.is_err();
+    }
+
+    /// What was found.
+    pub fn stamps(&self) -> Option<Stamps> {
+        self.found
     }
 }
 

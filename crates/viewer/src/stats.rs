@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::playback::{Gauge, Playback, Track};
+use crate::playback::{CaptureClock, Gauge, Playback, Track};
 use crate::requests::{Gauges, RequestTime};
 use crate::{Error, Kind, Micros, seconds};
 
@@ -136,6 +136,7 @@ impl Stats {
             missing: seconds(missing),
             delivery: Latency::of(playback.delivery()),
             behind_live: Latency::of(playback.behind()),
+            clock: playback.clock(),
             late: Latency::of(playback.late()),
             audio_video: Latency::of(playback.skew()),
             switches: self.switches,
@@ -193,6 +194,9 @@ pub struct Report {
     pub delivery: Option<Latency>,
     /// From capture to the playhead, likewise.
     pub behind_live: Option<Latency>,
+    /// The clock that says when it was captured: the publisher's in stamps of the video, or the
+    /// server's in `prft` or in playlist and manifest.
+    pub clock: Option<CaptureClock>,
     /// How much later than the promptest media arrived: what jitter there is, and whether the
     /// viewer falls behind.
     pub late: Option<Latency>,

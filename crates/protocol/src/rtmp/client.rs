@@ -261,6 +261,12 @@ impl ClientSession {
         self.connection.position()
     }
 
+    /// The first bytes, 192 at most, of the video whose [`ClientEvent::Measured`] was polled last,
+    /// until more input is handled.
+    pub fn measured_front(&self) -> &[u8] {
+        self.connection.front()
+    }
+
     /// Bytes allocated for messages of which a part has arrived.
     pub fn allocated(&self) -> usize {
         self.connection.allocated()

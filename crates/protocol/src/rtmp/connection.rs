@@ -178,6 +178,11 @@ impl Connection {
         self.measure_media = true;
     }
 
+    /// See [`Reader::front`].
+    pub(crate) fn front(&self) -> &[u8] {
+        self.reader.front()
+    }
+
     pub(crate) fn poll_output(&mut self) -> Option<Bytes> {
         let piece = self.out.poll();
         if self.out.len() == 0 {

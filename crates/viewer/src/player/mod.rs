@@ -171,7 +171,7 @@ mod tests {
         let url = Url::nowhere();
         let rtmp_url = RtmpUrl::parse("rtmp://h/live/x").expect("a URL");
         for (name, size, most) in [
-            ("viewer", size_of::<Viewer>(), 600),
+            ("viewer", size_of::<Viewer>(), 700),
             ("rtmp", size_of_val(&rtmp::play(&viewer, &rtmp_url)), 2000),
             ("hls", size_of_val(&hls::play(&viewer, &url)), 5500),
             ("dash", size_of_val(&dash::play(&viewer, &url)), 5500),

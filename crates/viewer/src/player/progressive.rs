@@ -5,7 +5,7 @@ use media::flv::{Metadata, TagKind};
 
 use super::rtmp::expect;
 use crate::http::{Body, Client, Request, Url};
-use crate::playback::Track;
+use crate::playback::{CaptureClock, Stamps, Track};
 use crate::skim::{self, FlvTimes, Mp4Event, is_media, micros, track_of};
 use crate::{Asks, Error, Kind, Micros, Viewer, verify};
 
@@ -70,7 +70,11 @@ impl<'a> Mp4<'a> {
             };
             let at = |ticks: u64| micros(i64::try_from(ticks).unwrap_or(i64::MAX), of.timescale);
             if let Some((unix, media)) = fragment.captured {
-                self.viewer.stats().playback.set_captured(at(media), unix);
+                self.viewer.stats().playback.set_captured(at(media), unix, CaptureClock::Prft);
+            }
+            if let Some(stamps) = fragment.stamps {
+                let from = at(fragment.decode_time);
+                self.viewer.stats().playback.set_stamps(from, stamps);
             }
             let end = fragment.decode_time.saturating_add(fragment.duration);
             self.viewer.media(self.viewer.now(), track, at(fragment.decode_time), at(end));
@@ -175,6 +179,9 @@ pub(super) async fn flv(viewer: &Viewer, url: &Url) -> Result<(), Error> {
             skimmer.read(data, &mut |tag| {
                 if is_media(tag.track, tag.start) {
                     let (from, to) = times.unit(tag.track, tag.timestamp);
+                    if let Some(stamps) = tag.stamps {
+                        viewer.stats().playback.set_stamps(to, stamps);
+                    }
                     viewer.media(viewer.now(), tag.track, from, to);
                 }
             })
@@ -201,6 +208,11 @@ fn played(viewer: &Viewer, times: &mut FlvTimes, kind: TagKind, timestamp: u32, 
     let start = [0, 1].map(|at| payload.get(at).copied().unwrap_or_default());
     if is_media(track, start) {
         let (from, to) = times.unit(track, timestamp);
+        if track == Track::Video
+            && let Some(stamps) = Stamps::of_one(payload)
+        {
+            viewer.stats().playback.set_stamps(to, stamps);
+        }
         viewer.media(viewer.now(), track, from, to);
     }
 }

@@ -6,7 +6,7 @@ use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PlayStart, Purpos
 use tokio::net::TcpStream;
 
 use crate::http::write_all;
-use crate::playback::Track;
+use crate::playback::{Stamps, Track};
 use crate::skim::{FlvTimes, is_media};
 use crate::verify;
 use crate::watchdog::Watchdog;
@@ -109,7 +109,11 @@ impl Player<'_> {
                 let track =
                     if measured.kind == message::VIDEO { Track::Video } else { Track::Audio };
                 if is_media(track, measured.start) {
-                    self.played(track, measured.timestamp);
+                    let stamps = match track {
+                        Track::Video => Stamps::of_one(self.session.measured_front()),
+                        Track::Audio => None,
+                    };
+                    self.played(track, measured.timestamp, stamps);
                 }
             }
             ClientEvent::Audio { timestamp, payload } => {
@@ -143,8 +147,11 @@ impl Player<'_> {
         Ok(false)
     }
 
-    fn played(&mut self, track: Track, timestamp: u32) {
+    fn played(&mut self, track: Track, timestamp: u32, stamps: Option<Stamps>) {
         let (from, to) = self.times.unit(track, timestamp);
+        if let Some(stamps) = stamps {
+            self.viewer.stats().playback.set_stamps(to, stamps);
+        }
         self.viewer.media(self.viewer.now(), track, from, to);
     }
 
@@ -157,7 +164,8 @@ impl Player<'_> {
             verifier.tag(kind, timestamp, payload, counts, &mut |_| {})?;
         }
         if is_media(track, start) {
-            self.played(track, timestamp);
+            let stamps = if track == Track::Video { Stamps::of_one(payload) } else { None };
+            self.played(track, timestamp, stamps);
         }
         Ok(())
     }

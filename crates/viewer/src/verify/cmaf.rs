@@ -5,7 +5,7 @@ use media::cmaf::{Header, chunks, read_header};
 use media::{Codec, Kind};
 
 use super::{Reference, Stream};
-use crate::playback::Track;
+use crate::playback::{Stamps, Track};
 use crate::skim::{micros, track_of};
 use crate::stats::Verified;
 use crate::{Error, Micros};
@@ -37,6 +37,8 @@ pub struct Media {
     pub to: Micros,
     /// What `prft` says: microseconds since 1970, at a media time in microseconds.
     pub captured: Option<(Micros, Micros)>,
+    /// Of the first and the last access unit of video, if both have one.
+    pub stamps: Option<Stamps>,
 }
 
 impl Cmaf {
@@ -130,11 +132,16 @@ impl Cmaf {
                 // Both far below 2^63.
                 (reference.unix_micros as Micros, micros(reference.media_time as i64, timescale))
             });
+            let stamps = match of {
+                Track::Video => Stamps::find(&first.data, &last.data),
+                Track::Audio => None,
+            };
             media(Media {
                 track: of,
                 from: micros(first.dts, timescale),
                 to: micros(last.dts.saturating_add(last.duration.into()), timescale),
                 captured,
+                stamps,
             });
         }
         if found { Ok(()) } else { Err(Error::corrupt("no fragment where there should be media")) }

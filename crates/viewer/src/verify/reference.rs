@@ -8,7 +8,7 @@ use std::path::Path;
 use bytes::{Bytes, BytesMut};
 use media::codec::nal;
 use media::flv::{self, Demuxer};
-use media::{Codec, mp4};
+use media::{Codec, mp4, stamp};
 
 use crate::playback::Track;
 use crate::skim::track_of;
@@ -186,9 +186,11 @@ impl Reference {
 }
 
 /// What stays of an access unit on its way: of H.264 and HEVC the NAL units but for those that
-/// packagers add, drop and move to the configuration (parameter sets, delimiters, filler).
+/// packagers add, drop and move to the configuration (parameter sets, delimiters, filler); of any
+/// codec all but a stamp, which a publisher adds.
 fn fingerprint(codec: &Codec, data: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
+    let data = &*stamp::without(codec, data);
     let mut of = |length_size: u8, passed_over: fn(u8) -> bool| {
         for unit in nal::units(data, length_size).flatten() {
             if unit.first().is_some_and(|&first| !passed_over(first)) {

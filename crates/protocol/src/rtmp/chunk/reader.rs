@@ -55,6 +55,10 @@ pub struct Measured {
     pub start: [u8; 2],
 }
 
+/// Bytes that [`Reader::front`] has at most: a tag's header, parameter sets and a message of the
+/// codec's own.
+const FRONT: usize = 192;
+
 /// What is known of a chunk stream: its last message header, and the message it is in.
 #[derive(Debug)]
 struct Stream {
@@ -124,6 +128,10 @@ pub struct Reader {
     limits: Limits,
     discard_media: bool,
     measure_media: bool,
+    /// First bytes of the video message that began last, of those measured.
+    front: Vec<u8>,
+    /// Index of its stream.
+    front_of: Option<usize>,
     streams: Vec<Stream>,
     stage: Stage,
     /// A header of which a part has arrived.
@@ -144,6 +152,8 @@ impl Reader {
             limits,
             discard_media: false,
             measure_media: false,
+            front: Vec::new(),
+            front_of: None,
             streams: Vec::new(),
             stage: Stage::Header,
             scratch: [0; MAX_HEADER],
@@ -164,6 +174,12 @@ impl Reader {
     /// told as [`Read::Measured`] instead of being kept. Aggregate messages are kept as ever.
     pub fn set_measure_media(&mut self, measure: bool) {
         self.measure_media = measure;
+    }
+
+    /// The first bytes of the video message that was told last as [`Read::Measured`], 192 at most;
+    /// none where another has begun in its midst.
+    pub fn front(&self) -> &[u8] {
+        &self.front
     }
 
     /// Position in the session's input.
@@ -435,6 +451,10 @@ impl Reader {
             }
             _ => Fate::Report,
         };
+        if stream.fate == Fate::Measure && stream.kind == message::VIDEO {
+            self.front.clear();
+            self.front_of = Some(index);
+        }
         if stream.missing > 0 {
             self.stage =
                 Stage::Payload { stream: index, left: stream.missing.min(self.chunk_size) };
@@ -449,6 +469,11 @@ impl Reader {
             let gone = stream.length - stream.missing;
             for (at, byte) in stream.start.iter_mut().enumerate().skip(gone) {
                 *byte = bytes.get(at - gone).copied().unwrap_or_default();
+            }
+            if self.front_of == Some(index) && self.front.len() < FRONT {
+                let wanted = bytes.len().min(FRONT - self.front.len());
+                self.front.reserve_exact(FRONT - self.front.len());
+                self.front.extend_from_slice(&bytes[..wanted]);
             }
         }
         stream.missing -= bytes.len();
@@ -494,6 +519,10 @@ impl Reader {
             (Fate::Drop, _) => return Ok(None),
             (Fate::Measure, _) if stream.length == 0 => return Ok(None),
             (Fate::Measure, kind) => {
+                if kind == message::VIDEO && self.front_of != Some(index) {
+                    self.front.clear();
+                    self.front_of = None;
+                }
                 return Ok(Some(Read::Measured(Measured {
                     kind,
                     timestamp: stream.timestamp,

@@ -52,6 +52,9 @@ fn measured_media_is_told_and_not_kept() {
             while let Some(read) = reader.read(&mut input).unwrap() {
                 match read {
                     Read::Measured(it) => {
+                        if it.kind == message::VIDEO {
+                            assert_eq!(reader.front(), [5; 192], "in pieces of {split}");
+                        }
                         measured.push((it.kind, it.timestamp, it.length, it.start));
                     }
                     Read::Message(message) => kept.push(message.payload),

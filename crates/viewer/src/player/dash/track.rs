@@ -7,9 +7,9 @@ use tokio::time::sleep;
 use super::timeline::{Cursor, Segment, Step, step};
 use crate::http::{Body, Client, Request, Url};
 use crate::mpd::Manifest;
-use crate::playback::Track;
+use crate::playback::{CaptureClock, Stamps, Track};
 use crate::player::{Tries, wait_for_room};
-use crate::skim::{self, Mp4Event, micros};
+use crate::skim::{self, Mp4Event, Search, SegmentStamps, micros};
 use crate::verify::Feed;
 use crate::{Asks, Error, Kind, Micros, Viewer};
 
@@ -26,6 +26,7 @@ pub(super) struct Player<'a> {
     /// URL of the header that was fetched last, and what it says.
     header: Option<(Url, media::cmaf::Header)>,
     feed: Option<Box<Feed>>,
+    search: Search,
     period: Option<Micros>,
     bandwidth: Option<u64>,
 }
@@ -45,6 +46,7 @@ impl<'a> Player<'a> {
             },
             header: None,
             feed: viewer.verify.then(|| Box::new(Feed::new(viewer.reference.clone()))),
+            search: Search::default(),
             period: None,
             bandwidth: None,
         }
@@ -140,10 +142,17 @@ impl<'a> Player<'a> {
         let viewer = self.viewer;
         let request = Request { paced: step.finished, ..Request::new(&segment.url, Asks::Segment) };
         let track = self.cursor.track;
-        let played = |captured: Option<(Micros, Micros)>, from: Micros, to: Micros| {
-            let captured = captured.or(step.epoch.map(|epoch| (epoch, 0)));
-            if let Some((unix, at)) = captured {
-                viewer.stats().playback.set_captured(at, unix);
+        let played = |captured: Option<(Micros, Micros)>,
+                      stamps: Option<Stamps>,
+                      from: Micros,
+                      to: Micros| {
+            let dated = step.epoch.map(|epoch| (epoch, 0, CaptureClock::DateTime));
+            let captured = captured.map(|(unix, at)| (unix, at, CaptureClock::Prft));
+            if let Some((unix, at, clock)) = captured.or(dated) {
+                viewer.stats().playback.set_captured(at, unix, clock);
+            }
+            if let Some(stamps) = stamps {
+                viewer.stats().playback.set_stamps(from, stamps);
             }
             viewer.media(viewer.now(), track, from, to);
         };
@@ -153,7 +162,7 @@ impl<'a> Player<'a> {
                 let mut counts = viewer.stats().verified;
                 let result = feed.read(data, &mut counts, &mut |media| {
                     let captured = media.captured.map(|(unix, at)| (unix, origin + at));
-                    played(captured, origin + media.from, origin + media.to);
+                    played(captured, media.stamps, origin + media.from, origin + media.to);
                 });
                 viewer.stats().verified = counts;
                 result
@@ -177,14 +186,28 @@ impl<'a> Player<'a> {
                         };
                         let captured = fragment.captured.map(|(unix, media)| (unix, at(media)));
                         let end = fragment.decode_time.saturating_add(fragment.duration);
-                        played(captured, at(fragment.decode_time), at(end));
+                        played(captured, fragment.stamps, at(fragment.decode_time), at(end));
                     }
                 })
             };
             self.client.get(request, Body::Media(&mut take)).await?
         } else {
-            let answer = self.client.get(request, Body::Discard).await?;
-            played(None, segment.start, segment.start + segment.duration);
+            let mut stamps = None;
+            let answer = if track == Track::Video && self.search.is_on() {
+                // Boxed, since it is large and not always there.
+                let mut inside = Box::new(SegmentStamps::default());
+                let mut take = |data: &[u8]| {
+                    inside.read(data);
+                    Ok(())
+                };
+                let answer = self.client.get(request, Body::Media(&mut take)).await?;
+                stamps = inside.stamps();
+                self.search.took(stamps);
+                answer
+            } else {
+                self.client.get(request, Body::Discard).await?
+            };
+            played(None, stamps, segment.start, segment.start + segment.duration);
             answer
         };
         if answer.bytes >= TELLING {

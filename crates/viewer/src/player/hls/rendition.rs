@@ -12,9 +12,9 @@ use super::follow::{Item, Next, Resource, Step, step};
 use super::{as_text, load};
 use crate::hls::{self, Playlist};
 use crate::http::{Answer, Body, Client, Request, Url};
-use crate::playback::Track;
+use crate::playback::{CaptureClock, Stamps, Track};
 use crate::player::{Tries, wait_for_room};
-use crate::skim::track_of;
+use crate::skim::{Search, SegmentStamps, track_of};
 use crate::{Asks, Error, Kind, Micros, Viewer, verify};
 
 /// Longest segment that is kept to be verified, in bytes.
@@ -72,7 +72,15 @@ impl Ladder {
 struct Early {
     place: Resource,
     arrived: Micros,
-    data: Option<Bytes>,
+    got: Got,
+}
+
+/// What is kept of a segment or part.
+enum Got {
+    /// All of it, to be verified.
+    Whole(Bytes),
+    /// Its stamps, if they were looked for and found.
+    Stamps(Option<Stamps>),
 }
 
 /// One playlist's player.
@@ -88,6 +96,7 @@ pub(super) struct Player<'a> {
     /// The header that was fetched last.
     map: Option<Resource>,
     verifier: Option<Box<verify::Cmaf>>,
+    search: Search,
     early: Option<Early>,
     failed_hints: u32,
     tries: Tries,
@@ -116,6 +125,7 @@ impl<'a> Player<'a> {
             clock: None,
             map: None,
             verifier,
+            search: Search::default(),
             early: None,
             failed_hints: 0,
             tries: Tries::default(),
@@ -267,15 +277,15 @@ impl<'a> Player<'a> {
         }
         let early = self.early.take().filter(|early| early.place.is(&item.place));
         if let Some(early) = early {
-            return self.deliver(item, early.arrived, early.data.as_ref());
+            return self.deliver(item, early.arrived, &early.got);
         }
         let asks = if item.part { Asks::Part } else { Asks::Segment };
         loop {
             match self.fetch(&item.place, asks, Duration::ZERO).await {
-                Ok((answer, data)) => {
+                Ok((answer, got)) => {
                     self.tries.reset();
                     self.ladder.measure(&answer);
-                    return self.deliver(item, answer.last, data.as_ref());
+                    return self.deliver(item, answer.last, &got);
                 }
                 Err(error) if error.kind == Kind::Status => {
                     // Gone, or not to be had: a player goes on with the next.
@@ -330,21 +340,33 @@ impl<'a> Player<'a> {
         tracks.into_iter().for_each(|track| stats.playback.expect(track));
     }
 
-    /// A segment or part, kept where it is to be verified.
+    /// A segment or part, kept where it is to be verified, and looked into for stamps where they
+    /// may be.
     async fn fetch(
         &mut self,
         place: &Resource,
         asks: Asks,
         wait: Duration,
-    ) -> Result<(Answer, Option<Bytes>), Error> {
+    ) -> Result<(Answer, Got), Error> {
         let url = self.url.resolve(&place.uri)?;
         let request = Request { range: place.range, wait, ..Request::new(&url, asks) };
-        if !self.is_verified() {
-            return Ok((self.client.get(request, Body::Discard).await?, None));
+        if self.is_verified() {
+            let mut data = Vec::new();
+            let answer = self.client.get(request, Body::Collect(&mut data, MAX_SEGMENT)).await?;
+            return Ok((answer, Got::Whole(data.into())));
         }
-        let mut data = Vec::new();
-        let answer = self.client.get(request, Body::Collect(&mut data, MAX_SEGMENT)).await?;
-        Ok((answer, Some(data.into())))
+        if self.track != Track::Video || !self.search.is_on() {
+            return Ok((self.client.get(request, Body::Discard).await?, Got::Stamps(None)));
+        }
+        // Boxed, since it is large and not always there.
+        let mut inside = Box::new(SegmentStamps::default());
+        let mut take = |data: &[u8]| {
+            inside.read(data);
+            Ok(())
+        };
+        let answer = self.client.get(request, Body::Media(&mut take)).await?;
+        self.search.took(inside.stamps());
+        Ok((answer, Got::Stamps(inside.stamps())))
     }
 
     /// Only fragmented MP4 is: there is a header.
@@ -353,7 +375,7 @@ impl<'a> Player<'a> {
     }
 
     /// A segment or part is there.
-    fn deliver(&mut self, item: &Item, arrived: Micros, data: Option<&Bytes>) -> Result<(), Error> {
+    fn deliver(&mut self, item: &Item, arrived: Micros, got: &Got) -> Result<(), Error> {
         let from = match (self.clock, item.date) {
             (Some(clock), Some(date)) if !item.discontinuity => {
                 // Dates are the encoder's clock, durations the media's: they differ by a little.
@@ -363,9 +385,16 @@ impl<'a> Player<'a> {
             (clock, None) => clock.unwrap_or_default(),
         };
         self.clock = Some(from + item.duration);
-        let Some((verifier, data)) = self.verifier.as_mut().zip(data) else {
+        let whole = match got {
+            Got::Whole(data) => self.verifier.as_mut().map(|verifier| (verifier, data)),
+            Got::Stamps(_) => None,
+        };
+        let Some((verifier, data)) = whole else {
             if let Some(date) = item.date {
-                self.viewer.stats().playback.set_captured(from, date);
+                self.viewer.stats().playback.set_captured(from, date, CaptureClock::DateTime);
+            }
+            if let Got::Stamps(Some(stamps)) = got {
+                self.viewer.stats().playback.set_stamps(from, *stamps);
             }
             self.viewer.media(arrived, self.track, from, from + item.duration);
             return Ok(());
@@ -376,10 +405,15 @@ impl<'a> Player<'a> {
         self.viewer.stats().verified = counts;
         result.map_err(|error| error.at(&item.place.uri))?;
         for media in found {
-            let dated = item.date.map(|date| (date, media.from));
-            if let Some((unix, at)) = media.captured.or(dated.filter(|_| media.track == self.track))
+            let dated = item.date.map(|date| (date, media.from, CaptureClock::DateTime));
+            let captured = media.captured.map(|(unix, at)| (unix, at, CaptureClock::Prft));
+            if let Some((unix, at, clock)) =
+                captured.or(dated.filter(|_| media.track == self.track))
             {
-                self.viewer.stats().playback.set_captured(at, unix);
+                self.viewer.stats().playback.set_captured(at, unix, clock);
+            }
+            if let Some(stamps) = media.stamps {
+                self.viewer.stats().playback.set_stamps(media.from, stamps);
             }
             self.viewer.media(arrived, media.track, media.from, media.to);
         }
@@ -392,10 +426,10 @@ impl<'a> Player<'a> {
         let patience = duration(3 * step.target_duration);
         if let Some(hint) = step.hint.as_ref().filter(|_| self.uses_hints()) {
             match self.fetch(hint, Asks::Hinted, patience).await {
-                Ok((answer, data)) => {
+                Ok((answer, got)) => {
                     self.failed_hints = 0;
                     self.tries.reset();
-                    self.early = Some(Early { place: hint.clone(), arrived: answer.last, data });
+                    self.early = Some(Early { place: hint.clone(), arrived: answer.last, got });
                 }
                 // The segment may have ended with the part before.
                 Err(error) if error.kind == Kind::Status => self.failed_hints += 1,
