@@ -111,7 +111,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
     };
     if arguments.min_bit_rate.is_none() {
         let (alone, interrupted) = step(arguments, 1, 0.0)?;
-        document.interrupted = interrupted;
+        if interrupted {
+            document.interrupted = true;
+            return finish(arguments, document);
+        }
         let received = alone.results.received.map_or(0.0, |received| received.mean);
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
         let encoded = alone.results.media_bytes as f64 * 8e-6 / received;
@@ -140,9 +143,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
         document.capacity = viewers;
         viewers = viewers.saturating_add(arguments.step);
         if viewers <= arguments.max {
-            std::thread::sleep(arguments.pause);
+            document.interrupted = fleet::pause(arguments.pause)?;
         }
     }
+    finish(arguments, document)
+}
+
+/// Keeps the document where records are kept.
+fn finish(arguments: &Arguments, document: Document) -> anyhow::Result<Document> {
     if let Some(folder) = &arguments.folder {
         std::fs::create_dir_all(folder)?;
         let text = serde_json::to_string_pretty(&document)?;

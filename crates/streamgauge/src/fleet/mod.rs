@@ -174,6 +174,20 @@ pub fn run(plan: &Plan, period: Duration, observer: &mut dyn Observer) -> anyhow
     })
 }
 
+/// Waits between two runs; whether that was interrupted.
+///
+/// # Errors
+/// No timer can be had.
+pub fn pause(length: Duration) -> anyhow::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(async {
+        tokio::select! {
+            () = interrupted() => true,
+            () = tokio::time::sleep(length) => false,
+        }
+    }))
+}
+
 async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod faults;
 mod headwater;
 mod nginx;
+mod processes;
 mod support;
 mod usage;

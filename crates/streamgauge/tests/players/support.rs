@@ -74,3 +74,13 @@ pub(crate) fn assert_verdict(code: i32, document: &Value, passed: bool) {
     };
     assert_eq!(code, right, "{document:#}");
 }
+
+/// Waits for something.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(std::time::Instant::now() < deadline, "waiting until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

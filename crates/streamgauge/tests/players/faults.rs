@@ -1,0 +1,239 @@
+//! Servers that are not there, lie, hang and hang up, as the verbs meet them: each is counted by
+//! its kind, and the run ends in time with what it has.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::Program;
+
+use crate::support::{assert_verdict, document, origin, start, until};
+
+/// What a server does with whatever it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// Nobody listens.
+    Absent,
+    /// Takes the connection and says nothing.
+    Silent,
+    /// Hangs up without a word.
+    HangUp,
+    /// Sends bytes of no protocol.
+    Garbage,
+    /// Promises more than it sends.
+    Short,
+    /// Redirects to itself.
+    Redirect,
+    /// Sends a byte now and then, so that there is always something further.
+    Drip,
+    /// Never stops sending.
+    Endless,
+}
+
+const VIEWERS: u64 = 3;
+const DURATION: Duration = Duration::from_secs(3);
+
+/// What each player asks for.
+const PATHS: [&str; 4] = ["/x.m3u8", "/x.mpd", "/x.mp4", "/x.flv"];
+
+/// A server with that fault, for RTMP and HTTP alike; its threads end with the test's process.
+fn serve(fault: Fault) -> std::net::SocketAddr {
+    if fault == Fault::Absent {
+        return ([127, 0, 0, 1], 1).into();
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut asked = [0; 2048];
+                let read = socket.read(&mut asked).unwrap_or(0);
+                let path = String::from_utf8_lossy(&asked[..read]);
+                let path = path.split(' ').nth(1).unwrap_or("/").to_owned();
+                let ok = |length: &str| format!("HTTP/1.1 200 OK\r\n{length}\r\n\r\n");
+                let mut send = |bytes: &[u8]| socket.write_all(bytes).is_ok();
+                match fault {
+                    Fault::Absent | Fault::HangUp => {}
+                    Fault::Silent => while socket.read(&mut asked).is_ok_and(|read| read > 0) {},
+                    Fault::Garbage => {
+                        send(&[0xA5; 5000]);
+                    }
+                    Fault::Short => {
+                        // As each container begins, so that its length alone is wrong.
+                        let body = match path.rsplit('.').next() {
+                            Some("mp4") => "\0\0\x02\0ftypisom",
+                            Some("flv") => "FLV\x01",
+                            _ => "#EXTM3U\n",
+                        };
+                        send((ok("Content-Length: 100000") + body).as_bytes());
+                    }
+                    Fault::Redirect => {
+                        let head = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close";
+                        send(format!("{head}\r\nLocation: {path}\r\n\r\n").as_bytes());
+                    }
+                    Fault::Drip => {
+                        // The first byte of an RTMP handshake, or an answer's head.
+                        let begun = match path.as_str() {
+                            "/" => send(&[3]),
+                            _ => send(ok("Content-Length: 100000").as_bytes()),
+                        };
+                        while begun && send(b"\n") {
+                            thread::sleep(Duration::from_millis(100));
+                        }
+                    }
+                    Fault::Endless => {
+                        let head = ok("Transfer-Encoding: chunked");
+                        let chunk = [&b"10000\r\n"[..], &[b'#'; 0x10000], b"\r\n"].concat();
+                        let begun = path == "/" || send(head.as_bytes());
+                        while begun && send(&chunk) {}
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// The viewers of a server with that fault, over each protocol it can have it in.
+fn run(fault: Fault) -> Vec<(String, Instant, Program)> {
+    let address = serve(fault);
+    let rtmp = (fault != Fault::Redirect && fault != Fault::Short)
+        .then(|| format!("rtmp://{address}/live/x"));
+    let http = PATHS.iter().map(|path| format!("http://{address}{path}"));
+    rtmp.into_iter()
+        .chain(http)
+        .map(|url| {
+            let viewers = VIEWERS.to_string();
+            let arguments =
+                ["--batch-size", &viewers, "--duration", "3s", "--timeout", "1s", "--json"];
+            let program = start(["viewers", &url].into_iter().chain(arguments));
+            (url, Instant::now(), program)
+        })
+        .collect()
+}
+
+/// The kinds of error that viewers ended by, and how many did.
+fn errors(document: &Value) -> Vec<(String, u64)> {
+    let errors = document["viewers"]["errors"].as_object().unwrap();
+    errors.iter().map(|(kind, count)| (kind.clone(), count.as_u64().unwrap())).collect()
+}
+
+/// Every viewer over every protocol ends by an error of one of these kinds.
+#[track_caller]
+fn each_ends_by(fault: Fault, kinds: &[&str]) {
+    for (url, began, program) in run(fault) {
+        let (code, document) = document(program);
+        let limit = DURATION + Duration::from_secs(10);
+        assert!(began.elapsed() < limit, "{fault:?} {url}: {:?}", began.elapsed());
+        assert_verdict(code, &document, false);
+        assert_eq!(document["viewers"]["reported"], VIEWERS, "{url}: {document:#}");
+        assert_eq!(document["viewers"]["satisfied"], 0, "{url}: {document:#}");
+        let found = errors(&document);
+        let (kind, count) = found.first().cloned().unwrap_or_default();
+        assert_eq!((found.len(), count), (1, VIEWERS), "{fault:?} {url}: {document:#}");
+        assert!(kinds.contains(&kind.as_str()), "{fault:?} {url}: {found:?}");
+    }
+}
+
+#[test]
+fn nobody_there() {
+    each_ends_by(Fault::Absent, &["refused"]);
+}
+
+#[test]
+fn nobody_answering() {
+    each_ends_by(Fault::Silent, &["timeout"]);
+}
+
+#[test]
+fn hanging_up() {
+    each_ends_by(Fault::HangUp, &["dropped"]);
+}
+
+#[test]
+fn garbage() {
+    each_ends_by(Fault::Garbage, &["garbage"]);
+}
+
+#[test]
+fn bodies_shorter_than_promised() {
+    each_ends_by(Fault::Short, &["length"]);
+}
+
+#[test]
+fn redirects_for_ever() {
+    each_ends_by(Fault::Redirect, &["redirect"]);
+}
+
+#[test]
+fn answers_that_never_end_hold_nobody_and_take_no_memory() {
+    for fault in [Fault::Drip, Fault::Endless] {
+        for (url, began, mut program) in run(fault) {
+            let status = format!("/proc/{}/status", program.id());
+            let mut most = 0;
+            until("the run has ended", || {
+                let status = std::fs::read_to_string(&status).unwrap_or_default();
+                let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+                let peak = peak.and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok());
+                most = most.max(peak.unwrap_or(0));
+                !program.is_running()
+            });
+            assert!(most < 64 << 10, "{fault:?} {url}: {most} KiB");
+            let (code, document) = document(program);
+            let limit = DURATION + Duration::from_secs(10);
+            assert!(began.elapsed() < limit, "{fault:?} {url}: {:?}", began.elapsed());
+            assert_verdict(code, &document, false);
+            assert_eq!(document["viewers"]["reported"], VIEWERS, "{url}: {document:#}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_goes_away_while_they_play() {
+    let server = origin();
+    let folder = tempfile::tempdir().unwrap();
+    let urls = [
+        server.rtmp_url("live/demo"),
+        server.url("/live/demo/index.m3u8"),
+        server.url("/live/demo/manifest.mpd"),
+        server.url("/live/demo/live.mp4"),
+        server.url("/live/demo/live.flv"),
+    ];
+    let running: Vec<_> = urls
+        .iter()
+        .enumerate()
+        .map(|(number, url)| {
+            let output = folder.path().join(number.to_string());
+            let output = output.to_str().unwrap();
+            let arguments =
+                ["--duration", "80s", "--timeout", "2s", "--processes", "2", "--json", "-o"];
+            let viewers = ["viewers", url, "--batch-size", "4"];
+            start(viewers.into_iter().chain(arguments).chain([output]))
+        })
+        .collect();
+    until("all play", || {
+        (0..urls.len()).all(|number| {
+            let ticks = folder.path().join(number.to_string()).join("ticks.jsonl");
+            let ticks = std::fs::read_to_string(ticks).unwrap_or_default();
+            let last = ticks.lines().last().and_then(|line| serde_json::from_str(line).ok());
+            last.is_some_and(|tick: Value| tick["playing"] == 4)
+        })
+    });
+    drop(server);
+    let began = Instant::now();
+    for (url, program) in urls.iter().zip(running) {
+        let (code, document) = document(program);
+        // Long before their time is up.
+        assert!(began.elapsed() < Duration::from_secs(40), "{url}: {:?}", began.elapsed());
+        assert_verdict(code, &document, false);
+        let viewers = &document["viewers"];
+        assert_eq!((&viewers["reported"], &viewers["played"]), (&4.into(), &4.into()), "{url}");
+        assert!(viewers["media_bytes"].as_u64().unwrap() > 0, "{url}: {document:#}");
+        for (kind, count) in errors(&document) {
+            let known = ["dropped", "refused", "timeout", "length"];
+            assert!(known.contains(&kind.as_str()) && count <= 4, "{url}: {document:#}");
+        }
+    }
+}
