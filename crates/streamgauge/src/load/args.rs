@@ -14,7 +14,7 @@ use super::record::Folder;
 use super::report::{self, Document};
 use super::slow::Manner;
 use super::target::{Order, Rule, Target};
-use super::url::Url;
+use super::url::{Scheme, Url};
 use super::{Pace, Plan, Tick, prepare, run};
 use crate::{Exit, units};
 
@@ -49,7 +49,8 @@ pub struct Arguments {
     /// How many requests
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Ask for ranges of this size, all over each target's length
+    /// Ask for ranges of this size, all over each target's length; of limit://HOST:PORT: what it
+    /// sends for a byte, asked of it if not given
     #[arg(long, value_name = "B", value_parser = range_size)]
     range_size: Option<u64>,
     /// In which order those ranges come
@@ -174,6 +175,11 @@ impl Arguments {
         ensure!(!targets.is_empty(), "nothing to ask for: give a URL, or --targets FILE");
         if self.http2 && targets.iter().any(|target| target.method == "CONNECT") {
             bail!("CONNECT is not an exchange");
+        }
+        let bare = |target: &Target| target.url.origin.scheme == Scheme::Limit;
+        if targets.iter().any(bare) {
+            ensure!(targets.iter().all(bare), "limit:// and HTTP cannot be asked for in one run");
+            ensure!(!self.http2, "limit:// is no HTTP: --http2 has no meaning for it");
         }
         let rule =
             self.range_size.map(|size| Rule { size, order: self.range_order, seed: self.seed });

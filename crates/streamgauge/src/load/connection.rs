@@ -36,6 +36,8 @@ pub(super) struct Asked {
     pub(super) peer: usize,
     /// The request, without the Range field and the empty line.
     pub(super) head: Vec<u8>,
+    /// Without HTTP: how many bytes answer it. The head is then all of the request.
+    pub(super) bare: Option<u64>,
 }
 
 /// One request and what has come of it. Times are nanoseconds since the run began.
@@ -198,6 +200,11 @@ impl Connection {
     pub(super) fn ask(&mut self, exchange: Exchange, closes: bool) {
         use io::Write;
         self.out.extend_from_slice(&exchange.asked.head);
+        if exchange.asked.bare.is_some() {
+            self.flying.push_back(exchange);
+            self.closing |= closes;
+            return;
+        }
         if let Some(ByteRange { first, last }) = exchange.range {
             write!(self.out, "Range: bytes={first}-{last}\r\n").expect("a Vec takes all");
         }
@@ -243,6 +250,7 @@ impl Connection {
             if most == 0 {
                 return Ok(());
             }
+            self.begin_bare(io.reference);
             let drained = match self.unseen() {
                 unseen if unseen >= DROP_FROM => {
                     let most = most.min(usize::try_from(unseen).unwrap_or(usize::MAX));
@@ -298,6 +306,7 @@ impl Connection {
         };
         counters.body_bytes += dropped as u64;
         self.took(dropped, io.clock);
+        self.came(io.clock);
         if let Some(incoming) = &mut self.incoming {
             incoming.received += dropped as u64;
             incoming.body.pass_over(dropped as u64);
@@ -334,6 +343,7 @@ impl Connection {
         let drained = read < room;
         let mut rest = &io.scratch[..kept + read];
         while !rest.is_empty() {
+            self.begin_bare(io.reference);
             if self.incoming.is_none() {
                 match self.begin(rest, now, io.reference)? {
                     Some(length) => {
@@ -346,6 +356,7 @@ impl Connection {
                     }
                 }
             }
+            self.came(io.clock);
             let Some(incoming) = &mut self.incoming else { continue };
             let before = incoming.received;
             let taken = incoming.take(rest, io.reference, &mut io.expected)?;
@@ -367,6 +378,33 @@ impl Connection {
             }
         }
         Ok(drained)
+    }
+
+    /// Expects the answer to a request without HTTP, of which there is no head to wait for.
+    fn begin_bare(&mut self, reference: Option<&Reference>) {
+        if self.incoming.is_some() {
+            return;
+        }
+        let Some(length) = self.flying.front().and_then(|front| front.asked.bare) else { return };
+        self.incoming = Some(Incoming {
+            status: 0,
+            body: Body::Length(length),
+            content_length: Some(length),
+            received: 0,
+            location: None,
+            comparison: reference.map(|_| Comparison::new(0, length)),
+            fault: None,
+        });
+    }
+
+    /// Notes that something has come, if it is the first of an answer.
+    fn came(&mut self, clock: Clock) {
+        if let Some(front) = self.flying.front_mut()
+            && front.first_byte == 0
+            && self.incoming.is_some()
+        {
+            front.first_byte = clock.now();
+        }
     }
 
     /// Takes a head from the front of `bytes`, if it is all there; an interim one is passed over.
@@ -438,6 +476,9 @@ impl Connection {
                 answers.extend(self.complete(now));
                 Ok(())
             }
+            Some(Incoming { status: 0, received: 0, .. }) => {
+                Err(Trouble::new(Fault::Closed, "the connection was closed unanswered"))
+            }
             Some(Incoming { received, content_length, .. }) => {
                 let of = content_length.map_or_else(String::new, |length| format!(" of {length}"));
                 let detail = format!("the connection ended after {received}{of} bytes of the body");
@@ -472,7 +513,7 @@ impl Incoming {
 
 fn excess(ended_by_length: bool) -> Trouble {
     if ended_by_length {
-        Trouble::new(Fault::ContentLength, "bytes follow the body that Content-Length ends")
+        Trouble::new(Fault::ContentLength, "bytes follow the announced end of the body")
     } else {
         Trouble::new(Fault::BadResponse, "bytes came that nobody asked for")
     }

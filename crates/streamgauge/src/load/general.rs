@@ -1,10 +1,9 @@
 //! HTTP/2, and HTTP/1.1 over TLS, by hyper: for what [`super::worker`] does not speak.
 //!
 //! Same plan, same demand, same tally. It costs several times the processor time, every byte of a
-//! body passes through this program, heads and requests are not counted in bytes, and HTTP/1.1 is
-//! not pipelined.
+//! body passes through this program, and HTTP/1.1 is not pipelined.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
@@ -21,6 +20,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::task::{LocalSet, spawn_local};
@@ -33,7 +33,8 @@ use super::connection::{Trouble, wrong_range};
 use super::response::Head;
 use super::tally::{Fault, Tally};
 use super::target::{ByteRange, Target, of_request};
-use super::url::Origin;
+use super::url::{Origin, Scheme};
+use super::wire::{Metered, Wire};
 use super::worker::Assignment;
 use super::{Error, Plan, probe, tls};
 
@@ -67,7 +68,8 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for Here {
 
 /// A connection that takes requests.
 enum Session {
-    One(http1::SendRequest<Body>),
+    /// With the number of bytes received that no answer accounts for yet.
+    One(http1::SendRequest<Body>, Rc<Cell<u64>>),
     Many(http2::SendRequest<Body>),
 }
 
@@ -77,12 +79,17 @@ impl Client {
         Ok(Self { tls, http2: plan.http2 })
     }
 
-    async fn connect(&self, origin: &Origin, address: SocketAddr) -> Result<Session, Trouble> {
+    async fn connect(
+        &self,
+        origin: &Origin,
+        address: SocketAddr,
+        wire: &Rc<Wire>,
+    ) -> Result<Session, Trouble> {
         let of_io = |error: &io::Error| Trouble::new(Fault::of_io(error), error.to_string());
         let socket = TcpStream::connect(address).await.map_err(|error| of_io(&error))?;
         socket.set_nodelay(true).map_err(|error| of_io(&error))?;
-        if !origin.secure {
-            return self.handshake(TokioIo::new(socket)).await;
+        if !origin.is_secure() {
+            return self.handshake(socket, wire).await;
         }
         let in_tls = |detail: String| Trouble::new(Fault::Tls, detail);
         let name =
@@ -92,12 +99,12 @@ impl Client {
         if self.http2 && socket.get_ref().1.alpn_protocol() != Some(b"h2") {
             return Err(in_tls("the server does not speak HTTP/2".to_owned()));
         }
-        self.handshake(TokioIo::new(socket)).await
+        self.handshake(socket, wire).await
     }
 
-    async fn handshake<S>(&self, socket: S) -> Result<Session, Trouble>
+    async fn handshake<S>(&self, socket: S, wire: &Rc<Wire>) -> Result<Session, Trouble>
     where
-        S: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let wrong = |error: hyper::Error| describe(&error, false);
         // The connections say what befell them to the requests they carry.
@@ -105,15 +112,17 @@ impl Client {
             let (sender, connection) = http2::Builder::new(Here)
                 .initial_stream_window_size(1 << 20)
                 .initial_connection_window_size(16 << 20)
-                .handshake(socket)
+                .handshake(TokioIo::new(Metered::http2(socket, wire)))
                 .await
                 .map_err(wrong)?;
             spawn_local(connection);
             Ok(Session::Many(sender))
         } else {
+            let unaccounted = Rc::default();
+            let socket = TokioIo::new(Metered::http1(socket, wire, &unaccounted));
             let (sender, connection) = http1::handshake(socket).await.map_err(wrong)?;
             spawn_local(connection);
-            Ok(Session::One(sender))
+            Ok(Session::One(sender, unaccounted))
         }
     }
 }
@@ -156,7 +165,8 @@ async fn find_length(
 ) -> Result<u64, String> {
     let origin = &target.url.origin;
     let address = addresses.get(origin).copied().ok_or("no address")?;
-    let mut session = client.connect(origin, address).await.map_err(|trouble| trouble.detail)?;
+    let session = client.connect(origin, address, &Rc::default()).await;
+    let mut session = session.map_err(|trouble| trouble.detail)?;
     let get = Target { method: "GET".to_owned(), ..target.clone() };
     let first = Some(ByteRange { first: 0, last: 0 });
     let request = request(plan, &get, first).map_err(|trouble| trouble.detail)?;
@@ -172,7 +182,7 @@ async fn find_length(
 impl Session {
     async fn send(&mut self, request: Request<Body>) -> hyper::Result<Response<Incoming>> {
         match self {
-            Self::One(sender) => {
+            Self::One(sender, _) => {
                 sender.ready().await?;
                 sender.send_request(request).await
             }
@@ -193,6 +203,7 @@ struct Context {
     reference: Option<Rc<Reference>>,
     addresses: HashMap<Origin, SocketAddr>,
     tally: RefCell<Tally>,
+    wire: Rc<Wire>,
     /// Exchanges that may run at a time.
     permits: Semaphore,
     /// Over HTTP/1.1: connections without a request.
@@ -200,13 +211,13 @@ struct Context {
     /// Over HTTP/2: connections, each with whether it has answered.
     shared: RefCell<HashMap<Origin, Vec<Slot>>>,
     connections: usize,
-    turn: std::cell::Cell<usize>,
+    turn: Cell<usize>,
     /// Clients of a closed loop that may ask again.
-    returned: std::cell::Cell<u64>,
+    returned: Cell<u64>,
     woken: Notify,
 }
 
-type Slot = Rc<Mutex<Option<(http2::SendRequest<Body>, Rc<std::cell::Cell<bool>>)>>>;
+type Slot = Rc<Mutex<Option<(http2::SendRequest<Body>, Rc<Cell<bool>>)>>>;
 
 /// Runs to the end of the demand, until it is stopped, or as long after the end as a run may.
 pub(super) fn run(mut given: Assignment<'_>, client: Client) -> io::Result<Tally> {
@@ -223,12 +234,13 @@ pub(super) fn run(mut given: Assignment<'_>, client: Client) -> io::Result<Tally
         reference: reference.map(|path| Reference::open(path)).transpose()?.map(Rc::new),
         addresses: given.addresses.clone(),
         tally: RefCell::default(),
+        wire: Rc::default(),
         permits: Semaphore::new(given.connections.saturating_mul(streams).min(1 << 20)),
         idle: RefCell::default(),
         shared: RefCell::default(),
         connections: given.connections,
-        turn: std::cell::Cell::new(0),
-        returned: std::cell::Cell::new(0),
+        turn: Cell::new(0),
+        returned: Cell::new(0),
         woken: Notify::new(),
     });
     let tasks = LocalSet::new();
@@ -236,6 +248,7 @@ pub(super) fn run(mut given: Assignment<'_>, client: Client) -> io::Result<Tally
     let ended = given.clock.now();
     // What is under way ends here.
     drop(tasks);
+    context.count_wire();
     let mut tally = context.tally.take();
     let unanswered = in_flight(&tally);
     if given.demand.waits_for_answers() && !given.stop.load(Relaxed) {
@@ -288,6 +301,7 @@ async fn drive(
             let due = due.unwrap_or_else(|| clock.now());
             spawn_local(context.clone().exchange(number, due, taken));
         }
+        context.count_wire();
         {
             let mut tally = context.tally.borrow_mut();
             tally.counters.cpu_ns = ThreadTime::cpu().saturating_sub(before.on_cpu);
@@ -309,6 +323,8 @@ async fn drive(
 struct Received {
     status: u16,
     first_byte: u64,
+    /// Of the body, in bytes.
+    length: u64,
     location: Option<String>,
     fault: Option<Trouble>,
 }
@@ -326,6 +342,13 @@ impl From<Trouble> for Lost {
 }
 
 impl Context {
+    /// Takes over what was counted on the connections.
+    fn count_wire(&self) {
+        let mut tally = self.tally.borrow_mut();
+        tally.counters.sent_bytes = self.wire.sent.get();
+        tally.counters.head_bytes = self.wire.overhead.get();
+    }
+
     /// Carries request `number` out, redirections included, and counts what came of it.
     async fn exchange(self: Rc<Self>, number: u64, due: u64, taken: Option<u64>) {
         let (place, range) = of_request(&self.plan.targets, self.plan.rule, number);
@@ -385,6 +408,9 @@ impl Context {
                         .location
                         .ok_or_else(|| bad("a redirection without Location".to_owned()))?;
                     let url = target.url.join(&location).map_err(|error| bad(error.to_string()))?;
+                    if url.origin.scheme == Scheme::Limit {
+                        return Err(bad(format!("a redirection to {url}, which is no HTTP")));
+                    }
                     self.tally.borrow_mut().counters.redirects += 1;
                     target = Rc::new(Target { url, ..(*target).clone() });
                 }
@@ -415,13 +441,13 @@ impl Context {
         let first_byte = self.clock.now();
         let mut received = self.receive(response, target, range).await?;
         received.first_byte = first_byte;
-        if let Session::One(sender) = session
-            && self.plan.keep_alive
-            && !sender.is_closed()
-        {
+        let Session::One(sender, unaccounted) = session else { return Ok(received) };
+        // No other answer is under way here.
+        self.wire.add_overhead(unaccounted.take().saturating_sub(received.length));
+        if self.plan.keep_alive && !sender.is_closed() {
             let mut idle = self.idle.borrow_mut();
             if idle.values().map(Vec::len).sum::<usize>() < self.connections {
-                idle.entry(origin.clone()).or_default().push(Session::One(sender));
+                idle.entry(origin.clone()).or_default().push(Session::One(sender, unaccounted));
             }
         }
         Ok(received)
@@ -431,7 +457,7 @@ impl Context {
     async fn session(
         &self,
         origin: &Origin,
-    ) -> Result<(Session, bool, Option<Rc<std::cell::Cell<bool>>>), Trouble> {
+    ) -> Result<(Session, bool, Option<Rc<Cell<bool>>>), Trouble> {
         if !self.client.http2 {
             let kept = self.idle.borrow_mut().get_mut(origin).and_then(Vec::pop);
             return match kept {
@@ -453,7 +479,7 @@ impl Context {
             return Ok((Session::Many(sender.clone()), answered.get(), Some(answered.clone())));
         }
         let session = self.connect(origin).await?;
-        let answered = Rc::new(std::cell::Cell::new(false));
+        let answered = Rc::new(Cell::new(false));
         if let Session::Many(sender) = &session
             && self.plan.keep_alive
         {
@@ -469,7 +495,7 @@ impl Context {
                 .map_err(|error| Trouble::new(Fault::Unreachable, error.to_string()))?,
         };
         let began = self.clock.now();
-        let session = self.client.connect(origin, address).await?;
+        let session = self.client.connect(origin, address, &self.wire).await?;
         let mut tally = self.tally.borrow_mut();
         tally.counters.connections += 1;
         tally.connect.saturating_record(self.clock.now().saturating_sub(began));
@@ -497,9 +523,11 @@ impl Context {
         });
         let mut buffer = Vec::new();
         let mut body = response.into_body();
+        let mut length = 0;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| describe(&error, true))?;
             let Some(bytes) = frame.data_ref() else { continue };
+            length += bytes.len() as u64;
             self.tally.borrow_mut().counters.body_bytes += bytes.len() as u64;
             if let Some((reference, comparison)) = &mut comparison {
                 comparison.take(reference, bytes, &mut buffer);
@@ -508,7 +536,7 @@ impl Context {
         let wrong = comparison.and_then(|(_, comparison)| comparison.finish());
         let corrupt = wrong.map(|wrong| Trouble::new(Fault::Corrupt, wrong.to_string()));
         let Head { status, location, .. } = head;
-        Ok(Received { status, first_byte: 0, location, fault: fault.or(corrupt) })
+        Ok(Received { status, first_byte: 0, length, location, fault: fault.or(corrupt) })
     }
 }
 

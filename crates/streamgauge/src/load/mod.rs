@@ -11,6 +11,7 @@
 
 mod alarm;
 pub mod args;
+mod bare;
 mod check;
 pub mod clock;
 mod connection;
@@ -29,6 +30,7 @@ pub mod target;
 mod tls;
 pub mod trust;
 pub mod url;
+mod wire;
 mod worker;
 
 use std::collections::HashMap;
@@ -47,7 +49,7 @@ use pacer::Schedule;
 use slow::Manner;
 use tally::{Counters, Shared, Tally};
 use target::{Rule, Target};
-use url::Origin;
+use url::{Origin, Scheme};
 use worker::{Assignment, Worker};
 
 /// How long after the end of its schedule a run waits for answers, at most: it must not outlast
@@ -112,7 +114,12 @@ pub struct Plan {
 impl Plan {
     /// Whether it needs hyper.
     pub fn is_general(&self) -> bool {
-        self.http2 || self.targets.iter().any(|target| target.url.origin.secure)
+        self.http2 || self.targets.iter().any(|target| target.url.origin.is_secure())
+    }
+
+    /// Whether what it speaks is no HTTP (`limit://`).
+    pub fn is_bare(&self) -> bool {
+        self.targets.iter().any(|target| target.url.origin.scheme == Scheme::Limit)
     }
 
     /// How long the schedule is, if it has an end.
@@ -144,6 +151,14 @@ pub enum Error {
         /// Of which target.
         url: String,
         /// Why.
+        reason: String,
+    },
+    /// What a `limit://` server sends is not what it should, or nothing.
+    #[error("{url}: {reason}")]
+    Bare {
+        /// Which.
+        url: String,
+        /// What is wrong.
         reason: String,
     },
     /// More connections than files that may be open.
@@ -216,7 +231,9 @@ pub fn prepare(plan: &mut Plan) -> Result<HashMap<Origin, SocketAddr>, Error> {
     plan.connections = plan.connections.min(allowed.saturating_sub(others)).max(1);
     plan.threads = plan.threads.clamp(1, usize::try_from(plan.connections).unwrap_or(1));
     let addresses = probe::addresses(&plan.targets, plan.timeout)?;
-    if plan.rule.is_some() {
+    if plan.is_bare() {
+        bare::find_lengths(plan, &addresses)?;
+    } else if plan.rule.is_some() {
         general::find_lengths(plan, &addresses)?;
     }
     Ok(addresses)

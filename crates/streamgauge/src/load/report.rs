@@ -41,7 +41,7 @@ pub struct Document {
     pub think: f64,
     /// Over which time the connections of a closed loop began.
     pub ramp: f64,
-    /// `HTTP/1.1` or `HTTP/2`.
+    /// `HTTP/1.1`, `HTTP/2`, or `limit`: none, a byte for a number of bytes.
     pub protocol: &'static str,
     /// Whether the client was the general one (HTTP/2, TLS), which costs several times as much.
     pub general_client: bool,
@@ -194,7 +194,11 @@ impl Document {
             read_rate: plan.manner.read_rate,
             think: plan.manner.think.as_secs_f64(),
             ramp: plan.manner.ramp.as_secs_f64(),
-            protocol: if plan.http2 { "HTTP/2" } else { "HTTP/1.1" },
+            protocol: match plan.http2 {
+                _ if plan.is_bare() => "limit",
+                true => "HTTP/2",
+                false => "HTTP/1.1",
+            },
             general_client: plan.is_general(),
             duration: plan.length().map(|length| length.as_secs_f64()),
             elapsed: outcome.elapsed,

@@ -116,9 +116,10 @@ pub struct Counters {
     pub errors: u64,
     /// Bytes of bodies, without their transfer coding.
     pub body_bytes: u64,
-    /// Bytes of heads and of transfer codings. Not known over HTTP/2: 0.
+    /// Bytes of heads and of transfer codings, over HTTP/2 of all frames but for the data in them;
+    /// without those of TLS.
     pub head_bytes: u64,
-    /// Bytes of requests. Not known over HTTP/2 and TLS: 0.
+    /// Bytes of requests, over HTTP/2 of all frames that were sent; without those of TLS.
     pub sent_bytes: u64,
     /// Connections opened.
     pub connections: u64,
@@ -259,7 +260,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a complete answer to a request due at `due` and, in an open loop, `taken` up then.
+    /// Counts a complete answer, of `status` 0 if it is no HTTP, to a request due at `due` and, in an open loop, `taken` up then.
     pub fn answered(
         &mut self,
         status: u16,
@@ -292,7 +293,8 @@ impl Tally {
     /// Brings [`Tally::statuses`] up to date.
     pub fn settle(&mut self) {
         let (status, count) = std::mem::take(&mut self.last_status);
-        if count > 0 {
+        // What is no HTTP has none.
+        if count > 0 && status > 0 {
             *self.statuses.entry(status).or_default() += count;
         }
     }

@@ -1,4 +1,5 @@
-//! Absolute `http` and `https` URLs, as far as a request needs them.
+//! Absolute `http` and `https` URLs, as far as a request needs them, and `limit` for what is asked
+//! without HTTP.
 
 use std::fmt;
 
@@ -10,11 +11,41 @@ pub struct Invalid {
     reason: &'static str,
 }
 
+/// What is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// HTTP over TCP.
+    Http,
+    /// HTTP over TLS.
+    Https,
+    /// No HTTP: for each byte that a client sends it gets a number of bytes, always the same, as
+    /// from `baseline limit`.
+    Limit,
+}
+
+impl Scheme {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Limit => "limit",
+        }
+    }
+
+    fn default_port(self) -> Option<u16> {
+        match self {
+            Self::Http => Some(80),
+            Self::Https => Some(443),
+            Self::Limit => None,
+        }
+    }
+}
+
 /// Where connections go: scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// `https`.
-    pub secure: bool,
+    /// What is spoken there.
+    pub scheme: Scheme,
     /// A name or an address; without the brackets of an IPv6 address.
     pub host: String,
     /// The port, given or the scheme's own.
@@ -26,7 +57,16 @@ impl Origin {
     pub fn host_field(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        if self.port == default_port(self.secure) { host } else { format!("{host}:{}", self.port) }
+        if self.scheme.default_port() == Some(self.port) {
+            host
+        } else {
+            format!("{host}:{}", self.port)
+        }
+    }
+
+    /// Whether TLS is spoken.
+    pub fn is_secure(&self) -> bool {
+        self.scheme == Scheme::Https
     }
 }
 
@@ -41,7 +81,7 @@ pub struct Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.origin.secure { "https" } else { "http" };
+        let scheme = self.origin.scheme.name();
         write!(f, "{scheme}://{}{}", self.origin.host_field(), self.path)
     }
 }
@@ -60,9 +100,10 @@ impl Url {
         let whole = text.split('#').next().unwrap_or_default();
         let (scheme, rest) =
             whole.split_once("://").ok_or_else(|| invalid("no http:// or https:// before it"))?;
-        let secure = match scheme.to_ascii_lowercase().as_str() {
-            "http" => false,
-            "https" => true,
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            "limit" => Scheme::Limit,
             _ => return Err(invalid("the scheme is neither http nor https")),
         };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -81,7 +122,7 @@ impl Url {
             },
         };
         let port = match port {
-            Some("") => default_port(secure),
+            Some("") => scheme.default_port().ok_or_else(|| invalid("no port"))?,
             Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits
                 .parse()
                 .ok()
@@ -92,8 +133,11 @@ impl Url {
         if host.is_empty() {
             return Err(invalid("no host"));
         }
+        if scheme == Scheme::Limit && !matches!(path, "" | "/") {
+            return Err(invalid("limit:// has no paths"));
+        }
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Self { origin: Origin { secure, host: host.to_ascii_lowercase(), port }, path })
+        Ok(Self { origin: Origin { scheme, host: host.to_ascii_lowercase(), port }, path })
     }
 
     /// Where a Location field leads from here (RFC 3986, 5.2; dot segments are left to the
@@ -107,7 +151,7 @@ impl Url {
         if scheme_end.is_some_and(|at| at < authority_like) {
             return Self::parse(location);
         }
-        let scheme = if self.origin.secure { "https" } else { "http" };
+        let scheme = self.origin.scheme.name();
         if location.starts_with("//") {
             return Self::parse(&format!("{scheme}:{location}"));
         }
@@ -124,10 +168,6 @@ impl Url {
     }
 }
 
-fn default_port(secure: bool) -> u16 {
-    if secure { 443 } else { 80 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +180,7 @@ mod tests {
             ("https://h:443?q", "h", 443, "/?q", "https://h/?q"),
             ("http://[::1]:81/x#frag", "::1", 81, "/x", "http://[::1]:81/x"),
             ("http://[::1]", "::1", 80, "/", "http://[::1]/"),
+            ("limit://h:5", "h", 5, "/", "limit://h:5/"),
         ] {
             let url = Url::parse(text).unwrap();
             let found = (url.origin.host.as_str(), url.origin.port, url.path.as_str());
@@ -155,6 +196,8 @@ mod tests {
             ("rtmp://a/b", "the scheme is neither http nor https"),
             ("http://u:p@h/", "user information is not sent"),
             ("http://:80/", "no host"),
+            ("limit://h", "no port"),
+            ("limit://h:80/x", "limit:// has no paths"),
             ("http://h:0/", "no such port"),
             ("http://h:70000/", "no such port"),
             ("http://h:+80/", "no such port"),

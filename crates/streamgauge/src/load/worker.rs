@@ -28,8 +28,8 @@ use super::connection::{Answer, Asked, Connection, Exchange, Io, Trouble};
 use super::demand::Demand;
 use super::tally::{Fault, Shared, Tally};
 use super::target::{Target, of_request};
-use super::url::{Origin, Url};
-use super::{Plan, probe};
+use super::url::{Origin, Scheme, Url};
+use super::{Plan, bare, probe};
 
 /// Between two looks for what has timed out, and at the processor's clock.
 const TICK: u64 = 100_000_000;
@@ -140,7 +140,8 @@ impl<'a> Worker<'a> {
         for target in &worker.given.plan.targets {
             let peer = peer_of(&mut worker.peers, &target.url.origin, worker.given.addresses)?;
             let head = request_head(target, worker.given.plan);
-            worker.asked.push(Rc::new(Asked { target: target.clone(), peer, head }));
+            let bare = bare::answer(target);
+            worker.asked.push(Rc::new(Asked { target: target.clone(), peer, head, bare }));
         }
         Ok(worker)
     }
@@ -566,14 +567,18 @@ impl<'a> Worker<'a> {
         let location = location.ok_or_else(|| bad("a redirection without Location"))?;
         let from = &exchange.asked.target;
         let url: Url = from.url.join(location).map_err(|error| bad(&error.to_string()))?;
-        if url.origin.secure {
-            return Err(bad("a redirection to https: ask for that URL itself"));
+        if url.origin.is_secure() {
+            // Only the other client could follow, which a run has from its beginning or not at all.
+            return Err(bad(&format!("a redirection from http to {url}: ask for that URL itself")));
+        }
+        if url.origin.scheme != Scheme::Http {
+            return Err(bad(&format!("a redirection to {url}, which is no HTTP")));
         }
         let peer = peer_of(&mut self.peers, &url.origin, self.given.addresses)
             .map_err(|error| Trouble::new(Fault::Unreachable, error.to_string()))?;
         let target = Target { url, ..from.clone() };
         let head = request_head(&target, plan);
-        Ok(Rc::new(Asked { target, peer, head }))
+        Ok(Rc::new(Asked { target, peer, head, bare: None }))
     }
 
     /// Gives a connection up. Its first request fails of `trouble`, unless that says no more than
@@ -687,6 +692,9 @@ fn peer_of(
 
 /// A request without its Range field and empty line.
 fn request_head(target: &Target, plan: &Plan) -> Vec<u8> {
+    if bare::answer(target).is_some() {
+        return vec![bare::REQUEST];
+    }
     let mut head = format!(
         "{} {} HTTP/1.1\r\nHost: {}\r\n",
         target.method,

@@ -36,6 +36,7 @@ impl Nginx {
              http {{ {temporary} sendfile on; tcp_nopush on; keepalive_requests 1000000000;\n\
              log_format sent '$status $bytes_sent $body_bytes_sent $request_length';\n\
              access_log {path}/access.log sent;\n\
+             limit_req_zone $http_user_agent zone=each:1m rate=400r/s; limit_req_log_level info;\n\
              server {{ listen 127.0.0.1:{port} {listen}; root {path}/www; {tls} }} }}\n"
         );
         let file = dir.path().join("nginx.conf");
@@ -80,7 +81,7 @@ impl Nginx {
     /// Sums of what the log says of answers from number `from` on: answers, bytes sent, bytes of
     /// bodies, bytes of requests. It has `expected` of them, which may take nginx a moment.
     #[track_caller]
-    fn sent_since(&self, from: usize, expected: usize) -> [u64; 4] {
+    pub(crate) fn sent_since(&self, from: usize, expected: usize) -> [u64; 4] {
         let limit = Instant::now() + LIMIT;
         while self.requests() < from + expected {
             assert!(Instant::now() < limit, "{} answers in the log", self.requests());
@@ -152,19 +153,35 @@ fn counts_and_bytes_are_those_of_nginx_and_of_ab() {
     }
 }
 
+/// Of three.
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
 #[test]
-fn the_rate_of_a_closed_loop_is_of_the_order_of_wrks() {
-    let nginx = Nginx::start("");
+fn the_rate_of_a_closed_loop_is_wrks() {
+    // How much a machine does changes from one second to the next, with what else it does. So
+    // nginx sets the rate here, of each generator by its name, and keeps enough requests waiting to
+    // make moments of standstill up; and both ask it at the same time, and several times.
+    const RATE: f64 = 400.0;
+    let nginx = Nginx::start("; limit_req zone=each burst=1000");
     let url = nginx.url("/4k");
-    let mut wrk = Command::new("wrk");
-    wrk.args(["-t", "1", "-c", "8", "-d", "2s", &url]);
-    let output = String::from_utf8(Program::output(&mut wrk, LIMIT)).unwrap();
-    let theirs = figure(&output, "Requests/sec:") as f64;
-    let document = run(&[&url, "--connections", "8", "--threads", "1", "--duration", "2s"]);
-    let ours = number(&document, "/responses_per_second");
-    // How busy the machine is changes from one second to the next; orders of magnitude do not.
-    assert!(ours > theirs / 8.0 && ours < theirs * 8.0, "ours {ours}, wrk {theirs}");
-    assert_eq!(count(&document, "/counters/errors"), 0);
+    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let mut wrk = Command::new("wrk");
+        wrk.args(["-t", "1", "-c", "64", "-d", "2s", "-H", "User-Agent: wrk", &url]);
+        let wrk = Program::spawn(&mut wrk);
+        let document = run(&[&url, "--connections", "64", "--threads", "1", "--duration", "2s"]);
+        assert_eq!(count(&document, "/counters/errors"), 0);
+        ours.push(number(&document, "/responses_per_second"));
+        let finished = wrk.wait(LIMIT);
+        let output = String::from_utf8(finished.stdout).unwrap();
+        theirs.push(figure(&output, "Requests/sec:") as f64);
+    }
+    let (theirs, ours) = (median(theirs), median(ours));
+    assert!((ours / theirs - 1.0).abs() < 0.05, "ours {ours}, wrk {theirs}");
+    assert!((ours / RATE - 1.0).abs() < 0.05, "ours {ours}, nginx {RATE}");
 }
 
 #[test]

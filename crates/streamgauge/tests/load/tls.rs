@@ -47,6 +47,56 @@ fn http_2_over_tls_and_without() {
 }
 
 #[test]
+fn heads_and_frames_are_counted() {
+    for (listen, http2) in [("ssl", false), ("ssl http2", true), ("http2", true)] {
+        let nginx = Nginx::start(listen);
+        let url = if listen == "http2" { nginx.url("/1m") } else { https(&nginx, "/1m") };
+        let mut arguments =
+            vec![url.as_str(), "--requests", "50", "--connections", "2", "--insecure"];
+        arguments.extend(http2.then_some("--http2"));
+        let document = run(&arguments);
+        let [answers, sent, bodies, asked] = nginx.sent_since(0, 50);
+        assert_eq!((answers, bodies), (50, count(&document, "/counters/body_bytes")));
+        // nginx counts of HTTP/2 what is of a stream; settings, windows and the preface are besides.
+        let besides = if http2 { 2 * 100 } else { 0 };
+        let heads = count(&document, "/counters/head_bytes");
+        let least = sent - bodies;
+        assert!((least..=least + besides).contains(&heads), "{listen}: {heads}, nginx {least}");
+        let ours = count(&document, "/counters/sent_bytes");
+        if http2 {
+            // nginx counts what header compression saves; windows are opened 50 MB wide in all.
+            assert!(ours > 50 * 9 && ours < 50 * 500, "{listen}: {ours}, nginx {asked}");
+        } else {
+            assert_eq!(ours, asked);
+        }
+    }
+}
+
+#[test]
+fn a_redirection_to_https_is_followed_where_tls_is_in_play() {
+    let secure = Nginx::start("ssl http2");
+    let to = https(&secure, "/4k");
+    let moved = format!("rewrite ^/moved {to} redirect");
+    let plain = Nginx::start(&format!("http2; {moved}"));
+    let common = ["--requests", "40", "--connections", "4", "--insecure"];
+    let document = run(&[&[&*plain.url("/moved"), "--http2"], &common[..]].concat());
+    // With the bodies of the redirections.
+    assert_eq!(count(&document, "/statuses/200"), 40, "{document:#}");
+    assert_eq!(count(&document, "/counters/redirects"), 40);
+    assert_eq!(document["protocol"], "HTTP/2");
+    // One https:// among the targets is enough.
+    let plain = Nginx::start(&format!("; {moved}"));
+    let document = run(&[&[&*plain.url("/moved"), &to], &common[..]].concat());
+    assert_eq!(count(&document, "/statuses/200"), 40, "{document:#}");
+    assert_eq!(count(&document, "/counters/redirects"), 20);
+    // The client for plain HTTP/1.1 cannot, and says where to go.
+    let document = run(&[&plain.url("/moved"), "--requests", "10"]);
+    let first = document.pointer("/errors/bad_redirect/first").unwrap().as_str().unwrap();
+    assert!(first.contains(&format!("{to}: ask for that URL itself")), "{first}");
+    assert_eq!(count(&document, "/errors/bad_redirect/count"), 10);
+}
+
+#[test]
 fn an_open_loop_ranges_and_a_check() {
     let nginx = Nginx::start("ssl http2");
     let file = nginx.file("www/1m");
