@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use viewer::player::Target;
+use viewer::tls::{Trust, client_config};
 use viewer::{Options, Rendition};
 
 use crate::fleet::{self, Original, Plan, Verify};
-use crate::{Exit, capacity, load, meter, text, units, viewers, watch};
+use crate::{Exit, capacity, lab, load, meter, report, text, units, viewers, watch};
 
 /// Loads, watches and measures any media server.
 #[derive(Debug, Parser)]
@@ -26,10 +27,13 @@ const EXIT_STATUS: &str = "Exit status: 0 success; 1 the measured server failed 
 enum Verb {
     Http(Box<load::args::Arguments>),
     Meter(meter::args::Arguments),
+    Peers(lab::install::Arguments),
+    Run(lab::run::Arguments),
     /// One viewer, everything verified
     Watch(WatchArguments),
     /// More and more viewers at once, up to where they no longer get the bit rate they need
     Capacity(CapacityArguments),
+    Report(report::Arguments),
     /// Many viewers: batches that join one after the other and watch to the end
     Viewers(ViewersArguments),
     /// A share of another process's run
@@ -60,6 +64,12 @@ struct Behaviour {
     /// Ask for parts only once a playlist lists them, not by EXT-X-PRELOAD-HINT
     #[arg(long)]
     no_hints: bool,
+    /// Take any certificate
+    #[arg(long)]
+    insecure: bool,
+    /// Trust these authorities, in PEM, instead of the system's
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    authorities: Option<PathBuf>,
     /// Event loops, each on a core; one for each core if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     loops: Option<u16>,
@@ -69,15 +79,25 @@ struct Behaviour {
 }
 
 impl Behaviour {
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> anyhow::Result<Options> {
+        let trust = match &self.authorities {
+            Some(path) => Trust::Authorities(path.clone()),
+            None if self.insecure => Trust::Anybody,
+            None => Trust::System,
+        };
+        if self.authorities.is_some() {
+            // A file that is of no use is to be told before the run.
+            client_config(&trust)?;
+        }
+        Ok(Options {
             patience: self.timeout,
             buffer: self.buffer,
             ahead: (!self.ahead.is_zero()).then_some(self.ahead),
             rendition: self.rendition,
             low_latency: !self.no_low_latency,
             hints: !self.no_hints,
-        }
+            trust,
+        })
     }
 
     fn loops(&self) -> usize {
@@ -88,7 +108,7 @@ impl Behaviour {
 
 #[derive(Debug, Args)]
 struct ViewersArguments {
-    /// What to watch: rtmp://…, ….m3u8, ….mpd, or an MP4 or FLV over HTTP
+    /// What to watch: rtmp://…, ….m3u8, ….mpd, ws://…, or an MP4 or FLV over HTTP; all over TLS too
     url: Target,
     /// Batches
     #[arg(long, value_name = "X", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -126,7 +146,7 @@ struct ViewersArguments {
 
 #[derive(Debug, Args)]
 struct WatchArguments {
-    /// What to watch: rtmp://…, ….m3u8, ….mpd, or an MP4 or FLV over HTTP
+    /// What to watch: rtmp://…, ….m3u8, ….mpd, ws://…, or an MP4 or FLV over HTTP; all over TLS too
     url: Target,
     /// For how long; until it ends or is interrupted, if not given
     #[arg(long, value_name = "T", value_parser = units::time)]
@@ -143,7 +163,7 @@ struct WatchArguments {
 
 #[derive(Debug, Args)]
 struct CapacityArguments {
-    /// What to watch: rtmp://…, ….m3u8, ….mpd, or an MP4 or FLV over HTTP
+    /// What to watch: rtmp://…, ….m3u8, ….mpd, ws://…, or an MP4 or FLV over HTTP; all over TLS too
     url: Target,
     /// Viewers of the first step
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
@@ -218,8 +238,11 @@ impl Arguments {
         match self.verb {
             Verb::Http(arguments) => arguments.run(),
             Verb::Meter(arguments) => arguments.run(),
+            Verb::Peers(arguments) => arguments.run(),
+            Verb::Run(arguments) => arguments.run(),
             Verb::Watch(arguments) => run_watch(&arguments),
             Verb::Capacity(arguments) => run_capacity(&arguments),
+            Verb::Report(arguments) => arguments.run(),
             Verb::Viewers(arguments) => run_viewers(&arguments),
             Verb::Shard { role } => match role.as_str() {
                 fleet::ROLE => fleet::serve(),
@@ -233,7 +256,7 @@ fn run_viewers(arguments: &ViewersArguments) -> anyhow::Result<Exit> {
     anyhow::ensure!((0.0..=1.0).contains(&arguments.at_least), "--at-least is a share, 0 to 1");
     let plan = Plan {
         target: arguments.url.clone(),
-        options: arguments.behaviour.options(),
+        options: arguments.behaviour.options()?,
         batches: arguments.batches,
         batch_size: arguments.batch_size,
         interval: arguments.interval,
@@ -262,7 +285,7 @@ const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 86_400);
 fn run_watch(arguments: &WatchArguments) -> anyhow::Result<Exit> {
     let plan = Plan {
         target: arguments.url.clone(),
-        options: arguments.behaviour.options(),
+        options: arguments.behaviour.options()?,
         batches: 1,
         batch_size: 1,
         interval: Duration::ZERO,
@@ -280,7 +303,7 @@ fn run_watch(arguments: &WatchArguments) -> anyhow::Result<Exit> {
 
 fn run_capacity(arguments: &CapacityArguments) -> anyhow::Result<Exit> {
     anyhow::ensure!(arguments.start <= arguments.max, "--start is beyond --max");
-    let mut options = arguments.behaviour.options();
+    let mut options = arguments.behaviour.options()?;
     if arguments.fast {
         options.ahead = None;
     }

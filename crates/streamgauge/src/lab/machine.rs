@@ -39,16 +39,19 @@ fn after(text: &str, key: &str, separator: char) -> Option<String> {
     Some(line.split_once(separator)?.1.trim().to_owned())
 }
 
-/// How many processors a list of taskset's names: `0,2-4` are four. None where it is not such a
+/// The processors that a list of taskset's names: `0,2-4` are four. None where it is not such a
 /// list.
-pub fn count_of_cpus(list: &str) -> Option<u32> {
-    list.split(',')
-        .map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last) = (first.trim().parse::<u32>().ok()?, last.trim().parse().ok()?);
-            (first <= last && last < 4096).then(|| last - first + 1)
-        })
-        .sum()
+pub fn cpus(list: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.trim().parse::<usize>().ok()?, last.trim().parse().ok()?);
+        if first > last || last >= 4096 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
 }
 
 #[cfg(test)]
@@ -63,9 +66,10 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_counted_as_taskset_lists_them() {
-        for (list, count) in [("0", Some(1)), ("0,2-4", Some(4)), ("", None), ("1-0", None)] {
-            assert_eq!(count_of_cpus(list), count, "{list}");
+    fn processors_are_those_that_taskset_would_use() {
+        assert_eq!(cpus("0,2-4"), Some(vec![0, 2, 3, 4]));
+        for list in ["", "x", "1-0", "0-99999"] {
+            assert_eq!(cpus(list), None, "{list}");
         }
     }
 }

@@ -186,11 +186,6 @@ fn sum(path: &Path) -> anyhow::Result<String> {
     Ok(hex(&hash.finalize()))
 }
 
-/// SHA-256 of a text.
-pub(super) fn sum_of_text(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes()))
-}
-
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -4,8 +4,10 @@
 //! DIR/run.json                              Run: which scenario, on what machine, of which programs
 //! DIR/scenario.toml                         the scenario as it was
 //! DIR/trials/LOAD/CASE/PEER/REPETITION/     one trial
-//!     trial.json                            Trial, written last: a trial that has it is not run again
+//!     trial.json                            Trial, written last: a trial that has it, and has not
+//!                                           failed, is not run again
 //!     load.json                             what the verb that made the load printed with --json
+//!     load/                                 what else it kept (-o): viewers.jsonl, ticks.jsonl
 //!     *.hlog                                histograms: latency.hlog, part.hlog, … (HDR interval logs)
 //!     meter.csv, meter.jsonl                the system and the server, once a second
 //!     server.log, load.log                  what the programs said
@@ -14,7 +16,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
+use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +48,7 @@ impl fmt::Display for Value {
 pub type Parameters = BTreeMap<String, Value>;
 
 /// `run.json`.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// [`FORM`].
     pub form: u32,
@@ -64,6 +68,9 @@ pub struct Run {
     pub machine: Machine,
     /// The peers that took part, by name.
     pub peers: BTreeMap<String, PeerVersion>,
+    /// What is in the scenario's media, by name: SHA-256 in hexadecimal digits.
+    #[serde(default)]
+    pub media: BTreeMap<String, String>,
     /// Peers that were asked for and could not take part, and why.
     pub absent: BTreeMap<String, String>,
     /// What should be known when reading the figures.
@@ -112,7 +119,7 @@ pub struct Trial {
     pub scaled: Parameters,
     /// The peer's name.
     pub peer: String,
-    /// From 1.
+    /// From 1; 0 is an extra one under a profiler, in the folder `profile`, without metrics.
     pub repetition: u32,
     /// When it began, RFC 3339 in UTC.
     pub began: String,
@@ -130,10 +137,26 @@ pub struct Trial {
     pub failed: Option<String>,
 }
 
+impl Trial {
+    /// Reads the trial that is kept in a folder; none, if there is none.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none.
+    pub fn read(folder: &Path) -> anyhow::Result<Option<Self>> {
+        let path = folder.join("trial.json");
+        let shown = || path.display().to_string();
+        match std::fs::read(&path) {
+            Ok(text) => Ok(Some(serde_json::from_slice(&text).with_context(shown)?)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(shown),
+        }
+    }
+}
+
 /// A program that was started.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Command {
-    /// `server`, `publisher`, `load`, `background`, `profile`.
+    /// `server`, `publisher`, `background`, `profile`, `load`.
     pub role: String,
     /// Program and arguments.
     pub arguments: Vec<String>,

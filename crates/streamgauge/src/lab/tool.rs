@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::bail;
+
 use super::scenario::Tool;
 use crate::units;
 
@@ -55,7 +57,13 @@ impl Tool {
     ///
     /// # Errors
     /// What is not there.
-    pub fn parse(self, text: &str) -> anyhow::Result<BTreeMap<String, f64>> {
+    pub fn parse(self, text: &str, arguments: &[String]) -> anyhow::Result<BTreeMap<String, f64>> {
+        let options = Options(arguments);
+        let clients = match self {
+            Self::Ab | Self::Wrk => options.number("-c"),
+            Self::Httperf => options.number("--num-conns"),
+            _ => None,
+        };
         let metrics = match self {
             Self::Ab => ab(text),
             Self::Httperf => httperf(text),
@@ -63,9 +71,9 @@ impl Tool {
             Self::Vegeta => vegeta(text),
             Self::Viewers | Self::Http | Self::Capacity => None,
         };
-        metrics
-            .map(|metrics| metrics.into_iter().map(|(name, n)| (name.to_owned(), n)).collect())
-            .ok_or_else(|| anyhow::anyhow!("{} did not print its figures", self.name()))
+        let Some(metrics) = metrics else { bail!("{} did not print its figures", self.name()) };
+        let named = |(name, value): (&str, f64)| (name.to_owned(), value);
+        Ok(metrics.into_iter().chain(clients.map(|n| ("clients", n))).map(named).collect())
     }
 }
 

@@ -48,13 +48,13 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Where samples are written.
-struct Files {
+pub(crate) struct Files {
     csv: Option<Box<dyn Write + Send>>,
     lines: Option<BufWriter<File>>,
 }
 
 impl Files {
-    fn open(output: Option<&Path>, to_stdout: bool) -> anyhow::Result<Self> {
+    pub(crate) fn open(output: Option<&Path>, to_stdout: bool) -> anyhow::Result<Self> {
         let mut files = Self { csv: None, lines: None };
         if let Some(path) = output {
             let create = |path: &Path| -> anyhow::Result<_> {
@@ -76,7 +76,7 @@ impl Files {
     }
 
     /// Writes a sample, and lets it out of this program: it may be killed at any time.
-    fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+    pub(crate) fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
         if let Some(csv) = &mut self.csv {
             writeln!(csv, "{}", sample.system.to_csv())?;
             csv.flush()?;

@@ -1,0 +1,65 @@
+//! Where a server spends its time: perf(1) beside a load, and what it reports.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use super::program::{Program, Seat, last_lines};
+use super::signals::POLL;
+
+/// How often a second the server is looked at; odd, so as not to keep step with its timers.
+const FREQUENCY: &str = "199";
+/// How much of the report is kept.
+const LINES: usize = 300;
+/// How long perf may take to report.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// Whether perf may be used here.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check(folder: &Path) -> anyhow::Result<()> {
+    let data = folder.join("perf.check").to_string_lossy().into_owned();
+    let words = ["perf", "record", "-g", "-F", FREQUENCY, "-o", &data, "--", "true"];
+    let result = run(&words, &folder.join("perf.log"));
+    let _ = fs::remove_file(data);
+    let _ = fs::remove_file(folder.join("perf.log"));
+    result
+}
+
+/// The command that records processes until it is interrupted.
+pub(super) fn command(pids: &[i32], folder: &Path) -> Vec<String> {
+    let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
+    let data = folder.join("perf.data").to_string_lossy().into_owned();
+    let words = ["perf", "record", "-g", "-F", FREQUENCY, "-o", &data, "-p", &pids.join(",")];
+    words.map(str::to_owned).to_vec()
+}
+
+/// Writes the head of the report into `profile.txt`.
+pub(super) fn report(folder: &Path) -> anyhow::Result<()> {
+    let data = folder.join("perf.data");
+    let out = folder.join("profile.txt");
+    let path = data.to_string_lossy().into_owned();
+    run(&["perf", "report", "--stdio", "--no-children", "-i", &path], &out)?;
+    let text = fs::read(&out)?;
+    let text = String::from_utf8_lossy(&text);
+    let head: Vec<_> = text.lines().take(LINES).collect();
+    fs::write(&out, head.join("\n") + "\n")?;
+    fs::remove_file(data).context("perf.data")
+}
+
+fn run(words: &[&str], out: &Path) -> anyhow::Result<()> {
+    let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+    let mut program = Program::start("profile", &Seat::default(), &words, out, out)?;
+    let deadline = Instant::now() + LONGEST;
+    while !program.has_ended()? {
+        if Instant::now() > deadline {
+            bail!("perf does not end");
+        }
+        std::thread::sleep(POLL);
+    }
+    ensure!(program.status() == Some(0), "perf: {}", last_lines(out));
+    Ok(())
+}
