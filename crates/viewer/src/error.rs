@@ -18,6 +18,9 @@ pub enum Kind {
     Refused,
     /// No connection, or no answer, or nothing further, for as long as the viewer waits.
     Timeout,
+    /// TLS could not be agreed on, the server's certificate is not trusted, or what came is not
+    /// TLS.
+    Tls,
     /// The connection ended or was reset in the middle of something.
     Dropped,
     /// An HTTP status that is not what was asked for.
@@ -42,10 +45,11 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Resolve,
         Self::Refused,
         Self::Timeout,
+        Self::Tls,
         Self::Dropped,
         Self::Status,
         Self::Redirect,
@@ -64,6 +68,7 @@ impl Kind {
             Self::Resolve => "resolve",
             Self::Refused => "refused",
             Self::Timeout => "timeout",
+            Self::Tls => "tls",
             Self::Dropped => "dropped",
             Self::Status => "status",
             Self::Redirect => "redirect",
@@ -125,6 +130,8 @@ impl Error {
             E::AddrNotAvailable | E::OutOfMemory => Kind::Local,
             // EMFILE, ENFILE, ENOBUFS have no kind of their own.
             _ if matches!(error.raw_os_error(), Some(23 | 24 | 105)) => Kind::Local,
+            // What rustls finds wrong.
+            E::InvalidData => Kind::Tls,
             E::HostUnreachable | E::NetworkUnreachable => Kind::Refused,
             _ => Kind::Dropped,
         };

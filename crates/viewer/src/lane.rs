@@ -1,4 +1,4 @@
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 
+use crate::http::Url;
 use crate::playback::Track;
+use crate::socket::Socket;
+use crate::tls::{Stream, Tls, TlsError, Trust, Within};
 use crate::{Asks, Error, Kind, Micros, RequestTimes, Stats};
 
 /// What a read of a socket takes at most. One buffer serves all viewers of a lane.
@@ -89,6 +92,8 @@ pub struct Options {
     pub low_latency: bool,
     /// Whether parts are asked for by EXT-X-PRELOAD-HINT, before they exist.
     pub hints: bool,
+    /// Whose certificates are good, for URLs that ask for TLS.
+    pub trust: Trust,
 }
 
 impl Default for Options {
@@ -100,6 +105,7 @@ impl Default for Options {
             rendition: Rendition::Highest,
             low_latency: true,
             hints: true,
+            trust: Trust::System,
         }
     }
 }
@@ -160,6 +166,8 @@ pub struct Lane {
     shared: RefCell<Vec<Rc<[u8]>>>,
     hosts: RefCell<HashMap<(String, u16), SocketAddr>>,
     nonce: Cell<u64>,
+    /// Set up where the first URL asks for it.
+    tls: OnceCell<Result<Tls, TlsError>>,
 }
 
 impl Lane {
@@ -185,6 +193,7 @@ impl Lane {
             shared: RefCell::default(),
             hosts: RefCell::default(),
             nonce: Cell::new(clock.unix.unsigned_abs()),
+            tls: OnceCell::new(),
         })
     }
 
@@ -227,8 +236,32 @@ impl Lane {
         self.nonce.get()
     }
 
+    /// A connection to where a URL leads.
+    pub(crate) async fn connect_http(&self, url: &Url) -> Result<Socket, Error> {
+        let within = url.is_secure().then_some(Within::Http);
+        self.connect(url.host(), url.port(), within).await
+    }
+
+    /// A connection to a host, over TLS where it is said what is spoken within.
+    pub(crate) async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        within: Option<Within>,
+    ) -> Result<Socket, Error> {
+        let tcp = self.connect_tcp(host, port).await?;
+        let Some(within) = within else { return Ok(Socket::Plain(tcp)) };
+        let stream = match self.tls.get_or_init(|| Tls::new(&self.options.trust)) {
+            Ok(tls) => Stream::open(tls, within, host, tcp, self.options.patience).await,
+            Err(error) => Err(Error::new(Kind::Tls, error.to_string())),
+        };
+        stream
+            .map(|stream| Socket::Tls(Box::new(stream)))
+            .map_err(|error| error.at(format_args!("{host}:{port}")))
+    }
+
     /// A connection to a host, whose name is looked up once for the lane.
-    pub(crate) async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
+    async fn connect_tcp(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
         let patience = self.options.patience;
         let place = || format!("{host}:{port}");
         let too_long = |doing: &str| {

@@ -22,10 +22,13 @@ pub mod playback;
 pub mod player;
 mod requests;
 pub mod skim;
+mod socket;
 mod stats;
 mod text_time;
+pub mod tls;
 pub mod verify;
 mod watchdog;
+pub mod websocket;
 mod xml;
 
 pub use error::{Error, Kind};

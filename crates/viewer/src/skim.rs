@@ -290,6 +290,11 @@ impl Mp4 {
         Self { defaults: header.defaults.clone(), ..Self::default() }
     }
 
+    /// Whether the last box is whole and no further has begun.
+    pub fn is_between_boxes(&self) -> bool {
+        self.left.is_none() && self.len == 0
+    }
+
     /// Bytes of media (`mdat`) that have come, and that the file says there are.
     pub fn data(&self) -> Option<(u64, u64)> {
         self.data

@@ -209,6 +209,7 @@ proptest! {
             decode_time: number * 24 * 1024,
             duration: 24 * 1024,
             captured,
+            stamps: None,
         };
         prop_assert_eq!(fragments.len(), 3);
         prop_assert_eq!(fragments[0], of(0, None));

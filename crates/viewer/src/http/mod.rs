@@ -9,14 +9,11 @@ use std::io::ErrorKind;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use rustix::net::RecvFlags;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
-
 use response::Response;
 pub use url::Url;
 
 use crate::player::wait_for_room;
+use crate::socket::{Socket, write_all};
 use crate::watchdog::Watchdog;
 use crate::{Asks, Error, Kind, Micros, Viewer};
 
@@ -84,10 +81,17 @@ pub struct Client<'a> {
 
 #[derive(Debug)]
 struct Connection {
-    socket: TcpStream,
+    socket: Socket,
     authority: String,
+    secure: bool,
     /// Whether it has answered before: it may be closed by now without anybody's fault.
     used: bool,
+}
+
+impl Connection {
+    fn is_to(&self, url: &Url) -> bool {
+        self.authority == url.authority() && self.secure == url.is_secure()
+    }
 }
 
 impl<'a> Client<'a> {
@@ -125,7 +129,7 @@ impl<'a> Client<'a> {
         body: &mut Body<'_>,
     ) -> Result<Answer, Error> {
         let url = request.url;
-        let kept = self.connection.take().filter(|kept| kept.authority == url.authority());
+        let kept = self.connection.take().filter(|kept| kept.is_to(url));
         if let Some(mut connection) = kept {
             let mut response = Response::default();
             let result = self.attempt(&mut connection, request, &mut response, body).await;
@@ -140,9 +144,13 @@ impl<'a> Client<'a> {
             }
         }
         // Boxed, since it is large, and over before the long waits begin.
-        let socket = Box::pin(self.viewer.lane.connect(url.host(), url.port())).await?;
-        let mut connection =
-            Connection { socket, authority: url.authority().to_owned(), used: false };
+        let socket = Box::pin(self.viewer.lane.connect_http(url)).await?;
+        let mut connection = Connection {
+            socket,
+            authority: url.authority().to_owned(),
+            secure: url.is_secure(),
+            used: false,
+        };
         let mut response = Response::default();
         let result = self.attempt(&mut connection, request, &mut response, body).await;
         self.finish(connection, &response, result)
@@ -171,7 +179,7 @@ impl<'a> Client<'a> {
     ) -> Result<Answer, Error> {
         let sent = self.viewer.now();
         let text = self.text(request);
-        write_all(self.viewer, &connection.socket, &mut self.watchdog, text.as_bytes()).await?;
+        write_all(self.viewer, &mut connection.socket, &mut self.watchdog, text.as_bytes()).await?;
         drop(text);
         let mut first = None;
         while !response.is_done() {
@@ -181,7 +189,7 @@ impl<'a> Client<'a> {
                 .guard("waiting for the answer", wait, readable)
                 .await?
                 .map_err(|error| Error::io(&error, "reading"))?;
-            self.read(&connection.socket, response, body)?;
+            self.read(&mut connection.socket, response, body)?;
             if request.paced {
                 wait_for_room(self.viewer).await;
             }
@@ -234,7 +242,7 @@ impl<'a> Client<'a> {
     /// Reads once.
     fn read(
         &self,
-        socket: &TcpStream,
+        socket: &mut Socket,
         response: &mut Response,
         body: &mut Body<'_>,
     ) -> Result<(), Error> {
@@ -247,11 +255,7 @@ impl<'a> Client<'a> {
             Some(left) => {
                 let most = usize::try_from(left).unwrap_or(usize::MAX).min(scratch.len());
                 let into = scratch.get_mut(..most).unwrap_or_default();
-                socket.try_io(Interest::READABLE, || {
-                    // The kernel drops the bytes and says how many they were (tcp(7)).
-                    let (_, size) = rustix::net::recv(socket, into, RecvFlags::TRUNC)?;
-                    Ok(size)
-                })
+                socket.try_discard(into)
             }
             None => socket.try_read(&mut scratch),
         };
@@ -267,29 +271,4 @@ impl<'a> Client<'a> {
             Err(error) => Err(Error::io(&error, "reading")),
         }
     }
-}
-
-/// Sends all of it.
-pub(crate) async fn write_all(
-    viewer: &Viewer,
-    socket: &TcpStream,
-    watchdog: &mut Watchdog,
-    mut bytes: &[u8],
-) -> Result<(), Error> {
-    while !bytes.is_empty() {
-        match socket.try_write(bytes) {
-            Ok(written) => {
-                viewer.count_sent(written);
-                bytes = bytes.get(written..).unwrap_or_default();
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                // Boxed: what is sent is short, and so this is rare.
-                Box::pin(watchdog.guard("writing", Duration::ZERO, socket.writable()))
-                    .await?
-                    .map_err(|error| Error::io(&error, "writing"))?;
-            }
-            Err(error) => return Err(Error::io(&error, "writing")),
-        }
-    }
-    Ok(())
 }

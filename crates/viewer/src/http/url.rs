@@ -1,4 +1,4 @@
-//! `http://` URLs, and references to them (RFC 3986).
+//! URLs of HTTP and WebSocket, and references to them (RFC 3986).
 
 use std::fmt;
 
@@ -7,9 +7,41 @@ use crate::{Error, Kind};
 /// Longest URL that is taken from a playlist or a redirect.
 const MAX: usize = 16 << 10;
 
-/// `http://HOST[:PORT]/PATH[?QUERY]`; a fragment is left off.
+/// How a URL is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Https,
+    Ws,
+    Wss,
+}
+
+impl Scheme {
+    const ALL: [Self; 4] = [Self::Http, Self::Https, Self::Ws, Self::Wss];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
+        }
+    }
+
+    fn is_secure(self) -> bool {
+        matches!(self, Self::Https | Self::Wss)
+    }
+
+    fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::Https)
+    }
+}
+
+/// `SCHEME://HOST[:PORT]/PATH[?QUERY]`, the scheme `http`, `https`, `ws` or `wss`; a fragment is
+/// left off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
+    scheme: Scheme,
     authority: String,
     /// Length of the host in the authority, brackets included.
     host: usize,
@@ -37,9 +69,10 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return bad(Kind::Garbage, "URL without a scheme");
         };
-        if !scheme.eq_ignore_ascii_case("http") {
-            return bad(Kind::Unsupported, "URL of another scheme than http");
-        }
+        let known = Scheme::ALL.into_iter().find(|s| scheme.eq_ignore_ascii_case(s.name()));
+        let Some(scheme) = known else {
+            return bad(Kind::Unsupported, "URL of another scheme than http, https, ws or wss");
+        };
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at_checked(end).unwrap_or((rest, ""));
@@ -53,18 +86,24 @@ impl Url {
             return bad(Kind::Garbage, "URL without a host");
         };
         let port = match authority.get(host..).unwrap_or_default() {
-            "" | ":" => Some(80),
+            "" | ":" => Some(if scheme.is_secure() { 443 } else { 80 }),
             port => port.strip_prefix(':').and_then(|digits| digits.parse().ok()),
         };
         let Some(port) = port else { return bad(Kind::Garbage, "URL with a bad port") };
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-        Ok(Self { authority: authority.to_owned(), host, port, target })
+        Ok(Self { scheme, authority: authority.to_owned(), host, port, target })
     }
 
     /// A URL of which nothing can be had.
     pub(crate) fn nowhere() -> Self {
         let authority = "invalid.".to_owned();
-        Self { host: authority.len(), authority, port: 0, target: "/".to_owned() }
+        Self {
+            scheme: Scheme::Http,
+            host: authority.len(),
+            authority,
+            port: 0,
+            target: "/".to_owned(),
+        }
     }
 
     /// The host, an IPv6 address without its brackets.
@@ -73,9 +112,14 @@ impl Url {
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
     }
 
-    /// The port, 80 if the URL names none.
+    /// The port, the scheme's own if the URL names none.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Whether it is spoken over TLS.
+    pub fn is_secure(&self) -> bool {
+        self.scheme.is_secure()
     }
 
     /// Host and port as the URL has them.
@@ -101,10 +145,16 @@ impl Url {
         let reference = reference.split('#').next().unwrap_or_default();
         let scheme_end = reference.find([':', '/', '?']);
         if scheme_end.is_some_and(|at| reference[at..].starts_with(':')) {
-            return Self::parse(reference);
+            let other = Self::parse(reference)?;
+            if other.scheme.is_http() != self.scheme.is_http() {
+                let what = "reference from HTTP to WebSocket, or back";
+                return Err(Error::new(Kind::Unsupported, what).at(other));
+            }
+            return Ok(other);
         }
+        let scheme = self.scheme.name();
         if let Some(rest) = reference.strip_prefix("//") {
-            return Self::parse(&format!("http://{rest}"));
+            return Self::parse(&format!("{scheme}://{rest}"));
         }
         let (path, query) = match reference.find('?') {
             Some(at) => reference.split_at_checked(at).unwrap_or((reference, "")),
@@ -120,7 +170,7 @@ impl Url {
             format!("{}{query}", without_dots(&format!("{folder}{path}")))
         };
         let authority = &self.authority;
-        Self::parse(&format!("http://{authority}{target}"))
+        Self::parse(&format!("{scheme}://{authority}{target}"))
     }
 
     /// The same with further query parameters: `a=1&b=2`.
@@ -132,7 +182,7 @@ impl Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.target)
+        write!(f, "{}://{}{}", self.scheme.name(), self.authority, self.target)
     }
 }
 
@@ -179,7 +229,14 @@ mod tests {
         ] {
             assert_eq!(Url::parse(text).unwrap_err().kind, Kind::Garbage, "{text}");
         }
-        assert_eq!(Url::parse("https://h/").unwrap_err().kind, Kind::Unsupported);
+        assert_eq!(Url::parse("ftp://h/").unwrap_err().kind, Kind::Unsupported);
+        for (text, port, secure) in
+            [("https://h/a", 443, true), ("WSS://h:8/a", 8, true), ("ws://h/a", 80, false)]
+        {
+            let url = Url::parse(text).unwrap();
+            assert_eq!((url.port(), url.is_secure()), (port, secure), "{text}");
+            assert_eq!(url.to_string(), text.replace("WSS", "wss"));
+        }
     }
 
     /// RFC 3986 5.4, as far as players need it.
@@ -206,6 +263,12 @@ mod tests {
             assert_eq!(base.resolve(reference).unwrap().to_string(), resolved, "{reference}");
         }
         assert!(base.resolve("data:text/plain,x").is_err());
+        assert!(base.resolve("ws://h/").is_err());
+        assert_eq!(base.resolve("https://h/x").unwrap().to_string(), "https://h/x");
+        let secure = Url::parse("https://a:1/b/c").unwrap();
+        for (reference, resolved) in [("g", "https://a:1/b/g"), ("//g/h", "https://g/h")] {
+            assert_eq!(secure.resolve(reference).unwrap().to_string(), resolved, "{reference}");
+        }
         assert_eq!(base.with_query("n=1").target(), "/b/c/d?q&n=1");
     }
 }

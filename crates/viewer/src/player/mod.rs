@@ -3,6 +3,7 @@
 mod dash;
 mod hls;
 mod progressive;
+mod push;
 mod rtmp;
 
 use std::fmt;
@@ -18,7 +19,7 @@ use crate::{Error, Micros, Viewer};
 /// What is to be played, and so how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// `rtmp://`
+    /// `rtmp://`, `rtmps://`
     Rtmp(RtmpUrl),
     /// `….m3u8`
     Hls(Url),
@@ -28,6 +29,8 @@ pub enum Target {
     Flv(Url),
     /// Anything else over HTTP: an MP4, fragmented or not, a file or a stream
     Mp4(Url),
+    /// `ws://`, `wss://`: CMAF by WebSocket
+    Push(Url),
 }
 
 impl Target {
@@ -39,13 +42,14 @@ impl Target {
             Self::Dash(_) => "dash",
             Self::Flv(_) => "flv",
             Self::Mp4(_) => "mp4",
+            Self::Push(_) => "push",
         }
     }
 
     /// Connections that a viewer may have at once.
     pub fn connections(&self) -> u64 {
         match self {
-            Self::Rtmp(_) | Self::Flv(_) | Self::Mp4(_) => 1,
+            Self::Rtmp(_) | Self::Flv(_) | Self::Mp4(_) | Self::Push(_) => 1,
             Self::Hls(_) => 2,
             Self::Dash(_) => 3,
         }
@@ -56,7 +60,11 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rtmp(url) => write!(f, "{}/{}", url.tc_url, url.name),
-            Self::Hls(url) | Self::Dash(url) | Self::Flv(url) | Self::Mp4(url) => url.fmt(f),
+            Self::Hls(url)
+            | Self::Dash(url)
+            | Self::Flv(url)
+            | Self::Mp4(url)
+            | Self::Push(url) => url.fmt(f),
         }
     }
 }
@@ -78,7 +86,9 @@ impl FromStr for Target {
         let (scheme, _) = url.split_once("://").ok_or_else(|| bad(&"a URL without a scheme"))?;
         match scheme.to_ascii_lowercase().as_str() {
             "rtmp" => RtmpUrl::parse(url).map(Self::Rtmp).map_err(|error| bad(&error.what)),
-            "http" => {
+            "rtmps" => rtmps(url).map(Self::Rtmp).map_err(|error| bad(&error.what)),
+            "ws" | "wss" => Url::parse(url).map(Self::Push).map_err(|error| bad(&error.what)),
+            "http" | "https" => {
                 let parsed = Url::parse(url).map_err(|error| bad(&error.what))?;
                 Ok(match parsed.path().rsplit('.').next() {
                     Some("m3u8" | "m3u") => Self::Hls(parsed),
@@ -90,6 +100,19 @@ impl FromStr for Target {
             other => Err(bad(&format_args!("{other} is not spoken"))),
         }
     }
+}
+
+/// RTMP over TLS: as without, but for the scheme and its port.
+fn rtmps(url: &str) -> Result<RtmpUrl, protocol::rtmp::Error> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let mut parsed = RtmpUrl::parse(&format!("rtmp://{rest}"))?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = authority.rfind(']').map_or(authority, |end| authority.get(end..).unwrap_or(""));
+    if !host.contains(':') {
+        parsed.port = 443;
+    }
+    parsed.tc_url = parsed.tc_url.replacen("rtmp", "rtmps", 1);
+    Ok(parsed)
 }
 
 /// Plays until the stream is over; drop it when the viewer's time is up.
@@ -104,6 +127,7 @@ pub async fn play(viewer: &Viewer, target: &Target) -> Result<(), Error> {
         Target::Dash(url) => Box::pin(dash::play(viewer, url)).await,
         Target::Flv(url) => Box::pin(progressive::flv(viewer, url)).await,
         Target::Mp4(url) => Box::pin(progressive::mp4(viewer, url)).await,
+        Target::Push(url) => Box::pin(push::play(viewer, url)).await,
     }
 }
 
@@ -162,6 +186,26 @@ mod tests {
     use super::*;
     use crate::{Clock, Lane, Options, Totals};
 
+    #[test]
+    fn targets_by_url() {
+        for (url, protocol) in [
+            ("rtmp://h/live/x", "rtmp"),
+            ("rtmps://h/live/x", "rtmp"),
+            ("https://h/x.m3u8", "hls"),
+            ("HTTP://h/x.mpd?a", "dash"),
+            ("ws://h/x", "push"),
+            ("wss://h/x.m3u8", "push"),
+            ("https://h/x", "mp4"),
+        ] {
+            assert_eq!(url.parse::<Target>().unwrap().protocol(), protocol, "{url}");
+        }
+        for (url, port) in [("rtmps://[::1]/a/b", 443), ("rtmps://h:1/a/b", 1)] {
+            let Target::Rtmp(parsed) = url.parse().unwrap() else { panic!() };
+            assert_eq!((parsed.port, format!("{}/b", parsed.tc_url)), (port, url.to_owned()));
+        }
+        assert!("ftp://h/x".parse::<Target>().is_err());
+    }
+
     /// What a viewer that is not verified costs is its future, its counters, and some 200 bytes for
     /// each connection: 8 KiB are what it may cost.
     #[tokio::test]
@@ -177,6 +221,7 @@ mod tests {
             ("dash", size_of_val(&dash::play(&viewer, &url)), 5500),
             ("mp4", size_of_val(&progressive::mp4(&viewer, &url)), 2000),
             ("flv", size_of_val(&progressive::flv(&viewer, &url)), 2000),
+            ("push", size_of_val(&push::play(&viewer, &url)), 2000),
         ] {
             assert!(size <= most, "{name}: {size} bytes");
         }

@@ -22,7 +22,8 @@ pub(super) async fn mp4(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     Ok(())
 }
 
-struct Mp4<'a> {
+/// An MP4 as it comes, by whatever way.
+pub(super) struct Mp4<'a> {
     viewer: &'a Viewer,
     skimmer: skim::Mp4,
     header: Option<media::cmaf::Header>,
@@ -39,7 +40,7 @@ enum Verifier {
 }
 
 impl<'a> Mp4<'a> {
-    fn new(viewer: &'a Viewer) -> Self {
+    pub(super) fn new(viewer: &'a Viewer) -> Self {
         Self {
             viewer,
             skimmer: skim::Mp4::default(),
@@ -49,7 +50,8 @@ impl<'a> Mp4<'a> {
         }
     }
 
-    fn read(&mut self, data: &[u8]) -> Result<(), Error> {
+    /// Takes the next bytes.
+    pub(super) fn read(&mut self, data: &[u8]) -> Result<(), Error> {
         let mut fragments = Vec::new();
         let header = &mut self.header;
         self.skimmer.read(data, &mut |event| match event {
@@ -134,6 +136,25 @@ impl<'a> Mp4<'a> {
         drop(pending);
         self.viewer.stats().verified = counts;
         result
+    }
+
+    /// What comes next need not continue what was.
+    pub(super) fn restart(&mut self) {
+        if let Some(Verifier::Fragments(feed)) = &mut self.verifier {
+            feed.verifier().restart();
+        }
+    }
+
+    /// That what has come may be followed by nothing: there was a header before media, and, where
+    /// all is checked, no box is cut.
+    pub(super) fn end_message(&self) -> Result<(), Error> {
+        if self.header.is_none() && self.skimmer.data().is_some() {
+            return Err(Error::new(Kind::Corrupt, "media without a header"));
+        }
+        if self.verifier.is_some() && !self.skimmer.is_between_boxes() {
+            return Err(Error::new(Kind::Corrupt, "message that ends within a box"));
+        }
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), Error> {

@@ -3,18 +3,19 @@ use std::time::Duration;
 
 use media::flv::{Metadata, TagKind};
 use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PlayStart, Purpose, Url, message};
-use tokio::net::TcpStream;
 
-use crate::http::write_all;
 use crate::playback::{Stamps, Track};
 use crate::skim::{FlvTimes, is_media};
+use crate::socket::{Socket, write_all};
+use crate::tls::Within;
 use crate::verify;
 use crate::watchdog::Watchdog;
 use crate::{Error, Kind, Viewer};
 
 /// Plays a live stream, or a file from its start, until the server ends it.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
-    let socket = Box::pin(viewer.lane.connect(&url.host, url.port)).await?;
+    let within = url.tc_url.starts_with("rtmps:").then_some(Within::Rtmp);
+    let socket = Box::pin(viewer.lane.connect(&url.host, url.port, within)).await?;
     let mut config = ClientConfig::new(url, Purpose::Play(PlayStart::Any));
     config.measure_media = !viewer.verify;
     // What players of 2008 said; some servers look for it.
@@ -33,7 +34,7 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
 
 struct Player<'a> {
     viewer: &'a Viewer,
-    socket: TcpStream,
+    socket: Socket,
     session: ClientSession,
     watchdog: Watchdog,
     times: FlvTimes,
@@ -59,7 +60,7 @@ impl Player<'_> {
 
     async fn flush(&mut self) -> Result<(), Error> {
         while let Some(piece) = self.session.poll_output() {
-            write_all(self.viewer, &self.socket, &mut self.watchdog, &piece).await?;
+            write_all(self.viewer, &mut self.socket, &mut self.watchdog, &piece).await?;
         }
         Ok(())
     }

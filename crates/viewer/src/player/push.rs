@@ -1,0 +1,272 @@
+//! Media pushed over WebSocket: binary messages are CMAF, a header first and then chunks or
+//! segments, each as soon as it exists; text messages, where there are any, are the events of
+//! `headwater.v1`.
+
+use std::io::ErrorKind;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Tries;
+use super::progressive::Mp4;
+use crate::http::Url;
+use crate::socket::{Socket, write_all};
+use crate::watchdog::Watchdog;
+use crate::websocket::{Event, Handshake, Message, Reader, close, pong};
+use crate::{Error, Kind, Viewer};
+
+/// The subprotocol that is offered; servers that do not know it are understood too.
+const PROTOCOL: &str = "headwater.v1";
+/// Longest message: a segment.
+const MAX_MESSAGE: u64 = 256 << 20;
+/// Longest text message.
+const MAX_TEXT: usize = 64 << 10;
+
+/// Plays until the stream's end; a connection that is lost once there were media is made again.
+pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
+    let mut tries = Tries::default();
+    let mut began = false;
+    loop {
+        let before = viewer.stats().media_bytes;
+        let mut player = Box::pin(Player::open(viewer, url)).await;
+        let outcome = match &mut player {
+            Ok(player) => player.run().await.map_err(|error| player.place(error)),
+            Err(error) => Err(error.clone()),
+        };
+        let Err(error) = outcome.map_err(|error| error.at(url)) else {
+            let now = viewer.now();
+            viewer.stats().playback.complete(now);
+            return Ok(());
+        };
+        drop(player);
+        if viewer.stats().media_bytes > before {
+            began = true;
+            tries.reset();
+        }
+        let passes = matches!(error.kind, Kind::Dropped | Kind::Timeout | Kind::Refused);
+        if !began || !passes {
+            return Err(error);
+        }
+        tries.failed(viewer, error).await?;
+        viewer.stats().reconnects += 1;
+    }
+}
+
+/// A connection and what comes by it.
+struct Player<'a> {
+    viewer: &'a Viewer,
+    socket: Socket,
+    watchdog: Watchdog,
+    reader: Reader,
+    media: Mp4<'a>,
+    /// Whether the server speaks the subprotocol.
+    spoken: bool,
+    /// A text message, as far as it has come.
+    text: Vec<u8>,
+    /// Frame to be sent.
+    answer: Vec<u8>,
+    rendition: Option<Box<str>>,
+    /// The stream is over.
+    over: bool,
+}
+
+impl<'a> Player<'a> {
+    /// Connects and shakes hands.
+    async fn open(viewer: &'a Viewer, url: &Url) -> Result<Self, Error> {
+        let mut socket = viewer.lane.connect_http(url).await?;
+        let mut watchdog = Watchdog::new(viewer.lane.options.patience);
+        let mut handshake = Handshake::new(nonce(viewer), PROTOCOL);
+        let request = handshake.request(url);
+        viewer.stats().requests += 1;
+        viewer.lane.totals.requests.fetch_add(1, Relaxed);
+        write_all(viewer, &mut socket, &mut watchdog, request.as_bytes()).await?;
+        loop {
+            watchdog
+                .guard("waiting for the answer", Duration::ZERO, socket.readable())
+                .await?
+                .map_err(|error| Error::io(&error, "reading"))?;
+            let mut scratch = viewer.lane.scratch();
+            let size = match socket.try_read(&mut scratch) {
+                Ok(0) => return Err(Error::new(Kind::Dropped, "closed before an answer")),
+                Ok(size) => size,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(Error::io(&error, "reading")),
+            };
+            let input = scratch.get(..size).unwrap_or_default();
+            let Some((taken, spoken)) = handshake.read(input)? else {
+                viewer.count_overhead(size);
+                continue;
+            };
+            viewer.count_overhead(taken);
+            let mut player = Self {
+                viewer,
+                socket,
+                watchdog,
+                reader: Reader::new(MAX_MESSAGE),
+                media: Mp4::new(viewer),
+                spoken,
+                text: Vec::new(),
+                answer: Vec::new(),
+                rendition: None,
+                over: false,
+            };
+            // Messages may follow the answer at once.
+            let first = player.count(input.get(taken..).unwrap_or_default());
+            drop(scratch);
+            return first.map_err(|error| player.place(error)).map(|()| player);
+        }
+    }
+
+    async fn run(&mut self) -> Result<(), Error> {
+        loop {
+            if !self.answer.is_empty() {
+                let answer = std::mem::take(&mut self.answer);
+                let sent = write_all(self.viewer, &mut self.socket, &mut self.watchdog, &answer);
+                let sent = Box::pin(sent).await;
+                if !self.over {
+                    sent?;
+                }
+            }
+            if self.over {
+                return Ok(());
+            }
+            let readable = self.socket.readable();
+            self.watchdog
+                .guard("reading", Duration::ZERO, readable)
+                .await?
+                .map_err(|error| Error::io(&error, "reading"))?;
+            self.read()?;
+        }
+    }
+
+    fn place(&self, error: Error) -> Error {
+        error.at(format_args!("byte {}", self.reader.position()))
+    }
+
+    /// Reads once and handles what came.
+    fn read(&mut self) -> Result<(), Error> {
+        let viewer = self.viewer;
+        let mut scratch = viewer.lane.scratch();
+        match self.socket.try_read(&mut scratch) {
+            Ok(0) => Err(Error::new(Kind::Dropped, "closed by the server without a word")),
+            Ok(size) => self.count(scratch.get(..size).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(Error::io(&error, "reading")),
+        }
+    }
+
+    /// Handles what came; all that is not media is overhead.
+    fn count(&mut self, input: &[u8]) -> Result<(), Error> {
+        let mut media = 0;
+        let result = self.handle(input, &mut media);
+        self.viewer.count_overhead(input.len() - media);
+        result
+    }
+
+    fn handle(&mut self, mut input: &[u8], came: &mut usize) -> Result<(), Error> {
+        while !self.over {
+            let Some(event) = self.reader.next(&mut input)? else { return Ok(()) };
+            match event {
+                Event::Data(Message::Binary, data) => {
+                    *came += data.len();
+                    self.viewer.count_media(data.len());
+                    self.media.read(data)?;
+                }
+                Event::End(Message::Binary) => self.media.end_message()?,
+                Event::Data(Message::Text, data) => {
+                    if self.text.len() + data.len() > MAX_TEXT {
+                        let what = format!("text of more than {MAX_TEXT} bytes");
+                        return Err(Error::new(Kind::Garbage, what));
+                    }
+                    self.text.extend_from_slice(data);
+                }
+                Event::End(Message::Text) => self.event()?,
+                // Of several pings the last may be answered alone (5.5.3).
+                Event::Ping(payload) => self.answer = pong(payload, mask(self.viewer)),
+                Event::Pong => {}
+                Event::Close(code, reason) => {
+                    if let Some(error) = closed(code, reason) {
+                        return Err(error);
+                    }
+                    self.end();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.over = true;
+        self.answer = close(1000, mask(self.viewer));
+    }
+
+    /// A text message is whole.
+    fn event(&mut self) -> Result<(), Error> {
+        let text = std::mem::take(&mut self.text);
+        let text = std::str::from_utf8(&text)
+            .map_err(|_| Error::new(Kind::Garbage, "text that is not UTF-8"))?;
+        let event = match serde_json::from_str::<Value>(text) {
+            Ok(event) => event,
+            Err(error) if self.spoken => {
+                return Err(Error::new(Kind::Garbage, format!("event that is not JSON: {error}")));
+            }
+            // Another server's words to its own player.
+            Err(_) => return Ok(()),
+        };
+        let says = |key: &str| event.get(key).and_then(Value::as_str);
+        match says("event").unwrap_or_default() {
+            "rendition" => {
+                let name = says("rendition").or_else(|| says("name")).unwrap_or_default();
+                let before = self.rendition.replace(name.into());
+                if before.is_some_and(|before| *before != *name) {
+                    self.viewer.stats().switches += 1;
+                }
+            }
+            "discontinuity" => self.media.restart(),
+            "end" => self.end(),
+            "error" => {
+                let code = event.get("code").map(|code| match code {
+                    Value::String(code) => code.clone(),
+                    other => other.to_string(),
+                });
+                let sentence = says("message").unwrap_or_default();
+                let what = format!("{} {sentence}", code.unwrap_or_default());
+                return Err(Error::new(Kind::Rejected, what.trim().to_owned()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// What a close means, unless that the stream is over.
+fn closed(code: Option<u16>, reason: &str) -> Option<Error> {
+    let kind = match code {
+        None | Some(1000) => return None,
+        // It goes away, fails, restarts, or is busy: another time it may not.
+        Some(1001 | 1011..=1013) => Kind::Dropped,
+        Some(_) => Kind::Rejected,
+    };
+    let what = format!("closed with code {} {reason}", code.unwrap_or_default());
+    Some(Error::new(kind, what.trim_end().to_owned()))
+}
+
+/// Bytes that no other viewer has (splitmix64). They hide nothing: the key shows that the server
+/// has read it, the mask keeps proxies from taking payloads for requests.
+fn random(viewer: &Viewer) -> u64 {
+    let mut mixed = viewer.lane.nonce().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+fn nonce(viewer: &Viewer) -> [u8; 16] {
+    let wide = u128::from(random(viewer)) << 64 | u128::from(random(viewer));
+    wide.to_be_bytes()
+}
+
+fn mask(viewer: &Viewer) -> [u8; 4] {
+    let [a, b, c, d, ..] = random(viewer).to_be_bytes();
+    [a, b, c, d]
+}

@@ -1,0 +1,93 @@
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use rustix::net::RecvFlags;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use crate::watchdog::Watchdog;
+use crate::{Error, Viewer, tls};
+
+/// A connection, plain or over TLS: read when it is ready, into a buffer that is not its own.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Tls(Box<tls::Stream>),
+}
+
+impl Socket {
+    /// Waits until there may be something to read.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(tcp) => tcp.readable().await,
+            Self::Tls(stream) => stream.readable().await,
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(tcp) => tcp.writable().await,
+            Self::Tls(stream) => stream.writable().await,
+        }
+    }
+
+    /// Reads what is there; 0 at the end.
+    pub(crate) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(tcp) => tcp.try_read(into),
+            Self::Tls(stream) => stream.try_read(into),
+        }
+    }
+
+    /// Reads what is there and nobody looks at, `into` being as long as may be read.
+    pub(crate) fn try_discard(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(tcp) => tcp.try_io(Interest::READABLE, || {
+                // The kernel drops the bytes and says how many they were (tcp(7)).
+                let (_, size) = rustix::net::recv(&*tcp, into, RecvFlags::TRUNC)?;
+                Ok(size)
+            }),
+            Self::Tls(stream) => stream.try_read(into),
+        }
+    }
+
+    fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(tcp) => tcp.try_write(bytes),
+            Self::Tls(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Whether bytes that were taken are still to be sent.
+    fn owes(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.owes(),
+        }
+    }
+}
+
+/// Sends all of it.
+pub(crate) async fn write_all(
+    viewer: &Viewer,
+    socket: &mut Socket,
+    watchdog: &mut Watchdog,
+    mut bytes: &[u8],
+) -> Result<(), Error> {
+    while !bytes.is_empty() || socket.owes() {
+        match socket.try_write(bytes) {
+            Ok(written) => {
+                viewer.count_sent(written);
+                bytes = bytes.get(written..).unwrap_or_default();
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                // Boxed: what is sent is short, and so this is rare.
+                Box::pin(watchdog.guard("writing", Duration::ZERO, socket.writable()))
+                    .await?
+                    .map_err(|error| Error::io(&error, "writing"))?;
+            }
+            Err(error) => return Err(Error::io(&error, "writing")),
+        }
+    }
+    Ok(())
+}
