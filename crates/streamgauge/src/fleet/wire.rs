@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use viewer::tls::Trust;
 use viewer::{Options, Rendition};
 
 #[derive(Serialize, Deserialize)]
@@ -15,6 +16,7 @@ pub(super) struct OptionsOnWire {
     rendition: Rendition,
     low_latency: bool,
     hints: bool,
+    trust: Trust,
 }
 
 #[derive(Serialize, Deserialize)]
