@@ -13,6 +13,7 @@ pub mod load;
 pub mod meter;
 mod progress;
 pub mod record;
+pub mod report;
 pub mod selfwatch;
 pub mod shard;
 pub mod summary;

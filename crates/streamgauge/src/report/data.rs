@@ -1,0 +1,232 @@
+//! Run folders read back, and runs of one scenario put together.
+//!
+//! A folder may come from anywhere: every file is read up to a limit, and an error names it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use serde::de::DeserializeOwned;
+
+use crate::lab::record::{FORM, Parameters, Run, Trial, Value};
+use crate::lab::scenario::{Load, Scenario};
+
+const MIB: u64 = 1 << 20;
+/// Trials of all runs of a report.
+const MOST_TRIALS: usize = 100_000;
+
+/// Runs of one scenario that may be read as one: of the same text, at the same scale.
+#[derive(Debug)]
+pub(super) struct Study {
+    pub(super) scenario: Scenario,
+    pub(super) runs: Vec<Run>,
+    /// In the scenario's order.
+    pub(super) trials: Vec<Kept>,
+    /// Everybody, in the order in which they are shown.
+    pub(super) peers: Vec<Peer>,
+}
+
+/// A trial and its folder.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) folder: PathBuf,
+    pub(super) trial: Trial,
+}
+
+/// Somebody who was measured, or should have been.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) name: String,
+    pub(super) title: String,
+    /// As their programs said in each run, where they differ.
+    pub(super) versions: Vec<String>,
+}
+
+/// Reads run folders.
+///
+/// # Errors
+/// A file that is missing, damaged, too large or of another form; it is named.
+pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<Study>> {
+    let mut studies: Vec<Study> = Vec::new();
+    let mut room = MOST_TRIALS;
+    for folder in folders {
+        let (run, scenario, trials) = read_run(folder, &mut room)?;
+        let same = |study: &&mut Study| {
+            study.scenario.text == scenario.text
+                && study.scenario.name == scenario.name
+                && study.runs.iter().all(|other| other.scale == run.scale)
+        };
+        if let Some(study) = studies.iter_mut().find(same) {
+            study.runs.push(run);
+            study.trials.extend(trials);
+        } else {
+            studies.push(Study { scenario, runs: vec![run], trials, peers: vec![] });
+        }
+    }
+    for study in &mut studies {
+        study.put_in_order();
+    }
+    Ok(studies)
+}
+
+fn read_run(folder: &Path, room: &mut usize) -> anyhow::Result<(Run, Scenario, Vec<Kept>)> {
+    let path = folder.join("run.json");
+    let run: Run = json(&path, MIB)?;
+    ensure!(run.form == FORM, "{}: form {}, not {FORM}", path.display(), run.form);
+    ensure!(run.scale > 0.0, "{}: a scale of {}", path.display(), run.scale);
+    let mut scenario = Scenario::read(&folder.join("scenario.toml"))?;
+    scenario.name.clone_from(&run.scenario);
+    let mut trials = Vec::new();
+    find(&folder.join("trials"), 4, &mut |path| {
+        ensure!(*room > 0, "{}: more than {MOST_TRIALS} trials", folder.display());
+        *room -= 1;
+        let trial: Trial = json(path, 4 * MIB)?;
+        ensure!(trial.form == FORM, "{}: form {}, not {FORM}", path.display(), trial.form);
+        if scenario.load(&trial.load).is_none() {
+            bail!("{}: the scenario has no load {:?}", path.display(), trial.load);
+        }
+        trials.push(Kept { folder: path.parent().unwrap_or(path).to_owned(), trial });
+        Ok(())
+    })?;
+    Ok((run, scenario, trials))
+}
+
+/// Calls `found` for each `trial.json` so many folders below, in the order of names. Trials that
+/// are being made have none yet.
+fn find(
+    folder: &Path,
+    depth: u32,
+    found: &mut impl FnMut(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if depth == 0 {
+        let path = folder.join("trial.json");
+        return if path.exists() { found(&path) } else { Ok(()) };
+    }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| folder.display().to_string()),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.with_context(|| folder.display().to_string())?;
+        ensure!(names.len() < MOST_TRIALS, "{}: too many entries", folder.display());
+        if entry.path().is_dir() {
+            names.push(entry.path());
+        }
+    }
+    names.sort();
+    names.iter().try_for_each(|name| find(name, depth - 1, found))
+}
+
+/// A file's bytes, up to a limit.
+pub(super) fn bytes(path: &Path, limit: u64) -> anyhow::Result<Vec<u8>> {
+    let name = || path.display().to_string();
+    let mut bytes = Vec::new();
+    let file = File::open(path).with_context(name)?;
+    file.take(limit + 1).read_to_end(&mut bytes).with_context(name)?;
+    ensure!(bytes.len() as u64 <= limit, "{}: more than {limit} bytes", name());
+    Ok(bytes)
+}
+
+fn json<T: DeserializeOwned>(path: &Path, limit: u64) -> anyhow::Result<T> {
+    serde_json::from_slice(&bytes(path, limit)?).with_context(|| path.display().to_string())
+}
+
+impl Kept {
+    /// A metric, where there is one that may be shown.
+    pub(super) fn metric(&self, name: &str) -> Option<f64> {
+        if self.trial.failed.is_some() {
+            return None;
+        }
+        self.trial.metrics.get(name).copied().filter(|value| value.is_finite())
+    }
+
+    /// Whether it was made to be measured; the repetition 0 only says where time is spent.
+    pub(super) fn counts(&self) -> bool {
+        self.trial.repetition > 0
+    }
+
+    /// Where the server spent its time, if that was looked into.
+    pub(super) fn profile(&self) -> Option<String> {
+        const LINES: usize = 40;
+        let profile = bytes(&self.folder.join("profile.txt"), 4 * MIB).ok()?;
+        let profile = String::from_utf8_lossy(&profile);
+        let kept: Vec<&str> = profile
+            .lines()
+            .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+            .take(LINES)
+            .collect();
+        (!kept.is_empty()).then(|| kept.join("\n"))
+    }
+}
+
+impl Study {
+    /// By how much times were shortened.
+    pub(super) fn scale(&self) -> f64 {
+        self.runs.first().map_or(1.0, |run| run.scale)
+    }
+
+    /// The number of a peer, by which it is drawn.
+    pub(super) fn peer(&self, name: &str) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.name == name)
+    }
+
+    pub(super) fn title(&self, name: &str) -> String {
+        self.peer(name).map_or(name.to_owned(), |at| self.peers[at].title.clone())
+    }
+
+    /// The trials of a load that count.
+    pub(super) fn trials_of<'a>(&'a self, load: &'a str) -> impl Iterator<Item = &'a Kept> {
+        self.trials.iter().filter(move |kept| kept.counts() && kept.trial.load == load)
+    }
+
+    /// Sorts peers as loads name them, others behind by name, and trials by load, case and peer.
+    fn put_in_order(&mut self) {
+        let mut names: Vec<String> = Vec::new();
+        let named = self.scenario.loads.iter().flat_map(|load| load.peers.iter().cloned());
+        let ran = self.runs.iter().flat_map(|run| run.peers.keys().cloned());
+        let tried = self.trials.iter().map(|kept| kept.trial.peer.clone());
+        let there: BTreeMap<String, ()> = ran.chain(tried).map(|name| (name, ())).collect();
+        for name in named.filter(|name| there.contains_key(name)).chain(there.keys().cloned()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        self.peers = names.into_iter().map(|name| self.describe(name)).collect();
+        let order = |kept: &Kept| {
+            let trial = &kept.trial;
+            let load = self.scenario.loads.iter().position(|load| load.name == trial.load);
+            let case = load.map(|at| case_order(&self.scenario.loads[at], &trial.parameters));
+            let peer = self.peers.iter().position(|peer| peer.name == trial.peer);
+            (load, case, peer, trial.repetition)
+        };
+        let mut trials = std::mem::take(&mut self.trials);
+        trials.sort_by_cached_key(order);
+        self.trials = trials;
+    }
+
+    fn describe(&self, name: String) -> Peer {
+        let mut peer = Peer { title: name.clone(), name, versions: vec![] };
+        for version in self.runs.iter().filter_map(|run| run.peers.get(&peer.name)) {
+            if !version.title.trim().is_empty() {
+                version.title.trim().clone_into(&mut peer.title);
+            }
+            if !peer.versions.contains(&version.version) {
+                peer.versions.push(version.version.clone());
+            }
+        }
+        peer
+    }
+}
+
+/// Where a case stands among the others of its load: the place of each parameter's value.
+pub(super) fn case_order(load: &Load, parameters: &Parameters) -> Vec<usize> {
+    let place = |(name, values): (&String, &Vec<Value>)| {
+        let value = parameters.get(name);
+        values.iter().position(|other| Some(other) == value).unwrap_or(usize::MAX)
+    };
+    load.cases.iter().map(place).collect()
+}

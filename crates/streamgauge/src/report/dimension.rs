@@ -1,0 +1,102 @@
+//! What cases are told apart by, and how that is written.
+
+use crate::lab::record::{Parameters, Value};
+use crate::lab::scenario::Load;
+
+use super::data::{Kept, case_order};
+use super::number;
+
+/// A parameter's name above a column of its values: `clients`, `duration, s`.
+pub(super) fn title(name: &str) -> String {
+    match name {
+        "peer" => "server".to_owned(),
+        "value" => String::new(),
+        "duration" | "interval" => format!("{name}, s"),
+        "rate" => "rate, 1/s".to_owned(),
+        name => name.replace('_', " "),
+    }
+}
+
+/// A value where its parameter's name is written elsewhere.
+pub(super) fn bare(value: &Value) -> String {
+    match value {
+        Value::Number(number) => number::plain(*number),
+        Value::Text(text) => text.clone(),
+    }
+}
+
+/// A value by itself: `400 clients`, `60 s`, `1,000/s`.
+pub(super) fn full(name: &str, value: &Value) -> String {
+    let Value::Number(number) = value else { return bare(value) };
+    let number = number::plain(*number);
+    match name {
+        "duration" | "interval" => format!("{number} s"),
+        "rate" => format!("{number}/s"),
+        "clients" | "viewers" | "connections" | "batches" | "streams" | "requests" | "workers"
+        | "threads" => {
+            format!("{number} {}", if number == "1" { &name[..name.len() - 1] } else { name })
+        }
+        name => format!("{} {number}", name.replace('_', " ")),
+    }
+}
+
+/// Parameters that tell these trials apart, but for those that follow from others: of `batches`
+/// and `clients = batches * 50` only the latter. Those in `given` are known already.
+pub(super) fn telling(load: &Load, trials: &[&Kept], given: &[&str]) -> Vec<String> {
+    let mut kept: Vec<String> = given.iter().map(|name| (*name).to_owned()).collect();
+    let derived = load.derive.keys().map(String::as_str);
+    let names = derived.chain(load.cases.keys().map(String::as_str));
+    for name in names {
+        if !kept.iter().any(|other| other == name) && !follows(name, &kept, trials) {
+            kept.push(name.to_owned());
+        }
+    }
+    let mut telling = kept.split_off(given.len());
+    // As the scenario has them; those that are computed, in the place of what they stand for.
+    telling.sort_by_key(|name| load.cases.get_index_of(name));
+    telling
+}
+
+/// Whether a parameter has one value wherever the others have the same.
+fn follows(name: &str, others: &[String], trials: &[&Kept]) -> bool {
+    let mut seen: Vec<(Vec<Option<&Value>>, Option<&Value>)> = Vec::new();
+    for kept in trials {
+        let parameters = &kept.trial.parameters;
+        let key: Vec<_> = others.iter().map(|other| parameters.get(other)).collect();
+        let value = parameters.get(name);
+        match seen.iter().find(|(other, _)| *other == key) {
+            Some((_, other)) if *other != value => return false,
+            Some(_) => {}
+            None => seen.push((key, value)),
+        }
+    }
+    true
+}
+
+/// Trials in groups that agree in these parameters, each with what it is called, in the order of
+/// the scenario.
+pub(super) fn grouped<'a>(
+    load: &Load,
+    trials: &[&'a Kept],
+    by: &[String],
+) -> Vec<(String, Vec<&'a Kept>)> {
+    let pick = |parameters: &Parameters| -> Parameters {
+        by.iter().filter_map(|name| Some((name.clone(), parameters.get(name)?.clone()))).collect()
+    };
+    let mut groups: Vec<(Parameters, Vec<&Kept>)> = Vec::new();
+    for &kept in trials {
+        let key = pick(&kept.trial.parameters);
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, group)) => group.push(kept),
+            None => groups.push((key, vec![kept])),
+        }
+    }
+    groups.sort_by_key(|(_, group)| {
+        group.first().map(|kept| case_order(load, &kept.trial.parameters))
+    });
+    let name = |key: &Parameters| {
+        let values = by.iter().filter_map(|name| Some(full(name, key.get(name)?)));
+        values.collect::<Vec<_>>().join(", ")
+    };
+    groups.into_iter().map(|(key, group)| (name(&key), group)).collect()
+}

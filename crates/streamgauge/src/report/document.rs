@@ -1,0 +1,345 @@
+//! A report, whatever it is written as.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::lab::record::{Run, Value};
+
+use super::data::{Kept, Study};
+use super::dimension;
+use super::figure::Figure;
+use super::table::Table;
+
+/// Warnings that are printed one by one.
+const MOST_WARNINGS: usize = 100;
+
+/// What `report` made.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Document {
+    /// Where it was written to.
+    pub folder: String,
+    /// Runs by scenario.
+    pub studies: Vec<Part>,
+}
+
+/// A scenario's part of a report.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Part {
+    /// The scenario's name.
+    pub name: String,
+    /// As it is headed.
+    pub title: String,
+    /// Where the study was published.
+    pub source: String,
+    /// What it asks, what is repeated, and what differs; paragraphs.
+    pub about: Vec<String>,
+    /// By how much times were shortened; 1 is as the study has it.
+    pub scale: f64,
+    /// What that made of parameters, in words.
+    pub scaled: Vec<String>,
+    /// When, where and by which command it was measured.
+    pub runs: Vec<Occasion>,
+    /// Trials that were measured.
+    pub trials: usize,
+    /// Who was measured.
+    pub peers: Vec<Measured>,
+    /// Who was not, and why.
+    pub absent: Vec<(String, String)>,
+    /// What should be known when reading the figures.
+    pub warnings: Vec<String>,
+    /// The study's own tables.
+    pub tables: Vec<Table>,
+    /// Figures.
+    pub figures: Vec<Figure>,
+    /// A trial's commands, for each load and peer.
+    pub commands: Vec<Listing>,
+    /// Where servers spent their time, where that was looked into.
+    pub profiles: Vec<Listing>,
+}
+
+/// A run.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Occasion {
+    /// When it began, RFC 3339 in UTC.
+    pub began: String,
+    /// When it ended, if it has.
+    pub ended: Option<String>,
+    /// The machine, in words.
+    pub machine: Vec<(String, String)>,
+    /// The command that runs it.
+    pub command: String,
+}
+
+/// Somebody who was measured.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Measured {
+    /// The peer's name.
+    pub name: String,
+    /// As headings have it.
+    pub title: String,
+    /// What its program says it is.
+    pub versions: Vec<String>,
+}
+
+/// Lines as they were, of a load and a peer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Listing {
+    /// Of which load and peer.
+    pub title: String,
+    /// The lines.
+    pub lines: Vec<String>,
+}
+
+impl Document {
+    /// Makes a report of what was measured.
+    ///
+    /// # Errors
+    /// A file of a trial that is damaged.
+    pub(super) fn make(studies: &[Study], folder: String) -> anyhow::Result<Self> {
+        let (mut tables, mut figures) = (0, 0);
+        let part = |study| part(study, &mut tables, &mut figures);
+        Ok(Self { folder, studies: studies.iter().map(part).collect::<anyhow::Result<_>>()? })
+    }
+}
+
+fn part(study: &Study, tables: &mut usize, figures: &mut usize) -> anyhow::Result<Part> {
+    let scenario = &study.scenario;
+    let mut part = Part {
+        name: scenario.name.clone(),
+        title: scenario.title.clone(),
+        source: scenario.source.clone(),
+        about: paragraphs(&scenario.about),
+        scale: study.scale(),
+        scaled: scaled(study),
+        runs: study.runs.iter().map(occasion).collect(),
+        trials: study.trials.iter().filter(|kept| kept.counts()).count(),
+        peers: peers(study),
+        absent: absent(study),
+        warnings: warnings(study),
+        tables: vec![],
+        figures: vec![],
+        commands: listings(study, |kept| if kept.counts() { commands(kept) } else { vec![] }),
+        profiles: listings(study, |kept| {
+            let profile = kept.profile().unwrap_or_default();
+            profile.lines().map(ToOwned::to_owned).collect()
+        }),
+    };
+    let mut in_order: Vec<_> = scenario.tables.iter().collect();
+    in_order.sort_by_key(|table| !table.headline);
+    for table in in_order {
+        let Some(load) = scenario.load(&table.load) else { continue };
+        let made = Table::make(study, load, table, *tables + 1);
+        if !made.rows.is_empty() {
+            *tables += 1;
+            part.tables.push(made);
+        }
+    }
+    for figure in &scenario.figures {
+        let Some(load) = scenario.load(&figure.load) else { continue };
+        let made = Figure::make(study, load, figure, *figures + 1)?;
+        if !made.panels.is_empty() {
+            *figures += 1;
+            part.figures.push(made);
+        }
+    }
+    Ok(part)
+}
+
+fn paragraphs(text: &str) -> Vec<String> {
+    let paragraph = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.split("\n\n").map(paragraph).filter(|part| !part.is_empty()).collect()
+}
+
+/// `duration: 6 s instead of 60 s`, for each load.
+fn scaled(study: &Study) -> Vec<String> {
+    let mut said = Vec::new();
+    for load in &study.scenario.loads {
+        let mut changes: Vec<(String, Vec<String>)> = Vec::new();
+        for kept in study.trials_of(&load.name) {
+            for (name, now) in &kept.trial.scaled {
+                let study_has =
+                    kept.trial.parameters.get(name).or_else(|| load.constants.get(name));
+                let Some(then) = study_has.filter(|then| *then != now) else { continue };
+                let change = format!("{} for {}", dimension::bare(now), dimension::bare(then));
+                match changes.iter_mut().find(|(other, _)| other == name) {
+                    Some((_, all)) if all.contains(&change) => {}
+                    Some((_, all)) => all.push(change),
+                    None => changes.push((name.clone(), vec![change])),
+                }
+            }
+        }
+        let name = if load.title.is_empty() { &load.name } else { &load.title };
+        let words: Vec<String> = changes
+            .into_iter()
+            .map(|(what, all)| format!("{} {}", dimension::title(&what), all.join(", ")))
+            .collect();
+        if !words.is_empty() {
+            said.push(format!("{name}: {}.", words.join("; ")));
+        }
+    }
+    said
+}
+
+fn occasion(run: &Run) -> Occasion {
+    let machine = &run.machine;
+    let gib = machine.memory as f64 / f64::from(1 << 30);
+    let cpus = |cpus: &str| if cpus.is_empty() { "any".to_owned() } else { cpus.to_owned() };
+    let known = [
+        ("processor", format!("{}, {} logical", machine.processor, machine.processors)),
+        ("memory", format!("{gib:.1} GiB")),
+        ("kernel", machine.kernel.clone()),
+        ("system", machine.system.clone()),
+        ("processors of servers", cpus(&machine.server_cpus)),
+        ("processors of loads", cpus(&machine.load_cpus)),
+    ];
+    let known = known.into_iter().filter(|(_, value)| !value.is_empty());
+    Occasion {
+        began: run.began.clone(),
+        ended: run.ended.clone(),
+        machine: known.map(|(name, value)| (name.to_owned(), value)).collect(),
+        command: quoted(&run.command),
+    }
+}
+
+fn peers(study: &Study) -> Vec<Measured> {
+    let peer = |peer: &super::data::Peer| Measured {
+        name: peer.name.clone(),
+        title: peer.title.clone(),
+        versions: peer.versions.clone(),
+    };
+    study.peers.iter().map(peer).collect()
+}
+
+fn absent(study: &Study) -> Vec<(String, String)> {
+    let mut absent: Vec<(String, String)> = Vec::new();
+    for (name, why) in study.runs.iter().flat_map(|run| &run.absent) {
+        let one = (study.title(name), why.clone());
+        if !absent.contains(&one) {
+            absent.push(one);
+        }
+    }
+    absent
+}
+
+/// What was said of the runs, what failed, and what trials were warned of.
+fn warnings(study: &Study) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut say = |warning: String| {
+        if !warning.trim().is_empty() && !all.contains(&warning) {
+            all.push(warning);
+        }
+    };
+    for warning in study.runs.iter().flat_map(|run| &run.warnings) {
+        say(warning.clone());
+    }
+    for peer in study.peers.iter().filter(|peer| peer.versions.len() > 1) {
+        say(format!("{} is of several versions: {}", peer.title, peer.versions.join("; ")));
+    }
+    let trials = || study.trials.iter().map(|kept| &kept.trial);
+    for kept in &study.trials {
+        if let Some(why) = &kept.trial.failed {
+            say(format!("{} failed: {why}", called(study, kept)));
+        }
+    }
+    let saturated = trials().filter(|trial| trial.saturated).count();
+    if saturated > 0 {
+        say(format!(
+            "In {saturated} of {} trials the generator was saturated.",
+            study.trials.len()
+        ));
+    }
+    for kept in &study.trials {
+        for warning in &kept.trial.warnings {
+            say(format!("{}: {warning}", called(study, kept)));
+        }
+    }
+    let more = all.len().saturating_sub(MOST_WARNINGS);
+    all.truncate(MOST_WARNINGS);
+    all.extend((more > 0).then(|| format!("And {more} more, in the trials’ files.")));
+    all
+}
+
+/// `Runs 000–014, 400 clients, nginx, repetition 2`.
+fn called(study: &Study, kept: &Kept) -> String {
+    let trial = &kept.trial;
+    let mut words = vec![load_title(study, &trial.load)];
+    let case = trial
+        .parameters
+        .iter()
+        .map(|(name, value): (&String, &Value)| dimension::full(name, value));
+    words.extend(case);
+    words.push(study.title(&trial.peer));
+    words.push(format!("repetition {}", trial.repetition));
+    words.join(", ")
+}
+
+fn load_title(study: &Study, name: &str) -> String {
+    let load = study.scenario.load(name);
+    load.map(|load| load.title.clone()).filter(|title| !title.is_empty()).unwrap_or(name.to_owned())
+}
+
+/// The first trial of each load and peer that has lines to show.
+fn listings(study: &Study, lines: impl Fn(&Kept) -> Vec<String>) -> Vec<Listing> {
+    let mut shown: Vec<(&str, &str)> = Vec::new();
+    let mut all = Vec::new();
+    for kept in &study.trials {
+        let of = (kept.trial.load.as_str(), kept.trial.peer.as_str());
+        if shown.contains(&of) {
+            continue;
+        }
+        let lines = lines(kept);
+        if !lines.is_empty() {
+            shown.push(of);
+            all.push(Listing { title: called(study, kept), lines });
+        }
+    }
+    all
+}
+
+fn commands(kept: &Kept) -> Vec<String> {
+    let line = |command: &crate::lab::record::Command| {
+        format!("{}: {}", command.role, quoted(&command.arguments))
+    };
+    kept.trial.commands.iter().map(line).collect()
+}
+
+/// Arguments as a shell takes them.
+fn quoted(arguments: &[String]) -> String {
+    let plain = |argument: &String| {
+        let safe = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
+        if !argument.is_empty() && argument.chars().all(safe) {
+            argument.clone()
+        } else {
+            format!("'{}'", argument.replace('\'', "'\\''"))
+        }
+    };
+    arguments.iter().map(plain).collect::<Vec<_>>().join(" ")
+}
+
+impl Occasion {
+    /// `2026-11-22` of `2026-11-22T01:02:03Z`.
+    pub(super) fn date(&self) -> &str {
+        self.began.split('T').next().unwrap_or_default()
+    }
+}
+
+impl Part {
+    /// `scale 0.1`; nothing where it is as the study has it.
+    pub(super) fn scale_in_words(&self) -> Option<String> {
+        let scale = self.scale;
+        (scale != 1.0).then(|| {
+            format!("Scale {scale}: a shortened run. Times are {scale} of what the study has; its published figures are of the whole.")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_can_be_pasted() {
+        let arguments = ["a", "--b=1", "", "it's", "$x y"].map(ToOwned::to_owned);
+        assert_eq!(quoted(&arguments), r"a --b=1 '' 'it'\''s' '$x y'");
+    }
+}

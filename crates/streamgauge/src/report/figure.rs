@@ -1,0 +1,206 @@
+//! A scenario's figures: what their plots show. `svg` draws them.
+
+mod against;
+mod bars;
+mod dense;
+
+use anyhow::Context;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::lab::scenario::{self, Kind, Load};
+
+use super::axis;
+use super::data::{Kept, Study};
+use super::plot::{Lines, Plot};
+use super::table::headed;
+
+/// A figure of a report: a plot, or several alike.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Figure {
+    /// Its number in the report.
+    pub number: usize,
+    /// As it is headed.
+    pub title: String,
+    /// What is to be known when looking at it.
+    pub notes: Vec<String>,
+    /// Its plots.
+    pub panels: Vec<Panel>,
+}
+
+/// A plot of a figure.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Panel {
+    /// What tells it from the figure's others; empty where it is the only one.
+    pub title: String,
+    /// What it shows, for those who do not see it.
+    pub description: String,
+    /// Its file, beside report.md.
+    pub file: String,
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(super) plot: Plot,
+}
+
+/// What plots are made from.
+struct Source<'a> {
+    study: &'a Study,
+    load: &'a Load,
+    figure: &'a scenario::Figure,
+    trials: Vec<&'a Kept>,
+}
+
+/// A plot that has no place in a figure yet.
+struct Drawn {
+    title: String,
+    description: String,
+    plot: Plot,
+    notes: Vec<String>,
+}
+
+impl Figure {
+    /// Makes one of a scenario's figures.
+    ///
+    /// # Errors
+    /// A file of a trial that is damaged.
+    pub(super) fn make(
+        study: &Study,
+        load: &Load,
+        figure: &scenario::Figure,
+        number: usize,
+    ) -> anyhow::Result<Self> {
+        let meant = |kept: &&Kept| figure.only.admits(&kept.trial.parameters);
+        let trials = study.trials_of(&figure.load).filter(meant).collect();
+        let source = Source { study, load, figure, trials };
+        let drawn = match figure.kind {
+            Kind::Time => dense::over_time(&source),
+            Kind::Percentiles => dense::percentiles(&source),
+            Kind::Against => Ok(against::draw(&source)),
+            Kind::Bars => Ok(bars::draw(&source)),
+        };
+        let mut drawn = drawn.with_context(|| format!("figure {:?}", figure.title))?;
+        let mut plots: Vec<&mut Plot> = drawn.iter_mut().map(|drawn| &mut drawn.plot).collect();
+        share_axes(&mut plots, figure.kind != Kind::Time);
+        let mut notes: Vec<String> = Vec::new();
+        notes.extend(Some(figure.note.trim().to_owned()).filter(|note| !note.is_empty()));
+        for note in drawn.iter_mut().flat_map(|drawn| std::mem::take(&mut drawn.notes)) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+        let panels = drawn.into_iter().enumerate().map(|(index, drawn)| Panel {
+            title: drawn.title,
+            description: drawn.description,
+            file: format!("figures/figure-{number}-{}.svg", index + 1),
+            plot: drawn.plot,
+        });
+        Ok(Self { number, title: headed(&figure.title), notes, panels: panels.collect() })
+    }
+
+    /// What a panel is called where it stands alone.
+    pub(super) fn panel_title(&self, panel: &Panel) -> String {
+        if panel.title.is_empty() {
+            return self.title.clone();
+        }
+        format!("{}: {}", self.title, panel.title)
+    }
+}
+
+/// Plots of a figure are compared with each other: all show the same range.
+fn share_axes(plots: &mut [&mut Plot], both: bool) {
+    fn union(plots: &[&mut Plot], of: fn(&Lines) -> (f64, f64)) -> Option<(f64, f64)> {
+        let ranges = plots.iter().filter_map(|plot| match &**plot {
+            Plot::Lines(lines) if !lines.lines.is_empty() => Some(of(lines)),
+            _ => None,
+        });
+        ranges.reduce(|(low, high), (a, b)| (low.min(a), high.max(b)))
+    }
+    let y = union(plots, |lines| axis::range(lines.ys(), lines.y.scale));
+    let x = union(plots, |lines| axis::range(lines.xs(), lines.x.scale)).filter(|_| both);
+    for plot in plots {
+        if let Plot::Lines(lines) = &mut **plot {
+            lines.y.range = y;
+            lines.x.range = x;
+        }
+    }
+}
+
+impl<'a> Source<'a> {
+    /// The trials of each peer, in the order in which peers are shown.
+    fn by_peer(&self, trials: &[&'a Kept]) -> Vec<(usize, Vec<&'a Kept>)> {
+        let of = |peer: usize| {
+            let name = &self.study.peers[peer].name;
+            let own = trials.iter().filter(|kept| kept.trial.peer == *name);
+            (peer, own.copied().collect::<Vec<_>>())
+        };
+        (0..self.study.peers.len()).map(of).filter(|(_, trials)| !trials.is_empty()).collect()
+    }
+
+    fn peer_title(&self, peer: usize) -> &str {
+        &self.study.peers[peer].title
+    }
+
+    /// The axis of y, as the scenario calls it or else as it is called here.
+    fn y_title(&self, otherwise: &str) -> String {
+        if self.figure.y_title.is_empty() {
+            otherwise.to_owned()
+        } else {
+            self.figure.y_title.clone()
+        }
+    }
+}
+
+/// A metric's name with its unit behind it: `latency_p99_ms` is `latency, 99 %, ms`.
+fn metric_title(name: &str) -> String {
+    const UNITS: [(&str, &str); 12] = [
+        ("_percent", "%"),
+        ("_kib", "KiB"),
+        ("_mib", "MiB"),
+        ("_gib", "GiB"),
+        ("_mbit", "Mbit/s"),
+        ("_kbit", "kbit/s"),
+        ("_ms", "ms"),
+        ("_seconds", "s"),
+        ("_cpu_s", "s"),
+        ("_mean_s", "s"),
+        ("_bytes", "bytes"),
+        ("_per_second", "1/s"),
+    ];
+    const PERCENTILES: [(&str, &str); 5] = [
+        ("p99_99", "99.99 %"),
+        ("p99_9", "99.9 %"),
+        ("p99", "99 %"),
+        ("p90", "90 %"),
+        ("p50", "median"),
+    ];
+    let unit = UNITS.iter().find(|(ending, _)| name.ends_with(ending));
+    let bare = unit.map_or(name, |(ending, _)| name.strip_suffix(ending).unwrap_or(name));
+    let mut title = bare.to_owned();
+    for (written, read) in PERCENTILES {
+        if let Some(before) = title.strip_suffix(written) {
+            title = format!("{}, {read}", before.trim_end_matches('_'));
+            break;
+        }
+    }
+    let title = title.replace("cpu", "CPU").replace('_', " ");
+    unit.map_or(title.clone(), |(_, unit)| format!("{title}, {unit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_called_by_words() {
+        for (name, title) in [
+            ("latency_p99_ms", "latency, 99 %, ms"),
+            ("latency_p99_9_ms", "latency, 99.9 %, ms"),
+            ("server_cpu_s_per_gb", "server CPU s per gb"),
+            ("cpu_percent", "CPU, %"),
+            ("requests_per_second", "requests, 1/s"),
+            ("satisfied", "satisfied"),
+        ] {
+            assert_eq!(metric_title(name), title);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A metric against a parameter: a line for each peer, what a study printed beside it, and the
+//! inflexion points.
+
+use crate::lab::record::{Parameters, Value};
+
+use super::super::axis::{Axis, Scale};
+use super::super::data::Kept;
+use super::super::plot::{Line, Lines, Mark, Plot, Point, Style, Threshold};
+use super::super::statistics::{Inflexion, Summary, Watched, inflexion};
+use super::super::{dimension, number, table};
+use super::{Drawn, Source, metric_title};
+
+/// Values that differ more than this are better shown by their logarithms.
+const WIDE: f64 = 60.0;
+
+pub(super) fn draw(source: &Source<'_>) -> Vec<Drawn> {
+    let x = source.figure.x.as_deref().unwrap_or_default();
+    let by = dimension::telling(source.load, &source.trials, &[x]);
+    let mut groups = dimension::grouped(source.load, &source.trials, &by);
+    if groups.is_empty() && source.figure.published.is_some() {
+        groups.push((String::new(), vec![]));
+    }
+    groups.into_iter().filter_map(|(title, trials)| plot(source, x, title, &trials)).collect()
+}
+
+fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option<Drawn> {
+    let y = source.figure.y.as_deref().unwrap_or_default();
+    let peers = source.by_peer(trials);
+    let mut lines: Vec<Line> = Vec::new();
+    for (peer, trials) in &peers {
+        let label = source.peer_title(*peer).to_owned();
+        let points = measured(trials, x, y);
+        if !points.is_empty() {
+            lines.push(Line { label, style: Style { peer: *peer, published: false }, points });
+        }
+    }
+    let context = trials.first().map(|kept| &kept.trial.parameters);
+    lines.extend(published(source, x, y, context));
+    if lines.is_empty() {
+        return None;
+    }
+    let threshold = threshold(source, x, trials, &lines);
+    let mut notes = Vec::new();
+    let mut marks = Vec::new();
+    if let Some(threshold) = &threshold {
+        // Two points of a study's, far apart, say nothing of where between them something happens.
+        let known = |line: &&Line| !line.style.published || line.points.len() > 2;
+        for line in lines.iter().filter(known) {
+            let (mark, note) = crossing(line, threshold, y, x);
+            marks.extend(mark);
+            notes.extend(note);
+        }
+    }
+    if lines.iter().flat_map(|line| &line.points).any(|point| point.doubtful) {
+        notes.push("† The generator was saturated: not to be trusted.".to_owned());
+    }
+    if lines.iter().flat_map(|line| &line.points).any(|point| point.low < point.high) {
+        notes.push("Points are medians; bands reach from the least to the most.".to_owned());
+    }
+    let description = describe(&lines, &notes);
+    let x_title = match source.figure.x_title.as_str() {
+        "" => dimension::title(x),
+        title => title.to_owned(),
+    };
+    let xs = lines.iter().flat_map(|line| &line.points).map(|point| point.x);
+    let mut plot = Lines {
+        x: Axis { title: x_title, scale: scale(xs, false), range: None, from_zero: false },
+        y: Axis {
+            title: source.y_title(&metric_title(y)),
+            scale: Scale::Linear,
+            range: None,
+            from_zero: true,
+        },
+        lines,
+        threshold,
+        marks,
+        sparse: false,
+    };
+    plot.y.scale = scale(plot.ys(), source.figure.log);
+    Some(Drawn { title, description, plot: Plot::Lines(plot), notes })
+}
+
+/// Medians over repetitions, in rising order of x.
+fn measured(trials: &[&Kept], x: &str, y: &str) -> Vec<Point> {
+    let mut places: Vec<(f64, Vec<&Kept>)> = Vec::new();
+    for &kept in trials {
+        let Some(Value::Number(at)) = kept.trial.parameters.get(x) else { continue };
+        match places.iter_mut().find(|(other, _)| other == at) {
+            Some((_, here)) => here.push(kept),
+            None => places.push((*at, vec![kept])),
+        }
+    }
+    places.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let point = |(x, here): (f64, Vec<&Kept>)| {
+        let summary = Summary::of(here.iter().filter_map(|kept| kept.metric(y)))?;
+        let doubtful = here.iter().any(|kept| kept.trial.saturated);
+        Some(Point { x, y: summary.median, low: summary.min, high: summary.max, doubtful })
+    };
+    places.into_iter().filter_map(point).collect()
+}
+
+/// A line for each peer of the study's, of those figures that belong to this plot's cases.
+fn published(source: &Source<'_>, x: &str, y: &str, context: Option<&Parameters>) -> Vec<Line> {
+    let Some(published) = &source.figure.published else { return vec![] };
+    let column = |name: &str| published.columns.iter().position(|column| column == name);
+    let (Some(x), Some(y)) = (column(x), column(y)) else { return vec![] };
+    let peer = column("peer");
+    let belongs = |row: &Vec<String>| {
+        published.columns.iter().zip(row).enumerate().all(|(at, (name, field))| {
+            let known = context.and_then(|context| context.get(name));
+            at == x || at == y || known.is_none_or(|value| *value == table::parameter(field))
+        })
+    };
+    let mut lines: Vec<Line> = Vec::new();
+    for row in published.rows.iter().filter(|row| belongs(row)) {
+        let (Ok(at), Ok(value)) = (row[x].parse::<f64>(), row[y].parse::<f64>()) else { continue };
+        let name = peer.map_or("", |peer| row[peer].as_str());
+        let label = of_study(name);
+        let point = Point { x: at, y: value, low: value, high: value, doubtful: false };
+        match lines.iter_mut().find(|line| line.label == label) {
+            Some(line) => line.points.push(point),
+            None => {
+                // One who was measured here too has the same colour.
+                let ours = source.study.peers.iter().position(|peer| {
+                    peer.title.eq_ignore_ascii_case(name) || peer.name.eq_ignore_ascii_case(name)
+                });
+                let peer = ours.unwrap_or(source.study.peers.len() + lines.len());
+                lines.push(Line {
+                    label,
+                    style: Style { peer, published: true },
+                    points: vec![point],
+                });
+            }
+        }
+    }
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    }
+    lines
+}
+
+/// A name of a study's.
+pub(super) fn of_study(name: &str) -> String {
+    match name {
+        "" => "study".to_owned(),
+        name if name.contains("(study)") => name.to_owned(),
+        name => format!("{name} (study)"),
+    }
+}
+
+/// What the scenario asks for: a number, or a metric, which may change along x.
+fn threshold(source: &Source<'_>, x: &str, trials: &[&Kept], lines: &[Line]) -> Option<Threshold> {
+    match source.figure.threshold.as_ref()? {
+        Value::Number(level) => {
+            let at = lines.iter().flat_map(|line| &line.points).map(|point| point.x);
+            let ends = Summary::of(at)?;
+            let label = format!("threshold {}", number::plain(*level));
+            let points = vec![(ends.min, *level), (ends.max, *level)];
+            Some(Threshold { label, points })
+        }
+        Value::Text(metric) => {
+            let points: Vec<(f64, f64)> =
+                measured(trials, x, metric).iter().map(|point| (point.x, point.y)).collect();
+            let label = metric_title(metric);
+            (!points.is_empty()).then_some(Threshold { label, points })
+        }
+    }
+}
+
+impl Threshold {
+    /// What is asked for here; before and behind what is known, as at its ends.
+    fn at(&self, x: f64) -> Option<f64> {
+        let (first, last) = (self.points.first()?, self.points.last()?);
+        if x <= first.0 {
+            return Some(first.1);
+        }
+        let pair = self.points.windows(2).find(|pair| x <= pair[1].0);
+        let Some([(x0, y0), (x1, y1)]) = pair else { return Some(last.1) };
+        Some(y0 + (y1 - y0) * (x - x0) / (x1 - x0).max(f64::MIN_POSITIVE))
+    }
+}
+
+/// Times, errors and what is used must not rise over a threshold; all else must not fall under.
+fn more_is_better(metric: &str) -> bool {
+    let less = ["_ms", "cpu", "memory", "stall", "error", "late", "behind", "retransmits", "drops"];
+    !less.iter().any(|part| metric.contains(part))
+}
+
+/// A line's inflexion point, and how that is put into words.
+fn crossing(
+    line: &Line,
+    threshold: &Threshold,
+    y: &str,
+    x: &str,
+) -> (Option<Mark>, Option<String>) {
+    let watched: Vec<Watched> = line
+        .points
+        .iter()
+        .filter_map(|point| {
+            Some(Watched { x: point.x, y: point.y, threshold: threshold.at(point.x)? })
+        })
+        .collect();
+    let (label, what) = (&line.label, x.replace('_', " "));
+    let place = |x: f64| number::fixed(x, usize::from(x < 10.0) * 2);
+    match inflexion(&watched, more_is_better(y)) {
+        Some(Inflexion::At(at)) => {
+            let mark =
+                threshold.at(at).map(|y| Mark { label: place(at), style: line.style, x: at, y });
+            (mark, Some(format!("Inflexion point of {label}: {} {what}.", place(at))))
+        }
+        Some(Inflexion::Beyond(at)) => {
+            (None, Some(format!("{label} held up to {} {what}, the last value.", place(at))))
+        }
+        Some(Inflexion::Before(at)) => {
+            (None, Some(format!("{label} did not hold at {} {what}, the first value.", place(at))))
+        }
+        None => (None, None),
+    }
+}
+
+/// A logarithmic scale where it was asked for, and then without zeros, or values are far apart.
+fn scale(values: impl Iterator<Item = f64>, wanted: bool) -> Scale {
+    let Some(Summary { min, max, .. }) = Summary::of(values) else { return Scale::Linear };
+    let wide = min > 0.0 && max / min > WIDE;
+    if wide || (wanted && max > 0.0) { Scale::Log } else { Scale::Linear }
+}
+
+fn describe(lines: &[Line], notes: &[String]) -> String {
+    let ends = |line: &Line| {
+        let (first, last) = (line.points.first()?, line.points.last()?);
+        let (a, b) = (number::plain(first.x), number::plain(last.x));
+        let (from, to) = (number::sensible(first.y), number::sensible(last.y));
+        Some(format!("{}: {from} at {a}, {to} at {b}", line.label))
+    };
+    let lines: Vec<String> = lines.iter().filter_map(ends).collect();
+    format!("{}. {}", lines.join("; "), notes.join(" "))
+}

@@ -1,0 +1,120 @@
+//! Tables and figures of what `run` kept: one page, and Markdown with its figures beside it.
+//!
+//! `data` reads run folders back, `table` and `figure` make of them what the scenario says, `html`
+//! and `markdown` write it, `svg` draws. All that is read comes from outside: it is bounded when it
+//! is read, and escaped when it is written.
+
+mod axis;
+mod data;
+mod dimension;
+pub mod document;
+pub mod figure;
+mod html;
+mod into;
+mod label;
+mod markdown;
+mod number;
+mod plot;
+mod samples;
+mod statistics;
+mod style;
+mod svg;
+pub mod table;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+
+use crate::Exit;
+use document::Document;
+
+/// Tables and figures of scenarios that were run: index.html, one page that needs nothing else, and
+/// report.md with its figures beside it
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Folders that `run` wrote. Those of one scenario at one scale are put together
+    #[arg(value_name = "DIR", required = true)]
+    folders: Vec<PathBuf>,
+    /// Where to write; the folder `report` in the first DIR, if not given
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Write the scenarios' headline tables into this document as well, between
+    /// <!-- streamgauge:begin --> and <!-- streamgauge:end -->
+    #[arg(long, value_name = "FILE.md")]
+    into: Option<PathBuf>,
+    /// One document on standard output, docs/schema/report.schema.json
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    /// Makes the report.
+    ///
+    /// # Errors
+    /// A folder that cannot be read, or is damaged; what cannot be written.
+    pub fn run(&self) -> anyhow::Result<Exit> {
+        let folder = match (&self.output, self.folders.first()) {
+            (Some(folder), _) => folder.clone(),
+            (None, Some(first)) => first.join("report"),
+            (None, None) => anyhow::bail!("no folder"),
+        };
+        let studies = data::read(&self.folders)?;
+        let document = Document::make(&studies, folder.display().to_string())?;
+        let into = self.into.as_deref().map(|path| new_text(path, &document)).transpose()?;
+        write(&folder, &document)?;
+        if let (Some(path), Some(text)) = (&self.into, &into) {
+            into::write(path, text)?;
+        }
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &document)?;
+            writeln!(out)?;
+        } else {
+            writeln!(out, "{}", folder.join("index.html").display())?;
+            writeln!(out, "{}", folder.join("report.md").display())?;
+            if let Some(path) = &self.into {
+                writeln!(out, "{}", path.display())?;
+            }
+        }
+        Ok(Exit::Success)
+    }
+}
+
+/// A document with the headline tables in it.
+fn new_text(path: &Path, document: &Document) -> anyhow::Result<String> {
+    let part = markdown::headlines(document);
+    ensure!(!part.is_empty(), "no table of these scenarios has headline = true, or figures for it");
+    into::replaced(path, &part)
+}
+
+fn write(folder: &Path, document: &Document) -> anyhow::Result<()> {
+    let figures = folder.join("figures");
+    fs::create_dir_all(&figures).with_context(|| figures.display().to_string())?;
+    clear(&figures)?;
+    for figure in document.studies.iter().flat_map(|part| &part.figures) {
+        for panel in &figure.panels {
+            let drawn = html::draw(figure, panel, "plot", true).into_string();
+            let text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{drawn}\n");
+            into::write(&folder.join(&panel.file), &text)?;
+        }
+    }
+    into::write(&folder.join("report.md"), &markdown::report(document))?;
+    into::write(&folder.join("index.html"), &html::page(document))
+}
+
+/// Removes figures of a report that was here before.
+fn clear(figures: &Path) -> anyhow::Result<()> {
+    let name = || figures.display().to_string();
+    for entry in fs::read_dir(figures).with_context(name)? {
+        let entry = entry.with_context(name)?;
+        let file = entry.file_name();
+        let file = file.to_string_lossy();
+        if file.starts_with("figure-") && file.ends_with(".svg") {
+            fs::remove_file(entry.path()).with_context(|| entry.path().display().to_string())?;
+        }
+    }
+    Ok(())
+}

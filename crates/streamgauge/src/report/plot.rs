@@ -1,0 +1,104 @@
+//! What a plot shows, whatever it is drawn with.
+
+use super::axis::Axis;
+
+/// Lines over two axes, or bars.
+#[derive(Debug, Clone)]
+pub(super) enum Plot {
+    Lines(Lines),
+    Bars(Bars),
+}
+
+/// A place in a line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    /// The least and the most that was measured here.
+    pub(super) low: f64,
+    pub(super) high: f64,
+    /// Whether the generator was the limit.
+    pub(super) doubtful: bool,
+}
+
+/// Whom something shown belongs to: everything of a peer looks alike throughout a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Style {
+    /// The peer's number.
+    pub(super) peer: usize,
+    /// Whether it is what a study printed.
+    pub(super) published: bool,
+}
+
+/// A line.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) label: String,
+    pub(super) style: Style,
+    /// In rising order of x.
+    pub(super) points: Vec<Point>,
+}
+
+/// What is asked of the lines: a level, or one that changes along x.
+#[derive(Debug, Clone)]
+pub(super) struct Threshold {
+    pub(super) label: String,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// An inflexion point.
+#[derive(Debug, Clone)]
+pub(super) struct Mark {
+    pub(super) label: String,
+    pub(super) style: Style,
+    pub(super) x: f64,
+    pub(super) y: f64,
+}
+
+/// Lines over two axes.
+#[derive(Debug, Clone)]
+pub(super) struct Lines {
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) lines: Vec<Line>,
+    pub(super) threshold: Option<Threshold>,
+    pub(super) marks: Vec<Mark>,
+    /// Whether every point is measured, and is marked, or only some are marked, so that lines can
+    /// be told apart without colours.
+    pub(super) sparse: bool,
+}
+
+/// A bar.
+#[derive(Debug, Clone)]
+pub(super) struct Bar {
+    pub(super) label: String,
+    pub(super) style: Style,
+    pub(super) value: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) doubtful: bool,
+    /// The value as it is printed.
+    pub(super) text: String,
+}
+
+/// Bars in groups, lying.
+#[derive(Debug, Clone)]
+pub(super) struct Bars {
+    pub(super) axis: Axis,
+    /// Each with its heading, which may be empty.
+    pub(super) groups: Vec<(String, Vec<Bar>)>,
+}
+
+impl Lines {
+    /// All that is drawn along x.
+    pub(super) fn xs(&self) -> impl Iterator<Item = f64> {
+        self.lines.iter().flat_map(|line| &line.points).map(|point| point.x)
+    }
+
+    /// All that is drawn along y.
+    pub(super) fn ys(&self) -> impl Iterator<Item = f64> {
+        let points = self.lines.iter().flat_map(|line| &line.points);
+        let asked = self.threshold.iter().flat_map(|threshold| &threshold.points);
+        points.flat_map(|point| [point.low, point.y, point.high]).chain(asked.map(|(_, y)| *y))
+    }
+}

@@ -1,0 +1,201 @@
+//! What was recorded beside a trial: the meter's samples, and histograms.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow, ensure};
+use base64::Engine;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use serde::Deserialize;
+
+use super::data::bytes;
+
+const MIB: u64 = 1 << 20;
+
+/// What is read of a line of meter.jsonl.
+#[derive(Debug, Deserialize)]
+pub(super) struct Sample {
+    at: f64,
+    interval: f64,
+    system: System,
+    #[serde(default)]
+    processes: Vec<Process>,
+}
+
+#[derive(Debug, Deserialize)]
+struct System {
+    memory: f64,
+    cpu: f64,
+    up: f64,
+    down: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Process {
+    pid: i32,
+    cpu_user: f64,
+    cpu_system: f64,
+    resident: f64,
+    proportional: Option<f64>,
+}
+
+/// The samples of a trial; none where the meter did not run.
+pub(super) fn samples(folder: &Path) -> anyhow::Result<Option<Vec<Sample>>> {
+    let path = folder.join("meter.jsonl");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = bytes(&path, 256 * MIB)?;
+    let mut samples = Vec::new();
+    let mut lines = text.split(|byte| *byte == b'\n').enumerate().peekable();
+    while let Some((number, line)) = lines.next() {
+        match serde_json::from_slice(line) {
+            Ok(sample) => samples.push(sample),
+            // Nothing follows the last line's end; a meter that was killed leaves half a line.
+            Err(_) if lines.peek().is_none() => {}
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("{}, line {}", path.display(), number + 1));
+            }
+        }
+    }
+    Ok(Some(samples))
+}
+
+/// Whether a name is that of a column.
+pub(super) fn is_column(name: &str) -> bool {
+    COLUMNS.iter().any(|(column, _)| *column == name)
+}
+
+/// The columns that can be drawn over time, and what they are.
+const COLUMNS: [(&str, &str); 7] = [
+    ("cpu_percent", "CPU of the system, %"),
+    ("memory_mib", "memory of the system, MiB"),
+    ("up_mbit", "sent, Mbit/s"),
+    ("down_mbit", "received, Mbit/s"),
+    ("up_total_gib", "sent in all, GiB"),
+    ("server_cpu_percent", "CPU of the server, % of a processor"),
+    ("server_memory_mib", "memory of the server, MiB"),
+];
+
+/// What an axis of a column is called.
+pub(super) fn column_title(name: &str) -> &str {
+    COLUMNS.iter().find(|(column, _)| *column == name).map_or(name, |(_, title)| title)
+}
+
+/// A column of the samples over seconds.
+pub(super) fn column(samples: &[Sample], name: &str) -> Vec<(f64, f64)> {
+    let mut values = Vec::with_capacity(samples.len());
+    let mut before: Option<&Sample> = None;
+    for sample in samples {
+        let system = &sample.system;
+        let rate =
+            |now: f64, then: Option<f64>| (now - then.unwrap_or(0.0)) / sample.interval.max(1e-3);
+        let value = match name {
+            "cpu_percent" => Some(system.cpu),
+            "memory_mib" => Some(system.memory / MIB as f64),
+            "up_mbit" => Some(rate(system.up, before.map(|before| before.system.up)) * 8e-6),
+            "down_mbit" => Some(rate(system.down, before.map(|before| before.system.down)) * 8e-6),
+            "up_total_gib" => Some(system.up / (1024 * MIB) as f64),
+            "server_cpu_percent" => {
+                before.map(|before| rate(sample.processor_time_since(before), None) * 100.0)
+            }
+            "server_memory_mib" => Some(sample.memory() / MIB as f64),
+            _ => None,
+        };
+        values.extend(value.filter(|value| value.is_finite()).map(|value| (sample.at, value)));
+        before = Some(sample);
+    }
+    values
+}
+
+impl Sample {
+    /// Seconds that the processes have used since; those that are new, since they began.
+    fn processor_time_since(&self, before: &Self) -> f64 {
+        let used = |process: &Process| process.cpu_user + process.cpu_system;
+        let then =
+            |pid| before.processes.iter().find(|process| process.pid == pid).map_or(0.0, used);
+        self.processes.iter().map(|process| (used(process) - then(process.pid)).max(0.0)).sum()
+    }
+
+    fn memory(&self) -> f64 {
+        let of = |process: &Process| process.proportional.unwrap_or(process.resident);
+        self.processes.iter().map(of).sum()
+    }
+}
+
+/// A distribution of times.
+#[derive(Debug)]
+pub(super) struct Distribution {
+    histogram: Histogram<u64>,
+    per_millisecond: f64,
+}
+
+impl Distribution {
+    /// Takes another in.
+    pub(super) fn add(&mut self, other: &Self) -> anyhow::Result<()> {
+        ensure!(self.per_millisecond == other.per_millisecond, "histograms of different units");
+        Ok(self.histogram.add(&other.histogram)?)
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Milliseconds that this share of values does not exceed.
+    pub(super) fn at(&self, quantile: f64) -> f64 {
+        self.histogram.value_at_quantile(quantile) as f64 / self.per_millisecond
+    }
+}
+
+/// A histogram of a trial, `NAME.hlog`; none where it was not recorded.
+///
+/// # Errors
+/// It is damaged.
+pub(super) fn histogram(folder: &Path, name: &str) -> anyhow::Result<Option<Distribution>> {
+    ensure!(is_name(name), "{name:?} is not a histogram's name");
+    let file = format!("{name}.hlog");
+    let places = [folder.join(&file), folder.join("load").join(&file)];
+    let Some(path) = places.iter().find(|path| path.exists()) else { return Ok(None) };
+    decode(&bytes(path, 64 * MIB)?).with_context(|| path.display().to_string())
+}
+
+/// Scenarios come from others as well: their names stay in the folder.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+/// All intervals of a log as one.
+fn decode(log: &[u8]) -> anyhow::Result<Option<Distribution>> {
+    let mut all: Option<Distribution> = None;
+    for entry in IntervalLogIterator::new(log) {
+        let entry = entry.map_err(|error| anyhow!("not an HDR interval log: {error:?}"))?;
+        let LogEntry::Interval(interval) = entry else { continue };
+        let encoded = base64::engine::general_purpose::STANDARD
+            .decode(interval.encoded_histogram())
+            .context("not base64")?;
+        let histogram: Histogram<u64> = Deserializer::new()
+            .deserialize(&mut encoded.as_slice())
+            .map_err(|error| anyhow!("not an HDR histogram: {error:?}"))?;
+        let per_millisecond = unit(&histogram, interval.max());
+        let mut one = Distribution { histogram, per_millisecond };
+        match &mut all {
+            Some(all) if !one.histogram.is_empty() => all.add(&one)?,
+            Some(_) => {}
+            None => {
+                one.histogram.auto(true);
+                all = Some(one);
+            }
+        }
+    }
+    Ok(all.filter(|all| all.count() > 0))
+}
+
+/// How many of a log's units are a millisecond. `viewers` counts microseconds and writes the
+/// greatest as it is, `http` counts nanoseconds and writes it in milliseconds: so the greatest
+/// value, which a log has both ways, tells.
+fn unit(histogram: &Histogram<u64>, written: f64) -> f64 {
+    let counted = histogram.max() as f64;
+    if counted > 100.0 * written { 1e6 } else { 1e3 }
+}

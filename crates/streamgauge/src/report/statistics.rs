@@ -1,0 +1,119 @@
+//! What several measurements of the same come to.
+
+/// Some values in short.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Summary {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+    pub(super) count: usize,
+}
+
+impl Summary {
+    /// Of the values that are numbers; none where there are none.
+    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let (&min, &max) = (values.first()?, values.last()?);
+        let middle = values.len() / 2;
+        let upper = values[middle];
+        // Halved before they are added, so that the largest numbers have a mean as well.
+        let median =
+            if values.len() % 2 == 1 { upper } else { values[middle - 1] / 2.0 + upper / 2.0 };
+        Some(Self { median, min, max, count: values.len() })
+    }
+
+    /// Whether the farthest of the values lies further from the median than this share of it.
+    pub(super) fn spreads_beyond(&self, share: f64) -> bool {
+        let farthest = (self.max - self.median).max(self.median - self.min);
+        self.count > 1 && farthest > share * self.median.abs()
+    }
+}
+
+/// Where a quantity that is watched along x crosses what is asked of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Inflexion {
+    /// Here, between the last point that held and the first that did not.
+    At(f64),
+    /// Every point held; this is the last.
+    Beyond(f64),
+    /// No point held before this, the first.
+    Before(f64),
+}
+
+/// A point of what is watched: where, the value, and what is asked of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Watched {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) threshold: f64,
+}
+
+/// The inflexion point of points in rising order of x, by linear interpolation between the last
+/// that held and the first that did not; `more` says that y must not be under the threshold, else
+/// it must not be over.
+pub(super) fn inflexion(points: &[Watched], more: bool) -> Option<Inflexion> {
+    let margin = |point: &Watched| {
+        let above = point.y - point.threshold;
+        if more { above } else { -above }
+    };
+    let failed = points.iter().position(|point| margin(point) < 0.0);
+    match failed {
+        None => points.last().map(|last| Inflexion::Beyond(last.x)),
+        Some(0) => points.first().map(|first| Inflexion::Before(first.x)),
+        Some(at) => {
+            let (held, failed) = (&points[at - 1], &points[at]);
+            let (over, under) = (margin(held), -margin(failed));
+            Some(Inflexion::At(held.x + (failed.x - held.x) * (over / (over + under))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        let summary = Summary::of([3.0, f64::NAN, 1.0, 2.0]).unwrap();
+        assert_eq!(summary, Summary { median: 2.0, min: 1.0, max: 3.0, count: 3 });
+        assert_eq!(Summary::of([1.0, 4.0]).unwrap().median, 2.5);
+        assert_eq!(Summary::of([f64::MAX, f64::MAX]).unwrap().median, f64::MAX);
+        assert_eq!(Summary::of([f64::INFINITY]), None);
+    }
+
+    #[test]
+    fn spread_is_of_the_median() {
+        assert!(!Summary::of([100.0, 115.0, 90.0]).unwrap().spreads_beyond(0.15));
+        assert!(Summary::of([100.0, 116.0, 90.0]).unwrap().spreads_beyond(0.15));
+        assert!(!Summary::of([0.0, 0.0]).unwrap().spreads_beyond(0.15));
+        assert!(!Summary::of([5.0]).unwrap().spreads_beyond(0.0));
+    }
+
+    fn watched(points: &[(f64, f64)], threshold: f64) -> Vec<Watched> {
+        points.iter().map(|&(x, y)| Watched { x, y, threshold }).collect()
+    }
+
+    #[test]
+    fn inflexions_are_interpolated() {
+        let falling = watched(&[(100.0, 400.0), (200.0, 200.0), (300.0, 50.0)], 100.0);
+        let Some(Inflexion::At(x)) = inflexion(&falling, true) else { panic!() };
+        assert!((x - 266.666).abs() < 0.01, "{x}");
+        // Latency: what is over fails.
+        let rising = watched(&[(1.0, 10.0), (2.0, 20.0), (3.0, 40.0)], 30.0);
+        assert_eq!(inflexion(&rising, false), Some(Inflexion::At(2.5)));
+        // Exactly what was asked for holds.
+        assert_eq!(inflexion(&rising, true), Some(Inflexion::Before(1.0)));
+        assert_eq!(
+            inflexion(&watched(&[(1.0, 9.0), (2.0, 9.0)], 9.0), true),
+            Some(Inflexion::Beyond(2.0))
+        );
+        assert_eq!(inflexion(&[], true), None);
+    }
+
+    #[test]
+    fn what_recovers_has_failed() {
+        let points = watched(&[(1.0, 10.0), (2.0, 0.0), (3.0, 10.0)], 5.0);
+        assert_eq!(inflexion(&points, true), Some(Inflexion::At(1.5)));
+    }
+}

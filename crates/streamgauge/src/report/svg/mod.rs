@@ -1,0 +1,56 @@
+//! Plots as SVG: one self-contained element, with title and description for those who hear it.
+//!
+//! No font is measured: widths of text are estimated ([`label`](super::label)), generously, and
+//! whatever is written asks the page whether there is room.
+
+mod bars;
+mod lines;
+mod page;
+
+use maud::{Markup, html};
+
+use super::plot::Plot;
+use page::Page;
+
+/// How a plot is drawn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame<'a> {
+    /// Distinguishes it from all other plots of a page; letters, digits and hyphens.
+    pub(super) id: &'a str,
+    /// What it is called.
+    pub(super) title: &'a str,
+    /// Whether that is written above the plot as well.
+    pub(super) heading: bool,
+    /// What it shows, for those who do not see it.
+    pub(super) description: &'a str,
+    /// In pixels of CSS.
+    pub(super) width: f64,
+    /// Of lines; bars are as high as there are bars.
+    pub(super) height: f64,
+}
+
+/// Sizes of text.
+const TEXT: f64 = 12.0;
+const HEADING: f64 = 13.0;
+
+/// An `svg` element.
+pub(super) fn draw(plot: &Plot, frame: &Frame<'_>) -> Markup {
+    let page = match plot {
+        Plot::Lines(lines) => lines::draw(lines, frame),
+        Plot::Bars(bars) => bars::draw(bars, frame),
+    };
+    let Page { width, height, .. } = page;
+    let (title, description) = (format!("{}-title", frame.id), format!("{}-desc", frame.id));
+    html! {
+        svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width:.0} {height:.0}"))
+            width=(format!("{width:.0}")) height=(format!("{height:.0}")) role="img"
+            aria-labelledby=(format!("{title} {description}"))
+            font-family="Helvetica Neue, Helvetica, Arial, Liberation Sans, DejaVu Sans, sans-serif"
+            font-size=(TEXT) fill="#1a1a1a" {
+            title id=(title) { (page::clean(frame.title)) }
+            desc id=(description) { (page::clean(frame.description)) }
+            rect width=(format!("{width:.0}")) height=(format!("{height:.0}")) fill="#fff" {}
+            (page.into_markup())
+        }
+    }
+}

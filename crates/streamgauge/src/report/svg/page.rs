@@ -1,0 +1,173 @@
+//! What is drawn so far, and where text stands.
+
+use maud::{Markup, PreEscaped, Render, html};
+
+use super::super::label::{self, Box};
+use super::super::number;
+use super::{HEADING, TEXT};
+
+/// Which end of a text is at its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A text and how it is written; the place is that of its baseline.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Text<'a> {
+    pub(super) text: &'a str,
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) anchor: Anchor,
+    pub(super) size: f64,
+    pub(super) bold: bool,
+    pub(super) colour: &'a str,
+    /// Whether it lies over lines, which are kept off its letters.
+    pub(super) halo: bool,
+}
+
+impl<'a> Text<'a> {
+    pub(super) fn new(text: &'a str, x: f64, y: f64) -> Self {
+        let (size, bold, colour, halo) = (TEXT, false, "#1a1a1a", false);
+        Self { text, x, y, anchor: Anchor::Start, size, bold, colour, halo }
+    }
+
+    pub(super) fn heading(text: &'a str, x: f64, y: f64) -> Self {
+        Self { size: HEADING, bold: true, ..Self::new(text, x, y) }
+    }
+
+    pub(super) fn anchored(self, anchor: Anchor) -> Self {
+        Self { anchor, ..self }
+    }
+
+    /// The room it takes.
+    pub(super) fn area(&self) -> Box {
+        let bolder = if self.bold { 1.1 } else { 1.0 };
+        let width = label::width(self.text, self.size) * bolder;
+        let left = match self.anchor {
+            Anchor::Start => self.x,
+            Anchor::Middle => self.x - width / 2.0,
+            Anchor::End => self.x - width,
+        };
+        let (top, bottom) = (self.y - 0.85 * self.size, self.y + 0.25 * self.size);
+        Box { left, top, right: left + width, bottom }
+    }
+}
+
+/// A drawing that grows.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) width: f64,
+    pub(super) height: f64,
+    /// Behind everything: grid and bands.
+    back: Vec<Markup>,
+    /// Lines and bars.
+    shapes: Vec<Markup>,
+    texts: Vec<Markup>,
+    taken: Vec<Box>,
+}
+
+impl Page {
+    pub(super) fn new(width: f64, height: f64) -> Self {
+        let (back, shapes, texts, taken) = (vec![], vec![], vec![], vec![]);
+        Self { width, height, back, shapes, texts, taken }
+    }
+
+    pub(super) fn back(&mut self, shape: Markup) {
+        self.back.push(shape);
+    }
+
+    pub(super) fn shape(&mut self, shape: Markup) {
+        self.shapes.push(shape);
+    }
+
+    /// Writes a text where it has to be.
+    pub(super) fn write(&mut self, text: &Text<'_>) {
+        self.taken.push(text.area());
+        let anchor = match text.anchor {
+            Anchor::Start => None,
+            Anchor::Middle => Some("middle"),
+            Anchor::End => Some("end"),
+        };
+        self.texts.push(html! {
+            text x=(Number(text.x)) y=(Number(text.y)) text-anchor=[anchor]
+                font-size=[(text.size != TEXT).then_some(text.size)]
+                font-weight=[text.bold.then_some("bold")]
+                fill=[(text.colour != "#1a1a1a").then_some(text.colour)]
+                stroke=[text.halo.then_some("#fff")] stroke-width=[text.halo.then_some("3")]
+                stroke-linejoin=[text.halo.then_some("round")]
+                paint-order=[text.halo.then_some("stroke")] {
+                (clean(text.text))
+            }
+        });
+    }
+
+    /// Writes a text at the first of some places that has room within `area`; whether there was one.
+    pub(super) fn write_where_room(
+        &mut self,
+        text: &Text<'_>,
+        places: impl IntoIterator<Item = (f64, f64, Anchor)>,
+        area: &Box,
+    ) -> bool {
+        for (x, y, anchor) in places {
+            let text = Text { x, y, anchor, ..*text };
+            if self.has_room(&text, area) {
+                self.write(&text);
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(super) fn has_room(&self, text: &Text<'_>, area: &Box) -> bool {
+        let wanted = text.area();
+        area.holds(&wanted) && !self.taken.iter().any(|taken| taken.overlaps(&wanted))
+    }
+
+    pub(super) fn into_markup(self) -> Markup {
+        html! { @for part in [self.back, self.shapes, self.texts] { @for shape in part { (shape) } } }
+    }
+}
+
+/// A coordinate.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Number(pub(super) f64);
+
+impl Render for Number {
+    fn render_to(&self, buffer: &mut String) {
+        buffer.push_str(&coordinate(self.0));
+    }
+}
+
+/// A coordinate with as many digits as can be seen.
+pub(super) fn coordinate(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), ToOwned::to_owned)
+}
+
+/// A straight line.
+pub(super) fn line(from: (f64, f64), to: (f64, f64), colour: &str, width: f64) -> Markup {
+    html! {
+        line x1=(Number(from.0)) y1=(Number(from.1)) x2=(Number(to.0)) y2=(Number(to.1))
+            stroke=(colour) stroke-width=(width) {}
+    }
+}
+
+/// Text without what XML cannot carry.
+pub(super) fn clean(text: &str) -> String {
+    let carried =
+        |letter: &char| !letter.is_control() && !matches!(letter, '\u{fffe}' | '\u{ffff}');
+    text.chars().map(|letter| if letter == '\n' { ' ' } else { letter }).filter(carried).collect()
+}
+
+/// A value and where it is, for whoever points at it.
+pub(super) fn hint(text: &str) -> Markup {
+    html! { title { (clean(text)) } }
+}
+
+/// A value in a hint.
+pub(super) fn value(value: f64) -> PreEscaped<String> {
+    PreEscaped(number::sensible(value))
+}
