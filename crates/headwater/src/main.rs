@@ -40,6 +40,11 @@ enum Command {
         /// As fast as the server takes it
         #[arg(long)]
         fast: bool,
+        /// Put the wall clock of sending into each video access unit, as an SEI message (H.264,
+        /// HEVC) or metadata OBU (AV1): streamgauge's players tell by it how far behind they are,
+        /// over any protocol. Their machine's clock and this one's must agree
+        #[arg(long)]
+        stamp: bool,
     },
 }
 
@@ -116,8 +121,8 @@ fn run(command: Command) -> anyhow::Result<()> {
             }
             Ok(())
         }
-        Command::Publish { input, url, repeat, fast } => {
-            runtime.block_on(publish::run(&input, &url, publish::Options { repeat, fast }))
+        Command::Publish { input, url, repeat, fast, stamp } => {
+            runtime.block_on(publish::run(&input, &url, publish::Options { repeat, fast, stamp }))
         }
     }
 }

@@ -1,0 +1,216 @@
+//! `headwater publish`: sends a file to an RTMP server in real time.
+
+mod input;
+mod stamper;
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use media::flv::{Message, TagKind};
+use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PublishKind, Purpose, Url};
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use input::Media;
+use stamper::Stamper;
+
+/// How to publish.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Begin again at the end; timestamps go on.
+    pub repeat: bool,
+    /// As fast as the server takes it, instead of in real time.
+    pub fast: bool,
+    /// A capture stamp in each video access unit ([`media::stamp`]): when it was sent.
+    pub stamp: bool,
+}
+
+/// The server must answer within this.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Publishes the MP4 or FLV file `input` to `url`; returns at its end, or never with
+/// [`Options::repeat`].
+///
+/// # Errors
+/// The file cannot be read or holds nothing that RTMP carries, or nothing that can be stamped as
+/// asked for, or the server refuses or goes away.
+pub async fn run(input: &Path, url: &str, options: Options) -> anyhow::Result<()> {
+    let media = Media::open(input).with_context(|| input.display().to_string())?;
+    ensure!(!options.stamp || media.has_video(), "no video that could be stamped");
+    let parsed = Url::parse(url).with_context(|| url.to_owned())?;
+    let socket = timeout(PATIENCE, TcpStream::connect((parsed.host.as_str(), parsed.port)))
+        .await
+        .context("connecting takes too long")?
+        .with_context(|| format!("{}:{}", parsed.host, parsed.port))?;
+    socket.set_nodelay(true)?;
+    let config = ClientConfig::new(&parsed, Purpose::Publish(PublishKind::Live));
+    let session = ClientSession::new(config, u64::from(std::process::id()));
+    let mut connection = Connection { socket, session };
+    timeout(PATIENCE, connection.start()).await.context("the server does not answer")??;
+    tracing::info!(input = %input.display(), %url, "publishing");
+
+    let start = Instant::now();
+    for message in media.headers()? {
+        connection.send(&message).await?;
+    }
+    let mut stamper = options.stamp.then(Stamper::default);
+    let mut turn = 0;
+    loop {
+        for due in media.messages(turn) {
+            let (at, due) = due?;
+            if !options.fast {
+                connection.wait(start + Duration::from_millis(at.unsigned_abs())).await?;
+            }
+            // Stamped only now, when it is sent.
+            connection.send(&due.message(stamper.as_mut())?).await?;
+        }
+        turn += 1;
+        if !options.repeat {
+            break;
+        }
+    }
+    connection.finish().await
+}
+
+struct Connection {
+    socket: TcpStream,
+    session: ClientSession,
+}
+
+impl Connection {
+    /// Handshake to `NetStream.Publish.Start`.
+    async fn start(&mut self) -> anyhow::Result<()> {
+        loop {
+            self.flush().await?;
+            if self.session.is_started() {
+                return Ok(());
+            }
+            self.receive().await?;
+        }
+    }
+
+    /// Waits, while the server may say something.
+    async fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
+        while Instant::now() < until {
+            tokio::select! {
+                () = sleep_until(until) => return Ok(()),
+                ready = self.socket.readable() => {
+                    ready?;
+                    self.take_in()?;
+                    self.flush().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> anyhow::Result<()> {
+        self.socket.readable().await?;
+        self.take_in()
+    }
+
+    /// Takes in what has arrived, which must not be the end.
+    fn take_in(&mut self) -> anyhow::Result<()> {
+        ensure!(self.read()? != Some(0), "the server closed the connection");
+        Ok(())
+    }
+
+    /// Reads what has arrived, at most so much at once. Answers how many bytes, 0 at the end, or
+    /// `None` if nothing has.
+    fn read(&mut self) -> anyhow::Result<Option<usize>> {
+        let mut buffer = [0; 4096];
+        let size = match self.socket.try_read(&mut buffer) {
+            Ok(size) => size,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut input = &buffer[..size];
+        while !input.is_empty() {
+            let taken = self.session.handle_input(input)?;
+            input = &input[taken..];
+            while let Some(event) = self.session.poll_event() {
+                match event {
+                    ClientEvent::Rejected { code, description } => {
+                        bail!("the server refused: {code}: {description}")
+                    }
+                    ClientEvent::Ended { code } => bail!("the server ended the stream: {code}"),
+                    // After the end: it did not take all that was sent before.
+                    ClientEvent::Status { level, code, description } if level == "error" => {
+                        bail!("the server reports {code}: {description}")
+                    }
+                    event => tracing::debug!(?event, "server"),
+                }
+            }
+        }
+        Ok(Some(size))
+    }
+
+    async fn send(&mut self, message: &Message) -> anyhow::Result<()> {
+        let (time, payload) = (message.timestamp(), message.payload());
+        match message.kind() {
+            TagKind::Audio => self.session.send_audio(time, payload)?,
+            TagKind::Video => self.session.send_video(time, payload)?,
+            TagKind::Script => self.session.send_metadata(time, &payload)?,
+        }
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> anyhow::Result<()> {
+        while let Some(piece) = self.session.poll_output() {
+            let mut rest = &piece[..];
+            let mut deadline = Instant::now() + PATIENCE;
+            while !rest.is_empty() {
+                let ready = self.socket.ready(Interest::READABLE | Interest::WRITABLE);
+                let ready =
+                    timeout_at(deadline, ready).await.context("the server reads nothing")??;
+                // It is read from also while it takes nothing: it could wait for us to read, as we
+                // wait for it. What it says may also be that it wants no more.
+                if ready.is_readable() {
+                    self.take_in()?;
+                }
+                if !ready.is_writable() {
+                    continue;
+                }
+                match self.socket.try_write(rest) {
+                    Ok(written) => {
+                        rest = &rest[written..];
+                        deadline = Instant::now() + PATIENCE;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => {
+                        // Its last words say more than that it is gone.
+                        while self.read()?.is_some_and(|size| size > 0) {}
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that it is over, and waits until the server has taken everything.
+    async fn finish(mut self) -> anyhow::Result<()> {
+        self.session.close();
+        self.flush().await?;
+        self.socket.shutdown().await?;
+        let drained = async {
+            loop {
+                self.socket.readable().await?;
+                if self.read()? == Some(0) {
+                    return Ok(());
+                }
+            }
+        };
+        let reset = |error: &anyhow::Error| {
+            let error = error.downcast_ref::<io::Error>();
+            error.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
+        };
+        match timeout(PATIENCE, drained).await {
+            Ok(Err(error)) if !reset(&error) => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+}

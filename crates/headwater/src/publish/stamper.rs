@@ -1,0 +1,82 @@
+//! Capture stamps for what is published.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use media::Codec;
+use media::codec::{av1, avc, hevc};
+use media::flv::{Body, CodecId, Packet, parse_video};
+
+/// A video access unit with a stamp of now.
+///
+/// # Errors
+/// The codec has no place for one, or the access unit is broken.
+pub(super) fn stamp(codec: &Codec, access_unit: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+    media::stamp::insert(codec, access_unit, now).context("cannot be stamped")
+}
+
+/// Stamps FLV tags, which say once and for all behind what their codec is.
+#[derive(Debug, Default)]
+pub(super) struct Stamper {
+    /// By the number of the track.
+    codecs: BTreeMap<u8, Codec>,
+}
+
+impl Stamper {
+    /// A video tag's payload with a stamp of now; `None` where it holds no access unit.
+    ///
+    /// # Errors
+    /// Its codec has no place for a stamp, it has several tracks, or is broken.
+    pub(super) fn tag(&mut self, payload: &Bytes) -> anyhow::Result<Option<Vec<u8>>> {
+        let mut packets = Vec::new();
+        parse_video(payload, &mut packets)?;
+        let count = packets.len();
+        for Packet { track, codec, body, at, .. } in packets {
+            match body {
+                Body::SequenceStart(record) => self.configure(track, codec, record)?,
+                Body::Frame { data, .. } => {
+                    if count > 1 {
+                        bail!("tags of several tracks cannot be stamped");
+                    }
+                    let known = match (self.codecs.get(&track), codec) {
+                        (Some(known), _) => known,
+                        // Its configuration may come with the first picture.
+                        (None, CodecId::Fourcc(name)) if &name == b"av01" => {
+                            let Some(config) = av1::Config::from_temporal_unit(&data)? else {
+                                return Ok(None);
+                            };
+                            self.codecs.entry(track).or_insert(Codec::Av1(config))
+                        }
+                        (None, _) => bail!("{codec} without a sequence header that can be read"),
+                    };
+                    let prefix = usize::try_from(at).ok().and_then(|at| payload.get(..at));
+                    let prefix = prefix.unwrap_or_default();
+                    return Ok(Some([prefix, &stamp(known, &data)?].concat()));
+                }
+                Body::Ignored if matches!(codec, CodecId::Video(_)) => {
+                    bail!("{codec} has no place for stamps");
+                }
+                Body::SequenceEnd | Body::Ignored => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn configure(&mut self, track: u8, codec: CodecId, record: Bytes) -> anyhow::Result<()> {
+        let CodecId::Fourcc(name) = codec else { return Ok(()) };
+        let codec = match &name {
+            // Some encoders send an empty one first.
+            _ if record.is_empty() => return Ok(()),
+            b"avc1" => Codec::Avc(avc::Config::parse(record)?),
+            b"hvc1" => Codec::Hevc(hevc::Config::parse(record)?),
+            b"av01" => Codec::Av1(av1::Config::parse(record)?),
+            _ => bail!("{codec} has no place for stamps"),
+        };
+        self.codecs.insert(track, codec);
+        Ok(())
+    }
+}
