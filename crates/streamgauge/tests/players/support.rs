@@ -14,7 +14,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// The origin's binary: what `HEADWATER_BIN` names, or what Cargo has beside these tests, made if
 /// it is not there yet.
-fn binary() -> &'static PathBuf {
+pub(crate) fn binary() -> &'static PathBuf {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         if let Some(named) = std::env::var_os("HEADWATER_BIN") {

@@ -1,0 +1,151 @@
+//! Stamps that `headwater publish --stamp` puts into a stream, on their way through servers to
+//! players of every delivery.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod relay;
+#[allow(dead_code, reason = "what other tests need besides")]
+#[path = "../players/support.rs"]
+mod support;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::{Program, Server, demo_clip};
+
+use relay::Relay;
+use support::{LIMIT, binary, document, start};
+
+/// What the relay holds bytes back for.
+const HELD: Duration = Duration::from_millis(300);
+
+/// Generous: a part, what a busy machine makes of it, and no more than that.
+const MOST: f64 = 3.0;
+
+fn publish(url: &str) -> Program {
+    let mut command = Command::new(binary());
+    Program::spawn(command.arg("publish").arg(demo_clip()).args([url, "--loop", "--stamp"]))
+}
+
+/// A verified viewer, compared with the file as it is without stamps.
+fn watch(url: &str) -> Program {
+    let reference = demo_clip();
+    let reference = reference.to_str().unwrap();
+    start(["watch", url, "--duration", "5s", "--json", "--reference", reference])
+}
+
+/// That it was verified to the last access unit, and told its latency by stamps; least of that.
+#[track_caller]
+fn delivery(url: &str, program: Program) -> f64 {
+    let (_, document) = document(program);
+    let viewer = &document["viewer"];
+    assert_eq!(viewer["end"], "time", "{url}: {viewer:#}");
+    let verified = &viewer["verified"];
+    assert_eq!(verified["matched"], verified["samples"], "{url}: {viewer:#}");
+    assert!(verified["samples"].as_u64().unwrap() > 100, "{url}: {viewer:#}");
+    told(url, viewer)
+}
+
+/// Least of a viewer's latency, by stamps.
+#[track_caller]
+fn told(url: &str, viewer: &Value) -> f64 {
+    assert_eq!(viewer["clock"], "stamp", "{url}: {viewer:#}");
+    let least = |key: &str| viewer[key]["min"].as_f64().unwrap_or_else(|| panic!("{viewer:#}"));
+    assert!((0.0..MOST).contains(&least("delivery")), "{url}: {viewer:#}");
+    assert!(least("behind_live") > 0.0, "{url}: {viewer:#}");
+    least("delivery")
+}
+
+/// One viewer that is not verified.
+fn viewer(url: &str, folder: &str) -> Program {
+    start(["viewers", url, "--batch-size", "1", "--duration", "5s", "--json", "-o", folder])
+}
+
+#[test]
+fn every_delivery_of_the_origin_tells_the_publishers_clock() {
+    let server = Server::start(binary(), [] as [&str; 0]);
+    let publisher = publish(&server.rtmp_url("live/x"));
+    server.get_until("/live/x/v0/media.m3u8", LIMIT, |response| {
+        response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
+    });
+    let urls = [
+        server.rtmp_url("live/x"),
+        server.url("/live/x/live.flv"),
+        server.url("/live/x/live.mp4"),
+        server.url("/live/x/index.m3u8"),
+        server.url("/live/x/manifest.mpd"),
+    ];
+    let verified: Vec<_> = urls.iter().map(|url| watch(url)).collect();
+    for (url, program) in urls.iter().zip(verified) {
+        delivery(url, program);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folders: Vec<_> =
+        (0..urls.len()).map(|number| folder.path().join(number.to_string())).collect();
+    let skimmed: Vec<_> = urls
+        .iter()
+        .zip(&folders)
+        .map(|(url, folder)| viewer(url, folder.to_str().unwrap()))
+        .collect();
+    for ((url, program), folder) in urls.iter().zip(skimmed).zip(&folders) {
+        document(program);
+        let lines = std::fs::read_to_string(folder.join("viewers.jsonl")).unwrap();
+        told(url, &serde_json::from_str(lines.lines().next().unwrap()).unwrap());
+    }
+    drop(publisher);
+}
+
+#[test]
+fn bytes_that_are_held_back_are_late_by_that() {
+    let server = Server::start(binary(), [] as [&str; 0]);
+    let rtmp = server.rtmp_url("live/x");
+    let publisher = publish(&rtmp);
+    server.get_until("/live/x/v0/media.m3u8", LIMIT, |response| {
+        response.status() == 200 && response.text().contains("#EXTINF")
+    });
+    let flv = server.url("/live/x/live.flv");
+    let through = |url: &str| {
+        let (scheme, rest) = url.split_once("://").unwrap();
+        let (authority, path) = rest.split_once('/').unwrap();
+        let relay = Relay::start(authority.parse().unwrap(), HELD);
+        (format!("{scheme}://{}/{path}", relay.address), relay)
+    };
+    let (rtmp, _of_rtmp) = through(&rtmp);
+    let (flv, _of_flv) = through(&flv);
+    let late = [(&rtmp, watch(&rtmp)), (&flv, watch(&flv))];
+    for (url, program) in late {
+        let least = delivery(url, program);
+        assert!(least >= HELD.as_secs_f64(), "{url}: {least}");
+    }
+    drop(publisher);
+}
+
+#[test]
+fn nginx_passes_stamps_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = format!(
+        "load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
+         user root; daemon off; master_process off; pid {path}/pid; error_log stderr;
+         events {{}}
+         rtmp {{ server {{ listen 127.0.0.1:{port};
+           application live {{ live on; wait_key on; }} }} }}"
+    );
+    let file = folder.path().join("nginx.conf");
+    std::fs::write(&file, config).unwrap();
+    let file = file.to_str().unwrap();
+    let nginx =
+        Program::spawn(Command::new("nginx").args(["-p", path, "-e", "stderr", "-c", file]));
+    let deadline = Instant::now() + LIMIT;
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < deadline, "{}", nginx.stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let url = format!("rtmp://127.0.0.1:{port}/live/x");
+    let publisher = publish(&url);
+    publisher.stderr_line(LIMIT, |line| line.contains("publishing"));
+    delivery(&url, watch(&url));
+    drop((publisher, nginx));
+}
