@@ -331,4 +331,44 @@ mod tests {
         }
         assert!((read.mean - 0.5005).abs() < 0.001, "{read:?}");
     }
+
+    fn report(id: u32, watched: f64, media_bytes: u64) -> Report {
+        let mut stats = viewer::Viewer::join(&lane(), (id, 0), false, None).leave(None).report();
+        stats.watched = watched;
+        stats.media_bytes = media_bytes;
+        stats
+    }
+
+    fn lane() -> std::rc::Rc<viewer::Lane> {
+        let options = viewer::Options::default();
+        viewer::Lane::new(viewer::Clock::start(), options, viewer::Totals::default().into())
+    }
+
+    #[test]
+    fn viewers_without_anything_or_without_a_result_count_as_none_in_the_mean_of_all() {
+        // 2 Mbit/s, 1 Mbit/s, nothing in ten seconds, nothing at once, and one that is lost.
+        let mut sum = Sum::new(0.0, 5);
+        for (id, watched, bytes) in
+            [(0, 10.0, 2_500_000), (1, 8.0, 1_000_000), (2, 10.0, 0), (3, 0.0, 0)]
+        {
+            sum.add(&report(id, watched, bytes), 0.25);
+        }
+        let read = sum.finish();
+        assert!((read.bit_rate_all_mean - 0.6).abs() < 1e-9, "{read:?}");
+        let (rate, delay) = (read.bit_rate.unwrap(), read.join_delay.unwrap());
+        assert_eq!((rate.count, delay.count), (3, 4));
+        assert!((rate.mean - 1.0).abs() < 0.001 && (delay.max - 0.25).abs() < 0.001, "{read:?}");
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_what_is_recorded() {
+        let mut values = Values::default();
+        let before = values.histogram().distinct_values();
+        for value in 0..100_000 {
+            values.record(f64::from(value) * 1e-3 + f64::from(value % 977));
+        }
+        values.record(f64::MAX);
+        assert_eq!(values.histogram().distinct_values(), before);
+        assert!(before * size_of::<u64>() < 300 << 10, "{before} counters");
+    }
 }

@@ -2,6 +2,7 @@
 //! them.
 
 mod here;
+mod interrupt;
 mod observer;
 mod several;
 mod wire;
@@ -152,6 +153,7 @@ pub struct Outcome {
 /// # Errors
 /// The run cannot begin, or the observer fails.
 pub fn run(plan: &Plan, period: Duration, observer: &mut dyn Observer) -> anyhow::Result<Outcome> {
+    let stop = interrupt::heard(interrupt::listen()?);
     let needs = Needs::new(plan.connections(), &plan.target.to_string());
     let processes = needs.processes(plan.processes, raise_descriptor_limit())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -159,7 +161,7 @@ pub fn run(plan: &Plan, period: Duration, observer: &mut dyn Observer) -> anyhow
         if processes == 1 {
             let share = here::Share { number: 0, of: 1, source: None };
             let began = tokio::time::Instant::now();
-            let part = here::run(plan, &share, period, observer, interrupted()).await?;
+            let part = here::run(plan, &share, period, observer, stop).await?;
             let generator = Generator::judge(part.loops, part.local).doubted(part.reasons);
             Ok(Outcome {
                 elapsed: began.elapsed().as_secs_f64(),
@@ -169,35 +171,23 @@ pub fn run(plan: &Plan, period: Duration, observer: &mut dyn Observer) -> anyhow
                 generator,
             })
         } else {
-            several::run(plan, processes, needs, period, observer, interrupted()).await
+            several::run(plan, processes, needs, period, observer, stop).await
         }
     })
 }
 
-/// Waits between two runs; whether that was interrupted.
+/// Waits between two runs; whether that, or anything before, was interrupted.
 ///
 /// # Errors
 /// No timer can be had.
 pub fn pause(length: Duration) -> anyhow::Result<bool> {
+    let stop = interrupt::heard(interrupt::listen()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {
         tokio::select! {
-            () = interrupted() => true,
+            biased;
+            () = stop => true,
             () = tokio::time::sleep(length) => false,
         }
     }))
-}
-
-async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
-        (Ok(mut interrupt), Ok(mut terminate)) => {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        }
-        // Without handlers the signal ends the program as ever.
-        _ => std::future::pending().await,
-    }
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use viewer::{Report, RequestTimes};
 
 use super::here::{self, Part, Share};
-use super::{GRACE, Observer, Outcome, Plan, ROLE, interrupted};
+use super::{GRACE, Observer, Outcome, Plan, ROLE, interrupt};
 use crate::Exit;
 use crate::record::Tick;
 use crate::selfwatch::Generator;
@@ -140,13 +140,14 @@ pub(super) async fn run(
 pub fn serve() -> anyhow::Result<Exit> {
     Parent::serve(|job: Job, parent| {
         crate::shard::raise_descriptor_limit();
+        let interrupted = interrupt::heard(interrupt::listen()?);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         parent.ready()?;
         let mut stopped = parent.stopped();
         let stop = async {
             tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => {}
-                () = interrupted() => {}
+                () = interrupted => {}
             }
         };
         let mut speaker = Speaker { parent, failed: None };

@@ -127,6 +127,35 @@ fn capacity_ends_where_viewers_get_too_little() {
 }
 
 #[test]
+fn an_interrupted_capacity_tells_the_steps_before() {
+    let server = crate::support::origin();
+    let folder = tempfile::tempdir().unwrap();
+    let url = server.rtmp_url("live/demo");
+    let arguments = ["--start", "1", "--step", "1", "--min-bitrate", "1k", "--duration", "3s"];
+    let pause = ["--pause", "300s", "--json", "-o", folder.path().to_str().unwrap()];
+    let program = start(["capacity", &url].into_iter().chain(arguments).chain(pause));
+    let step = folder.path().join("000001/summary.json");
+    crate::support::until("the first step is done", || step.exists());
+    let began = Instant::now();
+    program.terminate();
+    let (_, document) = document(program);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!((&document["interrupted"], &document["capacity"]), (&true.into(), &1.into()));
+    assert_eq!(document["steps"].as_array().unwrap().len(), 1, "{document:#}");
+    assert!(folder.path().join("summary.json").exists());
+
+    // Before the media's own bit rate is known there is nothing to tell but that.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("rtmp://{}/live/x", silent.local_addr().unwrap());
+    let program = start(["capacity", &url, "--duration", "60s", "--timeout", "50s", "--json"]);
+    let connected = silent.accept().unwrap();
+    program.terminate();
+    let (_, document) = crate::support::document(program);
+    assert_eq!((&document["interrupted"], &document["capacity"]), (&true.into(), &0.into()));
+    drop(connected);
+}
+
+#[test]
 fn the_published_schemas_are_those_of_the_documents() {
     let schemas = [
         ("watch", schemars::schema_for!(streamgauge::watch::Document)),
