@@ -41,9 +41,8 @@ audit: ## licences, bans and sources of the dependencies (cargo-deny)
 fuzz: ## every fuzz target for FUZZ_SECONDS (30) each; TARGET=NAME for one of them
 	@scripts/fuzz.sh $(TARGET)
 
-peers: ## the peers that are built here: the thread pool in C, into target/peers
-	@scripts/install.sh run
-	$(MAKE) -C lab/peers/threadpool
+peers: ## the servers that scenarios compare, into target/peers; PEERS="NAME..." for some of them
+	@scripts/peers.sh $(PEERS)
 
 clean: ## remove what was built
 	cargo clean

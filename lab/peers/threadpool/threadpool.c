@@ -8,6 +8,7 @@
  * system calls in the same order, so that a difference between them is the languages'.
  *
  * Usage: threadpool --listen IP:PORT --root DIR [--workers N] [--queue N] [--timeout TIME]
+ *        threadpool --version
  */
 
 #include <arpa/inet.h>
@@ -289,6 +290,10 @@ static long parse_time(const char *text) {
 }
 
 static void parse_options(int count, char **arguments, struct options *options) {
+    if (count == 2 && strcmp(arguments[1], "--version") == 0) {
+        puts("threadpool, compiled " __VERSION__);
+        exit(0);
+    }
     *options = (struct options){.root = -1, .workers = 4, .queue = 16, .timeout = 10000};
     for (int i = 1; i < count; i += 2) {
         const char *name = arguments[i];

@@ -61,8 +61,6 @@ pub struct Install {
     pub cargo: Vec<String>,
     /// A folder of this repository that `make` builds from; what it builds goes to BUILD.
     pub make: Option<PathBuf>,
-    /// A folder of this repository with a Go module whose tools are built.
-    pub go: Option<PathBuf>,
 }
 
 /// `[version]`.

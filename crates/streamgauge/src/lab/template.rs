@@ -5,11 +5,10 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Visitor};
 
 /// Text with variables; that they are known was checked when it was read.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     source: String,
     pieces: Vec<Piece>,
@@ -128,6 +127,26 @@ impl TryFrom<String> for Template {
             pieces.push(Piece::Text(text));
         }
         Ok(Self { source, pieces })
+    }
+}
+
+/// By a visitor, so that what is wrong is found where it stands: `try_from` would have it at whatever
+/// the text is in.
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Template;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Template, E> {
+                Template::try_from(text.to_owned()).map_err(E::custom)
+            }
+        }
+        from.deserialize_str(Text)
     }
 }
 

@@ -1,0 +1,278 @@
+//! `peers`: which servers are there, and installing them.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use std::{fs, io};
+
+use anyhow::{Context, bail, ensure};
+use comfy_table::{ContentArrangement, Table, presets::UTF8_HORIZONTAL_ONLY};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::folders::Folders;
+use super::group::Group;
+use super::peer::{Install, Peer};
+use crate::{Exit, text};
+
+/// How long a program may take to say its version.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The longest version that is taken, in characters.
+const LONGEST: usize = 200;
+
+/// The servers that scenarios can compare: which are there, and installing them
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Install these, by name or file; all, if none is named
+    #[arg(long, value_name = "NAME", num_args = 0..)]
+    install: Option<Vec<String>>,
+    /// One document on standard output, docs/schema/peers.schema.json
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `peers` prints with `--json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Document {
+    /// By name.
+    pub peers: Vec<State>,
+}
+
+/// A peer, there or not.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct State {
+    /// The name of its file.
+    pub name: String,
+    /// As headings have it.
+    pub title: String,
+    /// What it is.
+    pub about: String,
+    /// The jobs it can do, keys of its `[serves]`.
+    pub serves: Vec<String>,
+    /// What it says its version is; absent if it is not installed.
+    pub version: Option<String>,
+    /// Where it comes from: `Debian nginx`, `npm deno@2.9.6`.
+    pub from: Vec<String>,
+    /// Why it could not be installed, if that was asked for.
+    pub failed: Option<String>,
+}
+
+impl Arguments {
+    /// Shows the peers of the repository, or installs them and shows those.
+    ///
+    /// # Errors
+    /// There is no repository, or a peer's file is refused.
+    pub fn run(&self) -> anyhow::Result<Exit> {
+        let folders = Folders::find()?;
+        let named = self.install.as_deref().unwrap_or_default();
+        let peers = if named.is_empty() {
+            Peer::read_all(&folders.repository.join("lab/peers"))?
+        } else {
+            named.iter().map(|name| find(name, &folders)).collect::<anyhow::Result<_>>()?
+        };
+        let mut installer = Installer { folders: &folders, done: HashMap::new() };
+        let states = peers.iter().map(|peer| {
+            let failed = self.install.as_ref().and_then(|_| installer.install(peer).err());
+            state(peer, &folders, failed.as_ref())
+        });
+        let document = Document { peers: states.collect() };
+        if self.json {
+            text::json(&document)?
+        } else {
+            show(&document)?
+        }
+        let failed = document.peers.iter().any(|peer| peer.failed.is_some());
+        Ok(if failed { Exit::Unusable } else { Exit::Success })
+    }
+}
+
+/// The peer of a name in the repository, or of a file: what ends in `.toml` or has a slash in it.
+///
+/// # Errors
+/// There is none, or its file is refused.
+pub fn find(name: &str, folders: &Folders) -> anyhow::Result<Peer> {
+    if name.contains('/') || Path::new(name).extension().is_some_and(|ending| ending == "toml") {
+        return Peer::read(Path::new(name));
+    }
+    let path = folders.repository.join("lab/peers").join(format!("{name}.toml"));
+    ensure!(path.exists(), "no peer {name} in {}", folders.repository.join("lab/peers").display());
+    Peer::read(&path)
+}
+
+/// What a peer's program says its version is: its first line.
+///
+/// # Errors
+/// The program is not there, fails, says nothing, or takes longer than 20 s: it is not installed.
+pub fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
+    let key = || format!("{}: version.command", peer.path.display());
+    let words = peer.version.command.fill(|variable| folders.value(variable)).with_context(key)?;
+    let (mut said, end) = io::pipe().context("a pipe")?;
+    let group = Group::new()?;
+    let mut child = {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        command.stdout(end.try_clone()?).stderr(end);
+        group.spawn(&mut command).with_context(|| words[0].clone())?
+    };
+    ensure!(group.ended_within(PATIENCE)?, "{}: no version after {PATIENCE:?}", words[0]);
+    let status = child.wait()?;
+    // Nobody has the other end any more: what it wrote is in the pipe.
+    let mut text = String::new();
+    said.by_ref().take(1 << 16).read_to_string(&mut text).with_context(|| words[0].clone())?;
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    ensure!(status.success(), "{}: {status}: {line}", words[0]);
+    ensure!(!line.is_empty(), "{}: it printed nothing", words[0]);
+    Ok(line.chars().filter(|c| !c.is_control()).take(LONGEST).collect())
+}
+
+fn state(peer: &Peer, folders: &Folders, failed: Option<&anyhow::Error>) -> State {
+    State {
+        name: peer.name.clone(),
+        title: peer.title.clone(),
+        about: peer.about.clone(),
+        serves: peer.serves.keys().map(ToString::to_string).collect(),
+        version: version(peer, folders).ok(),
+        from: peer.install.sources(),
+        failed: failed.map(|error| format!("{error:#}")),
+    }
+}
+
+fn show(document: &Document) -> io::Result<()> {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    let header = ["peer", "serves", "version"];
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
+    for peer in &document.peers {
+        let from = if peer.from.is_empty() {
+            "not installed".to_owned()
+        } else {
+            format!(
+                "not installed: {}\nstreamgauge peers --install {}",
+                peer.from.join(", "),
+                peer.name
+            )
+        };
+        table.add_row([
+            peer.name.clone(),
+            peer.serves.join(" "),
+            peer.version.clone().unwrap_or(from),
+        ]);
+    }
+    let mut out = io::stdout().lock();
+    writeln!(out, "{table}")?;
+    for peer in &document.peers {
+        if let Some(failed) = &peer.failed {
+            writeln!(out, "{}: {failed}", peer.name)?;
+        }
+    }
+    Ok(())
+}
+
+impl Install {
+    /// In words, one for each source.
+    fn sources(&self) -> Vec<String> {
+        let listed = [
+            ("Debian", self.debian.join(" ")),
+            ("npm", self.npm.join(" ")),
+            ("PyPI", self.pypi.join(" ")),
+            ("cargo", self.cargo.join(" ")),
+            (
+                "make",
+                self.make.as_deref().map_or_else(String::new, |path| path.display().to_string()),
+            ),
+        ];
+        let named = listed.into_iter().filter(|(_, names)| !names.is_empty());
+        named.map(|(source, names)| format!("{source} {names}")).collect()
+    }
+}
+
+/// Runs what installs peers. What several have in common is done once.
+struct Installer<'a> {
+    folders: &'a Folders,
+    /// Why each command failed, or nothing.
+    done: HashMap<Vec<String>, Option<String>>,
+}
+
+impl Installer<'_> {
+    fn install(&mut self, peer: &Peer) -> anyhow::Result<()> {
+        for words in self.steps(&peer.install)? {
+            if !self.done.contains_key(&words) {
+                let failed = run(&words).err().map(|error| format!("{error:#}"));
+                self.done.insert(words.clone(), failed);
+            }
+            if let Some(Some(failed)) = self.done.get(&words) {
+                bail!("{failed}");
+            }
+        }
+        version(peer, self.folders).context("installed, but")?;
+        Ok(())
+    }
+
+    /// The commands, in order.
+    fn steps(&self, install: &Install) -> anyhow::Result<Vec<Vec<String>>> {
+        let Folders { repository, peers, .. } = self.folders;
+        let mut steps = Vec::new();
+        let mut step = |program: &Path, arguments: &[&str], more: &[String]| {
+            let mut words = vec![program.to_string_lossy().into_owned()];
+            words.extend(arguments.iter().map(|&word| word.to_owned()));
+            words.extend_from_slice(more);
+            steps.push(words);
+        };
+        if !install.debian.is_empty() {
+            step(&repository.join("scripts/debian.sh"), &[], &install.debian);
+        }
+        if !install.npm.is_empty() {
+            let folder = peers.join("npm");
+            fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+            let folder = folder.to_string_lossy();
+            let arguments = ["install", "--prefix", &folder, "--no-audit", "--no-fund"];
+            step(Path::new("npm"), &arguments, &install.npm);
+        }
+        if !install.pypi.is_empty() {
+            let folder = peers.join("venv");
+            step(Path::new("python3"), &["-m", "venv", &folder.to_string_lossy()], &[]);
+            let python = folder.join("bin/python");
+            step(&python, &["-m", "pip", "install", "--quiet"], &install.pypi);
+        }
+        for package in &install.cargo {
+            step(Path::new("cargo"), &["build", "--package", package], &self.beside());
+        }
+        if let Some(folder) = &install.make {
+            let folder = repository.join(folder);
+            let build = format!("BUILD={}", peers.display());
+            step(Path::new("make"), &["-C", &folder.to_string_lossy(), &build], &[]);
+        }
+        Ok(steps)
+    }
+
+    /// What makes cargo put a program beside this one, which is where peers look for it: as
+    /// optimised as this one is.
+    fn beside(&self) -> Vec<String> {
+        let manifest = self.folders.repository.join("Cargo.toml");
+        let mut words = vec!["--manifest-path".to_owned(), manifest.to_string_lossy().into_owned()];
+        let profile = self.folders.programs.file_name();
+        if profile.is_none_or(|profile| profile != "debug") {
+            words.push("--release".to_owned());
+        }
+        let target: Option<PathBuf> = self.folders.programs.parent().map(Path::to_owned);
+        if let Some(target) = target.filter(|target| target.join("CACHEDIR.TAG").exists()) {
+            words.extend(["--target-dir".to_owned(), target.to_string_lossy().into_owned()]);
+        }
+        words
+    }
+}
+
+/// Runs a command to its end. What it prints goes to standard error: the other is the document's.
+#[expect(clippy::print_stderr, reason = "what is being done, as it may take minutes")]
+fn run(words: &[String]) -> anyhow::Result<()> {
+    let shown = words.join(" ");
+    eprintln!("{shown}");
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::null()).stdout(io::stderr());
+    let status = command.status().with_context(|| words[0].clone())?;
+    ensure!(status.success(), "{shown}: {status}");
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Peers: their files read, their servers started, awaited and ended.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod files;
+mod servers;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use streamgauge::lab::folders::Folders;
+use streamgauge::lab::peer::Peer;
+use streamgauge::lab::process::{Place, Server};
+use tempfile::TempDir;
+
+/// A folder with a folder of media in it, and one for a server.
+struct Scene(TempDir);
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("media")).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A peer of this text.
+    fn peer(&self, text: &str) -> anyhow::Result<Peer> {
+        let path = self.path("mine.toml");
+        fs::write(&path, text).unwrap();
+        Peer::read(&path)
+    }
+
+    /// A peer that is this shell script, ready when it prints so.
+    fn script(&self, script: &str, more: &str) -> Peer {
+        let text = format!(
+            "title = \"Mine\"\nabout = \"A script.\"\nversion.command = [\"true\"]\n\
+             [start]\ncommand = [\"sh\", \"-c\", '''{script}''']\nready.line = \"ready\"\n{more}\n\
+             [serves]\nfile = \"http://{{host}}:{{http}}/{{path}}\"\n"
+        );
+        self.peer(&text).unwrap()
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            host: "127.0.0.1".to_owned(),
+            root: self.path("media"),
+            work: self.path("work"),
+            cpus: None,
+            netns: None,
+            wanted: None,
+            folders: Folders::find().unwrap(),
+        }
+    }
+
+    fn start(&self, peer: &Peer) -> anyhow::Result<Server> {
+        Server::start(peer, &self.place(), &self.path("server.log"))
+    }
+}
+
+/// Our own peers' files.
+fn lab() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers")
+}

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Installs the servers that scenarios compare, all or those named. Usage: scripts/peers.sh [NAME...]
+# `streamgauge peers` then shows which are there.
+set -eu
+cd "$(dirname "$0")/.."
+
+scripts/install.sh run
+scripts/web.sh
+cargo build --release -p streamgauge
+
+target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+exec "$target/release/streamgauge" peers --install "$@"
