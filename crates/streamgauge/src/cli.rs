@@ -246,6 +246,7 @@ impl Arguments {
             Verb::Viewers(arguments) => run_viewers(&arguments),
             Verb::Shard { role } => match role.as_str() {
                 fleet::ROLE => fleet::serve(),
+                load::several::ROLE => load::several::serve(),
                 other => anyhow::bail!("no share of a run is called {other}"),
             },
         }

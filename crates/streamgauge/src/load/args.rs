@@ -106,6 +106,10 @@ pub struct Arguments {
     /// processor, if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
+    /// Processes that share the run; as few as the limit of open files and the ports of an address
+    /// allow, if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
+    processes: Option<u32>,
     /// Keep raw records in this folder
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -216,6 +220,7 @@ impl Arguments {
             redirects: self.redirects,
             check: self.check.clone(),
             threads,
+            processes: self.processes.unwrap_or_default(),
             http2: self.http2,
             insecure: self.insecure,
             authorities: self.authorities.clone(),
@@ -277,7 +282,7 @@ impl Arguments {
 }
 
 /// What the first SIGINT or SIGTERM sets. A second one ends the program at once.
-fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
+pub(super) fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
     use tokio::signal::unix::{SignalKind, signal};
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
-    sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, recv, send,
+    socket_with, sockopt,
 };
 
 use super::check::{Comparison, Reference};
@@ -149,9 +149,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Begins to connect, to read at most `read_rate` bytes a second.
+    /// Begins to connect from one address, if that matters, to another, to read at most `read_rate` bytes a second.
     pub(super) fn open(
-        address: SocketAddr,
+        (source, address): (Option<SocketAddr>, SocketAddr),
         peer: usize,
         now: u64,
         read_rate: Option<u64>,
@@ -167,6 +167,9 @@ impl Connection {
             // Before connecting: the window's scale is settled then.
             sockopt::set_socket_recv_buffer_size(&socket, allowance.buffer())
                 .map_err(Trouble::of_io)?;
+        }
+        if let Some(source) = source {
+            bind(&socket, &source).map_err(Trouble::of_io)?;
         }
         match connect(&socket, &address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +21,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::task::{LocalSet, spawn_local};
 use tokio_rustls::TlsConnector;
@@ -31,6 +31,7 @@ use super::check::{Comparison, Reference};
 use super::clock::{Clock, ThreadTime};
 use super::connection::{Trouble, wrong_range};
 use super::response::Head;
+use super::several::source_for;
 use super::tally::{Fault, Tally};
 use super::target::{ByteRange, Target, of_request};
 use super::url::{Origin, Scheme};
@@ -52,6 +53,8 @@ type Body = Empty<Bytes>;
 pub(super) struct Client {
     tls: TlsConnector,
     http2: bool,
+    /// The address that connections come from, if that matters.
+    source: Option<IpAddr>,
 }
 
 /// Runs what hyper starts on the thread it is on.
@@ -74,9 +77,9 @@ enum Session {
 }
 
 impl Client {
-    pub(super) fn new(plan: &Plan) -> Result<Self, Error> {
+    pub(super) fn new(plan: &Plan, source: Option<IpAddr>) -> Result<Self, Error> {
         let tls = TlsConnector::from(Arc::new(tls::config(plan)?));
-        Ok(Self { tls, http2: plan.http2 })
+        Ok(Self { tls, http2: plan.http2, source })
     }
 
     async fn connect(
@@ -86,7 +89,7 @@ impl Client {
         wire: &Rc<Wire>,
     ) -> Result<Session, Trouble> {
         let of_io = |error: &io::Error| Trouble::new(Fault::of_io(error), error.to_string());
-        let socket = TcpStream::connect(address).await.map_err(|error| of_io(&error))?;
+        let socket = self.open(address).await.map_err(|error| of_io(&error))?;
         socket.set_nodelay(true).map_err(|error| of_io(&error))?;
         if !origin.is_secure() {
             return self.handshake(socket, wire).await;
@@ -100,6 +103,15 @@ impl Client {
             return Err(in_tls("the server does not speak HTTP/2".to_owned()));
         }
         self.handshake(socket, wire).await
+    }
+
+    async fn open(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let Some(source) = source_for(self.source, address) else {
+            return TcpStream::connect(address).await;
+        };
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(source)?;
+        socket.connect(address).await
     }
 
     async fn handshake<S>(&self, socket: S, wire: &Rc<Wire>) -> Result<Session, Trouble>
@@ -132,7 +144,7 @@ pub(super) fn find_lengths(
     plan: &mut Plan,
     addresses: &HashMap<Origin, SocketAddr>,
 ) -> Result<(), Error> {
-    let client = Client::new(plan)?;
+    let client = Client::new(plan, None)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut known: HashMap<String, u64> = HashMap::new();
     for place in 0..plan.targets.len() {

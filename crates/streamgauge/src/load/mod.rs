@@ -24,6 +24,7 @@ mod progress;
 mod record;
 pub mod report;
 pub mod response;
+pub mod several;
 pub mod slow;
 pub mod tally;
 pub mod target;
@@ -34,7 +35,7 @@ mod wire;
 mod worker;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -46,6 +47,7 @@ use check::Reference;
 use clock::{Clock, nanoseconds};
 use demand::Demand;
 use pacer::Schedule;
+use serde::{Deserialize, Serialize};
 use slow::Manner;
 use tally::{Counters, Shared, Tally};
 use target::{Rule, Target};
@@ -56,10 +58,10 @@ use worker::{Assignment, Worker};
 /// its duration by more than 10 s.
 const LONGEST_WAIT: Duration = Duration::from_secs(9);
 /// Files that a process has open besides its connections.
-const OTHER_FILES: u64 = 64;
+const OTHER_FILES: u64 = 80;
 
 /// What decides when a request is begun.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
     /// A constant number a second, whatever the server does.
     Open {
@@ -71,7 +73,7 @@ pub enum Pace {
 }
 
 /// A run as it was asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// What is asked for, in turn; at least one.
     pub targets: Vec<Target>,
@@ -81,7 +83,7 @@ pub struct Plan {
     pub headers: Vec<(String, String)>,
     /// When.
     pub pace: Pace,
-    /// The most connections at a time, of all threads together; in a closed loop also how many.
+    /// The most connections at a time, of all event loops together; in a closed loop also how many.
     pub connections: u64,
     /// Whether the user set that number.
     pub connections_given: bool,
@@ -101,8 +103,10 @@ pub struct Plan {
     pub redirects: u32,
     /// A file that bodies must be, or be ranges of.
     pub check: Option<PathBuf>,
-    /// Event loops; at least 1.
+    /// Event loops of all processes, each of which has as many; at least 1.
     pub threads: usize,
+    /// Processes; 0: as few as will do, which [`prepare`] finds out.
+    pub processes: u32,
     /// HTTP/2 instead of HTTP/1.1.
     pub http2: bool,
     /// Whether any certificate is good enough.
@@ -161,19 +165,12 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// More connections than files that may be open.
-    #[error(
-        "{connections} connections need {needed} open files and {allowed} are allowed: raise the \
-         limit (ulimit -n) or divide them among several processes"
-    )]
-    Files {
-        /// As asked for.
-        connections: u64,
-        /// Files.
-        needed: u64,
-        /// The limit.
-        allowed: u64,
-    },
+    /// More connections than files that may be open, or fewer than processes.
+    #[error("{0}")]
+    Processes(String),
+    /// A process that shares the run is lost.
+    #[error("{0}")]
+    Process(String),
     /// A file that cannot be read.
     #[error("{path}: {source}")]
     File {
@@ -201,7 +198,7 @@ pub struct Tick {
 }
 
 /// What came of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// What all workers found.
     pub total: Tally,
@@ -223,13 +220,23 @@ pub struct Outcome {
 /// [`Error`]: the run cannot begin.
 pub fn prepare(plan: &mut Plan) -> Result<HashMap<Origin, SocketAddr>, Error> {
     let allowed = crate::fleet::raise_descriptor_limit();
-    let others = OTHER_FILES + 2 * plan.threads as u64;
-    if plan.connections_given && plan.connections.saturating_add(others) > allowed {
-        let needed = plan.connections.saturating_add(others);
-        return Err(Error::Files { connections: plan.connections, needed, allowed });
+    if !plan.connections_given {
+        let each = allowed.saturating_sub(OTHER_FILES).max(1);
+        plan.connections = plan.connections.min(each.saturating_mul(plan.processes.max(1).into()));
     }
-    plan.connections = plan.connections.min(allowed.saturating_sub(others)).max(1);
-    plan.threads = plan.threads.clamp(1, usize::try_from(plan.connections).unwrap_or(1));
+    let asked = (plan.processes > 0).then_some(plan.processes);
+    let few = |reason: String| Error::Processes(reason);
+    let processes = several::needs(plan)
+        .processes(asked, allowed)
+        .map_err(|error| few(format!("{error:#}; a process may open {allowed} files (ulimit -n)")))?;
+    if u64::from(processes) > plan.connections {
+        let connections = plan.connections;
+        return Err(few(format!("{processes} processes for {connections} connections")));
+    }
+    plan.processes = processes;
+    let each = (plan.connections / u64::from(processes)).max(1);
+    let threads = plan.threads.div_ceil(processes as usize);
+    plan.threads = threads.clamp(1, each as usize) * processes as usize;
     let addresses = probe::addresses(&plan.targets, plan.timeout)?;
     if plan.is_bare() {
         bare::find_lengths(plan, &addresses)?;
@@ -250,6 +257,33 @@ pub fn run(
     stop: &AtomicBool,
     observe: &mut dyn FnMut(&Tick),
 ) -> Result<Outcome, Error> {
+    if plan.processes > 1 {
+        several::run(plan, addresses, stop, observe)
+    } else {
+        let all = Part { first: 0, threads: plan.threads, source: None };
+        here(plan, addresses, &all, stop, observe)
+    }
+}
+
+/// The share of a plan that is one process's.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Part {
+    /// The first of its event loops, among all.
+    first: u64,
+    /// How many they are.
+    threads: usize,
+    /// The address its connections come from, if that matters.
+    source: Option<IpAddr>,
+}
+
+/// Carries out this process's part of a plan.
+fn here(
+    plan: &Plan,
+    addresses: &HashMap<Origin, SocketAddr>,
+    part: &Part,
+    stop: &AtomicBool,
+    observe: &mut dyn FnMut(&Tick),
+) -> Result<Outcome, Error> {
     let reference = plan
         .check
         .as_ref()
@@ -258,20 +292,21 @@ pub fn run(
                 .map_err(|source| Error::File { path: path.display().to_string(), source })
         })
         .transpose()?;
-    let general = plan.is_general().then(|| general::Client::new(plan)).transpose()?;
-    let shared: Vec<Shared> = (0..plan.threads).map(|_| Shared::default()).collect();
+    let general = plan.is_general().then(|| general::Client::new(plan, part.source)).transpose()?;
+    let shared: Vec<Shared> = (0..part.threads).map(|_| Shared::default()).collect();
     let before = Kernel::read();
     let clock = Clock::start();
     let (done, finished) = channel();
     thread::scope(|scope| {
-        for (lane, shared) in shared.iter().enumerate() {
+        for (lane, shared) in (part.first..).zip(&shared) {
             let assignment = Assignment {
                 plan,
-                demand: demand(plan, lane as u64),
+                demand: demand(plan, lane),
                 addresses,
                 reference: reference.as_ref(),
-                connections: share(plan.connections, lane as u64, plan.threads as u64) as usize,
-                starts: starts(plan, lane as u64),
+                connections: share(plan.connections, lane, plan.threads as u64) as usize,
+                source: part.source,
+                starts: starts(plan, lane),
                 clock,
                 shared,
                 stop,
@@ -287,16 +322,9 @@ pub fn run(
             })?;
         }
         drop(done);
-        let mut outcome = Outcome {
-            total: Tally::default(),
-            workers: Vec::new(),
-            elapsed: 0.0,
-            interrupted: false,
-            ticks: Vec::new(),
-            kernel: Kernel::default(),
-        };
+        let mut outcome = Outcome::default();
         let mut second = 1;
-        while outcome.workers.len() < plan.threads {
+        while outcome.workers.len() < part.threads {
             let next = clock.at(second * 1_000_000_000);
             match finished.recv_timeout(next.saturating_duration_since(std::time::Instant::now())) {
                 Ok(tally) => {

@@ -31,6 +31,8 @@ pub struct Document {
     pub target_count: usize,
     /// The most connections at a time; in a closed loop, how many.
     pub connections: u64,
+    /// Processes that shared the run.
+    pub processes: u32,
     /// The most requests without an answer on a connection.
     pub pipeline: usize,
     /// Whether connections were used again.
@@ -189,6 +191,7 @@ impl Document {
             targets: plan.targets.iter().take(NAMED).map(named).collect(),
             target_count: plan.targets.len(),
             connections: plan.connections,
+            processes: plan.processes,
             pipeline: plan.pipeline,
             keep_alive: plan.keep_alive,
             read_rate: plan.manner.read_rate,

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::clock::nanoseconds;
 
 /// How long an [`Allowance`] is a connection's at a time, in nanoseconds.
@@ -11,7 +13,7 @@ const MOMENT: u64 = 100_000_000;
 const BUFFER: std::ops::RangeInclusive<u64> = 8 << 10..=1 << 20;
 
 /// How clients behave besides asking; by default they take all at once and never rest.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manner {
     /// The most bytes a second that a connection takes, more than 0.
     pub read_rate: Option<u64>,

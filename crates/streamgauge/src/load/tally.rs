@@ -6,11 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why a request got no good answer.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema, clap::ValueEnum,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    clap::ValueEnum,
 )]
 #[serde(rename_all = "snake_case")]
 #[clap(rename_all = "snake_case")]
@@ -106,7 +117,7 @@ impl Fault {
 }
 
 /// Cumulative counts of a worker or, added up, of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
     /// Requests begun; a request that is redirected or sent again is one.
     pub requests: u64,
@@ -201,22 +212,27 @@ pub fn histogram() -> Histogram<u64> {
 }
 
 /// All that one worker found out.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Tally {
     /// What it counted.
     pub counters: Counters,
     /// From when a request was due to its answer's first byte. In a closed loop it is due when it
     /// is sent.
+    #[serde(with = "v2")]
     pub first_byte: Histogram<u64>,
     /// From when a request was due to its answer's last byte.
+    #[serde(with = "v2")]
     pub last_byte: Histogram<u64>,
     /// From when the worker took a request up to its answer's last byte: [`Tally::last_byte`] without
     /// the generator's lag. Empty in a closed loop.
+    #[serde(with = "v2")]
     pub prompt: Histogram<u64>,
     /// From beginning to open a connection to its being open, TLS included.
+    #[serde(with = "v2")]
     pub connect: Histogram<u64>,
     /// From when a request was due to when the worker took it up: what the generator itself adds
     /// to a latency. Empty in a closed loop.
+    #[serde(with = "v2")]
     pub lag: Histogram<u64>,
     /// Complete answers by status.
     pub statuses: BTreeMap<u16, u64>,
@@ -234,7 +250,39 @@ pub struct Tally {
     pub ended: f64,
     /// Seconds it was ready to run and did not, since the processor was another's.
     pub starved_seconds: f64,
+    #[serde(skip)]
     last_status: (u16, u64),
+}
+
+/// Histograms as HdrHistogram's V2 encodes them.
+mod v2 {
+    use hdrhistogram::Histogram;
+    use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+    use serde::Deserialize;
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+
+    pub(super) fn serialize<S: serde::Serializer>(
+        histogram: &Histogram<u64>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let mut bytes = Vec::new();
+        let written = V2Serializer::new().serialize(histogram, &mut bytes);
+        written.map_err(|error| S::Error::custom(format!("{error:?}")))?;
+        to.serialize_bytes(&bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        from: D,
+    ) -> Result<Histogram<u64>, D::Error> {
+        let bytes = Vec::<u8>::deserialize(from)?;
+        let read = Deserializer::new().deserialize(&mut bytes.as_slice());
+        let read: Histogram<u64> = read.map_err(|error| D::Error::custom(format!("{error:?}")))?;
+        // Into one whose bounds are known to be ours.
+        let mut histogram = super::histogram();
+        histogram.add(&read).map_err(|error| D::Error::custom(error.to_string()))?;
+        Ok(histogram)
+    }
 }
 
 impl Default for Tally {
@@ -352,6 +400,36 @@ mod tests {
         assert!(middle.abs_diff(3_000) <= 3, "{middle}");
         let longest = both.last_byte.max();
         assert!(longest.abs_diff(2_000_000) <= 2_000, "{longest}");
+    }
+
+    #[test]
+    fn what_another_process_found_is_the_same_here() {
+        let mut tally = Tally::default();
+        for n in 1..=10_000 {
+            tally.answered(200, 0, Some(n), n * 1000, n * 7919);
+            tally.lag.saturating_record(n);
+        }
+        tally.failed(Fault::Reset, || "why".to_owned());
+        tally.last_byte.saturating_record(u64::MAX);
+        tally.settle();
+        let text = serde_json::to_string(&tally).unwrap();
+        assert!(text.len() < 100_000, "{}", text.len());
+        let read: Tally = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.counters, tally.counters);
+        assert_eq!((&read.statuses, &read.faults), (&tally.statuses, &tally.faults));
+        for (one, other) in [
+            (&read.first_byte, &tally.first_byte),
+            (&read.last_byte, &tally.last_byte),
+            (&read.prompt, &tally.prompt),
+            (&read.connect, &tally.connect),
+            (&read.lag, &tally.lag),
+        ] {
+            assert_eq!(one, other);
+        }
+        let mut both = Tally::default();
+        both.add(&tally);
+        both.add(&read);
+        assert_eq!(both.prompt.len(), 20_000);
     }
 
     #[test]

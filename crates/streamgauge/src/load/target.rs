@@ -3,6 +3,8 @@
 //! Everything is a function of a request's number, so a run asks for the same bytes however many
 //! workers carry it out, and a second run with the same seed asks for the same again.
 
+use serde::{Deserialize, Serialize};
+
 use super::url::{self, Url};
 
 /// The longest line of a file of targets, in bytes.
@@ -11,7 +13,7 @@ const LONGEST_LINE: usize = 16 << 10;
 const MOST_TARGETS: usize = 1_000_000;
 
 /// Bytes `first` to `last` of a representation, both included (RFC 9110, 14.1.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteRange {
     /// Position of the first byte.
     pub first: u64,
@@ -27,7 +29,7 @@ impl ByteRange {
 }
 
 /// One thing to ask for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// GET, HEAD or another method without a body.
     pub method: String,
@@ -116,7 +118,7 @@ fn parse_range(word: &str) -> Result<ByteRange, String> {
 }
 
 /// In which order a rule's ranges come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Order {
     /// Anywhere in the file, each position as likely.
     Random,
@@ -125,7 +127,7 @@ pub enum Order {
 }
 
 /// Ranges of one size over the whole of each target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// Bytes in a range; a file's last range by [`Order::Sequential`] may be shorter.
     pub size: u64,

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// What went wrong with a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url:?} is not a URL that can be asked for: {reason}")]
@@ -12,7 +14,7 @@ pub struct Invalid {
 }
 
 /// What is spoken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Scheme {
     /// HTTP over TCP.
     Http,
@@ -42,7 +44,7 @@ impl Scheme {
 }
 
 /// Where connections go: scheme, host and port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Origin {
     /// What is spoken there.
     pub scheme: Scheme,
@@ -71,7 +73,7 @@ impl Origin {
 }
 
 /// A URL: where to connect and what to ask for there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Url {
     /// Where to connect.
     pub origin: Origin,

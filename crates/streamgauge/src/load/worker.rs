@@ -13,7 +13,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,6 +26,7 @@ use super::check::Reference;
 use super::clock::{Clock, ThreadTime, nanoseconds};
 use super::connection::{Answer, Asked, Connection, Exchange, Io, Trouble};
 use super::demand::Demand;
+use super::several::source_for;
 use super::tally::{Fault, Shared, Tally};
 use super::target::{Target, of_request};
 use super::url::{Origin, Scheme, Url};
@@ -52,6 +53,8 @@ pub(super) struct Assignment<'a> {
     pub(super) reference: Option<&'a Reference>,
     /// The most connections it may hold at a time.
     pub(super) connections: usize,
+    /// The address they come from, if that matters.
+    pub(super) source: Option<IpAddr>,
     /// When the clients of a closed loop begin, if not all at once.
     pub(super) starts: Vec<u64>,
     pub(super) clock: Clock,
@@ -396,24 +399,26 @@ impl<'a> Worker<'a> {
         let now = self.given.clock.now();
         let address = self.peers[at].address;
         let read_rate = self.given.plan.manner.read_rate;
-        let opened = Connection::open(address, at, now, read_rate).and_then(|connection| {
-            let place = self.free.pop().unwrap_or_else(|| {
-                self.places.push(Place::default());
-                (self.places.len() - 1) as u32
-            });
-            let key = Key { place, user: self.places[place as usize].user };
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-            let data = epoll::EventData::new_u64(key.to_bits());
-            let added = epoll::add(&self.epoll, &connection.socket, data, flags);
-            self.places[place as usize].connection = Some(connection);
-            match added {
-                Ok(()) => Ok(key),
-                Err(error) => {
-                    self.close(key, None);
-                    Err(Trouble::of_io(error))
+        let source = source_for(self.given.source, address);
+        let opened =
+            Connection::open((source, address), at, now, read_rate).and_then(|connection| {
+                let place = self.free.pop().unwrap_or_else(|| {
+                    self.places.push(Place::default());
+                    (self.places.len() - 1) as u32
+                });
+                let key = Key { place, user: self.places[place as usize].user };
+                let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+                let data = epoll::EventData::new_u64(key.to_bits());
+                let added = epoll::add(&self.epoll, &connection.socket, data, flags);
+                self.places[place as usize].connection = Some(connection);
+                match added {
+                    Ok(()) => Ok(key),
+                    Err(error) => {
+                        self.close(key, None);
+                        Err(Trouble::of_io(error))
+                    }
                 }
-            }
-        });
+            });
         match opened {
             Ok(key) => {
                 self.tally.counters.connections += 1;

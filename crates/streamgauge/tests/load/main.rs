@@ -7,6 +7,7 @@ mod compare;
 mod faults;
 mod figures;
 mod server;
+mod several;
 mod slow;
 mod stalls;
 mod tls;

@@ -27,7 +27,7 @@ fn unusable_arguments_are_named() {
         (&["http://h/", "--targets", "/nowhere"], "/nowhere"),
         (&["http://127.0.0.1:1/", "--check", "/nowhere"], "/nowhere"),
         (&["http://no-such-host.invalid/"], "no-such-host.invalid"),
-        (&["http://h/", "--connections", "100000000"], "open files"),
+        (&["http://h/", "--connections", "100000000"], "are more than 250"),
     ] {
         assert_refused(arguments, reason);
     }

@@ -1,0 +1,189 @@
+//! A run that several processes share, as one: past the files that one process may open, and past
+//! the ports that one address has.
+//!
+//! Which request is whose follows from the lanes alone, of which a process has some; so the parent
+//! finds hosts and lengths out once, hands the plan on, and adds up what comes back.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::clock::Clock;
+use super::tally::{Counters, Tally};
+use super::url::Origin;
+use super::{Error, Outcome, Part, Plan, Tick, here};
+use crate::Exit;
+use crate::meter::kernel::Kernel;
+use crate::shard::{Heard, Needs, Parent, Shards};
+
+/// What a child of this kind is called.
+pub const ROLE: &str = "http";
+/// Between two looks at whether to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// Looks from one tick to the next.
+const LOOKS_A_TICK: u32 = 10;
+
+/// What a child is to do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Job {
+    plan: Plan,
+    addresses: Vec<(Origin, SocketAddr)>,
+    part: Part,
+}
+
+/// What a child has to say.
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    Tick(Counters),
+    /// The last one.
+    End(Box<End>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct End {
+    total: Tally,
+    workers: Vec<(f64, f64, f64)>,
+    interrupted: bool,
+}
+
+/// What the connections of a plan need of processes.
+pub(super) fn needs(plan: &Plan) -> Needs {
+    let url = plan.targets.first().map_or_else(String::new, |target| target.url.to_string());
+    Needs::new(plan.connections, &url)
+}
+
+/// Carries a plan out in its processes, as [`super::run`] does.
+pub(super) fn run(
+    plan: &Plan,
+    addresses: &HashMap<Origin, SocketAddr>,
+    stop: &AtomicBool,
+    observe: &mut dyn FnMut(&Tick),
+) -> Result<Outcome, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let lost = |error: anyhow::Error| Error::Process(format!("{error:#}"));
+    runtime.block_on(share(plan, addresses, stop, observe)).map_err(lost)
+}
+
+async fn share(
+    plan: &Plan,
+    addresses: &HashMap<Origin, SocketAddr>,
+    stop: &AtomicBool,
+    observe: &mut dyn FnMut(&Tick),
+) -> anyhow::Result<Outcome> {
+    let needs = needs(plan);
+    let each = plan.threads / plan.processes as usize;
+    let job = |number: u32| Job {
+        plan: plan.clone(),
+        addresses: addresses.iter().map(|(origin, address)| (origin.clone(), *address)).collect(),
+        part: Part {
+            first: u64::from(number) * each as u64,
+            threads: each,
+            source: needs.source(number),
+        },
+    };
+    let jobs: Vec<_> = (0..plan.processes).map(job).collect();
+    let mut shards = Shards::<Word>::start(ROLE, &jobs).await?;
+    drop(jobs);
+    let before = Kernel::read();
+    shards.begin();
+    let clock = Clock::start();
+    let mut known = vec![Counters::default(); plan.processes as usize];
+    let mut outcome = Outcome::default();
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut number_of_looks, mut told) = (0, false);
+    loop {
+        tokio::select! {
+            heard = shards.hear() => match heard {
+                None => break,
+                Some((number, Heard::Said(Word::Tick(counters)))) => known[number] = counters,
+                Some((number, Heard::Said(Word::End(end)))) => {
+                    known[number] = end.total.counters;
+                    outcome.total.add(&end.total);
+                    outcome.workers.extend(end.workers);
+                    outcome.interrupted |= end.interrupted;
+                }
+                Some((_, Heard::Ended)) => {}
+                // What is left is not the load that was asked for.
+                Some((_, Heard::Failed(why))) => anyhow::bail!(why),
+            },
+            _ = looks.tick() => {
+                number_of_looks += 1;
+                if number_of_looks % LOOKS_A_TICK == 0 {
+                    let tick = sum(clock, &known);
+                    observe(&tick);
+                    outcome.ticks.push(tick);
+                }
+                if stop.load(Relaxed) && !told {
+                    told = true;
+                    shards.stop();
+                }
+            }
+        }
+    }
+    anyhow::ensure!(outcome.workers.len() == plan.threads, "a process ended without its figures");
+    outcome.elapsed = outcome.total.ended;
+    outcome.interrupted |= stop.load(Relaxed);
+    outcome.ticks.push(sum(clock, &known));
+    outcome.kernel = Kernel::read().since(&before);
+    Ok(outcome)
+}
+
+fn sum(clock: Clock, known: &[Counters]) -> Tick {
+    let mut counters = Counters::default();
+    for each in known {
+        counters.add(each);
+    }
+    Tick { at: clock.now() as f64 / 1e9, counters }
+}
+
+/// A child's work.
+///
+/// # Errors
+/// There is no parent that gives it any.
+pub fn serve() -> anyhow::Result<Exit> {
+    Parent::serve(|job: Job, parent| {
+        crate::shard::raise_descriptor_limit();
+        let stop = super::args::stop_on_signal()?;
+        stop_when_told(parent, stop.clone())?;
+        let addresses = job.addresses.into_iter().collect();
+        parent.ready()?;
+        let mut silent = None;
+        let mut observe = |tick: &Tick| {
+            if let Err(error) = parent.say(&Word::Tick(tick.counters)) {
+                // Whom would it tell the rest?
+                silent.get_or_insert(error);
+                stop.store(true, Relaxed);
+            }
+        };
+        let outcome = here(&job.plan, &addresses, &job.part, &stop, &mut observe)?;
+        silent.map_or(Ok(()), Err)?;
+        let Outcome { total, workers, interrupted, .. } = outcome;
+        let end = End { total, workers, interrupted };
+        parent.say(&Word::End(Box::new(end))).context("saying how it ended")
+    })
+}
+
+fn stop_when_told(parent: &Parent, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
+    let mut told = parent.stopped();
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    std::thread::Builder::new().name("told".to_owned()).spawn(move || {
+        if runtime.block_on(told.wait_for(|told| *told)).is_ok() {
+            stop.store(true, Relaxed);
+        }
+    })?;
+    Ok(())
+}
+
+/// Where connections to `address` come from, if from an address of the process's own: one of the
+/// loopback, which leads nowhere else.
+pub(super) fn source_for(source: Option<IpAddr>, address: SocketAddr) -> Option<SocketAddr> {
+    let source = source.filter(|source| source.is_ipv4() == address.is_ipv4())?;
+    address.ip().is_loopback().then(|| (source, 0).into())
+}

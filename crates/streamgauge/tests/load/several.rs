@@ -1,0 +1,122 @@
+//! Several processes do what one may not, and their figures are those of one run.
+
+use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use testkit::Program;
+
+use super::server::Server;
+use super::{LIMIT, count, document, finish, run};
+
+/// The generator, where a process may have 128 files open.
+fn with_few_files(arguments: &[&str]) -> Program {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 128 && exec \"$@\"", "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_streamgauge")).arg("http").args(arguments).arg("--json");
+    Program::spawn(&mut command)
+}
+
+#[test]
+fn more_connections_than_a_process_may_have_files() {
+    let server = Server::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("run").display().to_string();
+    // Slow enough for all to have begun before the first asks again.
+    let url = server.url("/delay/300");
+    let arguments = ["--connections", "300", "--requests", "900", "-o", &folder];
+    let document = document(&with_few_files(&[&[&*url], &arguments[..]].concat()).wait(LIMIT));
+    for (path, expected) in [
+        ("/processes", 5),
+        ("/connections", 300),
+        ("/counters/connections", 300),
+        ("/counters/requests", 900),
+        ("/counters/responses", 900),
+        ("/counters/errors", 0),
+        ("/counters/body_bytes", 900_000),
+        ("/counters/head_bytes", server.seen.head_bytes.load(Relaxed)),
+        ("/counters/sent_bytes", server.seen.request_bytes.load(Relaxed)),
+        ("/statuses/200", 900),
+        ("/first_byte/count", 900),
+        ("/last_byte/count", 900),
+        ("/connect/count", 300),
+    ] {
+        assert_eq!(count(&document, path), expected, "{path} in {document:#}");
+    }
+    assert_eq!(server.seen.requests.load(Relaxed), 900);
+    assert_eq!(document["generator"]["workers"].as_array().unwrap().len() % 5, 0);
+    let in_seconds: u64 =
+        document["seconds"].as_array().unwrap().iter().map(|s| count(s, "/responses")).sum();
+    assert_eq!(in_seconds, 900);
+    let summary = std::fs::read_to_string(dir.path().join("run/summary.json")).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&summary).unwrap(), document);
+}
+
+#[test]
+fn a_schedule_is_divided_without_loss_or_repetition() {
+    let server = Server::start(&[]);
+    let url = server.url("/file/60000");
+    let arguments = ["--rate", "500", "--requests", "600", "--connections", "200"];
+    let ranges = ["--range-size", "100", "--range-order", "sequential"];
+    let all = [&[&*url], &arguments[..], &ranges].concat();
+    let document = document(&with_few_files(&all).wait(LIMIT));
+    assert!(count(&document, "/processes") >= 4, "{document:#}");
+    assert_eq!(count(&document, "/statuses/206"), 600, "{document:#}");
+    assert_eq!(count(&document, "/generator/lag/count"), 600);
+    let mut asked = server.seen.ranges.lock().unwrap().clone();
+    // The first was for the length, which only one asks for.
+    assert_eq!(asked.remove(0), "0-0");
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked.len(), 600);
+}
+
+#[test]
+fn as_many_as_asked_for_over_http_2_too() {
+    let nginx = super::compare::Nginx::start("http2");
+    let arguments = ["--processes", "3", "--requests", "30", "--connections", "6", "--http2"];
+    let document = run(&[&[&*nginx.url("/4k")], &arguments[..]].concat());
+    assert_eq!(count(&document, "/processes"), 3);
+    assert_eq!(count(&document, "/counters/body_bytes"), 30 * 4096);
+    let finished = finish(&["http://127.0.0.1:1/", "--processes", "3", "--connections", "2"]);
+    assert_eq!(finished.status.code(), Some(2));
+    assert!(finished.stderr.contains("3 processes for 2 connections"), "{}", finished.stderr);
+}
+
+fn wait_for_requests(server: &Server) {
+    let limit = Instant::now() + LIMIT;
+    while server.seen.requests.load(Relaxed) < 20 {
+        assert!(Instant::now() < limit, "no requests");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const LONG: [&str; 6] = ["--rate", "100", "--duration", "10m", "--processes", "2"];
+
+#[test]
+fn an_interrupt_ends_all_with_what_they_have() {
+    let server = Server::start(&[]);
+    let program = with_few_files(&[&[&*server.url("/ok/100")], &LONG[..]].concat());
+    wait_for_requests(&server);
+    let document = document(&program.stop(Duration::from_secs(10)));
+    assert_eq!(document["interrupted"], true);
+    assert_eq!(count(&document, "/counters/responses"), count(&document, "/first_byte/count"));
+    assert!(count(&document, "/counters/responses") >= 19);
+    assert!(count(&document, "/not_begun") > 50_000);
+}
+
+#[test]
+fn a_process_that_is_lost_ends_the_run() {
+    let server = Server::start(&[]);
+    let program = with_few_files(&[&[&*server.url("/ok/100")], &LONG[..]].concat());
+    wait_for_requests(&server);
+    let parent = program.id();
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    let children = std::fs::read_to_string(children).unwrap();
+    let child = children.split_ascii_whitespace().next().unwrap().parse().unwrap();
+    let child = rustix::process::Pid::from_raw(child).unwrap();
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+    let finished = program.wait(LIMIT);
+    assert_eq!(finished.status.code(), Some(2));
+    assert!(finished.stderr.contains("of 2 (pid"), "{}", finished.stderr);
+}
