@@ -38,11 +38,8 @@ impl Loaded {
         loaded.warnings.extend(reasons.into_iter().map(|reason| format!("load: {reason}")));
         match tool {
             Tool::Viewers => {
-                let product = |a: f64, b: f64| a * b;
-                let clients = document
-                    .number("/batches")
-                    .zip(document.number("/batch_size"))
-                    .map(|(batches, size)| product(batches, size));
+                let size = document.number("/batch_size");
+                let clients = document.number("/batches").zip(size).map(|(a, b)| a * b);
                 viewers(&document.at("/viewers"), clients, &mut loaded.metrics);
             }
             Tool::Capacity => loaded.capacity(&document),
@@ -94,7 +91,9 @@ impl<'a> Document<'a> {
     /// The sum of an object's numbers, or of one of the numbers in each of its members.
     fn sum(self, pointer: &str, of_each: &str) -> Option<f64> {
         let members = self.0.pointer(pointer)?.as_object()?;
-        Some(members.values().filter_map(|member| Document(member).number(of_each)).sum())
+        let numbers = members.values().filter_map(|member| Document(member).number(of_each));
+        // The sum of nothing would be -0.
+        Some(numbers.fold(0.0, |sum, number| sum + number))
     }
 
     fn copy(self, to: &mut Metrics, pointer: &str, name: &str, factor: f64) {
@@ -180,7 +179,6 @@ const BYTES: &str = "received_bytes";
 fn http(document: &Document<'_>, to: &mut Metrics) {
     const MIB: f64 = 1_048_576.0;
     for (pointer, name, factor) in [
-        ("/connections", "clients", 1.0),
         ("/counters/requests", "requests", 1.0),
         ("/responses_per_second", "requests_per_second", 1.0),
         ("/body_bytes_per_second", "mib_per_second", 1.0 / MIB),
@@ -195,6 +193,10 @@ fn http(document: &Document<'_>, to: &mut Metrics) {
         ("/connect/p99", "connect_p99_ms", MS),
     ] {
         document.copy(to, pointer, name, factor);
+    }
+    // A schedule opens as many as it needs.
+    if document.0.pointer("/loop").and_then(Value::as_str) == Some("closed") {
+        document.copy(to, "/connections", "clients", 1.0);
     }
     if let Some(errors) = document.sum("/errors", "/count") {
         to.insert("errors".to_owned(), errors);

@@ -196,7 +196,7 @@ pub fn cases(load: &Load, scale: f64) -> anyhow::Result<Vec<Case>> {
     let mut folders = HashSet::new();
     let mut cases = Vec::with_capacity(combinations.len());
     for (index, combination) in combinations.into_iter().enumerate() {
-        let case = case(load, index, combination, scale)?;
+        let case = case(load, index, &combination, scale)?;
         let folder = folder_name(load, &case);
         ensure!(folders.insert(folder.clone()), "there are two cases {folder}");
         cases.push(case);
@@ -204,7 +204,7 @@ pub fn cases(load: &Load, scale: f64) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn case(load: &Load, index: usize, swept: Parameters, scale: f64) -> anyhow::Result<Case> {
+fn case(load: &Load, index: usize, swept: &Parameters, scale: f64) -> anyhow::Result<Case> {
     let constants = || load.constants.iter().map(|(name, value)| (name.clone(), value.clone()));
     let mut nominal = swept.clone();
     nominal.extend(constants());

@@ -19,7 +19,7 @@ use super::peer::Peer;
 use super::plan::{Plan, Settings, Sweeps, Trial};
 use super::record::{FORM, Machine, PeerVersion, Run};
 use super::scenario::{Scenario, Until};
-use super::signals::{INTERRUPTED, Stop};
+use super::signals::{INTERRUPTED, Interrupted, Stop};
 use super::trial::{Bench, expected, first_line, now, write_json};
 use super::{profile, record};
 use crate::Exit;
@@ -113,7 +113,11 @@ impl Arguments {
         if self.list {
             return list(&plan, &scenario, self.scale);
         }
-        let document = runner.run(&plan)?;
+        let document = match runner.run(&plan) {
+            // Before the first trial.
+            Err(error) if error.is::<Interrupted>() => std::process::exit(INTERRUPTED),
+            result => result?,
+        };
         let mut out = std::io::stdout().lock();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &document)?;
@@ -188,7 +192,7 @@ impl<'a> Runner<'a> {
     }
 
     fn plan(&mut self) -> anyhow::Result<Plan<'a>> {
-        let shown = || format!("scenario {}", self.scenario.name);
+        let shown = || self.scenario.path.display().to_string();
         let serves = |peer: &str, job: &str| -> Option<bool> {
             Some(self.peers.get(peer)?.serves(job.parse().ok()?).is_some())
         };
@@ -212,14 +216,15 @@ impl<'a> Runner<'a> {
 
     fn run(mut self, plan: &Plan<'a>) -> anyhow::Result<Document> {
         let stop = Stop::on_signals()?;
-        let say = |text: &str| tell(text);
         let out = self.folder();
         let before = self.resumed(&out)?;
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
         let out = fs::canonicalize(&out)?;
         // Beside what is installed for peers: Cargo's target folder.
         let lab = self.folders.peers.with_file_name("lab");
-        let made = Made::all(self.scenario, &lab.join("media"), &|| stop.is_asked(), &say)?;
+        let made = Made::all(self.scenario, &lab.join("media"), &|| stop.is_asked(), &tell);
+        let made =
+            made.map_err(|error| if stop.is_asked() { Interrupted.into() } else { error })?;
         let wanted: HashSet<&str> = plan.trials.iter().map(|trial| &*trial.peer).collect();
         let mut versions = BTreeMap::new();
         for (name, peer) in self.peers.iter().filter(|(name, _)| wanted.contains(&***name)) {

@@ -25,7 +25,10 @@ pub struct Scenario {
     /// The file's name without its ending.
     #[serde(skip)]
     pub name: String,
-    /// The file's text, as it was read.
+    /// The file.
+    #[serde(skip)]
+    pub path: PathBuf,
+    /// Its text, as it was read.
     #[serde(skip)]
     pub text: String,
     /// As headings have it.
@@ -423,6 +426,7 @@ impl Scenario {
         let text = source::text(path)?;
         let mut scenario: Self = source::parse(&text, path)?;
         scenario.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        scenario.path = path.to_owned();
         scenario.text = text;
         scenario.check().with_context(|| path.display().to_string())?;
         Ok(scenario)

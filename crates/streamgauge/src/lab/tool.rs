@@ -9,8 +9,12 @@ use anyhow::bail;
 use super::scenario::Tool;
 use crate::units;
 
-/// How long a load takes whose arguments do not say.
-const UNKNOWN: Duration = Duration::from_secs(60);
+/// How long a load takes whose arguments do not say, about.
+const UNKNOWN: Duration = Duration::from_secs(10);
+/// How much longer than expected a load may take.
+const GRACE: Duration = Duration::from_secs(30);
+/// The same, where what is expected is a guess.
+const GRACE_OF_GUESS: Duration = Duration::from_secs(300);
 
 impl Tool {
     /// How long a load takes with these arguments, about.
@@ -51,6 +55,12 @@ impl Tool {
             Self::Vegeta => options.time("-duration").unwrap_or(UNKNOWN),
             Self::Httperf => UNKNOWN,
         }
+    }
+
+    /// How long a load with these arguments may take.
+    pub fn limit(self, arguments: &[String]) -> Duration {
+        let length = self.length(arguments);
+        length.saturating_add(if length == UNKNOWN { GRACE_OF_GUESS } else { GRACE })
     }
 
     /// What a program that is not this one printed, as metrics (see [`metrics`](super::metrics)).

@@ -23,8 +23,6 @@ use super::signals::{Interrupted, POLL, Stop};
 use super::{profile, study_b};
 use crate::{meter, units};
 
-/// How much longer than expected a load may take.
-const GRACE: Duration = Duration::from_secs(30);
 /// How long a live stream may take until it can be played.
 const UNTIL_PLAYABLE: Duration = Duration::from_secs(60);
 /// What a trial says that was interrupted.
@@ -191,7 +189,7 @@ impl Bench<'_> {
             wanted: wanted.first().cloned(),
             folders: self.folders.clone(),
         };
-        let server = Server::start(peer, place, &folder.join("server.log"))?;
+        let server = Server::start(peer, &place, &folder.join("server.log"))?;
         kept.commands.push(record::Command {
             role: "server".to_owned(),
             arguments: server.command().to_vec(),
@@ -415,7 +413,7 @@ impl Stage<'_> {
         let mut words = self.command(load.with, &load.arguments)?;
         let limit = match &load.timeout {
             Some(timeout) => units::time(&fill(timeout, &self.known)?)?,
-            None => load.with.length(&words) + GRACE,
+            None => load.with.limit(&words),
         };
         let out = if load.with.is_ours() {
             let folder = self.folder.join("load").to_string_lossy().into_owned();
