@@ -59,7 +59,7 @@ const BURST: usize = 512 << 10;
 
 /// The payload of a GET means nothing; up to this many bytes of one are read and dropped, with more
 /// the connection is closed.
-const MAX_DISCARD: u64 = 64 << 10;
+pub(super) const MAX_DISCARD: u64 = 64 << 10;
 
 /// After the last response of a connection closed by us: what is still read, and for how long, so
 /// that unread input does not make the kernel drop the response (RFC 9112 9.6).

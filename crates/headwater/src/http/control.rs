@@ -6,14 +6,15 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 use axum::extract::ConnectInfo;
 use axum::http::{self, HeaderValue, StatusCode};
 use bytes::BytesMut;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::AbortHandle;
@@ -80,6 +81,11 @@ pub(super) async fn answer<H: Handler>(
     match media_request(shared, peer, &request) {
         Ok(Some(media)) => {
             count(&shared.tally().requests, 1);
+            if request.version() == http::Version::HTTP_2 {
+                let whole = discard(request.body_mut());
+                // In time or not, what it has means nothing.
+                let _ = tokio::time::timeout(shared.config.head_timeout, whole).await;
+            }
             return to.convert(shared, shared.answer(media).await);
         }
         Ok(None) => {}
@@ -105,6 +111,18 @@ struct AbortOnDrop(AbortHandle);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// Reads and drops a request's payload, unless it is long: one that turns out to be malformed gets
+/// the error that it should instead of an answer (RFC 9113 8.1.1). HTTP/1.1 has no such error.
+async fn discard(body: &mut Incoming) {
+    let mut left = connection::MAX_DISCARD;
+    while left > 0 && !body.is_end_stream() {
+        let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await else {
+            return;
+        };
+        left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
     }
 }
 
