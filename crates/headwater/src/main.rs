@@ -71,8 +71,9 @@ struct Serve {
 }
 
 fn main() -> ExitCode {
-    let filter =
-        EnvFilter::try_from_env("HEADWATER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    // h2 warns of every frame that a peer should not have sent, which is for peers to decide.
+    let filter = EnvFilter::try_from_env("HEADWATER_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("info,h2=error"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
