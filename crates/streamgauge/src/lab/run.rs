@@ -20,8 +20,8 @@ use super::plan::{Plan, Settings, Sweeps, Trial};
 use super::record::{FORM, Machine, PeerVersion, Run};
 use super::scenario::{Scenario, Until};
 use super::signals::{INTERRUPTED, Interrupted, Stop};
-use super::trial::{Bench, expected, first_line, now, write_json};
-use super::{profile, record};
+use super::trial::{Bench, expected, now, write_json};
+use super::{install, profile, record};
 use crate::Exit;
 
 /// What starting and stopping a server adds to a trial, about.
@@ -164,9 +164,7 @@ impl<'a> Runner<'a> {
         let mut peers = BTreeMap::new();
         let mut names = Vec::new();
         for given in &arguments.peers {
-            let is_file = given.contains('/') || given.ends_with(".toml");
-            let path = if is_file { PathBuf::from(given) } else { file_of(folders, given) };
-            let peer = Peer::read(&path)?;
+            let peer = install::find(given, folders)?;
             names.push(peer.name.clone());
             peers.insert(peer.name.clone(), peer);
         }
@@ -228,7 +226,7 @@ impl<'a> Runner<'a> {
         let wanted: HashSet<&str> = plan.trials.iter().map(|trial| &*trial.peer).collect();
         let mut versions = BTreeMap::new();
         for (name, peer) in self.peers.iter().filter(|(name, _)| wanted.contains(&***name)) {
-            match version(peer, self.folders) {
+            match install::version(peer, self.folders) {
                 Ok(version) => {
                     let title = peer.title.clone();
                     versions.insert(name.clone(), PeerVersion { title, version });
@@ -436,11 +434,6 @@ fn takes(trial: &Trial<'_>, bench: &Bench<'_>) -> Duration {
 
 fn file_of(folders: &Folders, name: &str) -> PathBuf {
     folders.repository.join("lab/peers").join(format!("{name}.toml"))
-}
-
-/// What a peer says it is.
-fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
-    first_line(&peer.version.command.fill(|variable| folders.value(variable))?)
 }
 
 fn minutes(time: Duration) -> String {

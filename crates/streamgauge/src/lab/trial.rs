@@ -16,7 +16,7 @@ use super::observe::{Recorded, Span};
 use super::peer::{Job, Peer};
 use super::plan::Trial;
 use super::process::{Place, Server};
-use super::program::{Program, Seat, last_lines};
+use super::program::{Program, Seat};
 use super::record::{self, Parameters};
 use super::scenario::{Publisher, Scenario, Tool};
 use super::signals::{Interrupted, POLL, Stop};
@@ -551,25 +551,4 @@ pub(super) fn write_json(path: &Path, document: &impl serde::Serialize) -> anyho
 pub(super) fn now() -> String {
     let now = jiff::Timestamp::now();
     now.round(jiff::Unit::Second).unwrap_or(now).to_string()
-}
-
-/// Why a peer's command cannot be run, or the first line that it prints.
-pub(super) fn first_line(words: &[String]) -> anyhow::Result<String> {
-    let folder = std::env::temp_dir();
-    let log = folder.join(format!("streamgauge-{}-version", std::process::id()));
-    let result = (|| {
-        let mut program = Program::start("version", &Seat::default(), words, &log, &log)?;
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !program.has_ended()? {
-            ensure!(Instant::now() < deadline, "{} does not end", words[0]);
-            std::thread::sleep(POLL);
-        }
-        let text = fs::read(&log)?;
-        let text = String::from_utf8_lossy(&text[..text.len().min(4096)]).into_owned();
-        let line = text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);
-        ensure!(program.status() == Some(0), "{}: {}", words[0], last_lines(&log));
-        line.with_context(|| format!("{} prints nothing", words[0]))
-    })();
-    let _ = fs::remove_file(&log);
-    result
 }

@@ -1,0 +1,117 @@
+//! Metrics, from documents that the verbs print about a real server.
+
+use std::process::Command;
+
+use serde_json::Value;
+use streamgauge::lab::metrics::Loaded;
+use streamgauge::lab::scenario::Tool;
+use testkit::{Program, Server};
+
+use crate::support::{LIMIT, headwater};
+
+fn document(arguments: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
+    let finished = Program::spawn(command.args(arguments).arg("--json")).wait(LIMIT);
+    serde_json::from_slice(&finished.stdout).unwrap_or_else(|_| panic!("{}", finished.stderr))
+}
+
+#[track_caller]
+fn number(document: &Value, pointer: &str) -> f64 {
+    let value = document.pointer(pointer).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("{pointer}: {document:#}"))
+}
+
+#[track_caller]
+fn assert_near(found: f64, right: f64) {
+    assert!((found - right).abs() <= 1e-6 * right.abs(), "{found} for {right}");
+}
+
+#[test]
+fn metrics_are_those_of_the_documents() {
+    let server = Server::start(headwater(), ["--demo"]);
+    server.get_until("/live/demo/v0/media.m3u8", LIMIT, |response| {
+        response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
+    });
+    let hls = server.url("/live/demo/index.m3u8");
+    let of_viewers = document(&[
+        "viewers",
+        &hls,
+        "--batches",
+        "2",
+        "--batch-size",
+        "2",
+        "--interval",
+        "100ms",
+        "--duration",
+        "2s",
+    ]);
+    let found = Loaded::of(Tool::Viewers, &of_viewers);
+    let metric =
+        |name: &str| *found.metrics.get(name).unwrap_or_else(|| panic!("{name}: {found:?}"));
+    assert_eq!((metric("clients"), metric("errors")), (4.0, 0.0));
+    let at = |name: &str| number(&of_viewers, &format!("/viewers/{name}"));
+    assert_near(metric("satisfied_percent"), at("satisfied") * 25.0);
+    assert_near(metric("startup_p99_ms"), at("startup/p99") * 1e3);
+    assert_near(metric("delivery_p50_ms"), at("delivery/p50") * 1e3);
+    assert_near(metric("media_kib_per_client"), at("media_bytes") / 4096.0);
+    assert_near(metric("kib_per_client"), (at("media_bytes") + at("overhead_bytes")) / 4096.0);
+    assert_near(metric("overhead_bytes"), at("overhead_bytes") + at("sent_bytes"));
+    assert_near(metric("bit_rate_kbit"), at("bit_rate/mean") * 1e3);
+    assert_near(metric("playlist_mean_ms"), at("requests_by_kind/playlist/mean") * 1e3);
+    assert_eq!(found.saturated, of_viewers["generator"]["saturated"]);
+
+    let page = server.url("/live/demo/v0/media.m3u8");
+    for arguments in [["--connections", "3"], ["--rate", "50"]] {
+        let of_http = document(&[&["http", &page, "--duration", "1s"][..], &arguments].concat());
+        let found = Loaded::of(Tool::Http, &of_http);
+        let metric = |name: &str| found.metrics.get(name).copied();
+        assert_eq!(metric("clients"), (arguments[0] == "--connections").then_some(3.0));
+        assert_eq!(metric("requests"), Some(number(&of_http, "/counters/requests")));
+        assert_eq!(metric("errors"), Some(0.0));
+        assert_near(
+            metric("latency_p99_9_ms").unwrap(),
+            number(&of_http, "/last_byte/p99_9") * 1e3,
+        );
+        let bytes =
+            number(&of_http, "/counters/body_bytes") + number(&of_http, "/counters/head_bytes");
+        let kb = bytes / 1024.0 / number(&of_http, "/elapsed");
+        assert_near(metric("kb_per_second").unwrap(), kb);
+    }
+
+    let flv = server.url("/live/demo/live.flv");
+    let steps = ["--start", "1", "--step", "1", "--max", "2", "--duration", "1s", "--pause", "0s"];
+    let of_capacity = document(&[&["capacity", &flv, "--min-bitrate", "1k"][..], &steps].concat());
+    let found = Loaded::of(Tool::Capacity, &of_capacity);
+    assert_eq!(found.metrics["capacity"], 2.0, "{of_capacity:#}");
+    assert_eq!(found.metrics["clients"], 2.0);
+    assert_near(
+        found.metrics["bit_rate_kbit"],
+        number(&of_capacity, "/steps/1/results/bit_rate/mean") * 1e3,
+    );
+}
+
+#[test]
+fn what_other_tools_print_is_read() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("page.bin"), [7; 4096]).unwrap();
+    let server = Server::start(headwater(), ["--vod", root.path().to_str().unwrap()]);
+    let page = server.url("/vod/page.bin");
+    let arguments =
+        |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    for (tool, words) in [
+        (Tool::Ab, vec!["-n", "20", "-c", "2", &page]),
+        (Tool::Wrk, vec!["-t", "1", "-c", "2", "-d", "1", "--latency", &page]),
+    ] {
+        let output = Program::output(Command::new(tool.name()).args(&words), LIMIT);
+        let text = String::from_utf8(output).unwrap();
+        let metrics = tool.parse(&text, &arguments(&words)).unwrap();
+        assert_eq!(metrics["clients"], 2.0, "{text}");
+        assert_eq!(metrics["errors"], 0.0, "{text}");
+        assert!(metrics["requests"] >= 20.0, "{text}");
+        assert!(metrics["requests_per_second"] > 10.0, "{text}");
+        let [p50, p99] = ["latency_p50_ms", "latency_p99_ms"].map(|name| metrics[name]);
+        assert!(p50 <= p99 && p99 < 90_000.0, "{text}");
+        assert!(metrics["kb_per_second"] > 0.0, "{text}");
+        assert!(tool.parse("nothing of the kind", &[]).is_err());
+    }
+}

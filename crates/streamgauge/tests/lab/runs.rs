@@ -1,0 +1,227 @@
+//! Whole runs, with real servers.
+
+use crate::support::{LIMIT, Lab, headwater, json};
+
+/// nginx is this repository's peer; the origin is described by the test, since its binary may be
+/// anywhere.
+fn origin() -> String {
+    let binary = headwater().to_str().unwrap();
+    format!(
+        r#"
+title = "origin"
+about = "This repository's."
+[version]
+command = ["{binary}", "--version"]
+[[file]]
+path = "headwater.toml"
+text = '''
+[http]
+listen = "{{host}}:{{http}}"
+[rtmp]
+listen = "{{host}}:{{rtmp}}"
+[vod]
+root = "{{root}}"
+'''
+[start]
+command = ["{binary}", "serve", "--config", "{{work}}/headwater.toml"]
+ready = {{ line = "ready http=" }}
+[serves]
+file = "http://{{host}}:{{http}}/vod/{{path}}?pace=fast"
+rtmp-vod = "rtmp://{{host}}:{{rtmp}}/vod/{{path}}"
+flv-live = "http://{{host}}:{{http}}/live/{{name}}/live.flv"
+[publish]
+rtmp = "rtmp://{{host}}:{{rtmp}}/live/{{name}}"
+"#
+    )
+}
+
+fn study() -> String {
+    let clip = testkit::demo_clip();
+    let clip = clip.to_str().unwrap();
+    format!(
+        r#"
+title = "mine"
+[media.clip]
+path = "films/clip.mp4"
+make = ["cp", "{clip}", "{{out}}"]
+[[load]]
+name = "requests"
+peers = []
+job = "file"
+path = "films/clip.mp4"
+with = "http"
+arguments = ["{{urls}}", "--rate", "{{rate}}", "--duration", "{{duration}}s", "--range-size", "4KiB"]
+[load.cases]
+rate = [20]
+[load.constants]
+duration = 1
+[[load]]
+name = "players"
+peers = []
+job = "rtmp-vod"
+path = "films/clip.mp4"
+with = "viewers"
+arguments = ["{{url}}", "--batches", "{{batches}}", "--batch-size", "2", "--interval", "100ms", "--duration", "1s"]
+rest = "1s"
+study_b_files = true
+[load.cases]
+batches = [2]
+[load.derive]
+clients = "batches * 2"
+[[load]]
+name = "live"
+peers = []
+job = "flv-live"
+stream = "mine"
+with = "viewers"
+arguments = ["{{url}}", "--batch-size", "2", "--duration", "1s"]
+[load.publish]
+file = "clip"
+with = "ffmpeg"
+"#
+    )
+}
+
+#[test]
+fn a_run_that_is_interrupted_goes_on_where_it_was() {
+    let lab = Lab::new(&[("mine.toml", &study()), ("origin.toml", &origin())]);
+    let origin = lab.path("origin.toml");
+    let peers = ["--peer", "nginx", "--peer", origin.to_str().unwrap()];
+    let program = lab.start(&peers);
+    program.stderr_line(LIMIT, |line| line.starts_with("[2/4, "));
+    program.terminate();
+    let finished = program.wait(LIMIT);
+    assert_eq!(finished.status.code(), Some(130), "{}", finished.stderr);
+    let document: serde_json::Value = serde_json::from_slice(&finished.stdout).unwrap();
+    assert_eq!(document["interrupted"], true, "{document:#}");
+    assert_eq!(lab.trial("requests/rate=20/origin/1")["failed"], "interrupted");
+    let first = lab.trial("requests/rate=20/nginx/1");
+    assert_eq!(first["failed"], serde_json::Value::Null, "{first:#}");
+
+    let (code, document, told) = lab.run(&peers);
+    // Among other tests the generator may be the limit.
+    assert!(code == 0 || code == 3, "{code} {told}");
+    assert_eq!((&document["trials"], &document["kept"]), (&4.into(), &1.into()), "{told}");
+    assert_eq!(document["run"]["warnings"].as_array().unwrap().len(), 2, "{document:#}");
+    assert_eq!(lab.trial("requests/rate=20/nginx/1"), first);
+    for (trial, clients) in [
+        ("requests/rate=20/origin/1", None),
+        ("players/batches=2/origin/1", Some(4.0)),
+        ("live/case/origin/1", Some(2.0)),
+    ] {
+        let trial = lab.trial(trial);
+        let metric = |name: &str| trial["metrics"][name].as_f64();
+        assert_eq!(trial["failed"], serde_json::Value::Null, "{trial:#}");
+        assert_eq!(metric("clients"), clients, "{trial:#}");
+        assert_eq!(metric("errors"), Some(0.0), "{trial:#}");
+        assert!(metric("load_seconds").unwrap() >= 0.9, "{trial:#}");
+        assert!(metric("out_mbit_mean").unwrap() > 0.1, "{trial:#}");
+        assert!(metric("server_memory_mib").unwrap() > 1.0, "{trial:#}");
+        assert!((0.0..64.0).contains(&metric("server_cores").unwrap()), "{trial:#}");
+        assert!((0.0..=101.0).contains(&metric("other_cpu_percent").unwrap()), "{trial:#}");
+    }
+    let requests = lab.path("out/trials/requests/rate=20/nginx/1");
+    assert!(requests.join("latency.hlog").exists() && requests.join("load.json").exists());
+    let players = lab.path("out/trials/players/batches=2/origin/1");
+    let served = lab.trial("players/batches=2/origin/1")["metrics"]["satisfied"].as_f64().unwrap();
+    let count = std::fs::read_to_string(players.join(format!("run000_4_rtmp_1-{served}"))).unwrap();
+    assert_eq!(count.trim(), served.to_string());
+    let times = std::fs::read_to_string(players.join("run000_4_rtmp_1.times")).unwrap();
+    let times: Vec<f64> = times.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(times.len(), 4);
+    assert_eq!(times.iter().filter(|time| **time >= 900.0).count() as f64, served);
+    let csv = std::fs::read_to_string(players.join("run000_4_rtmp_1.csv")).unwrap();
+    assert!(csv.starts_with("seconds,load,memory,cpu,up,down\n"), "{csv}");
+    // Nothing is left of what servers wrote.
+    assert_eq!(std::fs::read_dir(lab.path("target/lab/work")).unwrap().count(), 0);
+    let run = json(&lab.path("out/run.json"));
+    assert!(run["peers"]["nginx"]["version"].as_str().unwrap().contains("nginx"), "{run:#}");
+    assert_eq!(run["media"]["clip"].as_str().unwrap().len(), 64);
+
+    let (code, _, told) = lab.run(&[&peers[..], &["--scale", "0.5"]].concat());
+    assert_eq!(code, 2, "{told}");
+    assert!(told.contains("another scale"), "{told}");
+}
+
+const PYTHON: &str = r#"
+title = "Python"
+about = "Anybody's server."
+[version]
+command = ["python3", "--version"]
+[start]
+command = ["python3", "-m", "http.server", "--bind", "{host}", "--directory", "{root}", "{http}"]
+ready = { http = "http://{host}:{http}/" }
+[serves]
+file = "http://{host}:{http}/{path}"
+"#;
+
+const MORTAL: &str = r#"
+title = "Mortal"
+about = "Ends in the middle of a load."
+[version]
+command = ["python3", "--version"]
+[[file]]
+path = "server.py"
+text = '''
+import http.server, os, sys
+class Handler(http.server.SimpleHTTPRequestHandler):
+    count = 0
+    def do_GET(self):
+        Handler.count += 1
+        if Handler.count > 10:
+            print("this was enough", flush=True)
+            os._exit(7)
+        super().do_GET()
+    def log_message(self, *args):
+        pass
+os.chdir("{root}")
+http.server.HTTPServer(("{host}", {http}), Handler).serve_forever()
+'''
+[start]
+command = ["python3", "{work}/server.py"]
+ready = { tcp = "{http}" }
+[serves]
+file = "http://{host}:{http}/{path}"
+"#;
+
+const REQUESTS: &str = r#"
+title = "requests"
+[media.page]
+path = "page"
+make = ["dd", "if=/dev/zero", "of={out}", "bs=1000", "count=4"]
+[[load]]
+name = "requests"
+peers = []
+job = "file"
+path = "page"
+with = "http"
+arguments = ["{url}", "--rate", "50", "--duration", "1s"]
+"#;
+
+#[test]
+fn a_server_that_dies_has_failed_and_the_run_goes_on() {
+    let lab = Lab::new(&[
+        ("mine.toml", REQUESTS),
+        ("python.toml", PYTHON),
+        ("mortal.toml", MORTAL),
+        ("absent.toml", &PYTHON.replace("python3", "/no/such/program")),
+    ]);
+    let paths = ["mortal.toml", "python.toml", "absent.toml"].map(|name| lab.path(name));
+    let peers: Vec<_> = paths.iter().flat_map(|path| ["--peer", path.to_str().unwrap()]).collect();
+    let (code, document, told) = lab.run(&peers);
+    assert_eq!(code, 1, "{told}");
+    let dead = lab.trial("requests/case/mortal/1");
+    let why = dead["failed"].as_str().unwrap();
+    assert!(why.contains("the server has ended") && why.contains("this was enough"), "{why}");
+    let roles: Vec<_> = dead["commands"].as_array().unwrap().iter().map(|c| &c["role"]).collect();
+    assert_eq!(roles, ["server", "load"]);
+    assert_eq!(document["failed"].as_object().unwrap().len(), 1, "{document:#}");
+    let absent = document["run"]["absent"]["absent"].as_str().unwrap();
+    assert!(absent.contains("/no/such/program"), "{absent}");
+    let alive = lab.trial("requests/case/python/1");
+    assert_eq!(alive["metrics"]["requests"], 50.0, "{alive:#}");
+    assert_eq!(alive["metrics"]["errors"], 0.0, "{alive:#}");
+    // Only what failed is tried again.
+    let (code, document, _) = lab.run(&peers);
+    assert_eq!((code, &document["kept"]), (1, &1.into()), "{document:#}");
+}

@@ -1,0 +1,95 @@
+//! The instrument and the origin as programs, and scenarios in folders of their own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::Value;
+use streamgauge::lab::scenario::Scenario;
+use tempfile::TempDir;
+use testkit::Program;
+
+/// Nothing that is waited for may take longer, on a machine busy with other tests.
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+
+/// The origin's binary: what `HEADWATER_BIN` names, or what Cargo has beside these tests, made if
+/// it is not there yet.
+pub(crate) fn headwater() -> &'static PathBuf {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(named) = std::env::var_os("HEADWATER_BIN") {
+            return named.into();
+        }
+        // TARGET/debug/deps/lab-…
+        let mut path = std::env::current_exe().unwrap();
+        path.pop();
+        path.pop();
+        path.push("headwater");
+        if !path.exists() {
+            let mut command = Command::new(env!("CARGO"));
+            command
+                .args(["build", "-p", "headwater"])
+                .env("CARGO_TARGET_DIR", path.ancestors().nth(2).unwrap());
+            let built = Program::spawn(&mut command).wait(Duration::from_secs(900));
+            assert!(built.status.success(), "{}", built.stderr);
+        }
+        path
+    })
+}
+
+/// A scenario's text, read as from a file.
+pub(crate) fn scenario(text: &str) -> anyhow::Result<Scenario> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, text).unwrap();
+    Scenario::read(&path)
+}
+
+/// A folder with a scenario, peers and what comes of them.
+pub(crate) struct Lab(TempDir);
+
+impl Lab {
+    pub(crate) fn new(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        Self(folder)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `streamgauge run mine.toml -o DIR/out --json …`, running.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Program {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
+        command
+            .arg("run")
+            .arg(self.path("mine.toml"))
+            .arg("-o")
+            .arg(self.path("out"))
+            .arg("--json")
+            .args(arguments)
+            // Where media and work folders go.
+            .env("CARGO_TARGET_DIR", self.path("target"));
+        Program::spawn(&mut command)
+    }
+
+    /// Its exit status, its document, and what it told meanwhile.
+    pub(crate) fn run(&self, arguments: &[&str]) -> (i32, Value, String) {
+        let finished = self.start(arguments).wait(LIMIT);
+        let document = serde_json::from_slice(&finished.stdout).unwrap_or_default();
+        (finished.status.code().unwrap(), document, finished.stderr)
+    }
+
+    pub(crate) fn trial(&self, folder: &str) -> Value {
+        json(&self.path("out/trials").join(folder).join("trial.json"))
+    }
+}
+
+pub(crate) fn json(path: &Path) -> Value {
+    let text = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&text).unwrap()
+}
