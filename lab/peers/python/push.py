@@ -71,13 +71,18 @@ def film(root, name):
     return messages
 
 
+def reason(error):
+    """For the client: a sentence, and no path of this machine."""
+    return (getattr(error, "strerror", None) or str(error))[:100]
+
+
 async def push(root, connection):
     url = urlsplit(connection.request.path)
     in_time = parse_qs(url.query).get("pace") == ["realtime"]
     try:
         messages = film(root, unquote(url.path))
     except (Refused, OSError, ValueError, IndexError) as error:
-        await connection.close(1008, str(error)[:100])
+        await connection.close(1008, reason(error))
         return
     clock = asyncio.get_running_loop().time
     begun = clock()
@@ -90,7 +95,7 @@ async def push(root, connection):
     except ConnectionClosed:
         pass
     except OSError as error:
-        await connection.close(1011, str(error)[:100])
+        await connection.close(1011, reason(error))
 
 
 async def main():

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::{Context, bail, ensure};
-use comfy_table::{ContentArrangement, Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -142,7 +142,7 @@ fn state(peer: &Peer, folders: &Folders, failed: Option<&anyhow::Error>) -> Stat
 
 fn show(document: &Document) -> io::Result<()> {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.load_style(NOTHING);
     let header = ["peer", "serves", "version"];
     table.set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
     for peer in &document.peers {

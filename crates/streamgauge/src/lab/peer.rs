@@ -316,7 +316,7 @@ impl Peer {
                 paths.push(path);
             }
         }
-        paths.sort();
+        paths.sort_by_key(|path| path.file_stem().map(ToOwned::to_owned));
         paths.iter().map(|path| Self::read(path)).collect()
     }
 }
