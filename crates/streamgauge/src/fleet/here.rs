@@ -161,11 +161,17 @@ impl Seat {
         let mut watch = LoopWatch::start();
         let watched = LocalSet::new().block_on(&runtime, async {
             let (done, over) = oneshot::channel::<()>();
-            // A task like the viewers' own: it waits for its turn as they do.
+            let end = self.clock.instant(0) + self.plan.end();
+            let mut stopped = self.stopped.clone();
+            // A task like the viewers' own: it waits for its turn as they do. That all of them
+            // leave at once, at the end, is late for nobody.
             let watching = tokio::task::spawn_local(async move {
                 tokio::select! {
-                    () = watch.run() => {}
+                    biased;
+                    () = sleep_until(end) => {}
+                    _ = stopped.wait_for(|stopped| *stopped) => {}
                     _ = over => {}
+                    () = watch.run() => {}
                 }
                 watch
             });
