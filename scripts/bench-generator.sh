@@ -1,24 +1,30 @@
 #!/bin/sh
 # streamgauge http as a load generator, against wrk and vegeta: requests and bytes by second of the
-# generator's own processor time. nginx has core 0 and the generators, one after the other, core 1.
+# generator's own processor time. nginx has core 0 and the generators core 1, one after the other and
+# in turn: every other round goes through them backwards. Prints medians of the rounds, and medians
+# of the rounds' ratios, for which the runs of one round are compared with each other.
 #
-#   scripts/bench-generator.sh [ROUNDS] [SECONDS]
+#   scripts/bench-generator.sh [ROUNDS] [SECONDS] [FOLDER]
 #
 # wrk and nginx come from Debian. VEGETA names the vegeta to use; if not given, it is built in a
-# temporary folder (Go). Raw figures go to lab/runs/DATE-generator/.
+# temporary folder (Go). STREAMGAUGE names the streamgauge; if not given, it is built for release.
+# Raw figures go to FOLDER, by default lab/runs/DATE-generator/.
 set -eu
 cd "$(dirname "$0")/.."
 rounds=${1:-5}
 seconds=${2:-10}
-port=${PORT:-18473}
-out=lab/runs/$(date -u +%Y-%m-%d)-generator
+out=${3:-lab/runs/$(date -u +%Y-%m-%d)-generator}
+port=${PORT:-$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')}
 mkdir -p "$out"
 work=$(mktemp -d)
 nginx_pid=
 trap 'test -z "$nginx_pid" || kill "$nginx_pid" 2>/dev/null; rm -rf "$work"' EXIT INT TERM
 
-cargo build --release -q -p streamgauge
-gauge=${CARGO_TARGET_DIR:-target}/release/streamgauge
+gauge=${STREAMGAUGE:-}
+if [ -z "$gauge" ]; then
+    cargo build --release -q -p streamgauge
+    gauge=${CARGO_TARGET_DIR:-target}/release/streamgauge
+fi
 
 vegeta=${VEGETA:-}
 if [ -z "$vegeta" ]; then
@@ -106,27 +112,47 @@ one() {
     echo "$round,$1,$2,$answers,$((answers * $4)),$seconds,$(tr ' ' , < "$work/time"),$load" \
         | tee -a "$figures"
 }
+
+# One round of a case, forwards or backwards: CASE FILE BYTES CONNECTIONS RATE TOOL…
+case_of() {
+    name=$1 file=$2 bytes=$3 connections=$4 rate=$5
+    shift 5
+    tools=$*
+    if [ $((round % 2)) = 0 ]; then
+        tools=
+        for tool in "$@"; do tools="$tool $tools"; done
+    fi
+    for tool in $tools; do one "$name" "$tool" "$file" "$bytes" "$connections" "$rate"; done
+}
 for round in $(seq "$rounds"); do
-    for tool in streamgauge wrk vegeta; do
-        one closed-4KiB-16 $tool 4k 4096 16 0
-        one closed-64KiB-16 $tool 64k 65536 16 0
-        one closed-1MiB-16 $tool 1m 1048576 16 0
-    done
+    case_of closed-4KiB-16 4k 4096 16 0 streamgauge wrk vegeta
+    case_of closed-64KiB-16 64k 65536 16 0 streamgauge wrk vegeta
+    case_of closed-1MiB-16 1m 1048576 16 0 streamgauge wrk vegeta
     # wrk has no open loop.
-    for tool in streamgauge vegeta; do
-        one open-4KiB-5000 $tool 4k 4096 0 5000
-        one open-64KiB-1000 $tool 64k 65536 0 1000
-    done
+    case_of open-4KiB-5000 4k 4096 0 5000 streamgauge vegeta
+    case_of open-64KiB-1000 64k 65536 0 1000 streamgauge vegeta
 done
 
-# The median of each case and tool.
-awk -F , 'NR > 1 { cpu = $7 + $8; print $2 "," $3 "," $4 / $6 "," $4 / cpu "," $5 / cpu / 1e6 }' \
-    "$figures" | sort -t , -k 1,2 -k 4n | awk -F , '
-    function flush() {
-        if (n) printf "%-16s %-12s %10.0f %14.0f %12.0f\n", c, t, r[int((n+1)/2)], q[int((n+1)/2)], b[int((n+1)/2)]
-        n = 0
-    }
-    BEGIN { printf "%-16s %-12s %10s %14s %12s\n", "case", "tool", "answers/s", "answers/CPU-s", "MB/CPU-s" }
-    $1 != c || $2 != t { flush(); c = $1; t = $2 }
-    { n++; r[n] = $3; q[n] = $4; b[n] = $5 }
-    END { flush() }' | tee "$out/summary.txt"
+# Medians, and streamgauge by each of the others, in answers by second of processor time; of one
+# case all answers have the same length, so that is the ratio of bytes as well.
+python3 - "$figures" <<'PYTHON' | tee "$out/summary.txt"
+import csv, statistics, sys
+
+runs = {}
+with open(sys.argv[1], newline="") as file:
+    for row in csv.DictReader(file):
+        cpu = float(row["cpu_user"]) + float(row["cpu_system"])
+        answers, size = int(row["answers"]), int(row["bytes"])
+        figures = answers / float(row["seconds"]), answers / cpu, size / cpu / 1e6
+        runs.setdefault(row["case"], {}).setdefault(row["tool"], {})[row["round"]] = figures
+
+line = "{:<16} {:<12} {:>10} {:>14} {:>12} {:>24}"
+print(line.format("case", "tool", "answers/s", "answers/CPU-s", "MB/CPU-s", "streamgauge by it (range)"))
+for case, tools in runs.items():
+    for tool, rounds in tools.items():
+        rate, by_cpu, bytes_by_cpu = (statistics.median(column) for column in zip(*rounds.values()))
+        ratios = [tools["streamgauge"][round][1] / rounds[round][1] for round in rounds]
+        ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        ratio = "" if tool == "streamgauge" else ratio
+        print(line.format(case, tool, f"{rate:.0f}", f"{by_cpu:.0f}", f"{bytes_by_cpu:.0f}", ratio).rstrip())
+PYTHON

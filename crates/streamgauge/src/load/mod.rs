@@ -3,6 +3,8 @@
 //! [`run`] carries a [`Plan`] out and gives an [`Outcome`] back. HTTP/1.1 without TLS has a client
 //! of its own ([`worker`], one event loop a thread), which is not to be the bottleneck of what it
 //! measures; HTTP/2 and TLS go through hyper ([`general`]), which costs several times as much.
+//! [`several`] shares a run between processes, [`slow`] is how clients behave besides asking, [`bare`]
+//! what is asked without HTTP, and [`trust`] judges the generator itself.
 //!
 //! ```text
 //! args ─▶ Plan ─▶ run ─┬▶ worker ──▶ connection ─▶ response      Tally ─▶ Outcome ─▶ report

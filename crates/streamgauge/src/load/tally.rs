@@ -443,6 +443,13 @@ mod tests {
         histogram.saturating_record(u64::MAX);
         assert!(histogram.max() >= 3_600_000_000_000);
         assert!(histogram.distinct_values() * 8 < 400_000);
+        // However many values, and whichever.
+        let values = histogram.distinct_values();
+        for n in 0..200_000_u64 {
+            histogram.saturating_record(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 64));
+        }
+        assert_eq!(histogram.distinct_values(), values);
+        assert!(!histogram.is_auto_resize());
     }
 
     #[test]

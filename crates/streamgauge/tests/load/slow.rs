@@ -36,13 +36,13 @@ fn small_answers_are_slow_too_and_the_next_waits() {
 }
 
 #[test]
-fn the_server_feels_a_slow_client() {
-    // What the client does not take the kernels hold, and then the server's own send waits.
+fn a_slow_client_that_is_cut_off_has_taken_no_more_either() {
     let server = Server::start(&[]);
-    let url = server.url("/ok/20000000");
+    let url = server.url("/ok/4000000");
     let document = run(&[&url, "--connections", "1", "--duration", "1s", "--read-rate", "100kB"]);
+    // However much of it has come to this machine.
     let taken = count(&document, "/counters/body_bytes");
-    assert!((50_000..=130_000).contains(&taken), "{taken}");
+    assert!(taken <= 130_000, "{taken}");
     assert_eq!(count(&document, "/unfinished"), 1);
 }
 
