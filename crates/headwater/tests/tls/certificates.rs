@@ -1,0 +1,125 @@
+//! Certificates: which are refused, and how one takes another's place.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+use testkit::Program;
+
+use crate::support::{LIMIT, Site, configuration, make_certificate, until};
+
+/// The name in the certificate that the server shows.
+fn shown(site: &Site) -> String {
+    let address = site.server.https.unwrap().to_string();
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-connect", &address, "-alpn", "h2"]);
+    let said = Program::spawn(&mut openssl).wait(LIMIT);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("ALPN protocol: h2"), "{said}");
+    let subject = said.lines().find_map(|line| line.strip_prefix("subject="));
+    subject.unwrap_or_else(|| panic!("{said}")).trim().replace("CN = ", "").replace("CN=", "")
+}
+
+/// Puts a file in another's place at once.
+fn replace(path: &Path, text: &str) {
+    let beside = path.with_extension("new");
+    fs::write(&beside, text).unwrap();
+    fs::rename(beside, path).unwrap();
+}
+
+#[test]
+fn replaced_while_connections_live() {
+    let site = Site::start("", &["--demo"]);
+    site.server.get_until("/live/demo/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    assert_eq!(shown(&site), "first");
+    let to = site.scratch("live.mp4");
+    let url = site.url("/live/demo/live.mp4");
+    let mut curl = site.curl(&["--http2", "-N", "-o", to.to_str().unwrap(), &url]);
+    let mut viewer = Program::spawn(&mut curl);
+    let size = || fs::metadata(&to).map_or(0, |file| file.len());
+    until(|| size() > 0);
+
+    let (certificate, key) = (site.scratch("other.pem"), site.scratch("other.key"));
+    make_certificate("second", &certificate, &key);
+    let second = [certificate, key].map(|path| fs::read_to_string(path).unwrap());
+    // Written one after the other, not at once: between the two they do not fit together.
+    replace(&site.certificate(), &second[0]);
+    site.server.log_line(LIMIT, |line| line.contains("is not the key of the certificate"));
+    assert_eq!(shown(&site), "first");
+    replace(&site.key(), &second[1]);
+    until(|| shown(&site) == "second");
+
+    // Half a file, and none.
+    File::create(site.certificate()).unwrap();
+    site.server.log_line(LIMIT, |line| line.contains("has no certificate in it"));
+    assert_eq!(shown(&site), "second");
+    fs::remove_file(site.key()).unwrap();
+    replace(&site.certificate(), &second[0]);
+    site.server.log_line(LIMIT, |line| line.contains("No such file"));
+    assert_eq!(shown(&site), "second");
+
+    // Who began with the first goes on.
+    let before = size();
+    until(|| size() > before + 100_000);
+    assert!(viewer.is_running());
+}
+
+#[test]
+fn read_again_at_sighup() {
+    let site = Site::start("", &[]);
+    make_certificate("second", &site.certificate(), &site.key());
+    let mut kill = Command::new("kill");
+    Program::output(kill.args(["-HUP", &site.server.id().to_string()]), LIMIT);
+    site.server.log_line(LIMIT, |line| line.contains("certificate and key read again"));
+    assert_eq!(shown(&site), "second");
+}
+
+/// The first line of what `headwater check` says.
+fn refusal(configuration: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("headwater.toml");
+    fs::write(&path, configuration).unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_headwater"));
+    let finished = Program::spawn(check.args(["check", "--config"]).arg(&path)).wait(LIMIT);
+    assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+    let said = finished.stderr.lines().next().unwrap_or_default();
+    let at = said.find("headwater.toml").unwrap_or_else(|| panic!("{said}"));
+    said[at..].to_owned()
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (certificate, key) = (path("cert.pem"), path("key.pem"));
+    make_certificate("a", &certificate, &key);
+    make_certificate("b", &path("other.pem"), &path("other.key"));
+    fs::write(path("garbage"), b"nothing\n").unwrap();
+    let broken = "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n";
+    fs::write(path("broken"), broken).unwrap();
+    File::create(path("huge")).unwrap().set_len(2 << 20).unwrap();
+    for (certificate, key, line, option, what) in [
+        ("none", "key.pem", 3, "certificate", "none: No such file or directory (os error 2)"),
+        ("cert.pem", "none", 4, "key", "none: No such file or directory (os error 2)"),
+        ("garbage", "key.pem", 3, "certificate", "garbage: has no certificate in it"),
+        ("key.pem", "key.pem", 3, "certificate", "key.pem: has no certificate in it"),
+        ("broken", "key.pem", 3, "certificate", "broken: "),
+        ("huge", "key.pem", 3, "certificate", "huge: has more than 1 MiB"),
+        ("cert.pem", "garbage", 4, "key", "garbage: has no private key in it"),
+        ("cert.pem", "other.key", 4, "key", "other.key: is not the key of the certificate in "),
+    ] {
+        let said = refusal(&configuration(&path(certificate), &path(key)));
+        let (place, rest) = said.split_once(": ").unwrap();
+        assert_eq!(place, format!("headwater.toml:{line}"), "{said}");
+        let rest = rest.strip_prefix(&format!("http.tls.{option}: ")).expect(&said);
+        let rest = rest.strip_prefix(&format!("{}/", folder.path().display())).expect(&said);
+        assert!(rest.starts_with(what), "{said}");
+    }
+    let said = refusal("[http.tls]\ncertificate = \"x\"\n");
+    assert_eq!(said, "headwater.toml:2: http.tls.key: must be given where http.tls.certificate is");
+    let said = refusal("[http.tls]\ncertificates = \"x\"\n");
+    assert!(said.starts_with("headwater.toml:2: http.tls.certificates: unknown key"), "{said}");
+    let both = configuration(&certificate, &key).replace("127.0.0.1:0", "0.0.0.0:8080");
+    let said = refusal(&both);
+    assert_eq!(said, "headwater.toml:2: http.tls.listen: 0.0.0.0:8080 is taken by http.listen");
+}

@@ -1,0 +1,146 @@
+//! The same answers whatever they come by.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use testkit::Program;
+
+use crate::support::{LIMIT, PROTOCOLS, Site, pattern};
+
+/// Fields that say the same over each protocol; the others are of the connection.
+const SAME: [&str; 9] = [
+    "content-type",
+    "content-length",
+    "content-range",
+    "accept-ranges",
+    "cache-control",
+    "etag",
+    "last-modified",
+    "allow",
+    "access-control-allow-origin",
+];
+
+/// Beyond what 32 bits can count.
+const BIG: u64 = 5 << 30;
+
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    status: u16,
+    fields: BTreeMap<String, String>,
+    body: Vec<u8>,
+}
+
+/// What curl gets of a URL, with what differs each time made the same.
+#[track_caller]
+fn answer(site: &Site, url: &str, arguments: &[&str]) -> Answer {
+    let head = site.scratch("head");
+    let mut curl = site.curl(arguments);
+    curl.arg("-D").arg(&head).arg(url);
+    let mut body = Program::output(&mut curl, LIMIT);
+    let head = std::fs::read_to_string(head).unwrap();
+    let mut lines = head.lines();
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let mut fields = BTreeMap::new();
+    for line in lines.filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(": ").unwrap();
+        let name = name.to_ascii_lowercase();
+        if SAME.contains(&name.as_str()) {
+            let other = fields.insert(name, value.to_owned());
+            assert_eq!(other, None, "a field twice: {head}");
+        }
+    }
+    // With -I, curl shows the head as the body.
+    if arguments.contains(&"-I") {
+        body.clear();
+    }
+    let content_type = fields.get("content-type").cloned().unwrap_or_default();
+    if let Some((kind, boundary)) = content_type.split_once("; boundary=") {
+        let text = body.iter().map(|&byte| char::from(byte)).collect::<String>();
+        body = text.replace(boundary, "BOUNDARY").chars().map(|c| c as u8).collect();
+        fields.insert("content-type".to_owned(), kind.to_owned());
+    }
+    Answer { status, fields, body }
+}
+
+#[test]
+fn the_same_over_plain_http_and_both_protocols_with_tls() {
+    let site = Site::start("", &[]);
+    let bytes = pattern(1, 3_000_000);
+    std::fs::write(site.media("a.bin"), &bytes).unwrap();
+    std::fs::write(site.media("empty.bin"), b"").unwrap();
+    std::fs::copy(testkit::demo_clip(), site.media("clip.mp4")).unwrap();
+    let big = File::create(site.media("big.bin")).unwrap();
+    big.set_len(BIG).unwrap();
+    big.write_all_at(b"the end", BIG - 7).unwrap();
+    for (path, arguments, status) in [
+        ("/vod/a.bin", &[][..], 200),
+        ("/vod/a.bin", &["-I"], 200),
+        ("/vod/a.bin", &["-r", "1000-70000"], 206),
+        ("/vod/a.bin", &["-r", "0-0,5-9,2000000-2100000,-1"], 206),
+        ("/vod/a.bin", &["-r", "3000000-"], 416),
+        ("/vod/a.bin", &["-H", "If-None-Match: *"], 304),
+        ("/vod/a.bin", &["-H", "If-Match: \"other\""], 412),
+        ("/vod/a.bin", &["-X", "OPTIONS"], 204),
+        ("/vod/a.bin", &["-d", "some=thing"], 405),
+        ("/vod/a%2f..%2fb", &[], 404),
+        ("/vod/empty.bin", &[], 200),
+        ("/vod/empty.bin", &["-I"], 200),
+        ("/vod/none.bin", &[], 404),
+        ("/vod/big.bin", &["-r", "5368709113-"], 206),
+        ("/vod/big.bin", &["-I"], 200),
+        ("/vod/clip.mp4?pace=fast", &[], 200),
+        ("/vod/clip.mp4?pace=fast", &["-r", "5-"], 206),
+        ("/vod/clip.mp4/index.m3u8", &[], 200),
+        ("/vod/clip.mp4/manifest.mpd", &["-I"], 200),
+        ("/vod/clip.mp4/v0/init.mp4", &[], 200),
+        ("/vod/clip.mp4/v0/3.m4s", &[], 200),
+        ("/vod/clip.mp4/v0/3.m4s", &["-r", "100-200000"], 206),
+        ("/healthz", &[], 200),
+        ("/healthz", &["-I"], 200),
+        ("/nothing", &[], 404),
+    ] {
+        let plain = answer(&site, &site.server.url(path), arguments);
+        assert_eq!(plain.status, status, "{path} {arguments:?}: {:?}", plain.fields);
+        for protocol in PROTOCOLS {
+            let secured = answer(&site, &site.url(path), &[&[protocol], arguments].concat());
+            assert_eq!(secured.status, plain.status, "{protocol} {path} {arguments:?}");
+            assert_eq!(secured.fields, plain.fields, "{protocol} {path} {arguments:?}");
+            assert!(secured.body == plain.body, "{protocol} {path} {arguments:?}: other bytes");
+        }
+    }
+    let whole = answer(&site, &site.url("/vod/a.bin"), &["--http2"]);
+    assert!(whole.body == bytes);
+    let end = answer(&site, &site.url("/vod/big.bin"), &["--http2", "-r", "-7"]);
+    assert_eq!(end.body, b"the end");
+    assert_eq!(site.metric("headwater_http_tls_handshakes_failed_total"), 0);
+    // They count as those without TLS do.
+    assert!(site.metric("headwater_http_sent_bytes_total") > 3 * 3_000_000);
+}
+
+/// Each gets its own bytes, on one connection.
+#[test]
+fn a_hundred_requests_at_once_on_one_connection() {
+    let site = Site::start("", &[]);
+    let size = |i: u64| 40_000 + 997 * i as usize;
+    let folder = site.scratch("got");
+    std::fs::create_dir(&folder).unwrap();
+    let mut list = String::new();
+    for i in 0..100 {
+        std::fs::write(site.media(&format!("{i}.bin")), pattern(i, size(i))).unwrap();
+        let (url, to) = (site.url(&format!("/vod/{i}.bin")), folder.join(i.to_string()));
+        list.push_str(&format!("url = \"{url}\"\noutput = \"{}\"\n", to.display()));
+    }
+    let urls = site.scratch("urls");
+    std::fs::write(&urls, list).unwrap();
+    let arguments = ["--http2", "-f", "--parallel", "--parallel-max", "100"];
+    let mut curl = site.curl(&arguments);
+    curl.args(["-w", "%{http_version}\\n", "-K"]).arg(&urls);
+    let versions = String::from_utf8(Program::output(&mut curl, LIMIT)).unwrap();
+    assert_eq!(versions.lines().filter(|line| *line == "2").count(), 100, "{versions}");
+    for i in 0..100 {
+        let got = std::fs::read(folder.join(i.to_string())).unwrap();
+        assert!(got == pattern(i, size(i)), "{i}");
+    }
+    assert_eq!(site.metric("headwater_http2_connections_accepted_total"), 1);
+}

@@ -1,0 +1,234 @@
+//! What a client that behaves badly may take.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use hyper::{Request, StatusCode};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use testkit::Program;
+use testkit::http::Client;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::support::{LIMIT, PROTOCOLS, Site, pattern, until};
+
+fn connect(site: &Site) -> TcpStream {
+    let socket = TcpStream::connect(site.server.https.unwrap()).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket
+}
+
+/// Reads to the end of what the server says, which is an alert at most.
+fn closed(mut socket: TcpStream) {
+    let mut said = Vec::new();
+    match socket.read_to_end(&mut said) {
+        Ok(_) => assert!(said.len() < 100, "{said:?}"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+}
+
+#[test]
+fn a_handshake_that_takes_too_long() {
+    let site = Site::start("head_timeout = \"500ms\"", &[]);
+    let began = Instant::now();
+    let silent = connect(&site);
+    let mut slow = connect(&site);
+    // The beginning of a handshake of 512 bytes.
+    slow.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]).unwrap();
+    site.until_metric("headwater_http_connections", 3);
+    closed(silent);
+    closed(slow);
+    assert!(began.elapsed() >= Duration::from_millis(500));
+    site.until_metric("headwater_http_tls_handshakes_failed_total", 2);
+
+    // What is no handshake at all ends at once.
+    let mut plain = connect(&site);
+    plain.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    closed(plain);
+}
+
+#[test]
+fn the_limit_of_connections_is_for_both_listeners() {
+    let site = Site::start("max_connections = 2", &[]);
+    let secured = connect(&site);
+    // That of the question is the other.
+    site.until_metric("headwater_http_connections", 2);
+    let mut plain = Client::connect(site.server.http, LIMIT).unwrap();
+    until(|| {
+        // The connection before has its place for a moment longer.
+        let answered = plain.send("GET", "/live/none", &[], b"").and_then(|()| plain.receive());
+        answered.is_ok_and(|answer| answer.status() == 404) || {
+            plain = Client::connect(site.server.http, LIMIT).unwrap();
+            false
+        }
+    });
+    closed(connect(&site));
+    drop((secured, plain));
+    // Their places are free again.
+    until(|| {
+        let mut curl = site.curl(&["-f", &site.url("/healthz")]);
+        Program::spawn(&mut curl).wait(LIMIT).status.success()
+    });
+}
+
+#[test]
+fn a_client_that_reads_nothing() {
+    let site = Site::start("send_timeout = \"1s\"", &[]);
+    let big = std::fs::File::create(site.media("big.bin")).unwrap();
+    big.set_len(1 << 32).unwrap();
+    big.write_all_at(&pattern(1, 1 << 20), 0).unwrap();
+    for (i, protocol) in (1..).zip(PROTOCOLS) {
+        let url = site.url("/vod/big.bin");
+        let before = site.metric("headwater_http_sent_bytes_total");
+        let curl = Program::spawn(&mut site.curl(&[protocol, "-o", "/dev/null", &url]));
+        until(|| site.metric("headwater_http_sent_bytes_total") > before + (1 << 20));
+        curl.pause();
+        site.until_metric("headwater_http_connections_stalled_total", i);
+        // That of the question alone.
+        until(|| site.metric("headwater_http_connections") == 1);
+        curl.resume();
+        let ended = curl.wait(LIMIT);
+        assert!(!ended.status.success(), "{protocol}: {ended:?}");
+    }
+}
+
+/// A connection after a handshake that ends in HTTP/2.
+async fn secured(site: &Site) -> TlsStream<tokio::net::TcpStream> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(site.certificate()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let address = site.server.https.unwrap();
+    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let name = ServerName::from(address.ip());
+    TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap()
+}
+
+/// A connection of HTTP/2 whose streams may be sent so many bytes before they are asked for more,
+/// and its end.
+async fn http2(site: &Site, window: u32) -> (SendRequest<Bytes>, JoinHandle<()>) {
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(window).initial_connection_window_size(1 << 30);
+    let (requests, connection) = builder.handshake(secured(site).await).await.unwrap();
+    // How it ends, the requests tell.
+    let connection = tokio::spawn(async move { drop(connection.await) });
+    (requests, connection)
+}
+
+fn ask(site: &Site, path: &str) -> Request<()> {
+    Request::get(site.url(path)).body(()).unwrap()
+}
+
+/// A stream that nobody reads is given up; the others of its connection go on.
+#[tokio::test]
+async fn a_stream_that_is_not_read() {
+    let site = Site::start("send_timeout = \"500ms\"", &[]);
+    let bytes = pattern(2, 500_000);
+    std::fs::write(site.media("a.bin"), &bytes).unwrap();
+    let (mut requests, _) = http2(&site, 20_000).await;
+    let (answer, _) = requests.send_request(ask(&site, "/vod/a.bin"), true).unwrap();
+    let mut unread = answer.await.unwrap().into_body();
+    let (answer, _) = requests.send_request(ask(&site, "/vod/a.bin"), true).unwrap();
+    let mut slow = answer.await.unwrap().into_body();
+
+    // This one takes longer than the time-out, and is never idle for so long.
+    let (mut got, mut released) = (Vec::new(), 0);
+    while let Some(data) = slow.data().await {
+        got.extend_from_slice(&data.unwrap());
+        if got.len() >= released + 10_000 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            slow.flow_control().release_capacity(got.len() - released).unwrap();
+            released = got.len();
+        }
+    }
+    assert!(got == bytes);
+
+    let mut taken = 0;
+    let error = loop {
+        match tokio::time::timeout(LIMIT, unread.data()).await.unwrap().unwrap() {
+            Ok(data) => taken += data.len(),
+            Err(error) => break error,
+        }
+    };
+    assert!(taken <= 20_000 && error.is_reset(), "{taken} bytes, {error}");
+    assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
+    assert_eq!(site.metric("headwater_http_connections_stalled_total"), 1);
+
+    let (answer, _) = requests.send_request(ask(&site, "/healthz"), true).unwrap();
+    assert_eq!(answer.await.unwrap().status(), StatusCode::OK);
+}
+
+/// A frame (RFC 9113 4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Requests are taken back in the moment that they are made, again and again (CVE-2023-44487).
+#[tokio::test]
+async fn a_client_that_takes_its_requests_back() {
+    const HEADERS: u8 = 1;
+    const RST_STREAM: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const GOAWAY: u8 = 7;
+    let site = Site::start("", &[]);
+    let mut stream = secured(&site).await;
+    let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    said.extend(frame(SETTINGS, 0, 0, &[]));
+    for i in 0..1000 {
+        // GET, https, /, and the authority (RFC 7541 6.1 and 6.2.1); the end of head and stream.
+        let head = [&[0x82, 0x87, 0x84, 0x41, 9], b"127.0.0.1".as_slice()].concat();
+        said.extend(frame(HEADERS, 0x5, 2 * i + 1, &head));
+        said.extend(frame(RST_STREAM, 0, 2 * i + 1, &8u32.to_be_bytes()));
+    }
+    // The server may be gone before it has read all of it.
+    let _ = stream.write_all(&said).await;
+    let farewell = async {
+        loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).await.expect("an end without a word");
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; length as usize];
+            stream.read_exact(&mut payload).await.unwrap();
+            if head[3] == GOAWAY {
+                break u32::from_be_bytes(payload[4..8].try_into().unwrap());
+            }
+        }
+    };
+    let reason = tokio::time::timeout(LIMIT, farewell).await.unwrap();
+    assert_eq!(h2::Reason::from(reason), h2::Reason::ENHANCE_YOUR_CALM);
+    let (mut others, _) = http2(&site, 1 << 20).await;
+    let (answer, _) = others.send_request(ask(&site, "/healthz"), true).unwrap();
+    assert_eq!(answer.await.unwrap().status(), StatusCode::OK);
+}
+
+/// A connection without requests is closed, in words: soon if it never had any.
+#[tokio::test]
+async fn a_connection_that_idles() {
+    let site = Site::start("idle_timeout = \"1s\"\nhead_timeout = \"300ms\"", &[]);
+    let began = Instant::now();
+    let (requests, connection) = http2(&site, 1 << 20).await;
+    tokio::time::timeout(LIMIT, connection).await.unwrap().unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    drop(requests);
+
+    let began = Instant::now();
+    let (mut requests, connection) = http2(&site, 1 << 20).await;
+    let (answer, _) = requests.send_request(ask(&site, "/healthz"), true).unwrap();
+    assert_eq!(answer.await.unwrap().status(), StatusCode::OK);
+    tokio::time::timeout(LIMIT, connection).await.unwrap().unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}

@@ -1,0 +1,86 @@
+//! A live stream with TLS.
+
+use std::time::Duration;
+
+use testkit::{Program, access_unit_hashes_with};
+
+use crate::support::{LIMIT, PROTOCOLS, Site, until};
+
+const STREAM: &str = "/live/demo";
+
+/// A server with a stream that can be played.
+fn site() -> Site {
+    let site = Site::start("", &["--demo"]);
+    let playlist = format!("{STREAM}/v0/media.m3u8");
+    site.server.get_until(&playlist, LIMIT, |answer| {
+        answer.status() == 200 && answer.text().contains("#EXT-X-PRELOAD-HINT")
+    });
+    site
+}
+
+/// The part that will come next: its segment's number, and its own.
+fn hint(playlist: &str) -> (u64, usize) {
+    let line = playlist.lines().find(|line| line.starts_with("#EXT-X-PRELOAD-HINT")).unwrap();
+    let name = line.split('"').nth(1).unwrap().strip_suffix(".m4s").unwrap();
+    let (msn, part) = name.split_once('.').unwrap();
+    (msn.parse().unwrap(), part.parse().unwrap())
+}
+
+#[test]
+fn blocking_reloads_and_segments_being_made() {
+    let site = site();
+    let path = |name: &str| format!("{STREAM}/v0/{name}");
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    for protocol in PROTOCOLS {
+        let (msn, part) = hint(&text(site.get(protocol, &path("media.m3u8"))));
+        let reload = path(&format!("media.m3u8?_HLS_msn={msn}&_HLS_part={part}"));
+        let answer = text(site.get(protocol, &reload));
+        assert!(hint(&answer) > (msn, part), "{protocol}: {answer}");
+        assert!(answer.contains(&format!("\"{msn}.{part}.m4s\"")), "{protocol}: {answer}");
+        let hinted = site.get(protocol, &path(&format!("{msn}.{part}.m4s")));
+        assert!(hinted == site.server.get(&path(&format!("{msn}.{part}.m4s"))).body);
+        // All of the segment after it, from its first byte to its last.
+        let next = path(&format!("{}.m4s", msn + 1));
+        let made = site.get(protocol, &next);
+        let stored = site.server.get(&next);
+        assert!(stored.status() == 200 && made == stored.body, "{protocol}");
+    }
+}
+
+#[test]
+fn ffmpeg_plays_it() {
+    let site = site();
+    let authority = site.certificate();
+    let options = ["-tls_verify", "1", "-ca_file", authority.to_str().unwrap()];
+    for name in ["index.m3u8", "live.mp4", "live.flv"] {
+        let url = site.url(&format!("{STREAM}/{name}"));
+        let units = access_unit_hashes_with(&url, &options, &["-t", "2"]);
+        let of = |stream| units.iter().filter(|unit| unit.stream_index == stream).count();
+        assert!(of(0) >= 30 && of(1) >= 30, "{name}: {} and {}", of(0), of(1));
+    }
+}
+
+/// Responses without an end go on until the server drains, and then have one.
+#[test]
+fn endless_responses_end_when_the_server_drains() {
+    let site = site();
+    let mut viewers = Vec::new();
+    for protocol in PROTOCOLS {
+        for name in ["live.mp4", "live.flv"] {
+            let to = site.scratch(&format!("{protocol}.{name}"));
+            let url = site.url(&format!("{STREAM}/{name}"));
+            let curl = site.curl(&[protocol, "-f", "-N", "-o", to.to_str().unwrap(), &url]);
+            viewers.push((Program::spawn(&mut { curl }), to));
+        }
+    }
+    let size = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |file| file.len());
+    until(|| viewers.iter().all(|(_, to)| size(to) > 200_000));
+    // A download in progress is finished, and nothing new begins.
+    let finished = site.server.stop(LIMIT);
+    assert!(finished.status.success(), "{finished:?}");
+    for (viewer, to) in viewers {
+        let ended = viewer.wait(Duration::from_secs(5));
+        // No protocol error, no cut in the middle.
+        assert!(ended.status.success(), "{}: {ended:?}", to.display());
+    }
+}
