@@ -162,17 +162,19 @@ fn median(mut figures: Vec<f64>) -> f64 {
 #[test]
 fn the_rate_of_a_closed_loop_is_wrks() {
     // How much a machine does changes from one second to the next, with what else it does. So
-    // nginx sets the rate here, of each generator by its name, and keeps enough requests waiting to
-    // make moments of standstill up; and both ask it at the same time, and several times.
+    // nginx sets the rate here, of each generator and round by its name, and keeps 320 ms of requests
+    // waiting, so that standstills are made up for; and both ask at the same time, and several times.
     const RATE: f64 = 400.0;
     let nginx = Nginx::start("; limit_req zone=each burst=1000");
     let url = nginx.url("/4k");
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..3 {
+    for round in 1..=3 {
+        let name = |tool: &str| format!("User-Agent: {tool} {round}");
         let mut wrk = Command::new("wrk");
-        wrk.args(["-t", "1", "-c", "64", "-d", "2s", "-H", "User-Agent: wrk", &url]);
+        wrk.args(["-t", "1", "-c", "128", "-d", "2s", "-H", &name("wrk"), &url]);
         let wrk = Program::spawn(&mut wrk);
-        let document = run(&[&url, "--connections", "64", "--threads", "1", "--duration", "2s"]);
+        let closed = ["--connections", "128", "--threads", "1", "--duration", "2s", "--header"];
+        let document = run(&[&[&*url], &closed[..], &[&name("streamgauge")]].concat());
         assert_eq!(count(&document, "/counters/errors"), 0);
         ours.push(number(&document, "/responses_per_second"));
         let finished = wrk.wait(LIMIT);
