@@ -115,7 +115,7 @@ const REQUESTS: [(&str, &str); 5] = [
     ("hinted", "hinted"),
 ];
 /// Kinds that bring media, each answer a chunk.
-const CHUNKS: [&str; 4] = ["segment", "part", "hinted", "pushed"];
+const CHUNKS: [&str; 3] = ["segment", "part", "hinted"];
 
 /// Simulated players, of whom there were `clients`, those that failed included.
 fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
@@ -169,6 +169,17 @@ fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
         let of = |name| viewers.number(&format!("/bit_rate/{name}"));
         let sum = of("mean").zip(of("count")).map_or(0.0, |(mean, count)| mean * count);
         to.insert("bit_rate_kbit".to_owned(), sum * 1e3 / clients);
+    }
+}
+
+/// What chunks cost that nobody asked for by requests, where a scenario says how many there are for
+/// each client.
+pub(super) fn add_pushed(metrics: &mut Metrics, chunks: f64) {
+    let of = |name| metrics.get(name).copied().unwrap_or_default();
+    let all = chunks * of("clients");
+    let overhead = of("overhead_bytes");
+    if all > 0.0 {
+        metrics.entry("overhead_bytes_per_chunk".to_owned()).or_insert(overhead / all);
     }
 }
 

@@ -238,6 +238,7 @@ impl<'a> Runner<'a> {
             }
         }
         let unusable = self.unusable(plan, &out);
+        let present: HashSet<String> = versions.keys().cloned().collect();
         let mut run = self.record(before, versions, &made);
         write_json(&out.join("run.json"), &run)?;
         fs::write(out.join("scenario.toml"), &self.scenario.text)?;
@@ -255,7 +256,7 @@ impl<'a> Runner<'a> {
         };
         let takes_part = |trial: &&Trial<'_>| {
             let kind = if trial.is_profile() { Unusable::Profile } else { Unusable::Load };
-            run.peers.contains_key(&trial.peer)
+            present.contains(&trial.peer)
                 && !unusable.contains(&(Unusable::Load, trial.load.name.clone()))
                 && !unusable.contains(&(kind, trial.load.name.clone()))
         };

@@ -34,8 +34,9 @@ impl Tool {
                 let duration = options.time("--duration").unwrap_or(Duration::from_secs(10));
                 let pause = options.time("--pause").unwrap_or(Duration::from_secs(1));
                 // One viewer alone comes first, where no bit rate is given.
-                let steps = ((last - first) / step).max(0.0).floor() + 2.0;
-                multiplied(duration.saturating_add(pause), steps)
+                let alone = if options.text("--min-bitrate").is_some() { 0.0 } else { 1.0 };
+                let steps = ((last - first) / step).max(0.0).floor() + 1.0;
+                multiplied(duration.saturating_add(pause), steps + alone)
             }
             Self::Http => {
                 let duration = options.time("--duration").or_else(|| options.time("-d"));
@@ -234,4 +235,49 @@ fn vegeta(text: &str) -> Option<Metrics> {
         metrics.extend(number(pointer).map(|nanoseconds| (name, nanoseconds / 1e6)));
     }
     Some(metrics)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn assert_length(tool: Tool, arguments: &str, seconds: f64) {
+        let arguments: Vec<_> = arguments.split(' ').map(str::to_owned).collect();
+        assert_eq!(tool.length(&arguments), Duration::from_secs_f64(seconds), "{arguments:?}");
+    }
+
+    #[test]
+    fn arguments_say_how_long_a_load_takes() {
+        assert_length(Tool::Viewers, "u --batches 3 --interval 500ms --duration 1m", 61.0);
+        assert_length(Tool::Viewers, "u --duration=4s", 4.0);
+        assert_length(Tool::Http, "u --rate 50 --requests 100", 2.0);
+        assert_length(Tool::Http, "u -d 3s", 3.0);
+        assert_length(Tool::Capacity, "u --start 1 --max 2 --step 1 --duration 4s", 15.0);
+        assert_length(Tool::Capacity, "u --start 9 --max 9 --min-bitrate 1k --duration 4s", 5.0);
+        assert_length(Tool::Wrk, "-t1 -d2s u", 2.0);
+        assert_length(Tool::Vegeta, "-duration=5s", 5.0);
+        assert_eq!(Tool::Ab.limit(&["-n".to_owned(), "100".to_owned()]).as_secs(), 310);
+    }
+
+    /// As its manual shows it; it is in no package that tests need.
+    #[test]
+    fn what_httperf_prints_is_read() {
+        let text = "Total: connections 3000 requests 3000 replies 2999 test-duration 0.420 s\n\n\
+                    Request rate: 7141.8 req/s (0.1 ms/req)\n\
+                    Reply time [ms]: response 0.1 transfer 0.0\n\
+                    Net I/O: 2141.1 KB/s (17.5*10^6 bps)\n\n\
+                    Errors: total 1 client-timo 1 socket-timo 0\n";
+        let metrics = Tool::Httperf.parse(text, &["--num-conns=3000".to_owned()]).unwrap();
+        for (name, value) in [
+            ("requests_per_second", 7141.8),
+            ("kb_per_second", 2141.1),
+            ("errors", 1.0),
+            ("requests", 3000.0),
+            ("latency_mean_ms", 0.1),
+            ("clients", 3000.0),
+        ] {
+            assert_eq!(metrics[name], value, "{name}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use super::arguments::{Values, fill, fill_all};
 use super::folders::Folders;
 use super::link::{self, Link};
 use super::media::Made;
-use super::metrics::Loaded;
+use super::metrics::{Loaded, add_pushed};
 use super::observe::{Recorded, Span};
 use super::peer::{Job, Peer};
 use super::plan::Trial;
@@ -268,6 +268,9 @@ impl Stage<'_> {
         kept.metrics.extend(load.metrics);
         kept.saturated = load.saturated;
         kept.warnings.extend(load.warnings);
+        if let Some(&record::Value::Number(chunks)) = self.known.parameters.get("chunks") {
+            add_pushed(&mut kept.metrics, chunks);
+        }
         observed.add_to(&mut kept.metrics);
         if self.trial.is_profile() {
             self.end_profile()?;
@@ -522,10 +525,17 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(within: &Path) -> anyhow::Result<Self> {
-        let path = within.join(std::process::id().to_string());
-        if path.exists() {
-            fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
+        let own = std::process::id().to_string();
+        for entry in fs::read_dir(within).into_iter().flatten().flatten() {
+            // Of a process that was killed, or of this one's trial before.
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_used = name != own && Path::new("/proc").join(&name).exists();
+            if name.parse::<u32>().is_ok() && !is_used {
+                // Another run may be doing the same.
+                let _ = fs::remove_dir_all(entry.path());
+            }
         }
+        let path = within.join(own);
         fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         Ok(Self(path))
     }
