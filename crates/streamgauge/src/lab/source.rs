@@ -60,6 +60,8 @@ pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
 fn refused(text: &str, path: &Path, source: &toml::de::Error) -> Error {
     let at = source.span().unwrap_or(0..0);
     let key = match DeTable::parse(text) {
+        // What the file as a whole lacks stands nowhere.
+        Ok(_) if at.is_empty() => None,
         Ok(table) => key_at(table.get_ref(), &at),
         // Not TOML, but of a key given twice the reader says where it stands.
         Err(_) => text.get(at.clone()).filter(|found| is_bare_key(found)).map(str::to_owned),
@@ -107,7 +109,7 @@ fn holds(span: &Range<usize>, at: &Range<usize>) -> bool {
 fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
     for (key, value) in table {
         let name = key.get_ref().as_ref();
-        if holds(&key.span(), at) && !at.is_empty() {
+        if holds(&key.span(), at) {
             return Some(name.to_owned());
         }
         if let Some(rest) = within(value, at) {
