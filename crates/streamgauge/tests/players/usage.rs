@@ -10,7 +10,6 @@ fn arguments_that_cannot_be_used_are_refused() {
     for arguments in [
         &["watch", "x"][..],
         &["watch", "ftp://h/x"],
-        &["watch", "https://h/x.m3u8"],
         &["watch", "rtmp://h"],
         &["watch", "rtmp://h/live/x", "--duration", "10"],
         &["watch", "rtmp://h/live/x", "--reference", "/no/such/file"],
