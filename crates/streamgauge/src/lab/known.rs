@@ -1,0 +1,93 @@
+//! What a trial knows before and when its server runs: what a load's templates come to, and how
+//! long it takes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use super::arguments::{Values, fill, fill_all};
+use super::peer::Job;
+use super::plan::Trial;
+use super::record::Parameters;
+use super::scenario::Scenario;
+use crate::units;
+
+/// What templates of a load may ask for.
+pub(super) struct Known<'a> {
+    pub(super) parameters: &'a Parameters,
+    pub(super) urls: Vec<String>,
+    pub(super) media: &'a BTreeMap<String, PathBuf>,
+}
+
+impl Values for Known<'_> {
+    fn value(&self, name: &str) -> Option<String> {
+        let url = || self.urls.first().map(String::as_str);
+        let (address, uri) = url().map(parts).unwrap_or_default();
+        let (host, port) = address.rsplit_once(':').unwrap_or((address, "80"));
+        match name {
+            "url" => url().map(str::to_owned),
+            "urls" => Some(self.urls.join(" ")),
+            "host" => Some(host.to_owned()),
+            "port" => Some(port.to_owned()),
+            "uri" => Some(uri.to_owned()),
+            _ => match name.strip_prefix("media.") {
+                Some(name) => Some(self.media.get(name)?.to_string_lossy().into_owned()),
+                None => self.parameters.value(name),
+            },
+        }
+    }
+
+    fn values(&self, name: &str) -> Option<Vec<String>> {
+        (name == "urls").then(|| self.urls.clone())
+    }
+}
+
+/// The address and the path of a URL.
+fn parts(url: &str) -> (&str, &str) {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split_at(rest.find('/').unwrap_or(rest.len()))
+}
+
+/// What a trial asks the server for: files, or a stream.
+pub(super) fn wanted(trial: &Trial<'_>) -> anyhow::Result<Vec<String>> {
+    let asked = trial.load.path.iter().chain(&trial.load.stream);
+    asked.map(|text| fill(text, &trial.case.values)).collect()
+}
+
+/// What a trial asks of the server.
+pub(super) fn job(trial: &Trial<'_>) -> anyhow::Result<Job> {
+    Ok(fill(&trial.load.job, &trial.case.values)?.parse()?)
+}
+
+/// How long a trial takes, and whether its templates can be filled in at all.
+pub(super) fn expected(
+    trial: &Trial<'_>,
+    scenario: &Scenario,
+    scale: f64,
+) -> anyhow::Result<Duration> {
+    let url = || "http://127.0.0.1:20000/x".to_owned();
+    let media = scenario.media.keys().map(|name| (name.clone(), PathBuf::new())).collect();
+    let urls = wanted(trial)?.iter().map(|_| url()).collect();
+    let known = Known { parameters: &trial.case.values, urls, media: &media };
+    let load = trial.load;
+    let arguments = fill_all(&load.arguments, &known).context("arguments")?;
+    if let Some(background) = &load.background {
+        fill_all(&background.arguments, &known).context("background.arguments")?;
+    }
+    if let Some(publish) = &load.publish {
+        let file = fill(&publish.file, &known).context("publish.file")?;
+        ensure!(scenario.media.contains_key(&file), "publish.file: there is no media {file:?}");
+    }
+    if let Some(timeout) = &load.timeout {
+        units::time(&fill(timeout, &known)?).context("timeout")?;
+    }
+    Ok(load.settle + load.with.length(&arguments) + rest(load.rest, scale))
+}
+
+/// The time after a load: as long as it was, or as short as the run, but not below a second.
+pub(super) fn rest(rest: Duration, scale: f64) -> Duration {
+    let shorter = Duration::try_from_secs_f64(rest.as_secs_f64() * scale).unwrap_or(rest);
+    shorter.max(rest.min(Duration::from_secs(1)))
+}

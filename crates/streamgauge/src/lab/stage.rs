@@ -1,0 +1,316 @@
+//! What happens while a trial's server runs: publisher, meter, load.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use super::arguments::{Values, fill, fill_all};
+use super::known::{Known, rest};
+use super::metrics::{Loaded, add_pushed};
+use super::observe::{Recorded, Span};
+use super::plan::Trial;
+use super::process::Server;
+use super::program::{Program, Seat};
+use super::record;
+use super::scenario::{Publisher, Tool};
+use super::signals::{Interrupted, POLL};
+use super::trial::Bench;
+use super::{profile, study_b};
+use crate::{meter, units};
+
+/// How long a live stream may take until it can be played.
+const UNTIL_PLAYABLE: Duration = Duration::from_secs(60);
+/// A trial whose server runs.
+pub(super) struct Stage<'a> {
+    pub(super) bench: &'a Bench<'a>,
+    pub(super) trial: &'a Trial<'a>,
+    pub(super) folder: &'a Path,
+    pub(super) seat: Seat,
+    pub(super) known: Known<'a>,
+    pub(super) server: Server,
+    /// What was started besides the server, in order.
+    pub(super) programs: Vec<Program>,
+}
+
+impl Stage<'_> {
+    /// Measures the server under the load.
+    pub(super) fn run(&mut self, kept: &mut record::Trial) -> anyhow::Result<()> {
+        self.publish()?;
+        let pid = i32::try_from(self.server.pid())?;
+        let options = meter::Options {
+            pids: vec![pid],
+            with_children: true,
+            network_of: self.seat.netns.is_some().then_some(pid),
+        };
+        let recorded = Recorded::start(&options, &self.folder.join("meter.csv"))?;
+        self.pause(self.trial.load.settle)?;
+        let cpus = [self.bench.server_cpus, self.bench.load_cpus];
+        let publisher = self.programs.first().map(Program::pid);
+        let span = Span::begin(&options, &recorded, cpus, publisher)?;
+        if self.trial.is_profile() {
+            self.profile(&span)?;
+        }
+        self.background()?;
+        let loaded = self.load()?;
+        let background = self.program("background").map(|program| program.pid());
+        let mut observed = span.end(&recorded, background)?;
+        self.end_background(kept)?;
+        self.pause(rest(self.trial.load.rest, self.bench.scale))?;
+        observed.samples = recorded.stop()?;
+        let load = loaded?;
+        kept.metrics.extend(load.metrics);
+        kept.saturated = load.saturated;
+        kept.warnings.extend(load.warnings);
+        if let Some(&record::Value::Number(chunks)) = self.known.parameters.get("chunks") {
+            add_pushed(&mut kept.metrics, chunks);
+        }
+        observed.add_to(&mut kept.metrics);
+        if self.trial.is_profile() {
+            self.end_profile()?;
+        }
+        if self.trial.load.study_b_files {
+            study_b::keep(self.trial, self.folder, &kept.metrics)?;
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self, time: Duration) -> anyhow::Result<()> {
+        let Self { bench, server, .. } = self;
+        bench.stop.pause(time, &mut || server.check())
+    }
+
+    fn start(
+        &mut self,
+        role: &'static str,
+        words: &[String],
+        out: &str,
+        log: &str,
+    ) -> anyhow::Result<()> {
+        let (out, log) = (self.folder.join(out), self.folder.join(log));
+        let program = Program::start(role, &self.seat, words, &out, &log)?;
+        self.programs.push(program);
+        Ok(())
+    }
+
+    /// Starts the publisher, where there is one, and waits until its stream can be played.
+    fn publish(&mut self) -> anyhow::Result<()> {
+        let (Some(publish), Some(stream)) = (&self.trial.load.publish, &self.trial.load.stream)
+        else {
+            return Ok(());
+        };
+        ensure!(publish.protocol == "rtmp", "publish: {} is not known", publish.protocol);
+        let name = fill(stream, &self.known)?;
+        let url = self.server.publish_url(&name)?;
+        let file = fill(&publish.file, &self.known)?;
+        let file = self.known.value(&format!("media.{file}")).context("no such media")?;
+        let words = match publish.with {
+            Publisher::Headwater => {
+                let beside = self.bench.folders.programs.join("headwater");
+                let program = if beside.exists() { beside } else { "headwater".into() };
+                let program = program.to_string_lossy();
+                let stamp = if publish.stamp { "--stamp" } else { "" };
+                vec![&program, "publish", &file, &url, "--loop", stamp]
+                    .into_iter()
+                    .filter(|word| !word.is_empty())
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            }
+            Publisher::Ffmpeg => [
+                "ffmpeg",
+                "-nostdin",
+                "-loglevel",
+                "error",
+                "-re",
+                "-stream_loop",
+                "-1",
+                "-i",
+                &file,
+                "-c",
+                "copy",
+                "-f",
+                "flv",
+                &url,
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+        };
+        self.start("publisher", &words, "publisher.log", "publisher.log")?;
+        let deadline = Instant::now() + UNTIL_PLAYABLE;
+        while !self.is_playable()? {
+            let publisher = &mut self.programs[0];
+            ensure!(!publisher.has_ended()?, "the publisher ended: {}", publisher.last_words());
+            ensure!(
+                Instant::now() < deadline,
+                "the stream cannot be played after {} s",
+                UNTIL_PLAYABLE.as_secs()
+            );
+            self.pause(Duration::from_millis(100))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a player gets media within a moment.
+    fn is_playable(&mut self) -> anyhow::Result<bool> {
+        let own = std::env::current_exe()?.to_string_lossy().into_owned();
+        let url = self.known.value("url").unwrap_or_default();
+        let words = [&own, "watch", &url, "--duration", "3s", "--timeout", "2s", "--json"];
+        let (out, log) = (self.folder.join("probe.json"), self.folder.join("probe.log"));
+        let words = words.map(str::to_owned);
+        let mut player = Program::start("probe", &self.seat, &words, &out, &log)?;
+        while !player.has_ended()? {
+            self.pause(POLL)?;
+        }
+        let document: serde_json::Value =
+            serde_json::from_slice(&fs::read(&out)?).unwrap_or_default();
+        fs::remove_file(out)?;
+        fs::remove_file(log)?;
+        let bytes = document.pointer("/viewer/media_bytes").and_then(serde_json::Value::as_u64);
+        Ok(bytes > Some(0))
+    }
+
+    fn background(&mut self) -> anyhow::Result<()> {
+        let Some(background) = &self.trial.load.background else { return Ok(()) };
+        let words = self.command(background.with, &background.arguments)?;
+        self.start("background", &words, "background.log", "background.log")
+    }
+
+    fn program(&mut self, role: &str) -> Option<&mut Program> {
+        self.programs.iter_mut().find(|program| program.role() == role)
+    }
+
+    fn end_background(&mut self, kept: &mut record::Trial) -> anyhow::Result<()> {
+        let Some(background) = self.program("background") else { return Ok(()) };
+        if background.has_ended()? {
+            kept.warnings.push("the load in the background ended before the other".to_owned());
+            return Ok(());
+        }
+        background.end()
+    }
+
+    /// Program and arguments of a load.
+    fn command(&self, tool: Tool, arguments: &[String]) -> anyhow::Result<Vec<String>> {
+        let mut words = if tool.is_ours() {
+            let own = std::env::current_exe()?.to_string_lossy().into_owned();
+            vec![own, tool.name().to_owned()]
+        } else {
+            vec![tool.name().to_owned()]
+        };
+        if tool == Tool::Vegeta {
+            words.push("attack".to_owned());
+        }
+        words.extend(fill_all(arguments, &self.known)?);
+        Ok(words)
+    }
+
+    /// Makes the load and waits for its end. The outer error is the trial's, the inner one the
+    /// load's own, after which the server is still measured.
+    fn load(&mut self) -> anyhow::Result<anyhow::Result<Loaded>> {
+        let load = self.trial.load;
+        let mut words = self.command(load.with, &load.arguments)?;
+        let limit = match &load.timeout {
+            Some(timeout) => units::time(&fill(timeout, &self.known)?)?,
+            None => load.with.limit(&words),
+        };
+        let out = if load.with.is_ours() {
+            let folder = self.folder.join("load").to_string_lossy().into_owned();
+            words.extend(["--json".to_owned(), "-o".to_owned(), folder]);
+            "load.json"
+        } else {
+            "load.log"
+        };
+        if load.with == Tool::Vegeta {
+            let targets = self.folder.join("load.targets");
+            let lines: String = self.known.urls.iter().map(|url| format!("GET {url}\n")).collect();
+            fs::write(&targets, lines)?;
+            words.push(format!("-targets={}", targets.display()));
+            words.push(format!("-output={}", self.folder.join("load.bin").display()));
+        }
+        self.start("load", &words, out, "load.log")?;
+        let deadline = Instant::now() + limit;
+        loop {
+            let Self { programs, server, bench, .. } = self;
+            let program = programs.last_mut().context("the load is gone")?;
+            if program.has_ended()? {
+                break;
+            }
+            if bench.stop.is_asked() {
+                program.end()?;
+                bail!(Interrupted);
+            }
+            if let Err(error) = server.check() {
+                program.end()?;
+                return Err(error);
+            }
+            if Instant::now() > deadline {
+                program.kill()?;
+                bail!("the load had not ended after {:.0} s", limit.as_secs_f64());
+            }
+            std::thread::sleep(POLL);
+        }
+        self.server.check()?;
+        Ok(self.loaded(&words))
+    }
+
+    /// What the load found.
+    fn loaded(&self, words: &[String]) -> anyhow::Result<Loaded> {
+        let program = self.programs.last().context("the load is gone")?;
+        let tool = self.trial.load.with;
+        if !tool.is_ours() {
+            ensure!(program.status() == Some(0), "{}: {}", tool.name(), program.last_words());
+            let log = self.folder.join("load.log");
+            if tool == Tool::Vegeta {
+                let binary = self.folder.join("load.bin").to_string_lossy().into_owned();
+                let report = ["vegeta", "report", "-type=json", &binary].map(str::to_owned);
+                let mut report = Program::start("report", &Seat::default(), &report, &log, &log)?;
+                while !report.has_ended()? {
+                    self.bench.stop.pause(POLL, &mut || Ok(()))?;
+                }
+            }
+            let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+            return tool.parse(&text, words).map(|metrics| Loaded { metrics, ..Loaded::default() });
+        }
+        let ended = matches!(program.status(), Some(0 | 1 | 3));
+        ensure!(ended, "the load failed: {}", program.last_words());
+        let path = self.folder.join("load.json");
+        let document: serde_json::Value =
+            serde_json::from_slice(&fs::read(&path)?).context("load.json")?;
+        let loaded = Loaded::of(tool, &document);
+        ensure!(!loaded.interrupted, Interrupted);
+        keep_histograms(self.folder)?;
+        Ok(loaded)
+    }
+
+    fn profile(&mut self, span: &Span) -> anyhow::Result<()> {
+        let words = profile::command(&span.processes(), self.folder);
+        // On a processor of the load's: what it costs is not the server's.
+        self.start("profile", &words, "profile.log", "profile.log")
+    }
+
+    fn end_profile(&mut self) -> anyhow::Result<()> {
+        if let Some(profiler) = self.program("profile") {
+            profiler.end()?;
+        }
+        profile::report(self.folder)
+    }
+}
+
+/// Puts the histograms beside trial.json, by the names that figures know them by.
+fn keep_histograms(folder: &Path) -> anyhow::Result<()> {
+    let Ok(files) = fs::read_dir(folder.join("load")) else { return Ok(()) };
+    for file in files {
+        let path = file?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        if !name.ends_with(".hlog") {
+            continue;
+        }
+        let name = if name == "last_byte.hlog" {
+            "latency.hlog"
+        } else {
+            name.strip_prefix("request-").unwrap_or(name)
+        };
+        fs::rename(&path, folder.join(name))?;
+    }
+    Ok(())
+}
