@@ -47,7 +47,8 @@ pub(super) struct Exchange {
     pub(super) range: Option<ByteRange>,
     /// When it should have been sent: where latencies begin.
     pub(super) due: u64,
-    /// When the worker took it up, in an open loop.
+    /// When the worker took it up, in an open loop; less its standstills until then, so that those
+    /// after it can be told.
     pub(super) taken: Option<u64>,
     /// When a connection took it: where the time-out begins.
     pub(super) begun: u64,

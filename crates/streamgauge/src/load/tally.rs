@@ -223,8 +223,8 @@ pub struct Tally {
     /// From when a request was due to its answer's last byte.
     #[serde(with = "v2")]
     pub last_byte: Histogram<u64>,
-    /// From when the worker took a request up to its answer's last byte: [`Tally::last_byte`] without
-    /// the generator's lag. Empty in a closed loop.
+    /// From when the worker took a request up to its answer's last byte, without its standstills in
+    /// between: [`Tally::last_byte`] without the generator's lag. Empty in a closed loop.
     #[serde(with = "v2")]
     pub prompt: Histogram<u64>,
     /// From beginning to open a connection to its being open, TLS included.

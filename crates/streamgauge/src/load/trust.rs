@@ -3,8 +3,9 @@
 //! Latencies count from when requests were due, so whatever held the generator up is in them: no
 //! omission is coordinated with it, and the percentiles say what people would have waited whose
 //! requests had come through this machine. What is asked here is how much of them is the server's.
-//! Each answer's time is therefore also counted from when its request was taken up, and the
-//! difference of the two percentiles is the lag's part. A moment's standstill is told and may be
+//! Each answer's time is therefore also counted from when its request was taken up, and without the
+//! standstills after that, in which it may have lain unread; the difference of the two percentiles is
+//! the lag's part, or more where an answer would have come later anyway. A moment's standstill is told and may be
 //! judged by who reads it; a generator that was late for long, or had no processor to do more,
 //! did not make the load that was asked for.
 
@@ -171,7 +172,7 @@ pub(super) fn lag_warning(total: &Tally) -> Option<String> {
             })
             .map(|(name, quantile, _)| format!("{:.0} % of {name}", share(total, quantile) * 100.0))
             .collect();
-    (!parts.is_empty()).then(|| format!("the generator's own lag is {}", parts.join(", ")))
+    (!parts.is_empty()).then(|| format!("the generator's own lag is up to {}", parts.join(", ")))
 }
 
 #[cfg(test)]
@@ -197,7 +198,7 @@ mod tests {
         let tally = late((0..1000).map(|n| 50_u64.saturating_sub(n)));
         assert_eq!(behind(&tally), None);
         let warning = lag_warning(&tally).unwrap();
-        assert_eq!(warning, "the generator's own lag is 95 % of p99, 96 % of p99.9");
+        assert_eq!(warning, "the generator's own lag is up to 95 % of p99, 96 % of p99.9");
         assert!(held_up(&tally, 0.99) > 0.039);
         let shares = LagShare::of(&tally).unwrap();
         assert_eq!((shares.p50, shares.p90), (0.0, 0.0));

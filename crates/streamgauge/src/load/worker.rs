@@ -38,6 +38,8 @@ const TICK: u64 = 100_000_000;
 const REST: Duration = Duration::from_millis(100);
 /// Events taken from the kernel at once; the next request is looked for after each such batch.
 const BATCH: usize = 64;
+/// Waking later than this is a standstill: what had come lay unread, in nanoseconds.
+const STANDSTILL: u64 = 1_000_000;
 /// The most requests that wait for a connection. Beyond it the schedule waits with the rest, each
 /// of which keeps its time.
 const MOST_WAITING: usize = 1 << 20;
@@ -115,6 +117,8 @@ pub(super) struct Worker<'a> {
     /// Connections with something to send.
     touched: Vec<Key>,
     answers: Vec<Answer>,
+    /// Nanoseconds, in all, by which it woke later than it wanted, where that was a standstill.
+    standstill: u64,
     io: Io<'a>,
     tally: Tally,
 }
@@ -137,6 +141,7 @@ impl<'a> Worker<'a> {
             paused: BinaryHeap::new(),
             touched: Vec::new(),
             answers: Vec::new(),
+            standstill: 0,
             io,
             tally: Tally::default(),
         };
@@ -179,6 +184,10 @@ impl<'a> Worker<'a> {
             let left = Timespec::try_from(left).unwrap_or_default();
             // Interrupted or failing, the loop goes round, and ends with the demand at the latest.
             let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&left));
+            let late = clock.now().saturating_sub(wake.max(now));
+            if late > STANDSTILL {
+                self.standstill += late;
+            }
             // All that has come is read before anything is sent: an answer's time is not held up by
             // the requests that follow others, and the server is woken once for many.
             for event in &events {
@@ -249,7 +258,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             let Some((number, due)) = self.given.demand.take(now) else { break };
-            let taken = due.map(|_| now);
+            let taken = due.map(|_| now.saturating_sub(self.standstill));
             let due = match due {
                 Some(due) => {
                     self.tally.lag.saturating_record(now.saturating_sub(due));
@@ -552,7 +561,8 @@ impl<'a> Worker<'a> {
                 Err(trouble) => self.fail(&exchange, &trouble),
             };
         }
-        let Exchange { due, taken, first_byte, .. } = exchange;
+        let Exchange { due, first_byte, .. } = exchange;
+        let taken = exchange.taken.map(|taken| taken + self.standstill);
         self.tally.answered(status, due, taken, first_byte, last_byte);
         self.client_is_free(Duration::ZERO);
     }

@@ -69,7 +69,9 @@ fn a_moment_of_the_generator_is_in_the_percentiles_and_told() {
     let warnings = document["warnings"].to_string();
     assert!(warnings.contains("the generator's own lag is"), "{warnings}");
     assert!(warnings.contains("of p99"), "{warnings}");
-    assert_eq!(status, Some(0), "{document:#}");
+    // A machine with nothing to spare may make far more than that late, and then it says so.
+    let of_p90 = number(&document, "/generator/lag_share/p90");
+    assert_eq!(status, Some(if of_p90 > 0.25 { 3 } else { 0 }), "{document:#}");
 }
 
 #[test]
@@ -86,8 +88,8 @@ fn a_generator_that_stands_still_for_long_is_not_trusted() {
 #[test]
 fn a_quiet_run_is_trusted() {
     let server = Server::start(&[]);
-    let url = server.url("/delay/50");
-    let document = super::run(&[&url, "--rate", "50", "--duration", "2s", "--fail-if", "p50>1s"]);
+    let url = server.url("/delay/200");
+    let document = super::run(&[&url, "--rate", "50", "--duration", "2s", "--fail-if", "p50>2s"]);
     assert_eq!(count(&document, "/counters/responses"), 100);
     assert_eq!(document["generator"]["reasons"], serde_json::json!([]), "{document:#}");
     assert_eq!(document["exit_status"], 0);
