@@ -1,3 +1,4 @@
+use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
@@ -16,19 +17,20 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Waits until there may be something to read.
-    pub(crate) async fn readable(&self) -> io::Result<()> {
-        match self {
-            Self::Plain(tcp) => tcp.readable().await,
-            Self::Tls(stream) => stream.readable().await,
-        }
+    /// Waits until there may be something to read. What waits is one task, so there is no need of
+    /// the socket's own future, ten times this one's size.
+    pub(crate) fn readable(&self) -> impl Future<Output = io::Result<()>> {
+        poll_fn(move |context| match self {
+            Self::Plain(tcp) => tcp.poll_read_ready(context),
+            Self::Tls(stream) => stream.poll_readable(context),
+        })
     }
 
-    async fn writable(&self) -> io::Result<()> {
-        match self {
-            Self::Plain(tcp) => tcp.writable().await,
-            Self::Tls(stream) => stream.writable().await,
-        }
+    fn writable(&self) -> impl Future<Output = io::Result<()>> {
+        poll_fn(move |context| match self {
+            Self::Plain(tcp) => tcp.poll_write_ready(context),
+            Self::Tls(stream) => stream.poll_writable(context),
+        })
     }
 
     /// Reads what is there; 0 at the end.

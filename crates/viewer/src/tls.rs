@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -191,12 +192,12 @@ impl Stream {
         Ok(true)
     }
 
-    pub(crate) async fn readable(&self) -> io::Result<()> {
-        if self.more { Ok(()) } else { self.tcp.readable().await }
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.more { Poll::Ready(Ok(())) } else { self.tcp.poll_read_ready(context) }
     }
 
-    pub(crate) async fn writable(&self) -> io::Result<()> {
-        self.tcp.writable().await
+    pub(crate) fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.tcp.poll_write_ready(context)
     }
 
     /// Reads all that is there, as far as it fits.

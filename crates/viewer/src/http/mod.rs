@@ -89,6 +89,12 @@ struct Connection {
 }
 
 impl Connection {
+    async fn open(viewer: &Viewer, url: &Url) -> Result<Self, Error> {
+        let socket = viewer.lane.connect_http(url).await?;
+        let authority = url.authority().to_owned();
+        Ok(Self { socket, authority, secure: url.is_secure(), used: false })
+    }
+
     fn is_to(&self, url: &Url) -> bool {
         self.authority == url.authority() && self.secure == url.is_secure()
     }
@@ -129,8 +135,14 @@ impl<'a> Client<'a> {
         body: &mut Body<'_>,
     ) -> Result<Answer, Error> {
         let url = request.url;
-        let kept = self.connection.take().filter(|kept| kept.is_to(url));
-        if let Some(mut connection) = kept {
+        // One loop, not two attempts: each would have its room in the future.
+        loop {
+            let kept = self.connection.take().filter(|kept| kept.is_to(url));
+            let mut connection = match kept {
+                Some(kept) => kept,
+                // Boxed, since it is large, and over before the long waits begin.
+                None => Box::pin(Connection::open(self.viewer, url)).await?,
+            };
             let mut response = Response::default();
             let result = self.attempt(&mut connection, request, &mut response, body).await;
             match result {
@@ -143,17 +155,6 @@ impl<'a> Client<'a> {
                 result => return self.finish(connection, &response, result),
             }
         }
-        // Boxed, since it is large, and over before the long waits begin.
-        let socket = Box::pin(self.viewer.lane.connect_http(url)).await?;
-        let mut connection = Connection {
-            socket,
-            authority: url.authority().to_owned(),
-            secure: url.is_secure(),
-            used: false,
-        };
-        let mut response = Response::default();
-        let result = self.attempt(&mut connection, request, &mut response, body).await;
-        self.finish(connection, &response, result)
     }
 
     /// Keeps the connection where it can be used again.

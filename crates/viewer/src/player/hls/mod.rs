@@ -15,9 +15,10 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let begun = Box::pin(begin(viewer, url)).await?;
     let Begun { mut main, audio, text } = begun;
     match audio {
-        None => main.run(text).await?,
+        // Boxed, so that only who plays two has room for two.
+        None => Box::pin(main.run(text)).await?,
         Some(mut audio) => {
-            tokio::try_join!(main.run(text), audio.run(None))?;
+            tokio::try_join!(Box::pin(main.run(text)), Box::pin(audio.run(None)))?;
         }
     }
     let now = viewer.now();

@@ -151,7 +151,7 @@ impl<'a> Player<'a> {
                 query = None;
                 continue;
             }
-            let step = if step.finished {
+            let mut step = if step.finished {
                 // A finished playlist stays as it is, and is the same for every viewer.
                 let shared = self.viewer.lane.share(playlist);
                 match Box::pin(self.finished(step, &shared)).await? {
@@ -171,6 +171,8 @@ impl<'a> Player<'a> {
                 query = None;
                 continue;
             }
+            // What was fetched is of no use any more, and the wait is long.
+            step.items = Vec::new();
             query = self.wait(&step, progress).await?;
         }
     }
