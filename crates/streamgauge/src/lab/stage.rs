@@ -20,8 +20,6 @@ use super::trial::Bench;
 use super::{profile, study_b};
 use crate::{meter, units};
 
-/// Work of others that shows in what is measured, in per cent of the processors used.
-const NOISE: f64 = 10.0;
 /// How long a live stream may take until it can be played.
 const UNTIL_PLAYABLE: Duration = Duration::from_secs(60);
 /// A trial whose server runs.
@@ -69,12 +67,6 @@ impl Stage<'_> {
             add_pushed(&mut kept.metrics, chunks);
         }
         observed.add_to(&mut kept.metrics);
-        let other = kept.metrics.get("other_cpu_percent").copied().unwrap_or_default();
-        if other > NOISE {
-            kept.warnings.push(format!(
-                "processes that are neither server nor load used {other:.0} % of the processors"
-            ));
-        }
         if self.trial.is_profile() {
             self.end_profile()?;
         }
