@@ -80,3 +80,43 @@ impl Stamper {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use media::flv::Packetizer;
+    use media::{Sample, stamp};
+
+    use super::*;
+
+    #[test]
+    fn tags_of_every_form_are_stamped_behind_their_prefix() {
+        let record = Bytes::from(testkit::avc_record(31));
+        let codec = Codec::Avc(avc::Config::parse(record).unwrap());
+        let data = Bytes::from_static(&[0, 0, 0, 3, 0x65, 1, 2]);
+        let sample = Sample { dts: 0, cts: 40, duration: 0, sync: true, data: data.clone() };
+        // Legacy, and a multitrack packet of one track.
+        for track in [0, 3] {
+            let packetizer = Packetizer::new(track, &codec, 1000).unwrap();
+            let mut stamper = Stamper::default();
+            let plain = packetizer.sample(&sample).unwrap().payload();
+            let error = stamper.tag(&plain).unwrap_err().to_string();
+            assert!(error.contains("sequence header"), "{error}");
+            let header = packetizer.sequence_header(0).unwrap().payload();
+            assert_eq!(stamper.tag(&header).unwrap(), None);
+            let stamped = stamper.tag(&plain).unwrap().unwrap();
+            assert!(stamp::find(&stamped).is_some());
+            let prefix = plain.len() - data.len();
+            assert_eq!(stamped[..prefix], plain[..prefix]);
+            assert_eq!(*stamp::without(&codec, &stamped[prefix..]), data[..]);
+            let end = packetizer.sequence_end(0).unwrap().payload();
+            assert_eq!(stamper.tag(&end).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_codec_without_a_place_for_stamps_is_refused() {
+        let sorenson = Bytes::from_static(&[0x12, 0, 0, 0x84]);
+        let error = Stamper::default().tag(&sorenson).unwrap_err().to_string();
+        assert!(error.contains("Sorenson H.263"), "{error}");
+    }
+}
