@@ -24,6 +24,8 @@ pub(super) struct Axis {
     pub(super) range: Option<(f64, f64)>,
     /// Whether a linear one begins at 0 whatever is drawn.
     pub(super) from_zero: bool,
+    /// Whether a linear one ends where what is drawn ends, and not at a tick.
+    pub(super) exact: bool,
 }
 
 /// An axis on the page.
@@ -49,7 +51,7 @@ impl Axis {
     ) -> Placed {
         let (low, high) = self.range.unwrap_or_else(|| range(drawn, self.scale));
         let (low, high, ticks) = match self.scale {
-            Scale::Linear => linear(low, high, self.from_zero, count),
+            Scale::Linear => linear((low, high), self.from_zero, self.exact, count),
             Scale::Log => logarithmic(low, high, count),
             Scale::Percentile => percentiles(high),
         };
@@ -87,7 +89,12 @@ pub(super) fn is_shown(value: f64, scale: Scale) -> bool {
 }
 
 /// Steps of 1, 2 or 5 times a power of ten.
-fn linear(low: f64, high: f64, from_zero: bool, count: usize) -> (f64, f64, Vec<(f64, String)>) {
+fn linear(
+    (low, high): (f64, f64),
+    from_zero: bool,
+    exact: bool,
+    count: usize,
+) -> (f64, f64, Vec<(f64, String)>) {
     let mut low = if from_zero || (low > 0.0 && low <= high / 4.0) { low.min(0.0) } else { low };
     let mut high = high;
     let least = 1e-9_f64.max(low.abs().max(high.abs()) * 1e-6);
@@ -96,14 +103,18 @@ fn linear(low: f64, high: f64, from_zero: bool, count: usize) -> (f64, f64, Vec<
         (low, high) = if high.abs() < least { (0.0, 1.0) } else { (low.min(0.0), high.max(0.0)) };
     }
     let step = step((high - low) / count.max(2) as f64);
-    let (first, last) = ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
+    let (first, last) = if exact {
+        ((low / step - 1e-9).ceil(), (high / step + 1e-9).floor())
+    } else {
+        ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil())
+    };
     let mut ticks = Vec::new();
     let mut at = first;
     while at <= last && ticks.len() < 50 {
         ticks.push((at * step, number::plain(at * step)));
         at += 1.0;
     }
-    (first * step, last * step, ticks)
+    if exact { (low, high, ticks) } else { (first * step, last * step, ticks) }
 }
 
 /// The least of 1, 2 and 5 times a power of ten that is not less.
@@ -168,7 +179,8 @@ mod tests {
     use super::*;
 
     fn placed(scale: Scale, values: &[f64], count: usize) -> Placed {
-        let axis = Axis { title: String::new(), scale, range: None, from_zero: false };
+        let axis =
+            Axis { title: String::new(), scale, range: None, from_zero: false, exact: false };
         axis.place(values.iter().copied(), (0.0, 100.0), count)
     }
 
@@ -184,6 +196,20 @@ mod tests {
         assert_eq!(labels(&placed(Scale::Linear, &[7.0], 4)), ["0", "2", "4", "6", "8"]);
         assert_eq!(labels(&placed(Scale::Linear, &[0.0], 2)), ["0", "0.5", "1"]);
         assert_eq!(labels(&placed(Scale::Linear, &[], 2)), ["0", "5", "10"]);
+    }
+
+    #[test]
+    fn exact_axes_end_with_what_is_drawn() {
+        let axis = Axis {
+            title: String::new(),
+            scale: Scale::Linear,
+            range: None,
+            from_zero: true,
+            exact: true,
+        };
+        let axis = axis.place([1.0, 612.0].into_iter(), (0.0, 612.0), 4);
+        assert_eq!(labels(&axis), ["0", "200", "400", "600"]);
+        assert_eq!(axis.at(600.0), 600.0);
     }
 
     #[test]

@@ -11,7 +11,7 @@ const STYLE: &str = include_str!("style.css");
 
 /// Sizes of plots: of one by itself, and of several beside each other.
 const ALONE: (f64, f64) = (760.0, 420.0);
-const TOGETHER: (f64, f64) = (460.0, 300.0);
+const TOGETHER: (f64, f64) = (460.0, 320.0);
 
 /// The page.
 pub(super) fn page(document: &Document) -> String {
@@ -150,7 +150,7 @@ fn table(table: &Table) -> Markup {
                     tbody { @for (index, row) in table.rows.iter().enumerate() { (self::row(table, row, index)) } }
                 }
             }
-            @for note in &table.notes { p.note { (note) } }
+            @if !table.notes.is_empty() { p.note { (table.notes.join(" ")) } }
         }
     }
 }

@@ -533,12 +533,13 @@ impl<'a> Pivot<'a> {
             }
         }
         let describe = |(name, values): (&str, Vec<&Value>)| {
-            let values: Vec<String> = values.into_iter().map(dimension::bare).collect();
-            format!("{} ({})", dimension::title(name), values.join(", "))
+            let values: Vec<String> =
+                values.into_iter().map(|value| dimension::full(name, value)).collect();
+            values.join(", ")
         };
         let pooled: Vec<String> = pooled.into_iter().map(describe).collect();
         (!pooled.is_empty())
-            .then(|| format!("Each figure is over all of {}.", pooled.join(" and ")))
+            .then(|| format!("Each figure is the median over {}.", pooled.join("; and over ")))
     }
 }
 

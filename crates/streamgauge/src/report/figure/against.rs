@@ -64,12 +64,19 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
     };
     let xs = lines.iter().flat_map(|line| &line.points).map(|point| point.x);
     let mut plot = Lines {
-        x: Axis { title: x_title, scale: scale(xs, false), range: None, from_zero: false },
+        x: Axis {
+            title: x_title,
+            scale: scale(xs, false),
+            range: None,
+            from_zero: false,
+            exact: true,
+        },
         y: Axis {
             title: source.y_title(&metric_title(y)),
             scale: Scale::Linear,
             range: None,
             from_zero: true,
+            exact: false,
         },
         lines,
         threshold,

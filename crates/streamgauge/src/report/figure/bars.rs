@@ -63,7 +63,13 @@ fn plot(source: &Source<'_>, title: String, trials: &[&Kept]) -> Option<Drawn> {
     };
     let description = bars.iter().map(say).collect::<Vec<_>>().join(". ") + ".";
     let title_of_axis = source.y_title(&metric_title(metric));
-    let axis = Axis { title: title_of_axis, scale: Scale::Linear, range: None, from_zero: true };
+    let axis = Axis {
+        title: title_of_axis,
+        scale: Scale::Linear,
+        range: None,
+        from_zero: true,
+        exact: true,
+    };
     Some(Drawn { title, description, plot: Plot::Bars(Bars { axis, groups: bars }), notes })
 }
 

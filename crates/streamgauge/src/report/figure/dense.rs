@@ -21,10 +21,8 @@ pub(super) fn over_time(source: &Source<'_>) -> anyhow::Result<Vec<Drawn>> {
     anyhow::ensure!(samples::is_column(column), "there is no column {column:?} to draw over time");
     let x = axis(source, "time, s", Scale::Linear, true);
     let y_scale = if source.figure.log { Scale::Log } else { Scale::Linear };
-    let y = Axis {
-        title: source.y_title(samples::column_title(column)),
-        ..axis(source, "", y_scale, true)
-    };
+    let title = source.y_title(samples::column_title(column));
+    let y = Axis { title, exact: false, ..axis(source, "", y_scale, true) };
     each_case(source, (&x, &y), |trials| {
         let mut seconds: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
         for kept in trials {
@@ -92,7 +90,7 @@ fn thinned(points: &[Point]) -> Vec<Point> {
 fn axis(source: &Source<'_>, title: &str, scale: Scale, from_zero: bool) -> Axis {
     let given = &source.figure.x_title;
     let title = if given.is_empty() { title } else { given };
-    Axis { title: title.to_owned(), scale, range: None, from_zero }
+    Axis { title: title.to_owned(), scale, range: None, from_zero, exact: true }
 }
 
 /// A plot for each case, with a line for each peer.

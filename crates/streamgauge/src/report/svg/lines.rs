@@ -60,6 +60,14 @@ pub(super) fn draw(lines: &Lines, frame: &Frame<'_>) -> Page {
     }
     for line in &lines.lines {
         draw_line(&mut page, line, &inside, lines);
+        let places: Vec<_> = shown(line, lines).map(|point| inside.at(point.x, point.y)).collect();
+        for pair in places.windows(2) {
+            page.avoid(pair[0], pair[1]);
+        }
+    }
+    for mark in &lines.marks {
+        let (x, y) = inside.at(mark.x, mark.y);
+        page.avoid((x, y), (x, inside.area.bottom));
     }
     for mark in &lines.marks {
         draw_mark(&mut page, mark, &inside);
@@ -77,7 +85,7 @@ pub(super) fn draw(lines: &Lines, frame: &Frame<'_>) -> Page {
 fn inside(lines: &Lines, frame: &Frame<'_>, top: f64, right: f64) -> Inside {
     let bottom = frame.height - 42.0;
     let count = |length: f64, each: f64| (length / each).clamp(2.0, 10.0) as usize;
-    let y = lines.y.place(lines.ys(), (bottom, top), count(bottom - top, 44.0));
+    let y = lines.y.place(lines.ys(), (bottom, top), count(bottom - top, 36.0));
     let widest = y.ticks.iter().map(|(_, label)| label::width(label, TEXT)).fold(0.0, f64::max);
     let left = widest.min(frame.width / 3.0) + 14.0;
     let last = lines.x.place(lines.xs(), (0.0, 1.0), 4).ticks.pop();
@@ -202,7 +210,7 @@ fn axes(page: &mut Page, lines: &Lines, inside: &Inside, frame: &Frame<'_>) {
     for (value, label) in inside.x.ticks.iter().rev() {
         let x = inside.x.at(*value);
         page.back(page::line((x, bottom), (x, bottom + 4.0), AXIS, 1.0));
-        let text = Text::new(label, x, bottom + 17.0).anchored(Anchor::Middle);
+        let text = Text::new(label, x, bottom + 18.0).anchored(Anchor::Middle);
         // A little air between labels.
         let padded = format!("{label} ");
         if page.has_room(&Text { text: &padded, ..text }, &whole) {
@@ -287,6 +295,9 @@ fn draw_threshold(page: &mut Page, threshold: &Threshold, inside: &Inside) {
     if let (Some(first), Some(last)) = (corners.first().copied(), corners.last().copied()) {
         corners.insert(0, (left, first.1));
         corners.push((right, last.1));
+    }
+    for pair in corners.windows(2) {
+        page.avoid(pair[0], pair[1]);
     }
     let data: Vec<String> =
         corners.iter().map(|(x, y)| format!("{} {}", coordinate(*x), coordinate(*y))).collect();

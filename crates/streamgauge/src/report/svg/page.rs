@@ -67,12 +67,14 @@ pub(super) struct Page {
     shapes: Vec<Markup>,
     texts: Vec<Markup>,
     taken: Vec<Box>,
+    /// Where lines are: text lies there only where there is no other place.
+    lines: Vec<Box>,
 }
 
 impl Page {
     pub(super) fn new(width: f64, height: f64) -> Self {
-        let (back, shapes, texts, taken) = (vec![], vec![], vec![], vec![]);
-        Self { width, height, back, shapes, texts, taken }
+        let (back, shapes, texts) = (vec![], vec![], vec![]);
+        Self { width, height, back, shapes, texts, taken: vec![], lines: vec![] }
     }
 
     pub(super) fn back(&mut self, shape: Markup) {
@@ -104,21 +106,44 @@ impl Page {
         });
     }
 
-    /// Writes a text at the first of some places that has room within `area`; whether there was one.
+    /// Keeps text off a line from one place to another, where it can.
+    pub(super) fn avoid(&mut self, from: (f64, f64), to: (f64, f64)) {
+        const STEP: f64 = 6.0;
+        let steps = ((to.0 - from.0).hypot(to.1 - from.1) / STEP).ceil().clamp(1.0, 400.0);
+        for step in 0..=steps as usize {
+            let along = step as f64 / steps;
+            let (x, y) = (from.0 + (to.0 - from.0) * along, from.1 + (to.1 - from.1) * along);
+            self.lines.push(Box { left: x - 2.0, top: y - 2.0, right: x + 2.0, bottom: y + 2.0 });
+        }
+    }
+
+    /// Writes a text at the first of some places that has room within `area`, off all lines if
+    /// there is such a place; whether there was one.
     pub(super) fn write_where_room(
         &mut self,
         text: &Text<'_>,
         places: impl IntoIterator<Item = (f64, f64, Anchor)>,
         area: &Box,
     ) -> bool {
+        let mut best: Option<(usize, Text<'_>)> = None;
         for (x, y, anchor) in places {
             let text = Text { x, y, anchor, ..*text };
-            if self.has_room(&text, area) {
-                self.write(&text);
-                return true;
+            if !self.has_room(&text, area) {
+                continue;
+            }
+            let wanted = text.area();
+            let crossed = self.lines.iter().filter(|line| line.overlaps(&wanted)).count();
+            if best.is_none_or(|(least, _)| crossed < least) {
+                best = Some((crossed, text));
+            }
+            if crossed == 0 {
+                break;
             }
         }
-        false
+        if let Some((_, text)) = best {
+            self.write(&text);
+        }
+        best.is_some()
     }
 
     pub(super) fn has_room(&self, text: &Text<'_>, area: &Box) -> bool {
