@@ -154,6 +154,8 @@ struct Look {
     seen: [Option<Stamp>; 2],
     /// Why they could not be used then.
     refused: Option<CredentialsError>,
+    /// How often that was logged.
+    told: u64,
 }
 
 impl Keeper {
@@ -161,7 +163,7 @@ impl Keeper {
     pub(super) fn new(credentials: Credentials) -> Result<Self, CredentialsError> {
         let seen = credentials.stamps();
         let (current, _) = watch::channel(credentials.load()?);
-        Ok(Self { look: Look { credentials, seen, refused: None }, current })
+        Ok(Self { look: Look { credentials, seen, refused: None, told: 0 }, current })
     }
 
     pub(super) fn current(&self) -> Current {
@@ -212,11 +214,59 @@ impl Look {
             }
             Err(error) => {
                 if asked || self.refused.as_ref() != Some(&error) {
+                    self.told += 1;
                     warn!("the certificate stays as it was: {error}");
                 }
                 (self.seen, self.refused) = (now, Some(error));
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use testkit::Program;
+
+    use super::*;
+
+    fn make(at: &Credentials) {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        openssl.args(["-nodes", "-subj", "/CN=test", "-keyout"]).arg(&at.key);
+        openssl.arg("-out").arg(&at.certificate);
+        Program::output(&mut openssl, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_pair_is_taken_when_it_fits_and_a_bad_one_is_told_of_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let pair = |name: &str| Credentials {
+            certificate: folder.path().join(format!("{name}.pem")),
+            key: folder.path().join(format!("{name}.key")),
+        };
+        let (used, other) = (pair("used"), pair("other"));
+        make(&used);
+        make(&other);
+        let mut look = Keeper::new(used.clone()).unwrap().look;
+        assert!(look.again(false).is_none() && look.told == 0);
+        assert!(look.again(true).is_some(), "asked for");
+
+        std::fs::rename(&other.certificate, &used.certificate).unwrap();
+        for _ in 0..3 {
+            assert!(look.again(false).is_none());
+            let refused = look.refused.as_ref().unwrap();
+            assert_eq!((refused.file, look.told), (CredentialsFile::Key, 1));
+        }
+        // Half of it, written in place: something else is wrong now.
+        std::fs::write(&used.key, "-----BEGIN PRIVATE KEY-----\n").unwrap();
+        for _ in 0..3 {
+            assert!(look.again(false).is_none() && look.told == 2);
+        }
+        std::fs::rename(&other.key, &used.key).unwrap();
+        assert!(look.again(false).is_some() && look.refused.is_none());
+        assert!(look.again(false).is_none() && look.told == 2);
     }
 }
