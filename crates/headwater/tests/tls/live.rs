@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testkit::{Program, access_unit_hashes_with};
 
-use crate::support::{LIMIT, PROTOCOLS, Site, until};
+use crate::support::{LIMIT, PROTOCOLS, Site, pattern, until};
 
 const STREAM: &str = "/live/demo";
 
@@ -60,11 +60,19 @@ fn ffmpeg_plays_it() {
     }
 }
 
-/// Responses without an end go on until the server drains, and then have one.
+/// Responses without an end have one when the server drains; the others are finished.
 #[test]
-fn endless_responses_end_when_the_server_drains() {
+fn draining() {
     let site = site();
+    let bytes = pattern(1, 4_000_000);
+    std::fs::write(site.media("a.bin"), &bytes).unwrap();
     let mut viewers = Vec::new();
+    let mut downloads = Vec::new();
+    for protocol in PROTOCOLS {
+        let to = site.scratch(&format!("{protocol}.bin"));
+        let slowly = [protocol, "-f", "--limit-rate", "2M", "-o", to.to_str().unwrap()];
+        downloads.push((Program::spawn(site.curl(&slowly).arg(site.url("/vod/a.bin"))), to));
+    }
     for protocol in PROTOCOLS {
         for name in ["live.mp4", "live.flv"] {
             let to = site.scratch(&format!("{protocol}.{name}"));
@@ -74,10 +82,14 @@ fn endless_responses_end_when_the_server_drains() {
         }
     }
     let size = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |file| file.len());
-    until(|| viewers.iter().all(|(_, to)| size(to) > 200_000));
-    // A download in progress is finished, and nothing new begins.
-    let finished = site.server.stop(LIMIT);
-    assert!(finished.status.success(), "{finished:?}");
+    until(|| downloads.iter().all(|(_, to)| size(to) > 0));
+    until(|| viewers.iter().all(|(_, to)| size(to) > 0));
+    site.server.terminate();
+    for (viewer, to) in downloads {
+        let ended = viewer.wait(LIMIT);
+        assert!(ended.status.success(), "{}: {ended:?}", to.display());
+        assert!(std::fs::read(&to).unwrap() == bytes, "{}", to.display());
+    }
     for (viewer, to) in viewers {
         let ended = viewer.wait(Duration::from_secs(5));
         // No protocol error, no cut in the middle.
