@@ -52,7 +52,8 @@ impl Axis {
         let (low, high) = self.range.unwrap_or_else(|| range(drawn, self.scale));
         let (low, high, ticks) = match self.scale {
             Scale::Linear => linear((low, high), self.from_zero, self.exact, count),
-            Scale::Log => logarithmic(low, high, count),
+            // Powers of ten are short to write, and few.
+            Scale::Log => logarithmic(low, high, count + count / 2),
             Scale::Percentile => percentiles(high),
         };
         Placed { scale: self.scale, low, high, from, to, ticks }

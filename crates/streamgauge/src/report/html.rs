@@ -197,9 +197,12 @@ fn row(table: &Table, row: &Row, index: usize) -> Markup {
     };
     let all = row.cells.iter().flatten();
     let kinds: Vec<Aspect> = all.map(|cell| cell.kind).collect();
-    let class = kinds.first().filter(|first| kinds.iter().all(|kind| kind == *first));
+    let alike = kinds.first().filter(|first| kinds.iter().all(|kind| kind == *first));
+    let begins_group = (last > 0 && begins(0, index)).then_some("begins");
+    let classes: Vec<&str> =
+        alike.map(|kind| kind_class(*kind)).into_iter().chain(begins_group).collect();
     html! {
-        tr class=[class.map(|kind| kind_class(*kind))] .begins[last > 0 && begins(0, index)] {
+        tr class=[(!classes.is_empty()).then(|| classes.join(" "))] {
             @for (level, head) in row.heads.iter().enumerate() {
                 @if level == last {
                     th scope="row" { (head) }

@@ -23,10 +23,9 @@ impl Summary {
         Some(Self { median, min, max, count: values.len() })
     }
 
-    /// Whether the farthest of the values lies further from the median than this share of it.
+    /// Whether the least and the most are further apart than this share of the median.
     pub(super) fn spreads_beyond(&self, share: f64) -> bool {
-        let farthest = (self.max - self.median).max(self.median - self.min);
-        self.count > 1 && farthest > share * self.median.abs()
+        self.count > 1 && self.max - self.min > share * self.median.abs()
     }
 }
 
@@ -84,8 +83,8 @@ mod tests {
 
     #[test]
     fn spread_is_of_the_median() {
-        assert!(!Summary::of([100.0, 115.0, 90.0]).unwrap().spreads_beyond(0.15));
-        assert!(Summary::of([100.0, 116.0, 90.0]).unwrap().spreads_beyond(0.15));
+        assert!(!Summary::of([100.0, 110.0, 95.0]).unwrap().spreads_beyond(0.15));
+        assert!(Summary::of([100.0, 110.0, 94.0]).unwrap().spreads_beyond(0.15));
         assert!(!Summary::of([0.0, 0.0]).unwrap().spreads_beyond(0.15));
         assert!(!Summary::of([5.0]).unwrap().spreads_beyond(0.0));
     }

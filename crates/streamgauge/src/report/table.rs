@@ -548,7 +548,7 @@ pub(super) const MARKS: [(&str, &str); 3] = [
     ("†", "The generator was saturated: not to be trusted."),
     (
         "‡",
-        "Noisy: repetitions differ by more than 15 % of their median, or other processes used more than 5 % of the processors.",
+        "Noisy: repetitions are more than 15 % of their median apart, or other processes used more than 5 % of the processors.",
     ),
     ("§", "Some repetitions failed, and are left out."),
 ];

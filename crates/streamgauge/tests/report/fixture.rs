@@ -112,7 +112,10 @@ impl Folder {
 
     /// Writes a trial, and says where.
     pub fn keep(&self, trial: &Trial) -> PathBuf {
-        let case = trial.parameters.iter().map(|(name, value)| format!("{name}={value}"));
+        let case = trial.parameters.iter().map(|(name, value)| match value {
+            Value::Number(value) if *value > 1e9 => format!("{name}={value:e}"),
+            value => format!("{name}={value}"),
+        });
         let case = case.collect::<Vec<_>>().join(",");
         let case = if case.is_empty() { "all".to_owned() } else { case };
         let folder = self
@@ -148,7 +151,7 @@ pub fn histogram(folder: &Path, name: &str, millis: impl IntoIterator<Item = f64
 }
 
 /// What the meter writes, a second each: CPU in per cent and bits sent in a second.
-pub fn meter(folder: &Path, seconds: u32, of: impl Fn(f64) -> (f64, f64)) {
+pub fn meter(folder: &Path, seconds: u32, mut of: impl FnMut(f64) -> (f64, f64)) {
     let (mut text, mut up, mut used) = (String::new(), 0.0, 0.0);
     for second in 1..=seconds {
         let (cpu, bits) = of(f64::from(second));

@@ -91,7 +91,7 @@ fn inside(lines: &Lines, frame: &Frame<'_>, top: f64, right: f64) -> Inside {
     let last = lines.x.place(lines.xs(), (0.0, 1.0), 4).ticks.pop();
     let half = last.map_or(0.0, |(_, label)| label::width(&label, TEXT) / 2.0);
     let right = frame.width - right.max(half + 4.0);
-    let x = lines.x.place(lines.xs(), (left, right), count(right - left, 85.0));
+    let x = lines.x.place(lines.xs(), (left, right), count(right - left, 60.0));
     Inside { area: Box { left, top, right, bottom }, x, y }
 }
 

@@ -1,0 +1,149 @@
+//! Tables, read back from Markdown and from HTML.
+
+use std::fs;
+use std::path::Path;
+
+use crate::fixture::{Folder, trial};
+use crate::rich;
+use crate::usage::{SMALL, made};
+
+/// The rows of the table that follows a text in report.md.
+fn markdown(folder: &Path, after: &str) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(folder.join("report.md")).unwrap();
+    let from = text.find(after).unwrap();
+    let rows = text[from..].lines().skip_while(|line| !line.starts_with('|'));
+    let cells = |row: &str| -> Vec<String> {
+        row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect()
+    };
+    rows.take_while(|line| line.starts_with('|')).map(cells).collect()
+}
+
+/// The body of a table of index.html: what each cell says.
+fn html(folder: &Path, id: &str) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(folder.join("index.html")).unwrap();
+    let from = text.find(&format!("id=\"{id}\"")).unwrap();
+    let body = text[from..].split("<tbody>").nth(1).unwrap().split("</tbody>").next().unwrap();
+    let body = format!("<tbody>{body}</tbody>");
+    let tree = roxmltree::Document::parse(&body).unwrap();
+    let texts = |row: roxmltree::Node<'_, '_>| {
+        let cells = row.children().filter(roxmltree::Node::is_element);
+        let words = |cell: roxmltree::Node<'_, '_>| {
+            let parts = cell.descendants().filter(|part| part.is_text());
+            parts.filter_map(|part| part.text()).collect::<Vec<_>>().join(" ")
+        };
+        cells.map(words).collect()
+    };
+    tree.root_element().children().map(texts).collect()
+}
+
+fn small(trials: &[(&str, f64, u32, f64)]) -> (tempfile::TempDir, std::path::PathBuf) {
+    let place = tempfile::tempdir().unwrap();
+    let peers = [("a", "Server A", "1"), ("b", "Server B", "2")];
+    let folder = Folder::new(place.path(), SMALL, 1.0, &peers);
+    for (peer, clients, repetition, count) in trials {
+        let metrics = [("count", *count)];
+        folder.keep(&trial("one", &[("clients", *clients)], peer, *repetition, &metrics));
+    }
+    let report = made(&[place.path()]);
+    (place, report)
+}
+
+#[test]
+fn medians_spreads_ratios_and_what_only_the_study_has() {
+    let (_place, report) = small(&[
+        ("a", 1.0, 1, 10.0),
+        ("a", 1.0, 2, 11.0),
+        ("a", 1.0, 3, 10.5),
+        ("a", 2.0, 1, 1234.5),
+        ("b", 1.0, 1, 20.0),
+    ]);
+    let rows = markdown(&report, "**Table 1.**");
+    let head = ["server", "1 client, measured", "1 client, published", "1 client, ratio"];
+    assert_eq!(rows[0][..4], head);
+    assert_eq!(
+        rows[2],
+        ["Server A", "10.5 (10.0–11.0)", "4.0", "2.62", "**1,234.5**", "0.0", "–"]
+            .map(|cell| cell.replace("**", ""))
+    );
+    assert_eq!(rows[3][..4], ["Server B", "**20.0**", "–", "–"]);
+    assert_eq!(rows[4][..4], ["C", "–", "7.0", "–"]);
+    let rows = html(&report, "table-1");
+    assert_eq!(rows[0], ["Server A", "10.5 10.0–11.0", "4.0", "2.62", "1,234.5", "0.0", "–"]);
+    assert_eq!(rows[1][..4], ["Server B", "20.0", "–", "–"]);
+}
+
+#[test]
+fn doubts_are_marked() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::new(place.path(), SMALL, 1.0, &[]);
+    let one = |peer, clients, repetition, count| {
+        trial("one", &[("clients", clients)], peer, repetition, &[("count", count)])
+    };
+    folder.keep(&one("a", 1.0, 1, 100.0));
+    folder.keep(&one("a", 1.0, 2, 130.0));
+    let mut saturated = one("a", 2.0, 1, 5.0);
+    saturated.saturated = true;
+    folder.keep(&saturated);
+    let mut busy = one("b", 1.0, 1, 5.0);
+    busy.metrics.insert("other_cpu_percent".to_owned(), 5.1);
+    folder.keep(&busy);
+    let mut failed = one("b", 2.0, 1, 5.0);
+    failed.failed = Some("it did not start".to_owned());
+    folder.keep(&failed);
+    let report = made(&[place.path()]);
+    let rows = markdown(&report, "**Table 1.**");
+    let named: Vec<(String, String)> =
+        rows[0].iter().cloned().zip(rows[2].iter().cloned()).collect();
+    assert!(
+        named.contains(&("1 client, measured".to_owned(), "**115.0**‡ (100.0–130.0)".to_owned())),
+        "{named:?}"
+    );
+    assert!(named.contains(&("2 clients, measured".to_owned(), "5.0†".to_owned())), "{named:?}");
+    assert!(
+        rows[3].contains(&"5.0‡".to_owned()) && rows[3].contains(&"failed".to_owned()),
+        "{rows:?}"
+    );
+    let text = fs::read_to_string(report.join("report.md")).unwrap();
+    for said in ["† The generator", "‡ Noisy", "b, repetition 1 failed: it did not start"] {
+        assert!(text.contains(said), "{said}\n{text}");
+    }
+}
+
+#[test]
+fn what_stands_for_a_studys_server_is_compared_with_it() {
+    let place = tempfile::tempdir().unwrap();
+    rich::write(place.path(), 1.0);
+    let report = made(&[place.path()]);
+    let rows = markdown(&report, "**Table 1.**");
+    assert_eq!(rows[0][..3], ["server", "", "400 clients, 60 s"]);
+    assert_eq!(rows[2][..3], ["nginx-rtmp", "measured", "394"]);
+    assert_eq!(rows[3][..3], ["", "published (nginx)", "400"]);
+    assert_eq!(rows[4][..3], ["", "ratio", "0.98"]);
+    assert_eq!(rows[6][..3], ["Wowza", "published", "166"]);
+    // The page says the same, with heads that reach over rows.
+    let page = html(&report, "table-1");
+    assert_eq!(page[0][..3], ["nginx-rtmp", "measured", "394"]);
+    assert_eq!(page[1][..2], ["published (nginx)", "400"]);
+    assert_eq!(page[4][..3], ["Wowza", "published", "166"]);
+}
+
+#[test]
+fn markdown_tables_are_rectangular() {
+    let place = tempfile::tempdir().unwrap();
+    rich::write(place.path(), 1.0);
+    let report = made(&[place.path()]);
+    let text = fs::read_to_string(report.join("report.md")).unwrap();
+    let bars = |row: &str| row.replace("\\|", "").matches('|').count();
+    let rows: Vec<&str> = text.lines().collect();
+    let mut tables = 0;
+    for pair in rows.windows(2).filter(|pair| pair.iter().all(|row| row.starts_with('|'))) {
+        assert_eq!(bars(pair[0]), bars(pair[1]), "{pair:?}");
+        tables += usize::from(pair[1].starts_with("| ---"));
+    }
+    assert_eq!(tables, 4);
+    // Every figure that is shown is there.
+    let shown: Vec<&str> =
+        text.lines().filter_map(|row| row.split("](").nth(1)?.strip_suffix(')')).collect();
+    assert_eq!(shown.len(), 16);
+    assert!(shown.iter().all(|file| report.join(file).exists()), "{shown:?}");
+}
