@@ -58,7 +58,7 @@ impl<'a> Request<'a> {
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Where it came from, if redirected.
-    pub moved: Option<Url>,
+    pub moved: Option<Box<Url>>,
     /// When the request was sent, the answer's first and last byte came.
     pub sent: Micros,
     /// See `sent`.
@@ -112,16 +112,16 @@ impl<'a> Client<'a> {
     /// # Errors
     /// There is no good answer, or it is not what HTTP has.
     pub async fn get(&mut self, request: Request<'_>, mut body: Body<'_>) -> Result<Answer, Error> {
-        let mut moved: Option<Url> = None;
+        let mut moved: Option<Box<Url>> = None;
         for _ in 0..=MAX_REDIRECTS {
-            let url = moved.as_ref().unwrap_or(request.url);
+            let url = moved.as_deref().unwrap_or(request.url);
             let answer = self
                 .exchange(&Request { url, ..request }, &mut body)
                 .await
                 .map_err(|error| error.at(url))?;
             match answer.location {
                 None => return Ok(Answer { moved, ..answer }),
-                Some(location) => moved = Some(url.resolve(&location)?),
+                Some(location) => moved = Some(Box::new(url.resolve(&location)?)),
             }
         }
         let what = format!("redirected more than {MAX_REDIRECTS} times");

@@ -217,7 +217,8 @@ mod tests {
         for (name, size, most) in [
             ("viewer", size_of::<Viewer>(), 700),
             ("rtmp", size_of_val(&rtmp::play(&viewer, &rtmp_url)), 2000),
-            ("hls", size_of_val(&hls::play(&viewer, &url)), 5500),
+            ("hls", size_of_val(&hls::play(&viewer, &url)), 500),
+            ("hls playlist", hls::size_of_playing(&viewer), 2000),
             ("dash", size_of_val(&dash::play(&viewer, &url)), 5500),
             ("mp4", size_of_val(&progressive::mp4(&viewer, &url)), 2000),
             ("flv", size_of_val(&progressive::flv(&viewer, &url)), 2000),

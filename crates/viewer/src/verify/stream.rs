@@ -55,14 +55,19 @@ impl Stream {
         framing(codec, &sample.data).map_err(|error| error.at(place()))?;
         let mut hole = false;
         if let Some((last, end)) = self.last {
-            let length = end.or_else(|| known_duration(codec).map(|duration| last + duration));
+            let length =
+                end.or_else(|| known_duration(codec).map(|duration| last.saturating_add(duration)));
             // Times in milliseconds, as FLV has them, are up to one apart from the truth, each.
             let coarse = if end.is_none() { 2_000 } else { 0 };
-            let limit = length.map_or(last + MAX_FRAME, |end| end + HOLE + coarse);
+            let limit = length
+                .map_or(last.saturating_add(MAX_FRAME), |end| end.saturating_add(HOLE + coarse));
             hole = at > limit;
             let (earliest, rounding) = end.map_or((last, 0), |end| (end, ROUNDING));
-            if at < earliest - rounding {
-                let what = format!("decode time runs back by {:.6} s", seconds(earliest - at));
+            if at < earliest.saturating_sub(rounding) {
+                let what = format!(
+                    "decode time runs back by {:.6} s",
+                    seconds(earliest.saturating_sub(at))
+                );
                 return Err(Error::corrupt(what).at(place()));
             }
         }

@@ -112,7 +112,7 @@ async fn load(
     let answer =
         client.get(Request::new(url, Asks::Playlist), Body::Text(&mut text, mpd::MAX_SIZE)).await?;
     if let Some(moved) = answer.moved {
-        *url = moved;
+        *url = *moved;
     }
     viewer.stats().verified.manifests += 1;
     Ok((text, viewer.now()))

@@ -40,7 +40,7 @@ struct Begun<'a> {
 async fn begin<'a>(viewer: &'a Viewer, url: &Url) -> Result<Begun<'a>, Error> {
     let mut client = Client::new(viewer);
     let (text, moved) = load(&mut client, Request::new(url, Asks::Playlist)).await?;
-    let url = moved.as_ref().unwrap_or(url);
+    let url = moved.as_deref().unwrap_or(url);
     let playlist = as_text(&text).and_then(hls::parse).map_err(|error| error.at(url))?;
     viewer.stats().verified.manifests += 1;
     let choice = match playlist {
@@ -69,7 +69,7 @@ fn expect(viewer: &Viewer, tracks: impl Iterator<Item = Track>) {
 async fn load(
     client: &mut Client<'_>,
     request: Request<'_>,
-) -> Result<(Vec<u8>, Option<Url>), Error> {
+) -> Result<(Vec<u8>, Option<Box<Url>>), Error> {
     let mut text = Vec::new();
     let body = Body::Text(&mut text, hls::MAX_SIZE);
     let answer = client.get(request, body).await?;
@@ -124,4 +124,12 @@ fn choose(viewer: &Viewer, playlist: &Multivariant<'_>, url: &Url) -> Result<Cho
     let track = if sound_only { Track::Audio } else { Track::Video };
     let audio = audio.filter(|_| !same && !sound_only).map(|uri| url.resolve(uri)).transpose()?;
     Ok(Choice { ladder, track, audio })
+}
+
+/// What playing one playlist takes, of which there are two where sound is apart.
+#[cfg(test)]
+pub(super) fn size_of_playing(viewer: &Viewer) -> usize {
+    let ladder = Ladder::single(Url::nowhere());
+    let mut player = Player::new(viewer, Client::new(viewer), Track::Video, ladder);
+    size_of::<Player<'_>>() + size_of_val(&player.run(None))
 }

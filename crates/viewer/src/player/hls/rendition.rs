@@ -145,26 +145,22 @@ impl<'a> Player<'a> {
                     None => continue,
                 },
             };
-            let step = self.step(&playlist)?;
+            let mut step = self.step(&playlist)?;
             if step.needs_full {
                 self.viewer.lane.give_back(playlist);
                 query = None;
                 continue;
             }
-            let mut step = if step.finished {
+            if step.finished {
                 // A finished playlist stays as it is, and is the same for every viewer.
                 let shared = self.viewer.lane.share(playlist);
-                match Box::pin(self.finished(step, &shared)).await? {
-                    Some(()) => return Ok(()),
-                    None => {
-                        query = None;
-                        continue;
-                    }
+                if Box::pin(self.finished(step, &shared)).await?.is_some() {
+                    return Ok(());
                 }
-            } else {
-                self.viewer.lane.give_back(playlist);
-                step
-            };
+                query = None;
+                continue;
+            }
+            self.viewer.lane.give_back(playlist);
             let progress = !step.items.is_empty();
             let switched = self.items(&step).await?;
             if switched || step.more {
@@ -226,7 +222,7 @@ impl<'a> Player<'a> {
                 if asked.is_none()
                     && let Some(moved) = moved
                 {
-                    self.url = moved;
+                    self.url = *moved;
                 }
                 self.loaded = self.viewer.now();
                 self.tries.reset();
