@@ -147,3 +147,18 @@ fn markdown_tables_are_rectangular() {
     assert_eq!(shown.len(), 16);
     assert!(shown.iter().all(|file| report.join(file).exists()), "{shown:?}");
 }
+
+#[test]
+fn what_is_pooled_is_said() {
+    let place = tempfile::tempdir().unwrap();
+    let scenario = SMALL.replace("clients = [1, 2]", "clients = [1, 2]\nduration = [60, 300]");
+    let folder = Folder::new(place.path(), &scenario, 1.0, &[]);
+    for (duration, count) in [(60.0, 2.0), (300.0, 6.0)] {
+        let of = [("clients", 1.0), ("duration", duration)];
+        folder.keep(&trial("one", &of, "a", 1, &[("count", count)]));
+    }
+    let report = made(&[place.path()]);
+    assert_eq!(markdown(&report, "**Table 1.**")[2][..2], ["a", "4.0 (2.0–6.0)"]);
+    let text = fs::read_to_string(report.join("report.md")).unwrap();
+    assert!(text.contains("Each figure is the median over 60 s, 300 s."), "{text}");
+}

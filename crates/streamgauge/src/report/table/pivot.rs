@@ -1,0 +1,473 @@
+//! A pivot: metrics of trials by row and column, and what was published where it belongs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::lab::record::Value;
+use crate::lab::scenario::{self, Better, Load};
+
+use super::super::data::{Kept, Study};
+use super::super::statistics::Summary;
+use super::super::{dimension, number};
+use super::{Aspect, Cell, MARKS, Row, Table, headed, marks, parameter};
+
+/// Beyond this many columns what was published stands below what was measured, not beside it.
+const MOST_BESIDE: usize = 4;
+/// A place along a dimension.
+#[derive(Debug, Clone, PartialEq)]
+enum Member {
+    /// Who was measured, by number.
+    Peer(usize),
+    /// Who was only in the study.
+    Theirs(String),
+    Parameter(Value),
+    /// A metric, by number.
+    Metric(usize),
+}
+
+/// What is known of a cell.
+#[derive(Debug, Default)]
+struct Gathered<'a> {
+    trials: Vec<&'a Kept>,
+    published: Vec<f64>,
+    metric: usize,
+}
+
+type Key = Vec<usize>;
+/// A row and a column.
+type Place = (Key, Key);
+
+pub(super) struct Pivot<'a> {
+    study: &'a Study,
+    table: &'a scenario::Table,
+    load: &'a Load,
+    rows: Vec<String>,
+    columns: Vec<String>,
+    members: Vec<Vec<Member>>,
+    cells: BTreeMap<Place, Gathered<'a>>,
+    /// Whose published figures stand beside a peer's, by the peer's number.
+    stands_for: BTreeMap<usize, String>,
+}
+
+/// A metric's name with its unit.
+fn named(shown: &scenario::Shown) -> String {
+    let title = if shown.title.is_empty() { &shown.metric } else { &shown.title };
+    if shown.unit.is_empty() { title.clone() } else { format!("{title}, {}", shown.unit) }
+}
+
+impl<'a> Pivot<'a> {
+    pub(super) fn new(study: &'a Study, table: &'a scenario::Table, load: &'a Load) -> Self {
+        let (mut rows, mut columns) = (table.rows.clone(), table.columns.clone());
+        let has = |name: &str, dimensions: [&Vec<String>; 2]| {
+            dimensions.iter().any(|dimensions| dimensions.iter().any(|other| other == name))
+        };
+        // Peers and metrics are never mixed.
+        if !has("peer", [&rows, &columns]) {
+            rows.insert(0, "peer".to_owned());
+        }
+        if table.values.len() > 1 && !has("value", [&rows, &columns]) {
+            columns.push("value".to_owned());
+        }
+        let members = vec![vec![]; rows.len() + columns.len()];
+        let (cells, stands_for) = (BTreeMap::new(), BTreeMap::new());
+        Self { study, table, load, rows, columns, members, cells, stands_for }
+    }
+
+    fn dimensions(&self) -> impl Iterator<Item = &String> {
+        self.rows.iter().chain(&self.columns)
+    }
+
+    pub(super) fn gather(&mut self) {
+        let mut facts: Vec<(Vec<Member>, Option<&'a Kept>, f64, usize)> = Vec::new();
+        for kept in self.study.trials_of(&self.table.load) {
+            if !self.table.only.admits(&kept.trial.parameters) {
+                continue;
+            }
+            for metric in 0..self.table.values.len() {
+                if let Some(place) = self.place(kept, metric) {
+                    facts.push((place, Some(kept), 0.0, metric));
+                }
+            }
+        }
+        for (place, _, _, _) in &facts {
+            self.learn(place);
+        }
+        for (place, value, metric) in self.published() {
+            self.learn(&place);
+            facts.push((place, None, value, metric));
+        }
+        self.sort_members();
+        for (place, kept, value, metric) in facts {
+            let key: Key = place
+                .iter()
+                .zip(&self.members)
+                .filter_map(|(member, members)| members.iter().position(|other| other == member))
+                .collect();
+            let (row, column) = key.split_at(self.rows.len());
+            let cell = self.cells.entry((row.to_vec(), column.to_vec())).or_default();
+            cell.metric = metric;
+            match kept {
+                Some(kept) => cell.trials.push(kept),
+                None => cell.published.push(value),
+            }
+        }
+    }
+
+    /// Where a trial's metric belongs; nowhere, if it lacks a parameter.
+    fn place(&self, kept: &Kept, metric: usize) -> Option<Vec<Member>> {
+        let member = |name: &String| match name.as_str() {
+            "peer" => self.study.peer(&kept.trial.peer).map(Member::Peer),
+            "value" => Some(Member::Metric(metric)),
+            name => kept.trial.parameters.get(name).cloned().map(Member::Parameter),
+        };
+        self.dimensions().map(member).collect()
+    }
+
+    fn learn(&mut self, place: &[Member]) {
+        for (member, members) in place.iter().zip(&mut self.members) {
+            if !members.contains(member) {
+                members.push(member.clone());
+            }
+        }
+    }
+
+    /// What the study printed, and where that belongs. A line that says nothing of a dimension
+    /// holds all along it.
+    fn published(&mut self) -> Vec<(Vec<Member>, f64, usize)> {
+        let Some(published) = &self.table.published else { return vec![] };
+        let mut facts = Vec::new();
+        for row in &published.rows {
+            let field = |name: &str| {
+                let at = published.columns.iter().position(|column| column == name)?;
+                Some(row[at].as_str()).filter(|field| !field.is_empty())
+            };
+            for (metric, shown) in self.table.values.iter().enumerate() {
+                let Some(value) = field(&shown.metric).and_then(|field| field.parse::<f64>().ok())
+                else {
+                    continue;
+                };
+                let mut places: Vec<Vec<Member>> = vec![vec![]];
+                for (index, name) in self.rows.iter().chain(&self.columns).enumerate() {
+                    let members = match (name.as_str(), field(name)) {
+                        ("value", _) => vec![Member::Metric(metric)],
+                        ("peer", Some(peer)) => vec![self.theirs(peer)],
+                        (_, Some(text)) => vec![Member::Parameter(parameter(text))],
+                        ("peer", None) => vec![Member::Theirs("the study".to_owned())],
+                        (_, None) => self.members[index].clone(),
+                    };
+                    places = places
+                        .iter()
+                        .flat_map(|place| {
+                            members
+                                .iter()
+                                .map(|member| [place, std::slice::from_ref(member)].concat())
+                        })
+                        .collect();
+                }
+                facts.extend(places.into_iter().map(|place| (place, value, metric)));
+            }
+        }
+        for (theirs, ours) in &self.table.stand_in {
+            if let Some(ours) = self.study.peer(ours) {
+                self.stands_for.insert(ours, theirs.clone());
+            }
+        }
+        facts
+    }
+
+    /// A peer of the study's: who stands in for it here, if that was measured, or itself.
+    fn theirs(&self, name: &str) -> Member {
+        let ours = self.table.stand_in.get(name).and_then(|name| self.study.peer(name));
+        let was_measured = |ours: &usize| {
+            self.members.iter().any(|members| members.contains(&Member::Peer(*ours)))
+        };
+        match ours.filter(was_measured) {
+            Some(ours) => Member::Peer(ours),
+            None => Member::Theirs(name.to_owned()),
+        }
+    }
+
+    /// Peers as they are shown everywhere, parameters as the scenario has them.
+    fn sort_members(&mut self) {
+        let names: Vec<String> = self.dimensions().cloned().collect();
+        for (name, members) in names.iter().zip(&mut self.members) {
+            let values = self.load.cases.get(name);
+            members.sort_by(|a, b| {
+                let order = |member: &Member| match member {
+                    Member::Peer(at) | Member::Metric(at) => (0, *at, 0.0),
+                    Member::Theirs(_) => (1, 0, 0.0),
+                    Member::Parameter(value) => {
+                        let place =
+                            values.and_then(|values| values.iter().position(|v| v == value));
+                        let number = if let Value::Number(number) = value { *number } else { 0.0 };
+                        (0, place.unwrap_or(usize::MAX), number)
+                    }
+                };
+                let ((a, b, c), (x, y, z)) = (order(a), order(b));
+                (a, b).cmp(&(x, y)).then(c.total_cmp(&z))
+            });
+        }
+    }
+
+    pub(super) fn finish(self, number: usize) -> Table {
+        let rows: BTreeSet<Key> = self.cells.keys().map(|(row, _)| row.clone()).collect();
+        let columns: BTreeSet<Key> = self.cells.keys().map(|(_, column)| column.clone()).collect();
+        let published = self.cells.values().any(|cell| !cell.published.is_empty());
+        let beside = columns.len() <= MOST_BESIDE;
+        let all = |of: &dyn Fn(&Place) -> bool| self.aspects(of);
+        let along_rows = expanded(&rows, published && !beside, &|row| all(&|key| key.0 == *row));
+        let along_columns =
+            expanded(&columns, published && beside, &|column| all(&|key| key.1 == *column));
+        let best = self.best();
+        let cell = |row: &(Key, Option<Aspect>), column: &(Key, Option<Aspect>)| {
+            let key = (row.0.clone(), column.0.clone());
+            let gathered = self.cells.get(&key)?;
+            let aspect = row.1.or(column.1).unwrap_or(Aspect::Measured);
+            self.cell(gathered, aspect, best.contains(&key))
+        };
+        let mut stub: Vec<String> = self.rows.iter().map(|name| dimension::title(name)).collect();
+        stub.extend((published && !beside).then(String::new));
+        let mut table = Table {
+            number,
+            title: headed(&self.table.title),
+            quantity: self.quantity(),
+            headline: self.table.headline,
+            stub,
+            columns: along_columns.iter().map(|column| self.column_heads(column)).collect(),
+            rows: along_rows
+                .iter()
+                .map(|row| Row {
+                    heads: self.row_heads(row),
+                    cells: along_columns.iter().map(|column| cell(row, column)).collect(),
+                })
+                .collect(),
+            notes: vec![],
+        };
+        table.notes = self.notes(&table, beside);
+        table
+    }
+
+    /// What is known in some cells.
+    fn aspects(&self, of: &dyn Fn(&Place) -> bool) -> Vec<Aspect> {
+        let mut aspects = BTreeSet::new();
+        for (_, cell) in self.cells.iter().filter(|(key, _)| of(key)) {
+            let (measured, published) = (!cell.trials.is_empty(), !cell.published.is_empty());
+            aspects.extend(measured.then_some(Aspect::Measured));
+            aspects.extend(published.then_some(Aspect::Published));
+            aspects.extend((measured && published).then_some(Aspect::Ratio));
+        }
+        aspects.into_iter().collect()
+    }
+
+    fn quantity(&self) -> String {
+        match self.table.values.as_slice() {
+            [only] if !self.dimensions().any(|name| name == "value") => named(only),
+            _ => String::new(),
+        }
+    }
+
+    fn row_heads(&self, (key, aspect): &(Key, Option<Aspect>)) -> Vec<String> {
+        let heads = key.iter().zip(&self.rows).zip(&self.members);
+        let mut heads: Vec<String> =
+            heads.map(|((at, name), members)| self.head(name, &members[*at], true)).collect();
+        heads.extend(aspect.map(|aspect| self.aspect_head(aspect, key, &self.rows, 0)));
+        heads
+    }
+
+    fn column_heads(&self, (key, aspect): &(Key, Option<Aspect>)) -> Vec<String> {
+        let before = self.rows.len();
+        let heads = key.iter().zip(&self.columns).zip(&self.members[before..]);
+        let mut heads: Vec<String> =
+            heads.map(|((at, name), members)| self.head(name, &members[*at], false)).collect();
+        if heads.is_empty() {
+            heads.push(self.quantity());
+        }
+        heads.extend(aspect.map(|aspect| self.aspect_head(aspect, key, &self.columns, before)));
+        heads
+    }
+
+    fn head(&self, name: &str, member: &Member, bare: bool) -> String {
+        match member {
+            Member::Peer(at) => self.study.peers[*at].title.clone(),
+            Member::Theirs(name) => name.clone(),
+            Member::Metric(at) => named(&self.table.values[*at]),
+            Member::Parameter(value) if bare => dimension::bare(value),
+            Member::Parameter(value) => dimension::full(name, value),
+        }
+    }
+
+    /// `published (nginx)`, where the peer is another than that whose figures they are.
+    fn aspect_head(&self, aspect: Aspect, key: &Key, names: &[String], before: usize) -> String {
+        let peer = names.iter().position(|name| name == "peer");
+        let peer = peer.map(|at| &self.members[before + at][key[at]]);
+        match (aspect, peer) {
+            (Aspect::Measured, _) => "measured".to_owned(),
+            (Aspect::Ratio, _) => "ratio".to_owned(),
+            (Aspect::Published, Some(Member::Peer(at))) => match self.stands_for.get(at) {
+                Some(theirs) if !self.is_called(*at, theirs) => format!("published ({theirs})"),
+                _ => "published".to_owned(),
+            },
+            (Aspect::Published, _) => "published".to_owned(),
+        }
+    }
+
+    fn is_called(&self, peer: usize, name: &str) -> bool {
+        self.study.peers[peer].title.eq_ignore_ascii_case(name)
+    }
+
+    /// The best of all peers that were measured alike.
+    fn best(&self) -> BTreeSet<Place> {
+        let names: Vec<&String> = self.dimensions().collect();
+        let Some(peer) = names.iter().position(|name| *name == "peer") else {
+            return BTreeSet::new();
+        };
+        let mut fields: BTreeMap<Key, Vec<(f64, &Place)>> = BTreeMap::new();
+        for (key, cell) in &self.cells {
+            let saturated = cell.trials.iter().any(|kept| kept.trial.saturated);
+            let Some(summary) = self.summary(cell).filter(|_| !saturated) else { continue };
+            let sign = match self.table.values[cell.metric].better {
+                Some(Better::More) => 1.0,
+                Some(Better::Less) => -1.0,
+                None => continue,
+            };
+            let mut field: Key = key.0.iter().chain(&key.1).copied().collect();
+            field.remove(peer);
+            fields.entry(field).or_default().push((summary.median * sign, key));
+        }
+        let mut best = BTreeSet::new();
+        for field in fields.into_values().filter(|field| field.len() > 1) {
+            let most = field.iter().map(|(value, _)| *value).fold(f64::NEG_INFINITY, f64::max);
+            // Where all are the same nobody is best.
+            if field.iter().any(|(value, _)| *value < most) {
+                best.extend(
+                    field.iter().filter(|(value, _)| *value == most).map(|(_, k)| (*k).clone()),
+                );
+            }
+        }
+        best
+    }
+
+    fn summary(&self, cell: &Gathered<'_>) -> Option<Summary> {
+        let metric = &self.table.values[cell.metric].metric;
+        Summary::of(cell.trials.iter().filter_map(|kept| kept.metric(metric)))
+    }
+
+    fn cell(&self, cell: &Gathered<'_>, aspect: Aspect, best: bool) -> Option<Cell> {
+        let shown = &self.table.values[cell.metric];
+        let print = |value| number::fixed(value, shown.digits.min(9));
+        let published = Summary::of(cell.published.iter().copied()).map(|summary| summary.median);
+        let plain = |kind, value: f64, text| Cell {
+            kind,
+            value: Some(value),
+            spread: None,
+            text,
+            spread_text: None,
+            marks: String::new(),
+            best: false,
+        };
+        match aspect {
+            Aspect::Published => published.map(|value| plain(aspect, value, print(value))),
+            Aspect::Ratio => {
+                let ratio = self.summary(cell)?.median / published?;
+                let digits = if ratio.abs() < 10.0 { 2 } else { usize::from(ratio.abs() < 100.0) };
+                ratio.is_finite().then(|| plain(aspect, ratio, number::fixed(ratio, digits)))
+            }
+            Aspect::Measured => {
+                let Some(summary) = self.summary(cell) else {
+                    let failed = cell.trials.iter().any(|kept| kept.trial.failed.is_some());
+                    let text = "failed".to_owned();
+                    return failed.then(|| Cell { value: None, ..plain(aspect, 0.0, text) });
+                };
+                let spread = (summary.max > summary.min).then_some((summary.min, summary.max));
+                let text = |(low, high)| format!("{}–{}", print(low), print(high));
+                Some(Cell {
+                    spread,
+                    spread_text: spread.map(text),
+                    marks: marks(&cell.trials, &shown.metric),
+                    best,
+                    ..plain(aspect, summary.median, print(summary.median))
+                })
+            }
+        }
+    }
+
+    fn notes(&self, table: &Table, beside: bool) -> Vec<String> {
+        let mut notes = Vec::new();
+        let cells = || table.rows.iter().flat_map(|row| row.cells.iter().flatten());
+        if !self.table.note.trim().is_empty() {
+            notes.push(self.table.note.trim().to_owned());
+        }
+        if let Some(pooled) = self.pooled() {
+            notes.push(pooled);
+        }
+        if cells().any(|cell| cell.spread.is_some()) {
+            notes.push("Medians; below them the least and the most.".to_owned());
+        }
+        if cells().any(|cell| cell.kind == Aspect::Ratio) {
+            notes.push("Ratio: measured over published.".to_owned());
+            if beside && self.rows.iter().any(|name| name == "peer") {
+                for (ours, theirs) in &self.stands_for {
+                    if !self.is_called(*ours, theirs) {
+                        let ours = &self.study.peers[*ours].title;
+                        notes.push(format!("Published beside {ours}: {theirs}."));
+                    }
+                }
+            }
+        }
+        if cells().any(|cell| cell.best) {
+            notes.push("Bold: the best of those measured.".to_owned());
+        }
+        for (mark, meaning) in MARKS {
+            if cells().any(|cell| cell.marks.contains(mark)) {
+                notes.push(format!("{mark} {meaning}"));
+            }
+        }
+        notes
+    }
+
+    /// Which parameters differ within cells.
+    fn pooled(&self) -> Option<String> {
+        let mut pooled: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+        // What follows from another parameter says nothing more.
+        let names = self.load.cases.keys();
+        for name in names.filter(|name| !self.dimensions().any(|other| other == *name)) {
+            for cell in self.cells.values() {
+                let values =
+                    || cell.trials.iter().filter_map(|kept| kept.trial.parameters.get(name));
+                let first = values().next();
+                if values().any(|value| Some(value) != first) {
+                    let all = pooled.entry(name).or_default();
+                    for value in values() {
+                        if !all.contains(&value) {
+                            all.push(value);
+                        }
+                    }
+                }
+            }
+        }
+        let describe = |(name, values): (&str, Vec<&Value>)| {
+            let values: Vec<String> =
+                values.into_iter().map(|value| dimension::full(name, value)).collect();
+            values.join(", ")
+        };
+        let pooled: Vec<String> = pooled.into_iter().map(describe).collect();
+        (!pooled.is_empty())
+            .then(|| format!("Each figure is the median over {}.", pooled.join("; and over ")))
+    }
+}
+
+/// Keys, each with what is known of it where that has a place of its own.
+fn expanded(
+    keys: &BTreeSet<Key>,
+    apart: bool,
+    aspects: &dyn Fn(&Key) -> Vec<Aspect>,
+) -> Vec<(Key, Option<Aspect>)> {
+    let mut all = Vec::new();
+    for key in keys {
+        if apart {
+            all.extend(aspects(key).into_iter().map(|aspect| (key.clone(), Some(aspect))));
+        } else {
+            all.push((key.clone(), None));
+        }
+    }
+    all
+}
