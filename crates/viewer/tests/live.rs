@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::*;
-use viewer::{End, Options};
+use viewer::{End, Options, Rendition};
 
 /// The sound as it would be made live: a part is a fragment, a segment is two.
 struct Stream {
@@ -231,4 +231,55 @@ fn civil(days: i64) -> (i64, u32, u32) {
         left -= length;
     }
     unreachable!("a day of the year")
+}
+
+/// Segments long enough to tell how fast the connection is: the higher rendition is chosen where
+/// the connection carries it, at a segment's start, and the lower one again where it no longer does.
+#[test]
+fn renditions_are_switched_as_the_connection_allows() {
+    let sound = Sound::new(32);
+    let segment = |number: u32| -> Vec<u8> {
+        (4 * number..4 * number + 4).flat_map(|fragment| sound.fragment(fragment)).collect()
+    };
+    let segments: Vec<Vec<u8>> = (0..8).map(segment).collect();
+    let (header, reference) = (sound.header(), sound.reference());
+    assert!(segments[0].len() > 20_000);
+    let server = Server::start(move |asked| {
+        match asked.target.as_str() {
+        "/index.m3u8" => ok(b"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=300000,CODECS=\"mp4a.40.2\"\n\
+            high/media.m3u8\n#EXT-X-STREAM-INF:BANDWIDTH=80000,CODECS=\"mp4a.40.2\"\nlow/media.m3u8\n"),
+        "/high/media.m3u8" | "/low/media.m3u8" => {
+            let mut text =
+                "#EXTM3U\n#EXT-X-TARGETDURATION:3\n#EXT-X-MAP:URI=\"init.mp4\"\n".to_owned();
+            (0..8).for_each(|number| text += &format!("#EXTINF:2.048,\n{number}.m4s\n"));
+            ok((text + "#EXT-X-ENDLIST\n").as_bytes())
+        }
+        "/high/init.mp4" | "/low/init.mp4" => ok(&header),
+        // 20 kB in 1.5 s: some 110 kbit/s.
+        target @ ("/high/3.m4s" | "/high/4.m4s" | "/high/5.m4s" | "/high/6.m4s") => {
+            let number: usize = target[6..7].parse().unwrap();
+            late(1500, &segments[number])
+        }
+        target => {
+            let number = target.rsplit('/').next().unwrap().strip_suffix(".m4s").unwrap();
+            ok(&segments[number.parse::<usize>().unwrap()])
+        }
+    }
+    });
+    let automatic = Options { rendition: Rendition::Auto, ..options() };
+    let url = server.url("/index.m3u8");
+    let report = watch(&url, automatic, true, Some(reference), LIMIT);
+    assert_eq!((report.end, report.troubles.len()), (End::Ended, 0), "{report:#?}");
+    assert_eq!((report.holes, report.verified.unwrap().matched), (0, 32 * u64::from(UNITS)));
+    near(report.received, 32.0 * 0.512, 1e-6);
+    let asked = server.asked();
+    let media: Vec<&str> = asked.iter().map(|asked| asked.target.as_str()).collect();
+    let media: Vec<&str> = media.into_iter().filter(|path| path.ends_with(".m4s")).collect();
+    assert_eq!(media.len(), 8, "none twice: {media:?}");
+    assert_eq!(media[..2], ["/low/0.m4s", "/high/1.m4s"]);
+    assert!(
+        media.iter().any(|path| path.starts_with("/low/") && *path != "/low/0.m4s"),
+        "{media:?}"
+    );
+    assert!(report.switches >= 2, "{report:#?}");
 }

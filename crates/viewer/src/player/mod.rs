@@ -131,6 +131,12 @@ pub async fn play(viewer: &Viewer, target: &Target) -> Result<(), Error> {
     }
 }
 
+/// What a connection carries by what it carried before and now. Times are averaged, not rates: one
+/// slow answer is not made up for by quick ones long before.
+fn carried(before: Option<f64>, now: f64) -> f64 {
+    before.map_or(now, |before| 1.0 / (0.7 / before + 0.3 / now.max(1.0)))
+}
+
 /// Failures in a row that a player gets over.
 const TRIES: u32 = 3;
 /// The first pause after a failure; each further one is twice as long.

@@ -8,7 +8,7 @@ use super::timeline::{Cursor, Segment, Step, step};
 use crate::http::{Body, Client, Request, Url};
 use crate::mpd::Manifest;
 use crate::playback::{CaptureClock, Stamps, Track};
-use crate::player::{Tries, wait_for_room};
+use crate::player::{Tries, carried, wait_for_room};
 use crate::skim::{self, Mp4Event, Search, SegmentStamps, micros};
 use crate::verify::Feed;
 use crate::{Asks, Error, Kind, Micros, Viewer};
@@ -213,8 +213,7 @@ impl<'a> Player<'a> {
         if answer.bytes >= TELLING {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
             let rate = answer.bytes as f64 * 8e6 / (answer.last - answer.first).max(1) as f64;
-            self.cursor.rate =
-                Some(self.cursor.rate.map_or(rate, |known| 0.7 * known + 0.3 * rate));
+            self.cursor.rate = Some(carried(self.cursor.rate, rate));
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ impl Ladder {
         if answer.bytes >= TELLING {
             let micros = (answer.last - answer.sent).max(1) as f64;
             let rate = answer.bytes as f64 * 8e6 / micros;
-            self.rate = Some(self.rate.map_or(rate, |before| 0.7 * before + 0.3 * rate));
+            self.rate = Some(crate::player::carried(self.rate, rate));
         }
     }
 
