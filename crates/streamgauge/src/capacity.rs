@@ -47,7 +47,7 @@ pub struct Document {
     pub verb: String,
     /// What was watched.
     pub url: String,
-    /// How: `rtmp`, `hls`, `dash`, `mp4` or `flv`.
+    /// How: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
     pub protocol: String,
     /// Mbit/s of media that viewers had to get on average.
     pub min_bit_rate: f64,

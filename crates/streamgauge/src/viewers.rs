@@ -38,7 +38,7 @@ pub struct Document {
     pub verb: String,
     /// What was watched.
     pub url: String,
-    /// How: `rtmp`, `hls`, `dash`, `mp4` or `flv`.
+    /// How: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
     pub protocol: String,
     /// Batches.
     pub batches: u32,

@@ -22,7 +22,7 @@ pub struct Document {
     pub verb: String,
     /// What was watched.
     pub url: String,
-    /// How: `rtmp`, `hls`, `dash`, `mp4` or `flv`.
+    /// How: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
     pub protocol: String,
     /// Whether access units were compared with a file.
     pub compared: bool,
