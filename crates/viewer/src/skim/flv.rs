@@ -1,0 +1,205 @@
+//! FLV tags and RTMP messages.
+
+use media::clock::Unwrapper;
+use media::stamp::REACH;
+
+use crate::playback::{Stamps, Track};
+use crate::{Error, Micros};
+
+/// Whether an FLV tag or RTMP message whose payload starts with these bytes holds an access unit,
+/// and not a sequence header, the end of a sequence or a command (FLV annex E.4.2.1 and E.4.3.1;
+/// Enhanced RTMP v2, "ExAudioTagHeader" and "ExVideoTagHeader").
+pub fn is_media(track: Track, start: [u8; 2]) -> bool {
+    let [first, second] = start;
+    match track {
+        Track::Video if first & 0x80 != 0 => !matches!(first & 0x0F, 0 | 2 | 4 | 5),
+        Track::Video if first >> 4 == 5 => false,
+        // AVC, and HEVC as many encoders write it.
+        Track::Video if matches!(first & 0x0F, 7 | 12) => second == 1,
+        Track::Audio if first >> 4 == 9 => !matches!(first & 0x0F, 0 | 2 | 4),
+        // AAC.
+        Track::Audio if first >> 4 == 10 => second == 1,
+        Track::Video | Track::Audio => true,
+    }
+}
+
+/// The longest step between two messages of a track, in milliseconds, that is taken for the first
+/// one's duration. What is longer is a hole.
+const MAX_FRAME: i64 = 1000;
+
+/// Turns the timestamps of FLV tags and RTMP messages into media that play: each is known to last
+/// when the next one comes.
+#[derive(Debug)]
+pub struct FlvTimes {
+    clock: Unwrapper,
+    last: [Option<i64>; 2],
+}
+
+impl Default for FlvTimes {
+    fn default() -> Self {
+        Self { clock: Unwrapper::new(32), last: [None; 2] }
+    }
+}
+
+impl FlvTimes {
+    /// From when to when there are media to play now that an access unit of `timestamp`
+    /// milliseconds has come.
+    pub fn unit(&mut self, track: Track, timestamp: u32) -> (Micros, Micros) {
+        let to = self.clock.unwrap(timestamp.into());
+        let last = self.last[track as usize].replace(to).unwrap_or(to);
+        let from = if (0..=MAX_FRAME).contains(&(to - last)) { last } else { to };
+        (from.saturating_mul(1000), to.saturating_mul(1000))
+    }
+}
+
+/// An FLV tag without its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlvTag {
+    /// Video or audio.
+    pub track: Track,
+    /// Milliseconds, all 32 bits.
+    pub timestamp: u32,
+    /// First bytes of the payload.
+    pub start: [u8; 2],
+    /// Of video, if it has one near its start.
+    pub stamps: Option<Stamps>,
+}
+
+/// Reads the tags of an FLV file or HTTP-FLV response as it comes (FLV annex E.2 and E.3).
+#[derive(Debug)]
+pub struct Flv {
+    /// Position in the file.
+    at: u64,
+    stage: FlvStage,
+    /// What of the current header has come.
+    head: [u8; 13],
+    len: usize,
+    /// Payload still to be passed over.
+    skip: u64,
+    /// First bytes of a video tag's payload behind those in `head`.
+    front: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FlvStage {
+    File,
+    BackLink,
+    Tag,
+}
+
+/// Tag type of video, annex E.4.1.
+const VIDEO: u8 = 9;
+
+/// Keeps of the bytes what may hold a stamp.
+fn keep_front(front: &mut Vec<u8>, bytes: &[u8]) {
+    let wanted = bytes.len().min(REACH.saturating_sub(front.len()));
+    if wanted > 0 {
+        front.reserve_exact(REACH - front.len());
+        front.extend_from_slice(&bytes[..wanted]);
+    }
+}
+
+impl Default for Flv {
+    fn default() -> Self {
+        Self { at: 0, stage: FlvStage::File, head: [0; 13], len: 0, skip: 0, front: Vec::new() }
+    }
+}
+
+impl Flv {
+    /// Takes the next bytes; `tag` gets each audio and video tag once its payload is there.
+    ///
+    /// # Errors
+    /// It is not FLV.
+    pub fn read(&mut self, mut input: &[u8], tag: &mut impl FnMut(FlvTag)) -> Result<(), Error> {
+        while !input.is_empty() {
+            if self.skip > 0 {
+                let taken = usize::try_from(self.skip).unwrap_or(usize::MAX).min(input.len());
+                if self.stage == FlvStage::Tag && self.head[0] == VIDEO {
+                    keep_front(&mut self.front, &input[..taken]);
+                }
+                input = &input[taken..];
+                self.advance_skip(taken, tag);
+                continue;
+            }
+            // A tag's header is read with the first two bytes of its payload, if it has them.
+            let wanted = match self.stage {
+                FlvStage::File => 9,
+                FlvStage::BackLink => 4,
+                FlvStage::Tag if self.len < 4 => 4,
+                FlvStage::Tag => 11 + self.payload().min(2),
+            };
+            let taken = (wanted - self.len).min(input.len());
+            self.head[self.len..self.len + taken].copy_from_slice(&input[..taken]);
+            self.len += taken;
+            self.at += taken as u64;
+            input = &input[taken..];
+            if self.len == wanted {
+                self.header(tag)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn payload(&self) -> usize {
+        let [_, a, b, c, ..] = self.head;
+        u32::from_be_bytes([0, a, b, c]) as usize
+    }
+
+    fn header(&mut self, tag: &mut impl FnMut(FlvTag)) -> Result<(), Error> {
+        let garbage = |what: &'static str| {
+            Error::new(crate::Kind::Garbage, what).at(format!("byte {}", self.at))
+        };
+        match self.stage {
+            FlvStage::File => {
+                let [f, l, v, _, _, a, b, c, d, ..] = self.head;
+                let length = u32::from_be_bytes([a, b, c, d]);
+                if [f, l, v] != *b"FLV" || !(9..=1024).contains(&length) {
+                    return Err(garbage("not an FLV header"));
+                }
+                self.skip = u64::from(length - 9);
+                self.next(FlvStage::BackLink);
+            }
+            FlvStage::BackLink => self.next(FlvStage::Tag),
+            FlvStage::Tag if self.len == 4 => {
+                if !matches!(self.head[0], 8 | 9 | 18) {
+                    return Err(garbage("not an FLV tag"));
+                }
+            }
+            FlvStage::Tag => {
+                let start = self.len - 11;
+                self.skip = (self.payload() - start) as u64;
+                if self.skip == 0 {
+                    self.end_tag(tag);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, stage: FlvStage) {
+        self.stage = stage;
+        self.len = 0;
+    }
+
+    fn advance_skip(&mut self, taken: usize, tag: &mut impl FnMut(FlvTag)) {
+        self.skip -= taken as u64;
+        self.at += taken as u64;
+        if self.skip == 0 && self.stage == FlvStage::Tag {
+            self.end_tag(tag);
+        }
+    }
+
+    fn end_tag(&mut self, tag: &mut impl FnMut(FlvTag)) {
+        let [kind, _, _, _, t2, t1, t0, t3, _, _, _, a, b] = self.head;
+        let payload = self.payload();
+        let start = [if payload > 0 { a } else { 0 }, if payload > 1 { b } else { 0 }];
+        let track = if kind == VIDEO { Track::Video } else { Track::Audio };
+        let timestamp = u32::from_be_bytes([t3, t2, t1, t0]);
+        let stamps = Stamps::of_one(&self.front);
+        self.front.clear();
+        if kind != 18 && payload > 0 {
+            tag(FlvTag { track, timestamp, start, stamps });
+        }
+        self.next(FlvStage::BackLink);
+    }
+}

@@ -1,0 +1,47 @@
+//! Containers read for their times alone: payloads are passed over, whatever their size, and
+//! nothing is kept but what tells when media play and were captured. For viewers that are not
+//! verified.
+//!
+//! ```text
+//! MP4, segments ─▶ Mp4 ─┬─▶ header, fragments ──────────▶ micros ────┐
+//!                       └─▶ SegmentStamps ─▶ Search, whether to look │
+//! FLV ───────────▶ Flv ────▶ tags ─┐                                 ├─▶ what plays, and how late
+//! RTMP ────────────▶ messages ─────┴▶ is_media ─▶ FlvTimes ──────────┘
+//! ```
+//!
+//! [`Mp4`] and [`Flv`] take bytes in pieces of any size, as they come from the network, and tell of
+//! each fragment or tag once its media are there.
+
+mod boxes;
+mod flv;
+mod fragment;
+mod mp4;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use media::Kind;
+
+use crate::Micros;
+use crate::playback::Track;
+
+pub use boxes::whole_fragments;
+pub use flv::{Flv, FlvTag, FlvTimes, is_media};
+pub use fragment::Fragment;
+pub use mp4::{Mp4, Mp4Event};
+pub use search::{Search, SegmentStamps};
+
+/// A time in a track's timescale as microseconds.
+pub fn micros(time: i64, timescale: u32) -> Micros {
+    let wide = i128::from(time) * 1_000_000 / i128::from(timescale.max(1));
+    Micros::try_from(wide).unwrap_or(if time < 0 { Micros::MIN } else { Micros::MAX })
+}
+
+/// Which track of a player a track of a file is.
+pub fn track_of(kind: Kind) -> Option<Track> {
+    match kind {
+        Kind::Video => Some(Track::Video),
+        Kind::Audio => Some(Track::Audio),
+        Kind::Other => None,
+    }
+}
