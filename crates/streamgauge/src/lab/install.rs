@@ -80,9 +80,9 @@ impl Arguments {
         });
         let document = Document { peers: states.collect() };
         if self.json {
-            text::json(&document)?
+            text::json(&document)?;
         } else {
-            show(&document)?
+            show(&document)?;
         }
         let failed = document.peers.iter().any(|peer| peer.failed.is_some());
         Ok(if failed { Exit::Unusable } else { Exit::Success })
