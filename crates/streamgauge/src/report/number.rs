@@ -56,6 +56,12 @@ pub(super) fn plain(value: f64) -> String {
     text
 }
 
+/// How many digits behind the point a value was written with, six at most; noughts at the end do
+/// not show.
+pub(super) fn decimals(value: f64) -> usize {
+    plain(value).split_once('.').map_or(0, |(_, digits)| digits.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +92,6 @@ mod tests {
         }
         assert_eq!((plain(0.5), plain(400.0)), ("0.5".to_owned(), "400".to_owned()));
         assert_eq!(plain(1e20), "1e20");
+        assert_eq!([decimals(12_374.71), decimals(0.17), decimals(5.0)], [2, 2, 0]);
     }
 }

@@ -365,7 +365,11 @@ impl<'a> Pivot<'a> {
             best: false,
         };
         match aspect {
-            Aspect::Published => published.map(|value| plain(aspect, value, print(value))),
+            Aspect::Published => published.map(|value| {
+                // As the study printed it: with the digits that it has.
+                let digits = number::decimals(value).max(shown.digits.min(9));
+                plain(aspect, value, number::fixed(value, digits))
+            }),
             Aspect::Ratio => {
                 let ratio = self.summary(cell)?.median / published?;
                 let digits = if ratio.abs() < 10.0 { 2 } else { usize::from(ratio.abs() < 100.0) };
