@@ -82,28 +82,12 @@ for pair in $wanted; do
 done
 [ -n "$missing" ] || exit 0
 
-command -v apt-get >/dev/null ||
-    die "Missing, by their Debian names:$missing
-Install them with this system's package manager and try again."
-
-as_root=
-if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null ||
-        die "Missing:$missing
-Neither root nor sudo: ask an administrator to run  apt-get install$missing"
-    as_root=sudo
-fi
-
-apt() {
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
-}
-
 echo "installing:$missing"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # The words are package names: they split on purpose.
 # shellcheck disable=SC2086
-if ! { apt update && apt install --yes --no-install-recommends $missing; } >"$log" 2>&1 </dev/null; then
+if ! "$(dirname "$0")/debian.sh" $missing >"$log" 2>&1; then
     cat "$log" >&2
-    die "apt-get could not install:$missing"
+    die "could not be installed:$missing"
 fi
