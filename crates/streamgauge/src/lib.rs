@@ -16,6 +16,7 @@ pub mod record;
 pub mod report;
 pub mod selfwatch;
 pub mod shard;
+mod signals;
 pub mod summary;
 mod text;
 pub mod units;

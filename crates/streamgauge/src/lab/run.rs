@@ -17,8 +17,9 @@ use super::plan::Plan;
 use super::record::Run;
 use super::runner::{AROUND, Runner, minutes};
 use super::scenario::Scenario;
-use super::signals::{INTERRUPTED, Interrupted};
+use super::signals::Interrupted;
 use crate::Exit;
+use crate::signals::INTERRUPTED;
 
 /// Repeats a study: every peer of a scenario under every load, one after the other
 /// (docs/scenarios.md)

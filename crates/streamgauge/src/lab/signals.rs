@@ -6,10 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use tokio::signal::unix::{SignalKind, signal};
 
-/// How a program ends that was interrupted, as shells have it: 128 + SIGINT.
-pub const INTERRUPTED: i32 = 130;
+use crate::signals;
 
 /// Between two looks at whatever is waited for.
 pub(super) const POLL: Duration = Duration::from_millis(20);
@@ -30,27 +28,7 @@ impl Stop {
     /// # Errors
     /// The system gives no handlers or thread.
     pub fn on_signals() -> anyhow::Result<Self> {
-        let stop = Self::default();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (mut interrupt, mut terminate) = {
-            let _inside = runtime.enter();
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-        };
-        let told = stop.0.clone();
-        thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                loop {
-                    tokio::select! {
-                        _ = interrupt.recv() => {}
-                        _ = terminate.recv() => {}
-                    }
-                    if told.swap(true, Relaxed) {
-                        std::process::exit(INTERRUPTED);
-                    }
-                }
-            });
-        })?;
-        Ok(stop)
+        signals::stop().map(Self)
     }
 
     /// Whether it was.

@@ -1,8 +1,7 @@
 //! The verb `http`: arguments as they are written, and what they come to.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -16,7 +15,7 @@ use super::slow::Manner;
 use super::target::{Order, Rule, Target};
 use super::url::{Scheme, Url};
 use super::{Pace, Plan, Tick, prepare, run};
-use crate::{Exit, units};
+use crate::{Exit, signals, text, units};
 
 /// Connections of a closed loop that was not told how many.
 const CONNECTIONS: u64 = 10;
@@ -248,7 +247,7 @@ impl Arguments {
     /// Arguments or input that cannot be used, or records that cannot be written.
     pub fn run(&self) -> anyhow::Result<Exit> {
         let mut plan = self.plan()?;
-        let stop = stop_on_signal()?;
+        let stop = signals::stop()?;
         let addresses = prepare(&mut plan)?;
         let mut folder = self.output.as_deref().map(Folder::create).transpose()?;
         let mut progress = Progress::new(&plan);
@@ -270,39 +269,11 @@ impl Arguments {
         if let Some(folder) = folder {
             folder.finish(&outcome, &document).context("writing records")?;
         }
-        let mut out = std::io::stdout().lock();
         if self.json {
-            serde_json::to_writer_pretty(&mut out, &document)?;
-            std::io::Write::write_all(&mut out, b"\n")?;
+            text::json(&document)?;
         } else {
-            report::write(&document, &mut out)?;
+            report::write(&document, &mut std::io::stdout().lock())?;
         }
         Ok(document.exit())
     }
-}
-
-/// What the first SIGINT or SIGTERM sets. A second one ends the program at once.
-pub(super) fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let stop = Arc::new(AtomicBool::new(false));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut interrupt, mut terminate) = {
-        let _inside = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-    };
-    let told = stop.clone();
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                if told.swap(true, Relaxed) {
-                    std::process::exit(130);
-                }
-            }
-        });
-    })?;
-    Ok(stop)
 }

@@ -150,7 +150,7 @@ fn sum(clock: Clock, known: &[Counters]) -> Tick {
 pub fn serve() -> anyhow::Result<Exit> {
     Parent::serve(|job: Job, parent| {
         crate::shard::raise_descriptor_limit();
-        let stop = super::args::stop_on_signal()?;
+        let stop = crate::signals::stop()?;
         stop_when_told(parent, stop.clone())?;
         let addresses = job.addresses.into_iter().collect();
         parent.ready()?;

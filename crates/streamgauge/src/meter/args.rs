@@ -115,9 +115,7 @@ impl Arguments {
         recording.stop()?;
         if self.json {
             let summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut out = std::io::stdout().lock();
-            serde_json::to_writer_pretty(&mut out, &*summary)?;
-            writeln!(out)?;
+            crate::text::json(&*summary)?;
         }
         Ok(Exit::Success)
     }
