@@ -6,6 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
@@ -143,15 +144,7 @@ impl Folder {
     /// # Errors
     /// It cannot be written.
     pub fn histogram(&self, name: &str, histogram: &Histogram<u64>) -> anyhow::Result<()> {
-        let mut file = BufWriter::new(File::create(self.path.join(format!("{name}.hlog")))?);
-        let mut serializer = V2Serializer::new();
-        let mut log = IntervalLogWriterBuilder::new()
-            .begin_log_with(&mut file, &mut serializer)
-            .context("writing a histogram")?;
-        let zero = std::time::Duration::ZERO;
-        log.write_histogram(histogram, zero, zero, None)
-            .map_err(|error| anyhow::anyhow!("writing a histogram: {error:?}"))?;
-        Ok(file.flush()?)
+        self::histogram(&self.path, name, histogram, Duration::ZERO, 1.0)
     }
 
     /// The summary, and the end of the record.
@@ -161,12 +154,38 @@ impl Folder {
     pub fn summary(mut self, summary: &impl Serialize) -> anyhow::Result<()> {
         self.viewers.flush()?;
         self.ticks.flush()?;
-        let text = serde_json::to_string_pretty(summary)?;
-        Ok(fs::write(self.path.join("summary.json"), text + "\n")?)
+        self::summary(&self.path, summary)
     }
 }
 
-fn line(file: &mut BufWriter<File>, record: &impl Serialize) -> anyhow::Result<()> {
+/// Adds a record to JSON lines.
+pub(crate) fn line(file: &mut BufWriter<File>, record: &impl Serialize) -> anyhow::Result<()> {
     serde_json::to_writer(&mut *file, record)?;
     Ok(file.write_all(b"\n")?)
+}
+
+/// Writes `NAME.hlog`, an HDR interval log of one interval; `divisor` makes its greatest value one
+/// of the unit that readers of such logs show.
+pub(crate) fn histogram(
+    folder: &Path,
+    name: &str,
+    histogram: &Histogram<u64>,
+    length: Duration,
+    divisor: f64,
+) -> anyhow::Result<()> {
+    let mut file = BufWriter::new(File::create(folder.join(format!("{name}.hlog")))?);
+    let mut serializer = V2Serializer::new();
+    let mut log = IntervalLogWriterBuilder::new()
+        .with_max_value_divisor(divisor)
+        .begin_log_with(&mut file, &mut serializer)
+        .context("writing a histogram")?;
+    log.write_histogram(histogram, Duration::ZERO, length, None)
+        .map_err(|error| anyhow::anyhow!("writing a histogram: {error:?}"))?;
+    Ok(file.flush()?)
+}
+
+/// Writes `summary.json`.
+pub(crate) fn summary(folder: &Path, summary: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(summary)?;
+    Ok(fs::write(folder.join("summary.json"), text + "\n")?)
 }

@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::V2Serializer;
-use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 
 use super::report::Document;
 use super::{Outcome, Tick};
+use crate::record;
 
 /// A folder with `ticks.jsonl` (the counters, cumulative, each second), `NAME.hlog` (histograms
 /// of nanoseconds, V2 in base64, in logs of one interval) and `summary.json` (the document).
@@ -33,8 +31,7 @@ impl Folder {
 
     /// Writes the counters of a second, so that a run that is killed leaves what it had.
     pub(super) fn tick(&mut self, tick: &Tick) -> anyhow::Result<()> {
-        serde_json::to_writer(&mut self.ticks, tick)?;
-        self.ticks.write_all(b"\n")?;
+        record::line(&mut self.ticks, tick)?;
         Ok(self.ticks.flush()?)
     }
 
@@ -45,30 +42,16 @@ impl Folder {
         }
         let total = &outcome.total;
         let length = Duration::try_from_secs_f64(outcome.elapsed).unwrap_or_default();
-        self.histogram("first_byte", &total.first_byte, length)?;
-        self.histogram("last_byte", &total.last_byte, length)?;
-        self.histogram("prompt", &total.prompt, length)?;
-        self.histogram("connect", &total.connect, length)?;
-        self.histogram("lag", &total.lag, length)?;
-        let text = serde_json::to_string_pretty(document)?;
-        Ok(fs::write(self.path.join("summary.json"), text + "\n")?)
-    }
-
-    fn histogram(
-        &self,
-        name: &str,
-        histogram: &Histogram<u64>,
-        length: Duration,
-    ) -> anyhow::Result<()> {
-        let mut file = BufWriter::new(File::create(self.path.join(format!("{name}.hlog")))?);
-        let mut serializer = V2Serializer::new();
-        let mut log = IntervalLogWriterBuilder::new()
+        for (name, histogram) in [
+            ("first_byte", &total.first_byte),
+            ("last_byte", &total.last_byte),
+            ("prompt", &total.prompt),
+            ("connect", &total.connect),
+            ("lag", &total.lag),
+        ] {
             // Nanoseconds to milliseconds, which readers of such logs show.
-            .with_max_value_divisor(1e6)
-            .begin_log_with(&mut file, &mut serializer)
-            .context("writing a histogram")?;
-        log.write_histogram(histogram, Duration::ZERO, length, None)
-            .map_err(|error| anyhow::anyhow!("writing a histogram: {error:?}"))?;
-        Ok(file.flush()?)
+            record::histogram(&self.path, name, histogram, length, 1e6)?;
+        }
+        record::summary(&self.path, document)
     }
 }
