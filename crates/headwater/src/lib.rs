@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! rtmp ─┐                              ┌─ http ◀─ deliver   playlists, segments, endless responses
-//! demo ─┴▶ ingest ─▶ live (registry) ──┼─ rtmp             play
+//! demo ─┴▶ ingest ─▶ live (registry) ──┼─ rtmp ◀─ fan       play
 //!                                      └─ control          pages, API
 //! ```
 
 pub mod config;
 pub mod control;
 pub mod deliver;
+pub mod fan;
 pub mod http;
 pub mod ingest;
 pub mod metrics;

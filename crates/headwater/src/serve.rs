@@ -24,7 +24,8 @@ use crate::{Origin, control, http, ingest, metrics, rtmp};
 pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let origin = Arc::new(Origin::new(config));
     let config = &origin.config;
-    let mut http = http::Server::bind(config.http.listen, http_config(config))
+    let loops = http_config(config);
+    let mut http = http::Server::bind(config.http.listen, loops.clone())
         .with_context(|| format!("http.listen = {}", config.http.listen))?;
     let tls = &config.http.tls;
     if let Some(credentials) = tls.credentials() {
@@ -32,14 +33,11 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
             .with_tls(tls.listen, credentials)
             .with_context(|| format!("http.tls.listen = {}", tls.listen))?;
     }
-    let rtmp = tokio::net::TcpListener::bind(config.rtmp.listen)
-        .await
+    let rtmp = rtmp::Server::bind(Arc::clone(&origin), &loops)
         .with_context(|| format!("rtmp.listen = {}", config.rtmp.listen))?;
-    let (http_address, rtmp_address) = (http.address(), rtmp.local_addr()?);
+    let (http_address, rtmp_address) = (http.address(), rtmp.address());
     let https = http.tls_address().map_or_else(String::new, |tls| format!(" https={tls}"));
-    let (shutdown, down) = watch::channel(false);
 
-    let rtmp = tokio::spawn(rtmp::serve(Arc::clone(&origin), rtmp, down.clone()));
     tokio::spawn(sweep(Arc::clone(&origin)));
     if demo {
         let origin = Arc::clone(&origin);
@@ -72,21 +70,23 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         asked().await;
         tracing::info!("draining");
         let _ = first.send(true);
-        let _ = shutdown.send(true);
         asked().await;
         tracing::info!("stopped at once");
     };
     let control = control::router(Arc::clone(&origin))
         .merge(metrics::router(Arc::clone(&origin), http.counters()));
     let delivering = Arc::clone(&origin);
-    let served = http.run(move |_| Deliver::new(Arc::clone(&delivering)), control, async move {
+    let deliver = move |worker| {
+        rtmp.serve(&worker);
+        Deliver::new(Arc::clone(&delivering))
+    };
+    let served = http.run(deliver, control, async move {
         let _ = begin.wait_for(|&begun| begun).await;
     });
     tokio::select! {
         served = served => served.context("http")?,
         () = signals => return Ok(()),
     }
-    rtmp.abort();
     Ok(())
 }
 

@@ -82,6 +82,9 @@ pub struct Rtmp {
     pub max_connections: usize,
     /// A peer must have begun to publish or to play after so long.
     pub setup_timeout: Time,
+    /// Parts of a live stream that come within so long go to its players in one write; 0 sends each
+    /// as it comes.
+    pub flush_interval: Time,
 }
 
 /// `[live]`: how streams are cut and held, and what a slow viewer may cost.
@@ -215,6 +218,7 @@ impl Default for Rtmp {
             listen: any_address(1935),
             max_connections: 4_000,
             setup_timeout: Time::from_secs(10),
+            flush_interval: Time::from_millis(100),
         }
     }
 }

@@ -27,6 +27,9 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("http.idle_timeout", http.idle_timeout, least, hour)?;
     within("http.send_timeout", http.send_timeout, least, hour)?;
     within("rtmp.setup_timeout", rtmp.setup_timeout, least, hour)?;
+    // What waits goes out in one piece: more than a second of it would be a burst.
+    let second = Time::from_secs(1);
+    within("rtmp.flush_interval", rtmp.flush_interval, Time::default(), second)?;
     header_value("http.cors_origin", &http.cors_origin)?;
     addresses(http, rtmp)?;
     credentials(&http.tls)?;

@@ -37,6 +37,18 @@ struct Position {
     part: usize,
 }
 
+/// Segment and part that a cursor needs next, of one of its tracks.
+pub type Place = (u64, usize);
+
+/// Why [`Cursor::stir`] stopped waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stir {
+    /// There are parts.
+    Parts,
+    /// There are none, and the stream is over or has other tracks to follow.
+    Other,
+}
+
 /// What comes next for a viewer.
 #[derive(Debug)]
 pub enum Next {
@@ -68,6 +80,52 @@ impl Cursor {
         cursor.seek_live().then_some(cursor)
     }
 
+    /// A cursor at `places` of `tracks`.
+    pub fn at(stream: &Stream, tracks: &[Arc<Track>], places: &[Place], limits: Limits) -> Self {
+        let position = |(track, &(msn, part)): (_, &Place)| {
+            let position = Position::of(track);
+            Position { msn, part, ..position }
+        };
+        let tracks = tracks.iter().zip(places).map(position).collect();
+        Self { state: stream.subscribe(), tracks, limits, behind: None }
+    }
+
+    /// The same with other limits.
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// What it needs next of each track.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        self.tracks.iter().map(|position| (position.msn, position.part))
+    }
+
+    /// Whether it was skipped ahead and has not kept up for long enough since.
+    pub fn is_behind(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    /// Whether there is nothing for it but to wait for the next part.
+    pub fn is_at_edge(&mut self) -> bool {
+        self.tracks.iter_mut().all(|position| position.peek().is_none())
+            && self.state.borrow().status != Status::Ended
+            && !self.has_better()
+    }
+
+    /// Waits until there is something to be done, and does nothing of it.
+    pub async fn stir(&mut self) -> Stir {
+        loop {
+            self.mark();
+            if self.tracks.iter_mut().any(|position| position.peek().is_some()) {
+                return Stir::Parts;
+            }
+            if self.state.borrow().status == Status::Ended || self.has_better() {
+                return Stir::Other;
+            }
+            self.changed().await;
+        }
+    }
+
     /// The tracks it follows.
     pub fn tracks(&self) -> impl Iterator<Item = &Arc<Track>> {
         self.tracks.iter().map(|position| &position.track)
@@ -77,20 +135,31 @@ impl Cursor {
     /// is one of a kind it has none of. Answers whether it does; it is then at the newest keyframe.
     fn choose_again(&mut self) -> bool {
         let best = best(&self.state.borrow());
-        let followed = |kind| self.tracks.iter().find(|followed| followed.track.kind == kind);
-        let better = |track: &Arc<Track>| match followed(track.kind) {
-            Some(now) => !now.track.is_present() && now.track.name != track.name,
-            None => true,
-        };
-        if !best.iter().any(better) {
+        if !best.iter().any(|track| self.is_better(track)) {
             return false;
         }
-        let chosen = best.iter().map(|track| match followed(track.kind) {
-            Some(now) if !better(track) => Position::of(&now.track),
+        let chosen = best.iter().map(|track| match self.followed(track.kind) {
+            Some(now) if !self.is_better(track) => Position::of(&now.track),
             _ => Position::of(track),
         });
         self.tracks = chosen.collect();
         self.seek_live()
+    }
+
+    fn followed(&self, kind: Kind) -> Option<&Position> {
+        self.tracks.iter().find(|followed| followed.track.kind == kind)
+    }
+
+    fn is_better(&self, track: &Track) -> bool {
+        match self.followed(track.kind) {
+            Some(now) => !now.track.is_present() && now.track.name != track.name,
+            None => true,
+        }
+    }
+
+    /// Whether there are tracks that it is to follow instead.
+    fn has_better(&self) -> bool {
+        best(&self.state.borrow()).iter().any(|track| self.is_better(track))
     }
 
     /// Moves to the newest keyframe; false if there is none.
@@ -151,10 +220,7 @@ impl Cursor {
     /// The next part, waited for.
     pub async fn next(&mut self, clock: impl Fn() -> UnixMicros) -> Next {
         loop {
-            for position in &mut self.tracks {
-                position.windows.mark_unchanged();
-            }
-            self.state.mark_unchanged();
+            self.mark();
             if let Some(next) = self.poll(clock()) {
                 return next;
             }
@@ -166,6 +232,14 @@ impl Cursor {
             }
             self.changed().await;
         }
+    }
+
+    /// What changes from here on is waited for.
+    fn mark(&mut self) {
+        for position in &mut self.tracks {
+            position.windows.mark_unchanged();
+        }
+        self.state.mark_unchanged();
     }
 
     /// Waits until something changed since the marks were set.

@@ -55,6 +55,7 @@ pub use range::{ByteRanges, MAX_RANGES};
 pub use representation::Representation;
 pub use request::{BadRequest, Method, PayloadFraming, Request, Version};
 pub use response::{Body, BodyStream, Response};
+pub(crate) use server::listen_all;
 pub use server::{Server, Worker};
 pub(crate) use throttle::Throttle;
 

@@ -232,7 +232,7 @@ impl Drop for End {
 }
 
 /// A listener for each worker, and the address they share.
-fn listen_all(
+pub(crate) fn listen_all(
     address: SocketAddr,
     config: &Config,
 ) -> io::Result<(Vec<std::net::TcpListener>, SocketAddr)> {

@@ -3,25 +3,26 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use live::{Delivery, PublishError, PublisherInfo};
 use media::flv::TagKind;
 use protocol::rtmp::{Blame, PlayStart, ServerConfig, ServerEvent, ServerSession, code};
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::task::coop;
 use tokio::time::Instant;
 
 use super::film;
 use super::lookup::{self, Found, Lookup, NoFilm, Wanted};
 use super::outbox::Outbox;
-use super::{Error, REFUSED, down, file, play};
+use super::server::Shared;
+use super::{Error, REFUSED, file, play};
 use crate::Origin;
+use crate::fan::Seat;
 use crate::ingest::Ingest;
 use crate::metrics::TooSlow;
 use crate::pace::Pace;
@@ -65,9 +66,18 @@ enum Next {
     Complete,
 }
 
+/// How a part of a connection's life ended.
+enum Phase {
+    /// Another follows.
+    Next,
+    /// The connection is to be closed.
+    Over,
+}
+
 pub(super) struct Connection {
-    origin: Arc<Origin>,
-    socket: TcpStream,
+    shared: Rc<Shared>,
+    /// A fan writes to it while a player rides.
+    socket: Rc<TcpStream>,
     peer: SocketAddr,
     session: ServerSession,
     /// What the session and the role have to send. Nothing more is asked of the role until it is
@@ -92,14 +102,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(origin: Arc<Origin>, socket: TcpStream, peer: SocketAddr) -> Self {
-        if let Err(error) = configure(&socket) {
-            tracing::debug!(%peer, %error, "socket options");
-        }
-        let session = ServerSession::new(ServerConfig::default(), origin.now().0);
+    pub(super) fn new(shared: Rc<Shared>, socket: TcpStream, peer: SocketAddr) -> Self {
+        let session = ServerSession::new(ServerConfig::default(), shared.origin.now().0);
         Self {
-            origin,
-            socket,
+            shared,
+            socket: Rc::new(socket),
             peer,
             session,
             outbox: Outbox::default(),
@@ -129,7 +136,66 @@ impl Connection {
         !matches!(self.role, Role::Publish(_))
     }
 
-    pub(super) async fn run(&mut self, mut shutdown: watch::Receiver<bool>) -> Result<(), Error> {
+    pub(super) async fn run(&mut self) -> Result<(), Error> {
+        loop {
+            // Most of their time players ride, and need nothing of what this waits for.
+            let phase = match self.seat() {
+                Some(_) => self.ride().await?,
+                None => Box::pin(self.go_alone()).await?,
+            };
+            match phase {
+                Phase::Next => {}
+                Phase::Over => return Ok(()),
+            }
+        }
+    }
+
+    fn seat(&self) -> Option<&Seat> {
+        match &self.role {
+            Role::Play(play) => play.seat(),
+            Role::None | Role::Publish(_) | Role::File(_) => None,
+        }
+    }
+
+    /// While a fan writes what a player is to be sent.
+    async fn ride(&mut self) -> Result<Phase, Error> {
+        loop {
+            coop::consume_budget().await;
+            let Some(seat) = self.seat() else { return Ok(Phase::Next) };
+            tokio::select! {
+                // First: where a write ended in the middle of a message, nothing else may follow.
+                biased;
+                () = seat.left() => return self.alight(),
+                ready = self.socket.readable() => ready?,
+            }
+            if !self.read()? {
+                return Ok(Phase::Over);
+            }
+            self.send()?;
+            if !self.outbox.is_empty() || self.lookup.is_some() || !self.unread.is_empty() {
+                return self.alight();
+            }
+        }
+    }
+
+    /// Takes over from the fan, if it still writes.
+    fn alight(&mut self) -> Result<Phase, Error> {
+        if let Role::Play(play) = &mut self.role {
+            self.outbox.push(play.alight()?);
+        }
+        Ok(Phase::Next)
+    }
+
+    /// Lets a player ride if it can; answers whether it does.
+    fn board(&mut self) -> bool {
+        match &mut self.role {
+            Role::Play(play) => play.board(&self.shared.fans, &self.socket),
+            Role::None | Role::Publish(_) | Role::File(_) => false,
+        }
+    }
+
+    /// Until a player can ride, or the connection is to be closed.
+    async fn go_alone(&mut self) -> Result<Phase, Error> {
         loop {
             coop::consume_budget().await;
             self.send()?;
@@ -140,6 +206,9 @@ impl Connection {
                 continue;
             }
             let idle = self.outbox.is_empty() && self.lookup.is_none();
+            if idle && self.board() {
+                return Ok(Phase::Next);
+            }
             let interest = match (listens, self.outbox.is_empty()) {
                 (true, true) => Some(Interest::READABLE),
                 (true, false) => Some(Interest::READABLE | Interest::WRITABLE),
@@ -150,10 +219,10 @@ impl Connection {
             tokio::select! {
                 ready = ready(&self.socket, interest) => {
                     if ready?.is_readable() && listens && !self.read()? {
-                        return Ok(());
+                        return Ok(Phase::Over);
                     }
                 }
-                next = next(&mut self.role, &self.origin), if idle => match next {
+                next = next(&mut self.role, &self.shared.origin), if idle => match next {
                     Ok(Next::Send(pieces)) => pieces.into_iter().for_each(|p| self.outbox.push(p)),
                     Ok(Next::Complete) => {
                         self.session.play_complete()?;
@@ -176,7 +245,6 @@ impl Connection {
                     self.collect();
                 }
                 () = sleep_until(wake) => self.overdue()?,
-                () = down(&mut shutdown) => return Ok(()),
             }
         }
     }
@@ -195,17 +263,17 @@ impl Connection {
             self.blocked = None;
         }
         if let Role::File(play) = &mut self.role {
-            let again = play.sent(self.outbox.len(), self.origin.now());
+            let again = play.sent(self.outbox.len(), self.shared.origin.now());
             self.again = again.map(|wait| now + wait);
         }
         Ok(())
     }
 
     /// Sends what there is before the connection is closed.
-    async fn finish(&mut self) -> Result<(), Error> {
+    async fn finish(&mut self) -> Result<Phase, Error> {
         loop {
             self.send()?;
-            let Some(blocked) = self.blocked else { return Ok(()) };
+            let Some(blocked) = self.blocked else { return Ok(Phase::Over) };
             let patience = self.patience();
             let writable = tokio::time::timeout_at(blocked + patience, self.socket.writable());
             writable.await.map_err(|_| Error::Stalled(patience))??;
@@ -280,7 +348,7 @@ impl Connection {
 
     /// Until when the peer must have done something.
     fn deadline(&self) -> Option<(Instant, Error)> {
-        let config = &self.origin.config;
+        let config = &self.shared.origin.config;
         let (limit, error): (Duration, fn(Duration) -> Error) = match self.role {
             Role::None => (config.rtmp.setup_timeout.into(), Error::Idle),
             // Another may have its name long before. This is for its memory, and for viewers, who
@@ -293,11 +361,11 @@ impl Connection {
 
     /// How long a peer may take nothing.
     fn patience(&self) -> Duration {
-        self.origin.config.http.send_timeout.into()
+        self.shared.origin.config.http.send_timeout.into()
     }
 
     fn handle_event(&mut self, event: ServerEvent) -> Result<(), Error> {
-        let now = self.origin.now();
+        let now = self.shared.origin.now();
         let mut media = |kind, timestamp, payload: &Bytes| match &mut self.role {
             Role::Publish(ingest) => {
                 self.heard = Instant::now();
@@ -382,7 +450,7 @@ impl Connection {
             _ => return,
         };
         if let Role::Play(_) | Role::File(_) = &self.role {
-            self.origin.slow_viewers.closed(Delivery::Rtmp, why);
+            self.shared.origin.slow_viewers.closed(Delivery::Rtmp, why);
         }
         // What is queued in the kernel would be kept for as long as the peer is silent.
         let _ = self.socket.set_zero_linger();
@@ -400,7 +468,7 @@ impl Connection {
             .filter(|name| !name.is_empty())
             .map(|name| name.chars().take(64).collect());
         let info = PublisherInfo { peer: Some(peer), protocol: "rtmp", rendition };
-        match self.origin.registry.publish(name, info, self.origin.now()) {
+        match self.shared.origin.registry.publish(name, info, self.shared.origin.now()) {
             Ok(publisher) => {
                 tracing::info!(%peer, stream = name, "publisher");
                 self.role = Role::Publish(Box::new(Ingest::new(publisher)));
@@ -427,13 +495,14 @@ impl Connection {
     }
 
     fn play(&mut self, path: &str) -> Result<(), Error> {
-        let stream = path.strip_prefix("live/").and_then(|name| self.origin.registry.stream(name));
+        let stream =
+            path.strip_prefix("live/").and_then(|name| self.shared.origin.registry.stream(name));
         let Some(stream) = stream else {
             tracing::debug!(peer = %self.peer, path = shown(path), "play: no such stream");
             self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such stream")?;
             return Ok(());
         };
-        let play = play::Play::new(stream, self.peer, self.origin.viewer_limits());
+        let play = play::Play::new(stream, self.peer, self.shared.origin.viewer_limits());
         self.role = Role::Play(Box::new(play));
         self.keep_unsent(UNSENT);
         self.session.accept_play(false)?;
@@ -456,14 +525,14 @@ impl Connection {
                 return Ok(());
             }
         };
-        let plan = self.origin.config.vod.plan(Pace::from_query(query));
+        let plan = self.shared.origin.config.vod.plan(Pace::from_query(query));
         self.look_up(path.clone(), Wanted::Play { path, plan, start, duration });
         Ok(())
     }
 
     /// Looks for a film; nothing more is heard of the peer until that is done.
     fn look_up(&mut self, path: String, wanted: Wanted) {
-        self.lookup = Some(lookup::film(&self.origin, path, wanted));
+        self.lookup = Some(lookup::film(&self.shared.origin, path, wanted));
     }
 
     fn found(&mut self, Found { film, wanted }: Found) -> Result<(), Error> {
@@ -474,7 +543,7 @@ impl Connection {
             // There is no answer that means no.
             (Err(_), Wanted::Length { .. }) => {}
             (Ok(film), Wanted::Play { plan, start, duration, .. }) => {
-                let play = file::Play::new(&self.origin, film, plan, start, duration);
+                let play = file::Play::new(&self.shared.origin, film, plan, start, duration);
                 tracing::debug!(peer = %self.peer, path = play.path(), "plays");
                 self.role = Role::File(Box::new(play));
                 self.keep_unsent(UNSENT_OF_FILE);
@@ -514,15 +583,6 @@ fn path(app: &str, name: &str) -> String {
 /// As much of what a peer called something as goes into a log.
 fn shown(name: &str) -> &str {
     name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
-}
-
-fn configure(socket: &TcpStream) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    let socket = SockRef::from(socket);
-    socket.set_tcp_notsent_lowat(UNSENT)?;
-    // A player that vanished without a word is found out even where nothing is sent to it.
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
-    socket.set_tcp_keepalive(&keepalive.with_interval(Duration::from_secs(15)).with_retries(4))
 }
 
 /// Ready when the socket is, never without interest in it.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              ┌ ingest                 publishes
-//! connection ──┼ play   live::Cursor    plays a live stream: parts as they come
+//! connection ──┼ play   fan, Cursor     plays a live stream: parts as they come
 //!              └ file   film, pace      plays a file: blocks when they are due
 //! ```
 
@@ -12,94 +12,21 @@ mod film;
 mod lookup;
 mod outbox;
 mod play;
+mod server;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use media::flv::{Message, TagKind};
 use protocol::rtmp::{ServerConfig, chunk, message};
-use tokio::net::TcpListener;
-use tokio::sync::watch;
 
-use crate::{Origin, ingest};
-use connection::Connection;
+use crate::ingest;
 
 pub use film::Films;
+pub use server::Server;
 
 /// A connection whose requests to publish were refused so often is closed.
 const REFUSED: u32 = 16;
-
-/// Accepts connections until `shutdown` says so. Connections in progress go on until they end or
-/// their task is dropped.
-pub async fn serve(
-    origin: Arc<Origin>,
-    listener: TcpListener,
-    mut shutdown: watch::Receiver<bool>,
-) {
-    let connections = Arc::new(AtomicUsize::new(0));
-    let limit = origin.config.rtmp.max_connections;
-    let mut failing = false;
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = down(&mut shutdown) => return,
-        };
-        let (socket, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors or memory: others must leave first.
-                if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(%error, "cannot accept rtmp connections, trying again");
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        if std::mem::take(&mut failing) {
-            tracing::info!("rtmp connections are accepted again");
-        }
-        if limit > 0 && connections.load(Ordering::Relaxed) >= limit {
-            tracing::warn!(%peer, limit, "rtmp connection refused: too many");
-            continue;
-        }
-        connections.fetch_add(1, Ordering::Relaxed);
-        let guard = Counted(Arc::clone(&connections));
-        let (origin, shutdown) = (Arc::clone(&origin), shutdown.clone());
-        tokio::spawn(async move {
-            let _guard = guard;
-            let mut connection = Connection::new(origin, socket, peer);
-            match connection.run(shutdown).await {
-                Ok(()) => tracing::debug!(%peer, "rtmp connection closed"),
-                // How players leave.
-                Err(error) if error.is_reset() && connection.is_player() => {
-                    tracing::debug!(%peer, "rtmp player left");
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        %peer, stream = connection.name(), %error, "rtmp connection ended"
-                    );
-                    connection.give_up(&error);
-                }
-            }
-        });
-    }
-}
-
-/// Ready when the origin shuts down.
-async fn down(shutdown: &mut watch::Receiver<bool>) {
-    // An error means that whoever would say so is gone, which says the same.
-    let _ = shutdown.wait_for(|&down| down).await;
-}
-
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// Why a connection ended, other than by the peer's leave.
 #[derive(Debug, thiserror::Error)]

@@ -1,38 +1,52 @@
 //! A player: the shared messages of a live stream's parts.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use live::{Delivery, Part, Segment, Stream, Viewing};
+use live::{Delivery, Part, Segment, Stream, Track, Viewing};
 use media::flv::Message;
+use tokio::net::TcpStream;
 
 use super::{Error, wire};
 use crate::Origin;
 use crate::deliver::cursor::{Cursor, Limits, Next};
 use crate::deliver::muxed::{messages, metadata, milliseconds, packetizer};
+use crate::fan::{self, Container, Follower, Seat};
 
 /// Parts that go out in one write at most.
 const BATCH: usize = 64;
+
+pub(super) type Fans = fan::Fans<Messages>;
+
+/// Parts as RTMP messages.
+pub(super) struct Messages;
 
 /// What one player is sent.
 pub(super) struct Play {
     stream: Arc<Stream>,
     peer: SocketAddr,
     limits: Limits,
-    /// None until the stream has media.
-    cursor: Option<Cursor>,
-    /// Which header each track's parts had last; none before the first.
-    headers: Vec<Option<u64>>,
+    place: Place,
     paused: bool,
     _viewing: Viewing,
+}
+
+/// How it follows the stream.
+enum Place {
+    /// Not yet, or not while it is paused.
+    None,
+    /// With a cursor of its own.
+    Alone(Box<Follower>),
+    /// With all others at the live edge.
+    Rides(Seat),
 }
 
 impl Play {
     pub(super) fn new(stream: Arc<Stream>, peer: SocketAddr, limits: Limits) -> Self {
         let viewing = stream.watch(Delivery::Rtmp);
-        let headers = Vec::new();
-        Self { stream, peer, limits, cursor: None, headers, paused: false, _viewing: viewing }
+        Self { stream, peer, limits, place: Place::None, paused: false, _viewing: viewing }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -43,7 +57,41 @@ impl Play {
     pub(super) fn pause(&mut self, paused: bool) {
         self.paused = paused;
         if paused {
-            self.cursor = None;
+            self.place = Place::None;
+        }
+    }
+
+    /// Lets it ride if it may, all it was given having been sent; answers whether it rides.
+    pub(super) fn board(&mut self, fans: &Rc<Fans>, socket: &Rc<TcpStream>) -> bool {
+        self.place = match std::mem::replace(&mut self.place, Place::None) {
+            Place::Alone(follower) => match fans.join(&self.stream, follower, socket) {
+                Ok(seat) => Place::Rides(seat),
+                Err(follower) => Place::Alone(follower),
+            },
+            place => place,
+        };
+        self.seat().is_some()
+    }
+
+    pub(super) fn seat(&self) -> Option<&Seat> {
+        match &self.place {
+            Place::Rides(seat) => Some(seat),
+            Place::None | Place::Alone(_) => None,
+        }
+    }
+
+    /// Has it go on by itself if it rides; what is to be sent before that.
+    pub(super) fn alight(&mut self) -> Result<Bytes, Error> {
+        match std::mem::replace(&mut self.place, Place::None) {
+            Place::Rides(seat) => {
+                let (unsent, follower) = seat.leave(self.limits)?;
+                self.place = Place::Alone(Box::new(follower));
+                Ok(unsent)
+            }
+            place => {
+                self.place = place;
+                Ok(Bytes::new())
+            }
         }
     }
 
@@ -56,22 +104,19 @@ impl Play {
             return Ok(None);
         }
         let mut out = Vec::new();
-        if self.cursor.is_none() {
+        if let Place::None = self.place {
             if !self.stream.ready().await {
                 return Ok(None);
             }
             let Some(cursor) = Cursor::new(&self.stream, self.limits) else { return Ok(None) };
-            let tracks: Vec<_> = cursor.tracks().cloned().collect();
-            self.headers = vec![None; tracks.len()];
-            let metadata = Message::metadata(0, &metadata(&tracks)).map_err(broken)?;
-            out.push(wire(&metadata));
-            self.cursor = Some(cursor);
+            out.push(announce(cursor.tracks())?);
+            self.place = Place::Alone(Box::new(Follower::new(cursor)));
         }
-        let Some(cursor) = &mut self.cursor else { return Ok(None) };
+        let Place::Alone(follower) = &mut self.place else { return std::future::pending().await };
         let mut next = if out.is_empty() {
-            cursor.next(|| origin.now()).await
+            follower.cursor.next(|| origin.now()).await
         } else {
-            match cursor.poll(origin.now()) {
+            match follower.cursor.poll(origin.now()) {
                 Some(next) => next,
                 None => return Ok(Some(out)),
             }
@@ -79,14 +124,12 @@ impl Play {
         loop {
             match next {
                 Next::Part { track, segment, part } => {
-                    self.part(&mut out, track, &segment, &part)?;
+                    let part = (track, &*segment, &*part);
+                    follower.write(&Messages, part, |piece| out.push(piece)).map_err(broken)?;
                 }
                 Next::Tracks => {
-                    let tracks: Vec<_> =
-                        self.cursor.iter().flat_map(Cursor::tracks).cloned().collect();
-                    self.headers = vec![None; tracks.len()];
-                    let metadata = Message::metadata(0, &metadata(&tracks)).map_err(broken)?;
-                    out.push(wire(&metadata));
+                    follower.forget_headers();
+                    out.push(announce(follower.cursor.tracks())?);
                 }
                 Next::Skipped => {
                     origin.slow_viewers.skipped(Delivery::Rtmp, self.stream.name(), self.peer);
@@ -97,41 +140,39 @@ impl Play {
             if out.len() >= BATCH {
                 return Ok(Some(out));
             }
-            let Some(cursor) = &mut self.cursor else { return Ok(Some(out)) };
-            next = match cursor.poll(origin.now()) {
+            next = match follower.cursor.poll(origin.now()) {
                 Some(next) => next,
-                None if out.is_empty() => cursor.next(|| origin.now()).await,
+                None if out.is_empty() => follower.cursor.next(|| origin.now()).await,
                 None => return Ok(Some(out)),
             };
         }
     }
+}
 
-    fn part(
-        &mut self,
-        out: &mut Vec<Bytes>,
-        track: usize,
-        segment: &Segment,
-        part: &Part,
-    ) -> Result<(), Error> {
-        if self.headers.get(track).copied().flatten() != Some(segment.header.msn) {
-            let time = milliseconds(part.start, &segment.header.track);
-            let packetizer = packetizer(&segment.header.track).map_err(broken)?;
-            out.push(wire(&packetizer.sequence_header(time).map_err(broken)?));
-            if let Some(known) = self.headers.get_mut(track) {
-                *known = Some(segment.header.msn);
-            }
-        }
+impl Container for Messages {
+    fn header(&self, segment: &Segment, part: &Part) -> Result<Option<Bytes>, media::Error> {
+        let time = milliseconds(part.start, &segment.header.track);
+        let header = packetizer(&segment.header.track)?.sequence_header(time)?;
+        Ok(Some(wire(&header)))
+    }
+
+    fn part(&self, segment: &Segment, part: &Part) -> Result<Bytes, media::Error> {
         if let Some(known) = part.rtmp.get() {
-            out.push(known.clone());
-            return Ok(());
+            return Ok(known.clone());
         }
         let mut bytes = BytesMut::new();
-        for message in messages(segment, part).map_err(broken)? {
+        for message in messages(segment, part)? {
             bytes.extend_from_slice(&wire(&message));
         }
-        out.push(part.rtmp.get_or_init(|| bytes.freeze()).clone());
-        Ok(())
+        Ok(part.rtmp.get_or_init(|| bytes.freeze()).clone())
     }
+}
+
+/// What a player is told of the tracks before their parts.
+fn announce<'a>(tracks: impl Iterator<Item = &'a Arc<Track>>) -> Result<Bytes, Error> {
+    let tracks: Vec<_> = tracks.cloned().collect();
+    let metadata = Message::metadata(0, &metadata(&tracks)).map_err(broken)?;
+    Ok(wire(&metadata))
 }
 
 fn broken(error: media::Error) -> Error {

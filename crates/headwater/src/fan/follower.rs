@@ -1,0 +1,147 @@
+//! A viewer of a live stream in one container: its place, and what it needs from there on.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use live::{Part, Segment, Stream, Track};
+
+use crate::deliver::cursor::{Cursor, Limits, Place};
+
+/// How parts are written for viewers.
+pub trait Container {
+    /// What has to come before `part`, the first of its track or the first with another header.
+    ///
+    /// # Errors
+    /// The container has no form for the track.
+    fn header(&self, segment: &Segment, part: &Part) -> Result<Option<Bytes>, media::Error>;
+
+    /// The part; of what is kept beside it, not made anew.
+    ///
+    /// # Errors
+    /// The container has no form for its samples.
+    fn part(&self, segment: &Segment, part: &Part) -> Result<Bytes, media::Error>;
+}
+
+/// A cursor, and which header the parts of each track had last.
+pub struct Follower {
+    pub(crate) cursor: Cursor,
+    headers: Box<[Option<u64>]>,
+}
+
+/// Where a follower is: what another one that goes on from there has to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bookmark {
+    places: Box<[Place]>,
+    headers: Box<[Option<u64>]>,
+}
+
+/// A part on its way to viewers.
+#[derive(Debug)]
+pub(super) struct Item {
+    track: usize,
+    /// What a viewer that has it needs next of the track.
+    next: Place,
+    /// The header that comes before it, by its number.
+    header: Option<(u64, Bytes)>,
+    bytes: Bytes,
+}
+
+impl Follower {
+    /// One that has got nothing yet.
+    pub fn new(cursor: Cursor) -> Self {
+        let headers = cursor.tracks().map(|_| None).collect();
+        Self { cursor, headers }
+    }
+
+    /// To be told when the cursor follows other tracks: their headers come before their parts.
+    pub fn forget_headers(&mut self) {
+        self.headers = self.cursor.tracks().map(|_| None).collect();
+    }
+
+    /// Gives `out` a part that the cursor came to, and its header before it where that is due.
+    ///
+    /// # Errors
+    /// As those of the container.
+    pub fn write(
+        &mut self,
+        container: &impl Container,
+        (track, segment, part): (usize, &Segment, &Part),
+        mut out: impl FnMut(Bytes),
+    ) -> Result<(), media::Error> {
+        let item = self.item(container, (track, segment, part))?;
+        if let Some((_, header)) = item.header {
+            out(header);
+        }
+        out(item.bytes);
+        Ok(())
+    }
+
+    pub(super) fn item(
+        &mut self,
+        container: &impl Container,
+        (track, segment, part): (usize, &Segment, &Part),
+    ) -> Result<Item, media::Error> {
+        let msn = segment.header.msn;
+        let mut header = None;
+        if self.headers.get(track).copied().flatten() != Some(msn) {
+            header = container.header(segment, part)?.map(|header| (msn, header));
+        }
+        let bytes = container.part(segment, part)?;
+        if let Some(known) = self.headers.get_mut(track) {
+            *known = Some(msn);
+        }
+        let next = self.cursor.places().nth(track).unwrap_or_default();
+        Ok(Item { track, next, header, bytes })
+    }
+
+    pub(super) fn bookmark(&self) -> Bookmark {
+        Bookmark { places: self.cursor.places().collect(), headers: self.headers.clone() }
+    }
+
+    pub(super) fn at(
+        stream: &Stream,
+        tracks: &[Arc<Track>],
+        bookmark: &Bookmark,
+        limits: Limits,
+    ) -> Self {
+        let cursor = Cursor::at(stream, tracks, &bookmark.places, limits);
+        Self { cursor, headers: bookmark.headers.clone() }
+    }
+}
+
+impl Bookmark {
+    /// Whether a viewer that is here has all that one there has.
+    pub(super) fn is_not_before(&self, other: &Self) -> bool {
+        let places = self.places.iter().zip(&other.places);
+        let headers = self.headers.iter().zip(&other.headers);
+        places.into_iter().all(|(here, there)| here >= there)
+            && headers.into_iter().all(|(here, there)| here >= there)
+    }
+
+    /// What a viewer that is here lacks of `items`.
+    pub(super) fn lacks(&self, items: &[Item]) -> Vec<Bytes> {
+        let mut out = Vec::new();
+        let mut headers = self.headers.clone();
+        for Item { track, next, header, bytes } in items {
+            if self.places.get(*track).is_some_and(|place| next <= place) {
+                continue;
+            }
+            if let (Some((number, header)), Some(known)) = (header, headers.get_mut(*track))
+                && known.replace(*number) != Some(*number)
+            {
+                out.push(header.clone());
+            }
+            out.push(bytes.clone());
+        }
+        out
+    }
+}
+
+/// All of `items`.
+pub(super) fn all(items: &[Item]) -> Vec<Bytes> {
+    let pieces = items.iter().flat_map(|item| {
+        let header = item.header.as_ref().map(|(_, header)| header);
+        header.into_iter().chain([&item.bytes]).cloned()
+    });
+    pieces.collect()
+}
