@@ -1,9 +1,14 @@
-//! Bodies against the file they should be.
+//! Answers against what was asked for: the range, and the file that bodies should be.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use super::response::Head;
+use super::tally::Fault;
+use super::target::ByteRange;
+use super::trouble::Trouble;
 
 /// A file that every body must be, or be a range of.
 #[derive(Debug)]
@@ -42,7 +47,7 @@ pub(super) struct Comparison {
 
 /// How a body differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Wrong {
+enum Wrong {
     /// Another byte.
     #[error("byte {0} of the file is another in the body")]
     Byte(u64),
@@ -61,6 +66,15 @@ impl Comparison {
     /// A body that must be the file from `first` up to, but without, `end`.
     pub(super) fn new(first: u64, end: u64) -> Self {
         Self { position: first, end, wrong: None }
+    }
+
+    /// The body of an answer that begins so; none if such a body is no part of the file.
+    pub(super) fn of(head: &Head, reference: &Reference) -> Option<Self> {
+        match (head.status, head.content_range) {
+            (200, _) => Some(Self::new(0, reference.length())),
+            (206, Some(Ok(range))) => Some(Self::new(range.first, range.last.saturating_add(1))),
+            _ => None,
+        }
     }
 
     /// Compares the next bytes of the body. `buffer` is what the file is read into.
@@ -93,9 +107,35 @@ impl Comparison {
     }
 
     /// What is wrong with the body, now that it has ended.
-    pub(super) fn finish(&self) -> Option<Wrong> {
+    fn finish(&self) -> Option<Wrong> {
         self.wrong.or((self.position < self.end).then_some(Wrong::Short(self.position)))
     }
+
+    /// Likewise, as what its request failed of.
+    pub(super) fn fault(&self) -> Option<Trouble> {
+        self.finish().map(|wrong| Trouble::new(Fault::Corrupt, wrong.to_string()))
+    }
+}
+
+/// What is wrong with a 206 (RFC 9110, 15.3.7). A server need not honour a range: 200 is right.
+pub(super) fn wrong_range(head: &Head, asked: Option<ByteRange>) -> Option<Trouble> {
+    let asked = asked.filter(|_| head.status == 206)?;
+    let wrong = |detail: String| Some(Trouble::new(Fault::WrongRange, detail));
+    let Some(Ok(found)) = head.content_range else {
+        return wrong("206 without a valid Content-Range".to_owned());
+    };
+    let up_to = head.whole.map_or(asked.last, |whole| asked.last.min(whole.saturating_sub(1)));
+    if (found.first, found.last) != (asked.first, up_to) {
+        return wrong(format!(
+            "asked for bytes {}-{}, got {}-{}",
+            asked.first, asked.last, found.first, found.last
+        ));
+    }
+    let length = head.content_length.filter(|length| *length != found.length())?;
+    Some(Trouble::new(
+        Fault::ContentLength,
+        format!("Content-Range is of {} bytes, Content-Length {length}", found.length()),
+    ))
 }
 
 #[cfg(test)]

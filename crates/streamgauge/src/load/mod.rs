@@ -2,28 +2,32 @@
 //!
 //! [`run`] carries a [`Plan`] out and gives an [`Outcome`] back. HTTP/1.1 without TLS has a client
 //! of its own ([`worker`], one event loop a thread), which is not to be the bottleneck of what it
-//! measures; HTTP/2 and TLS go through hyper ([`general`]), which costs several times as much.
+//! measures; HTTP/2 and TLS go through hyper ([`general`]), which costs several times as much. Both
+//! take an [`assignment`], and judge answers alike ([`check`], [`redirect`]).
 //! [`several`] shares a run between processes, [`slow`] is how clients behave besides asking, [`bare`]
 //! what is asked without HTTP, and [`trust`] judges the generator itself.
 //!
 //! ```text
-//! args ─▶ Plan ─▶ run ─┬▶ worker ──▶ connection ─▶ response      Tally ─▶ Outcome ─▶ report
-//!                      └▶ general ─▶ hyper, rustls                            └────▶ criterion
+//! args ─▶ Plan ─▶ run ─▶ Assignment ─┬▶ worker ──▶ connection ─▶ response ─┬▶ Tally ─▶ Outcome ─▶ report
+//!                                    └▶ general ─▶ hyper, rustls ──────────┘              └────▶ criterion
 //! ```
 
 mod alarm;
 pub mod args;
+mod assignment;
 mod bare;
 mod check;
 pub mod clock;
 mod connection;
 pub mod criterion;
 pub mod demand;
+mod exchange;
 mod general;
 pub mod pacer;
 mod probe;
 mod progress;
 mod record;
+mod redirect;
 pub mod report;
 pub mod response;
 pub mod several;
@@ -31,6 +35,7 @@ pub mod slow;
 pub mod tally;
 pub mod target;
 mod tls;
+mod trouble;
 pub mod trust;
 pub mod url;
 mod wire;
@@ -45,6 +50,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::meter::kernel::Kernel;
+use assignment::Assignment;
 use check::Reference;
 use clock::{Clock, nanoseconds};
 use demand::Demand;
@@ -54,7 +60,7 @@ use slow::Manner;
 use tally::{Counters, Shared, Tally};
 use target::{Rule, Target};
 use url::{Origin, Scheme};
-use worker::{Assignment, Worker};
+use worker::Worker;
 
 /// How long after the end of its schedule a run waits for answers, at most: it must not outlast
 /// its duration by more than 10 s.
@@ -228,9 +234,9 @@ pub fn prepare(plan: &mut Plan) -> Result<HashMap<Origin, SocketAddr>, Error> {
     }
     let asked = (plan.processes > 0).then_some(plan.processes);
     let few = |reason: String| Error::Processes(reason);
-    let processes = several::needs(plan)
-        .processes(asked, allowed)
-        .map_err(|error| few(format!("{error:#}; a process may open {allowed} files (ulimit -n)")))?;
+    let processes = several::needs(plan).processes(asked, allowed).map_err(|error| {
+        few(format!("{error:#}; a process may open {allowed} files (ulimit -n)"))
+    })?;
     if u64::from(processes) > plan.connections {
         let connections = plan.connections;
         return Err(few(format!("{processes} processes for {connections} connections")));

@@ -96,6 +96,11 @@ impl Fault {
         }
     }
 
+    /// Whether there was nobody to ask, so that asking again at once would be in vain.
+    pub(super) fn is_of_connecting(self) -> bool {
+        matches!(self, Self::Refused | Self::Unreachable | Self::Local)
+    }
+
     /// What an error of a socket means for the request on it.
     pub fn of_io(error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
@@ -196,6 +201,11 @@ impl Counters {
             &mut self.redirects,
             &mut self.cpu_ns,
         ]
+    }
+
+    /// Requests begun and neither answered nor failed.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.requests.saturating_sub(self.responses + self.errors)
     }
 
     /// Adds another worker's.
@@ -308,7 +318,8 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a complete answer, of `status` 0 if it is no HTTP, to a request due at `due` and, in an open loop, `taken` up then.
+    /// Counts a complete answer, of `status` 0 if it is no HTTP, to a request due at `due` and, in
+    /// an open loop, `taken` up then.
     pub fn answered(
         &mut self,
         status: u16,

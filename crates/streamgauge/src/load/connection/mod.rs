@@ -3,11 +3,11 @@
 //! Sockets do not block. Bytes of bodies that nobody looks at are dropped in the kernel
 //! (`MSG_TRUNC`, tcp(7)): they are counted and acknowledged, but never copied.
 
+mod incoming;
+
 use std::collections::VecDeque;
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -15,77 +15,21 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
-use super::check::{Comparison, Reference};
+use super::check::Reference;
 use super::clock::Clock;
+use super::exchange::{Answer, Exchange};
 use super::response::{Bad, Body, Head, LONGEST_HEAD};
 use super::slow::Allowance;
 use super::tally::{Counters, Fault};
-use super::target::{ByteRange, Target};
+use super::target::ByteRange;
+use super::trouble::Trouble;
+use incoming::Incoming;
 
 /// Fewer bytes of a body than this are read with the next head, rather than dropped by a call of
 /// their own.
 const DROP_FROM: u64 = 4 << 10;
 /// The most that one call drops.
 const DROP_MOST: usize = 16 << 20;
-
-/// A target as a worker asks for it.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) target: Target,
-    /// The place of its peer among the worker's.
-    pub(super) peer: usize,
-    /// The request, without the Range field and the empty line.
-    pub(super) head: Vec<u8>,
-    /// Without HTTP: how many bytes answer it. The head is then all of the request.
-    pub(super) bare: Option<u64>,
-}
-
-/// One request and what has come of it. Times are nanoseconds since the run began.
-#[derive(Debug)]
-pub(super) struct Exchange {
-    pub(super) asked: Rc<Asked>,
-    pub(super) range: Option<ByteRange>,
-    /// When it should have been sent: where latencies begin.
-    pub(super) due: u64,
-    /// When the worker took it up, in an open loop; less its standstills until then, so that those
-    /// after it can be told.
-    pub(super) taken: Option<u64>,
-    /// When a connection took it: where the time-out begins.
-    pub(super) begun: u64,
-    /// When the first byte of its answer came; 0 before.
-    pub(super) first_byte: u64,
-    pub(super) redirects: u32,
-    pub(super) sent_again: u8,
-}
-
-/// A complete answer.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) exchange: Exchange,
-    pub(super) status: u16,
-    pub(super) location: Option<String>,
-    pub(super) last_byte: u64,
-    /// What is wrong with it, although it is complete.
-    pub(super) fault: Option<Trouble>,
-}
-
-/// Why something failed.
-#[derive(Debug)]
-pub(super) struct Trouble {
-    pub(super) fault: Fault,
-    pub(super) detail: String,
-}
-
-impl Trouble {
-    pub(super) fn new(fault: Fault, detail: impl Into<String>) -> Self {
-        Self { fault, detail: detail.into() }
-    }
-
-    pub(super) fn of_io(error: Errno) -> Self {
-        let error = io::Error::from(error);
-        Self::new(Fault::of_io(&error), error.to_string())
-    }
-}
 
 /// What the connections of a worker share: buffers, and the file that bodies must be.
 pub(super) struct Io<'a> {
@@ -108,19 +52,6 @@ impl<'a> Io<'a> {
             expected: Vec::new(),
         }
     }
-}
-
-/// The answer that is coming in.
-#[derive(Debug)]
-struct Incoming {
-    status: u16,
-    body: Body,
-    content_length: Option<u64>,
-    /// Bytes of the body so far.
-    received: u64,
-    location: Option<String>,
-    comparison: Option<Comparison>,
-    fault: Option<Trouble>,
 }
 
 #[derive(Debug)]
@@ -202,7 +133,7 @@ impl Connection {
 
     /// Queues a request; [`Connection::flush`] sends it.
     pub(super) fn ask(&mut self, exchange: Exchange, closes: bool) {
-        use io::Write;
+        use std::io::Write;
         self.out.extend_from_slice(&exchange.asked.head);
         if exchange.asked.bare.is_some() {
             self.flying.push_back(exchange);
@@ -255,7 +186,7 @@ impl Connection {
                 return Ok(());
             }
             self.begin_bare(io.reference);
-            let drained = match self.unseen() {
+            let drained = match self.incoming.as_ref().map_or(0, Incoming::unseen) {
                 unseen if unseen >= DROP_FROM => {
                     let most = most.min(usize::try_from(unseen).unwrap_or(usize::MAX));
                     self.drop_body(most, io, counters, answers)?
@@ -265,14 +196,6 @@ impl Connection {
             if drained || self.flying.is_empty() {
                 return Ok(());
             }
-        }
-    }
-
-    /// How many bytes come next that nobody looks at.
-    fn unseen(&self) -> u64 {
-        match &self.incoming {
-            Some(incoming) if incoming.comparison.is_none() => incoming.body.unseen(),
-            _ => 0,
         }
     }
 
@@ -310,10 +233,9 @@ impl Connection {
         };
         counters.body_bytes += dropped as u64;
         self.took(dropped, io.clock);
-        self.came(io.clock);
+        self.came(|| io.clock.now());
         if let Some(incoming) = &mut self.incoming {
-            incoming.received += dropped as u64;
-            incoming.body.pass_over(dropped as u64);
+            incoming.pass_over(dropped as u64);
             if incoming.body.is_complete() {
                 answers.extend(self.complete(io.clock.now()));
             }
@@ -360,7 +282,7 @@ impl Connection {
                     }
                 }
             }
-            self.came(io.clock);
+            self.came(|| io.clock.now());
             let Some(incoming) = &mut self.incoming else { continue };
             let before = incoming.received;
             let taken = incoming.take(rest, io.reference, &mut io.expected)?;
@@ -390,24 +312,16 @@ impl Connection {
             return;
         }
         let Some(length) = self.flying.front().and_then(|front| front.asked.bare) else { return };
-        self.incoming = Some(Incoming {
-            status: 0,
-            body: Body::Length(length),
-            content_length: Some(length),
-            received: 0,
-            location: None,
-            comparison: reference.map(|_| Comparison::new(0, length)),
-            fault: None,
-        });
+        self.incoming = Some(Incoming::bare(length, reference));
     }
 
     /// Notes that something has come, if it is the first of an answer.
-    fn came(&mut self, clock: Clock) {
+    fn came(&mut self, now: impl FnOnce() -> u64) {
         if let Some(front) = self.flying.front_mut()
             && front.first_byte == 0
             && self.incoming.is_some()
         {
-            front.first_byte = clock.now();
+            front.first_byte = now();
         }
     }
 
@@ -437,37 +351,17 @@ impl Connection {
             return Ok(Some(length));
         }
         self.closing |= !head.keeps_alive;
-        let fault = wrong_range(&head, front.range);
-        let to_head = front.asked.target.method == "HEAD";
-        let comparison = reference.filter(|_| !to_head).and_then(|reference| match head.status {
-            200 => Some(Comparison::new(0, reference.length())),
-            206 => {
-                let range = head.content_range?.ok()?;
-                Some(Comparison::new(range.first, range.last.saturating_add(1)))
-            }
-            _ => None,
-        });
-        self.incoming = Some(Incoming {
-            status: head.status,
-            body: head.body,
-            content_length: head.content_length,
-            received: 0,
-            location: head.location,
-            comparison,
-            fault,
-        });
+        self.incoming = Some(Incoming::new(head, front, reference));
         Ok(Some(length))
     }
 
     /// The answer is complete: the next bytes belong to the next.
     fn complete(&mut self, now: u64) -> Option<Answer> {
-        let incoming = self.incoming.take()?;
+        let mut incoming = self.incoming.take()?;
         let exchange = self.flying.pop_front()?;
         self.answered += 1;
         self.ended_by_length = incoming.content_length.is_some();
-        let corrupt = incoming.comparison.and_then(|comparison| comparison.finish());
-        let fault =
-            incoming.fault.or(corrupt.map(|wrong| Trouble::new(Fault::Corrupt, wrong.to_string())));
+        let fault = incoming.fault();
         let Incoming { status, location, .. } = incoming;
         Some(Answer { exchange, status, location, last_byte: now, fault })
     }
@@ -496,50 +390,10 @@ impl Connection {
     }
 }
 
-impl Incoming {
-    /// Takes what belongs to the body from the front of `bytes`; returns how many bytes.
-    fn take(
-        &mut self,
-        bytes: &[u8],
-        reference: Option<&Reference>,
-        expected: &mut Vec<u8>,
-    ) -> Result<usize, Trouble> {
-        let Self { body, received, comparison, .. } = self;
-        body.take(bytes, &mut |payload| {
-            *received += payload.len() as u64;
-            if let (Some(comparison), Some(reference)) = (comparison.as_mut(), reference) {
-                comparison.take(reference, payload, expected);
-            }
-        })
-        .map_err(|bad| Trouble::new(Fault::BadResponse, format!("the answer {bad}")))
-    }
-}
-
 fn excess(ended_by_length: bool) -> Trouble {
     if ended_by_length {
         Trouble::new(Fault::ContentLength, "bytes follow the announced end of the body")
     } else {
         Trouble::new(Fault::BadResponse, "bytes came that nobody asked for")
     }
-}
-
-/// What is wrong with a 206 (RFC 9110, 15.3.7). A server need not honour a range: 200 is right.
-pub(super) fn wrong_range(head: &Head, asked: Option<ByteRange>) -> Option<Trouble> {
-    let asked = asked.filter(|_| head.status == 206)?;
-    let wrong = |detail: String| Some(Trouble::new(Fault::WrongRange, detail));
-    let Some(Ok(found)) = head.content_range else {
-        return wrong("206 without a valid Content-Range".to_owned());
-    };
-    let up_to = head.whole.map_or(asked.last, |whole| asked.last.min(whole.saturating_sub(1)));
-    if (found.first, found.last) != (asked.first, up_to) {
-        return wrong(format!(
-            "asked for bytes {}-{}, got {}-{}",
-            asked.first, asked.last, found.first, found.last
-        ));
-    }
-    let length = head.content_length.filter(|length| *length != found.length())?;
-    Some(Trouble::new(
-        Fault::ContentLength,
-        format!("Content-Range is of {} bytes, Content-Length {length}", found.length()),
-    ))
 }

@@ -1,0 +1,148 @@
+//! One event loop: requests when they are due, over connections of its own.
+//!
+//! ```text
+//! demand ─▶ ready ─▶ dispatch ─▶ connections ─▶ answers ─▶ tally
+//!             ▲         │ ▲           │             │
+//!             │         ▼ │           │             │
+//!             │       waiting         │             │
+//!             └── sent again ─────────┴─ redirected ┘
+//! ```
+//!
+//! [`dispatch`] takes what is due to connections, which [`pool`] keeps; [`traffic`] is what they send
+//! and read; [`settle`] decides what becomes of each request. The loop itself is here.
+//!
+//! It shares nothing with the other loops but counters that they read, and asks the kernel twice
+//! for an exchange: to send, and to receive.
+
+mod dispatch;
+mod pool;
+mod settle;
+mod traffic;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::assignment::{Assignment, Start, TICK};
+use super::connection::Io;
+use super::exchange::{Answer, Asked, Exchange};
+use super::tally::Tally;
+use super::target::Target;
+use super::{Plan, bare};
+use pool::{Key, Pool};
+
+/// Events taken from the kernel at once; the next request is looked for after each such batch.
+const BATCH: usize = 64;
+/// Waking later than this is a standstill: what had come lay unread, in nanoseconds.
+const STANDSTILL: u64 = 1_000_000;
+
+pub(super) struct Worker<'a> {
+    given: Assignment<'a>,
+    asked: Vec<Rc<Asked>>,
+    pool: Pool,
+    /// Requests to be placed.
+    ready: VecDeque<Exchange>,
+    /// Requests for which there was no place.
+    waiting: VecDeque<Exchange>,
+    /// When clients that rest go on.
+    resting: BinaryHeap<Reverse<u64>>,
+    /// When connections that read slowly go on.
+    paused: BinaryHeap<Reverse<(u64, Key)>>,
+    answers: Vec<Answer>,
+    /// Nanoseconds, in all, by which it woke later than it wanted, where that was a standstill.
+    standstill: u64,
+    io: Io<'a>,
+    tally: Tally,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(mut given: Assignment<'a>) -> std::io::Result<Self> {
+        let mut pool = Pool::new(given.plan.pipeline)?;
+        let resting = std::mem::take(&mut given.starts).into_iter().map(Reverse).collect();
+        let mut asked = Vec::new();
+        for target in &given.plan.targets {
+            let peer = pool.peer_of(&target.url.origin, given.addresses)?;
+            let head = request_head(target, given.plan);
+            let bare = bare::answer(target);
+            asked.push(Rc::new(Asked { target: target.clone(), peer, head, bare }));
+        }
+        Ok(Self {
+            asked,
+            pool,
+            ready: VecDeque::new(),
+            waiting: VecDeque::new(),
+            resting,
+            paused: BinaryHeap::new(),
+            answers: Vec::new(),
+            standstill: 0,
+            io: Io::new(given.clock, given.reference),
+            tally: Tally::default(),
+            given,
+        })
+    }
+
+    /// Runs to the end of the demand, until it is stopped, or as long after the end as a run may.
+    pub(super) fn run(mut self) -> Tally {
+        let clock = self.given.clock;
+        let start = Start::now(clock);
+        let mut events = Vec::with_capacity(BATCH);
+        let mut next_tick = 0;
+        loop {
+            let now = clock.now();
+            if self.given.is_over(now) {
+                break;
+            }
+            self.resume(now);
+            self.issue(now);
+            if now >= next_tick {
+                self.tally.counters.cpu_ns = start.on_cpu();
+                self.expire(now);
+                next_tick = now + TICK;
+            }
+            self.given.shared.publish(&self.tally.counters);
+            if self.given.demand.is_exhausted() && self.tally.counters.in_flight() == 0 {
+                break;
+            }
+            let now = clock.now();
+            let wake = self.wake(next_tick);
+            self.pool.wait(&mut events, Duration::from_nanos(wake.saturating_sub(now)));
+            let late = clock.now().saturating_sub(wake.max(now));
+            if late > STANDSTILL {
+                self.standstill += late;
+            }
+            // All that has come is read before anything is sent: an answer's time is not held up by
+            // the requests that follow others, and the server is woken once for many.
+            for event in &events {
+                self.handle(Pool::key_of(event), event.flags);
+            }
+        }
+        self.given.finish(&mut self.tally, &start, clock.now());
+        self.tally
+    }
+
+    /// When there is something to do, whatever the connections do.
+    fn wake(&self, next_tick: u64) -> u64 {
+        let resting = self.resting.peek().map(|Reverse(until)| *until);
+        let paused = self.paused.peek().map(|Reverse((until, _))| *until);
+        let all = [self.given.demand.wakes_at(), resting, paused];
+        all.into_iter().flatten().fold(next_tick, u64::min)
+    }
+}
+
+/// A request without its Range field and empty line.
+fn request_head(target: &Target, plan: &Plan) -> Vec<u8> {
+    if bare::answer(target).is_some() {
+        return vec![bare::REQUEST];
+    }
+    let mut head = format!(
+        "{} {} HTTP/1.1\r\nHost: {}\r\n",
+        target.method,
+        target.url.path,
+        target.url.origin.host_field()
+    );
+    for (name, value) in &plan.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.into_bytes()
+}
