@@ -282,7 +282,7 @@ impl Connection {
                     }
                 }
             }
-            self.came(|| io.clock.now());
+            self.came(|| now);
             let Some(incoming) = &mut self.incoming else { continue };
             let before = incoming.received;
             let taken = incoming.take(rest, io.reference, &mut io.expected)?;
