@@ -1,0 +1,8 @@
+//! Live streams to many RTMP players at once: whatever each does, it gets the same messages as all
+//! others, each once and in order.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod changes;
+mod crowd;
+mod support;
