@@ -25,6 +25,17 @@ const POLL: Duration = Duration::from_millis(10);
 /// How long processes may take to end that were killed: the kernel may be writing for them.
 const KILLED: Duration = Duration::from_secs(10);
 
+/// A program, its arguments behind it, that reads nothing.
+pub(super) fn command(
+    words: &[String],
+    out: impl Into<Stdio>,
+    complaints: impl Into<Stdio>,
+) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::null()).stdout(out).stderr(complaints);
+    command
+}
+
 /// A process group. Dropping it kills whatever is in it.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -61,8 +72,9 @@ impl Group {
     ///
     /// # Errors
     /// The program is not there, or cannot be started.
-    pub(super) fn spawn(&self, command: &mut Command) -> std::io::Result<Child> {
-        command.process_group(self.id.as_raw_nonzero().get()).spawn()
+    pub(super) fn spawn(&self, command: &mut Command) -> anyhow::Result<Child> {
+        let spawned = command.process_group(self.id.as_raw_nonzero().get()).spawn();
+        spawned.with_context(|| command.get_program().to_string_lossy().into_owned())
     }
 
     /// Sends all of it a signal.

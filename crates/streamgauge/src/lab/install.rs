@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -13,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::folders::Folders;
-use super::group::Group;
+use super::group::{Group, command};
 use super::peer::{Install, Peer};
 use crate::{Exit, text};
 
@@ -111,12 +110,7 @@ pub fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
     let words = peer.version.command.fill(|variable| folders.value(variable)).with_context(key)?;
     let (mut said, end) = io::pipe().context("a pipe")?;
     let group = Group::new()?;
-    let mut child = {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::null());
-        command.stdout(end.try_clone()?).stderr(end);
-        group.spawn(&mut command).with_context(|| words[0].clone())?
-    };
+    let mut child = group.spawn(&mut command(&words, end.try_clone()?, end))?;
     ensure!(group.ended_within(PATIENCE)?, "{}: no version after {PATIENCE:?}", words[0]);
     let status = child.wait()?;
     // Nobody has the other end any more: what it wrote is in the pipe.
@@ -270,9 +264,8 @@ impl Installer<'_> {
 fn run(words: &[String]) -> anyhow::Result<()> {
     let shown = words.join(" ");
     eprintln!("{shown}");
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).stdin(Stdio::null()).stdout(io::stderr());
-    let status = command.status().with_context(|| words[0].clone())?;
+    let status =
+        command(words, io::stderr(), io::stderr()).status().with_context(|| words[0].clone())?;
     ensure!(status.success(), "{shown}: {status}");
     Ok(())
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use sha2::{Digest, Sha256};
 
-use super::group::Group;
+use super::group::{Group, command};
+use super::log::last_lines;
 use super::scenario::{Media, Scenario};
 
 /// How long a file may take to be made.
@@ -136,18 +136,12 @@ fn make(
 fn run(words: &[String], log: &Path, cancelled: &dyn Fn() -> bool) -> anyhow::Result<()> {
     let output = File::create(log)?;
     let group = Group::new()?;
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).stdin(Stdio::null());
-    command.stdout(output.try_clone()?).stderr(output);
-    let mut child = group.spawn(&mut command).with_context(|| words[0].clone())?;
+    let mut child = group.spawn(&mut command(words, output.try_clone()?, output))?;
     let deadline = Instant::now() + LONGEST;
     loop {
         if let Some(status) = child.try_wait()? {
             drop(group);
-            let said = fs::read(log).unwrap_or_default();
-            let said =
-                String::from_utf8_lossy(&said[said.len().saturating_sub(2000)..]).into_owned();
-            ensure!(status.success(), "{}: {status}: {}", words[0], said.trim());
+            ensure!(status.success(), "{}: {status}: {}", words[0], last_lines(log));
             return Ok(());
         }
         if cancelled() || Instant::now() > deadline {

@@ -6,6 +6,7 @@ mod group;
 pub mod install;
 mod known;
 pub mod link;
+mod log;
 pub mod machine;
 pub mod media;
 pub mod metrics;

@@ -2,10 +2,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -13,8 +12,11 @@ use anyhow::{Context, bail, ensure};
 use rustix::process::Signal;
 
 use super::folders::Folders;
-use super::group::Group;
+use super::group::{Group, command};
+use super::log::{last_lines, tail};
+use super::machine::cpus;
 use super::peer::{self, Job, Peer, Ready};
+use super::program::Seat;
 use super::ready::{Condition, inside};
 use super::template::Variable;
 
@@ -31,10 +33,6 @@ const ATTEMPTS: u32 = 5;
 /// (`net.ipv4.ip_local_port_range`, 32768 and up), so that neither a viewer nor the remains of one
 /// holds them.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
-
-/// How much of the end of a log an error quotes, in bytes and lines.
-const QUOTED: u64 = 4096;
-const QUOTED_LINES: usize = 15;
 
 /// Where a server runs.
 #[derive(Debug, Clone)]
@@ -136,19 +134,18 @@ impl Server {
             write(&place.work.join(&file.path), &text)?;
         }
         let own = peer.start.command.fill(value).with_context(|| at(peer, "start.command"))?;
-        let words = place.prefixed(own);
+        let words = place.seat().prefixed(&own);
         let output = OpenOptions::new().append(true).open(log);
         let output = output.with_context(|| log.display().to_string())?;
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(&place.work).stdin(Stdio::null());
-        command.stdout(output.try_clone()?).stderr(output);
+        let mut command = command(&words, output.try_clone()?, output);
+        command.current_dir(&place.work);
         for (name, text) in &peer.start.environment {
             let text = text.fill(value);
             let key = || at(peer, &format!("start.environment.{name}"));
             command.env(name, text.with_context(key)?);
         }
         let group = Group::new()?;
-        let child = group.spawn(&mut command).with_context(|| words[0].clone())?;
+        let child = group.spawn(&mut command)?;
         let (peer, place) = (peer.clone(), place.clone());
         Ok(Self { peer, place, ports, command: words, log: log.to_owned(), child, group })
     }
@@ -302,22 +299,14 @@ impl Place {
     /// How many processors the server may use.
     fn processors(&self) -> Option<usize> {
         match &self.cpus {
-            Some(list) => count(list),
+            Some(list) => cpus(list).map(|all| all.len()),
             None => std::thread::available_parallelism().map(usize::from).ok(),
         }
     }
 
-    /// The command with what puts it into its namespace and onto its processors before it. Each of
-    /// them becomes the next, so that the process stays the same.
-    fn prefixed(&self, command: Vec<String>) -> Vec<String> {
-        let mut words: Vec<&str> = Vec::new();
-        if let Some(name) = &self.netns {
-            words.extend(["ip", "netns", "exec", name]);
-        }
-        if let Some(list) = &self.cpus {
-            words.extend(["taskset", "--cpu-list", list]);
-        }
-        words.into_iter().map(str::to_owned).chain(command).collect()
+    /// Where its processes are.
+    fn seat(&self) -> Seat {
+        Seat { cpus: self.cpus.clone(), netns: self.netns.clone() }
     }
 }
 
@@ -348,18 +337,6 @@ impl From<peer::Signal> for Signal {
     }
 }
 
-/// How many processors a list names: `0`, `0-3`, `0,2-5`.
-fn count(list: &str) -> Option<usize> {
-    list.split(',')
-        .map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last): (usize, usize) =
-                (first.trim().parse().ok()?, last.trim().parse().ok()?);
-            last.checked_sub(first)?.checked_add(1)
-        })
-        .sum()
-}
-
 /// The name of the user that this program runs as; the number, where it has none.
 fn user() -> Option<String> {
     let id = rustix::process::geteuid().as_raw();
@@ -384,43 +361,17 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(shown)
 }
 
-/// The end of a file, from byte `from` on at the earliest.
-fn tail(path: &Path, from: u64) -> String {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
-        let start = file.metadata()?.len().saturating_sub(QUOTED).max(from);
-        file.seek(SeekFrom::Start(start))?;
-        let mut end = Vec::new();
-        file.take(QUOTED).read_to_end(&mut end)?;
-        Ok(end)
-    };
-    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
-}
-
 /// The last lines of a log, for an error.
 fn quoted(log: &Path) -> String {
-    let end = tail(log, 0);
-    let lines: Vec<&str> = end.lines().collect();
-    if lines.is_empty() {
-        return "it printed nothing".to_owned();
+    match last_lines(log) {
+        lines if lines.is_empty() => "it printed nothing".to_owned(),
+        lines => format!("it printed last:\n{lines}"),
     }
-    let last = &lines[lines.len().saturating_sub(QUOTED_LINES)..];
-    format!("it printed last:\n{}", last.join("\n"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_processors_are_counted() {
-        assert_eq!(count("0"), Some(1));
-        assert_eq!(count("0-3"), Some(4));
-        assert_eq!(count("0,2-5, 8"), Some(6));
-        for bad in ["", "x", "3-1", "0-"] {
-            assert_eq!(count(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn free_ports_differ_and_can_be_listened_on() {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-use super::program::{Program, Seat, last_lines};
+use super::log::last_lines;
+use super::program::{Program, Seat};
 use super::signals::POLL;
 
 /// How often a second the server is looked at; odd, so as not to keep step with its timers.

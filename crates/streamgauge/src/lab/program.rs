@@ -1,15 +1,16 @@
 //! A program that takes part in a trial besides the server: the load, a publisher, a profiler.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::process::Signal;
 
-use super::group::Group;
+use super::group::{Group, command};
+use super::log::last_lines;
 use super::record;
 use super::signals::POLL;
 
@@ -53,10 +54,8 @@ impl Program {
         let create = |path: &Path| File::create(path).with_context(|| path.display().to_string());
         let stdout = create(out)?;
         let stderr = if out == log { stdout.try_clone()? } else { create(log)? };
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let group = Group::new()?;
-        let child = group.spawn(&mut command).with_context(|| words[0].clone())?;
+        let child = group.spawn(&mut command(&words, stdout, stderr))?;
         Ok(Self { role, words, child, group, log: log.to_owned(), status: None })
     }
 
@@ -125,8 +124,9 @@ impl Drop for Program {
 }
 
 impl Seat {
-    /// A command with what puts it there before it; each becomes the next.
-    fn prefixed(&self, words: &[String]) -> Vec<String> {
+    /// A command with what puts it there before it. Each of them becomes the next, so that the
+    /// process stays the same.
+    pub(super) fn prefixed(&self, words: &[String]) -> Vec<String> {
         let mut before: Vec<&str> = Vec::new();
         if let Some(name) = &self.netns {
             before.extend(["ip", "netns", "exec", name]);
@@ -136,12 +136,4 @@ impl Seat {
         }
         before.into_iter().map(str::to_owned).chain(words.iter().cloned()).collect()
     }
-}
-
-/// The last lines of a file, for an error.
-pub(super) fn last_lines(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(4096)..]);
-    let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(10)..].join("\n")
 }
