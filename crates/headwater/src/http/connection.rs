@@ -81,18 +81,7 @@ pub(super) async fn drive<S: Stream, H: Handler>(
     permit: Permit,
     shared: Rc<Shared<H>>,
 ) {
-    let mut connection = Connection {
-        stream,
-        peer,
-        input: BytesMut::new(),
-        outbox: Outbox::default(),
-        timer: Timer::new(shared.config.head_timeout),
-        head_deadline: None,
-        served: false,
-        burst: 0,
-        drain: shared.drain.begun(),
-        shared,
-    };
+    let mut connection = Connection::new(stream, peer, shared);
     let end = connection.run().await;
     let Connection { stream, shared, input, .. } = connection;
     let tally = shared.tally();
@@ -108,7 +97,13 @@ pub(super) async fn drive<S: Stream, H: Handler>(
             };
             drop(request);
             let io = Io::new(stream, replay, peer, shared.config.stall_timeout, permit);
-            control::serve(io, Rc::clone(&shared)).await;
+            if let Some(io) = control::serve(io, Rc::clone(&shared)).await {
+                let (stream, _permit) = io.into_stream();
+                let mut connection = Connection::new(stream, peer, shared);
+                if connection.refuse_late().await.is_ok() {
+                    linger(connection.stream).await;
+                }
+            }
         }
         Err(Fault::Stalled) => {
             count(&tally.stalled, 1);
@@ -203,6 +198,21 @@ struct Asked {
 }
 
 impl<S: Stream, H: Handler> Connection<S, H> {
+    fn new(stream: S, peer: SocketAddr, shared: Rc<Shared<H>>) -> Self {
+        Self {
+            stream,
+            peer,
+            input: BytesMut::new(),
+            outbox: Outbox::default(),
+            timer: Timer::new(shared.config.head_timeout),
+            head_deadline: None,
+            served: false,
+            burst: 0,
+            drain: shared.drain.begun(),
+            shared,
+        }
+    }
+
     async fn run(&mut self) -> Result<End, Fault> {
         let config = Rc::clone(&self.shared);
         let config = &config.config;
@@ -221,9 +231,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                     match self.fill().await? {
                         Input::Received => {}
                         Input::Expired if !self.input.is_empty() => {
-                            count(&self.shared.tally().bad_requests, 1);
-                            debug!(peer = %self.peer, "request head not finished in time");
-                            self.refuse(Response::text(408, "request head too slow")).await?;
+                            self.refuse_late().await?;
                             return Ok(End::Close { linger: true });
                         }
                         Input::Closed | Input::Expired | Input::Draining => {
@@ -291,9 +299,17 @@ impl<S: Stream, H: Handler> Connection<S, H> {
 
     /// Puts a last response in the outbox and sends it.
     async fn refuse(&mut self, response: Response) -> Result<(), Fault> {
-        let asked = Asked { head_only: false, version: Version::Http11, keep_alive: false };
+        let head_only = self.input.trim_ascii_start().starts_with(b"HEAD ");
+        let asked = Asked { head_only, version: Version::Http11, keep_alive: false };
         self.respond(response, asked).await?;
         self.flush().await
+    }
+
+    /// Refuses a request whose head took too long.
+    async fn refuse_late(&mut self) -> Result<(), Fault> {
+        count(&self.shared.tally().bad_requests, 1);
+        debug!(peer = %self.peer, "request head not finished in time");
+        self.refuse(Response::text(408, "request head too slow")).await
     }
 
     /// Sends a response, or puts it in the outbox if it is short. Returns whether the connection
@@ -426,6 +442,8 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             self.input.advance(n as usize);
             payload -= n;
             if payload == 0 {
+                // The next head has a time of its own.
+                self.head_deadline = None;
                 return Ok(true);
             }
             self.flush().await?;

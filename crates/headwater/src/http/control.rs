@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 
 use axum::extract::ConnectInfo;
@@ -24,34 +24,46 @@ use super::content::{Content, Progress};
 use super::io::{Io, Stream};
 use super::limits::count;
 use super::server::Shared;
+use super::upload::Upload;
 use super::{BadRequest, Handler, Request, Response, connection};
 
-/// Serves a connection by hyper to its end.
+/// Serves a connection by hyper to its end, or until a head that has begun is not finished in time:
+/// then it comes back.
 ///
 /// The peer's address is in the extensions of each request, as [`ConnectInfo`]. The router's work is
 /// done on the runtime [`Server::run`](super::Server::run) was called on: nothing it does can hold
 /// the worker up, and what it spawns outlives the worker.
-pub(super) async fn serve<S: Stream, H: Handler>(io: Io<S>, shared: Rc<Shared<H>>) {
+pub(super) async fn serve<S: Stream, H: Handler>(
+    io: Io<S>,
+    shared: Rc<Shared<H>>,
+) -> Option<Io<S>> {
     let (peer, stalled) = (io.peer(), io.stalled());
     let service = service_fn(|request| {
         let shared = Rc::clone(&shared);
         let progress = Progress::new(&stalled);
         async move { Ok::<_, Infallible>(answer(&shared, peer, request, progress).await) }
     });
-    let connection = hyper::server::conn::http1::Builder::new()
+    let mut connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(shared.config.head_timeout)
         .max_buf_size(shared.config.max_head)
         .serve_connection(TokioIo::new(io), service);
-    let mut connection = pin!(connection);
     let result = tokio::select! {
-        result = connection.as_mut() => result,
+        result = &mut connection => result,
         () = shared.drain.begun() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            Pin::new(&mut connection).graceful_shutdown();
+            (&mut connection).await
         }
     };
+    // hyper gives up without a word. A peer that has said nothing expects none, and one that does
+    // not read its last answer cannot be told.
+    if result.as_ref().is_err_and(hyper::Error::is_timeout) {
+        let parts = connection.into_parts();
+        let io = parts.io.into_inner();
+        return (!parts.read_buf.is_empty() && !io.is_waiting()).then_some(io);
+    }
     lost(&shared, peer, &stalled, result);
+    None
 }
 
 /// Counts and logs how a connection ended, if not well.
@@ -92,9 +104,18 @@ pub(super) async fn answer<H: Handler>(
         Err(response) => return to.convert(shared, response),
     }
     request.extensions_mut().insert(ConnectInfo(peer));
+    let request = request.map(|payload| Upload::new(payload, shared.config.head_timeout));
+    let late = request.body().late();
     let answer = shared.control.spawn(shared.router.call(request));
     let _cancel = AbortOnDrop(answer.abort_handle());
     match answer.await {
+        // Whatever the router made of what there was.
+        Ok(Ok(_)) if late.get() => {
+            count(&shared.tally().bad_requests, 1);
+            debug!(%peer, "request payload not finished in time");
+            let response = Response::text(408, "request payload too slow");
+            to.convert(shared, response.header("Connection", "close"))
+        }
         Ok(Ok(mut response)) => {
             let server = response.headers_mut().entry(http::header::SERVER);
             server.or_insert(HeaderValue::from_static("headwater"));

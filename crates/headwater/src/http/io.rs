@@ -48,7 +48,7 @@ pub(super) struct Io<S> {
     stalled: Rc<Cell<bool>>,
     /// Where what is written is counted.
     tally: Option<OwnTally>,
-    _permit: Permit,
+    permit: Permit,
 }
 
 impl<S: Stream> Io<S> {
@@ -60,7 +60,7 @@ impl<S: Stream> Io<S> {
         permit: Permit,
     ) -> Self {
         let (stall, stalled, tally) = (None, Rc::default(), None);
-        Self { stream, replay, peer, stall_timeout, stall, stalled, tally, _permit: permit }
+        Self { stream, replay, peer, stall_timeout, stall, stalled, tally, permit }
     }
 
     /// Counts what is written as sent by the media plane.
@@ -72,6 +72,16 @@ impl<S: Stream> Io<S> {
     /// The other end of the connection.
     pub(super) fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// Whether a write waits for the peer.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.stall.is_some()
+    }
+
+    /// The connection without what was still to be read again.
+    pub(super) fn into_stream(self) -> (S, Permit) {
+        (self.stream, self.permit)
     }
 
     /// Whether a write failed because the peer took nothing for too long.

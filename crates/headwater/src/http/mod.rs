@@ -42,6 +42,7 @@ mod target;
 mod throttle;
 mod timer;
 mod tls;
+mod upload;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -86,7 +87,8 @@ pub struct Config {
     /// Bytes a request head may have; beyond it 431. At least 8,192, the default.
     pub max_head: usize,
     /// How long a head may take from its first byte to its end, a new connection to its first
-    /// byte, and a TLS handshake. Default: 10 s.
+    /// byte, and a TLS handshake; and the payload of a request to the control plane. On a
+    /// connection handed over a head's time begins with the answer before it. Default: 10 s.
     pub head_timeout: Duration,
     /// How long a connection may stay open between requests. Default: 60 s.
     pub idle_timeout: Duration,

@@ -36,8 +36,8 @@ pub enum BadRequest {
     /// `Host` missing (HTTP/1.1), repeated or malformed (RFC 9112 3.2).
     #[error("missing, repeated or malformed Host")]
     Host,
-    /// `Content-Length` that is no number, or several that differ (RFC 9112 6.3).
-    #[error("malformed or contradictory Content-Length")]
+    /// `Content-Length` that is no number, or more than one (RFC 9110 8.6).
+    #[error("malformed or repeated Content-Length")]
     ContentLength,
     /// `Transfer-Encoding` in HTTP/1.0, beside `Content-Length`, other than `chunked`, or on a GET
     /// or HEAD (RFC 9112 6.1).
@@ -314,7 +314,8 @@ impl Framing {
                     return Err(BadRequest::ContentLength);
                 }
                 let value = value.parse::<u64>().map_err(|_| BadRequest::ContentLength)?;
-                if length.replace(value).is_some_and(|other| other != value) {
+                // Also if they agree: what is between us and the peer may have read another of them.
+                if length.replace(value).is_some() {
                     return Err(BadRequest::ContentLength);
                 }
             } else if is("transfer-encoding") {

@@ -47,12 +47,18 @@ pub(super) fn split(target: &str) -> Result<Target<'_>, BadRequest> {
 /// Whether a `Host` value can be one (RFC 3986 3.2.2 and a port): no delimiter of another part, no
 /// space, nothing beyond ASCII.
 pub(super) fn is_host(host: &str) -> bool {
-    host.bytes().all(|byte| {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'%' | b':')
+    // The colons of an IPv6 address are in brackets.
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port),
+        _ => (host, ""),
+    };
+    port.bytes().all(|byte| byte.is_ascii_digit())
+        && name.bytes().all(|byte| {
+            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'%' | b':')
             // An IPv6 address, and the sub-delimiters a registered name may hold.
             || matches!(byte, b'[' | b']' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*')
             || matches!(byte, b'+' | b';' | b'=')
-    })
+        })
 }
 
 /// The path, percent-decoded once, runs of slashes merged.
@@ -121,7 +127,18 @@ mod tests {
         assert_eq!(parts("http://h:1/a?b"), Some((Some("h:1"), "/a", Some("b"))));
         assert_eq!(parts("HTTPS://[::1]:1"), Some((Some("[::1]:1"), "/", None)));
         assert_eq!(parts("http://h?b"), Some((Some("h"), "/", Some("b"))));
-        for bad in ["", "a", "h:443", "ftp://h/", "http:///a", "http://u@h/", "/a#b", "?a", "**"] {
+        for bad in [
+            "",
+            "a",
+            "h:443",
+            "ftp://h/",
+            "http:///a",
+            "http://u@h/",
+            "/a#b",
+            "?a",
+            "**",
+            "http://h:x/",
+        ] {
             assert_eq!(split(bad), Err(BadRequest::Target), "{bad}");
         }
     }

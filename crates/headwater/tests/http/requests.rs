@@ -49,6 +49,7 @@ fn malformed() {
         (get("Host: h\r\n"), "400"),
         ("GET /media/hello HTTP/1.1\r\nHost: a/b\r\n\r\n".to_owned(), "400"),
         ("GET /media/hello HTTP/1.1\r\nHost: a b\r\n\r\n".to_owned(), "400"),
+        ("GET /media/hello HTTP/1.1\r\nHost: a:b\r\n\r\n".to_owned(), "400"),
         (get("X-Folded: a\r\n b\r\n"), "400"),
         (get("X-Nul: a\0b\r\n"), "400"),
         (get("X-Cr: a\rb\r\n"), "400"),
@@ -58,6 +59,7 @@ fn malformed() {
         (get(": no name\r\n"), "400"),
         // Framing
         (get("Content-Length: 1\r\nContent-Length: 2\r\n"), "400"),
+        (get("Content-Length: 0\r\nContent-Length: 0\r\n"), "400"),
         (get("Content-Length: +1\r\n"), "400"),
         (get("Content-Length: -1\r\n"), "400"),
         (get("Content-Length: 1, 1\r\n"), "400"),
@@ -95,6 +97,22 @@ fn malformed() {
     }
     assert_eq!(origin.totals().bad_requests, cases.len() as u64);
     assert_eq!(origin.totals().requests, 0);
+}
+
+/// An answer to HEAD has no payload, not even one that says what is wrong (RFC 9110 9.3.2).
+#[test]
+fn malformed_head_requests() {
+    let origin = Origin::start();
+    for (target, fields, status) in [
+        ("/media/%zz", "", "400"),
+        ("/media/../hello", "", "404"),
+        ("/media/hello", "X-Folded: a\r\n b\r\n", "400"),
+    ] {
+        let request = format!("HEAD {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        let answer = origin.raw(request.as_bytes());
+        assert_eq!(statuses(&answer), [status], "{answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+    }
 }
 
 /// Unusual and allowed.
@@ -238,16 +256,10 @@ fn a_head_that_takes_too_long() {
     // A byte now and then does not help.
     let mut socket = TcpStream::connect(origin.address).unwrap();
     let start = std::time::Instant::now();
-    let mut drip = socket.try_clone().unwrap();
+    let mut dripping = socket.try_clone().unwrap();
     let dripping = std::thread::spawn(move || {
-        let head =
-            b"GET /media/hello HTTP/1.1\r\nHost: h\r\nX: ".iter().chain(std::iter::repeat(&b'a'));
-        for byte in head {
-            if drip.write_all(&[*byte]).is_err() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        dripping.write_all(b"GET /media/hello HTTP/1.1\r\nHost: h\r\nX: ").unwrap();
+        crate::support::drip(&mut dripping, b'a')
     });
     socket.set_read_timeout(Some(crate::support::LIMIT)).unwrap();
     let mut answer = [0; 12];
@@ -267,4 +279,30 @@ fn a_head_that_takes_too_long() {
     client.receive().unwrap();
     client.send_raw(b"GET /media").unwrap();
     assert_eq!(client.receive().unwrap().status(), 408);
+    // And one after a payload that took its time.
+    let mut client = origin.client();
+    client.send_raw(b"GET /media/hello HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n").unwrap();
+    client.receive().unwrap();
+    client.send_raw(b"x").unwrap();
+    std::thread::sleep(head_timeout);
+    let start = std::time::Instant::now();
+    client.send_raw(b"GET /media").unwrap();
+    assert_eq!(client.receive().unwrap().status(), 408);
+    assert!(start.elapsed() >= head_timeout);
+}
+
+/// The payload of a GET is dropped; one that does not come ends the connection, however it drips.
+#[test]
+fn a_payload_that_takes_too_long() {
+    let head_timeout = Duration::from_millis(300);
+    let origin = Origin::with(headwater::http::Config { head_timeout, ..config() });
+    let mut client = origin.client();
+    client
+        .send_raw(b"GET /media/hello HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n")
+        .unwrap();
+    assert_eq!(client.receive().unwrap().text(), "hello");
+    let (mut socket, _) = client.into_parts();
+    let dripped = crate::support::drip(&mut socket, b'x');
+    assert!(dripped < 60_000, "all of it was taken");
+    eventually("all closed", || origin.totals().open == 0);
 }

@@ -134,6 +134,19 @@ pub(crate) fn read_all(socket: &mut TcpStream) -> String {
     String::from_utf8(answer).expect("text")
 }
 
+/// Sends a byte now and then until the server takes no more; how many it took.
+pub(crate) fn drip(socket: &mut TcpStream, byte: u8) -> usize {
+    let start = Instant::now();
+    for sent in 0.. {
+        assert!(start.elapsed() < LIMIT, "the server goes on taking a byte now and then");
+        if socket.write_all(&[byte]).is_err() {
+            return sent;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    unreachable!("it returns or panics")
+}
+
 /// The status codes of a sequence of answers.
 pub(crate) fn statuses(answers: &str) -> Vec<&str> {
     answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
