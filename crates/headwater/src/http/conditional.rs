@@ -76,14 +76,16 @@ impl Validators<'_> {
     }
 }
 
-/// The entity tags of a list, each with whether it is weak. Ends at what is no tag.
+/// The entity tags of a list, each with whether it is weak. Ends at what is no tag, or where no comma
+/// is between two.
 fn tags(mut list: &str) -> impl Iterator<Item = (bool, &str)> {
     std::iter::from_fn(move || {
         list = list.trim_start_matches([' ', '\t', ',']);
         let weak = list.starts_with("W/");
         let rest = list.strip_prefix("W/").unwrap_or(list).strip_prefix('"')?;
         let (tag, rest) = rest.split_once('"')?;
-        list = rest;
+        let rest = rest.trim_start_matches([' ', '\t']);
+        list = if rest.starts_with(',') { rest } else { "" };
         Some((weak, tag))
     })
 }

@@ -71,7 +71,7 @@ enum Spec {
 /// `None` if the field is to be ignored.
 fn parse(field: &str) -> Option<Vec<Spec>> {
     let (unit, set) = field.split_once('=')?;
-    if !unit.trim().eq_ignore_ascii_case("bytes") {
+    if !unit.eq_ignore_ascii_case("bytes") {
         return None;
     }
     let mut specs = Vec::new();
@@ -153,6 +153,7 @@ mod tests {
             "seconds=1-2",
             "bytes=0 -1",
             "bytes 0-1",
+            "bytes =0-1",
             "=0-1",
         ] {
             assert_eq!(select(whole), ByteRanges::Whole, "{whole}");

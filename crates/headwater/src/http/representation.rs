@@ -186,6 +186,8 @@ mod tests {
             ("If-None-Match: *\r\n", 304),
             ("If-None-Match: \"v2\"\r\n", 200),
             ("If-None-Match: v1\r\n", 200),
+            ("If-None-Match: \"v0\"\"v1\"\r\n", 200),
+            ("If-None-Match: \"v0\" \"v1\"\r\n", 200),
             ("If-Match: \"v1\"\r\n", 200),
             ("If-Match: *\r\n", 200),
             ("If-Match: W/\"v1\"\r\n", 412),
