@@ -8,6 +8,7 @@ use viewer::player::Target;
 use viewer::tls::{Trust, client_config};
 use viewer::{Options, Rendition};
 
+use crate::certificates::Certificates;
 use crate::fleet::{self, Original, Plan, Verify};
 use crate::{Exit, capacity, lab, load, meter, report, text, units, viewers, watch};
 
@@ -64,12 +65,8 @@ struct Behaviour {
     /// Ask for parts only once a playlist lists them, not by EXT-X-PRELOAD-HINT
     #[arg(long)]
     no_hints: bool,
-    /// Take any certificate
-    #[arg(long)]
-    insecure: bool,
-    /// Trust these authorities, in PEM, instead of the system's
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    authorities: Option<PathBuf>,
+    #[command(flatten)]
+    certificates: Certificates,
     /// Event loops, each on a core; one for each core if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     loops: Option<u16>,
@@ -80,12 +77,8 @@ struct Behaviour {
 
 impl Behaviour {
     fn options(&self) -> anyhow::Result<Options> {
-        let trust = match &self.authorities {
-            Some(path) => Trust::Authorities(path.clone()),
-            None if self.insecure => Trust::Anybody,
-            None => Trust::System,
-        };
-        if self.authorities.is_some() {
+        let trust = self.certificates.trust();
+        if matches!(trust, Trust::Authorities(_)) {
             // A file that is of no use is to be told before the run.
             client_config(&trust)?;
         }

@@ -6,6 +6,7 @@
 //! was measured.
 
 pub mod capacity;
+mod certificates;
 pub mod cli;
 pub mod fleet;
 pub mod lab;

@@ -15,6 +15,7 @@ use super::slow::Manner;
 use super::target::{Order, Rule, Target};
 use super::url::{Scheme, Url};
 use super::{Pace, Plan, Tick, prepare, run};
+use crate::certificates::Certificates;
 use crate::{Exit, signals, text, units};
 
 /// Connections of a closed loop that was not told how many.
@@ -79,12 +80,8 @@ pub struct Arguments {
     /// HTTP/2 instead of HTTP/1.1: by a general client, which costs several times as much
     #[arg(long)]
     http2: bool,
-    /// Take any certificate
-    #[arg(long)]
-    insecure: bool,
-    /// Trust these authorities, in PEM, instead of the system's
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    authorities: Option<PathBuf>,
+    #[command(flatten)]
+    certificates: Certificates,
     /// A header field of every request, "Name: value"; may be repeated
     #[arg(long, short = 'H', value_name = "FIELD", value_parser = field)]
     header: Vec<(String, String)>,
@@ -221,8 +218,7 @@ impl Arguments {
             threads,
             processes: self.processes.unwrap_or_default(),
             http2: self.http2,
-            insecure: self.insecure,
-            authorities: self.authorities.clone(),
+            trust: self.certificates.trust(),
         };
         if plan.is_general() && plan.manner != Manner::default() {
             bail!(

@@ -36,7 +36,6 @@ pub mod several;
 pub mod slow;
 pub mod tally;
 pub mod target;
-mod tls;
 mod trouble;
 pub mod trust;
 pub mod url;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use viewer::tls::Trust;
 
 use super::slow::Manner;
 use super::target::{Rule, Target};
@@ -58,10 +59,8 @@ pub struct Plan {
     pub processes: u32,
     /// HTTP/2 instead of HTTP/1.1.
     pub http2: bool,
-    /// Whether any certificate is good enough.
-    pub insecure: bool,
-    /// Certificates of authorities, as PEM, instead of the system's.
-    pub authorities: Option<PathBuf>,
+    /// Whose certificates are good.
+    pub trust: Trust,
 }
 
 impl Plan {

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::spawn_local;
 use tokio_rustls::TlsConnector;
+use viewer::tls::client_config;
 
 use super::blame::describe;
 use crate::load::several::source_for;
@@ -26,7 +27,7 @@ use crate::load::target::{ByteRange, Target};
 use crate::load::trouble::Trouble;
 use crate::load::url::Origin;
 use crate::load::wire::{Metered, Wire};
-use crate::load::{Error, Plan, tls};
+use crate::load::{Error, Plan};
 
 /// Of a request: none.
 pub(super) type Body = Empty<Bytes>;
@@ -61,7 +62,12 @@ pub(super) enum Session {
 
 impl Client {
     pub(in crate::load) fn new(plan: &Plan, source: Option<IpAddr>) -> Result<Self, Error> {
-        let tls = TlsConnector::from(Arc::new(tls::config(plan)?));
+        let mut config =
+            client_config(&plan.trust).map_err(|error| Error::Tls(error.to_string()))?;
+        // ALPN, RFC 7301.
+        let protocol: &[u8] = if plan.http2 { b"h2" } else { b"http/1.1" };
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let tls = TlsConnector::from(Arc::new(config));
         Ok(Self { tls, http2: plan.http2, source })
     }
 
