@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use viewer::tls::Trust;
 
-// No documentation of its own: clap would take it for that of the verb.
+/// Whose certificates are good.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Certificates {
     /// Take any certificate
