@@ -83,11 +83,12 @@ pub(super) fn expected(
     if let Some(timeout) = &load.timeout {
         units::time(&fill(timeout, &known)?).context("timeout")?;
     }
-    Ok(load.settle + load.with.length(&arguments) + rest(load.rest, scale))
+    Ok(around(load.settle, scale) + load.with.length(&arguments) + around(load.rest, scale))
 }
 
-/// The time after a load: as long as it was, or as short as the run, but not below a second.
-pub(super) fn rest(rest: Duration, scale: f64) -> Duration {
-    let shorter = Duration::try_from_secs_f64(rest.as_secs_f64() * scale).unwrap_or(rest);
-    shorter.max(rest.min(Duration::from_secs(1)))
+/// A time before or after a load, at a scale: as much shorter as the run, but not below a fifth of
+/// a second, so that what the server does then is not what it did just before.
+pub(super) fn around(time: Duration, scale: f64) -> Duration {
+    let shorter = Duration::try_from_secs_f64(time.as_secs_f64() * scale.min(1.0)).unwrap_or(time);
+    shorter.max(time.min(Duration::from_millis(200)))
 }

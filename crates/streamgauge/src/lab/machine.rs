@@ -3,12 +3,13 @@
 use std::fs;
 
 use rustix::system::uname;
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::record::Machine;
 
 impl Machine {
     /// This machine; what cannot be found out is empty.
-    pub fn read(server_cpus: &str, load_cpus: &str) -> Self {
+    pub fn read(shares: &Shares) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let name = uname();
         let meminfo = read("/proc/meminfo");
@@ -27,9 +28,40 @@ impl Machine {
             system: after(&read("/etc/os-release"), "PRETTY_NAME=", '=')
                 .map(|name| name.trim_matches('"').to_owned())
                 .unwrap_or_default(),
-            server_cpus: server_cpus.to_owned(),
-            load_cpus: load_cpus.to_owned(),
+            server_cpus: shares.server.clone().unwrap_or_default(),
+            load_cpus: shares.load.clone().unwrap_or_default(),
         }
+    }
+}
+
+/// How processors that means all there are is written.
+pub const ANY: &str = "any";
+
+/// Which processors servers and loads run on, as taskset has them. None: any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shares {
+    /// Those of servers.
+    pub server: Option<String>,
+    /// Those of loads, publishers and profilers.
+    pub load: Option<String>,
+}
+
+impl Shares {
+    /// As they were asked for; where nothing was asked for, the lower half of the processors that
+    /// this program may use for servers and the upper for loads, so that neither takes time from
+    /// the other. A machine with one processor has nothing to share.
+    pub fn new(server: Option<&str>, load: Option<&str>) -> Self {
+        let usable: Vec<usize> = sched_getaffinity(None)
+            .map(|set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+            .unwrap_or_default();
+        let (lower, upper) = usable.split_at(usable.len() / 2);
+        let chosen = |asked: Option<&str>, half: &[usize]| match asked {
+            Some(ANY) => None,
+            Some(list) => Some(list.to_owned()),
+            None if lower.is_empty() => None,
+            None => Some(half.iter().map(usize::to_string).collect::<Vec<_>>().join(",")),
+        };
+        Self { server: chosen(server, lower), load: chosen(load, upper) }
     }
 }
 
@@ -59,8 +91,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn servers_and_loads_are_apart_unless_something_else_is_asked_for() {
+        let shares = Shares::new(None, None);
+        let of = |list: &Option<String>| list.as_deref().map(|list| cpus(list).unwrap());
+        if let (Some(server), Some(load)) = (of(&shares.server), of(&shares.load)) {
+            assert!(!server.is_empty() && server.iter().all(|cpu| !load.contains(cpu)));
+        }
+        assert_eq!(Shares::new(Some("any"), Some("any")), Shares::default());
+        assert_eq!(Shares::new(Some("0-1"), None).server.as_deref(), Some("0-1"));
+    }
+
+    #[test]
     fn this_machine_has_a_name() {
-        let machine = Machine::read("0", "");
+        let machine = Machine::read(&Shares { server: Some("0".to_owned()), load: None });
         assert!(machine.processors > 0 && machine.memory > 1 << 20, "{machine:?}");
         assert!(machine.kernel.starts_with("Linux "), "{machine:?}");
     }

@@ -10,8 +10,8 @@ use super::arguments::fill;
 use super::record::{Parameters, Value};
 use super::scenario::{Load, Scale, Scenario, Until};
 
-/// Scales below this one leave out values of long sweeps.
-const THIN_BELOW: f64 = 0.1;
+/// Scales below this one leave out values of sweeps, and profiles.
+pub const SMALL: f64 = 0.1;
 /// The folder and the number of the repetition that is profiled.
 pub const PROFILE: (&str, u32) = ("profile", 0);
 
@@ -117,7 +117,7 @@ impl<'a> Plan<'a> {
         let repetitions =
             settings.repeat.unwrap_or_else(|| repetitions(load.repeat, settings.scale));
         let mut left_out = HashSet::new();
-        let profiled = load.profile.then_some(PROFILE.1);
+        let profiled = (load.profile && settings.scale >= SMALL).then_some(PROFILE.1);
         for repetition in (1..=repetitions).chain(profiled) {
             for case in &cases {
                 let job = fill(&load.job, &case.values)?;
@@ -226,14 +226,15 @@ fn case(load: &Load, index: usize, swept: &Parameters, scale: f64) -> anyhow::Re
     Ok(Case { index, parameters, scaled, values, sweep })
 }
 
-/// The first, the middle and the last of a long sweep over numbers, where the scale is small.
+/// Of a sweep as many values as a small scale leaves, at least one, evenly spread with both ends.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to a length")]
 fn thinned(values: &[Value], scale: f64) -> Vec<&Value> {
-    let numbers = values.iter().all(|value| matches!(value, Value::Number(_)));
-    if scale < THIN_BELOW && numbers && values.len() > 3 {
-        vec![&values[0], &values[values.len() / 2], &values[values.len() - 1]]
-    } else {
-        values.iter().collect()
+    if scale >= SMALL {
+        return values.iter().collect();
     }
+    let kept = (values.len() as f64 * scale / SMALL).ceil().max(1.0) as usize;
+    let last = values.len().saturating_sub(1);
+    (0..kept).filter_map(|place| values.get(place * last / (kept - 1).max(1))).collect()
 }
 
 /// A parameter as a scale has it. One that stays whole in the study stays whole, unless it is a

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::folders::Folders;
 use super::known::expected;
-use super::machine::cpus;
+use super::machine::{ANY, cpus};
 use super::plan::Plan;
 use super::record::Run;
 use super::runner::{AROUND, Runner, minutes};
@@ -39,10 +39,10 @@ pub struct Arguments {
     /// Repetitions of every case, instead of what the scenario says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) repeat: Option<u32>,
-    /// Processors that servers run on, as taskset has them: 0, 0-3, 0,2
+    /// Processors that servers run on, as taskset has them: 0, 0-3, 0,2; any (the lower half)
     #[arg(long, value_name = "LIST")]
     pub(super) server_cpus: Option<String>,
-    /// Processors that loads run on
+    /// Processors that loads run on; any (the upper half)
     #[arg(long, value_name = "LIST")]
     pub(super) load_cpus: Option<String>,
     /// Where all of it is kept; one that has a part of the same run already is gone on with
@@ -99,7 +99,7 @@ impl Arguments {
         let folders = Folders::find()?;
         let scenario = Scenario::read(&self.find(&folders)?)?;
         for (name, list) in [("server", &self.server_cpus), ("load", &self.load_cpus)] {
-            let usable = list.as_deref().is_none_or(|list| cpus(list).is_some());
+            let usable = list.as_deref().is_none_or(|list| list == ANY || cpus(list).is_some());
             ensure!(usable, "--{name}-cpus is not a list of processors");
         }
         let mut runner = Runner::new(self, &folders, &scenario)?;

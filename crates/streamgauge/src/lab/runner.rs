@@ -14,6 +14,7 @@ use super::link::Link;
 use super::media::Made;
 use super::peer::Peer;
 use super::plan::{Plan, Settings, Sweeps, Trial};
+use super::machine::Shares;
 use super::record::{FORM, Machine, PeerVersion, Run};
 use super::run::{Arguments, Document};
 use super::scenario::{Scenario, Until};
@@ -33,6 +34,7 @@ pub(super) struct Runner<'a> {
     peers: BTreeMap<String, Peer>,
     absent: BTreeMap<String, String>,
     warnings: Vec<String>,
+    shares: Shares,
 }
 
 impl<'a> Runner<'a> {
@@ -69,8 +71,13 @@ impl<'a> Runner<'a> {
             loads: arguments.loads.clone(),
             peers: (!names.is_empty()).then_some(names),
         };
-        let warnings = Vec::new();
-        Ok(Self { arguments, folders, scenario, settings, peers, absent, warnings })
+        let shares =
+            Shares::new(arguments.server_cpus.as_deref(), arguments.load_cpus.as_deref());
+        let mut warnings = Vec::new();
+        if shares.server.is_none() || shares.load.is_none() {
+            warnings.push("servers and loads shared processors".to_owned());
+        }
+        Ok(Self { arguments, folders, scenario, settings, peers, absent, warnings, shares })
     }
 
     /// Plans the trials, and tries whether their templates can be filled in.
@@ -141,8 +148,8 @@ impl<'a> Runner<'a> {
             made: &made,
             out: &out,
             scratch: &lab.join("work"),
-            server_cpus: self.arguments.server_cpus.as_deref(),
-            load_cpus: self.arguments.load_cpus.as_deref(),
+            server_cpus: self.shares.server.as_deref(),
+            load_cpus: self.shares.load.as_deref(),
             stop: &stop,
             scale: self.settings.scale,
         };
@@ -172,10 +179,7 @@ impl<'a> Runner<'a> {
             serde_json::from_slice(&fs::read(&path).with_context(shown)?).with_context(shown)?;
         ensure!(run.form == FORM, "{}: of another version of this program", shown());
         let text = fs::read_to_string(out.join("scenario.toml")).with_context(shown)?;
-        let machine = Machine::read(
-            self.arguments.server_cpus.as_deref().unwrap_or_default(),
-            self.arguments.load_cpus.as_deref().unwrap_or_default(),
-        );
+        let machine = Machine::read(&self.shares);
         let same_cpus = (&run.machine.server_cpus, &run.machine.load_cpus)
             == (&machine.server_cpus, &machine.load_cpus);
         for (same, what) in [
@@ -195,11 +199,7 @@ impl<'a> Runner<'a> {
         peers: BTreeMap<String, PeerVersion>,
         made: &Made,
     ) -> Run {
-        let Arguments { server_cpus, load_cpus, .. } = self.arguments;
-        let machine = Machine::read(
-            server_cpus.as_deref().unwrap_or_default(),
-            load_cpus.as_deref().unwrap_or_default(),
-        );
+        let machine = Machine::read(&self.shares);
         let began = before.as_ref().map_or_else(now, |run| run.began.clone());
         let mut run = Run {
             form: FORM,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 
 use super::arguments::{Values, fill, fill_all};
-use super::known::{Known, rest};
+use super::known::{Known, around};
 use super::metrics::{Loaded, add_pushed};
 use super::observe::{Recorded, Span};
 use super::plan::Trial;
@@ -45,7 +45,7 @@ impl Stage<'_> {
             network_of: self.seat.netns.is_some().then_some(pid),
         };
         let recorded = Recorded::start(&options, &self.folder.join("meter.csv"))?;
-        self.pause(self.trial.load.settle)?;
+        self.pause(around(self.trial.load.settle, self.bench.scale))?;
         let cpus = [self.bench.server_cpus, self.bench.load_cpus];
         let publisher = self.programs.first().map(Program::pid);
         let span = Span::begin(&options, &recorded, cpus, publisher)?;
@@ -57,7 +57,7 @@ impl Stage<'_> {
         let background = self.program("background").map(|program| program.pid());
         let mut observed = span.end(&recorded, background)?;
         self.end_background(kept)?;
-        self.pause(rest(self.trial.load.rest, self.bench.scale))?;
+        self.pause(around(self.trial.load.rest, self.bench.scale))?;
         observed.samples = recorded.stop()?;
         let load = loaded?;
         kept.metrics.extend(load.metrics);

@@ -91,7 +91,7 @@ size = { least = 1, below = 0.1 }
 "#;
 
 #[test]
-fn a_tenth_has_every_case_at_full_load_and_less_has_ends_and_middle_at_less() {
+fn a_tenth_has_every_case_at_full_load_and_less_has_fewer_at_less() {
     let scenario = read(SCALED);
     let load = &scenario.loads[0];
     let whole = cases(load, 1.0).unwrap();
@@ -108,12 +108,14 @@ fn a_tenth_has_every_case_at_full_load_and_less_has_ends_and_middle_at_less() {
     assert_eq!(tenth[9].parameters, whole[9].parameters);
     assert_eq!(tenth[9].scaled, numbers(&[("duration", 60.0)]));
 
-    let less = cases(load, 0.02).unwrap();
-    assert_eq!(less.len(), 6);
-    assert_eq!(less[2].parameters["batches"], Value::Number(8.0));
-    // 50 × 0.02 / 0.1, and 60 × 0.02 is below the least.
-    assert_eq!(less[2].scaled, numbers(&[("duration", 5.0), ("size", 10.0), ("clients", 80.0)]));
-    assert_eq!(less[2].values["size"], Value::Number(10.0));
+    // Of five values three tenths, of two one.
+    let less = cases(load, 0.05).unwrap();
+    let batches: Vec<_> = less.iter().map(|case| case.parameters["batches"].clone()).collect();
+    assert_eq!(batches, [2.0, 8.0, 24.0].map(Value::Number));
+    // 50 × 0.05 / 0.1, and 60 × 0.05 is below the least.
+    assert_eq!(less[1].scaled, numbers(&[("duration", 5.0), ("size", 25.0), ("clients", 200.0)]));
+    assert_eq!(less[1].values["size"], Value::Number(25.0));
+    assert_eq!(cases(load, 0.001).unwrap().len(), 1);
 
     for (scale, repetitions) in [(1.0, 10), (0.25, 3), (0.02, 1)] {
         let plan = Plan::new(&scenario, &scaled(scale), &|_, _| Some(true)).unwrap();
