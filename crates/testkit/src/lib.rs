@@ -4,6 +4,7 @@
 //! Everything here panics when it fails, with what it was doing and what the program involved
 //! said: these are tests, and a test that cannot run has failed. Every wait has an end.
 
+mod built;
 mod ffmpeg;
 pub mod http;
 mod program;
@@ -13,6 +14,7 @@ mod slow;
 
 use std::path::PathBuf;
 
+pub use built::{built, headwater};
 pub use ffmpeg::{
     AccessUnit, Packet, access_unit_hashes, access_unit_hashes_with, ffprobe_packets,
     ffprobe_packets_with, publish,

@@ -5,9 +5,9 @@ use std::process::Command;
 use serde_json::Value;
 use streamgauge::lab::metrics::Loaded;
 use streamgauge::lab::scenario::Tool;
-use testkit::{Program, Server};
+use testkit::{Program, Server, headwater};
 
-use crate::support::{LIMIT, headwater};
+use crate::support::LIMIT;
 
 fn document(arguments: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));

@@ -1,6 +1,8 @@
 //! Whole runs, with real servers.
 
-use crate::support::{LIMIT, Lab, headwater, json};
+use testkit::headwater;
+
+use crate::support::{LIMIT, Lab, json};
 
 /// nginx is this repository's peer; the origin is described by the test, since its binary may be
 /// anywhere.

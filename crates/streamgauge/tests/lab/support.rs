@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,31 +11,6 @@ use testkit::Program;
 
 /// Nothing that is waited for may take longer, on a machine busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
-
-/// The origin's binary: what `HEADWATER_BIN` names, or what Cargo has beside these tests, made if
-/// it is not there yet.
-pub(crate) fn headwater() -> &'static PathBuf {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        if let Some(named) = std::env::var_os("HEADWATER_BIN") {
-            return named.into();
-        }
-        // TARGET/debug/deps/lab-…
-        let mut path = std::env::current_exe().unwrap();
-        path.pop();
-        path.pop();
-        path.push("headwater");
-        if !path.exists() {
-            let mut command = Command::new(env!("CARGO"));
-            command
-                .args(["build", "-p", "headwater"])
-                .env("CARGO_TARGET_DIR", path.ancestors().nth(2).unwrap());
-            let built = Program::spawn(&mut command).wait(Duration::from_secs(900));
-            assert!(built.status.success(), "{}", built.stderr);
-        }
-        path
-    })
-}
 
 /// A scenario's text, read as from a file.
 pub(crate) fn scenario(text: &str) -> anyhow::Result<Scenario> {

@@ -3,30 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
 
-use testkit::Program;
+use testkit::{Program, built};
 
 use super::server::{Server, pattern};
 use super::{LIMIT, count, finish, number, run};
-
-/// The baselines' binary: what Cargo has beside these tests, made if it is not there yet.
-fn binary() -> &'static PathBuf {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        // TARGET/debug/streamgauge
-        let path = PathBuf::from(env!("CARGO_BIN_EXE_streamgauge")).with_file_name("baseline");
-        if !path.exists() {
-            let mut command = Command::new(env!("CARGO"));
-            command
-                .args(["build", "-p", "baselines"])
-                .env("CARGO_TARGET_DIR", path.ancestors().nth(2).unwrap());
-            let built = Program::spawn(&mut command).wait(Duration::from_secs(900));
-            assert!(built.status.success(), "{}", built.stderr);
-        }
-        path
-    })
-}
 
 struct Limit {
     url: String,
@@ -40,7 +21,9 @@ impl Limit {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, pattern(bytes)).unwrap();
-        let mut command = Command::new(binary());
+        static BASELINE: OnceLock<PathBuf> = OnceLock::new();
+        let baseline = BASELINE.get_or_init(|| built("baselines", "baseline"));
+        let mut command = Command::new(baseline);
         command.args(["limit", "--listen", "127.0.0.1:0", "--file"]).arg(&file);
         let program = Program::spawn(&mut command);
         let ready = program.stdout_line(LIMIT, |_| true);

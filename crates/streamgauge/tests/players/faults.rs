@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use testkit::Program;
 
-use crate::support::{assert_verdict, document, origin, start, until};
+use crate::support::{assert_verdict, deliveries, document, origin, start, until};
 
 /// What a server does with whatever it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,13 +194,7 @@ fn answers_that_never_end_hold_nobody_and_take_no_memory() {
 fn a_server_that_goes_away_while_they_play() {
     let server = origin();
     let folder = tempfile::tempdir().unwrap();
-    let urls = [
-        server.rtmp_url("live/demo"),
-        server.url("/live/demo/index.m3u8"),
-        server.url("/live/demo/manifest.mpd"),
-        server.url("/live/demo/live.mp4"),
-        server.url("/live/demo/live.flv"),
-    ];
+    let urls = deliveries(&server);
     let running: Vec<_> = urls
         .iter()
         .enumerate()

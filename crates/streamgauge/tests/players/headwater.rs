@@ -2,19 +2,13 @@
 
 use testkit::demo_clip;
 
-use crate::support::{assert_verdict, document, origin, start};
+use crate::support::{assert_verdict, deliveries, document, origin, start};
 
 #[test]
 fn every_delivery_of_the_demo_is_the_published_file_whole() {
     let server = origin();
     let reference = demo_clip();
-    let urls = [
-        server.rtmp_url("live/demo"),
-        server.url("/live/demo/index.m3u8"),
-        server.url("/live/demo/manifest.mpd"),
-        server.url("/live/demo/live.mp4"),
-        server.url("/live/demo/live.flv"),
-    ];
+    let urls = deliveries(&server);
     // All at once: the origin and this machine have time for five.
     let running: Vec<_> = urls
         .iter()

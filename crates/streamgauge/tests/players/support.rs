@@ -1,50 +1,34 @@
-//! The instrument as a program, and the origin's binary.
+//! The instrument as a program, and the origin.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::{Program, Server};
+use testkit::{Program, Server, headwater};
 
 /// Nothing that is waited for may take longer, on a machine busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-/// The origin's binary: what `HEADWATER_BIN` names, or what Cargo has beside these tests, made if
-/// it is not there yet.
-pub(crate) fn binary() -> &'static PathBuf {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        if let Some(named) = std::env::var_os("HEADWATER_BIN") {
-            return named.into();
-        }
-        // TARGET/debug/deps/players-…
-        let mut path = std::env::current_exe().unwrap();
-        path.pop();
-        path.pop();
-        path.push("headwater");
-        if !path.exists() {
-            let mut command = Command::new(env!("CARGO"));
-            command
-                .args(["build", "-p", "headwater"])
-                .env("CARGO_TARGET_DIR", path.ancestors().nth(2).unwrap());
-            let built = Program::spawn(&mut command).wait(Duration::from_secs(900));
-            assert!(built.status.success(), "{}", built.stderr);
-        }
-        path
-    })
-}
-
 /// The origin with its demo stream, which has begun.
 pub(crate) fn origin() -> Server {
-    let server = Server::start(binary(), ["--demo"]);
+    let server = Server::start(headwater(), ["--demo"]);
     // Long enough for every player to find what it wants to begin with.
     server.get_until("/live/demo/v0/media.m3u8", LIMIT, |response| {
         response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
     });
     server
+}
+
+/// The URLs of the demo stream, by every delivery that players have.
+pub(crate) fn deliveries(server: &Server) -> [String; 5] {
+    [
+        server.rtmp_url("live/demo"),
+        server.url("/live/demo/index.m3u8"),
+        server.url("/live/demo/manifest.mpd"),
+        server.url("/live/demo/live.mp4"),
+        server.url("/live/demo/live.flv"),
+    ]
 }
 
 /// The instrument, running.

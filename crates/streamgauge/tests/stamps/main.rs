@@ -12,10 +12,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::{Program, Server, demo_clip};
+use testkit::{Program, Server, demo_clip, headwater};
 
 use relay::Relay;
-use support::{LIMIT, binary, document, start};
+use support::{LIMIT, document, start};
 
 /// What the relay holds bytes back for.
 const HELD: Duration = Duration::from_millis(300);
@@ -24,7 +24,7 @@ const HELD: Duration = Duration::from_millis(300);
 const MOST: f64 = 3.0;
 
 fn publish(url: &str) -> Program {
-    let mut command = Command::new(binary());
+    let mut command = Command::new(headwater());
     Program::spawn(command.arg("publish").arg(demo_clip()).args([url, "--loop", "--stamp"]))
 }
 
@@ -64,7 +64,7 @@ fn viewer(url: &str, folder: &str) -> Program {
 
 #[test]
 fn every_delivery_of_the_origin_tells_the_publishers_clock() {
-    let server = Server::start(binary(), [] as [&str; 0]);
+    let server = Server::start(headwater(), [] as [&str; 0]);
     let publisher = publish(&server.rtmp_url("live/x"));
     server.get_until("/live/x/v0/media.m3u8", LIMIT, |response| {
         response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
@@ -98,7 +98,7 @@ fn every_delivery_of_the_origin_tells_the_publishers_clock() {
 
 #[test]
 fn bytes_that_are_held_back_are_late_by_that() {
-    let server = Server::start(binary(), [] as [&str; 0]);
+    let server = Server::start(headwater(), [] as [&str; 0]);
     let rtmp = server.rtmp_url("live/x");
     let publisher = publish(&rtmp);
     server.get_until("/live/x/v0/media.m3u8", LIMIT, |response| {
