@@ -238,6 +238,16 @@ pub struct Observed {
     pub processors: u32,
 }
 
+/// The time of a load.
+#[derive(Clone, Copy)]
+struct Span<'a> {
+    before: &'a Sample,
+    after: &'a Sample,
+    seconds: f64,
+    /// Among whom what was used then is shared.
+    clients: Option<f64>,
+}
+
 impl Observed {
     /// Adds what the system and the server used to what the load measured.
     pub fn add_to(&self, metrics: &mut Metrics) {
@@ -251,8 +261,9 @@ impl Observed {
             metrics.insert(name.to_owned(), value);
         };
         put("load_seconds", seconds);
-        self.system(before, after, seconds, clients, &mut put);
-        self.server(before, after, seconds, clients, &mut put);
+        let span = Span { before, after, seconds, clients };
+        self.system(&span, &mut put);
+        self.server(&span, &mut put);
         if let Some(bytes) = metrics.get(BYTES).copied().filter(|bytes| *bytes > 0.0)
             && let Some(cpu) = metrics.get("server_cpu_s").copied()
         {
@@ -273,14 +284,8 @@ impl Observed {
             .chain(std::iter::once(after))
     }
 
-    fn system(
-        &self,
-        before: &Sample,
-        after: &Sample,
-        seconds: f64,
-        clients: Option<f64>,
-        put: &mut dyn FnMut(&str, f64),
-    ) {
+    fn system(&self, span: &Span<'_>, put: &mut dyn FnMut(&str, f64)) {
+        let Span { before, after, seconds, clients } = *span;
         let cpu = after.system.cpu;
         let most = self.during(before, after).map(|sample| sample.system.memory).max();
         let memory = most.unwrap_or_default().saturating_sub(before.system.memory) as f64;
@@ -306,14 +311,8 @@ impl Observed {
         put("receive_prunes", counted.of("TcpExtPruneCalled") as f64);
     }
 
-    fn server(
-        &self,
-        before: &Sample,
-        after: &Sample,
-        seconds: f64,
-        clients: Option<f64>,
-        put: &mut dyn FnMut(&str, f64),
-    ) {
+    fn server(&self, span: &Span<'_>, put: &mut dyn FnMut(&str, f64)) {
+        let Span { before, after, seconds, clients } = *span;
         // Workers come and go: each counts with what it had used when it was last seen.
         let mut used: BTreeMap<i32, (f64, f64)> = BTreeMap::new();
         let mut most: f64 = 0.0;
