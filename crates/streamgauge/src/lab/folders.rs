@@ -17,6 +17,42 @@ pub struct Folders {
     pub peers: PathBuf,
 }
 
+/// Folders as records name them: a record says how a command is repeated, not where this machine
+/// keeps things.
+#[derive(Debug, Default)]
+pub struct Names(Vec<(String, &'static str)>);
+
+impl Names {
+    /// The folders of a run, each with what stands for it.
+    pub fn new(folders: &[(&Path, &'static str)]) -> Self {
+        let mut names: Vec<_> = folders
+            .iter()
+            .map(|(folder, name)| (folder.to_string_lossy().into_owned(), *name))
+            .filter(|(folder, _)| folder.len() > 1)
+            .collect();
+        // A folder within another is known by its own name.
+        names.sort_by_key(|(folder, _)| std::cmp::Reverse(folder.len()));
+        Self(names)
+    }
+
+    /// An argument with names in place of folders.
+    pub fn shorten(&self, argument: &str) -> String {
+        self.0.iter().fold(argument.to_owned(), |argument, (folder, name)| {
+            let (option, path) = match argument.split_once('=') {
+                Some((option, path)) if option.starts_with('-') => (format!("{option}="), path),
+                _ => (String::new(), &*argument),
+            };
+            let within = match path.strip_prefix(folder.as_str()) {
+                Some("") if name.is_empty() => ".".to_owned(),
+                Some("") => name.trim_end_matches('/').to_owned(),
+                Some(rest) if rest.starts_with('/') => format!("{name}{}", &rest[1..]),
+                _ => return argument,
+            };
+            option + &within
+        })
+    }
+}
+
 impl Folders {
     /// The repository is looked for from the current folder upwards, then from the running program
     /// upwards. Peers go to `target/peers` in it, or to `peers` in what `CARGO_TARGET_DIR` names.
@@ -60,5 +96,27 @@ fn programs(running: &Path) -> &Path {
     match folder.parent() {
         Some(above) if folder.ends_with("deps") => above,
         _ => folder,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_name_folders_by_what_they_are() {
+        let [run, programs, media] = ["/a/run", "/a/target/release", "/a"].map(Path::new);
+        let names = Names::new(&[(media, "media/"), (run, ""), (programs, "")]);
+        for (argument, shown) in [
+            ("/a/target/release/headwater", "headwater"),
+            ("--output=/a/run/trials/x", "--output=trials/x"),
+            ("/a/run", "."),
+            ("/a", "media"),
+            ("/a/film.mp4", "media/film.mp4"),
+            ("/ab/film.mp4", "/ab/film.mp4"),
+            ("http://127.0.0.1:20000/a/run/x", "http://127.0.0.1:20000/a/run/x"),
+        ] {
+            assert_eq!(names.shorten(argument), shown);
+        }
     }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::folders::Folders;
+use super::folders::{Folders, Names};
 use super::known::expected;
 use super::link::Link;
+use super::machine::Shares;
 use super::media::Made;
 use super::peer::Peer;
 use super::plan::{Plan, Settings, Sweeps, Trial};
-use super::machine::Shares;
 use super::record::{FORM, Machine, PeerVersion, Run};
 use super::run::{Arguments, Document};
 use super::scenario::{Scenario, Until};
@@ -71,8 +71,7 @@ impl<'a> Runner<'a> {
             loads: arguments.loads.clone(),
             peers: (!names.is_empty()).then_some(names),
         };
-        let shares =
-            Shares::new(arguments.server_cpus.as_deref(), arguments.load_cpus.as_deref());
+        let shares = Shares::new(arguments.server_cpus.as_deref(), arguments.load_cpus.as_deref());
         let mut warnings = Vec::new();
         if shares.server.is_none() || shares.load.is_none() {
             warnings.push("servers and loads shared processors".to_owned());
@@ -119,7 +118,8 @@ impl<'a> Runner<'a> {
         let out = fs::canonicalize(&out)?;
         // Beside what is installed for peers: Cargo's target folder.
         let lab = self.folders.peers.with_file_name("lab");
-        let made = Made::all(self.scenario, &lab.join("media"), &|| stop.is_asked(), &tell);
+        let (work, media) = (lab.join("work"), lab.join("media"));
+        let made = Made::all(self.scenario, &media, &|| stop.is_asked(), &tell);
         let made =
             made.map_err(|error| if stop.is_asked() { Interrupted.into() } else { error })?;
         let wanted: HashSet<&str> = plan.trials.iter().map(|trial| &*trial.peer).collect();
@@ -139,15 +139,25 @@ impl<'a> Runner<'a> {
         let unusable = self.unusable(plan, &out);
         let present: HashSet<String> = versions.keys().cloned().collect();
         let mut run = self.record(before, versions, &made);
-        write_json(&out.join("run.json"), &run)?;
         fs::write(out.join("scenario.toml"), &self.scenario.text)?;
+        let names = Names::new(&[
+            (&out, ""),
+            (&self.folders.programs, ""),
+            (&self.folders.repository, ""),
+            (&self.folders.peers, "target/peers/"),
+            (&work, "work/"),
+            (&media, "media/"),
+        ]);
+        run.command = run.command.iter().map(|word| names.shorten(word)).collect();
+        write_json(&out.join("run.json"), &run)?;
         let bench = Bench {
+            names: &names,
             scenario: self.scenario,
             folders: self.folders,
             peers: &self.peers,
             made: &made,
             out: &out,
-            scratch: &lab.join("work"),
+            scratch: &work,
             server_cpus: self.shares.server.as_deref(),
             load_cpus: self.shares.load.as_deref(),
             stop: &stop,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::folders::Folders;
+use super::folders::{Folders, Names};
 use super::known::{Known, job, wanted};
 use super::link::{self, Link};
 use super::media::Made;
@@ -26,6 +26,8 @@ const INTERRUPTED: &str = "interrupted";
 /// Where trials take place.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
+    /// What stands for folders in records.
+    pub(super) names: &'a Names,
     pub(super) scenario: &'a Scenario,
     pub(super) folders: &'a Folders,
     pub(super) peers: &'a BTreeMap<String, Peer>,
@@ -78,6 +80,9 @@ impl Bench<'_> {
         if trial.is_profile() {
             // The profiler costs the server time that it does not have in other trials.
             kept.metrics.clear();
+        }
+        for word in kept.commands.iter_mut().flat_map(|command| &mut command.arguments) {
+            *word = self.names.shorten(word);
         }
         kept.elapsed = began.elapsed().as_secs_f64();
         write_json(&folder.join("trial.json"), &kept)?;
