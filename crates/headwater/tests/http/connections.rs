@@ -83,6 +83,30 @@ fn pipelined_in_order() {
     assert_eq!(socket.write_all(&flood).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
+/// Many short answers go out in one system call, and so in one segment: the receiving kernel, by way
+/// of `ss`, counts those that came.
+#[test]
+fn pipelined_answers_share_segments() {
+    const REQUESTS: usize = 200;
+    let origin = Origin::start();
+    let socket = TcpStream::connect(origin.address).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let mut client = testkit::http::Client::over(socket, LIMIT).unwrap();
+    client
+        .send_raw("GET /media/hello HTTP/1.1\r\nHost: h\r\n\r\n".repeat(REQUESTS).as_bytes())
+        .unwrap();
+    for _ in 0..REQUESTS {
+        assert_eq!(client.receive().unwrap().text(), "hello");
+    }
+    let filter = format!("sport = :{port}");
+    let mut ss = std::process::Command::new("ss");
+    let shown = testkit::Program::spawn(ss.args(["-tinH", &filter])).wait(LIMIT);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let segments = shown.split_whitespace().find_map(|word| word.strip_prefix("data_segs_in:"));
+    let segments: usize = segments.unwrap_or_else(|| panic!("{shown}")).parse().unwrap();
+    assert!((1..10).contains(&segments), "{segments} segments for {REQUESTS} answers");
+}
+
 /// The payload of a GET is skipped, and what follows is the next request.
 #[test]
 fn payloads() {

@@ -1,0 +1,85 @@
+//! A thousand viewers, and the few among them that do not read.
+
+use std::process::Command;
+
+use testkit::http::Client;
+use testkit::{Program, SlowReader};
+
+use crate::support::{BINARY, LIMIT, connect, get, metric, put, start};
+
+const VIEWERS: usize = 1000;
+
+/// They stand still with megabytes to come, all the while that a thousand others are served.
+#[test]
+fn slow_viewers_among_a_thousand() {
+    let server = start("");
+    let (_, bytes) = put(&server, "file.bin", 200_000);
+    put(&server, "long.bin", 50_000_000);
+    let slow = [0, 2000].map(|rate| SlowReader::get(server.http, "/vod/long.bin", rate).unwrap());
+    // Another of them on a stream's worth of pipelined requests.
+    let requests = "GET /vod/file.bin HTTP/1.1\r\nHost: h\r\n\r\n".repeat(300);
+    let pipelined = SlowReader::start(server.http, requests.as_bytes(), 0).unwrap();
+    let mut watch = connect(&server);
+    while metric(&mut watch, "headwater_http_requests_total") < 3 {
+        std::thread::yield_now();
+    }
+    let mut viewers: Vec<Client> = (0..VIEWERS).map(|_| connect(&server)).collect();
+    for viewer in &mut viewers {
+        viewer.send("GET", "/vod/file.bin", &[], b"").unwrap();
+    }
+    for viewer in &mut viewers {
+        let answer = viewer.receive().unwrap();
+        assert!(answer.status() == 200 && answer.body == bytes, "{} bytes", answer.body.len());
+    }
+    for viewer in slow.into_iter().chain([pipelined]) {
+        assert!(!viewer.is_ended() && viewer.received() < 1_000_000, "{} read", viewer.received());
+    }
+}
+
+/// All who wait for a part get one playlist and one part: the same bytes, at once.
+#[test]
+fn what_a_thousand_wait_for() {
+    let server = start("[live]\npart_target = \"200ms\"\nsegment_target = \"500ms\"\n");
+    let publisher = Program::spawn(
+        Command::new(BINARY)
+            .args(["publish", "--loop"])
+            .arg(testkit::demo_clip())
+            .arg(server.rtmp_url("live/x")),
+    );
+    let path = "/live/x/v0/media.m3u8";
+    let playlist = server.get_until(path, LIMIT, |response| response.status() == 200);
+    let text = playlist.text();
+    let first = text.lines().find_map(|line| line.strip_prefix("#EXT-X-MEDIA-SEQUENCE:")).unwrap();
+    let complete = text.lines().filter(|line| line.ends_with(".m4s")).count() as u64;
+    let open = first.parse::<u64>().unwrap() + complete;
+
+    // The next segment, of which there is nothing yet.
+    let msn = open + 1;
+    let mut viewers: Vec<Client> = (0..VIEWERS).map(|_| connect(&server)).collect();
+    // One of them asks, and reads nothing of this or of anything.
+    let request = format!("GET {path}?_HLS_msn={msn} HTTP/1.1\r\nHost: h\r\n\r\n").repeat(200);
+    let slow = SlowReader::start(server.http, request.as_bytes(), 0).unwrap();
+    for viewer in &mut viewers {
+        viewer.send("GET", &format!("{path}?_HLS_msn={msn}&_HLS_part=0"), &[], b"").unwrap();
+    }
+    let mut tags = std::collections::BTreeMap::new();
+    for viewer in &mut viewers {
+        let answer = viewer.receive().unwrap();
+        assert_eq!(answer.status(), 200, "{answer:?}");
+        let tag = answer.header("ETag").unwrap().to_owned();
+        let known = tags.entry(tag).or_insert_with(|| answer.body.clone());
+        assert!(*known == answer.body, "two playlists of one version");
+    }
+    // Those who asked late may have seen a later state of the track.
+    assert!(tags.len() < VIEWERS / 10, "{} versions for {VIEWERS} viewers", tags.len());
+    let part = get(&mut viewers[0], &format!("/live/x/v0/{msn}.0.m4s"));
+    assert_eq!(part.status(), 200);
+    for viewer in &mut viewers[1..] {
+        viewer.send("GET", &format!("/live/x/v0/{msn}.0.m4s"), &[], b"").unwrap();
+    }
+    for viewer in &mut viewers[1..] {
+        assert!(viewer.receive().unwrap().body == part.body);
+    }
+    assert!(!slow.is_ended());
+    drop(publisher);
+}
