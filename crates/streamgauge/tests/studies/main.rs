@@ -1,0 +1,101 @@
+//! The five studies of lab/scenarios, as small as they go: each is run against real servers, none of
+//! its trials fails, and the report has the study's own tables and figures with figures in them.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use streamgauge::lab::scenario::Scenario;
+use testkit::{Program, built, headwater};
+
+/// For media, trials and all, on a machine busy with other tests.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Runs a study against peers that tests can have, and reports it.
+fn repeat(study: &str, peers: &[&str]) {
+    // Programs that peers start from where this one is.
+    headwater();
+    built("baselines", "baseline");
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let file = repository.join(format!("lab/scenarios/{study}.toml"));
+    let scenario = Scenario::read(&file).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+
+    let mut run = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
+    run.arg("run").arg(&file).args(["--scale", "0.005", "--json", "-o"]).arg(&out);
+    run.args(peers.iter().flat_map(|peer| ["--peer", peer]));
+    // Where media and work folders go.
+    run.env("CARGO_TARGET_DIR", folder.path().join("target")).current_dir(&repository);
+    let finished = Program::spawn(&mut run).wait(LIMIT);
+    let document: Value = serde_json::from_slice(&finished.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", finished.stderr));
+    assert_eq!(document["failed"], serde_json::json!({}), "{}", finished.stderr);
+    // A generator that was the limit is no failure of the study's on a machine this busy.
+    assert!(matches!(finished.status.code(), Some(0 | 3)), "{}", finished.stderr);
+    assert!(document["trials"].as_u64() >= Some(scenario.loads.len() as u64), "{document}");
+
+    let mut report = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
+    report.arg("report").arg(&out).current_dir(&repository);
+    let finished = Program::spawn(&mut report).wait(LIMIT);
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    let page = std::fs::read_to_string(out.join("report/index.html")).unwrap();
+    let text = std::fs::read_to_string(out.join("report/report.md")).unwrap();
+    let titles = scenario.tables.iter().map(|table| &table.title);
+    for title in titles.chain(scenario.figures.iter().map(|figure| &figure.title)) {
+        // "Table 1. …" is numbered by the report itself.
+        let title = title.split_once(". ").map_or(&**title, |(_, title)| title);
+        assert!(text.contains(title), "{title:?} is not in report.md");
+    }
+    assert!(page.contains("<svg"), "no figure");
+    for trial in trials(&out) {
+        let metrics = trial["metrics"].as_object().unwrap();
+        assert!(!metrics.is_empty(), "{trial}");
+        let told = trial["commands"].to_string();
+        let here = repository.canonicalize().unwrap();
+        assert!(!told.contains(&*here.to_string_lossy()), "{told}");
+    }
+}
+
+/// Every trial.json below a run.
+fn trials(out: &Path) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut folders = vec![out.join("trials")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else if entry.file_name() == "trial.json" {
+                found.push(serde_json::from_slice(&std::fs::read(entry.path()).unwrap()).unwrap());
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
+#[test]
+fn study_a() {
+    repeat("study-a", &["baseline-hyper", "nginx", "headwater"]);
+}
+
+#[test]
+fn study_b() {
+    repeat("study-b", &["nginx-rtmp", "headwater"]);
+}
+
+#[test]
+fn study_c() {
+    repeat("study-c", &["python", "headwater"]);
+}
+
+#[test]
+fn study_d() {
+    repeat("study-d", &["nginx-rtmp", "headwater-6s"]);
+}
+
+#[test]
+fn study_e() {
+    repeat("study-e", &["baseline-persistent", "nginx", "headwater"]);
+}
