@@ -169,6 +169,13 @@ impl Connection {
         self.reader.allocated()
     }
 
+    /// Gives back spare memory.
+    pub(crate) fn shrink(&mut self) {
+        self.reader.shrink();
+        self.writer.shrink();
+        self.out.shrink();
+    }
+
     pub(crate) fn set_discard_media(&mut self, discard: bool) {
         self.reader.set_discard_media(discard);
     }

@@ -39,6 +39,11 @@ impl<E: From<Media>> Inbox<E> {
         !self.hold && self.aggregate.is_none() && self.events.len() < MAX_WAITING
     }
 
+    /// Gives back spare memory.
+    pub(crate) fn shrink(&mut self) {
+        self.events.shrink_to_fit();
+    }
+
     pub(crate) fn push(&mut self, event: E) {
         self.hold = true;
         self.events.push_back(event);

@@ -41,6 +41,11 @@ impl Output {
         Some(piece)
     }
 
+    /// Gives back spare memory.
+    pub(crate) fn shrink(&mut self) {
+        self.pieces.shrink_to_fit();
+    }
+
     /// Bytes not polled yet.
     pub(crate) fn len(&self) -> usize {
         self.len

@@ -192,6 +192,13 @@ impl Reader {
         self.streams.iter().map(|stream| stream.partial.capacity()).sum()
     }
 
+    /// Gives back spare memory.
+    pub(crate) fn shrink(&mut self) {
+        self.streams.shrink_to_fit();
+        self.again.shrink_to_fit();
+        self.front.shrink_to_fit();
+    }
+
     /// Takes from the front of `input` until a message is complete; `None` when the input is used
     /// up. Set Chunk Size and Abort are obeyed here and not handed out.
     ///

@@ -36,6 +36,11 @@ impl Writer {
         self.chunk_size = size.clamp(1, MAX_SIZE);
     }
 
+    /// Gives back spare memory.
+    pub(crate) fn shrink(&mut self) {
+        self.streams.shrink_to_fit();
+    }
+
     /// Appends one message to `out`, with the shortest header that says all of it.
     ///
     /// A long payload is not copied but queued as slices. What exceeds [`MAX_SIZE`] bytes is cut

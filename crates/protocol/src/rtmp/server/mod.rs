@@ -137,6 +137,13 @@ impl ServerSession {
         self.connection.allocated()
     }
 
+    /// Gives back what memory it keeps for further input: for a client that will not say much more,
+    /// as a player that has begun to play. More is allocated again where that is wrong.
+    pub fn shrink(&mut self) {
+        self.connection.shrink();
+        self.inbox.shrink();
+    }
+
     /// Whether a publish request has been accepted, and publishing has not ended.
     pub fn is_publishing(&self) -> bool {
         self.role == Role::Publish
@@ -172,6 +179,8 @@ impl ServerSession {
             properties.extend(self.config.capabilities.properties());
             information.extend(self.config.capabilities.properties());
         }
+        // A second connect is refused.
+        self.config.capabilities = Capabilities::default();
         let arguments = [Value::Object(properties), Value::Object(information)];
         self.connection.send_command(0, "_result", transaction, &arguments);
         self.connection.send_command(0, "onBWDone", 0.0, &[Value::Null]);
