@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A viewer that is at the live edge and has nothing unsent *rides*: its task sleeps on its socket's
-//! readability and on [`Seat::left`]. The fan gathers what comes within the flush interval, joins it
+//! readability and on [`Seat::poll_left`]. The fan gathers what comes within the flush interval, joins it
 //! to one run of bytes for all, and writes that to each rider's socket. One whose socket takes less
 //! is put off, with the rest and the place from which its own cursor goes on, and rides again once
 //! it has caught up. What only some viewers must hear (the stream's end, other tracks, that they
@@ -19,14 +19,15 @@
 //! so its task may write what else it has to say as long as that goes out whole.
 
 mod follower;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -293,27 +294,18 @@ impl Rider {
 
 impl Seat {
     /// Ready when the fan has put the viewer off. Until then everything it was given is written.
-    pub async fn left(&self) {
-        poll_fn(|cx| {
-            let mut riders = self.fan.riders.borrow_mut();
-            let Some(rider) = self.key.and_then(|key| riders.get_mut(key)) else {
-                return Poll::Ready(());
-            };
-            if rider.off.is_some() {
-                return Poll::Ready(());
-            }
-            if !rider.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                rider.waker = Some(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
-    }
-
-    /// Whether the fan has put the viewer off.
-    pub fn is_off(&self) -> bool {
-        let riders = self.fan.riders.borrow();
-        self.key.and_then(|key| riders.get(key)).is_none_or(|rider| rider.off.is_some())
+    pub fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut riders = self.fan.riders.borrow_mut();
+        let Some(rider) = self.key.and_then(|key| riders.get_mut(key)) else {
+            return Poll::Ready(());
+        };
+        if rider.off.is_some() {
+            return Poll::Ready(());
+        }
+        if !rider.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            rider.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
     }
 
     /// Gets off: what is to be written next, and who goes on after it.

@@ -1,9 +1,11 @@
 //! One RTMP connection, whatever it is there for.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -123,7 +125,7 @@ impl Connection {
     }
 
     /// Name of the stream it publishes or plays.
-    pub(super) fn name(&self) -> Option<&str> {
+    fn name(&self) -> Option<&str> {
         match &self.role {
             Role::None => None,
             Role::Publish(ingest) => Some(ingest.publisher().stream().name()),
@@ -132,7 +134,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn is_player(&self) -> bool {
+    fn is_player(&self) -> bool {
         !matches!(self.role, Role::Publish(_))
     }
 
@@ -159,14 +161,21 @@ impl Connection {
 
     /// While a fan writes what a player is to be sent.
     async fn ride(&mut self) -> Result<Phase, Error> {
+        self.session.shrink();
+        self.outbox.shrink();
         loop {
-            coop::consume_budget().await;
             let Some(seat) = self.seat() else { return Ok(Phase::Next) };
-            tokio::select! {
+            // By hand: this is all the state that most players' tasks have.
+            let readable = poll_fn(|cx| {
                 // First: where a write ended in the middle of a message, nothing else may follow.
-                biased;
-                () = seat.left() => return self.alight(),
-                ready = self.socket.readable() => ready?,
+                if seat.poll_left(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                self.socket.poll_read_ready(cx).map(Some)
+            });
+            match readable.await {
+                Some(ready) => ready?,
+                None => return self.alight(),
             }
             if !self.read()? {
                 return Ok(Phase::Over);
@@ -442,8 +451,24 @@ impl Connection {
         Ok(())
     }
 
+    /// Says how it ended.
+    pub(super) fn say_end(&self, result: &Result<(), Error>) {
+        let peer = self.peer;
+        match result {
+            Ok(()) => tracing::debug!(%peer, "rtmp connection closed"),
+            // How players leave.
+            Err(error) if error.is_reset() && self.is_player() => {
+                tracing::debug!(%peer, "rtmp player left");
+            }
+            Err(error) => {
+                tracing::warn!(%peer, stream = self.name(), %error, "rtmp connection ended");
+                self.give_up(error);
+            }
+        }
+    }
+
     /// After an error: nothing more is sent.
-    pub(super) fn give_up(&self, error: &Error) {
+    fn give_up(&self, error: &Error) {
         let why = match error {
             Error::Stalled(_) => TooSlow::Stalled,
             Error::TooSlow => TooSlow::Behind,

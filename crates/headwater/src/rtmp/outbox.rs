@@ -40,6 +40,11 @@ impl Outbox {
         self.len == 0
     }
 
+    /// Gives back spare memory.
+    pub(super) fn shrink(&mut self) {
+        self.pieces.shrink_to_fit();
+    }
+
     /// Bytes not sent yet.
     pub(super) fn len(&self) -> usize {
         self.len

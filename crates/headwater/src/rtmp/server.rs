@@ -103,18 +103,18 @@ async fn accept(listener: TcpListener, shared: Rc<Shared>, connections: Arc<Atom
 }
 
 /// The whole of a connection's life.
-async fn drive(shared: Rc<Shared>, socket: TcpStream, peer: SocketAddr, _counted: Counted) {
+fn drive(
+    shared: Rc<Shared>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    counted: Counted,
+) -> impl Future<Output = ()> {
+    // What an asynchronous function is given it keeps beside what it makes of it.
     let mut connection = Connection::new(shared, socket, peer);
-    match connection.run().await {
-        Ok(()) => tracing::debug!(%peer, "rtmp connection closed"),
-        // How players leave.
-        Err(error) if error.is_reset() && connection.is_player() => {
-            tracing::debug!(%peer, "rtmp player left");
-        }
-        Err(error) => {
-            tracing::warn!(%peer, stream = connection.name(), %error, "rtmp connection ended");
-            connection.give_up(&error);
-        }
+    async move {
+        let _counted = counted;
+        let result = connection.run().await;
+        connection.say_end(&result);
     }
 }
 
@@ -130,5 +130,22 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_player_keeps_is_small() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = listener.local_addr().unwrap();
+        let socket = TcpStream::connect(peer).await.unwrap();
+        let origin = Arc::new(Origin::new(crate::config::Config::default()));
+        let shared = Rc::new(Shared { origin, fans: Fans::new(Messages, Duration::ZERO) });
+        let drive = drive(shared, socket, peer, Counted::one_more(&Arc::default()));
+        // The session and its own, and hardly more.
+        assert!(size_of_val(&drive) <= 1152, "{}", size_of_val(&drive));
     }
 }

@@ -1,0 +1,318 @@
+use std::future::poll_fn;
+
+use live::{Part, PublisherInfo, Registry, Segment, Settings};
+use media::Sample;
+use socket2::SockRef;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::deliver::cursor::Cursor;
+
+const LIMITS: Limits = Limits { queue: u64::MAX, patience: Duration::from_secs(10) };
+
+/// Bytes of a part: a few of them fill a small socket.
+const SIZE: usize = 10_000;
+
+/// Says which part it is, and that a header came before it.
+struct Told;
+
+impl Container for Told {
+    fn header(&self, segment: &Segment, _: &Part) -> Result<Option<Bytes>, media::Error> {
+        Ok(Some(format!("header {}\n", segment.header.msn).into()))
+    }
+
+    fn part(&self, segment: &Segment, part: &Part) -> Result<Bytes, media::Error> {
+        Ok(format!("{:<SIZE$}\n", format!("{} {}", segment.msn, part.start)).into())
+    }
+}
+
+fn codec() -> media::Codec {
+    media::Codec::Avc(media::codec::avc::Config::parse(testkit::avc_record(31).into()).unwrap())
+}
+
+/// A stream of pictures that is published as fast as it is told.
+struct Source {
+    registry: Registry,
+    publisher: live::Publisher,
+    now: UnixMicros,
+    frames: i64,
+}
+
+impl Source {
+    fn new() -> Self {
+        let registry = Registry::new(Settings::default());
+        let now = UnixMicros(1_700_000_000_000_000);
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = registry.publish("x", info, now).unwrap();
+        publisher.track(0, codec(), 1000, *b"und", now).unwrap();
+        let mut source = Self { registry, publisher, now, frames: 0 };
+        source.publish(60);
+        source
+    }
+
+    /// So many frames; a keyframe every second.
+    fn publish(&mut self, frames: i64) {
+        for _ in 0..frames {
+            self.now.0 += 33_333;
+            let data = Bytes::from_static(&[0; 64]);
+            let (dts, sync) = (self.frames * 100 / 3, self.frames % 30 == 0);
+            let sample = Sample { dts, cts: 0, duration: 0, sync, data };
+            self.publisher.sample(0, sample, self.now).unwrap();
+            self.frames += 1;
+        }
+    }
+
+    fn stream(&self) -> Arc<Stream> {
+        self.registry.stream("x").unwrap()
+    }
+
+    fn end(self) {
+        drop(self.publisher);
+        self.registry.sweep(self.now);
+        self.registry.sweep(self.now.after(Duration::from_secs(31)));
+    }
+}
+
+/// What a viewer's life was made of.
+#[derive(Debug, Default)]
+struct Course {
+    rides: usize,
+    /// How often it came off with something unsent.
+    full: usize,
+}
+
+impl Fans<Told> {
+    fn riders(&self) -> usize {
+        let fans = self.fans.borrow();
+        let riders = |fan: Rc<Fan>| {
+            fan.riders.borrow().iter().filter(|(_, rider)| rider.off.is_none()).count()
+        };
+        fans.values().filter_map(Weak::upgrade).map(riders).sum()
+    }
+}
+
+/// A viewer's task, up to the stream's end.
+async fn view(
+    fans: Rc<Fans<Told>>,
+    stream: Arc<Stream>,
+    socket: TcpStream,
+    leaves: bool,
+) -> Course {
+    let mut course = Course::default();
+    let socket = Rc::new(socket);
+    let mut follower = Box::new(Follower::new(Cursor::new(&stream, LIMITS).unwrap()));
+    loop {
+        follower = match fans.join(&stream, follower, &socket) {
+            Ok(seat) => {
+                course.rides += 1;
+                let mut waits = usize::from(leaves);
+                // One that leaves by itself does so at any time.
+                poll_fn(|cx| {
+                    if seat.poll_left(cx).is_ready() || waits == 2 {
+                        return Poll::Ready(());
+                    }
+                    if waits > 0 {
+                        waits += 1;
+                        cx.waker().wake_by_ref();
+                    }
+                    Poll::Pending
+                })
+                .await;
+                let (unsent, follower) = seat.leave(LIMITS).unwrap();
+                course.full += usize::from(!unsent.is_empty());
+                send(&socket, unsent).await;
+                if leaves {
+                    yield_now().await;
+                }
+                Box::new(follower)
+            }
+            Err(follower) => follower,
+        };
+        let mut out = Vec::new();
+        match follower.cursor.poll(UnixMicros::default()) {
+            None if stream.state().status == live::Status::Ended => return course,
+            // It may ride at the next turn.
+            None => yield_now().await,
+            Some(Next::Part { track, segment, part }) => {
+                let part = (track, &*segment, &*part);
+                follower.write(&Told, part, |piece| out.push(piece)).unwrap();
+            }
+            Some(next) => panic!("{next:?}"),
+        }
+        for piece in out {
+            send(&socket, piece).await;
+        }
+    }
+}
+
+async fn send(socket: &TcpStream, mut bytes: Bytes) {
+    while !bytes.is_empty() {
+        socket.writable().await.unwrap();
+        match socket.try_write(&bytes) {
+            Ok(written) => drop(bytes.split_to(written)),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
+    }
+}
+
+/// Reads all, with a pause after each `every` bytes if that is not 0.
+async fn listen(mut socket: TcpStream, every: usize) -> String {
+    let (mut text, mut buffer) = (String::new(), vec![0; every.max(4096)]);
+    loop {
+        match socket.read(&mut buffer).await.unwrap() {
+            0 => return text,
+            read => text.push_str(std::str::from_utf8(&buffer[..read]).unwrap()),
+        }
+        if every > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// Viewers that come one after the other while it is published, what each was sent and its course.
+async fn crowd(interval: Duration, kinds: &[(usize, bool)]) -> Vec<(String, Course)> {
+    let mut source = Source::new();
+    let stream = source.stream();
+    let fans = Fans::new(Told, interval);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut viewers: Vec<(JoinHandle<String>, JoinHandle<Course>)> = Vec::new();
+    for &(every, leaves) in kinds {
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (sending, _) = listener.accept().await.unwrap();
+        if every > 0 {
+            SockRef::from(&socket).set_recv_buffer_size(16 << 10).unwrap();
+            SockRef::from(&sending).set_send_buffer_size(16 << 10).unwrap();
+        }
+        let view = view(Rc::clone(&fans), Arc::clone(&stream), sending, leaves);
+        viewers.push((spawn_local(listen(socket, every)), spawn_local(view)));
+        source.publish(7);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    // Bursts that some sockets do not take at once. Before each, all but those who get off all the
+    // time have caught up.
+    let stay = kinds.iter().filter(|(_, leaves)| !leaves).count();
+    for _ in 0..4 {
+        let began = tokio::time::Instant::now();
+        while fans.riders() < stay {
+            assert!(began.elapsed() < Duration::from_secs(30), "{} ride", fans.riders());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        source.publish(60);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    source.end();
+    let mut out = Vec::new();
+    for (text, course) in viewers {
+        let course = course.await.unwrap();
+        out.push((text.await.unwrap(), course));
+    }
+    assert!(fans.fans.borrow().is_empty(), "a fan outlives its riders");
+    out
+}
+
+fn is_off(seat: &Seat) -> bool {
+    seat.poll_left(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    runtime.unwrap().block_on(test)
+}
+
+#[test]
+fn whatever_sockets_take_each_part_comes_once_and_in_order() {
+    for interval in [0, 7] {
+        // Those who read at once, by and by, slowly; and who get off all the time.
+        let kinds = [(0, false), (20_000, false), (5000, false), (0, true), (15_000, true)];
+        let kinds = kinds.repeat(3);
+        let all = run(crowd(Duration::from_millis(interval), &kinds));
+        let whole = &all[0].0;
+        let header = whole.split_inclusive('\n').next().unwrap();
+        for (index, (text, course)) in all.iter().enumerate() {
+            let media = text.strip_prefix(header).expect("a header first");
+            assert!(
+                media.len() > 30 * SIZE && whole.ends_with(media),
+                "viewer {index}: {course:?}"
+            );
+            assert!(course.rides > 0, "viewer {index} never rode");
+        }
+        let sum =
+            |of: fn(&Course) -> usize| all.iter().map(|(_, course)| of(course)).sum::<usize>();
+        assert!(sum(|course| course.full) > 0, "no socket was ever full");
+        assert!(sum(|course| course.rides) > 2 * all.len(), "nobody rode again");
+    }
+}
+
+#[test]
+fn one_that_reads_nothing_is_put_off_and_others_ride_on() {
+    run(async {
+        let mut source = Source::new();
+        let stream = source.stream();
+        let fans = Fans::new(Told, Duration::ZERO);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connect = async || {
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            (socket, Rc::new(listener.accept().await.unwrap().0))
+        };
+        let at_edge = || {
+            let mut follower = Follower::new(Cursor::new(&stream, LIMITS).unwrap());
+            while let Some(Next::Part { track, segment, part }) =
+                follower.cursor.poll(UnixMicros::default())
+            {
+                follower.write(&Told, (track, &segment, &part), |_| {}).unwrap();
+            }
+            Box::new(follower)
+        };
+        let (_deaf, sending) = connect().await;
+        SockRef::from(&*sending).set_send_buffer_size(4096).unwrap();
+        let deaf = fans.join(&stream, at_edge(), &sending).ok().unwrap();
+        let (mut heard, sending) = connect().await;
+        let attentive = fans.join(&stream, at_edge(), &sending).ok().unwrap();
+        let mut buffer = vec![0; 64 << 10];
+        let mut read = 0;
+        // More than the kernel takes for one that reads nothing.
+        while read < 8 << 20 {
+            source.publish(6);
+            read += heard.read(&mut buffer).await.unwrap();
+        }
+        assert!(is_off(&deaf) && !is_off(&attentive));
+        let (unsent, _) = deaf.leave(LIMITS).unwrap();
+        assert!(!unsent.is_empty());
+    });
+}
+
+#[test]
+fn riders_learn_that_a_stream_is_over_and_that_a_peer_has_gone() {
+    run(async {
+        let mut source = Source::new();
+        let stream = source.stream();
+        let fans = Fans::new(Told, Duration::ZERO);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut seats = Vec::new();
+        let mut peers = Vec::new();
+        for _ in 0..2 {
+            let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let socket = Rc::new(listener.accept().await.unwrap().0);
+            let mut follower = Follower::new(Cursor::new(&stream, LIMITS).unwrap());
+            while follower.cursor.poll(UnixMicros::default()).is_some() {}
+            seats.push(fans.join(&stream, Box::new(follower), &socket).ok().unwrap());
+            peers.push(peer);
+        }
+        let gone = seats.remove(0);
+        SockRef::from(&peers[0]).set_linger(Some(Duration::ZERO)).unwrap();
+        peers.remove(0);
+        while !is_off(&gone) {
+            source.publish(6);
+            yield_now().await;
+        }
+        assert!(gone.leave(LIMITS).is_err());
+        let stays = seats.remove(0);
+        assert!(!is_off(&stays));
+        source.end();
+        poll_fn(|cx| stays.poll_left(cx)).await;
+        assert!(stays.leave(LIMITS).is_ok());
+    });
+}
