@@ -1,6 +1,8 @@
 //! The five studies of lab/scenarios, as small as they go: each is run against real servers, none of
 //! its trials fails, and the report has the study's own tables and figures with figures in them.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
