@@ -18,6 +18,7 @@ use protocol::dash::{
     UtcTiming, Video,
 };
 
+use super::edge::Edges;
 use super::hls::{answer, independent, language, ready, version};
 use super::segment::change;
 use super::{patience, seen};
@@ -25,7 +26,12 @@ use crate::Origin;
 use crate::http::{Request, Response};
 
 /// `manifest.mpd`. Waits for a stream that has just begun until its tracks are known.
-pub(super) async fn manifest(request: &Request, origin: &Origin, stream: &Arc<Stream>) -> Response {
+pub(super) async fn manifest(
+    request: &Request,
+    origin: &Origin,
+    edges: &Edges,
+    stream: &Arc<Stream>,
+) -> Response {
     if !ready(stream).await {
         return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
     }
@@ -33,7 +39,7 @@ pub(super) async fn manifest(request: &Request, origin: &Origin, stream: &Arc<St
     let tracks = stream.state().tracks.clone();
     let deadline = tokio::time::Instant::now() + patience(stream);
     for track in tracks.iter().filter(|track| track.is_present()) {
-        let mut windows = track.subscribe();
+        let mut windows = edges.follow(track);
         while windows.borrow_and_update().segments.is_empty() && !windows.borrow().ended {
             if let Err(response) = change(&mut windows, deadline).await {
                 return response;

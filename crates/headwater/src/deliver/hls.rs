@@ -10,6 +10,7 @@ use protocol::hls::{
     Part, RenditionReport, Segment, Skip, Variant,
 };
 
+use super::edge::Edges;
 use super::segment::{change, part_micros, too_far};
 use super::{not_found, patience, seen};
 use crate::Origin;
@@ -149,6 +150,7 @@ pub(super) fn language(track: &Track) -> Option<String> {
 pub(super) async fn media(
     request: &Request,
     origin: &Origin,
+    edges: &Edges,
     stream: &Arc<Stream>,
     track: &str,
 ) -> Response {
@@ -162,7 +164,7 @@ pub(super) async fn media(
     let delivery = if blocking { Delivery::LlHls } else { Delivery::Hls };
     seen(stream, delivery, request, origin);
 
-    let mut windows = track.subscribe();
+    let mut windows = edges.follow(&track);
     let deadline = tokio::time::Instant::now() + patience(stream);
     let window = loop {
         let window = windows.borrow_and_update().clone();

@@ -14,6 +14,7 @@
 
 pub mod cursor;
 mod dash;
+mod edge;
 pub(crate) mod files;
 mod hls;
 pub mod muxed;
@@ -30,6 +31,7 @@ use live::{Delivery, Stream};
 
 use crate::Origin;
 use crate::http::{Handler, Request, Response};
+use edge::Edges;
 use route::Resource;
 use vod::Recent;
 
@@ -40,33 +42,35 @@ pub use vod::Viewers as TitleViewers;
 pub struct Deliver {
     origin: Arc<Origin>,
     recent: Recent,
+    edges: Edges,
 }
 
 impl Deliver {
     /// Serves what `origin` has.
     pub fn new(origin: Arc<Origin>) -> Self {
-        Self { origin, recent: Recent::default() }
+        Self { origin, recent: Recent::default(), edges: Edges::default() }
     }
 
     async fn live(&self, request: &Request, name: &str, resource: Resource<'_>) -> Response {
         let Some(stream) = self.origin.registry.stream(name) else {
             return not_found();
         };
+        let edges = &self.edges;
         match resource {
             Resource::Multivariant => hls::multivariant(request, &stream).await,
             Resource::MediaPlaylist { track } => {
-                hls::media(request, &self.origin, &stream, track).await
+                hls::media(request, &self.origin, edges, &stream, track).await
             }
-            Resource::Manifest => dash::manifest(request, &self.origin, &stream).await,
+            Resource::Manifest => dash::manifest(request, &self.origin, edges, &stream).await,
             Resource::Header { track, msn } => segment::header(request, &stream, track, msn),
             Resource::Segment { track, msn } => {
-                segment::segment(request, &stream, track, msn).await
+                segment::segment(request, edges, &stream, track, msn).await
             }
             Resource::SegmentAt { track, time } => {
-                segment::segment_at(request, &stream, track, time).await
+                segment::segment_at(request, edges, &stream, track, time).await
             }
             Resource::Part { track, msn, part } => {
-                segment::part(request, &stream, track, msn, part).await
+                segment::part(request, edges, &stream, track, msn, part).await
             }
             Resource::Mp4 => muxed::mp4(request, &self.origin, &stream).await,
             Resource::Flv => muxed::flv(request, &self.origin, &stream).await,

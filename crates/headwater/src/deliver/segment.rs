@@ -8,7 +8,7 @@ use live::{Stream, Track, Window};
 use protocol::hls;
 use tokio::sync::watch;
 
-use super::{immutable, not_found, patience, unfold::unfold};
+use super::{edge::Edges, immutable, not_found, patience, unfold::unfold};
 use crate::http::{self, Body, Piece, Representation, Request, Response, Validators};
 
 /// `TRACK/init.mp4` and `TRACK/init.MSN.mp4`.
@@ -38,13 +38,14 @@ pub(super) fn header(
 /// `TRACK/MSN.m4s`: a segment, or as much of it as there is and the rest as it comes.
 pub(super) async fn segment(
     request: &Request,
+    edges: &Edges,
     stream: &Arc<Stream>,
     track: &str,
     msn: u64,
 ) -> Response {
     let Some(track) = stream.track(track) else { return not_found() };
     // Whether it is complete is asked of the same window: it may be completed any moment.
-    let found = find(stream, &track, msn, |window| {
+    let found = find(edges, stream, &track, msn, |window| {
         Some((Arc::clone(window.segment(msn)?), window.is_complete(msn)))
     });
     let (segment, complete) = match found.await {
@@ -60,7 +61,7 @@ pub(super) async fn segment(
     }
     // Chunked transfer of the segment being made. Only what is missing is looked for, so a part is
     // sent as soon as it is published.
-    let windows = track.subscribe();
+    let windows = edges.follow(&track);
     let body = unfold((windows, 0), false, move |(mut windows, sent)| async move {
         loop {
             let (parts, complete) = {
@@ -92,6 +93,7 @@ pub(super) async fn segment(
 /// where the next segment will start, so the first one that does not start much earlier is meant.
 pub(super) async fn segment_at(
     request: &Request,
+    edges: &Edges,
     stream: &Arc<Stream>,
     name: &str,
     time: i64,
@@ -104,7 +106,7 @@ pub(super) async fn segment_at(
     };
     let settings = stream.settings();
     let (tolerance, most) = (ticks(settings.segment_target) / 4, ticks(settings.target_duration));
-    let mut windows = track.subscribe();
+    let mut windows = edges.follow(&track);
     let deadline = tokio::time::Instant::now() + patience(stream);
     loop {
         let found = {
@@ -128,7 +130,7 @@ pub(super) async fn segment_at(
             found
         };
         if let Some(msn) = found {
-            return segment(request, stream, name, msn).await;
+            return segment(request, edges, stream, name, msn).await;
         }
         if let Err(response) = change(&mut windows, deadline).await {
             return response;
@@ -151,6 +153,7 @@ pub(super) async fn change(
 /// `TRACK/MSN.PART.m4s`: a part; the next one is waited for.
 pub(super) async fn part(
     request: &Request,
+    edges: &Edges,
     stream: &Arc<Stream>,
     track: &str,
     msn: u64,
@@ -158,7 +161,7 @@ pub(super) async fn part(
 ) -> Response {
     let Some(track) = stream.track(track) else { return not_found() };
     let limit = hls::advance_part_limit(part_micros(stream, &track));
-    let found = find(stream, &track, msn, |window| {
+    let found = find(edges, stream, &track, msn, |window| {
         let parts = window.segment(msn).map_or(&[][..], |segment| &segment.parts);
         match parts.get(part) {
             Some(part) => Some(Ok(part.clone())),
@@ -189,12 +192,13 @@ pub(super) fn part_micros(stream: &Stream, track: &Track) -> u64 {
 
 /// Looks for something of segment `msn`, waiting while the segment is near enough to come.
 async fn find<T>(
+    edges: &Edges,
     stream: &Stream,
-    track: &Track,
+    track: &Arc<Track>,
     msn: u64,
     mut look: impl FnMut(&Window) -> Option<T>,
 ) -> Result<T, Response> {
-    let mut windows = track.subscribe();
+    let mut windows = edges.follow(track);
     let deadline = tokio::time::Instant::now() + patience(stream);
     loop {
         {

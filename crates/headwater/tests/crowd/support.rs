@@ -65,3 +65,10 @@ pub(crate) fn memory(server: &Server) -> u64 {
 pub(crate) fn descriptors(server: &Server) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap().count()
 }
+
+/// Calls of `write` the server has made; what it sends goes out by others.
+pub(crate) fn writes(server: &Server) -> u64 {
+    let counters = std::fs::read_to_string(format!("/proc/{}/io", server.id())).unwrap();
+    let calls = counters.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap();
+    calls.parse().unwrap()
+}
