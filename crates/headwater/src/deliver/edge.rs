@@ -76,3 +76,78 @@ impl Drop for Listed {
         self.edges.0.borrow_mut().remove(&self.address);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use live::{PublisherInfo, Registry, Settings, UnixMicros};
+    use media::{Codec, Sample, codec};
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn all_who_wait_see_each_part_and_none_is_kept_for_nobody() {
+        LocalSet::new().run_until(tokio::time::timeout(LIMIT, wait())).await.unwrap();
+    }
+
+    async fn wait() {
+        let (registry, now) =
+            (Registry::new(Settings::default()), UnixMicros(1_700_000_000_000_000));
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = registry.publish("x", info, now).unwrap();
+        let video = codec::avc::Config::parse(testkit::avc_record(31).into()).unwrap();
+        publisher.track(0, Codec::Avc(video), 1000, *b"und", now).unwrap();
+        let mut frame = 0_i64;
+        // A second of video: several parts.
+        let mut publish = || {
+            for _ in 0..30 {
+                let (dts, data) = (frame * 1000 / 30, Bytes::from_static(&[0; 64]));
+                let sync = frame % 30 == 0;
+                let now = now.after(Duration::from_millis(dts.unsigned_abs()));
+                publisher.sample(0, Sample { dts, cts: 0, duration: 0, sync, data }, now).unwrap();
+                frame += 1;
+            }
+        };
+        publish();
+        let track = Arc::clone(&registry.stream("x").unwrap().state().tracks[0]);
+        let edges = Edges::default();
+        let woken = Rc::new(Cell::new(0));
+        let waiters: Vec<_> = (0..100)
+            .map(|_| {
+                let (mut windows, woken) = (edges.follow(&track), Rc::clone(&woken));
+                let seen = Arc::clone(&windows.borrow_and_update());
+                spawn_local(async move {
+                    windows.changed().await.unwrap();
+                    woken.set(woken.get() + 1);
+                    assert!(!Arc::ptr_eq(&seen, &windows.borrow()));
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        assert_eq!((woken.get(), edges.0.borrow().len()), (0, 1));
+        publish();
+        // One who comes before the loop has noticed sees the newest all the same.
+        assert!(Arc::ptr_eq(&edges.follow(&track).borrow(), &track.window()));
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        assert_eq!(woken.get(), 100);
+        // With nobody left the next part ends it.
+        publish();
+        while !edges.0.borrow().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        // And so does the track's end, for those who wait as well.
+        let mut windows = edges.follow(&track);
+        drop((publisher, track));
+        drop(registry);
+        while windows.changed().await.is_ok() {}
+        assert!(edges.0.borrow().is_empty());
+    }
+}
