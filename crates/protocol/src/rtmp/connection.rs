@@ -26,7 +26,9 @@ pub(crate) enum Incoming {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    handshake: Option<Handshake>,
+    // Rare, or soon over: a session at rest has room for none of it.
+    handshake: Option<Box<Handshake>>,
+    failed: Option<Box<Error>>,
     reader: Reader,
     writer: Writer,
     out: Output,
@@ -40,7 +42,6 @@ pub(crate) struct Connection {
     /// The window last told the peer.
     own_window: u32,
     measure_media: bool,
-    failed: Option<Error>,
 }
 
 impl Connection {
@@ -60,7 +61,7 @@ impl Connection {
         let mut reader = Reader::new(Limits::default(), 0);
         reader.set_discard_media(true);
         Self {
-            handshake: Some(handshake),
+            handshake: Some(Box::new(handshake)),
             reader,
             writer: Writer::default(),
             out,
@@ -80,7 +81,7 @@ impl Connection {
     /// An error is final, and given again ever after.
     pub(crate) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Incoming>, Error> {
         if let Some(error) = &self.failed {
-            return Err(error.clone());
+            return Err(Error::clone(error));
         }
         let result = self.try_next(input);
         if let Err(error) = &result {
@@ -90,7 +91,7 @@ impl Connection {
     }
 
     pub(crate) fn fail(&mut self, error: Error) {
-        self.failed.get_or_insert(error);
+        self.failed.get_or_insert_with(|| Box::new(error));
     }
 
     fn try_next(&mut self, input: &mut &[u8]) -> Result<Option<Incoming>, Error> {

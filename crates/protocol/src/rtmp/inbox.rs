@@ -26,7 +26,7 @@ pub(crate) enum Media {
 pub(crate) struct Inbox<E> {
     events: VecDeque<E>,
     hold: bool,
-    aggregate: Option<Aggregate>,
+    aggregate: Option<Box<Aggregate>>,
 }
 
 impl<E: From<Media>> Inbox<E> {
@@ -52,7 +52,7 @@ impl<E: From<Media>> Inbox<E> {
     /// Takes in a media, data or aggregate message.
     pub(crate) fn message(&mut self, message: Message) {
         if message.kind == message::AGGREGATE {
-            self.aggregate = Some(Aggregate::new(message));
+            self.aggregate = Some(Box::new(Aggregate::new(message)));
             return;
         }
         match media(message) {

@@ -56,7 +56,8 @@ enum Role {
 /// not publish is not kept at all.
 #[derive(Debug)]
 pub struct ServerSession {
-    config: ServerConfig,
+    /// Told by the answer to `connect`, of which there is one.
+    config: Option<Box<ServerConfig>>,
     connection: Connection,
     inbox: Inbox<ServerEvent>,
     pending: Option<Pending>,
@@ -72,7 +73,7 @@ impl ServerSession {
     /// differ from session to session, but guards nothing.
     pub fn new(config: ServerConfig, nonce: u64) -> Self {
         Self {
-            config,
+            config: Some(Box::new(config)),
             connection: Connection::server(nonce),
             inbox: Inbox::new(),
             pending: None,
@@ -163,9 +164,10 @@ impl ServerSession {
             return Err(self.connection.refuse("accepting a connection nobody asked for"));
         };
         self.pending = None;
-        self.connection.send_window(self.config.window_ack_size);
-        self.connection.send_peer_bandwidth(self.config.peer_bandwidth);
-        self.connection.send_chunk_size(self.config.chunk_size);
+        let config = self.config.take().unwrap_or_default();
+        self.connection.send_window(config.window_ack_size);
+        self.connection.send_peer_bandwidth(config.peer_bandwidth);
+        self.connection.send_chunk_size(config.chunk_size);
         let mut properties = vec![
             ("fmsVer".to_owned(), Value::string("FMS/3,5,1,525")),
             ("capabilities".to_owned(), Value::Number(31.0)),
@@ -176,11 +178,9 @@ impl ServerSession {
         information.push(("objectEncoding".to_owned(), Value::Number(0.0)));
         if enhanced {
             // Which of the two objects holds them is read differently by different clients.
-            properties.extend(self.config.capabilities.properties());
-            information.extend(self.config.capabilities.properties());
+            properties.extend(config.capabilities.properties());
+            information.extend(config.capabilities.properties());
         }
-        // A second connect is refused.
-        self.config.capabilities = Capabilities::default();
         let arguments = [Value::Object(properties), Value::Object(information)];
         self.connection.send_command(0, "_result", transaction, &arguments);
         self.connection.send_command(0, "onBWDone", 0.0, &[Value::Null]);
