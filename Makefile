@@ -2,7 +2,7 @@
 # also be run by hand; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build fmt lint bench audit fuzz peers clean
+.PHONY: help run test build fmt lint bench audit fuzz peers figures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,9 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (30) each; TARGET=NAME for one of th
 
 peers: ## the servers that scenarios compare, into target/peers; PEERS="NAME..." for some of them
 	@scripts/peers.sh $(PEERS)
+
+figures: ## draw README's tables from the studies' runs that are kept in lab/runs
+	cargo run --release -p streamgauge -- report $(sort $(dir $(wildcard lab/runs/*-study-*/run.json))) -o target/report --into README.md
 
 clean: ## remove what was built
 	cargo clean
