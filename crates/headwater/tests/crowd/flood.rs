@@ -118,7 +118,7 @@ fn a_system_that_is_out_of_files() {
     std::fs::write(path("headwater"), script).unwrap();
     std::fs::set_permissions(path("headwater"), PermissionsExt::from_mode(0o755)).unwrap();
 
-    let server = start_as(&folder.path().join("headwater"), "");
+    let server = start_as(&folder.path().join("headwater"), 1, "");
     let (_, bytes) = put(&server, "file.bin", 1000);
     let mut clients: Vec<_> = (0..5).map(|_| connect(&server)).collect();
     for client in &mut clients {

@@ -13,15 +13,18 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
 
 /// A server with these lines of configuration, in one event loop.
 pub(crate) fn start(configuration: &str) -> Server {
-    start_as(Path::new(BINARY), configuration)
+    start_as(Path::new(BINARY), 1, configuration)
 }
 
-/// The same, by a program that ends up as headwater.
-pub(crate) fn start_as(binary: &Path, configuration: &str) -> Server {
+/// The same with so many event loops, by a program that ends up as headwater.
+pub(crate) fn start_as(binary: &Path, workers: usize, configuration: &str) -> Server {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("headwater.toml");
     std::fs::write(&path, configuration).unwrap();
-    let server = Server::start(binary, ["--workers", "1", "--config", path.to_str().unwrap()]);
+    let server = Server::start(
+        binary,
+        ["--workers", &workers.to_string(), "--config", path.to_str().unwrap()],
+    );
     std::fs::create_dir(server.folder().join("media")).unwrap();
     server
 }
