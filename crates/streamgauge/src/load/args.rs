@@ -244,7 +244,11 @@ impl Arguments {
     pub fn run(&self) -> anyhow::Result<Exit> {
         let mut plan = self.plan()?;
         let stop = signals::stop()?;
-        let addresses = prepare(&mut plan)?;
+        let addresses = match prepare(&mut plan, &stop) {
+            // There is nothing yet that could be shown.
+            Err(super::Error::Interrupted) => std::process::exit(signals::INTERRUPTED),
+            prepared => prepared?,
+        };
         let mut folder = self.output.as_deref().map(Folder::create).transpose()?;
         let mut progress = Progress::new(&plan);
         let mut trouble = None;

@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use super::before::{Before, Ended};
 use super::target::Target;
 use super::url::{Origin, Scheme};
 use super::{Error, Plan};
@@ -28,6 +29,7 @@ pub(super) fn answer(target: &Target) -> Option<u64> {
 pub(super) fn find_lengths(
     plan: &mut Plan,
     addresses: &HashMap<Origin, SocketAddr>,
+    before: &Before<'_>,
 ) -> Result<(), Error> {
     let wanted = plan.rule.map(|rule| rule.size);
     let mut known: HashMap<Origin, u64> = HashMap::new();
@@ -38,8 +40,12 @@ pub(super) fn find_lengths(
             Some(length) => *length,
             None => {
                 let address =
-                    addresses.get(origin).ok_or_else(|| wrong("no address".to_owned()))?;
-                ask(address, plan.timeout, wanted).map_err(|error| wrong(error.to_string()))?
+                    *addresses.get(origin).ok_or_else(|| wrong("no address".to_owned()))?;
+                match before.blocking(move |left| ask(&address, left, wanted)) {
+                    Ok(asked) => asked.map_err(|error| wrong(error.to_string()))?,
+                    Err(Ended::Stopped) => return Err(Error::Interrupted),
+                    Err(ended) => return Err(wrong(ended.to_string())),
+                }
             }
         };
         if length == 0 {
@@ -62,8 +68,8 @@ pub(super) fn find_lengths(
 /// Sends a byte and no more, and counts what comes until the server closes, at most one byte more
 /// than `wanted`.
 fn ask(address: &SocketAddr, timeout: Duration, wanted: Option<u64>) -> io::Result<u64> {
-    let mut socket = TcpStream::connect_timeout(address, timeout)?;
     let end = Instant::now() + timeout;
+    let mut socket = TcpStream::connect_timeout(address, timeout)?;
     socket.set_nodelay(true)?;
     socket.write_all(&[REQUEST])?;
     socket.shutdown(Shutdown::Write)?;

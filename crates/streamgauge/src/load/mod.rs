@@ -17,6 +17,7 @@ mod alarm;
 pub mod args;
 mod assignment;
 mod bare;
+mod before;
 mod check;
 pub mod clock;
 mod connection;
@@ -51,6 +52,7 @@ use std::time::Duration;
 
 use crate::meter::kernel::Kernel;
 use assignment::Assignment;
+use before::Before;
 use check::Reference;
 use clock::{Clock, nanoseconds};
 use demand::Demand;
@@ -95,6 +97,9 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// It was told to stop before it began.
+    #[error("interrupted before the run began")]
+    Interrupted,
     /// More connections than files that may be open, or fewer than processes.
     #[error("{0}")]
     Processes(String),
@@ -144,11 +149,12 @@ pub struct Outcome {
     pub kernel: Kernel,
 }
 
-/// Prepares a plan: finds hosts and, where a rule needs them, lengths.
+/// Prepares a plan: finds hosts and, where a rule needs them, lengths. All of it takes as long as an
+/// answer may, and as a run may wait for its last answers, at most; it ends when `stop` is set.
 ///
 /// # Errors
 /// [`Error`]: the run cannot begin.
-pub fn prepare(plan: &mut Plan) -> Result<HashMap<Origin, SocketAddr>, Error> {
+pub fn prepare(plan: &mut Plan, stop: &AtomicBool) -> Result<HashMap<Origin, SocketAddr>, Error> {
     let allowed = crate::fleet::raise_descriptor_limit();
     if !plan.connections_given {
         let each = allowed.saturating_sub(OTHER_FILES).max(1);
@@ -167,11 +173,12 @@ pub fn prepare(plan: &mut Plan) -> Result<HashMap<Origin, SocketAddr>, Error> {
     let each = (plan.connections / u64::from(processes)).max(1);
     let threads = plan.threads.div_ceil(processes as usize);
     plan.threads = threads.clamp(1, each as usize) * processes as usize;
-    let addresses = probe::addresses(&plan.targets, plan.timeout)?;
+    let before = Before::new(plan.timeout.min(LONGEST_WAIT), stop);
+    let addresses = probe::addresses(&plan.targets, &before)?;
     if plan.is_bare() {
-        bare::find_lengths(plan, &addresses)?;
+        bare::find_lengths(plan, &addresses, &before)?;
     } else if plan.rule.is_some() {
-        general::find_lengths(plan, &addresses)?;
+        general::find_lengths(plan, &addresses, &before)?;
     }
     Ok(addresses)
 }

@@ -1,10 +1,16 @@
 //! Where answers send requests on to.
 
-use super::Plan;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
 use super::tally::Fault;
 use super::target::Target;
 use super::trouble::Trouble;
-use super::url::{Scheme, Url};
+use super::url::{Origin, Scheme, Url};
+use super::{Plan, probe};
+
+/// Servers that redirections may lead an event loop to, besides those of its targets.
+const MOST_ORIGINS: usize = 64;
 
 /// Whether an answer of this status is to be followed (RFC 9110, 15.4).
 pub(super) fn is_followed(plan: &Plan, status: u16) -> bool {
@@ -29,4 +35,93 @@ pub(super) fn next(
         return Err(bad(format!("a redirection to {url}, which is no HTTP")));
     }
     Ok(url)
+}
+
+/// Where servers are: those of the targets, as found before the run, and those that redirections led
+/// to.
+#[derive(Debug)]
+pub(super) struct Servers {
+    known: HashMap<Origin, SocketAddr>,
+    /// How many more it may become.
+    room: usize,
+}
+
+impl Servers {
+    pub(super) fn new(known: HashMap<Origin, SocketAddr>) -> Self {
+        Self { known, room: MOST_ORIGINS }
+    }
+
+    /// Where one is. Only a redirection leads to one that was not looked up before the run. No name
+    /// is looked up for it: that may take long, and the loop's other requests would wait meanwhile.
+    ///
+    /// # Errors
+    /// [`Fault::BadRedirect`]: it is not known, or one too many.
+    pub(super) fn find(&mut self, origin: &Origin) -> Result<SocketAddr, Trouble> {
+        if let Some(address) = self.known.get(origin) {
+            return Ok(*address);
+        }
+        let bad = |detail: String| Trouble::new(Fault::BadRedirect, detail);
+        let host = &origin.host;
+        let address = probe::literal(origin).or_else(|| self.same_host(origin)).ok_or_else(|| {
+            bad(format!("a redirection to {host}, which was not looked up before the run: ask for that host itself"))
+        })?;
+        self.room = self.room.checked_sub(1).ok_or_else(|| {
+            bad(format!("redirections to more than {MOST_ORIGINS} servers, the last at {host}"))
+        })?;
+        self.known.insert(origin.clone(), address);
+        Ok(address)
+    }
+
+    /// Another port of a host that is known.
+    fn same_host(&self, origin: &Origin) -> Option<SocketAddr> {
+        let is_same = |other: &Origin| other.host.eq_ignore_ascii_case(&origin.host);
+        let (_, address) = self.known.iter().find(|(known, _)| is_same(known))?;
+        Some((address.ip(), origin.port).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn origin(url: &str) -> Origin {
+        Url::parse(url).unwrap().origin
+    }
+
+    #[test]
+    fn no_name_is_looked_up_for_a_redirection() {
+        let known = HashMap::from([(origin("http://a.test/"), "192.0.2.1:80".parse().unwrap())]);
+        let mut servers = Servers::new(known);
+        for (url, address) in [
+            ("http://a.test/x", "192.0.2.1:80"),
+            ("http://A.test:8080/", "192.0.2.1:8080"),
+            ("https://a.test/", "192.0.2.1:443"),
+            ("http://192.0.2.7:81/", "192.0.2.7:81"),
+            ("http://[2001:db8::1]/", "[2001:db8::1]:80"),
+        ] {
+            assert_eq!(servers.find(&origin(url)).unwrap(), address.parse().unwrap(), "{url}");
+        }
+        let began = Instant::now();
+        // Even one that every machine knows.
+        let trouble = servers.find(&origin("http://localhost:8080/")).unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(1));
+        assert_eq!(trouble.fault, Fault::BadRedirect);
+        assert!(trouble.detail.contains("localhost"), "{}", trouble.detail);
+    }
+
+    #[test]
+    fn servers_that_send_on_to_ever_new_ones_are_given_up() {
+        let mut servers = Servers::new(HashMap::new());
+        let of = |port: usize| origin(&format!("http://192.0.2.1:{port}/"));
+        for port in 0..MOST_ORIGINS {
+            servers.find(&of(1000 + port)).unwrap();
+        }
+        let trouble = servers.find(&of(5000)).unwrap_err();
+        assert!(trouble.detail.contains("more than 64 servers"), "{}", trouble.detail);
+        // Those that are known stay so.
+        servers.find(&of(1000)).unwrap();
+        assert_eq!(servers.known.len(), MOST_ORIGINS);
+    }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use testkit::Program;
 
 use super::server::{Server, pattern};
-use super::{LIMIT, command, count, document, run};
+use super::{LIMIT, command, count, document, finish, run};
 
 fn errors(document: &Value, kind: &str) -> u64 {
     count(document, &format!("/errors/{kind}/count"))
@@ -142,6 +142,16 @@ fn redirections_for_ever_end() {
 }
 
 #[test]
+fn a_redirection_to_a_name_is_told_and_not_looked_up_on_the_way() {
+    let server = Server::start(&["ok", "elsewhere"]);
+    let document = run(&[&server.url("/mix/1000"), "--requests", "20", "--connections", "2"]);
+    assert_only(&document, "bad_redirect", 10);
+    let first = document["errors"]["bad_redirect"]["first"].as_str().unwrap();
+    assert!(first.contains("elsewhere.invalid"), "{first}");
+    assert_eq!(count(&document, "/statuses/200"), 10);
+}
+
+#[test]
 fn a_server_that_is_not_there_is_counted_and_the_run_ends() {
     // A port that was free a moment ago, and that nobody is told.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -179,6 +189,35 @@ fn a_silent_server_does_not_hold_a_run_past_its_end() {
     let document = run(&[&url, "--connections", "5", "--duration", "1s", "--timeout", "60s"]);
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     assert_eq!(count(&document, "/unfinished"), 5);
+}
+
+#[test]
+fn a_silent_server_is_asked_for_lengths_no_longer_than_one_answer_may_take() {
+    let server = Server::start(&[]);
+    // Of a backlog that nobody takes from, and of more servers than one.
+    let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+    let bare = format!("limit://{}", deaf.local_addr().unwrap());
+    let urls: Vec<_> = (0..20).map(|number| server.url(&format!("/timeout/{number}"))).collect();
+    let lengths: Vec<_> = urls.iter().map(|url| &**url).chain(["--range-size", "10"]).collect();
+    for targets in [&lengths[..], &[&*bare]] {
+        let began = Instant::now();
+        let finished = finish(&[targets, &["--timeout", "400ms", "--duration", "1s"]].concat());
+        assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+        assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
+        assert!(finished.stderr.contains(targets[0]), "{}", finished.stderr);
+    }
+    // It has been asked before it is interrupted, and would wait for 9 s.
+    let before = server.seen.requests.load(Relaxed);
+    let program = Program::spawn(&mut command(&lengths));
+    let limit = Instant::now() + LIMIT;
+    while server.seen.requests.load(Relaxed) == before {
+        assert!(Instant::now() < limit, "no request");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let began = Instant::now();
+    let finished = program.stop(Duration::from_secs(10));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(finished.status.code(), Some(130), "{}", finished.stderr);
 }
 
 fn number_of(document: &Value) -> f64 {

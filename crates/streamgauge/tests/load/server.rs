@@ -239,6 +239,7 @@ impl Connection {
                 Ok(false)
             }
             "too_many_redirects" => self.redirect("/too_many_redirects"),
+            "elsewhere" => self.redirect("http://elsewhere.invalid/"),
             "bad_redirect" => self.redirect("ftp://nowhere/"),
             "hops" => match number(2) {
                 0 => self.ok(1000, &pattern(1000)),

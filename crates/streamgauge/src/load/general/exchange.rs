@@ -1,6 +1,7 @@
 //! One request, redirections included: over which connection it goes, and what comes back.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use http_body_util::BodyExt;
@@ -17,7 +18,7 @@ use crate::load::tally::Fault;
 use crate::load::target::{ByteRange, Target, of_request};
 use crate::load::trouble::Trouble;
 use crate::load::url::Origin;
-use crate::load::{Pace, probe, redirect};
+use crate::load::{Pace, redirect};
 
 /// One answer, or why there is none.
 struct Received {
@@ -140,11 +141,12 @@ impl Context {
         &self,
         origin: &Origin,
     ) -> Result<(Session, bool, Option<Rc<Cell<bool>>>), Trouble> {
+        let address = self.servers.borrow_mut().find(origin)?;
         if !self.client.http2 {
             let kept = self.idle.borrow_mut().get_mut(origin).and_then(Vec::pop);
             return match kept {
                 Some(session) => Ok((session, true, None)),
-                None => Ok((self.connect(origin).await?, false, None)),
+                None => Ok((self.connect(origin, address).await?, false, None)),
             };
         }
         let slot = {
@@ -160,7 +162,7 @@ impl Context {
         if let Some((sender, answered)) = slot.as_ref().filter(|(sender, _)| !sender.is_closed()) {
             return Ok((Session::Many(sender.clone()), answered.get(), Some(answered.clone())));
         }
-        let session = self.connect(origin).await?;
+        let session = self.connect(origin, address).await?;
         let answered = Rc::new(Cell::new(false));
         if let Session::Many(sender) = &session
             && self.plan.keep_alive
@@ -170,12 +172,7 @@ impl Context {
         Ok((session, false, Some(answered)))
     }
 
-    async fn connect(&self, origin: &Origin) -> Result<Session, Trouble> {
-        let address = match self.addresses.get(origin) {
-            Some(address) => *address,
-            None => probe::first_address(origin)
-                .map_err(|error| Trouble::new(Fault::Unreachable, error.to_string()))?,
-        };
+    async fn connect(&self, origin: &Origin, address: SocketAddr) -> Result<Session, Trouble> {
         let began = self.clock.now();
         let session = self.client.connect(origin, address, &self.wire).await?;
         let mut tally = self.tally.borrow_mut();

@@ -9,6 +9,7 @@ use tokio::task::LocalSet;
 use super::blame::describe;
 use super::client::{Client, request};
 use super::head_of;
+use crate::load::before::{Before, Ended};
 use crate::load::target::{ByteRange, Target};
 use crate::load::url::Origin;
 use crate::load::{Error, Plan};
@@ -17,6 +18,7 @@ use crate::load::{Error, Plan};
 pub(in crate::load) fn find_lengths(
     plan: &mut Plan,
     addresses: &HashMap<Origin, SocketAddr>,
+    before: &Before<'_>,
 ) -> Result<(), Error> {
     let client = Client::new(plan, None)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -31,10 +33,12 @@ pub(in crate::load) fn find_lengths(
             Some(length) => *length,
             None => {
                 let found = find_length(&client, plan, target, addresses);
-                let found = async { tokio::time::timeout(plan.timeout, found).await };
-                let found = LocalSet::new().block_on(&runtime, found);
-                let found = found.unwrap_or_else(|_| Err("no answer in time".to_owned()));
-                found.map_err(|reason| Error::Length { url: url.clone(), reason })?
+                let wrong = |reason| Error::Length { url: url.clone(), reason };
+                match LocalSet::new().block_on(&runtime, before.future(found)) {
+                    Ok(found) => found.map_err(wrong)?,
+                    Err(Ended::Stopped) => return Err(Error::Interrupted),
+                    Err(ended) => return Err(wrong(ended.to_string())),
+                }
             }
         };
         known.insert(url, length);

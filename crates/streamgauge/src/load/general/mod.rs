@@ -19,7 +19,6 @@ mod length;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,6 +33,7 @@ use super::alarm::Alarm;
 use super::assignment::{Assignment, Start, TICK};
 use super::check::Reference;
 use super::clock::Clock;
+use super::redirect::Servers;
 use super::response::Head;
 use super::tally::Tally;
 use super::target::Target;
@@ -51,7 +51,7 @@ struct Context {
     client: Client,
     clock: Clock,
     reference: Option<Rc<Reference>>,
-    addresses: HashMap<Origin, SocketAddr>,
+    servers: RefCell<Servers>,
     tally: RefCell<Tally>,
     wire: Rc<Wire>,
     /// Exchanges that may run at a time.
@@ -82,7 +82,7 @@ pub(super) fn run(mut given: Assignment<'_>, client: Client) -> io::Result<Tally
         client,
         clock: given.clock,
         reference: reference.map(|path| Reference::open(path)).transpose()?.map(Rc::new),
-        addresses: given.addresses.clone(),
+        servers: Servers::new(given.addresses.clone()).into(),
         tally: RefCell::default(),
         wire: Rc::default(),
         permits: Semaphore::new(given.connections.saturating_mul(streams).min(1 << 20)),

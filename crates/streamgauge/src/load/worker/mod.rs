@@ -27,6 +27,7 @@ use std::time::Duration;
 use super::assignment::{Assignment, Start, TICK};
 use super::connection::Io;
 use super::exchange::{Answer, Asked, Exchange};
+use super::redirect::Servers;
 use super::tally::Tally;
 use super::target::Target;
 use super::{Plan, bare};
@@ -58,11 +59,12 @@ pub(super) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub(super) fn new(mut given: Assignment<'a>) -> std::io::Result<Self> {
-        let mut pool = Pool::new(given.plan.pipeline)?;
+        let mut pool = Pool::new(given.plan.pipeline, Servers::new(given.addresses.clone()))?;
         let resting = std::mem::take(&mut given.starts).into_iter().map(Reverse).collect();
         let mut asked = Vec::new();
         for target in &given.plan.targets {
-            let peer = pool.peer_of(&target.url.origin, given.addresses)?;
+            let peer = pool.peer_of(&target.url.origin);
+            let peer = peer.map_err(|trouble| std::io::Error::other(trouble.detail))?;
             let head = request_head(target, given.plan);
             let bare = bare::answer(target);
             asked.push(Rc::new(Asked { target: target.clone(), peer, head, bare }));

@@ -1,6 +1,6 @@
 //! The connections of an event loop: which there are, and which can take a request.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use crate::load::connection::Connection;
-use crate::load::probe;
+use crate::load::redirect::Servers;
+use crate::load::trouble::Trouble;
 use crate::load::url::Origin;
 
 /// A connection's place and the count of its users, so that a name of one that has gone is known
@@ -53,6 +54,7 @@ struct Peer {
 /// All connections of an event loop, by the server they lead to.
 pub(super) struct Pool {
     epoll: OwnedFd,
+    servers: Servers,
     peers: Vec<Peer>,
     places: Vec<Place>,
     free: Vec<u32>,
@@ -64,9 +66,10 @@ pub(super) struct Pool {
 
 impl Pool {
     /// None yet, of which each may have so many requests without an answer.
-    pub(super) fn new(depth: usize) -> std::io::Result<Self> {
+    pub(super) fn new(depth: usize, servers: Servers) -> std::io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            servers,
             peers: Vec::new(),
             places: Vec::new(),
             free: Vec::new(),
@@ -76,19 +79,14 @@ impl Pool {
     }
 
     /// The place of an origin among the peers, where it gets one if it has none.
-    pub(super) fn peer_of(
-        &mut self,
-        origin: &Origin,
-        addresses: &HashMap<Origin, SocketAddr>,
-    ) -> std::io::Result<usize> {
+    ///
+    /// # Errors
+    /// It is not known where it is.
+    pub(super) fn peer_of(&mut self, origin: &Origin) -> Result<usize, Trouble> {
         if let Some(place) = self.peers.iter().position(|peer| peer.origin == *origin) {
             return Ok(place);
         }
-        let address = match addresses.get(origin) {
-            Some(address) => *address,
-            // Only a redirection leads to an origin that was not looked up before the run.
-            None => probe::first_address(origin)?,
-        };
+        let address = self.servers.find(origin)?;
         self.peers.push(Peer {
             origin: origin.clone(),
             address,

@@ -51,10 +51,7 @@ impl Worker<'_> {
             let detail = format!("a redirection from http to {url}: ask for that URL itself");
             return Err(Trouble::new(Fault::BadRedirect, detail));
         }
-        let peer = self
-            .pool
-            .peer_of(&url.origin, self.given.addresses)
-            .map_err(|error| Trouble::new(Fault::Unreachable, error.to_string()))?;
+        let peer = self.pool.peer_of(&url.origin)?;
         let target = Target { url, ..from.clone() };
         let head = request_head(&target, plan);
         Ok(Rc::new(Asked { target, peer, head, bare: None }))

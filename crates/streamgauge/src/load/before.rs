@@ -1,0 +1,115 @@
+//! How long what comes before a run may take, all of it together.
+
+use std::future::Future;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks at whether to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Why something was not waited for any longer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    /// The time is over.
+    #[error("no answer in time")]
+    Late,
+    /// The run was told to stop before it began.
+    #[error("interrupted")]
+    Stopped,
+    /// The machine gives no thread.
+    #[error("starting a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// One deadline for all preparations, and the flag that ends them before it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before<'a> {
+    end: Instant,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Before<'a> {
+    /// So long from now, unless `stop` is set.
+    pub(super) fn new(length: Duration, stop: &'a AtomicBool) -> Self {
+        Self { end: Instant::now() + length, stop }
+    }
+
+    /// What is left of the time.
+    ///
+    /// # Errors
+    /// [`Ended`]: nothing is.
+    fn left(&self) -> Result<Duration, Ended> {
+        if self.stop.load(Relaxed) {
+            return Err(Ended::Stopped);
+        }
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(Ended::Late) } else { Ok(left) }
+    }
+
+    /// Waits for work that blocks, as the search for a name does, which no time-out ends. It is told
+    /// how long it may take; where it takes longer, its thread is left behind.
+    ///
+    /// # Errors
+    /// [`Ended`]: it was not waited for.
+    pub(super) fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Duration) -> T + Send + 'static,
+    ) -> Result<T, Ended> {
+        let left = self.left()?;
+        let (done, finished) = sync_channel(1);
+        thread::Builder::new().name("before".to_owned()).spawn(move || {
+            // Whoever no longer waits does not want it.
+            let _ = done.send(work(left));
+        })?;
+        loop {
+            match finished.recv_timeout(self.left()?.min(LOOK)) {
+                Ok(found) => return Ok(found),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("it ended without a result").into());
+                }
+            }
+        }
+    }
+
+    /// Waits for a future, within a runtime.
+    ///
+    /// # Errors
+    /// [`Ended`]: it was not waited for.
+    pub(super) async fn future<T>(&self, work: impl Future<Output = T>) -> Result<T, Ended> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            if let Ok(found) = tokio::time::timeout(self.left()?.min(LOOK), &mut work).await {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_deadline_is_all_there_is() {
+        let stop = AtomicBool::new(false);
+        let before = Before::new(Duration::from_millis(120), &stop);
+        assert_eq!(before.blocking(|_| 7).unwrap(), 7);
+        let (keep, hang) = sync_channel::<()>(0);
+        let late = before.blocking(move |_| hang.recv().is_ok());
+        assert!(matches!(late, Err(Ended::Late)), "{late:?}");
+        // Whatever follows has no time of its own.
+        assert!(matches!(before.blocking(|_| 7), Err(Ended::Late)));
+        drop(keep);
+    }
+
+    #[test]
+    fn whoever_is_told_to_stop_does_not_wait() {
+        let stop = AtomicBool::new(true);
+        let before = Before::new(Duration::from_secs(3600), &stop);
+        assert!(matches!(before.blocking(|_| 7), Err(Ended::Stopped)));
+    }
+}
