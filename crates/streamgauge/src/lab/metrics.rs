@@ -96,6 +96,16 @@ impl<'a> Document<'a> {
         Some(numbers.fold(0.0, |sum, number| sum + number))
     }
 
+    /// Complete answers by which a server says that it does not do what it was asked for: those of
+    /// a status of 400 or more.
+    fn refused(self) -> f64 {
+        let statuses = self.0.pointer("/statuses").and_then(Value::as_object);
+        let of = |(status, count): (&String, &Value)| {
+            status.parse::<u16>().ok().filter(|status| *status >= 400).and(count.as_f64())
+        };
+        statuses.into_iter().flatten().filter_map(of).fold(0.0, |sum, count| sum + count)
+    }
+
     fn copy(self, to: &mut Metrics, pointer: &str, name: &str, factor: f64) {
         if let Some(number) = self.number(pointer) {
             to.insert(name.to_owned(), number * factor);
@@ -144,6 +154,9 @@ fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
         viewers.copy(to, &format!("{at}/mean"), &format!("{name}_mean_ms"), MS);
         viewers.copy(to, &format!("{at}/p99"), &format!("{name}_p99_ms"), MS);
     }
+    if let Some(answered) = viewers.sum("/requests_by_kind", "/count").filter(|n| *n > 0.0) {
+        to.insert(RESPONSES.to_owned(), answered);
+    }
     if let Some(errors) = viewers.sum("/errors", "") {
         to.insert("errors".to_owned(), errors);
     }
@@ -185,12 +198,16 @@ pub(super) fn add_pushed(metrics: &mut Metrics, chunks: f64) {
 
 /// Bytes that came to clients; what the server's work is compared with.
 const BYTES: &str = "received_bytes";
+/// Complete answers; likewise.
+const RESPONSES: &str = "responses";
 
 /// `http`.
 fn http(document: &Document<'_>, to: &mut Metrics) {
     const MIB: f64 = 1_048_576.0;
     for (pointer, name, factor) in [
         ("/counters/requests", "requests", 1.0),
+        ("/counters/responses", RESPONSES, 1.0),
+        ("/unfinished", "unfinished", 1.0),
         ("/responses_per_second", "requests_per_second", 1.0),
         ("/body_bytes_per_second", "mib_per_second", 1.0 / MIB),
         ("/last_byte/mean", "latency_mean_ms", MS),
@@ -210,7 +227,8 @@ fn http(document: &Document<'_>, to: &mut Metrics) {
         document.copy(to, "/connections", "clients", 1.0);
     }
     if let Some(errors) = document.sum("/errors", "/count") {
-        to.insert("errors".to_owned(), errors);
+        // A server that sheds load answers as fast as no other: that is no service.
+        to.insert("errors".to_owned(), errors + document.refused());
     }
     let bytes = |name: &str| document.number(&format!("/counters/{name}")).unwrap_or_default();
     let received = bytes("body_bytes") + bytes("head_bytes");
@@ -269,6 +287,11 @@ impl Observed {
         {
             metrics.insert("server_cpu_s_per_gb".to_owned(), cpu / (bytes / 1e9));
         }
+        if let Some(answers) = metrics.get(RESPONSES).copied().filter(|answers| *answers > 0.0)
+            && let Some(cpu) = metrics.get("server_cpu_s").copied()
+        {
+            metrics.insert("server_us_per_request".to_owned(), cpu * 1e6 / answers);
+        }
     }
 
     /// Samples from the load's beginning to its end.
@@ -284,23 +307,29 @@ impl Observed {
             .chain(std::iter::once(after))
     }
 
+    /// Whole seconds within the load, by the samples at their ends; a load that is over within one
+    /// has none.
+    fn seconds(&self, before: &Sample, after: &Sample) -> impl Iterator<Item = (&Sample, &Sample)> {
+        let (from, to) = (before.at, after.at);
+        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
+        pairs.filter(move |(a, b)| a.at >= from && b.at <= to && b.at > a.at)
+    }
+
     fn system(&self, span: &Span<'_>, put: &mut dyn FnMut(&str, f64)) {
         let Span { before, after, seconds, clients } = *span;
         let cpu = after.system.cpu;
         let most = self.during(before, after).map(|sample| sample.system.memory).max();
         let memory = most.unwrap_or_default().saturating_sub(before.system.memory) as f64;
         put("cpu_percent", cpu);
-        put("memory_mib", memory / 1_048_576.0);
+        put("memory_grown_mib", memory / 1_048_576.0);
         if let Some(clients) = clients {
             put("cpu_percent_per_client", cpu / clients);
             put("memory_mib_per_client", memory / 1_048_576.0 / clients);
         }
         let out = after.system.up.saturating_sub(before.system.up);
         let mean = out as f64 * 8e-6 / seconds;
-        // Of whole seconds; a load that is over within one has no other figure than its mean.
-        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
-        let within = pairs.filter(|(a, b)| a.at >= before.at && b.at <= after.at && b.at > a.at);
-        let peak = within
+        let peak = self
+            .seconds(before, after)
             .map(|(a, b)| b.system.up.saturating_sub(a.system.up) as f64 * 8e-6 / (b.at - a.at))
             .fold(mean, f64::max);
         put("out_mbit_mean", mean);
@@ -332,6 +361,11 @@ impl Observed {
         }
         put("server_cpu_s", cpu);
         put("server_cores", cpu / seconds);
+        let peak = self
+            .seconds(before, after)
+            .map(|(a, b)| processor_time(a, b) / (b.at - a.at))
+            .fold(cpu / seconds, f64::max);
+        put("server_cores_peak", peak);
         put("server_switches", switches);
         put("server_memory_mib", most / 1_048_576.0);
         if let Some(clients) = clients {
@@ -350,6 +384,16 @@ impl Observed {
 fn totals(process: &crate::meter::Usage) -> (f64, f64) {
     let switches = process.switches_voluntary + process.switches_involuntary;
     (process.cpu_user + process.cpu_system, switches as f64)
+}
+
+/// Processor time that the processes of two samples used in between; new ones, since they began.
+fn processor_time(earlier: &Sample, later: &Sample) -> f64 {
+    let then: BTreeMap<i32, f64> =
+        earlier.processes.iter().map(|process| (process.pid, totals(process).0)).collect();
+    let used = |process: &crate::meter::Usage| {
+        (totals(process).0 - then.get(&process.pid).copied().unwrap_or_default()).max(0.0)
+    };
+    later.processes.iter().map(used).sum()
 }
 
 /// Memory of all processes, in bytes; where the proportional one may not be read, the resident.

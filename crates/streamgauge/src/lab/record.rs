@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -78,7 +78,7 @@ pub struct Run {
 }
 
 /// The machine of a run.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
     /// The processor's name.
     pub processor: String,
@@ -94,6 +94,15 @@ pub struct Machine {
     pub server_cpus: String,
     /// Processors that loads ran on.
     pub load_cpus: String,
+}
+
+impl Machine {
+    /// Whether what was measured on another may be read as further repetitions: nothing differs but
+    /// what the kernel kept of the memory for itself.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let same = Self { memory: other.memory, ..self.clone() };
+        same == *other && self.memory.abs_diff(other.memory) <= self.memory / 64
+    }
 }
 
 /// A peer as it took part.
@@ -146,7 +155,11 @@ impl Trial {
         let path = folder.join("trial.json");
         let shown = || path.display().to_string();
         match std::fs::read(&path) {
-            Ok(text) => Ok(Some(serde_json::from_slice(&text).with_context(shown)?)),
+            Ok(text) => {
+                let trial: Self = serde_json::from_slice(&text).with_context(shown)?;
+                ensure!(trial.form == FORM, "{}: form {}, not {FORM}", shown(), trial.form);
+                Ok(Some(trial))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(shown),
         }

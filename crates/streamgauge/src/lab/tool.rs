@@ -145,10 +145,16 @@ fn ab(text: &str) -> Option<Metrics> {
     let mut metrics = vec![
         ("requests_per_second", labelled(text, "Requests per second:")?),
         ("requests", labelled(text, "Complete requests:")?),
+        ("responses", labelled(text, "Complete requests:")?),
         // ab's own mean: what the connections were held for, by the requests that each made.
         ("latency_mean_ms", labelled(text, "Time per request:")?),
         ("kb_per_second", labelled(text, "Transfer rate:")?),
-        ("errors", labelled(text, "Failed requests:").unwrap_or_default()),
+        // Printed only where there are some.
+        (
+            "errors",
+            labelled(text, "Failed requests:").unwrap_or_default()
+                + labelled(text, "Non-2xx responses:").unwrap_or_default(),
+        ),
     ];
     for (label, name) in [
         ("50%", "latency_p50_ms"),
@@ -173,6 +179,8 @@ fn httperf(text: &str) -> Option<Metrics> {
     let totals = text.lines().find(|line| line.starts_with("Total:"));
     let requests = totals.and_then(|line| line.split_once("requests")).map(|(_, rest)| rest);
     metrics.extend(requests.and_then(first_number).map(|n| ("requests", n)));
+    let replies = totals.and_then(|line| line.split_once("replies")).map(|(_, rest)| rest);
+    metrics.extend(replies.and_then(first_number).map(|n| ("responses", n)));
     metrics.extend(reply.and_then(first_number).map(|n| ("latency_mean_ms", n)));
     Some(metrics)
 }
@@ -186,7 +194,8 @@ fn wrk(text: &str) -> Option<Metrics> {
         metrics.push(("kb_per_second", bytes as f64 / 1024.0));
     }
     let total = text.lines().find(|line| line.contains(" requests in "));
-    metrics.extend(total.and_then(first_number).map(|n| ("requests", n)));
+    let count = total.and_then(first_number);
+    metrics.extend(count.into_iter().flat_map(|n| [("requests", n), ("responses", n)]));
     let time = |text: &str| units::time(text).ok().map(|time| time.as_secs_f64() * 1e3);
     let latency = text.lines().find_map(|line| line.trim().strip_prefix("Latency "));
     let mut words = latency.unwrap_or_default().split_whitespace();
@@ -222,6 +231,7 @@ fn vegeta(text: &str) -> Option<Metrics> {
     let requests = number("/requests")?;
     let mut metrics = vec![
         ("requests", requests),
+        ("responses", (requests * number("/success")?).round()),
         ("requests_per_second", number("/throughput")?),
         ("errors", (requests * (1.0 - number("/success")?)).round()),
     ];
@@ -274,6 +284,7 @@ mod tests {
             ("kb_per_second", 2141.1),
             ("errors", 1.0),
             ("requests", 3000.0),
+            ("responses", 2999.0),
             ("latency_mean_ms", 0.1),
             ("clients", 3000.0),
         ] {

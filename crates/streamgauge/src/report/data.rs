@@ -17,7 +17,8 @@ const MIB: u64 = 1 << 20;
 /// Trials of all runs of a report.
 const MOST_TRIALS: usize = 100_000;
 
-/// Runs of one scenario that may be read as one: of the same text, at the same scale.
+/// Runs of one scenario that may be read as one: of the same text, at the same scale, on machines
+/// that are alike.
 #[derive(Debug)]
 pub(super) struct Study {
     pub(super) scenario: Scenario,
@@ -56,7 +57,10 @@ pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<Study>> {
         let same = |study: &&mut Study| {
             study.scenario.text == scenario.text
                 && study.scenario.name == scenario.name
-                && study.runs.iter().all(|other| other.scale == run.scale)
+                && study
+                    .runs
+                    .iter()
+                    .all(|other| other.scale == run.scale && other.machine.is_like(&run.machine))
         };
         if let Some(study) = studies.iter_mut().find(same) {
             study.runs.push(run);

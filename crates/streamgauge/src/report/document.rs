@@ -235,7 +235,7 @@ fn warnings(study: &Study) -> Vec<String> {
     for peer in study.peers.iter().filter(|peer| peer.versions.len() > 1) {
         say(format!("{} is of several versions: {}", peer.title, peer.versions.join("; ")));
     }
-    let trials = || study.trials.iter().map(|kept| &kept.trial);
+    let trials = || study.trials.iter().filter(|kept| kept.counts()).map(|kept| &kept.trial);
     for kept in &study.trials {
         if let Some(why) = &kept.trial.failed {
             say(format!("{} failed: {why}", called(study, kept)));
@@ -243,10 +243,7 @@ fn warnings(study: &Study) -> Vec<String> {
     }
     let saturated = trials().filter(|trial| trial.saturated).count();
     if saturated > 0 {
-        say(format!(
-            "In {saturated} of {} trials the generator was saturated.",
-            study.trials.len()
-        ));
+        say(format!("In {saturated} of {} trials the generator was saturated.", trials().count()));
     }
     for kept in &study.trials {
         for warning in &kept.trial.warnings {

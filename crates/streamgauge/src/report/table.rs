@@ -61,7 +61,7 @@ pub struct Cell {
     pub text: String,
     /// Likewise.
     pub spread_text: Option<String>,
-    /// † saturated, ‡ noisy, § some trials failed.
+    /// † saturated, ‡ noisy, § some trials failed, ¶ some requests or viewers failed.
     pub marks: String,
     /// Whether it is the best of the peers'.
     pub best: bool,
@@ -103,14 +103,25 @@ pub(super) fn headed(title: &str) -> String {
 }
 
 /// What marks mean.
-pub(super) const MARKS: [(&str, &str); 3] = [
+pub(super) const MARKS: [(&str, &str); 4] = [
     ("†", "The generator was saturated: not to be trusted."),
     (
         "‡",
         "Noisy: repetitions are more than 15 % of their median apart, or other processes used more than 5 % of the processors.",
     ),
     ("§", "Some repetitions failed, and are left out."),
+    ("¶", "Requests or viewers failed, or were answered with an error: never the best."),
 ];
+
+/// Metrics that say themselves how many were served, or were not.
+const OUTCOMES: [&str; 7] =
+    ["errors", "unfinished", "satisfied", "satisfied_percent", "played", "capacity", "inflexion"];
+
+/// Whether a metric is of a service that was refused to some: a good figure says little then.
+pub(super) fn has_errors(trials: &[&Kept], metric: &str) -> bool {
+    let some = |kept: &&Kept| kept.metric("errors").is_some_and(|errors| errors > 0.0);
+    !OUTCOMES.contains(&metric) && trials.iter().any(some)
+}
 
 /// The marks of what was measured.
 pub(super) fn marks(trials: &[&Kept], metric: &str) -> String {
@@ -124,6 +135,9 @@ pub(super) fn marks(trials: &[&Kept], metric: &str) -> String {
     }
     if trials.iter().any(|kept| kept.trial.failed.is_some()) {
         marks.push('§');
+    }
+    if has_errors(trials, metric) {
+        marks.push('¶');
     }
     marks
 }

@@ -78,6 +78,12 @@ fn metrics_are_those_of_the_documents() {
         assert_near(metric("kb_per_second").unwrap(), kb);
     }
 
+    // What is not there is answered as fast as anything.
+    let of_nothing = document(&["http", &server.url("/nothing"), "--requests", "5"]);
+    let found = Loaded::of(Tool::Http, &of_nothing);
+    let counts = ["responses", "errors", "unfinished"].map(|name| found.metrics[name]);
+    assert_eq!(counts, [5.0, 5.0, 0.0], "{of_nothing:#}");
+
     let flv = server.url("/live/demo/live.flv");
     let steps = ["--start", "1", "--step", "1", "--max", "2", "--duration", "1s", "--pause", "0s"];
     let of_capacity = document(&[&["capacity", &flv, "--min-bitrate", "1k"][..], &steps].concat());
@@ -114,4 +120,10 @@ fn what_other_tools_print_is_read() {
         assert!(metrics["kb_per_second"] > 0.0, "{text}");
         assert!(tool.parse("nothing of the kind", &[]).is_err());
     }
+    let nothing = server.url("/nothing");
+    let words = ["-n", "20", "-c", "2", &nothing];
+    let output = Program::output(Command::new("ab").args(words), LIMIT);
+    let text = String::from_utf8(output).unwrap();
+    let metrics = Tool::Ab.parse(&text, &arguments(&words)).unwrap();
+    assert_eq!((metrics["responses"], metrics["errors"]), (20.0, 20.0), "{text}");
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::fixture::{Folder, trial};
+use crate::fixture::{Folder, parameters, trial};
 use crate::rich;
 use crate::usage::{SMALL, made};
 
@@ -107,6 +107,52 @@ fn doubts_are_marked() {
     for said in ["† The generator", "‡ Noisy", "b, repetition 1 failed: it did not start"] {
         assert!(text.contains(said), "{said}\n{text}");
     }
+}
+
+#[test]
+fn who_refuses_work_is_never_the_best() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::new(place.path(), SMALL, 1.0, &[]);
+    for (peer, errors, count) in [("a", 0.0, 10.0), ("b", 3.0, 90.0), ("c", 0.0, 9.0)] {
+        let metrics = [("count", count), ("errors", errors)];
+        folder.keep(&trial("one", &[("clients", 1.0)], peer, 1, &metrics));
+    }
+    let report = made(&[place.path()]);
+    let rows = markdown(&report, "**Table 1.**");
+    assert_eq!([&rows[2][1], &rows[3][1], &rows[4][1]], ["**10.0**", "90.0¶", "9.0"]);
+    let text = fs::read_to_string(report.join("report.md")).unwrap();
+    assert!(text.contains("¶ Requests or viewers failed"), "{text}");
+}
+
+#[test]
+fn a_scaled_run_is_no_share_of_what_was_published() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::new(place.path(), SMALL, 0.5, &[]);
+    let mut scaled = trial("one", &[("clients", 1.0)], "a", 1, &[("count", 10.0)]);
+    scaled.scaled = parameters(&[("clients", 0.5)]);
+    folder.keep(&scaled);
+    let report = made(&[place.path()]);
+    let text = fs::read_to_string(report.join("report.md")).unwrap();
+    assert!(text.contains("No ratio where the run was scaled"), "{text}");
+    assert!(!markdown(&report, "**Table 1.**")[0].iter().any(|head| head.contains("ratio")));
+}
+
+#[test]
+fn runs_of_different_machines_stay_apart() {
+    let places = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    for (place, memory, processor) in
+        [(0, 16 << 30, "A"), (1, (16 << 30) - 4096, "A"), (2, 16 << 30, "B")]
+    {
+        let folder = Folder::new(places[place].path(), SMALL, 1.0, &[]);
+        let mut run = folder.read_run();
+        (run.machine.memory, run.machine.processor) = (memory, processor.to_owned());
+        folder.run(&run);
+        folder.keep(&trial("one", &[("clients", 1.0)], "a", 1, &[("count", 10.0)]));
+    }
+    let report = made(&places.each_ref().map(|place| place.path()));
+    let page = fs::read_to_string(report.join("index.html")).unwrap();
+    assert_eq!(page.matches("id=\"table-1\"").count() + page.matches("id=\"table-2\"").count(), 2);
+    assert!(!page.contains("id=\"table-3\""));
 }
 
 #[test]

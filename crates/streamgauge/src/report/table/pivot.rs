@@ -8,7 +8,7 @@ use crate::lab::scenario::{self, Better, Load};
 use super::super::data::{Kept, Study};
 use super::super::statistics::Summary;
 use super::super::{dimension, number};
-use super::{Aspect, Cell, MARKS, Row, Table, headed, marks, parameter};
+use super::{Aspect, Cell, MARKS, Row, Table, has_errors, headed, marks, parameter};
 
 /// Beyond this many columns what was published stands below what was measured, not beside it.
 const MOST_BESIDE: usize = 4;
@@ -30,6 +30,13 @@ struct Gathered<'a> {
     trials: Vec<&'a Kept>,
     published: Vec<f64>,
     metric: usize,
+}
+
+impl Gathered<'_> {
+    /// Whether trials had smaller parameters than the study's: what it printed is of others.
+    fn is_scaled(&self) -> bool {
+        self.trials.iter().any(|kept| !kept.trial.scaled.is_empty())
+    }
 }
 
 type Key = Vec<usize>;
@@ -253,7 +260,7 @@ impl<'a> Pivot<'a> {
             let (measured, published) = (!cell.trials.is_empty(), !cell.published.is_empty());
             aspects.extend(measured.then_some(Aspect::Measured));
             aspects.extend(published.then_some(Aspect::Published));
-            aspects.extend((measured && published).then_some(Aspect::Ratio));
+            aspects.extend((measured && published && !cell.is_scaled()).then_some(Aspect::Ratio));
         }
         aspects.into_iter().collect()
     }
@@ -322,8 +329,10 @@ impl<'a> Pivot<'a> {
         };
         let mut fields: BTreeMap<Key, Vec<(f64, &Place)>> = BTreeMap::new();
         for (key, cell) in &self.cells {
-            let saturated = cell.trials.iter().any(|kept| kept.trial.saturated);
-            let Some(summary) = self.summary(cell).filter(|_| !saturated) else { continue };
+            let metric = &self.table.values[cell.metric].metric;
+            let doubtful = cell.trials.iter().any(|kept| kept.trial.saturated)
+                || has_errors(&cell.trials, metric);
+            let Some(summary) = self.summary(cell).filter(|_| !doubtful) else { continue };
             let sign = match self.table.values[cell.metric].better {
                 Some(Better::More) => 1.0,
                 Some(Better::Less) => -1.0,
@@ -370,6 +379,7 @@ impl<'a> Pivot<'a> {
                 let digits = number::decimals(value).max(shown.digits.min(9));
                 plain(aspect, value, number::fixed(value, digits))
             }),
+            Aspect::Ratio if cell.is_scaled() => None,
             Aspect::Ratio => {
                 let ratio = self.summary(cell)?.median / published?;
                 let digits = if ratio.abs() < 10.0 { 2 } else { usize::from(ratio.abs() < 100.0) };
@@ -416,6 +426,13 @@ impl<'a> Pivot<'a> {
                     }
                 }
             }
+        }
+        let both = |cell: &Gathered<'_>| !cell.trials.is_empty() && !cell.published.is_empty();
+        if self.cells.values().any(|cell| both(cell) && cell.is_scaled()) {
+            notes.push(
+                "No ratio where the run was scaled: its parameters are smaller than the study’s."
+                    .to_owned(),
+            );
         }
         if cells().any(|cell| cell.best) {
             notes.push("Bold: the best of those measured.".to_owned());
