@@ -35,22 +35,33 @@ impl Names {
         Self(names)
     }
 
-    /// An argument with names in place of folders.
-    pub fn shorten(&self, argument: &str) -> String {
-        self.0.iter().fold(argument.to_owned(), |argument, (folder, name)| {
-            let (option, path) = match argument.split_once('=') {
-                Some((option, path)) if option.starts_with('-') => (format!("{option}="), path),
-                _ => (String::new(), &*argument),
-            };
-            let within = match path.strip_prefix(folder.as_str()) {
-                Some("") if name.is_empty() => ".".to_owned(),
-                Some("") => name.trim_end_matches('/').to_owned(),
-                Some(rest) if rest.starts_with('/') => format!("{name}{}", &rest[1..]),
-                _ => return argument,
-            };
-            option + &within
-        })
+    /// A text, such as an argument or an error, with names in place of folders wherever a path
+    /// begins.
+    pub fn shorten(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (folder, name)| replaced(&text, folder, name))
     }
+}
+
+/// A text with a name in place of a folder, where that is a path's beginning and its last part is
+/// whole.
+fn replaced(text: &str, folder: &str, name: &str) -> String {
+    let of_path = |letter: char| letter.is_alphanumeric() || "/._-~%".contains(letter);
+    let (mut short, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(folder) {
+        let (before, behind) = (&rest[..at], &rest[at + folder.len()..]);
+        let begun = before.chars().next_back().or(short.chars().next_back()).is_some_and(of_path);
+        let within = behind.strip_prefix('/');
+        let goes_on = within.is_none() && behind.starts_with(of_path);
+        short += before;
+        short += match (begun || goes_on, within) {
+            (true, _) => folder,
+            (false, Some(_)) => name,
+            (false, None) if name.is_empty() => ".",
+            (false, None) => name.trim_end_matches('/'),
+        };
+        rest = if begun || goes_on { behind } else { within.unwrap_or(behind) };
+    }
+    short + rest
 }
 
 impl Folders {
@@ -115,6 +126,11 @@ mod tests {
             ("/a/film.mp4", "media/film.mp4"),
             ("/ab/film.mp4", "/ab/film.mp4"),
             ("http://127.0.0.1:20000/a/run/x", "http://127.0.0.1:20000/a/run/x"),
+            (
+                "open() \"/a/run/log\" failed; /a/film (/a)",
+                "open() \"log\" failed; media/film (media)",
+            ),
+            ("/a/target/release: not in /b/a", "target/release: not in /b/a"),
         ] {
             assert_eq!(names.shorten(argument), shown);
         }

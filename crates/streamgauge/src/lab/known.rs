@@ -83,7 +83,7 @@ pub(super) fn expected(
     if let Some(timeout) = &load.timeout {
         units::time(&fill(timeout, &known)?).context("timeout")?;
     }
-    Ok(around(load.settle, scale) + load.with.length(&arguments) + around(load.rest, scale))
+    Ok(around(load.settle, scale) + load.with.expected(&arguments) + around(load.rest, scale))
 }
 
 /// A time before or after a load, at a scale: as much shorter as the run, but not below a fifth of

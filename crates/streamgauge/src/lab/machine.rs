@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use anyhow::Context;
 use rustix::system::uname;
-use rustix::thread::{CpuSet, sched_getaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::record::Machine;
 
@@ -62,6 +63,21 @@ impl Shares {
             None => Some(half.iter().map(usize::to_string).collect::<Vec<_>>().join(",")),
         };
         Self { server: chosen(server, lower), load: chosen(load, upper) }
+    }
+
+    /// Puts this thread, and what it starts from now on, on the processors of loads: what measures
+    /// takes no time from the server. Where either may run anywhere there is nothing to keep clear,
+    /// and a server would not leave them again.
+    ///
+    /// # Errors
+    /// There are no such processors.
+    pub(super) fn take_seat(&self) -> anyhow::Result<()> {
+        let (Some(_), Some(list)) = (&self.server, &self.load) else { return Ok(()) };
+        let mut set = CpuSet::new();
+        for cpu in cpus(list).into_iter().flatten().filter(|&cpu| cpu < CpuSet::MAX_CPU) {
+            set.set(cpu);
+        }
+        sched_setaffinity(None, &set).with_context(|| format!("processors {list} of loads"))
     }
 }
 

@@ -248,7 +248,7 @@ pub struct Observed {
     pub after: Option<Sample>,
     /// Once a second in between, and until the meter stopped.
     pub samples: Vec<Sample>,
-    /// Processor time of the load, in seconds.
+    /// Processor time of the load and of this program, in seconds.
     pub load_cpu: f64,
     /// Time that the processors used were busy while the load ran, in seconds.
     pub busy: f64,

@@ -64,7 +64,7 @@ pub(super) struct Span {
     /// The processors used; none: all.
     cpus: Option<Vec<usize>>,
     busy: f64,
-    children: f64,
+    own: f64,
     publisher: Option<(u32, f64)>,
 }
 
@@ -89,7 +89,7 @@ impl Span {
             before: sample,
             busy: busy(both.as_deref())?.0,
             cpus: both,
-            children: children_cpu(),
+            own: own_cpu(),
             publisher: publisher.map(|pid| (pid, cpu_of(pid))),
             meter,
         })
@@ -114,9 +114,7 @@ impl Span {
             before: Some(self.before),
             after: Some(after),
             samples: Vec::new(),
-            load_cpu: children_cpu() - self.children
-                + publisher.max(0.0)
-                + background.map_or(0.0, cpu_of),
+            load_cpu: own_cpu() - self.own + publisher.max(0.0) + background.map_or(0.0, cpu_of),
             busy: busy - self.busy,
             processors,
         })
@@ -132,10 +130,10 @@ fn ticks() -> f64 {
     procfs::ticks_per_second() as f64
 }
 
-/// Processor time of the children of this process that were waited for, in seconds.
-fn children_cpu() -> f64 {
-    let stat = Process::myself().and_then(|own| own.stat());
-    stat.map_or(0.0, |stat| (stat.cutime + stat.cstime) as f64 / ticks())
+/// Processor time of this process, whose meter belongs to the load, and of the children that it
+/// waited for.
+fn own_cpu() -> f64 {
+    cpu_of(std::process::id())
 }
 
 /// Processor time of a process and of the children that it waited for.

@@ -148,7 +148,10 @@ impl<'a> Runner<'a> {
             (&work, "work/"),
             (&media, "media/"),
         ]);
-        run.command = run.command.iter().map(|word| names.shorten(word)).collect();
+        let texts = run.command.iter_mut().chain(&mut run.warnings).chain(run.absent.values_mut());
+        for text in texts {
+            *text = names.shorten(text);
+        }
         write_json(&out.join("run.json"), &run)?;
         let bench = Bench {
             names: &names,
@@ -171,8 +174,9 @@ impl<'a> Runner<'a> {
         };
         let trials: Vec<_> = plan.trials.iter().filter(takes_part).collect();
         ensure!(!trials.is_empty(), "there is nothing to run: no peer can take part");
+        self.shares.take_seat()?;
         let mut document = carry_out(&bench, &trials)?;
-        run.ended = Some(now());
+        run.ended = (!document.interrupted).then(now);
         write_json(&out.join("run.json"), &run)?;
         document.run = run;
         Ok(document)

@@ -17,15 +17,20 @@ const GRACE: Duration = Duration::from_secs(30);
 const GRACE_OF_GUESS: Duration = Duration::from_secs(300);
 
 impl Tool {
-    /// How long a load takes with these arguments, about.
-    pub fn length(self, arguments: &[String]) -> Duration {
+    /// How long a load takes with these arguments, about; a guess where they do not say.
+    pub fn expected(self, arguments: &[String]) -> Duration {
+        self.length(arguments).unwrap_or(UNKNOWN)
+    }
+
+    /// How long a load takes with these arguments; none where they do not say.
+    fn length(self, arguments: &[String]) -> Option<Duration> {
         let options = Options(arguments);
         match self {
             Self::Viewers => {
                 let batches = options.number("--batches").unwrap_or(1.0).max(1.0);
                 let interval = options.time("--interval").unwrap_or(Duration::from_secs(1));
-                let duration = options.time("--duration").unwrap_or(UNKNOWN);
-                duration.saturating_add(multiplied(interval, batches - 1.0))
+                let duration = options.time("--duration")?;
+                Some(duration.saturating_add(multiplied(interval, batches - 1.0)))
             }
             Self::Capacity => {
                 let first = options.number("--start").unwrap_or(100.0);
@@ -36,32 +41,34 @@ impl Tool {
                 // One viewer alone comes first, where no bit rate is given.
                 let alone = if options.text("--min-bitrate").is_some() { 0.0 } else { 1.0 };
                 let steps = ((last - first) / step).max(0.0).floor() + 1.0;
-                multiplied(duration.saturating_add(pause), steps + alone)
+                Some(multiplied(duration.saturating_add(pause), steps + alone))
             }
             Self::Http => {
                 let duration = options.time("--duration").or_else(|| options.time("-d"));
                 let requests = options.number("--requests").or_else(|| options.number("-n"));
                 match (duration, requests, options.number("--rate")) {
-                    (Some(duration), _, _) => duration,
-                    (None, Some(requests), Some(rate)) => seconds(requests / rate),
-                    (None, Some(_), None) => UNKNOWN,
-                    (None, None, _) => Duration::from_secs(10),
+                    (Some(duration), _, _) => Some(duration),
+                    (None, Some(requests), Some(rate)) => Some(seconds(requests / rate)),
+                    (None, Some(_), None) => None,
+                    (None, None, _) => Some(Duration::from_secs(10)),
                 }
             }
-            Self::Ab => options.number("-t").map_or(UNKNOWN, seconds),
-            Self::Wrk => options
-                .time("-d")
-                .or_else(|| options.time("--duration"))
-                .unwrap_or(Duration::from_secs(10)),
-            Self::Vegeta => options.time("-duration").unwrap_or(UNKNOWN),
-            Self::Httperf => UNKNOWN,
+            Self::Ab => options.number("-t").map(seconds),
+            Self::Wrk => {
+                let given = options.time("-d").or_else(|| options.time("--duration"));
+                Some(given.unwrap_or(Duration::from_secs(10)))
+            }
+            Self::Vegeta => options.time("-duration"),
+            Self::Httperf => None,
         }
     }
 
     /// How long a load with these arguments may take.
     pub fn limit(self, arguments: &[String]) -> Duration {
-        let length = self.length(arguments);
-        length.saturating_add(if length == UNKNOWN { GRACE_OF_GUESS } else { GRACE })
+        match self.length(arguments) {
+            Some(length) => length.saturating_add(GRACE),
+            None => UNKNOWN + GRACE_OF_GUESS,
+        }
     }
 
     /// What a program that is not this one printed, as metrics (see [`metrics`](super::metrics)).
@@ -254,7 +261,7 @@ mod tests {
     #[track_caller]
     fn assert_length(tool: Tool, arguments: &str, seconds: f64) {
         let arguments: Vec<_> = arguments.split(' ').map(str::to_owned).collect();
-        assert_eq!(tool.length(&arguments), Duration::from_secs_f64(seconds), "{arguments:?}");
+        assert_eq!(tool.expected(&arguments), Duration::from_secs_f64(seconds), "{arguments:?}");
     }
 
     #[test]
@@ -268,6 +275,8 @@ mod tests {
         assert_length(Tool::Wrk, "-t1 -d2s u", 2.0);
         assert_length(Tool::Vegeta, "-duration=5s", 5.0);
         assert_eq!(Tool::Ab.limit(&["-n".to_owned(), "100".to_owned()]).as_secs(), 310);
+        let given = ["u", "--duration", "10s"].map(str::to_owned);
+        assert_eq!(Tool::Http.limit(&given).as_secs(), 40);
     }
 
     /// As its manual shows it; it is in no package that tests need.

@@ -13,7 +13,7 @@ use super::link::{self, Link};
 use super::media::Made;
 use super::peer::Peer;
 use super::plan::Trial;
-use super::process::{Place, Server};
+use super::process::{Ended, Place, Server};
 use super::program::{Program, Seat};
 use super::record;
 use super::scenario::Scenario;
@@ -81,8 +81,9 @@ impl Bench<'_> {
             // The profiler costs the server time that it does not have in other trials.
             kept.metrics.clear();
         }
-        for word in kept.commands.iter_mut().flat_map(|command| &mut command.arguments) {
-            *word = self.names.shorten(word);
+        let words = kept.commands.iter_mut().flat_map(|command| &mut command.arguments);
+        for text in words.chain(&mut kept.warnings).chain(&mut kept.failed) {
+            *text = self.names.shorten(text);
         }
         kept.elapsed = began.elapsed().as_secs_f64();
         write_json(&folder.join("trial.json"), &kept)?;
@@ -145,7 +146,9 @@ impl Bench<'_> {
         kept.commands.extend(programs.iter().map(Program::record));
         let stopped = server.stop();
         result?;
-        stopped?;
+        if stopped? == Ended::Killed {
+            kept.warnings.push("the server had to be killed: it did not end when asked to".into());
+        }
         Ok(())
     }
 }
