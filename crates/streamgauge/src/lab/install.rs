@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use anyhow::{Context, bail, ensure};
@@ -14,10 +15,14 @@ use serde::Serialize;
 use super::folders::Folders;
 use super::group::{Group, command};
 use super::peer::{Install, Peer};
+use super::signals::POLL;
 use crate::{Exit, text};
 
 /// How long a program may take to say its version.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is kept of what it prints, in bytes.
+const LONGEST_OUTPUT: usize = 1 << 16;
 
 /// The longest version that is taken, in characters.
 const LONGEST: usize = 200;
@@ -109,17 +114,52 @@ pub fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
     let key = || format!("{}: version.command", peer.path.display());
     let words = peer.version.command.fill(|variable| folders.value(variable)).with_context(key)?;
     let (mut said, end) = io::pipe().context("a pipe")?;
+    // Somebody it started may hold the other end for ever.
+    rustix::io::ioctl_fionbio(&said, true)?;
     let group = Group::new()?;
     let mut child = group.spawn(&mut command(&words, end.try_clone()?, end))?;
-    ensure!(group.ended_within(PATIENCE)?, "{}: no version after {PATIENCE:?}", words[0]);
-    let status = child.wait()?;
-    // Nobody has the other end any more: what it wrote is in the pipe.
-    let mut text = String::new();
-    said.by_ref().take(1 << 16).read_to_string(&mut text).with_context(|| words[0].clone())?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut text = Vec::new();
+    let status = loop {
+        let status = child.try_wait()?;
+        take(&mut said, &mut text).with_context(|| words[0].clone())?;
+        if let Some(status) = status {
+            break status;
+        }
+        if Instant::now() > deadline {
+            // It may have left the group, which ends here.
+            child.kill()?;
+            child.wait()?;
+            bail!("{}: no version after {PATIENCE:?}", words[0]);
+        }
+        sleep(POLL);
+    };
+    let text = String::from_utf8_lossy(&text);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     ensure!(status.success(), "{}: {status}: {line}", words[0]);
     ensure!(!line.is_empty(), "{}: it printed nothing", words[0]);
     Ok(line.chars().filter(|c| !c.is_control()).take(LONGEST).collect())
+}
+
+/// Takes what there is to be read now. What a version has no room for is dropped, so that who writes
+/// it does not wait.
+fn take(from: &mut impl Read, to: &mut Vec<u8>) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(length) => {
+                let room = LONGEST_OUTPUT.saturating_sub(to.len());
+                to.extend_from_slice(&buffer[..length.min(room)]);
+                if room == 0 {
+                    return Ok(());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 fn state(peer: &Peer, folders: &Folders, failed: Option<&anyhow::Error>) -> State {

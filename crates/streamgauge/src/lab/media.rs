@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
 
-use super::group::{Group, command};
 use super::log::last_lines;
+use super::needed;
+use super::program::{Program, Seat};
 use super::scenario::{Media, Scenario};
+use super::signals::Stop;
 
 /// How long a file may take to be made.
 const LONGEST: Duration = Duration::from_secs(1800);
@@ -36,12 +37,12 @@ impl Made {
     pub fn all(
         scenario: &Scenario,
         cache: &Path,
-        cancelled: &dyn Fn() -> bool,
+        stop: &Stop,
         say: &dyn Fn(&str),
     ) -> anyhow::Result<Self> {
         let mut made = Self::default();
         for (name, media) in &scenario.media {
-            let path = make(media, cache, cancelled, &|| say(&format!("making media {name}")))
+            let path = make(media, cache, stop, &|| say(&format!("making media {name}")))
                 .with_context(|| format!("media {name:?}"))?;
             made.sums.insert(name.clone(), sum(&path)?);
             made.paths.insert(name.clone(), path);
@@ -86,12 +87,7 @@ fn place(from: &Path, to: &Path) -> std::io::Result<()> {
     }
 }
 
-fn make(
-    media: &Media,
-    cache: &Path,
-    cancelled: &dyn Fn() -> bool,
-    say: &dyn Fn(),
-) -> anyhow::Result<PathBuf> {
+fn make(media: &Media, cache: &Path, stop: &Stop, say: &dyn Fn()) -> anyhow::Result<PathBuf> {
     let is_folder = media.path.ends_with('/');
     let mut hash = Sha256::new();
     for part in media.make.iter().chain([&media.path]) {
@@ -116,7 +112,7 @@ fn make(
         }
         let out = out.to_str().context("a path that is not UTF-8")?;
         let words: Vec<_> = media.make.iter().map(|word| word.replace("{out}", out)).collect();
-        run(&words, &partial.join("log"), cancelled)?;
+        run(&words, &partial.join("log"), stop)?;
         ensure!(partial.join(name).exists(), "{} wrote nothing", words[0]);
         // Another run may have been faster; what it made is as good.
         if let Err(error) = fs::rename(partial.join(name), &path)
@@ -133,24 +129,12 @@ fn make(
 }
 
 /// Runs a command to its end.
-fn run(words: &[String], log: &Path, cancelled: &dyn Fn() -> bool) -> anyhow::Result<()> {
-    let output = File::create(log)?;
-    let group = Group::new()?;
-    let mut child = group.spawn(&mut command(words, output.try_clone()?, output))?;
-    let deadline = Instant::now() + LONGEST;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            drop(group);
-            ensure!(status.success(), "{}: {status}: {}", words[0], last_lines(log));
-            return Ok(());
-        }
-        if cancelled() || Instant::now() > deadline {
-            drop(group);
-            child.wait()?;
-            bail!("{} was ended", words[0]);
-        }
-        sleep(Duration::from_millis(20));
-    }
+fn run(words: &[String], log: &Path, stop: &Stop) -> anyhow::Result<()> {
+    ensure!(needed::is_there(&words[0]), "{}", needed::absent(&words[0]));
+    let mut program = Program::start("command", &Seat::default(), words, log, log)?;
+    program.wait(LONGEST, stop, &mut || Ok(()))?;
+    ensure!(program.status() == Some(0), "{} failed: {}", words[0], last_lines(log));
+    Ok(())
 }
 
 /// SHA-256 of a file, or of a folder's names and sums.

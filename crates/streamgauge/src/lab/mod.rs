@@ -10,6 +10,7 @@ mod log;
 pub mod machine;
 pub mod media;
 pub mod metrics;
+mod needed;
 mod observe;
 pub mod peer;
 pub mod plan;

@@ -5,7 +5,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -18,13 +17,11 @@ use super::machine::cpus;
 use super::peer::{self, Job, Peer, Ready};
 use super::program::Seat;
 use super::ready::{Condition, inside};
+use super::signals::{POLL, Stop};
 use super::template::Variable;
 
 /// How long a server may take to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Between two looks at whether a server is ready.
-const POLL: Duration = Duration::from_millis(20);
 
 /// How often other ports are tried where the server finds its own in use.
 const ATTEMPTS: u32 = 5;
@@ -94,11 +91,24 @@ impl Server {
     /// # Errors
     /// A program is missing, it ends at once, or is not ready in its time: with the log's last lines.
     pub fn start(peer: &Peer, place: &Place, log: &Path) -> anyhow::Result<Self> {
+        Self::start_unless(&Stop::default(), peer, place, log)
+    }
+
+    /// The same, unless this program is asked to end meanwhile.
+    ///
+    /// # Errors
+    /// Likewise, or [`Interrupted`](super::signals::Interrupted).
+    pub fn start_unless(
+        stop: &Stop,
+        peer: &Peer,
+        place: &Place,
+        log: &Path,
+    ) -> anyhow::Result<Self> {
         let named = || peer.name.clone();
         File::create(log).with_context(|| log.display().to_string()).with_context(named)?;
         let mut attempt = 1;
         loop {
-            match Self::attempt(peer, place, log) {
+            match Self::attempt(stop, peer, place, log) {
                 Ok(server) => return Ok(server),
                 Err(Failure::PortInUse(_)) if attempt < ATTEMPTS => attempt += 1,
                 Err(Failure::PortInUse(error) | Failure::Other(error)) => {
@@ -108,12 +118,12 @@ impl Server {
         }
     }
 
-    fn attempt(peer: &Peer, place: &Place, log: &Path) -> Result<Self, Failure> {
+    fn attempt(stop: &Stop, peer: &Peer, place: &Place, log: &Path) -> Result<Self, Failure> {
         let from = fs::metadata(log).map_or(0, |log| log.len());
         let mut server = Self::spawn(peer, place, log).map_err(Failure::Other)?;
-        let ready = server
-            .condition(from)
-            .and_then(|condition| inside(place.netns.as_deref(), || server.wait_until(&condition)));
+        let ready = server.condition(from).and_then(|condition| {
+            inside(place.netns.as_deref(), || server.wait_until(&condition, stop))
+        });
         let Err(error) = ready else { return Ok(server) };
         let said = tail(log, from).to_ascii_lowercase();
         // As the C library says it, as Rust and Python do, and as Node.js does.
@@ -175,7 +185,7 @@ impl Server {
         })
     }
 
-    fn wait_until(&mut self, condition: &Condition) -> anyhow::Result<()> {
+    fn wait_until(&mut self, condition: &Condition, stop: &Stop) -> anyhow::Result<()> {
         let seconds = self.peer.start.seconds;
         let deadline = Instant::now() + Duration::from_secs(seconds.into());
         loop {
@@ -188,7 +198,7 @@ impl Server {
             if Instant::now() >= deadline {
                 bail!("not ready after {seconds} s; {}", quoted(&self.log));
             }
-            sleep(POLL);
+            stop.pause(POLL, &mut || Ok(()))?;
         }
     }
 

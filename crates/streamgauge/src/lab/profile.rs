@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use super::log::last_lines;
 use super::program::{Program, Seat};
-use super::signals::POLL;
+use super::signals::Stop;
 
 /// How often a second the server is looked at; odd, so as not to keep step with its timers.
 const FREQUENCY: &str = "199";
@@ -21,10 +21,10 @@ const LONGEST: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// Why not.
-pub(super) fn check(folder: &Path) -> anyhow::Result<()> {
+pub(super) fn check(folder: &Path, stop: &Stop) -> anyhow::Result<()> {
     let data = folder.join("perf.check").to_string_lossy().into_owned();
     let words = ["perf", "record", "-g", "-F", FREQUENCY, "-o", &data, "--", "true"];
-    let result = run(&words, &folder.join("perf.log"));
+    let result = run(&words, &folder.join("perf.log"), stop);
     let _ = fs::remove_file(data);
     let _ = fs::remove_file(folder.join("perf.log"));
     result
@@ -39,11 +39,11 @@ pub(super) fn command(pids: &[i32], folder: &Path) -> Vec<String> {
 }
 
 /// Writes the head of the report into `profile.txt`.
-pub(super) fn report(folder: &Path) -> anyhow::Result<()> {
+pub(super) fn report(folder: &Path, stop: &Stop) -> anyhow::Result<()> {
     let data = folder.join("perf.data");
     let out = folder.join("profile.txt");
     let path = data.to_string_lossy().into_owned();
-    run(&["perf", "report", "--stdio", "--no-children", "-i", &path], &out)?;
+    run(&["perf", "report", "--stdio", "--no-children", "-i", &path], &out, stop)?;
     let text = fs::read(&out)?;
     let text = String::from_utf8_lossy(&text);
     let head: Vec<_> = text.lines().take(LINES).collect();
@@ -51,16 +51,10 @@ pub(super) fn report(folder: &Path) -> anyhow::Result<()> {
     fs::remove_file(data).context("perf.data")
 }
 
-fn run(words: &[&str], out: &Path) -> anyhow::Result<()> {
+fn run(words: &[&str], out: &Path, stop: &Stop) -> anyhow::Result<()> {
     let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
     let mut program = Program::start("profile", &Seat::default(), &words, out, out)?;
-    let deadline = Instant::now() + LONGEST;
-    while !program.has_ended()? {
-        if Instant::now() > deadline {
-            bail!("perf does not end");
-        }
-        std::thread::sleep(POLL);
-    }
+    program.wait(LONGEST, stop, &mut || Ok(()))?;
     ensure!(program.status() == Some(0), "perf: {}", last_lines(out));
     Ok(())
 }

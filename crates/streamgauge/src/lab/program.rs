@@ -6,13 +6,13 @@ use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rustix::process::Signal;
 
 use super::group::{Group, command};
 use super::log::last_lines;
 use super::record;
-use super::signals::POLL;
+use super::signals::{POLL, Stop};
 
 /// How long a program may take to end that was asked to: streamgauge writes what it has.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -73,6 +73,31 @@ impl Program {
         let Some(status) = self.child.try_wait()? else { return Ok(false) };
         self.status = status.code();
         Ok(true)
+    }
+
+    /// Waits for its end, and looks at `holds` meanwhile. Where it is not to go on, it has ended
+    /// when this returns.
+    ///
+    /// # Errors
+    /// [`Interrupted`], what `holds` says, or that it had not ended after `limit`.
+    pub(super) fn wait(
+        &mut self,
+        limit: Duration,
+        stop: &Stop,
+        holds: &mut dyn FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + limit;
+        while !self.has_ended()? {
+            if let Err(error) = stop.pause(POLL, holds) {
+                self.end()?;
+                return Err(error);
+            }
+            if Instant::now() > deadline && !self.has_ended()? {
+                self.kill()?;
+                bail!("the {} had not ended after {:.0} s", self.role, limit.as_secs_f64());
+            }
+        }
+        Ok(())
     }
 
     /// Asks it to end (SIGINT), and kills it if it does not.

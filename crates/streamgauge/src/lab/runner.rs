@@ -18,7 +18,7 @@ use super::plan::{Plan, Settings, Sweeps, Trial};
 use super::record::{FORM, Machine, PeerVersion, Run};
 use super::run::{Arguments, Document};
 use super::scenario::{Scenario, Until};
-use super::signals::{Interrupted, Stop};
+use super::signals::Stop;
 use super::trial::{Bench, now, write_json};
 use super::{install, profile, record};
 
@@ -119,9 +119,7 @@ impl<'a> Runner<'a> {
         // Beside what is installed for peers: Cargo's target folder.
         let lab = self.folders.peers.with_file_name("lab");
         let (work, media) = (lab.join("work"), lab.join("media"));
-        let made = Made::all(self.scenario, &media, &|| stop.is_asked(), &tell);
-        let made =
-            made.map_err(|error| if stop.is_asked() { Interrupted.into() } else { error })?;
+        let made = Made::all(self.scenario, &media, &stop, &tell)?;
         let wanted: HashSet<&str> = plan.trials.iter().map(|trial| &*trial.peer).collect();
         let mut versions = BTreeMap::new();
         for (name, peer) in self.peers.iter().filter(|(name, _)| wanted.contains(&***name)) {
@@ -136,7 +134,7 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        let unusable = self.unusable(plan, &out);
+        let unusable = self.unusable(plan, &out, &stop);
         let present: HashSet<String> = versions.keys().cloned().collect();
         let mut run = self.record(before, versions, &made);
         fs::write(out.join("scenario.toml"), &self.scenario.text)?;
@@ -173,7 +171,7 @@ impl<'a> Runner<'a> {
                 && !unusable.contains(&(kind, trial.load.name.clone()))
         };
         let trials: Vec<_> = plan.trials.iter().filter(takes_part).collect();
-        ensure!(!trials.is_empty(), "there is nothing to run: no peer can take part");
+        ensure!(!trials.is_empty(), "there is nothing to run: no load is left, or no peer for it");
         self.shares.take_seat()?;
         let mut document = carry_out(&bench, &trials)?;
         run.ended = (!document.interrupted).then(now);
@@ -246,7 +244,12 @@ impl<'a> Runner<'a> {
     }
 
     /// Loads that this machine cannot do, and those whose servers it cannot profile.
-    fn unusable(&mut self, plan: &Plan<'_>, out: &Path) -> HashSet<(Unusable, String)> {
+    fn unusable(
+        &mut self,
+        plan: &Plan<'_>,
+        out: &Path,
+        stop: &Stop,
+    ) -> HashSet<(Unusable, String)> {
         let mut unusable = HashSet::new();
         let mut checked = HashSet::new();
         let mut perf = None;
@@ -258,8 +261,12 @@ impl<'a> Runner<'a> {
                 self.warnings.push(format!("{}: left out: no link: {error:#}", load.name));
                 unusable.insert((Unusable::Load, load.name.clone()));
             }
+            if let Some(missing) = load.missing() {
+                self.warnings.push(format!("{}: left out: {missing}", load.name));
+                unusable.insert((Unusable::Load, load.name.clone()));
+            }
             if load.profile
-                && let Err(error) = perf.get_or_insert_with(|| profile::check(out))
+                && let Err(error) = perf.get_or_insert_with(|| profile::check(out, stop))
             {
                 let warning = format!("servers are not profiled: {error:#}");
                 if !self.warnings.contains(&warning) {

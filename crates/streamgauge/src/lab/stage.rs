@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use super::arguments::{Values, fill, fill_all};
 use super::known::{Known, around};
@@ -15,13 +15,18 @@ use super::process::Server;
 use super::program::{Program, Seat};
 use super::record;
 use super::scenario::{Publisher, Tool};
-use super::signals::{Interrupted, POLL};
+use super::signals::Interrupted;
 use super::trial::Bench;
 use super::{profile, study_b};
 use crate::{meter, units};
 
 /// How long a live stream may take until it can be played.
 const UNTIL_PLAYABLE: Duration = Duration::from_secs(60);
+/// How long one look at it may take: twice what the player is told.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
+/// How long vegeta may take to report.
+const LONGEST_REPORT: Duration = Duration::from_secs(120);
+
 /// A trial whose server runs.
 pub(super) struct Stage<'a> {
     pub(super) bench: &'a Bench<'a>,
@@ -159,9 +164,8 @@ impl Stage<'_> {
         let (out, log) = (self.folder.join("probe.json"), self.folder.join("probe.log"));
         let words = words.map(str::to_owned);
         let mut player = Program::start("probe", &self.seat, &words, &out, &log)?;
-        while !player.has_ended()? {
-            self.pause(POLL)?;
-        }
+        let Self { bench, server, .. } = self;
+        player.wait(LONGEST_LOOK, bench.stop, &mut || server.check())?;
         let document: serde_json::Value =
             serde_json::from_slice(&fs::read(&out)?).unwrap_or_default();
         fs::remove_file(out)?;
@@ -228,27 +232,9 @@ impl Stage<'_> {
             words.push(format!("-output={}", self.folder.join("load.bin").display()));
         }
         self.start("load", &words, out, "load.log")?;
-        let deadline = Instant::now() + limit;
-        loop {
-            let Self { programs, server, bench, .. } = self;
-            let program = programs.last_mut().context("the load is gone")?;
-            if program.has_ended()? {
-                break;
-            }
-            if bench.stop.is_asked() {
-                program.end()?;
-                bail!(Interrupted);
-            }
-            if let Err(error) = server.check() {
-                program.end()?;
-                return Err(error);
-            }
-            if Instant::now() > deadline {
-                program.kill()?;
-                bail!("the load had not ended after {:.0} s", limit.as_secs_f64());
-            }
-            std::thread::sleep(POLL);
-        }
+        let Self { programs, server, bench, .. } = self;
+        let program = programs.last_mut().context("the load is gone")?;
+        program.wait(limit, bench.stop, &mut || server.check())?;
         self.server.check()?;
         Ok(self.loaded(&words))
     }
@@ -264,9 +250,8 @@ impl Stage<'_> {
                 let binary = self.folder.join("load.bin").to_string_lossy().into_owned();
                 let report = ["vegeta", "report", "-type=json", &binary].map(str::to_owned);
                 let mut report = Program::start("report", &Seat::default(), &report, &log, &log)?;
-                while !report.has_ended()? {
-                    self.bench.stop.pause(POLL, &mut || Ok(()))?;
-                }
+                report.wait(LONGEST_REPORT, self.bench.stop, &mut || Ok(()))?;
+                ensure!(report.status() == Some(0), "vegeta report: {}", report.last_words());
             }
             let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
             return tool.parse(&text, words).map(|metrics| Loaded { metrics, ..Loaded::default() });
@@ -292,7 +277,7 @@ impl Stage<'_> {
         if let Some(profiler) = self.program("profile") {
             profiler.end()?;
         }
-        profile::report(self.folder)
+        profile::report(self.folder, self.bench.stop)
     }
 }
 

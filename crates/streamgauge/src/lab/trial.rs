@@ -112,7 +112,7 @@ impl Bench<'_> {
             wanted: wanted.first().cloned(),
             folders: self.folders.clone(),
         };
-        let server = Server::start(peer, &place, &folder.join("server.log"))?;
+        let server = Server::start_unless(self.stop, peer, &place, &folder.join("server.log"))?;
         kept.commands.push(record::Command {
             role: "server".to_owned(),
             arguments: server.command().to_vec(),

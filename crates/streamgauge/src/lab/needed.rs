@@ -1,0 +1,73 @@
+//! Programs that a scenario needs besides its servers: whether they are there, and how to get them.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::scenario::{Load, Publisher, Tool};
+
+/// Where programs come from, in Debian.
+const PACKAGES: [(&str, &str); 10] = [
+    ("ab", "apache2-utils"),
+    ("ffmpeg", "ffmpeg"),
+    ("ffprobe", "ffmpeg"),
+    ("httperf", "httperf"),
+    ("ip", "iproute2"),
+    ("perf", "linux-perf"),
+    ("taskset", "util-linux"),
+    ("tc", "iproute2"),
+    ("vegeta", "vegeta"),
+    ("wrk", "wrk"),
+];
+
+impl Load {
+    /// Programs that its trials start and that are not this repository's.
+    fn programs(&self) -> BTreeSet<&'static str> {
+        let tools = self.background.iter().map(|background| background.with).chain([self.with]);
+        let others = tools.filter(|tool| !tool.is_ours()).map(Tool::name);
+        let ffmpeg = |publish: &super::scenario::Publish| {
+            matches!(publish.with, Publisher::Ffmpeg).then_some("ffmpeg")
+        };
+        others.chain(self.publish.iter().filter_map(ffmpeg)).collect()
+    }
+
+    /// Those of them that are not there, in words.
+    pub(super) fn missing(&self) -> Option<String> {
+        let absent: Vec<_> =
+            self.programs().into_iter().filter(|name| !is_there(name)).map(absent).collect();
+        (!absent.is_empty()).then(|| absent.join("; "))
+    }
+}
+
+/// `httperf is not there: apt-get install httperf`.
+pub(super) fn absent(program: &str) -> String {
+    let package = PACKAGES.iter().find(|(name, _)| *name == program);
+    match package {
+        Some((_, package)) => format!("{program} is not there: apt-get install {package}"),
+        None => format!("{program} is not there"),
+    }
+}
+
+/// Whether a program can be started: by its path, or from one of the folders of PATH.
+pub(super) fn is_there(program: &str) -> bool {
+    let is_program = |path: &Path| {
+        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return is_program(Path::new(program));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_named_with_its_package() {
+        assert!(is_there("sh") && is_there("/bin/sh"));
+        assert!(!is_there("no-such-program") && !is_there("/etc/passwd"));
+        assert_eq!(absent("ab"), "ab is not there: apt-get install apache2-utils");
+    }
+}
