@@ -143,6 +143,8 @@ pub struct Outcome {
     pub elapsed: f64,
     /// Whether it was told to stop.
     pub interrupted: bool,
+    /// Processes that shared it and are not in it: which, and why.
+    pub lost: Vec<String>,
     /// The counters, once a second and at the end.
     pub ticks: Vec<Tick>,
     /// What the kernel counted meanwhile, of this machine's whole network.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::clock::Clock;
 use super::tally::{Counters, Tally};
@@ -28,6 +28,13 @@ pub const ROLE: &str = "http";
 const LOOK: Duration = Duration::from_millis(100);
 /// Looks from one tick to the next.
 const LOOKS_A_TICK: u32 = 10;
+/// How long after the end of its schedule a run may still take; the processes end within
+/// [`super::LONGEST_WAIT`].
+const GRACE: Duration = Duration::from_secs(10);
+/// How long processes that were told to stop may take to say what they have.
+const STOPPING: Duration = Duration::from_secs(5);
+/// How long none may be heard of in a run that has no end of its own; each speaks once a second.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// What a child is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,6 +57,15 @@ struct End {
     total: Tally,
     workers: Vec<(f64, f64, f64)>,
     interrupted: bool,
+}
+
+/// What is known of a child.
+#[derive(Debug, Default)]
+struct Known {
+    counters: Counters,
+    end: Option<End>,
+    /// Why it went on no longer.
+    failed: Option<String>,
 }
 
 /// What the connections of a plan need of processes.
@@ -93,26 +109,32 @@ async fn share(
     let before = Kernel::read();
     shards.begin();
     let clock = Clock::start();
-    let mut known = vec![Counters::default(); plan.processes as usize];
+    let began = Instant::now();
+    let mut hard_end = plan.length().and_then(|length| began.checked_add(length + GRACE));
+    let mut heard_at = began;
+    let mut known: Vec<Known> = (0..plan.processes).map(|_| Known::default()).collect();
     let mut outcome = Outcome::default();
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut number_of_looks, mut told) = (0, false);
     loop {
         tokio::select! {
-            heard = shards.hear() => match heard {
-                None => break,
-                Some((number, Heard::Said(Word::Tick(counters)))) => known[number] = counters,
-                Some((number, Heard::Said(Word::End(end)))) => {
-                    known[number] = end.total.counters;
-                    outcome.total.add(&end.total);
-                    outcome.workers.extend(end.workers);
-                    outcome.interrupted |= end.interrupted;
+            heard = shards.hear() => {
+                let Some((number, heard)) = heard else { break };
+                heard_at = Instant::now();
+                let known = &mut known[number];
+                match heard {
+                    Heard::Said(Word::Tick(counters)) => known.counters = counters,
+                    Heard::Said(Word::End(end)) => {
+                        known.counters = end.total.counters;
+                        known.end = Some(*end);
+                    }
+                    Heard::Ended => {}
+                    Heard::Failed(why) => known.failed = Some(why),
                 }
-                Some((_, Heard::Ended)) => {}
-                // What is left is not the load that was asked for.
-                Some((_, Heard::Failed(why))) => anyhow::bail!(why),
-            },
+            }
+            // One hangs; it is killed with `shards`.
+            () = sleep_until(hard_end.unwrap_or(heard_at + SILENCE)) => break,
             _ = looks.tick() => {
                 number_of_looks += 1;
                 if number_of_looks % LOOKS_A_TICK == 0 {
@@ -122,23 +144,48 @@ async fn share(
                 }
                 if stop.load(Relaxed) && !told {
                     told = true;
+                    hard_end = Some(Instant::now() + STOPPING);
                     shards.stop();
                 }
             }
         }
     }
-    anyhow::ensure!(outcome.workers.len() == plan.threads, "a process ended without its figures");
-    outcome.elapsed = outcome.total.ended;
-    outcome.interrupted |= stop.load(Relaxed);
     outcome.ticks.push(sum(clock, &known));
     outcome.kernel = Kernel::read().since(&before);
+    outcome.interrupted = stop.load(Relaxed);
+    put_together(known, &mut outcome)?;
     Ok(outcome)
 }
 
-fn sum(clock: Clock, known: &[Counters]) -> Tick {
+/// Adds up what the processes found. What is left where one is lost is not the load that was asked
+/// for, and worth having.
+///
+/// # Errors
+/// None found anything: why.
+fn put_together(known: Vec<Known>, outcome: &mut Outcome) -> anyhow::Result<()> {
+    let (mut found, processes) = (false, known.len());
+    for (number, Known { end, failed, .. }) in known.into_iter().enumerate() {
+        let Some(End { total, workers, interrupted }) = end else {
+            let name = || format!("process {} of {processes} did not end in time", number + 1);
+            outcome.lost.push(failed.unwrap_or_else(name));
+            continue;
+        };
+        found = true;
+        outcome.total.add(&total);
+        outcome.workers.extend(workers);
+        outcome.interrupted |= interrupted;
+    }
+    if !found {
+        anyhow::bail!(std::mem::take(&mut outcome.lost).join("; "));
+    }
+    outcome.elapsed = outcome.total.ended;
+    Ok(())
+}
+
+fn sum(clock: Clock, known: &[Known]) -> Tick {
     let mut counters = Counters::default();
     for each in known {
-        counters.add(each);
+        counters.add(&each.counters);
     }
     Tick { at: clock.now() as f64 / 1e9, counters }
 }

@@ -120,6 +120,9 @@ impl Generator {
                 ));
             }
         }
+        reasons.extend(outcome.lost.iter().map(|lost| {
+            format!("{lost}: its part of the load is in no figure but those of `seconds`")
+        }));
         reasons.extend(behind(total));
         if let Some((count, first)) = total.faults.get(&Fault::Local) {
             reasons.push(format!("this machine lacked something {count} times: {first}"));

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use testkit::Program;
 
 use super::server::Server;
@@ -105,18 +106,63 @@ fn an_interrupt_ends_all_with_what_they_have() {
     assert!(count(&document, "/not_begun") > 50_000);
 }
 
-#[test]
-fn a_process_that_is_lost_ends_the_run() {
-    let server = Server::start(&[]);
-    let program = with_few_files(&[&[&*server.url("/ok/100")], &LONG[..]].concat());
-    wait_for_requests(&server);
+/// The first of the processes that share a run.
+fn a_child_of(program: &Program) -> Pid {
     let parent = program.id();
     let children = format!("/proc/{parent}/task/{parent}/children");
     let children = std::fs::read_to_string(children).unwrap();
     let child = children.split_ascii_whitespace().next().unwrap().parse().unwrap();
-    let child = rustix::process::Pid::from_raw(child).unwrap();
-    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
-    let finished = program.wait(LIMIT);
-    assert_eq!(finished.status.code(), Some(2));
-    assert!(finished.stderr.contains("of 2 (pid"), "{}", finished.stderr);
+    Pid::from_raw(child).unwrap()
+}
+
+/// The figures are those of the other process, and say so.
+#[track_caller]
+fn assert_half_is_lost(document: &serde_json::Value, reason: &str) {
+    assert_eq!(document["exit_status"], 3, "{document:#}");
+    let reasons = document["generator"]["reasons"].to_string();
+    assert!(reasons.contains(reason), "{reasons}");
+    assert_eq!(document["generator"]["workers"].as_array().unwrap().len(), 1);
+    assert!(count(document, "/counters/responses") > 0);
+    assert_eq!(count(document, "/counters/responses"), count(document, "/first_byte/count"));
+}
+
+#[test]
+fn a_process_that_is_lost_leaves_the_figures_of_the_others() {
+    let server = Server::start(&[]);
+    let program = with_few_files(&[&[&*server.url("/ok/100")], &LONG[..]].concat());
+    wait_for_requests(&server);
+    kill_process(a_child_of(&program), Signal::KILL).unwrap();
+    // The other goes on.
+    let seen = server.seen.requests.load(Relaxed);
+    let limit = Instant::now() + LIMIT;
+    while server.seen.requests.load(Relaxed) < seen + 100 {
+        assert!(Instant::now() < limit, "no more requests");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let document = document(&program.stop(Duration::from_secs(10)));
+    assert_half_is_lost(&document, "of 2 (pid");
+}
+
+#[test]
+fn a_process_that_hangs_holds_up_no_run() {
+    let server = Server::start(&[]);
+    let url = server.url("/ok/100");
+    let began = Instant::now();
+    let ends = ["--rate", "100", "--duration", "2s", "--processes", "2"];
+    let ends = with_few_files(&[&[&*url], &ends[..]].concat());
+    let stopped = with_few_files(&[&[&*url], &LONG[..]].concat());
+    for program in [&ends, &stopped] {
+        let seen = server.seen.requests.load(Relaxed);
+        let limit = Instant::now() + LIMIT;
+        while server.seen.requests.load(Relaxed) < seen + 20 {
+            assert!(Instant::now() < limit, "no requests");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(a_child_of(program), Signal::STOP).unwrap();
+    }
+    let of_stopped = document(&stopped.stop(Duration::from_secs(10)));
+    assert_half_is_lost(&of_stopped, "did not end in time");
+    let of_ended = document(&ends.wait(LIMIT));
+    assert!(began.elapsed() < Duration::from_secs(2 + 10 + 6), "{:?}", began.elapsed());
+    assert_half_is_lost(&of_ended, "did not end in time");
 }
