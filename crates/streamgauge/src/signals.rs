@@ -45,11 +45,38 @@ pub(crate) fn on_each(mut told: impl FnMut() + Send + 'static) -> anyhow::Result
 /// The system gives no handlers or thread.
 pub(crate) fn stop() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
-    on_each(move || {
-        if told.swap(true, Relaxed) {
-            std::process::exit(INTERRUPTED);
-        }
-    })?;
+    on_each(counting(stop.clone(), || std::process::exit(INTERRUPTED)))?;
     Ok(stop)
+}
+
+/// What sets `stop` the first time it is called, and then does the other. Others set the flag too,
+/// which is not to make the first signal the second.
+fn counting(stop: Arc<AtomicBool>, mut second: impl FnMut()) -> impl FnMut() {
+    let mut heard = false;
+    move || {
+        if std::mem::replace(&mut heard, true) {
+            second();
+        }
+        stop.store(true, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn the_first_signal_is_the_first_whoever_said_to_stop_before() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Cell::new(0);
+        let mut signal = counting(stop.clone(), || ended.set(ended.get() + 1));
+        // A parent's word, or records that cannot be written.
+        stop.store(true, Relaxed);
+        signal();
+        assert_eq!((stop.load(Relaxed), ended.get()), (true, 0));
+        signal();
+        assert_eq!(ended.get(), 1);
+    }
 }
