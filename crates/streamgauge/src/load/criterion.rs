@@ -180,6 +180,7 @@ mod tests {
         total.counters.body_bytes = 4_000_000;
         total.settle();
         Outcome {
+            lost: Vec::new(),
             total,
             workers: Vec::new(),
             elapsed: 2.0,
