@@ -198,6 +198,11 @@ impl Playback {
     /// has told so before, of this timeline, stands.
     pub fn set_captured(&mut self, media: Micros, unix: Micros, clock: CaptureClock) {
         if self.captured.is_none() || self.clock <= Some(clock) {
+            if self.clock.is_some_and(|known| known < clock) {
+                // One clock tells all of it: what a worse one told is not mixed in.
+                self.delivery = Gauge::default();
+                self.behind = Gauge::default();
+            }
             self.clock = Some(clock);
             self.captured = Some(unix.saturating_sub(media.saturating_add(self.shift)));
         }
@@ -527,6 +532,8 @@ mod tests {
         playback.media(100 * MS, unix + 100 * MS, Track::Video, 40 * MS, 120 * MS);
         assert_eq!(playback.newest_delivery(), Some(300 * MS));
         assert_eq!(playback.clock(), Some(CaptureClock::Stamp));
+        // What the worse clock told is forgotten.
+        assert_eq!(playback.delivery().read(), Some((300 * MS, 300 * MS, 300 * MS)));
         // At the end of the first picture, where the second begins, sent 340 ms ago.
         assert_eq!(playback.behind().read().unwrap().2, 340 * MS);
         // Sound has no stamps.

@@ -130,7 +130,7 @@ mod tests {
                 "open() \"/a/run/log\" failed; /a/film (/a)",
                 "open() \"log\" failed; media/film (media)",
             ),
-            ("/a/target/release: not in /b/a", "target/release: not in /b/a"),
+            ("/a/target/release: not in /b/a", ".: not in /b/a"),
         ] {
             assert_eq!(names.shorten(argument), shown);
         }
