@@ -11,7 +11,7 @@ set -u
 cd "$(dirname "$0")/.."
 
 # A runner that hangs must not take the others with it. Seconds; the build is not included.
-TEST_TIMEOUT=${TEST_TIMEOUT:-540}
+TEST_TIMEOUT=${TEST_TIMEOUT:-720}
 E2E_TIMEOUT=${E2E_TIMEOUT:-400}
 
 scripts/install.sh test || exit 1
@@ -82,7 +82,7 @@ done
 
 step test-build cargo test --workspace --no-run
 # Most tests wait for players that take their time, so more run at once than there are cores.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-5}
 step cargo-test timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --no-fail-fast
 
 target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
