@@ -106,7 +106,7 @@ impl Bench<'_> {
         let place = Place {
             host: if link.is_some() { link::SERVER } else { "127.0.0.1" }.to_owned(),
             root,
-            work: scratch.0.join("work"),
+            work: scratch.0.join("server"),
             cpus: self.server_cpus.map(str::to_owned),
             netns: link.as_ref().map(|link| link.server().to_owned()),
             wanted: wanted.first().cloned(),
