@@ -135,7 +135,12 @@ pub(super) struct Distribution {
 impl Distribution {
     /// Takes another in.
     pub(super) fn add(&mut self, other: &Self) -> anyhow::Result<()> {
-        ensure!(self.per_millisecond == other.per_millisecond, "histograms of different units");
+        // Zeros are zero in any unit, and do not tell theirs.
+        if self.histogram.max() == 0 {
+            self.per_millisecond = other.per_millisecond;
+        }
+        let alike = self.per_millisecond == other.per_millisecond || other.histogram.max() == 0;
+        ensure!(alike, "histograms of different units");
         Ok(self.histogram.add(&other.histogram)?)
     }
 
@@ -198,4 +203,27 @@ fn decode(log: &[u8]) -> anyhow::Result<Option<Distribution>> {
 fn unit(histogram: &Histogram<u64>, written: f64) -> f64 {
     let counted = histogram.max() as f64;
     if counted > 100.0 * written { 1e6 } else { 1e3 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(value: u64, per_millisecond: f64) -> Distribution {
+        let mut histogram = Histogram::new(3).unwrap();
+        histogram.auto(true);
+        histogram.record(value).unwrap();
+        Distribution { histogram, per_millisecond }
+    }
+
+    #[test]
+    fn zeros_go_with_any_unit_and_others_only_with_their_own() {
+        for (mut first, second) in
+            [(of(0, 1e3), of(5_000_000, 1e6)), (of(5_000_000, 1e6), of(0, 1e3))]
+        {
+            first.add(&second).unwrap();
+            assert_eq!((first.count(), first.at(1.0).round()), (2, 5.0));
+        }
+        assert!(of(7, 1e3).add(&of(7, 1e6)).is_err());
+    }
 }
