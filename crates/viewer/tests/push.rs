@@ -209,12 +209,19 @@ fn what_a_server_refuses_with_is_told() {
     refused.push(text(r#"{"event":"error","code":"slow","message":"Reads too slowly."}"#));
     let mut policy = messages(&sound, 0..1);
     policy.push(Say::Close(1008));
-    for (session, what) in [(refused, "slow Reads too slowly."), (policy, "closed with code 1008")]
-    {
+    let mut endless = messages(&sound, 0..1);
+    let sermon = "ä".repeat(10_000);
+    endless.push(text(&format!(r#"{{"event":"error","code":"busy","message":"{sermon}"}}"#)));
+    for (session, what) in [
+        (refused, "slow Reads too slowly."),
+        (policy, "closed with code 1008"),
+        (endless, "busy ää"),
+    ] {
         let report = plain(&url(push(vec![session], 1 << 20)));
         let (kind, said) = failure(&report);
         assert_eq!(kind, "rejected", "{said}");
         assert!(said.contains(what) && said.contains("/live/x/push"), "{said}");
+        assert!(said.chars().count() < 400, "{said}");
         assert_eq!(report.reconnects, 0);
     }
 }

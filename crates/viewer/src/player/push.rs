@@ -22,6 +22,8 @@ const PROTOCOL: &str = "headwater.v1";
 const MAX_MESSAGE: u64 = 256 << 20;
 /// Longest text message.
 const MAX_TEXT: usize = 64 << 10;
+/// How much of a server's error is told, in characters: each viewer keeps its own.
+const MAX_TOLD: usize = 200;
 
 /// Plays until the stream's end; a connection that is lost once there were media is made again.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
@@ -232,7 +234,8 @@ impl<'a> Player<'a> {
                 });
                 let sentence = says("message").unwrap_or_default();
                 let what = format!("{} {sentence}", code.unwrap_or_default());
-                return Err(Error::new(Kind::Rejected, what.trim().to_owned()));
+                let told: String = what.trim().chars().take(MAX_TOLD).collect();
+                return Err(Error::new(Kind::Rejected, told));
             }
             _ => {}
         }
