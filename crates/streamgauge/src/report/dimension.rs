@@ -32,13 +32,26 @@ pub(super) fn full(name: &str, value: &Value) -> String {
     match name {
         "duration" | "interval" => format!("{number} s"),
         "rate" => format!("{number}/s"),
-        "clients" | "viewers" | "connections" | "batches" | "streams" | "requests" | "workers"
-        | "threads" => {
-            format!("{number} {}", if number == "1" { &name[..name.len() - 1] } else { name })
-        }
-        name => format!("{} {number}", name.replace('_', " ")),
+        name => match COUNTED.iter().find(|(_, several)| *several == name) {
+            Some((one, several)) => {
+                format!("{number} {}", if number == "1" { one } else { several })
+            }
+            None => format!("{} {number}", name.replace('_', " ")),
+        },
     }
 }
+
+/// Parameters that count something: what one of it is called, and several, which is the name.
+const COUNTED: [(&str, &str); 8] = [
+    ("client", "clients"),
+    ("viewer", "viewers"),
+    ("connection", "connections"),
+    ("batch", "batches"),
+    ("stream", "streams"),
+    ("request", "requests"),
+    ("worker", "workers"),
+    ("thread", "threads"),
+];
 
 /// Parameters that tell these trials apart, but for those that follow from others: of `batches`
 /// and `clients = batches * 50` only the latter. Those in `given` are known already.
@@ -99,4 +112,23 @@ pub(super) fn grouped<'a>(
         values.collect::<Vec<_>>().join(", ")
     };
     groups.into_iter().map(|(key, group)| (name(&key), group)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_what_is_counted_is_called_so() {
+        for (name, number, words) in [
+            ("batches", 1.0, "1 batch"),
+            ("batches", 2.0, "2 batches"),
+            ("clients", 1.0, "1 client"),
+            ("rate", 1000.0, "1,000/s"),
+            ("duration", 60.0, "60 s"),
+            ("batch_size", 1.0, "batch size 1"),
+        ] {
+            assert_eq!(full(name, &Value::Number(number)), words);
+        }
+    }
 }
