@@ -56,7 +56,7 @@ fn metrics_are_those_of_the_documents() {
     assert_near(metric("media_kib_per_client"), at("media_bytes") / 4096.0);
     assert_near(metric("kib_per_client"), (at("media_bytes") + at("overhead_bytes")) / 4096.0);
     assert_near(metric("overhead_bytes"), at("overhead_bytes") + at("sent_bytes"));
-    assert_near(metric("bit_rate_kbit"), at("bit_rate/mean") * 1e3);
+    assert_near(metric("bit_rate_kbit"), at("bit_rate_all_mean") * 1e3);
     assert_near(metric("playlist_mean_ms"), at("requests_by_kind/playlist/mean") * 1e3);
     assert_eq!(found.saturated, of_viewers["generator"]["saturated"]);
 
@@ -92,7 +92,7 @@ fn metrics_are_those_of_the_documents() {
     assert_eq!(found.metrics["clients"], 2.0);
     assert_near(
         found.metrics["bit_rate_kbit"],
-        number(&of_capacity, "/steps/1/results/bit_rate/mean") * 1e3,
+        number(&of_capacity, "/steps/1/results/bit_rate_all_mean") * 1e3,
     );
 }
 
