@@ -39,6 +39,8 @@ impl Default for Settings {
 pub struct Case {
     /// From 0, in the order of the scenario.
     pub index: usize,
+    /// The same among all of the study's cases, those too that the scale leaves out.
+    pub number: usize,
     /// What distinguishes it from the load's other cases, as the scenario has it.
     pub parameters: Parameters,
     /// Those that the scale makes smaller, constants too, as they are used.
@@ -178,16 +180,16 @@ fn repetitions(wanted: u32, scale: f64) -> u32 {
 /// # Errors
 /// A derived parameter that cannot be computed, or two cases that cannot be told apart.
 pub fn cases(load: &Load, scale: f64) -> anyhow::Result<Vec<Case>> {
-    let mut combinations: Vec<Parameters> = vec![Parameters::new()];
+    let mut combinations: Vec<(usize, Parameters)> = vec![(0, Parameters::new())];
     for (name, values) in &load.cases {
-        let values = thinned(values, scale);
+        let kept = thinned(values, scale);
         combinations = combinations
             .iter()
-            .flat_map(|before| {
-                values.iter().map(|value| {
+            .flat_map(|(number, before)| {
+                kept.iter().map(|(place, value)| {
                     let mut combination = before.clone();
                     combination.insert(name.clone(), (*value).clone());
-                    combination
+                    (number.saturating_mul(values.len()).saturating_add(*place), combination)
                 })
             })
             .collect();
@@ -195,8 +197,8 @@ pub fn cases(load: &Load, scale: f64) -> anyhow::Result<Vec<Case>> {
     }
     let mut folders = HashSet::new();
     let mut cases = Vec::with_capacity(combinations.len());
-    for (index, combination) in combinations.into_iter().enumerate() {
-        let case = case(load, index, &combination, scale)?;
+    for (index, (number, combination)) in combinations.into_iter().enumerate() {
+        let case = Case { index, number, ..case(load, &combination, scale)? };
         let folder = folder_name(load, &case);
         ensure!(folders.insert(folder.clone()), "there are two cases {folder}");
         cases.push(case);
@@ -204,7 +206,8 @@ pub fn cases(load: &Load, scale: f64) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn case(load: &Load, index: usize, swept: &Parameters, scale: f64) -> anyhow::Result<Case> {
+/// A combination of the values that are swept over, as the only one there is.
+fn case(load: &Load, swept: &Parameters, scale: f64) -> anyhow::Result<Case> {
     let constants = || load.constants.iter().map(|(name, value)| (name.clone(), value.clone()));
     let mut nominal = swept.clone();
     nominal.extend(constants());
@@ -223,18 +226,20 @@ fn case(load: &Load, index: usize, swept: &Parameters, scale: f64) -> anyhow::Re
     let sweep = others.map(|name| format!("{name}={}", swept[name])).collect::<Vec<_>>().join(",");
     let parameters =
         nominal.into_iter().filter(|(name, _)| !load.constants.contains_key(name)).collect();
-    Ok(Case { index, parameters, scaled, values, sweep })
+    Ok(Case { index: 0, number: 0, parameters, scaled, values, sweep })
 }
 
-/// Of a sweep as many values as a small scale leaves, at least one, evenly spread with both ends.
+/// Of a sweep as many values as a small scale leaves, at least one, evenly spread with both ends;
+/// each with its place among all.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to a length")]
-fn thinned(values: &[Value], scale: f64) -> Vec<&Value> {
+fn thinned(values: &[Value], scale: f64) -> Vec<(usize, &Value)> {
+    let at = |place: usize| Some((place, values.get(place)?));
     if scale >= SMALL {
-        return values.iter().collect();
+        return (0..values.len()).filter_map(at).collect();
     }
     let kept = (values.len() as f64 * scale / SMALL).ceil().max(1.0) as usize;
     let last = values.len().saturating_sub(1);
-    (0..kept).filter_map(|place| values.get(place * last / (kept - 1).max(1))).collect()
+    (0..kept).filter_map(|place| at(place * last / (kept - 1).max(1))).collect()
 }
 
 /// A parameter as a scale has it. One that stays whole in the study stays whole, unless it is a

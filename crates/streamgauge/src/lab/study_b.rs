@@ -13,13 +13,14 @@ use serde_json::Value;
 use super::metrics::Metrics;
 use super::plan::Trial;
 
-/// Writes them into a trial's folder; the number of the run is that of the case.
+/// Writes them into a trial's folder; the number of the run is that of the study's case, whatever a
+/// small scale leaves of the others.
 pub(super) fn keep(trial: &Trial<'_>, folder: &Path, metrics: &Metrics) -> anyhow::Result<()> {
     let document: Value = serde_json::from_slice(&fs::read(folder.join("load.json"))?)?;
     let metric = |name: &str| metrics.get(name).copied().unwrap_or_default();
     let protocol = document["protocol"].as_str().unwrap_or("http");
     let seconds = document["duration"].as_f64().unwrap_or_default();
-    let name = format!("run{:03}_{}_{protocol}_{seconds}", trial.case.index, metric("clients"));
+    let name = format!("run{:03}_{}_{protocol}_{seconds}", trial.case.number, metric("clients"));
     fs::copy(folder.join("meter.csv"), folder.join(format!("{name}.csv")))?;
     times(folder, &folder.join(format!("{name}.times")))?;
     let served = metric("satisfied");
