@@ -12,7 +12,6 @@ use super::peer::Job;
 use super::plan::Trial;
 use super::record::Parameters;
 use super::scenario::Scenario;
-use crate::units;
 
 /// What templates of a load may ask for.
 pub(super) struct Known<'a> {
@@ -79,9 +78,6 @@ pub(super) fn expected(
     if let Some(publish) = &load.publish {
         let file = fill(&publish.file, &known).context("publish.file")?;
         ensure!(scenario.media.contains_key(&file), "publish.file: there is no media {file:?}");
-    }
-    if let Some(timeout) = &load.timeout {
-        units::time(&fill(timeout, &known)?).context("timeout")?;
     }
     Ok(around(load.settle, scale) + load.with.expected(&arguments) + around(load.rest, scale))
 }

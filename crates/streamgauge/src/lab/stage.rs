@@ -18,7 +18,7 @@ use super::scenario::{Publisher, Tool};
 use super::signals::Interrupted;
 use super::trial::Bench;
 use super::{profile, study_b};
-use crate::{meter, units};
+use crate::meter;
 
 /// How long a live stream may take until it can be played.
 const UNTIL_PLAYABLE: Duration = Duration::from_secs(60);
@@ -105,7 +105,6 @@ impl Stage<'_> {
         else {
             return Ok(());
         };
-        ensure!(publish.protocol == "rtmp", "publish: {} is not known", publish.protocol);
         let name = fill(stream, &self.known)?;
         let url = self.server.publish_url(&name)?;
         let file = fill(&publish.file, &self.known)?;
@@ -213,10 +212,7 @@ impl Stage<'_> {
     fn load(&mut self) -> anyhow::Result<anyhow::Result<Loaded>> {
         let load = self.trial.load;
         let mut words = self.command(load.with, &load.arguments)?;
-        let limit = match &load.timeout {
-            Some(timeout) => units::time(&fill(timeout, &self.known)?)?,
-            None => load.with.limit(&words),
-        };
+        let limit = load.with.limit(&words);
         let out = if load.with.is_ours() {
             let folder = self.folder.join("load").to_string_lossy().into_owned();
             words.extend(["--json".to_owned(), "-o".to_owned(), folder]);

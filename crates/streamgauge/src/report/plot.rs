@@ -39,13 +39,6 @@ pub(super) struct Line {
     pub(super) points: Vec<Point>,
 }
 
-/// What is asked of the lines: a level, or one that changes along x.
-#[derive(Debug, Clone)]
-pub(super) struct Threshold {
-    pub(super) label: String,
-    pub(super) points: Vec<(f64, f64)>,
-}
-
 /// An inflexion point.
 #[derive(Debug, Clone)]
 pub(super) struct Mark {
@@ -61,7 +54,8 @@ pub(super) struct Lines {
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
-    pub(super) threshold: Option<Threshold>,
+    /// What is asked of the lines.
+    pub(super) threshold: Option<f64>,
     pub(super) marks: Vec<Mark>,
     /// Whether every point is measured, and is marked, or only some are marked, so that lines can
     /// be told apart without colours.
@@ -98,7 +92,6 @@ impl Lines {
     /// All that is drawn along y.
     pub(super) fn ys(&self) -> impl Iterator<Item = f64> {
         let points = self.lines.iter().flat_map(|line| &line.points);
-        let asked = self.threshold.iter().flat_map(|threshold| &threshold.points);
-        points.flat_map(|point| [point.low, point.y, point.high]).chain(asked.map(|(_, y)| *y))
+        points.flat_map(|point| [point.low, point.y, point.high]).chain(self.threshold)
     }
 }

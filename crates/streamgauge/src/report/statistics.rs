@@ -40,30 +40,19 @@ pub(super) enum Inflexion {
     Before(f64),
 }
 
-/// A point of what is watched: where, the value, and what is asked of it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Watched {
-    pub(super) x: f64,
-    pub(super) y: f64,
-    pub(super) threshold: f64,
-}
-
-/// The inflexion point of points in rising order of x, by linear interpolation between the last
+/// The inflexion point of points (x, y) in rising order of x, by linear interpolation between the last
 /// that held and the first that did not; `more` says that y must not be under the threshold, else
 /// it must not be over.
-pub(super) fn inflexion(points: &[Watched], more: bool) -> Option<Inflexion> {
-    let margin = |point: &Watched| {
-        let above = point.y - point.threshold;
-        if more { above } else { -above }
-    };
-    let failed = points.iter().position(|point| margin(point) < 0.0);
+pub(super) fn inflexion(points: &[(f64, f64)], threshold: f64, more: bool) -> Option<Inflexion> {
+    let margin = |y: f64| if more { y - threshold } else { threshold - y };
+    let failed = points.iter().position(|(_, y)| margin(*y) < 0.0);
     match failed {
-        None => points.last().map(|last| Inflexion::Beyond(last.x)),
-        Some(0) => points.first().map(|first| Inflexion::Before(first.x)),
+        None => points.last().map(|(last, _)| Inflexion::Beyond(*last)),
+        Some(0) => points.first().map(|(first, _)| Inflexion::Before(*first)),
         Some(at) => {
-            let (held, failed) = (&points[at - 1], &points[at]);
-            let (over, under) = (margin(held), -margin(failed));
-            Some(Inflexion::At(held.x + (failed.x - held.x) * (over / (over + under))))
+            let (held, failed) = (points[at - 1], points[at]);
+            let (over, under) = (margin(held.1), -margin(failed.1));
+            Some(Inflexion::At(held.0 + (failed.0 - held.0) * (over / (over + under))))
         }
     }
 }
@@ -89,30 +78,23 @@ mod tests {
         assert!(!Summary::of([5.0]).unwrap().spreads_beyond(0.0));
     }
 
-    fn watched(points: &[(f64, f64)], threshold: f64) -> Vec<Watched> {
-        points.iter().map(|&(x, y)| Watched { x, y, threshold }).collect()
-    }
-
     #[test]
     fn inflexions_are_interpolated() {
-        let falling = watched(&[(100.0, 400.0), (200.0, 200.0), (300.0, 50.0)], 100.0);
-        let Some(Inflexion::At(x)) = inflexion(&falling, true) else { panic!() };
+        let falling = [(100.0, 400.0), (200.0, 200.0), (300.0, 50.0)];
+        let Some(Inflexion::At(x)) = inflexion(&falling, 100.0, true) else { panic!() };
         assert!((x - 266.666).abs() < 0.01, "{x}");
         // Latency: what is over fails.
-        let rising = watched(&[(1.0, 10.0), (2.0, 20.0), (3.0, 40.0)], 30.0);
-        assert_eq!(inflexion(&rising, false), Some(Inflexion::At(2.5)));
+        let rising = [(1.0, 10.0), (2.0, 20.0), (3.0, 40.0)];
+        assert_eq!(inflexion(&rising, 30.0, false), Some(Inflexion::At(2.5)));
         // Exactly what was asked for holds.
-        assert_eq!(inflexion(&rising, true), Some(Inflexion::Before(1.0)));
-        assert_eq!(
-            inflexion(&watched(&[(1.0, 9.0), (2.0, 9.0)], 9.0), true),
-            Some(Inflexion::Beyond(2.0))
-        );
-        assert_eq!(inflexion(&[], true), None);
+        assert_eq!(inflexion(&rising, 30.0, true), Some(Inflexion::Before(1.0)));
+        assert_eq!(inflexion(&[(1.0, 9.0), (2.0, 9.0)], 9.0, true), Some(Inflexion::Beyond(2.0)));
+        assert_eq!(inflexion(&[], 1.0, true), None);
     }
 
     #[test]
     fn what_recovers_has_failed() {
-        let points = watched(&[(1.0, 10.0), (2.0, 0.0), (3.0, 10.0)], 5.0);
-        assert_eq!(inflexion(&points, true), Some(Inflexion::At(1.5)));
+        let points = [(1.0, 10.0), (2.0, 0.0), (3.0, 10.0)];
+        assert_eq!(inflexion(&points, 5.0, true), Some(Inflexion::At(1.5)));
     }
 }

@@ -46,9 +46,6 @@ pub struct Load {
     pub rest: Duration,
     /// How fast a link between server and load is, as tc has it (`700mbit`); none: loopback.
     pub link: Option<String>,
-    /// How long the load may take; a template of a time. If not given, 30 s longer than its
-    /// arguments say.
-    pub timeout: Option<String>,
     /// What is published before the load begins.
     pub publish: Option<Publish>,
     /// Another load beside it, whose figures do not count.
@@ -177,25 +174,18 @@ impl Tool {
     }
 }
 
-/// A live stream, `[load.publish]`: the load's `stream`, over and over.
+/// A live stream, `[load.publish]`: the load's `stream`, over and over, by RTMP.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Publish {
     /// Which of the scenario's media. A template.
     pub file: String,
-    /// How: a key of the peers' `[publish]`.
-    #[serde(default = "rtmp")]
-    pub protocol: String,
     /// By which program.
     #[serde(default)]
     pub with: Publisher,
     /// Whether each picture says when it was sent, so that viewers can tell how late it is.
     #[serde(default)]
     pub stamp: bool,
-}
-
-fn rtmp() -> String {
-    "rtmp".to_owned()
 }
 
 /// A program that publishes.

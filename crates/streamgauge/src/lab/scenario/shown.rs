@@ -122,8 +122,9 @@ pub struct Figure {
     pub histogram: Option<String>,
     /// `bars`: the parameter that groups them.
     pub group: Option<String>,
-    /// `against`: where a line falls below this value or metric, its inflexion point is marked.
-    pub threshold: Option<Value>,
+    /// `against`: where a line falls below this value, its inflexion point is marked; one of which
+    /// less is better, where it rises over it.
+    pub threshold: Option<f64>,
     /// What the study found.
     pub published: Option<Published>,
     /// What is written below.

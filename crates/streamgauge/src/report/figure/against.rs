@@ -5,8 +5,8 @@ use crate::lab::record::{Parameters, Value};
 
 use super::super::axis::{Axis, Scale};
 use super::super::data::Kept;
-use super::super::plot::{Line, Lines, Mark, Plot, Point, Style, Threshold};
-use super::super::statistics::{Inflexion, Summary, Watched, inflexion};
+use super::super::plot::{Line, Lines, Mark, Plot, Point, Style};
+use super::super::statistics::{Inflexion, Summary, inflexion};
 use super::super::{dimension, number, table};
 use super::{Drawn, Source, metric_title};
 
@@ -39,10 +39,10 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
     if lines.is_empty() {
         return None;
     }
-    let threshold = threshold(source, x, trials, &lines);
+    let threshold = source.figure.threshold;
     let mut notes = Vec::new();
     let mut marks = Vec::new();
-    if let Some(threshold) = &threshold {
+    if let Some(threshold) = threshold {
         // Two points of a study's, far apart, say nothing of where between them something happens.
         let known = |line: &&Line| !line.style.published || line.points.len() > 2;
         for line in lines.iter().filter(known) {
@@ -155,38 +155,6 @@ pub(super) fn of_study(name: &str) -> String {
     }
 }
 
-/// What the scenario asks for: a number, or a metric, which may change along x.
-fn threshold(source: &Source<'_>, x: &str, trials: &[&Kept], lines: &[Line]) -> Option<Threshold> {
-    match source.figure.threshold.as_ref()? {
-        Value::Number(level) => {
-            let at = lines.iter().flat_map(|line| &line.points).map(|point| point.x);
-            let ends = Summary::of(at)?;
-            let label = format!("threshold {}", number::plain(*level));
-            let points = vec![(ends.min, *level), (ends.max, *level)];
-            Some(Threshold { label, points })
-        }
-        Value::Text(metric) => {
-            let points: Vec<(f64, f64)> =
-                measured(trials, x, metric).iter().map(|point| (point.x, point.y)).collect();
-            let label = metric_title(metric);
-            (!points.is_empty()).then_some(Threshold { label, points })
-        }
-    }
-}
-
-impl Threshold {
-    /// What is asked for here; before and behind what is known, as at its ends.
-    fn at(&self, x: f64) -> Option<f64> {
-        let (first, last) = (self.points.first()?, self.points.last()?);
-        if x <= first.0 {
-            return Some(first.1);
-        }
-        let pair = self.points.windows(2).find(|pair| x <= pair[1].0);
-        let Some([(x0, y0), (x1, y1)]) = pair else { return Some(last.1) };
-        Some(y0 + (y1 - y0) * (x - x0) / (x1 - x0).max(f64::MIN_POSITIVE))
-    }
-}
-
 /// Times, errors and what is used must not rise over a threshold; all else must not fall under.
 fn more_is_better(metric: &str) -> bool {
     let less = ["_ms", "cpu", "memory", "stall", "error", "late", "behind", "retransmits", "drops"];
@@ -194,26 +162,14 @@ fn more_is_better(metric: &str) -> bool {
 }
 
 /// A line's inflexion point, and how that is put into words.
-fn crossing(
-    line: &Line,
-    threshold: &Threshold,
-    y: &str,
-    x: &str,
-) -> (Option<Mark>, Option<String>) {
-    let watched: Vec<Watched> = line
-        .points
-        .iter()
-        .filter_map(|point| {
-            Some(Watched { x: point.x, y: point.y, threshold: threshold.at(point.x)? })
-        })
-        .collect();
+fn crossing(line: &Line, threshold: f64, y: &str, x: &str) -> (Option<Mark>, Option<String>) {
+    let points: Vec<(f64, f64)> = line.points.iter().map(|point| (point.x, point.y)).collect();
     let (label, what) = (&line.label, x.replace('_', " "));
     let place = |x: f64| number::fixed(x, usize::from(x < 10.0) * 2);
-    match inflexion(&watched, more_is_better(y)) {
+    match inflexion(&points, threshold, more_is_better(y)) {
         Some(Inflexion::At(at)) => {
-            let mark =
-                threshold.at(at).map(|y| Mark { label: place(at), style: line.style, x: at, y });
-            (mark, Some(format!("Inflexion point of {label}: {} {what}.", place(at))))
+            let mark = Mark { label: place(at), style: line.style, x: at, y: threshold };
+            (Some(mark), Some(format!("Inflexion point of {label}: {} {what}.", place(at))))
         }
         Some(Inflexion::Beyond(at)) => {
             (None, Some(format!("{label} held up to {} {what}, the last value.", place(at))))

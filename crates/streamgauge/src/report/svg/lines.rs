@@ -5,7 +5,7 @@ use maud::html;
 use super::super::axis::{Placed, is_shown};
 use super::super::label::{self, Box};
 use super::super::number;
-use super::super::plot::{Line, Lines, Mark, Point, Style, Threshold};
+use super::super::plot::{Line, Lines, Mark, Point, Style};
 use super::page::{self, Anchor, Number, Page, Text, coordinate};
 use super::{Frame, TEXT};
 
@@ -55,7 +55,7 @@ pub(super) fn draw(lines: &Lines, frame: &Frame<'_>) -> Page {
     for line in &lines.lines {
         band(&mut page, line, &inside, lines);
     }
-    if let Some(threshold) = &lines.threshold {
+    if let Some(threshold) = lines.threshold {
         draw_threshold(&mut page, threshold, &inside);
     }
     for line in &lines.lines {
@@ -72,7 +72,7 @@ pub(super) fn draw(lines: &Lines, frame: &Frame<'_>) -> Page {
     for mark in &lines.marks {
         draw_mark(&mut page, mark, &inside);
     }
-    if let Some(threshold) = &lines.threshold {
+    if let Some(threshold) = lines.threshold {
         name_threshold(&mut page, threshold, &inside);
     }
     for line in &lines.lines {
@@ -287,33 +287,22 @@ fn describe(line: &Line, point: &Point) -> String {
     format!("{}, {}: {value}{doubt}", line.label, number::plain(point.x))
 }
 
-fn draw_threshold(page: &mut Page, threshold: &Threshold, inside: &Inside) {
+/// It holds beyond what was measured as well.
+fn draw_threshold(page: &mut Page, threshold: f64, inside: &Inside) {
     let Box { left, right, .. } = inside.area;
-    let mut corners: Vec<(f64, f64)> =
-        threshold.points.iter().map(|(x, y)| inside.at(*x, *y)).collect();
-    // It holds beyond what was measured as well.
-    if let (Some(first), Some(last)) = (corners.first().copied(), corners.last().copied()) {
-        corners.insert(0, (left, first.1));
-        corners.push((right, last.1));
-    }
-    for pair in corners.windows(2) {
-        page.avoid(pair[0], pair[1]);
-    }
-    let data: Vec<String> =
-        corners.iter().map(|(x, y)| format!("{} {}", coordinate(*x), coordinate(*y))).collect();
-    if !data.is_empty() {
-        page.shape(html! {
-            path d=(format!("M{}", data.join("L"))) fill="none" stroke="#4d4d4d" stroke-width="1"
-                stroke-dasharray="1.5 3" {}
-        });
-    }
+    let y = inside.y.at(threshold);
+    page.avoid((left, y), (right, y));
+    page.shape(html! {
+        line x1=(Number(left)) y1=(Number(y)) x2=(Number(right)) y2=(Number(y))
+            stroke="#4d4d4d" stroke-width="1" stroke-dasharray="1.5 3" {}
+    });
 }
 
-fn name_threshold(page: &mut Page, threshold: &Threshold, inside: &Inside) {
-    let Some((_, level)) = threshold.points.last() else { return };
-    let y = inside.y.at(*level);
+fn name_threshold(page: &mut Page, threshold: f64, inside: &Inside) {
+    let y = inside.y.at(threshold);
     let area = &inside.area;
-    let text = label::fit(&threshold.label, TEXT, 0.6 * (area.right - area.left));
+    let text = format!("threshold {}", number::plain(threshold));
+    let text = label::fit(&text, TEXT, 0.6 * (area.right - area.left));
     let text = Text { colour: MUTED, halo: true, ..Text::new(&text, 0.0, 0.0) };
     let ends = [(area.right - 4.0, Anchor::End), (area.left + 6.0, Anchor::Start)];
     let middle = (f64::midpoint(area.left, area.right), Anchor::Middle);
