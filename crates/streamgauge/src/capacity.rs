@@ -178,8 +178,8 @@ fn step(arguments: &Arguments, viewers: u32, min_bit_rate: f64) -> anyhow::Resul
         generator: outcome.generator,
     };
     if let Some(folder) = folder {
-        for (name, values) in sum.histograms() {
-            folder.histogram(&name, values.histogram())?;
+        for (name, values, unit) in sum.histograms() {
+            folder.histogram(&name, values.histogram(), unit)?;
         }
         folder.summary(&step)?;
     }

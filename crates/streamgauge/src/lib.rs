@@ -9,6 +9,7 @@ pub mod capacity;
 mod certificates;
 pub mod cli;
 pub mod fleet;
+pub mod hlog;
 pub mod lab;
 pub mod load;
 pub mod meter;

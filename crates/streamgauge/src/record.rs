@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::V2Serializer;
-use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use viewer::{Micros, Report, Totals, seconds};
+
+use crate::hlog::{self, Unit};
 
 /// Counters of all viewers since the run began.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
@@ -139,12 +139,17 @@ impl Folder {
         Ok(self.viewers.flush()?)
     }
 
-    /// A histogram, in microseconds, as an HDR interval log of one interval.
+    /// A histogram.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn histogram(&self, name: &str, histogram: &Histogram<u64>) -> anyhow::Result<()> {
-        self::histogram(&self.path, name, histogram, Duration::ZERO, 1.0)
+    pub fn histogram(
+        &self,
+        name: &str,
+        histogram: &Histogram<u64>,
+        unit: Unit,
+    ) -> anyhow::Result<()> {
+        hlog::write(&self.path, name, histogram, unit, Duration::ZERO)
     }
 
     /// The summary, and the end of the record.
@@ -162,26 +167,6 @@ impl Folder {
 pub(crate) fn line(file: &mut BufWriter<File>, record: &impl Serialize) -> anyhow::Result<()> {
     serde_json::to_writer(&mut *file, record)?;
     Ok(file.write_all(b"\n")?)
-}
-
-/// Writes `NAME.hlog`, an HDR interval log of one interval; `divisor` makes its greatest value one
-/// of the unit that readers of such logs show.
-pub(crate) fn histogram(
-    folder: &Path,
-    name: &str,
-    histogram: &Histogram<u64>,
-    length: Duration,
-    divisor: f64,
-) -> anyhow::Result<()> {
-    let mut file = BufWriter::new(File::create(folder.join(format!("{name}.hlog")))?);
-    let mut serializer = V2Serializer::new();
-    let mut log = IntervalLogWriterBuilder::new()
-        .with_max_value_divisor(divisor)
-        .begin_log_with(&mut file, &mut serializer)
-        .context("writing a histogram")?;
-    log.write_histogram(histogram, Duration::ZERO, length, None)
-        .map_err(|error| anyhow::anyhow!("writing a histogram: {error:?}"))?;
-    Ok(file.flush()?)
 }
 
 /// Writes `summary.json`.

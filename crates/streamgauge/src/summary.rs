@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use viewer::{End, Report, RequestTimes};
 
+use crate::hlog::Unit;
+
 /// A distribution over viewers, or over requests.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub struct Distribution {
@@ -265,8 +267,8 @@ impl Sum {
         }
     }
 
-    /// The histograms, each with its name.
-    pub fn histograms(&self) -> Vec<(String, &Values)> {
+    /// The histograms, each with its name and unit: millionths of what figures are in.
+    pub fn histograms(&self) -> Vec<(String, &Values, Unit)> {
         let over_viewers = [
             ("join_delay", &self.join_delay),
             ("startup", &self.startup),
@@ -279,10 +281,16 @@ impl Sum {
         ];
         let requests =
             self.requests.iter().map(|(kind, values)| (format!("request-{kind}"), values));
+        let of = |(name, values)| {
+            let is_rate = name == "bit_rate";
+            let unit = if is_rate { Unit::BitsPerSecond } else { Unit::Microseconds };
+            (name, values, unit)
+        };
         over_viewers
             .map(|(name, values)| (name.to_owned(), values))
             .into_iter()
             .chain(requests)
+            .map(of)
             .collect()
     }
 

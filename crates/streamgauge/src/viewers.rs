@@ -111,8 +111,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
         generator: outcome.generator,
     };
     if let Some(folder) = folder {
-        for (name, values) in sum.histograms() {
-            folder.histogram(&name, values.histogram())?;
+        for (name, values, unit) in sum.histograms() {
+            folder.histogram(&name, values.histogram(), unit)?;
         }
         folder.summary(&document)?;
     }

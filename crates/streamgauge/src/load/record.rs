@@ -10,6 +10,7 @@ use anyhow::Context;
 
 use super::report::Document;
 use super::{Outcome, Tick};
+use crate::hlog::{self, Unit};
 use crate::record;
 
 /// A folder with `ticks.jsonl` (the counters, cumulative, each second), `NAME.hlog` (histograms
@@ -49,8 +50,7 @@ impl Folder {
             ("connect", &total.connect),
             ("lag", &total.lag),
         ] {
-            // Nanoseconds to milliseconds, which readers of such logs show.
-            record::histogram(&self.path, name, histogram, length, 1e6)?;
+            hlog::write(&self.path, name, histogram, Unit::Nanoseconds, length)?;
         }
         record::summary(&self.path, document)
     }

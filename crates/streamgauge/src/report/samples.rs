@@ -10,6 +10,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde::Deserialize;
 
 use super::data::bytes;
+use crate::hlog::Unit;
 
 const MIB: u64 = 1 << 20;
 
@@ -135,7 +136,7 @@ pub(super) struct Distribution {
 impl Distribution {
     /// Takes another in.
     pub(super) fn add(&mut self, other: &Self) -> anyhow::Result<()> {
-        // Zeros are zero in any unit, and do not tell theirs.
+        // Zeros are zero in any unit, and those of a log without one do not tell theirs.
         if self.histogram.max() == 0 {
             self.per_millisecond = other.per_millisecond;
         }
@@ -173,6 +174,12 @@ fn is_name(name: &str) -> bool {
 
 /// All intervals of a log as one.
 fn decode(log: &[u8]) -> anyhow::Result<Option<Distribution>> {
+    let unit = Unit::of(log)?;
+    let told = |unit: Unit| {
+        let why = || format!("it counts {}, and a distribution is one of times", unit.name());
+        unit.per_millisecond().with_context(why)
+    };
+    let told = unit.map(told).transpose()?;
     let mut all: Option<Distribution> = None;
     for entry in IntervalLogIterator::new(log) {
         let entry = entry.map_err(|error| anyhow!("not an HDR interval log: {error:?}"))?;
@@ -183,7 +190,7 @@ fn decode(log: &[u8]) -> anyhow::Result<Option<Distribution>> {
         let histogram: Histogram<u64> = Deserializer::new()
             .deserialize(&mut encoded.as_slice())
             .map_err(|error| anyhow!("not an HDR histogram: {error:?}"))?;
-        let per_millisecond = unit(&histogram, interval.max());
+        let per_millisecond = told.unwrap_or_else(|| guessed(&histogram, interval.max()));
         let mut one = Distribution { histogram, per_millisecond };
         match &mut all {
             Some(all) if !one.histogram.is_empty() => all.add(&one)?,
@@ -197,17 +204,24 @@ fn decode(log: &[u8]) -> anyhow::Result<Option<Distribution>> {
     Ok(all.filter(|all| all.count() > 0))
 }
 
-/// How many of a log's units are a millisecond. `viewers` counts microseconds and writes the
-/// greatest as it is, `http` counts nanoseconds and writes it in milliseconds: so the greatest
-/// value, which a log has both ways, tells.
-fn unit(histogram: &Histogram<u64>, written: f64) -> f64 {
+/// How many of a log's units are a millisecond where its head does not say: runs were kept before it
+/// did. `viewers` counted microseconds and wrote the greatest as it is, `http` counted nanoseconds
+/// and wrote it in milliseconds: so the greatest value, which such a log has both ways, tells,
+/// unless it is 0.
+fn guessed(histogram: &Histogram<u64>, written: f64) -> f64 {
     let counted = histogram.max() as f64;
     if counted > 100.0 * written { 1e6 } else { 1e3 }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use hdrhistogram::serialization::V2Serializer;
+    use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
+
     use super::*;
+    use crate::hlog;
 
     fn of(value: u64, per_millisecond: f64) -> Distribution {
         let mut histogram = Histogram::new(3).unwrap();
@@ -225,5 +239,37 @@ mod tests {
             assert_eq!((first.count(), first.at(1.0).round()), (2, 5.0));
         }
         assert!(of(7, 1e3).add(&of(7, 1e6)).is_err());
+    }
+
+    /// A millisecond, as `viewers` or `http` kept it before logs had a unit.
+    fn without_unit(counted: u64, divisor: f64) -> Vec<u8> {
+        let mut log = Vec::new();
+        let mut serializer = V2Serializer::new();
+        IntervalLogWriterBuilder::new()
+            .with_max_value_divisor(divisor)
+            .begin_log_with(&mut log, &mut serializer)
+            .unwrap()
+            .write_histogram(&of(counted, 0.0).histogram, Duration::ZERO, Duration::ZERO, None)
+            .unwrap();
+        log
+    }
+
+    #[test]
+    fn a_logs_unit_is_what_it_says_and_what_old_ones_tell() {
+        for (counted, divisor) in [(1000, 1.0), (1_000_000, 1e6)] {
+            let old = decode(&without_unit(counted, divisor)).unwrap().unwrap();
+            assert_eq!(old.per_millisecond, counted as f64);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let write = |unit| {
+            let values = of(1_000_000, 0.0).histogram;
+            hlog::write(folder.path(), "x", &values, unit, Duration::ZERO).unwrap();
+            histogram(folder.path(), "x")
+        };
+        for (unit, milliseconds) in [(Unit::Nanoseconds, 1.0), (Unit::Microseconds, 1000.0)] {
+            assert_eq!(write(unit).unwrap().unwrap().at(1.0).round(), milliseconds);
+        }
+        let error = format!("{:#}", write(Unit::BitsPerSecond).unwrap_err());
+        assert!(error.contains("x.hlog") && error.contains("bit/s"), "{error}");
     }
 }

@@ -141,9 +141,8 @@ pub fn histogram(folder: &Path, name: &str, millis: impl IntoIterator<Item = f64
     let mut file = Vec::new();
     let mut serializer = V2Serializer::new();
     let mut builder = IntervalLogWriterBuilder::new();
-    if nanos {
-        builder.with_max_value_divisor(1e6);
-    }
+    builder.add_comment(if nanos { "[Unit: ns]" } else { "[Unit: us]" });
+    builder.with_max_value_divisor(per_milli);
     let mut log = builder.begin_log_with(&mut file, &mut serializer).unwrap();
     let zero = std::time::Duration::ZERO;
     log.write_histogram(&histogram, zero, zero, None).unwrap();
