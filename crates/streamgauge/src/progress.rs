@@ -7,6 +7,72 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::record::Tick;
 
+/// A bar on a terminal; a hidden one where there is none, or nothing is to be shown. Its last part is
+/// what it is told to say, `message`.
+pub(crate) fn bar(length: u64, message: &str, quiet: bool) -> ProgressBar {
+    let bar = if quiet || !std::io::stderr().is_terminal() {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(length)
+    };
+    // The default is shown if the template should ever be wrong; it tells how far it is, too.
+    let template = format!("{{bar:24}} {{percent:>3}} %  {message}");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Something that is done step by step: how far it is, and what is being done now.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    bar: ProgressBar,
+}
+
+impl Steps {
+    /// So much is to be done, in any unit.
+    pub(crate) fn new(all: u64) -> Self {
+        Self { bar: bar(all, "{elapsed}  {wide_msg}", false) }
+    }
+
+    /// Whether there is a terminal to show it on.
+    pub(crate) fn is_shown(&self) -> bool {
+        !self.bar.is_hidden()
+    }
+
+    /// How much is to be done, now that it is known. Steps that take long are seen to go on.
+    pub(crate) fn begin(&self, all: u64) {
+        self.bar.set_length(all);
+        if self.is_shown() {
+            self.bar.enable_steady_tick(Duration::from_secs(1));
+        }
+    }
+
+    /// So much is done, and this is next; on a terminal only.
+    pub(crate) fn show(&self, done: u64, next: &str) {
+        self.bar.set_position(done);
+        self.bar.set_message(next.to_owned());
+        self.bar.tick();
+    }
+
+    /// The same; a line of its own where there is no terminal.
+    pub(crate) fn next(&self, done: u64, next: &str) {
+        if self.is_shown() { self.show(done, next) } else { self.tell(next) }
+    }
+
+    /// Says something that stays.
+    #[expect(clippy::print_stderr, reason = "the program's own progress")]
+    pub(crate) fn tell(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("{text}"));
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 /// A line that says how far a run is and what its viewers get.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -17,16 +83,8 @@ pub(crate) struct Progress {
 impl Progress {
     /// A run that takes so long; `quiet` where nothing is to be shown.
     pub(crate) fn new(length: Duration, quiet: bool) -> Self {
-        let bar = if quiet || !std::io::stderr().is_terminal() {
-            ProgressBar::hidden()
-        } else {
-            ProgressBar::new(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
-        };
-        // The default is shown if the template should ever be wrong.
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
-            bar.set_style(style);
-        }
-        Self { bar, last: Tick::default() }
+        let length = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        Self { bar: bar(length, "{msg}", quiet), last: Tick::default() }
     }
 
     #[expect(

@@ -1,11 +1,11 @@
 //! `peers`: which servers are there, and installing them.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use anyhow::{Context, bail, ensure};
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
@@ -14,8 +14,10 @@ use serde::Serialize;
 
 use super::folders::Folders;
 use super::group::{Group, command};
+use super::log::last_lines;
 use super::peer::{Install, Peer};
 use super::signals::POLL;
+use crate::progress::Steps;
 use crate::{Exit, text};
 
 /// How long a program may take to say its version.
@@ -77,12 +79,17 @@ impl Arguments {
         } else {
             named.iter().map(|name| find(name, &folders)).collect::<anyhow::Result<_>>()?
         };
-        let mut installer = Installer { folders: &folders, done: HashMap::new() };
-        let states = peers.iter().map(|peer| {
+        let progress = Steps::new(peers.len() as u64);
+        let mut installer =
+            Installer { folders: &folders, progress: &progress, at: 0, done: HashMap::new() };
+        let states = peers.iter().enumerate().map(|(at, peer)| {
+            installer.at = at as u64;
+            progress.show(installer.at, &peer.name);
             let failed = self.install.as_ref().and_then(|_| installer.install(peer).err());
             state(peer, &folders, failed.as_ref())
         });
         let document = Document { peers: states.collect() };
+        drop(progress);
         if self.json {
             text::json(&document)?;
         } else {
@@ -226,6 +233,9 @@ impl Install {
 /// Runs what installs peers. What several have in common is done once.
 struct Installer<'a> {
     folders: &'a Folders,
+    progress: &'a Steps,
+    /// Peers that are done.
+    at: u64,
     /// Why each command failed, or nothing.
     done: HashMap<Vec<String>, Option<String>>,
 }
@@ -234,7 +244,7 @@ impl Installer<'_> {
     fn install(&mut self, peer: &Peer) -> anyhow::Result<()> {
         for words in self.steps(&peer.install)? {
             if !self.done.contains_key(&words) {
-                let failed = run(&words).err().map(|error| format!("{error:#}"));
+                let failed = self.run(&words).err().map(|error| format!("{error:#}"));
                 self.done.insert(words.clone(), failed);
             }
             if let Some(Some(failed)) = self.done.get(&words) {
@@ -242,6 +252,42 @@ impl Installer<'_> {
             }
         }
         version(peer, self.folders).context("installed, but")?;
+        Ok(())
+    }
+
+    /// Runs a command to its end. What it prints goes to standard error: the other is the
+    /// document's. On a terminal its last line stands behind the bar, and its end is told if it
+    /// fails.
+    fn run(&self, words: &[String]) -> anyhow::Result<()> {
+        let shown = words.join(" ");
+        if !self.progress.is_shown() {
+            self.progress.tell(&shown);
+            let mut command = command(words, io::stderr(), io::stderr());
+            let status = command.status().with_context(|| words[0].clone())?;
+            ensure!(status.success(), "{shown}: {status}");
+            return Ok(());
+        }
+        // A file, not a pipe, which somebody that the command started may hold for ever.
+        let folder = &self.folders.peers;
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        let path = folder.join("install.log");
+        let log = File::create(&path).with_context(|| path.display().to_string())?;
+        let mut command = command(words, log.try_clone()?, log);
+        let mut child = command.spawn().with_context(|| words[0].clone())?;
+        let status = loop {
+            let said = last_lines(&path);
+            let said = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(&shown);
+            let said: String = said.chars().filter(|c| !c.is_control()).collect();
+            self.progress.show(self.at, &said);
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            sleep(POLL);
+        };
+        if !status.success() {
+            self.progress.tell(&last_lines(&path));
+        }
+        ensure!(status.success(), "{shown}: {status}");
         Ok(())
     }
 
@@ -297,15 +343,4 @@ impl Installer<'_> {
         }
         words
     }
-}
-
-/// Runs a command to its end. What it prints goes to standard error: the other is the document's.
-#[expect(clippy::print_stderr, reason = "what is being done, as it may take minutes")]
-fn run(words: &[String]) -> anyhow::Result<()> {
-    let shown = words.join(" ");
-    eprintln!("{shown}");
-    let status =
-        command(words, io::stderr(), io::stderr()).status().with_context(|| words[0].clone())?;
-    ensure!(status.success(), "{shown}: {status}");
-    Ok(())
 }

@@ -21,6 +21,7 @@ use super::scenario::{Scenario, Until};
 use super::signals::Stop;
 use super::trial::{Bench, now, write_json};
 use super::{install, profile, record};
+use crate::progress::Steps;
 
 /// What starting and stopping a server adds to a trial, about.
 pub(super) const AROUND: Duration = Duration::from_secs(1);
@@ -112,6 +113,7 @@ impl<'a> Runner<'a> {
     /// The run's folder is of another run, or cannot be written to; media cannot be made.
     pub(super) fn run(mut self, plan: &Plan<'a>) -> anyhow::Result<Document> {
         let stop = Stop::on_signals()?;
+        let progress = Steps::new(1);
         let out = self.folder();
         let before = self.resumed(&out)?;
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
@@ -119,7 +121,7 @@ impl<'a> Runner<'a> {
         // Beside what is installed for peers: Cargo's target folder.
         let lab = self.folders.peers.with_file_name("lab");
         let (work, media) = (lab.join("work"), lab.join("media"));
-        let made = Made::all(self.scenario, &media, &stop, &tell)?;
+        let made = Made::all(self.scenario, &media, &stop, &|what| progress.next(0, what))?;
         let wanted: HashSet<&str> = plan.trials.iter().map(|trial| &*trial.peer).collect();
         let mut versions = BTreeMap::new();
         for (name, peer) in self.peers.iter().filter(|(name, _)| wanted.contains(&***name)) {
@@ -129,12 +131,15 @@ impl<'a> Runner<'a> {
                     versions.insert(name.clone(), PeerVersion { title, version });
                 }
                 Err(error) => {
-                    tell(&format!("without {name}: {error:#}"));
+                    progress.tell(&format!("without {name}: {error:#}"));
                     self.absent.insert(name.clone(), format!("{error:#}"));
                 }
             }
         }
         let unusable = self.unusable(plan, &out, &stop);
+        for warning in &self.warnings {
+            progress.tell(warning);
+        }
         let present: HashSet<String> = versions.keys().cloned().collect();
         let mut run = self.record(before, versions, &made);
         fs::write(out.join("scenario.toml"), &self.scenario.text)?;
@@ -173,7 +178,7 @@ impl<'a> Runner<'a> {
         let trials: Vec<_> = plan.trials.iter().filter(takes_part).collect();
         ensure!(!trials.is_empty(), "there is nothing to run: no load is left, or no peer for it");
         self.shares.take_seat()?;
-        let mut document = carry_out(&bench, &trials)?;
+        let mut document = carry_out(&bench, &trials, &progress)?;
         run.ended = (!document.interrupted).then(now);
         write_json(&out.join("run.json"), &run)?;
         document.run = run;
@@ -275,9 +280,6 @@ impl<'a> Runner<'a> {
                 unusable.insert((Unusable::Profile, load.name.clone()));
             }
         }
-        for warning in &self.warnings {
-            tell(warning);
-        }
         unusable
     }
 }
@@ -289,7 +291,11 @@ enum Unusable {
 }
 
 /// Runs those trials that are not there yet.
-fn carry_out(bench: &Bench<'_>, trials: &[&Trial<'_>]) -> anyhow::Result<Document> {
+fn carry_out(
+    bench: &Bench<'_>,
+    trials: &[&Trial<'_>],
+    progress: &Steps,
+) -> anyhow::Result<Document> {
     let mut document = Document {
         folder: bench.out.display().to_string(),
         run: Run::default(),
@@ -301,7 +307,9 @@ fn carry_out(bench: &Bench<'_>, trials: &[&Trial<'_>]) -> anyhow::Result<Documen
         interrupted: false,
     };
     let mut sweeps = Sweeps::default();
-    let mut left: Duration = trials.iter().map(|trial| takes(trial, bench)).sum();
+    let all: Duration = trials.iter().map(|trial| takes(trial, bench)).sum();
+    let mut left = all;
+    progress.begin(all.as_millis() as u64);
     for (number, trial) in trials.iter().enumerate() {
         let expected = takes(trial, bench);
         left = left.saturating_sub(expected);
@@ -318,7 +326,9 @@ fn carry_out(bench: &Bench<'_>, trials: &[&Trial<'_>]) -> anyhow::Result<Documen
             }
             None => {
                 let (at, of) = (number + 1, trials.len());
-                tell(&format!("[{at}/{of}, {} to go] {name}", minutes(left + expected)));
+                let to_go = left + expected;
+                let done = all.saturating_sub(to_go).as_millis() as u64;
+                progress.next(done, &format!("[{at}/{of}, {} to go] {name}", minutes(to_go)));
                 bench.run(trial)?
             }
         };
@@ -326,12 +336,14 @@ fn carry_out(bench: &Bench<'_>, trials: &[&Trial<'_>]) -> anyhow::Result<Documen
             document.interrupted = true;
             break;
         }
+        // Where the line above does not stay, this one names the trial.
+        let about = if progress.is_shown() { format!("{name}: ") } else { "  ".to_owned() };
         let refused = kept.commands.iter().any(|c| c.role == "load" && c.status == Some(1));
         if let Some(why) = &kept.failed {
-            tell(&format!("  failed: {why}"));
+            progress.tell(&format!("{about}failed: {why}"));
             document.failed.insert(trial.folder.display().to_string(), why.clone());
         } else if kept.saturated && trial.load.until != Some(Until::Saturated) {
-            tell("  the generator was the limit: not to be trusted");
+            progress.tell(&format!("{about}the generator was the limit: not to be trusted"));
             document.saturated.push(trial.folder.display().to_string());
         }
         if kept.failed.is_some() || kept.saturated || refused {
@@ -356,9 +368,4 @@ pub(super) fn minutes(time: Duration) -> String {
         seconds @ 120..=7199 => format!("{} min", seconds.div_ceil(60)),
         seconds => format!("{:.1} h", seconds as f64 / 3600.0),
     }
-}
-
-#[expect(clippy::print_stderr, reason = "the program's own progress")]
-fn tell(text: &str) {
-    eprintln!("{text}");
 }

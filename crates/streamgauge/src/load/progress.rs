@@ -1,11 +1,10 @@
 //! Progress on a terminal, on standard error; nothing where there is none.
 
-use std::io::IsTerminal;
-
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar};
 
 use super::tally::Counters;
 use super::{Plan, Tick};
+use crate::progress::bar;
 
 /// A line that says how far a run is and what it gets.
 pub(super) struct Progress {
@@ -18,15 +17,7 @@ impl Progress {
     pub(super) fn new(plan: &Plan) -> Self {
         let length = plan.length();
         let whole = length.map(|length| length.as_millis() as u64).or(plan.requests);
-        let bar = if std::io::stderr().is_terminal() {
-            ProgressBar::new(whole.unwrap_or_default())
-        } else {
-            ProgressBar::hidden()
-        };
-        // Without it the default is shown, which also tells how far the run is.
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
-            bar.set_style(style);
-        }
+        let bar = bar(whole.unwrap_or_default(), "{msg}", false);
         let last = Tick { at: 0.0, counters: Counters::default() };
         Self { bar, by_time: length.is_some(), last }
     }

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::lab::record::{FORM, Parameters, Run, Trial, Value};
 use crate::lab::scenario::{Load, Scenario};
+use crate::progress::Steps;
 
 const MIB: u64 = 1 << 20;
 /// Trials of all runs of a report.
@@ -49,10 +50,11 @@ pub(super) struct Peer {
 ///
 /// # Errors
 /// A file that is missing, damaged, too large or of another form; it is named.
-pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<Study>> {
+pub(super) fn read(folders: &[PathBuf], progress: &Steps) -> anyhow::Result<Vec<Study>> {
     let mut studies: Vec<Study> = Vec::new();
     let mut room = MOST_TRIALS;
-    for folder in folders {
+    for (number, folder) in folders.iter().enumerate() {
+        progress.show(number as u64, &format!("reading {}", folder.display()));
         let (run, scenario, trials) = read_run(folder, &mut room)?;
         let same = |study: &&mut Study| {
             study.scenario.text == scenario.text

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::lab::record::{Run, Value};
+use crate::progress::Steps;
 
 use super::data::{Kept, Study};
 use super::dimension;
@@ -95,14 +96,23 @@ impl Document {
     ///
     /// # Errors
     /// A file of a trial that is damaged.
-    pub(super) fn make(studies: &[Study], folder: String) -> anyhow::Result<Self> {
+    pub(super) fn make(
+        studies: &[Study],
+        folder: String,
+        progress: &Steps,
+    ) -> anyhow::Result<Self> {
         let (mut tables, mut figures) = (0, 0);
-        let part = |study| part(study, &mut tables, &mut figures);
+        let part = |study| part(study, &mut tables, &mut figures, progress);
         Ok(Self { folder, studies: studies.iter().map(part).collect::<anyhow::Result<_>>()? })
     }
 }
 
-fn part(study: &Study, tables: &mut usize, figures: &mut usize) -> anyhow::Result<Part> {
+fn part(
+    study: &Study,
+    tables: &mut usize,
+    figures: &mut usize,
+    progress: &Steps,
+) -> anyhow::Result<Part> {
     let scenario = &study.scenario;
     let mut part = Part {
         name: scenario.name.clone(),
@@ -136,6 +146,7 @@ fn part(study: &Study, tables: &mut usize, figures: &mut usize) -> anyhow::Resul
     }
     for figure in &scenario.figures {
         let Some(load) = scenario.load(&figure.load) else { continue };
+        progress.show(*figures as u64, &figure.title);
         let made = Figure::make(study, load, figure, *figures + 1)?;
         if !made.panels.is_empty() {
             *figures += 1;

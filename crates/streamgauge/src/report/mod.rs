@@ -29,6 +29,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use crate::Exit;
+use crate::progress::Steps;
 use document::Document;
 
 /// Tables and figures of scenarios that were run: index.html, one page that needs nothing else, and
@@ -61,8 +62,11 @@ impl Arguments {
             (None, Some(first)) => first.join("report"),
             (None, None) => anyhow::bail!("no folder"),
         };
-        let studies = data::read(&self.folders)?;
-        let document = Document::make(&studies, folder.display().to_string())?;
+        let studies = data::read(&self.folders, &Steps::new(self.folders.len() as u64))?;
+        let figures: usize = studies.iter().map(|study| study.scenario.figures.len()).sum();
+        let progress = Steps::new(figures as u64);
+        let document = Document::make(&studies, folder.display().to_string(), &progress)?;
+        drop(progress);
         let into = self.into.as_deref().map(|path| new_text(path, &document)).transpose()?;
         write(&folder, &document)?;
         if let (Some(path), Some(text)) = (&self.into, &into) {
