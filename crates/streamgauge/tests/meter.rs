@@ -109,6 +109,8 @@ fn memory_that_is_taken_shows_in_the_system_and_the_process() {
     assert!((0.8..1.6).contains(&grown(before.resident, after.resident)), "{after:?}");
     let proportional = (before.proportional.unwrap(), after.proportional.unwrap());
     assert!((0.8..1.6).contains(&grown(proportional.0, proportional.1)), "{after:?}");
+    let anonymous = (before.anonymous.unwrap(), after.anonymous.unwrap());
+    assert!((0.8..1.6).contains(&grown(anonymous.0, anonymous.1)), "{after:?}");
 }
 
 #[test]
@@ -218,6 +220,7 @@ fn the_csv_has_the_studys_columns_and_the_json_lines_everything() {
         assert_eq!(sample["processes"][0]["pid"], own_id());
         assert!(sample["kernel"]["TcpRetransSegs"].is_u64(), "{sample}");
         assert!(sample["sockets"]["used"].as_u64() > Some(0), "{sample}");
+        assert!(sample["slab"].as_u64() > Some(1 << 20), "{sample}");
     }
 }
 

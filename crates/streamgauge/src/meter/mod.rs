@@ -75,6 +75,8 @@ pub struct Sample {
     pub kernel: Kernel,
     /// What sockets hold.
     pub sockets: Sockets,
+    /// Bytes of the kernel's own objects (slabs), of the whole machine: sockets, descriptors, inodes.
+    pub slab: u64,
 }
 
 /// Measures when asked to.
@@ -133,6 +135,7 @@ impl Meter {
             processes: self.watched.read(),
             kernel: Kernel::read_in(&self.net).since(&self.kernel),
             sockets: Sockets::read_in(&self.net),
+            slab: system::slab()?,
         })
     }
 }

@@ -22,6 +22,9 @@ pub struct Usage {
     /// Proportional memory, in bytes: a page shared by n processes counts 1/n. None where this
     /// program may not read it.
     pub proportional: Option<u64>,
+    /// Anonymous memory that is resident, in bytes: what the process has for itself, its heap above
+    /// all, without files and shared memory that it maps.
+    pub anonymous: Option<u64>,
     /// Open file descriptors. None where this program may not count them.
     pub descriptors: Option<u64>,
     /// Threads.
@@ -42,6 +45,7 @@ impl Usage {
             cpu_system: 0.0,
             resident: 0,
             proportional: None,
+            anonymous: None,
             descriptors: None,
             threads: 0,
             switches_voluntary: 0,
@@ -103,6 +107,7 @@ impl Watched {
         let proportional = process.smaps_rollup().ok().and_then(|rollup| {
             rollup.memory_map_rollup.0.first().and_then(|all| all.extension.map.get("Pss").copied())
         });
+        let anonymous = process.status().ok().and_then(|status| status.rssanon);
         Some(Usage {
             pid: stat.pid,
             name: stat.comm.clone(),
@@ -110,6 +115,7 @@ impl Watched {
             cpu_system: stat.stime as f64 * self.tick,
             resident: stat.rss.saturating_mul(procfs::page_size()),
             proportional,
+            anonymous: anonymous.map(|kib| kib.saturating_mul(1024)),
             descriptors: process.fd_count().ok().map(|count| count as u64),
             threads,
             switches_voluntary: switches.0,

@@ -33,6 +33,8 @@ pub struct Document {
     pub kernel: Kernel,
     /// What sockets held at most, each by itself.
     pub sockets: Sockets,
+    /// Bytes of the kernel's own objects (slabs), of the whole machine.
+    pub slab: Range,
 }
 
 /// A figure over time.
@@ -76,6 +78,8 @@ pub struct Process {
     pub resident: Range,
     /// Proportional memory, in bytes; 0 where it could not be read.
     pub proportional: Range,
+    /// Anonymous memory that is resident, in bytes; 0 where it could not be read.
+    pub anonymous: Range,
     /// Open file descriptors; 0 where they could not be counted.
     pub descriptors: Range,
     /// Threads.
@@ -98,7 +102,7 @@ impl Document {
 
     /// Takes a sample in.
     pub fn take(&mut self, sample: &Sample) {
-        let Sample { at, interval, system, processes, kernel, sockets } = sample;
+        let Sample { at, interval, system, processes, kernel, sockets, slab } = sample;
         self.elapsed = *at;
         self.samples += 1;
         self.longest_interval = self.longest_interval.max(*interval);
@@ -108,6 +112,7 @@ impl Document {
         (self.up, self.down) = (system.up, system.down);
         self.kernel = kernel.clone();
         self.sockets = self.sockets.most(sockets);
+        self.slab.take(*slab as f64, *interval);
         for usage in processes {
             // What was not there at first has used all it has since then.
             let begun = || Process::begin(Usage::nothing(usage.pid, &usage.name));
@@ -125,6 +130,7 @@ impl Process {
             cpu_system: 0.0,
             resident: Range::default(),
             proportional: Range::default(),
+            anonymous: Range::default(),
             descriptors: Range::default(),
             threads: Range::default(),
             switches_voluntary: 0,
@@ -138,6 +144,7 @@ impl Process {
         self.cpu_system = usage.cpu_system - self.first.cpu_system;
         self.resident.take(usage.resident as f64, seconds);
         self.proportional.take(usage.proportional.unwrap_or_default() as f64, seconds);
+        self.anonymous.take(usage.anonymous.unwrap_or_default() as f64, seconds);
         self.descriptors.take(usage.descriptors.unwrap_or_default() as f64, seconds);
         self.threads.take(usage.threads as f64, seconds);
         let since = |now: u64, then: u64| now.saturating_sub(then);

@@ -110,6 +110,11 @@ fn traffic(net: &Path) -> procfs::ProcResult<HashMap<String, Traffic>> {
     Ok(devices.into_iter().map(|(name, device)| (name, traffic(device))).collect())
 }
 
+/// Bytes of the kernel's own objects.
+pub(super) fn slab() -> procfs::ProcResult<u64> {
+    Ok(Meminfo::current()?.slab)
+}
+
 /// proc_meminfo(5), in bytes.
 fn in_use(memory: &Meminfo) -> u64 {
     // Cached counts memory files (shm, memfd, tmpfs), which no pressure can take back.
