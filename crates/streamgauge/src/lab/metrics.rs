@@ -289,6 +289,10 @@ impl Observed {
             && let Some(cpu) = metrics.get("server_cpu_s").copied()
         {
             metrics.insert("server_us_per_request".to_owned(), cpu * 1e6 / answers);
+            // Less than a tick of the kernel's clock is none.
+            if cpu > 0.0 {
+                metrics.insert("server_requests_per_cpu_s".to_owned(), answers / cpu);
+            }
         }
     }
 
@@ -313,16 +317,25 @@ impl Observed {
         pairs.filter(move |(a, b)| a.at >= from && b.at <= to && b.at > a.at)
     }
 
+    /// How much a figure of samples was at most above what it was when the load began.
+    fn growth(&self, span: &Span<'_>, figure: impl Fn(&Sample) -> u64) -> f64 {
+        let most = self.during(span.before, span.after).map(&figure).max();
+        most.unwrap_or_default().saturating_sub(figure(span.before)) as f64
+    }
+
     fn system(&self, span: &Span<'_>, put: &mut dyn FnMut(&str, f64)) {
         let Span { before, after, seconds, clients } = *span;
         let cpu = after.system.cpu;
-        let most = self.during(before, after).map(|sample| sample.system.memory).max();
-        let memory = most.unwrap_or_default().saturating_sub(before.system.memory) as f64;
+        let memory = self.growth(span, |sample| sample.system.memory);
         put("cpu_percent", cpu);
         put("memory_grown_mib", memory / 1_048_576.0);
         if let Some(clients) = clients {
             put("cpu_percent_per_client", cpu / clients);
             put("memory_mib_per_client", memory / 1_048_576.0 / clients);
+            let slab = self.growth(span, |sample| sample.slab);
+            let queues = self.growth(span, |sample| sample.sockets.tcp_memory);
+            put("slab_kib_per_client", slab / 1024.0 / clients);
+            put("socket_queues_kib_per_client", queues / 1024.0 / clients);
         }
         let out = after.system.up.saturating_sub(before.system.up);
         let mean = out as f64 * 8e-6 / seconds;
@@ -342,12 +355,10 @@ impl Observed {
         let Span { before, after, seconds, clients } = *span;
         // Workers come and go: each counts with what it had used when it was last seen.
         let mut used: BTreeMap<i32, (f64, f64)> = BTreeMap::new();
-        let mut most: f64 = 0.0;
         for sample in self.during(before, after) {
             for process in &sample.processes {
                 used.insert(process.pid, totals(process));
             }
-            most = most.max(memory(sample));
         }
         let begun: BTreeMap<i32, (f64, f64)> =
             before.processes.iter().map(|process| (process.pid, totals(process))).collect();
@@ -365,11 +376,16 @@ impl Observed {
             .fold(cpu / seconds, f64::max);
         put("server_cores_peak", peak);
         put("server_switches", switches);
-        put("server_memory_mib", most / 1_048_576.0);
+        let most = self.during(before, after).map(memory).max().unwrap_or_default();
+        put("server_memory_mib", most as f64 / 1_048_576.0);
         if let Some(clients) = clients {
             put("server_us_per_client_second", cpu * 1e6 / clients / seconds);
-            let grown = (most - memory(before)).max(0.0);
-            put("server_memory_kib_per_client", grown / 1024.0 / clients);
+            put("server_memory_kib_per_client", self.growth(span, memory) / 1024.0 / clients);
+            // Where one may not be read, none may.
+            if anonymous(after).is_some() {
+                let grown = self.growth(span, |sample| anonymous(sample).unwrap_or_default());
+                put("server_anonymous_kib_per_client", grown / 1024.0 / clients);
+            }
         }
         if self.processors > 0 {
             let other = (self.busy - cpu - self.load_cpu).max(0.0);
@@ -395,7 +411,12 @@ fn processor_time(earlier: &Sample, later: &Sample) -> f64 {
 }
 
 /// Memory of all processes, in bytes; where the proportional one may not be read, the resident.
-fn memory(sample: &Sample) -> f64 {
+fn memory(sample: &Sample) -> u64 {
     let of = |process: &crate::meter::Usage| process.proportional.unwrap_or(process.resident);
-    sample.processes.iter().map(of).sum::<u64>() as f64
+    sample.processes.iter().map(of).sum()
+}
+
+/// What all processes have for themselves, in bytes; none where one of them does not say.
+fn anonymous(sample: &Sample) -> Option<u64> {
+    sample.processes.iter().map(|process| process.anonymous).sum()
 }
