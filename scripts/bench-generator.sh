@@ -11,10 +11,11 @@
 # Raw figures go to FOLDER, by default lab/runs/DATE-generator/.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/bench-common.sh
 rounds=${1:-5}
 seconds=${2:-10}
 out=${3:-lab/runs/$(date -u +%Y-%m-%d)-generator}
-port=${PORT:-$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')}
+port=${PORT:-$(free_port)}
 mkdir -p "$out"
 work=$(mktemp -d)
 nginx_pid=
@@ -44,34 +45,17 @@ GO
     vegeta=$work/tools/vegeta
 fi
 
-mkdir "$work/www" "$work/t"
+mkdir "$work/www"
 head -c 4096 /dev/urandom > "$work/www/4k"
 head -c 65536 /dev/urandom > "$work/www/64k"
 head -c 1048576 /dev/urandom > "$work/www/1m"
-cat > "$work/nginx.conf" <<NGINX
-daemon off; master_process off; pid $work/pid; error_log $work/error.log;
-events { worker_connections 4096; }
-http {
-    access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000000;
-    open_file_cache max=100;
-    client_body_temp_path $work/t; proxy_temp_path $work/t; fastcgi_temp_path $work/t;
-    uwsgi_temp_path $work/t; scgi_temp_path $work/t;
-    server { listen 127.0.0.1:$port; root $work/www; }
-}
-NGINX
-taskset -c 0 nginx -e "$work/error.log" -c "$work/nginx.conf" &
-nginx_pid=$!
-until curl -s -o /dev/null "http://127.0.0.1:$port/4k"; do sleep 0.1; done
+start_nginx "$port" "$work/www" "$work"
 
 {
-    uname -srm
-    sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1
-    echo "cores $(nproc), load before: $(cut -d ' ' -f 1-3 /proc/loadavg)"
-    rustc --version
+    machine
     nginx -v 2>&1
     wrk -v 2>&1 | head -n 1
     "$vegeta" -version | head -n 1
-    git rev-parse HEAD
 } > "$out/machine.txt"
 
 # Runs a command on core 1; its processor time, user and system, goes to $work/time.

@@ -6,16 +6,12 @@
 # Raw figures of each part go to lab/runs/DATE-origin/.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/bench-common.sh
 runs=${1:-5}
 seconds=${2:-30}
 out=lab/runs/$(date -u +%Y-%m-%d)-origin
 mkdir -p "$out"
-{
-    uname -srm
-    sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1
-    rustc --version
-    git rev-parse HEAD
-} > "$out/machine.txt"
+machine > "$out/machine.txt"
 : > "$out/figures.txt"
 for run in $(seq "$runs"); do
     echo "run $run" | tee -a "$out/figures.txt"

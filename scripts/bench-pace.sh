@@ -8,6 +8,7 @@
 # HEADWATER and STREAMGAUGE name programs that are built already.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/bench-common.sh
 viewers=${1:-1200}
 [ $# -gt 0 ] && shift
 [ $# -gt 0 ] || set -- 60 300
@@ -22,12 +23,7 @@ fi
 headwater=${HEADWATER:-$target/release/headwater}
 streamgauge=${STREAMGAUGE:-$target/release/streamgauge}
 mkdir -p "$out"
-{
-    uname -srm
-    sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1
-    rustc --version
-    git rev-parse HEAD
-} > "$out/machine.txt"
+machine > "$out/machine.txt"
 
 work=$(mktemp -d)
 server=headwater-$$-s

@@ -11,6 +11,7 @@
 # has saturated = 0.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/bench-common.sh
 viewers=${1:-1000}
 rounds=${2:-5}
 seconds=${3:-10}
@@ -44,11 +45,7 @@ until curl -sf "$base/v0/media.m3u8" | grep -q EXTINF; do
 done
 
 {
-    uname -srm
-    sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1
-    echo "cores $(nproc), load before: $(cut -d ' ' -f 1-3 /proc/loadavg)"
-    rustc --version
-    git rev-parse HEAD
+    machine
     echo "A $A"
     echo "B $B"
 } > "$out/machine.txt"

@@ -1,0 +1,38 @@
+# What the measurements beside this file share; read by them (`.`), not run.
+
+# Which machine measures what, in lines.
+machine() {
+    uname -srm
+    sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1
+    echo "cores $(nproc), load before: $(cut -d ' ' -f 1-3 /proc/loadavg)"
+    rustc --version
+    git rev-parse HEAD
+}
+
+# A port of 127.0.0.1 that nobody listens on.
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# start_nginx PORT ROOT WORK: nginx on core 0 serves the files below ROOT, in one process, $nginx_pid.
+start_nginx() {
+    mkdir -p "$3/temporary"
+    # As lab/peers/nginx.toml has it, and why.
+    cat > "$3/nginx.conf" <<NGINX
+daemon off; master_process off; pid $3/nginx.pid; error_log $3/nginx.log;
+events { worker_connections 4096; }
+http {
+    access_log off; sendfile on; tcp_nopush off; keepalive_requests 1000000000;
+    open_file_cache max=100;
+    client_body_temp_path $3/temporary; proxy_temp_path $3/temporary;
+    fastcgi_temp_path $3/temporary; uwsgi_temp_path $3/temporary; scgi_temp_path $3/temporary;
+    server { listen 127.0.0.1:$1; root $2; }
+}
+NGINX
+    taskset -c 0 nginx -e "$3/nginx.log" -p "$3" -c "$3/nginx.conf" &
+    nginx_pid=$!
+    until curl -s -o /dev/null "http://127.0.0.1:$1/"; do
+        kill -0 "$nginx_pid"
+        sleep 0.1
+    done
+}
