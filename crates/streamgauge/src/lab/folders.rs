@@ -4,8 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::template::Variable;
-
 /// Folders that templates name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folders {
@@ -86,11 +84,11 @@ impl Folders {
     }
 
     /// The value of a variable that does not depend on a server.
-    pub fn value(&self, variable: Variable) -> Option<String> {
+    pub fn value(&self, variable: &str) -> Option<String> {
         let folder = match variable {
-            Variable::Repository => &self.repository,
-            Variable::Programs => &self.programs,
-            Variable::Peers => &self.peers,
+            "repository" => &self.repository,
+            "programs" => &self.programs,
+            "peers" => &self.peers,
             _ => return None,
         };
         Some(folder.to_string_lossy().into_owned())

@@ -52,7 +52,7 @@ fn parts(url: &str) -> (&str, &str) {
 /// What a trial asks the server for: files, or a stream.
 pub(super) fn wanted(trial: &Trial<'_>) -> anyhow::Result<Vec<String>> {
     let asked = trial.load.path.iter().chain(&trial.load.stream);
-    asked.map(|text| fill(text, &trial.case.values)).collect()
+    Ok(asked.map(|text| fill(text, &trial.case.values)).collect::<Result<_, _>>()?)
 }
 
 /// What a trial asks of the server.

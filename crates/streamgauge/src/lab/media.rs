@@ -111,7 +111,7 @@ fn make(media: &Media, cache: &Path, stop: &Stop, say: &dyn Fn()) -> anyhow::Res
             fs::create_dir_all(&out)?;
         }
         let out = out.to_str().context("a path that is not UTF-8")?;
-        let words: Vec<_> = media.make.iter().map(|word| word.replace("{out}", out)).collect();
+        let words = media.command(out)?;
         run(&words, &partial.join("log"), stop)?;
         ensure!(partial.join(name).exists(), "{} wrote nothing", words[0]);
         // Another run may have been faster; what it made is as good.

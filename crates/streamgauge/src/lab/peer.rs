@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::source;
-use super::template::{Template, Variable};
+use super::template::{Template, Unknown};
 
 /// What a peer's file says.
 #[derive(Debug, Clone, Deserialize)]
@@ -246,17 +247,54 @@ impl Command {
     ///
     /// # Errors
     /// A variable has no value.
-    pub fn fill(
-        &self,
-        value: impl Fn(Variable) -> Option<String>,
-    ) -> Result<Vec<String>, super::template::Error> {
+    pub fn fill(&self, value: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, Unknown> {
         self.0.iter().map(|word| word.fill(&value)).collect()
     }
+}
 
-    /// Whether one of its words asks for `variable`.
-    pub fn asks_for(&self, variable: Variable) -> bool {
-        self.0.iter().any(|word| word.asks_for(variable))
+/// What the templates of a peer can ask for (docs/peers.md).
+pub const VARIABLES: [&str; 12] = [
+    "host",
+    "http",
+    "rtmp",
+    "root",
+    "work",
+    "cpus",
+    "user",
+    "repository",
+    "programs",
+    "peers",
+    "path",
+    "name",
+];
+
+/// That variables are known is checked when a peer's file is read, and by a visitor, so that what is
+/// wrong is found where it stands.
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Template;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Template, E> {
+                let template = Template::new(text);
+                if let Some(name) = template.variables().find(|name| !VARIABLES.contains(name)) {
+                    return Err(E::custom(unknown(name)));
+                }
+                Ok(template)
+            }
+        }
+        from.deserialize_str(Text)
     }
+}
+
+fn unknown(variable: &str) -> String {
+    let known = VARIABLES.map(|name| format!("{{{name}}}")).join(", ");
+    format!("unknown variable {{{variable}}}, expected one of {known} (and {{{{ for a brace)")
 }
 
 /// A path that stays below the folder it is relative to.
@@ -318,5 +356,17 @@ impl Peer {
         }
         paths.sort_by_key(|path| path.file_stem().map(ToOwned::to_owned));
         paths.iter().map(|path| Self::read(path)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_variable_is_refused_with_those_there_are() {
+        let error = unknown("hots");
+        assert!(error.starts_with("unknown variable {hots}, expected one of {host}, "), "{error}");
+        assert!(error.ends_with("{name} (and {{ for a brace)"), "{error}");
     }
 }

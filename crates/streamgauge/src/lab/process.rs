@@ -18,7 +18,7 @@ use super::peer::{self, Job, Peer, Ready};
 use super::program::Seat;
 use super::ready::{Condition, inside};
 use super::signals::{POLL, Stop};
-use super::template::Variable;
+use super::template::Template;
 
 /// How long a server may take to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -136,7 +136,7 @@ impl Server {
 
     fn spawn(peer: &Peer, place: &Place, log: &Path) -> anyhow::Result<Self> {
         let ports = Ports::free()?;
-        let value = |variable| place.value(variable, ports, place.wanted.as_deref());
+        let value = |name: &str| place.value(name, ports, place.wanted.as_deref());
         fs::create_dir_all(&place.work).with_context(|| place.work.display().to_string())?;
         for (index, file) in peer.files.iter().enumerate() {
             let text = file.text.fill(value);
@@ -160,14 +160,12 @@ impl Server {
         Ok(Self { peer, place, ports, command: words, log: log.to_owned(), child, group })
     }
 
-    fn value(&self, variable: Variable) -> Option<String> {
-        self.place.value(variable, self.ports, self.place.wanted.as_deref())
-    }
-
     /// What has to be waited for, in a log that this server writes to from byte `from` on.
     fn condition(&self, from: u64) -> anyhow::Result<Condition> {
-        let fill = |template: &super::template::Template| {
-            template.fill(|variable| self.value(variable)).with_context(|| self.at("start.ready"))
+        let fill = |template: &Template| {
+            let wanted = self.place.wanted.as_deref();
+            let value = |name: &str| self.place.value(name, self.ports, wanted);
+            template.fill(value).with_context(|| self.at("start.ready"))
         };
         Ok(match &self.peer.start.ready {
             Ready::Http(url) => {
@@ -249,7 +247,7 @@ impl Server {
     pub fn url(&self, job: Job, wanted: &str) -> anyhow::Result<String> {
         let template = self.peer.serves(job);
         let template = template.with_context(|| format!("{}: no {job}", self.peer.name))?;
-        let value = |variable| self.place.value(variable, self.ports, Some(wanted));
+        let value = |variable: &str| self.place.value(variable, self.ports, Some(wanted));
         template.fill(value).with_context(|| self.at(&format!("serves.{job}")))
     }
 
@@ -260,7 +258,7 @@ impl Server {
     pub fn publish_url(&self, name: &str) -> anyhow::Result<String> {
         let template = self.peer.publish.rtmp.as_ref();
         let template = template.with_context(|| self.at("publish.rtmp: missing"))?;
-        let value = |variable| self.place.value(variable, self.ports, Some(name));
+        let value = |variable: &str| self.place.value(variable, self.ports, Some(name));
         template.fill(value).with_context(|| self.at("publish.rtmp"))
     }
 
@@ -290,19 +288,18 @@ impl Drop for Server {
 }
 
 impl Place {
-    fn value(&self, variable: Variable, ports: Ports, wanted: Option<&str>) -> Option<String> {
+    /// What one of [`peer::VARIABLES`] stands for.
+    fn value(&self, variable: &str, ports: Ports, wanted: Option<&str>) -> Option<String> {
         Some(match variable {
-            Variable::Host => self.host.clone(),
-            Variable::Http => ports.http.to_string(),
-            Variable::Rtmp => ports.rtmp.to_string(),
-            Variable::Root => self.root.to_string_lossy().into_owned(),
-            Variable::Work => self.work.to_string_lossy().into_owned(),
-            Variable::Cpus => self.processors()?.to_string(),
-            Variable::User => user()?,
-            Variable::Path | Variable::Name => wanted?.to_owned(),
-            Variable::Repository | Variable::Programs | Variable::Peers => {
-                return self.folders.value(variable);
-            }
+            "host" => self.host.clone(),
+            "http" => ports.http.to_string(),
+            "rtmp" => ports.rtmp.to_string(),
+            "root" => self.root.to_string_lossy().into_owned(),
+            "work" => self.work.to_string_lossy().into_owned(),
+            "cpus" => self.processors()?.to_string(),
+            "user" => user()?,
+            "path" | "name" => wanted?.to_owned(),
+            other => return self.folders.value(other),
         })
     }
 

@@ -11,6 +11,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::lab::record::Value;
+use crate::lab::template::is_name;
 use crate::units;
 
 /// A load and its cases, `[[load]]`.
@@ -97,6 +98,7 @@ impl Load {
         let mut names = HashSet::new();
         for name in self.cases.keys().chain(self.constants.keys()).chain(self.derive.keys()) {
             ensure!(names.insert(name), "there are two parameters {name:?}");
+            ensure!(is_name(name), "no template can ask for a parameter {name:?}");
         }
         if self.until.is_some() && self.cases.is_empty() {
             bail!("until needs cases to sweep over");

@@ -14,6 +14,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 use super::source;
+use super::template::{Template, Unknown, is_name};
 
 pub use load::{Background, Load, Publish, Publisher, Scale, Tool, Until};
 pub use shown::{Better, Figure, Kind, Only, Published, Shown, Table};
@@ -57,10 +58,21 @@ pub struct Scenario {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Media {
-    /// Program and arguments that write it to `{out}`.
+    /// Program and arguments that write it to `{out}`; templates.
     pub make: Vec<String>,
     /// Where it is below a server's `{root}`; one that ends in a slash is a folder.
     pub path: String,
+}
+
+impl Media {
+    /// Program and arguments that write it to `out`.
+    ///
+    /// # Errors
+    /// They ask for something else.
+    pub(super) fn command(&self, out: &str) -> Result<Vec<String>, Unknown> {
+        let value = |name: &str| (name == "out").then(|| out.to_owned());
+        self.make.iter().map(|argument| Template::new(argument).fill(value)).collect()
+    }
 }
 
 impl Scenario {
@@ -88,8 +100,10 @@ impl Scenario {
         for (name, media) in &self.media {
             ensure!(!media.make.is_empty(), "media {name:?}: make is empty");
             ensure!(is_below(&media.path), "media {name:?}: path is not one below a root");
-            let writes = media.make.iter().any(|argument| argument.contains("{out}"));
-            ensure!(writes, "media {name:?}: make does not write {{out}}");
+            let asks = |argument: &String| Template::new(argument).variables().any(|v| v == "out");
+            ensure!(media.make.iter().any(asks), "media {name:?}: make does not write {{out}}");
+            media.command("").with_context(|| format!("media {name:?}: make"))?;
+            ensure!(is_name(name), "media {name:?}: no template can ask for it by that name");
         }
         for (index, load) in self.loads.iter().enumerate() {
             load.check().with_context(|| format!("load {:?}", load.name))?;
