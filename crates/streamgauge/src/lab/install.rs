@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
@@ -16,7 +16,7 @@ use super::folders::Folders;
 use super::group::{Group, command};
 use super::log::last_lines;
 use super::peer::{Install, Peer};
-use super::signals::POLL;
+use super::signals::{POLL, Stop};
 use crate::progress::Steps;
 use crate::{Exit, text};
 
@@ -125,21 +125,17 @@ pub fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
     rustix::io::ioctl_fionbio(&said, true)?;
     let group = Group::new()?;
     let mut child = group.spawn(&mut command(&words, end.try_clone()?, end))?;
-    let deadline = Instant::now() + PATIENCE;
     let mut text = Vec::new();
-    let status = loop {
+    let ended = Stop::default().wait(PATIENCE, &mut || {
         let status = child.try_wait()?;
         take(&mut said, &mut text).with_context(|| words[0].clone())?;
-        if let Some(status) = status {
-            break status;
-        }
-        if Instant::now() > deadline {
-            // It may have left the group, which ends here.
-            child.kill()?;
-            child.wait()?;
-            bail!("{}: no version after {PATIENCE:?}", words[0]);
-        }
-        sleep(POLL);
+        Ok(status)
+    })?;
+    let Some(status) = ended else {
+        // It may have left the group, which ends here.
+        child.kill()?;
+        child.wait()?;
+        bail!("{}: no version after {PATIENCE:?}", words[0]);
     };
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();

@@ -132,7 +132,7 @@ fn make(media: &Media, cache: &Path, stop: &Stop, say: &dyn Fn()) -> anyhow::Res
 fn run(words: &[String], log: &Path, stop: &Stop) -> anyhow::Result<()> {
     ensure!(needed::is_there(&words[0]), "{}", needed::absent(&words[0]));
     let mut program = Program::start("command", &Seat::default(), words, log, log)?;
-    program.wait(LONGEST, stop, &mut || Ok(()))?;
+    program.wait(LONGEST, stop)?;
     ensure!(program.status() == Some(0), "{} failed: {}", words[0], last_lines(log));
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::Signal;
@@ -17,7 +17,7 @@ use super::machine::cpus;
 use super::peer::{self, Job, Peer, Ready};
 use super::program::Seat;
 use super::ready::{Condition, inside};
-use super::signals::{POLL, Stop};
+use super::signals::Stop;
 use super::template::Template;
 
 /// How long a server may take to end after it was asked to.
@@ -185,19 +185,13 @@ impl Server {
 
     fn wait_until(&mut self, condition: &Condition, stop: &Stop) -> anyhow::Result<()> {
         let seconds = self.peer.start.seconds;
-        let deadline = Instant::now() + Duration::from_secs(seconds.into());
-        loop {
+        let ready = stop.wait(Duration::from_secs(seconds.into()), &mut || {
             let holds = condition.holds();
             // Looked at last: another program may have answered in its stead.
             self.check()?;
-            if holds {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                bail!("not ready after {seconds} s; {}", quoted(&self.log));
-            }
-            stop.pause(POLL, &mut || Ok(()))?;
-        }
+            Ok(holds.then_some(()))
+        })?;
+        ready.with_context(|| format!("not ready after {seconds} s; {}", quoted(&self.log)))
     }
 
     fn at(&self, key: &str) -> String {

@@ -54,7 +54,7 @@ pub(super) fn report(folder: &Path, stop: &Stop) -> anyhow::Result<()> {
 fn run(words: &[&str], out: &Path, stop: &Stop) -> anyhow::Result<()> {
     let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
     let mut program = Program::start("profile", &Seat::default(), &words, out, out)?;
-    program.wait(LONGEST, stop, &mut || Ok(()))?;
+    program.wait(LONGEST, stop)?;
     ensure!(program.status() == Some(0), "perf: {}", last_lines(out));
     Ok(())
 }

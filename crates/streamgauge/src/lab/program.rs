@@ -3,8 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::process::Signal;
@@ -12,7 +11,7 @@ use rustix::process::Signal;
 use super::group::{Group, command};
 use super::log::last_lines;
 use super::record;
-use super::signals::{POLL, Stop};
+use super::signals::Stop;
 
 /// How long a program may take to end that was asked to: streamgauge writes what it has.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -75,42 +74,49 @@ impl Program {
         Ok(true)
     }
 
-    /// Waits for its end, and looks at `holds` meanwhile. Where it is not to go on, it has ended
-    /// when this returns.
+    /// Waits for its end. Where it is not to go on, it has ended when this returns.
     ///
     /// # Errors
-    /// [`Interrupted`], what `holds` says, or that it had not ended after `limit`.
-    pub(super) fn wait(
+    /// [`Interrupted`](super::signals::Interrupted), or that it had not ended after `limit`.
+    pub(super) fn wait(&mut self, limit: Duration, stop: &Stop) -> anyhow::Result<()> {
+        self.wait_while(limit, stop, &mut || Ok(()))
+    }
+
+    /// The same, as long as something holds.
+    ///
+    /// # Errors
+    /// Likewise, or what `holds` says.
+    pub(super) fn wait_while(
         &mut self,
         limit: Duration,
         stop: &Stop,
         holds: &mut dyn FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + limit;
-        while !self.has_ended()? {
-            if let Err(error) = stop.pause(POLL, holds) {
-                self.end()?;
-                return Err(error);
+        let ended = stop.wait(limit, &mut || {
+            if self.has_ended()? {
+                return Ok(Some(()));
             }
-            if Instant::now() > deadline && !self.has_ended()? {
+            holds().map(|()| None)
+        });
+        match ended {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => {
                 self.kill()?;
                 bail!("the {} had not ended after {:.0} s", self.role, limit.as_secs_f64());
             }
+            Err(error) => {
+                self.end()?;
+                Err(error)
+            }
         }
-        Ok(())
     }
 
     /// Asks it to end (SIGINT), and kills it if it does not.
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
         self.group.signal(Signal::INT);
-        let deadline = Instant::now() + PATIENCE;
-        while !self.has_ended()? {
-            if Instant::now() > deadline {
-                return self.kill();
-            }
-            sleep(POLL);
-        }
-        Ok(())
+        // Whoever was asked to end waits for this, too.
+        let ended = Stop::default().wait(PATIENCE, &mut || Ok(self.has_ended()?.then_some(())))?;
+        if ended.is_none() { self.kill() } else { Ok(()) }
     }
 
     /// Kills it, and what it has started.

@@ -45,15 +45,30 @@ impl Stop {
         time: Duration,
         holds: &mut dyn FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let end = Instant::now() + time;
+        self.wait(time, &mut || holds().map(|()| None::<()>)).map(drop)
+    }
+
+    /// Waits until `look` finds something, for so long at most: nothing, if it has not by then.
+    ///
+    /// # Errors
+    /// [`Interrupted`], or what `look` says.
+    pub fn wait<T>(
+        &self,
+        limit: Duration,
+        look: &mut dyn FnMut() -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<Option<T>> {
+        let end = Instant::now() + limit;
         loop {
-            holds()?;
+            // Before the look, so that the last one is not before the end.
+            let left = end.saturating_duration_since(Instant::now());
+            if let Some(found) = look()? {
+                return Ok(Some(found));
+            }
             if self.is_asked() {
                 bail!(Interrupted);
             }
-            let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(());
+                return Ok(None);
             }
             thread::sleep(left.min(POLL));
         }

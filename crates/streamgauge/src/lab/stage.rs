@@ -164,7 +164,7 @@ impl Stage<'_> {
         let words = words.map(str::to_owned);
         let mut player = Program::start("probe", &self.seat, &words, &out, &log)?;
         let Self { bench, server, .. } = self;
-        player.wait(LONGEST_LOOK, bench.stop, &mut || server.check())?;
+        player.wait_while(LONGEST_LOOK, bench.stop, &mut || server.check())?;
         let document: serde_json::Value =
             serde_json::from_slice(&fs::read(&out)?).unwrap_or_default();
         fs::remove_file(out)?;
@@ -230,7 +230,7 @@ impl Stage<'_> {
         self.start("load", &words, out, "load.log")?;
         let Self { programs, server, bench, .. } = self;
         let program = programs.last_mut().context("the load is gone")?;
-        program.wait(limit, bench.stop, &mut || server.check())?;
+        program.wait_while(limit, bench.stop, &mut || server.check())?;
         self.server.check()?;
         Ok(self.loaded(&words))
     }
@@ -246,7 +246,7 @@ impl Stage<'_> {
                 let binary = self.folder.join("load.bin").to_string_lossy().into_owned();
                 let report = ["vegeta", "report", "-type=json", &binary].map(str::to_owned);
                 let mut report = Program::start("report", &Seat::default(), &report, &log, &log)?;
-                report.wait(LONGEST_REPORT, self.bench.stop, &mut || Ok(()))?;
+                report.wait(LONGEST_REPORT, self.bench.stop)?;
                 ensure!(report.status() == Some(0), "vegeta report: {}", report.last_words());
             }
             let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
