@@ -1,20 +1,28 @@
-//! The five studies of lab/scenarios, as small as they go: each is run against real servers, none of
-//! its trials fails, and the report has the study's own tables and figures with figures in them.
+//! The scenarios of this repository, as small as they go: each is run against real servers, none of
+//! its trials fails, and the report has the scenario's own tables and figures with figures in them.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use streamgauge::lab::folders::Folders;
+use streamgauge::lab::install;
 use streamgauge::lab::scenario::Scenario;
 use testkit::{Program, built, headwater};
 
 /// For media, trials and all, on a machine busy with other tests.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Runs a study against peers that tests can have, and reports it.
+/// Where a scenario's media, what is installed for it, and its work folders go: made once, as it is
+/// with Cargo's own target folder.
+fn target(scenario: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(scenario)
+}
+
+/// Runs a scenario against peers that tests can have, and reports it.
 fn repeat(study: &str, peers: &[&str]) {
     // Programs that peers start from where this one is.
     headwater();
@@ -28,8 +36,7 @@ fn repeat(study: &str, peers: &[&str]) {
     let mut run = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
     run.arg("run").arg(&file).args(["--scale", "0.005", "--json", "-o"]).arg(&out);
     run.args(peers.iter().flat_map(|peer| ["--peer", peer]));
-    // Where media and work folders go.
-    run.env("CARGO_TARGET_DIR", folder.path().join("target")).current_dir(&repository);
+    run.env("CARGO_TARGET_DIR", target(study)).current_dir(&repository);
     let finished = Program::spawn(&mut run).wait(LIMIT);
     let document: Value = serde_json::from_slice(&finished.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", finished.stderr));
@@ -89,7 +96,18 @@ fn study_b() {
 
 #[test]
 fn study_c() {
-    repeat("study-c", &["python", "headwater"]);
+    // The one peer here that is neither Debian's nor this repository's.
+    let peers = target("study-c").join("peers");
+    let folders = Folders { peers, ..Folders::find().unwrap() };
+    let push = install::find("python-push", &folders).unwrap();
+    if install::version(&push, &folders).is_err() {
+        let mut install = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
+        install.args(["peers", "--install", "python-push"]);
+        install.env("CARGO_TARGET_DIR", target("study-c")).current_dir(&folders.repository);
+        let finished = Program::spawn(&mut install).wait(LIMIT);
+        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    }
+    repeat("study-c", &["python", "python-push", "headwater"]);
 }
 
 #[test]
@@ -100,4 +118,9 @@ fn study_d() {
 #[test]
 fn study_e() {
     repeat("study-e", &["baseline-persistent", "nginx", "headwater"]);
+}
+
+#[test]
+fn media_plane() {
+    repeat("media-plane", &["nginx", "baseline-limit", "headwater"]);
 }
