@@ -8,6 +8,7 @@
 pub mod capacity;
 mod certificates;
 pub mod cli;
+mod files;
 pub mod fleet;
 pub mod hlog;
 pub mod lab;

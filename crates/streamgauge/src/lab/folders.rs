@@ -83,6 +83,16 @@ impl Folders {
         })
     }
 
+    /// The files of this repository's peers.
+    pub fn own_peers(&self) -> PathBuf {
+        self.repository.join("lab/peers")
+    }
+
+    /// The file of one of them, by name.
+    pub fn peer(&self, name: &str) -> PathBuf {
+        self.own_peers().join(format!("{name}.toml"))
+    }
+
     /// The value of a variable that does not depend on a server.
     pub fn value(&self, variable: &str) -> Option<String> {
         let folder = match variable {

@@ -75,7 +75,7 @@ impl Arguments {
         let folders = Folders::find()?;
         let named = self.install.as_deref().unwrap_or_default();
         let peers = if named.is_empty() {
-            Peer::read_all(&folders.repository.join("lab/peers"))?
+            Peer::read_all(&folders.own_peers())?
         } else {
             named.iter().map(|name| find(name, &folders)).collect::<anyhow::Result<_>>()?
         };
@@ -108,8 +108,8 @@ pub fn find(name: &str, folders: &Folders) -> anyhow::Result<Peer> {
     if name.contains('/') || Path::new(name).extension().is_some_and(|ending| ending == "toml") {
         return Peer::read(Path::new(name));
     }
-    let path = folders.repository.join("lab/peers").join(format!("{name}.toml"));
-    ensure!(path.exists(), "no peer {name} in {}", folders.repository.join("lab/peers").display());
+    let path = folders.peer(name);
+    ensure!(path.exists(), "no peer {name} in {}", folders.own_peers().display());
     Peer::read(&path)
 }
 

@@ -19,8 +19,9 @@ use super::record::{FORM, Machine, PeerVersion, Run};
 use super::run::{Arguments, Document};
 use super::scenario::{Scenario, Until};
 use super::signals::Stop;
-use super::trial::{Bench, now, write_json};
+use super::trial::{Bench, now};
 use super::{install, profile, record};
+use crate::files::replace_json;
 use crate::progress::Steps;
 
 /// What starting and stopping a server adds to a trial, about.
@@ -58,7 +59,7 @@ impl<'a> Runner<'a> {
         let mut absent = BTreeMap::new();
         if names.is_empty() {
             for name in scenario.loads.iter().flat_map(|load| &load.peers) {
-                let path = file_of(folders, name);
+                let path = folders.peer(name);
                 if path.is_file() {
                     peers.insert(name.clone(), Peer::read(&path)?);
                 } else {
@@ -155,7 +156,7 @@ impl<'a> Runner<'a> {
         for text in texts {
             *text = names.shorten(text);
         }
-        write_json(&out.join("run.json"), &run)?;
+        replace_json(&out.join("run.json"), &run)?;
         let bench = Bench {
             names: &names,
             scenario: self.scenario,
@@ -180,7 +181,7 @@ impl<'a> Runner<'a> {
         self.shares.take_seat()?;
         let mut document = carry_out(&bench, &trials, &progress)?;
         run.ended = (!document.interrupted).then(now);
-        write_json(&out.join("run.json"), &run)?;
+        replace_json(&out.join("run.json"), &run)?;
         document.run = run;
         Ok(document)
     }
@@ -356,10 +357,6 @@ fn carry_out(
 fn takes(trial: &Trial<'_>, bench: &Bench<'_>) -> Duration {
     // Its templates have been filled in before.
     AROUND + expected(trial, bench.scenario, bench.scale).unwrap_or_default()
-}
-
-fn file_of(folders: &Folders, name: &str) -> PathBuf {
-    folders.repository.join("lab/peers").join(format!("{name}.toml"))
 }
 
 pub(super) fn minutes(time: Duration) -> String {

@@ -1,13 +1,14 @@
 //! TOML files as people write them, read so that what is wrong is named by file, line and key.
 
 use std::fmt;
-use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+use crate::files;
 
 /// No such file is larger, in bytes; a longer one was not written by a person.
 const MOST: u64 = 1 << 20;
@@ -40,13 +41,7 @@ impl fmt::Display for Key<'_> {
 /// # Errors
 /// It cannot be read, is larger than 1 MiB, or is not UTF-8.
 pub fn text(path: &Path) -> anyhow::Result<String> {
-    use anyhow::Context;
-    let shown = || path.display().to_string();
-    let file = std::fs::File::open(path).with_context(shown)?;
-    let mut text = String::new();
-    file.take(MOST + 1).read_to_string(&mut text).with_context(shown)?;
-    anyhow::ensure!(text.len() as u64 <= MOST, "{}: larger than {MOST} bytes", path.display());
-    Ok(text)
+    files::text(path, MOST)
 }
 
 /// What `text`, the content of the file at `path`, says. `path` is for errors only.

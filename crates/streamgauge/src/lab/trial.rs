@@ -19,6 +19,7 @@ use super::record;
 use super::scenario::Scenario;
 use super::signals::{Interrupted, Stop};
 use super::stage::Stage;
+use crate::files::replace_json;
 
 /// What a trial says that was interrupted.
 const INTERRUPTED: &str = "interrupted";
@@ -86,7 +87,7 @@ impl Bench<'_> {
             *text = self.names.shorten(text);
         }
         kept.elapsed = began.elapsed().as_secs_f64();
-        write_json(&folder.join("trial.json"), &kept)?;
+        replace_json(&folder.join("trial.json"), &kept)?;
         Ok(kept)
     }
 
@@ -179,15 +180,6 @@ impl Drop for Scratch {
         // What is left is taken away by the next trial.
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-/// Writes a document so that it is there whole or not at all.
-pub(super) fn write_json(path: &Path, document: &impl serde::Serialize) -> anyhow::Result<()> {
-    let partial = path.with_extension("json.partial");
-    let shown = || path.display().to_string();
-    let text = serde_json::to_string_pretty(document)?;
-    fs::write(&partial, text + "\n").with_context(shown)?;
-    fs::rename(&partial, path).with_context(shown)
 }
 
 /// Now, RFC 3339 in UTC, to the second.

@@ -3,13 +3,13 @@
 //! A folder may come from anywhere: every file is read up to a limit, and an error names it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use serde::de::DeserializeOwned;
 
+use crate::files::bytes;
 use crate::lab::record::{FORM, Parameters, Run, Trial, Value};
 use crate::lab::scenario::{Load, Scenario};
 use crate::progress::Steps;
@@ -125,16 +125,6 @@ fn find(
     }
     names.sort();
     names.iter().try_for_each(|name| find(name, depth - 1, found))
-}
-
-/// A file's bytes, up to a limit.
-pub(super) fn bytes(path: &Path, limit: u64) -> anyhow::Result<Vec<u8>> {
-    let name = || path.display().to_string();
-    let mut bytes = Vec::new();
-    let file = File::open(path).with_context(name)?;
-    file.take(limit + 1).read_to_end(&mut bytes).with_context(name)?;
-    ensure!(bytes.len() as u64 <= limit, "{}: more than {limit} bytes", name());
-    Ok(bytes)
 }
 
 fn json<T: DeserializeOwned>(path: &Path, limit: u64) -> anyhow::Result<T> {

@@ -1,9 +1,10 @@
 //! A part of somebody's document, replaced.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
+
+use crate::files;
 
 const BEGIN: &str = "<!-- streamgauge:begin -->";
 const END: &str = "<!-- streamgauge:end -->";
@@ -15,9 +16,7 @@ const LARGEST: u64 = 16 << 20;
 /// # Errors
 /// It cannot be read, or does not say where the part goes.
 pub(super) fn replaced(path: &Path, part: &str) -> anyhow::Result<String> {
-    let name = || path.display().to_string();
-    let text = String::from_utf8(super::data::bytes(path, LARGEST)?).with_context(name)?;
-    replace(&text, part).with_context(name)
+    replace(&files::text(path, LARGEST)?, part).with_context(|| path.display().to_string())
 }
 
 fn replace(text: &str, part: &str) -> anyhow::Result<String> {
@@ -30,28 +29,6 @@ fn replace(text: &str, part: &str) -> anyhow::Result<String> {
     let (begin, end) = (place(BEGIN)? + BEGIN.len(), place(END)?);
     ensure!(begin <= end, "{END} is before {BEGIN}");
     Ok(format!("{}\n{part}\n{}", &text[..begin], &text[end..]))
-}
-
-/// Writes a file so that whoever reads it has the old or the new one, and nothing between.
-///
-/// # Errors
-/// It cannot be written.
-pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let name = || path.display().to_string();
-    // What a link leads to is replaced, not the link.
-    let path = fs::canonicalize(path).unwrap_or(path.to_owned());
-    let file = path.file_name().with_context(name)?.to_string_lossy().into_owned();
-    let new = path.with_file_name(format!(".{file}.{}", std::process::id()));
-    let written = fs::write(&new, text).and_then(|()| {
-        if let Ok(old) = fs::metadata(&path) {
-            fs::set_permissions(&new, old.permissions())?;
-        }
-        fs::rename(&new, &path)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    written.with_context(name)
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use clap::Args;
 
-use crate::Exit;
 use crate::progress::Steps;
+use crate::{Exit, files};
 use document::Document;
 
 /// Tables and figures of scenarios that were run: index.html, one page that needs nothing else, and
@@ -70,7 +70,7 @@ impl Arguments {
         let into = self.into.as_deref().map(|path| new_text(path, &document)).transpose()?;
         write(&folder, &document)?;
         if let (Some(path), Some(text)) = (&self.into, &into) {
-            into::write(path, text)?;
+            files::replace(path, text)?;
         }
         let mut out = std::io::stdout().lock();
         if self.json {
@@ -102,11 +102,11 @@ fn write(folder: &Path, document: &Document) -> anyhow::Result<()> {
         for panel in &figure.panels {
             let drawn = html::draw(figure, panel, "plot", true).into_string();
             let text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{drawn}\n");
-            into::write(&folder.join(&panel.file), &text)?;
+            files::replace(&folder.join(&panel.file), &text)?;
         }
     }
-    into::write(&folder.join("report.md"), &markdown::report(document))?;
-    into::write(&folder.join("index.html"), &html::page(document))
+    files::replace(&folder.join("report.md"), &markdown::report(document))?;
+    files::replace(&folder.join("index.html"), &html::page(document))
 }
 
 /// Removes figures of a report that was here before.

@@ -9,7 +9,7 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde::Deserialize;
 
-use super::data::bytes;
+use crate::files::bytes;
 use crate::hlog::Unit;
 
 const MIB: u64 = 1 << 20;
