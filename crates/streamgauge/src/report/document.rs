@@ -102,7 +102,12 @@ impl Document {
         progress: &Steps,
     ) -> anyhow::Result<Self> {
         let (mut tables, mut figures) = (0, 0);
-        let part = |study| part(study, &mut tables, &mut figures, progress);
+        let mut begun = 0;
+        let mut next = |figure: &str| {
+            progress.show(begun, figure);
+            begun += 1;
+        };
+        let part = |study| part(study, &mut tables, &mut figures, &mut next);
         Ok(Self { folder, studies: studies.iter().map(part).collect::<anyhow::Result<_>>()? })
     }
 }
@@ -111,7 +116,7 @@ fn part(
     study: &Study,
     tables: &mut usize,
     figures: &mut usize,
-    progress: &Steps,
+    next: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Part> {
     let scenario = &study.scenario;
     let mut part = Part {
@@ -145,8 +150,8 @@ fn part(
         }
     }
     for figure in &scenario.figures {
+        next(&figure.title);
         let Some(load) = scenario.load(&figure.load) else { continue };
-        progress.show(*figures as u64, &figure.title);
         let made = Figure::make(study, load, figure, *figures + 1)?;
         if !made.panels.is_empty() {
             *figures += 1;
