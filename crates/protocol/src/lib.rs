@@ -2,5 +2,6 @@
 
 pub mod dash;
 pub mod hls;
+pub mod push;
 pub mod rtmp;
 pub mod utc;
