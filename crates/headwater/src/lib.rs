@@ -3,6 +3,7 @@
 //! ```text
 //! rtmp ─┐                              ┌─ http ◀─ deliver   playlists, segments, endless responses
 //! demo ─┴▶ ingest ─▶ live (registry) ──┼─ rtmp ◀─ fan       play
+//!                                      ├─ push ◀─ fan       chunks over WebSocket
 //!                                      └─ control          pages, API
 //! ```
 
@@ -16,6 +17,7 @@ pub mod metrics;
 mod origin;
 pub mod pace;
 pub mod publish;
+pub mod push;
 pub mod rtmp;
 pub mod serve;
 

@@ -27,6 +27,22 @@ pub struct SlowViewers {
     closed: Family<Closed, Counter>,
 }
 
+/// Push viewers that were closed for what they sent.
+#[derive(Debug, Default)]
+pub struct Violations(Family<ByCode, Counter>);
+
+impl Violations {
+    /// Counts one, by the close code it was told (RFC 6455 7.4).
+    pub fn count(&self, code: u16) {
+        self.0.get_or_create(&ByCode { code }).inc();
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCode {
+    code: u16,
+}
+
 /// Why a slow viewer was disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooSlow {
@@ -139,6 +155,12 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         "slow_viewers_closed",
         "Viewers disconnected because they read too slowly",
         slow.closed.clone(),
+    );
+
+    registry.register(
+        "push_violations",
+        "Push viewers closed for what they sent, by close code",
+        origin.violations.0.clone(),
     );
 
     let (paced, waiting) = origin.balance.viewers();

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::deliver::TitleViewers;
 use crate::deliver::cursor::Limits;
-use crate::metrics::SlowViewers;
+use crate::metrics::{SlowViewers, Violations};
 use crate::pace::Balance;
 use crate::rtmp::Films;
 
@@ -28,6 +28,8 @@ pub struct Origin {
     pub balance: Arc<Balance>,
     /// What became of viewers that read too slowly.
     pub slow_viewers: SlowViewers,
+    /// Push viewers that were closed for what they sent.
+    pub violations: Violations,
     started: (UnixMicros, Instant),
 }
 
@@ -57,6 +59,7 @@ impl Origin {
             films: Films::new(films),
             balance: Arc::new(Balance::new(started)),
             slow_viewers: SlowViewers::default(),
+            violations: Violations::default(),
             started: (started, Instant::now()),
             config,
         }

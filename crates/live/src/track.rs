@@ -53,6 +53,11 @@ impl Track {
         }
     }
 
+    /// Whether this is its name, or the name its publisher gave the rendition.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.rendition.as_deref() == Some(name)
+    }
+
     /// The window as it is now.
     pub fn window(&self) -> Arc<Window> {
         self.window.borrow().clone()

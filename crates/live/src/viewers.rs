@@ -27,12 +27,14 @@ pub enum Delivery {
     Flv,
     /// RTMP.
     Rtmp,
+    /// Push over WebSocket.
+    Push,
 }
 
 impl Delivery {
     /// Every delivery.
-    pub const ALL: [Self; 6] =
-        [Self::LlHls, Self::Hls, Self::Dash, Self::Mp4, Self::Flv, Self::Rtmp];
+    pub const ALL: [Self; 7] =
+        [Self::LlHls, Self::Hls, Self::Dash, Self::Mp4, Self::Flv, Self::Rtmp, Self::Push];
 
     /// Name in the API and in metrics.
     pub fn name(self) -> &'static str {
@@ -43,6 +45,7 @@ impl Delivery {
             Self::Mp4 => "mp4",
             Self::Flv => "flv",
             Self::Rtmp => "rtmp",
+            Self::Push => "push",
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct Config {
     pub http: Http,
     /// The RTMP listener.
     pub rtmp: Rtmp,
+    /// Push over WebSocket.
+    pub push: Push,
     /// How live streams are cut, held and handed out.
     pub live: Live,
     /// Files from disk.
@@ -85,6 +87,18 @@ pub struct Rtmp {
     /// Parts of a live stream that come within so long go to its players in one write; 0 sends each
     /// as it comes.
     pub flush_interval: Time,
+}
+
+/// `[push]`: live streams and files over WebSocket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Push {
+    /// Chunks of a live stream that come within so long go to its viewers in one write, each a
+    /// message of its own; 0 sends each as it comes.
+    pub flush_interval: Time,
+    /// A viewer is sent a ping so often, and is gone if nothing was heard of it for three times as
+    /// long.
+    pub ping_interval: Time,
 }
 
 /// `[live]`: how streams are cut and held, and what a slow viewer may cost.
@@ -220,6 +234,12 @@ impl Default for Rtmp {
             setup_timeout: Time::from_secs(10),
             flush_interval: Time::from_millis(100),
         }
+    }
+}
+
+impl Default for Push {
+    fn default() -> Self {
+        Self { flush_interval: Time::from_millis(0), ping_interval: Time::from_secs(9) }
     }
 }
 

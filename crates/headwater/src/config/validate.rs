@@ -15,7 +15,7 @@ pub(super) struct Found {
 
 /// The first option out of bounds or in disagreement.
 pub(super) fn check(config: &Config) -> Result<(), Found> {
-    let Config { workers, http, rtmp, live, vod, drain } = config;
+    let Config { workers, http, rtmp, push, live, vod, drain } = config;
 
     // More than that is a slip of the finger: no machine has as many cores.
     within("workers", *workers, 0, 1024)?;
@@ -30,6 +30,8 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     // What waits goes out in one piece: more than a second of it would be a burst.
     let second = Time::from_secs(1);
     within("rtmp.flush_interval", rtmp.flush_interval, Time::default(), second)?;
+    within("push.flush_interval", push.flush_interval, Time::default(), second)?;
+    within("push.ping_interval", push.ping_interval, least, hour)?;
     header_value("http.cors_origin", &http.cors_origin)?;
     addresses(http, rtmp)?;
     credentials(&http.tls)?;

@@ -16,6 +16,11 @@ pub struct Cursor {
     state: watch::Receiver<Arc<live::State>>,
     tracks: Vec<Position>,
     limits: Limits,
+    choice: Choice,
+    /// Segments are taken whole, once they are complete.
+    whole: bool,
+    /// It was sent back in time and has not caught up: what waits for it is no sign of slowness.
+    catching_up: bool,
     /// When it was first skipped ahead, and since when it has kept up again.
     behind: Option<(UnixMicros, Option<UnixMicros>)>,
 }
@@ -27,6 +32,15 @@ pub struct Limits {
     pub queue: u64,
     /// How long it may be behind in spite of being skipped ahead.
     pub patience: std::time::Duration,
+}
+
+/// Which rendition of the picture a viewer may be sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// This one while it is there, by the name of its track or its publisher's.
+    pub rendition: Option<String>,
+    /// The best of so many bits per second, or the least there is.
+    pub max: Option<u64>,
 }
 
 struct Position {
@@ -74,9 +88,20 @@ pub enum Next {
 impl Cursor {
     /// A cursor at the newest keyframe. `None` while the stream has no media.
     pub fn new(stream: &Arc<Stream>, limits: Limits) -> Option<Self> {
+        Self::chosen(stream, limits, Choice::default(), false)
+    }
+
+    /// The same for a viewer with wishes, of segments taken `whole` or of parts.
+    pub fn chosen(
+        stream: &Arc<Stream>,
+        limits: Limits,
+        choice: Choice,
+        whole: bool,
+    ) -> Option<Self> {
         let state = stream.subscribe();
-        let tracks = best(&state.borrow()).iter().map(Position::of).collect();
-        let mut cursor = Self { state, tracks, limits, behind: None };
+        let tracks = best(&state.borrow(), &choice).iter().map(Position::of).collect();
+        let mut cursor =
+            Self { state, tracks, limits, choice, whole, catching_up: false, behind: None };
         cursor.seek_live().then_some(cursor)
     }
 
@@ -87,12 +112,28 @@ impl Cursor {
             Position { msn, part, ..position }
         };
         let tracks = tracks.iter().zip(places).map(position).collect();
-        Self { state: stream.subscribe(), tracks, limits, behind: None }
+        let (state, choice) = (stream.subscribe(), Choice::default());
+        Self { state, tracks, limits, choice, whole: false, catching_up: false, behind: None }
     }
 
     /// The same with other limits.
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The same with other wishes, which count when it chooses the next time.
+    pub fn with_choice(self, choice: Choice) -> Self {
+        Self { choice, ..self }
+    }
+
+    /// The same, of segments taken whole or of parts.
+    pub fn with_whole(self, whole: bool) -> Self {
+        Self { whole, ..self }
+    }
+
+    /// Whether it takes segments whole.
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// What it needs next of each track.
@@ -107,7 +148,7 @@ impl Cursor {
 
     /// Whether there is nothing for it but to wait for the next part.
     pub fn is_at_edge(&mut self) -> bool {
-        self.tracks.iter_mut().all(|position| position.peek().is_none())
+        self.tracks.iter_mut().all(|position| position.peek(self.whole).is_none())
             && self.state.borrow().status != Status::Ended
             && !self.has_better()
     }
@@ -116,7 +157,7 @@ impl Cursor {
     pub async fn stir(&mut self) -> Stir {
         loop {
             self.mark();
-            if self.tracks.iter_mut().any(|position| position.peek().is_some()) {
+            if self.tracks.iter_mut().any(|position| position.peek(self.whole).is_some()) {
                 return Stir::Parts;
             }
             if self.state.borrow().status == Status::Ended || self.has_better() {
@@ -131,10 +172,35 @@ impl Cursor {
         self.tracks.iter().map(|position| &position.track)
     }
 
+    /// What decodes what it needs next, of each track.
+    pub fn headers(&mut self) -> Vec<Arc<live::Header>> {
+        let whole = self.whole;
+        let headers = self.tracks.iter_mut().map(|position| match position.peek(whole) {
+            Some((segment, _)) => segment.header.clone(),
+            None => position.track.header(),
+        });
+        headers.collect()
+    }
+
+    /// Follows what these wishes come to. Answers whether that is another picture; it is then at the
+    /// newest keyframe.
+    pub fn choose(&mut self, choice: Choice) -> bool {
+        self.choice = choice;
+        let best = best(&self.state.borrow(), &self.choice);
+        let follows = |track: &Arc<Track>| {
+            self.tracks.iter().any(|followed| Arc::ptr_eq(&followed.track, track))
+        };
+        if best.is_empty() || best.iter().all(follows) {
+            return false;
+        }
+        self.tracks = best.iter().map(Position::of).collect();
+        self.seek_live()
+    }
+
     /// Follows other tracks if one it follows is gone and another can take its place, or if there
     /// is one of a kind it has none of. Answers whether it does; it is then at the newest keyframe.
     fn choose_again(&mut self) -> bool {
-        let best = best(&self.state.borrow());
+        let best = best(&self.state.borrow(), &self.choice);
         if !best.iter().any(|track| self.is_better(track)) {
             return false;
         }
@@ -159,19 +225,55 @@ impl Cursor {
 
     /// Whether there are tracks that it is to follow instead.
     fn has_better(&self) -> bool {
-        best(&self.state.borrow()).iter().any(|track| self.is_better(track))
+        best(&self.state.borrow(), &self.choice).iter().any(|track| self.is_better(track))
+    }
+
+    /// Moves to the keyframe at or before `time`, in seconds of the stream's timeline, or to the
+    /// first of the window; false if there is none.
+    pub fn seek(&mut self, time: f64) -> bool {
+        let Some(first) = self.tracks.first() else { return false };
+        let window = first.windows.borrow().clone();
+        let starts = |segment: &Segment, part: &Part| seconds(part.start, &segment.header.track);
+        let keyframes = window.listed().chain(&window.open).flat_map(|segment| {
+            let parts = segment.parts.iter().enumerate().filter(|(_, part)| part.independent);
+            parts.map(move |(at, part)| ((segment.msn, at), starts(segment, part)))
+        });
+        let mut found = None;
+        for (place, start) in keyframes {
+            if found.is_some() && start > time {
+                break;
+            }
+            found = Some(place);
+        }
+        let Some(place) = found else { return false };
+        self.catching_up = true;
+        self.behind = None;
+        self.go_to(place)
     }
 
     /// Moves to the newest keyframe; false if there is none.
-    fn seek_live(&mut self) -> bool {
+    pub fn seek_live(&mut self) -> bool {
         let Some(first) = self.tracks.first() else { return false };
         let window = first.windows.borrow().clone();
+        self.catching_up = false;
+        if self.whole {
+            let newest = window.segments.back().or(window.open.as_ref());
+            return newest.is_some_and(|segment| self.go_to((segment.msn, 0)));
+        }
         // A stream without keyframes (intra refresh) is joined anywhere.
         let newest = || {
             let newest = window.newest()?;
             Some((newest.msn, newest.parts.len().checked_sub(1)?))
         };
-        let Some((msn, part)) = window.newest_independent().or_else(newest) else { return false };
+        let place = window.newest_independent().or_else(newest);
+        place.is_some_and(|place| self.go_to(place))
+    }
+
+    /// Moves to a part of the first track, and of the others to what is played then.
+    fn go_to(&mut self, (msn, part): Place) -> bool {
+        let Some(first) = self.tracks.first() else { return false };
+        let window = first.windows.borrow().clone();
+        let part = if self.whole { 0 } else { part };
         let start = window.segment(msn).and_then(|segment| {
             Some(seconds(segment.parts.get(part)?.start, &segment.header.track))
         });
@@ -194,7 +296,8 @@ impl Cursor {
                 let newest = window.newest().map(|newest| (newest.msn, newest.parts.len()));
                 newest.unwrap_or((position.track.header().msn, 0))
             };
-            (position.msn, position.part) = found.unwrap_or_else(newest);
+            let (msn, part) = found.unwrap_or_else(newest);
+            (position.msn, position.part) = (msn, if self.whole { 0 } else { part });
         }
         true
     }
@@ -206,14 +309,19 @@ impl Cursor {
         }
         let mut best: Option<(usize, f64, Arc<Segment>, Arc<Part>)> = None;
         for index in 0..self.tracks.len() {
-            let Some((segment, part)) = self.tracks[index].peek() else { continue };
+            let Some((segment, part)) = self.tracks[index].peek(self.whole) else { continue };
             let start = seconds(part.start, &segment.header.track);
             if best.as_ref().is_none_or(|(_, earliest, ..)| start < *earliest) {
                 best = Some((index, start, segment, part));
             }
         }
         let (track, _, segment, part) = best?;
-        self.tracks[track].part += 1;
+        let position = &mut self.tracks[track];
+        if self.whole {
+            (position.msn, position.part) = (segment.msn + 1, 0);
+        } else {
+            position.part += 1;
+        }
         Some(Next::Part { track, segment, part })
     }
 
@@ -257,6 +365,10 @@ impl Cursor {
     fn keep_up(&mut self, now: UnixMicros) -> Option<Next> {
         let lost = self.tracks.iter().any(Position::has_left);
         let waiting: u64 = self.tracks.iter().map(|p| p.waiting(self.limits.queue)).sum();
+        if !lost && self.catching_up {
+            self.catching_up = waiting > self.limits.queue / 4;
+            return None;
+        }
         if !lost && waiting <= self.limits.queue {
             // Being skipped ahead is no proof of keeping up: only time is.
             if let Some((_, kept_up)) = &mut self.behind
@@ -299,10 +411,14 @@ impl Position {
         Self { track: Arc::clone(track), windows: track.subscribe(), msn: 0, part: 0 }
     }
 
-    fn peek(&mut self) -> Option<(Arc<Segment>, Arc<Part>)> {
+    /// What it needs next, of complete segments alone if they are taken whole.
+    fn peek(&mut self, whole: bool) -> Option<(Arc<Segment>, Arc<Part>)> {
         let window = self.windows.borrow().clone();
         loop {
             let segment = window.segment(self.msn)?;
+            if whole && !window.is_complete(self.msn) {
+                return None;
+            }
             if let Some(part) = segment.parts.get(self.part) {
                 return Some((Arc::clone(segment), Arc::clone(part)));
             }
@@ -340,15 +456,22 @@ impl Position {
     }
 }
 
-/// The best picture and the first sound there are.
-fn best(state: &live::State) -> Vec<Arc<Track>> {
+/// The best picture by these wishes, and the first sound there is.
+fn best(state: &live::State, choice: &Choice) -> Vec<Arc<Track>> {
     let of_kind = |kind| {
         let present = state.tracks.iter().filter(move |t| t.kind == kind && t.is_present());
         present.filter(|track| track.part_limit().is_some())
     };
     let rate = |track: &&Arc<Track>| track.bitrate().map_or(0, |(mean, _)| mean);
     // Of equals the first, which `max_by_key` would not give.
-    let video = of_kind(Kind::Video).min_by_key(|track| std::cmp::Reverse(rate(track)));
+    let videos = || of_kind(Kind::Video);
+    let named =
+        |track: &&Arc<Track>| choice.rendition.as_ref().is_some_and(|name| track.is_called(name));
+    let fits = |track: &&Arc<Track>| choice.max.is_none_or(|max| rate(track) <= max);
+    let video = videos()
+        .find(named)
+        .or_else(|| videos().filter(fits).min_by_key(|track| std::cmp::Reverse(rate(track))))
+        .or_else(|| videos().min_by_key(rate));
     let audio = of_kind(Kind::Audio).next();
     video.into_iter().chain(audio).cloned().collect()
 }

@@ -70,7 +70,7 @@ pub(super) fn independent<'a>(segments: impl IntoIterator<Item = &'a Arc<live::S
 }
 
 /// Waits until the stream's manifests can be written; false if that takes too long.
-pub(super) async fn ready(stream: &Arc<Stream>) -> bool {
+pub(crate) async fn ready(stream: &Arc<Stream>) -> bool {
     stream.is_ready()
         || tokio::time::timeout(patience(stream), stream.ready()).await.unwrap_or(false)
 }

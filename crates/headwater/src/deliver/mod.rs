@@ -5,6 +5,7 @@
 //!                  ├ dash      the manifest
 //!                  ├ segment   headers, segments (also the one being made), parts
 //!                  ├ muxed     live.mp4, live.flv: one endless response
+//!                  ├ push      a WebSocket: the connection leaves HTTP
 //!                  ├ files     /vod/PATH
 //!                  └ vod       /vod/PATH/index.m3u8 and so on: files packaged on the fly
 //! ```
@@ -24,6 +25,7 @@ mod unfold;
 mod vod;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,10 +33,12 @@ use live::{Delivery, Stream};
 
 use crate::Origin;
 use crate::http::{Handler, Request, Response};
+use crate::push::Push;
 use edge::Edges;
 use route::Resource;
 use vod::Recent;
 
+pub(crate) use hls::ready;
 pub use vod::Viewers as TitleViewers;
 
 /// The media plane's handler: made by each worker for itself, sharing the origin.
@@ -43,12 +47,14 @@ pub struct Deliver {
     origin: Arc<Origin>,
     recent: Recent,
     edges: Edges,
+    push: Rc<Push>,
 }
 
 impl Deliver {
     /// Serves what `origin` has.
     pub fn new(origin: Arc<Origin>) -> Self {
-        Self { origin, recent: Recent::default(), edges: Edges::default() }
+        let push = Push::new(Arc::clone(&origin));
+        Self { origin, recent: Recent::default(), edges: Edges::default(), push }
     }
 
     async fn live(&self, request: &Request, name: &str, resource: Resource<'_>) -> Response {
@@ -74,6 +80,7 @@ impl Deliver {
             }
             Resource::Mp4 => muxed::mp4(request, &self.origin, &stream).await,
             Resource::Flv => muxed::flv(request, &self.origin, &stream).await,
+            Resource::Push => self.push.respond(request, &stream).await,
         }
     }
 }

@@ -21,6 +21,8 @@ pub(super) enum Resource<'a> {
     Mp4,
     /// `live.flv`
     Flv,
+    /// `push`
+    Push,
 }
 
 /// Splits what follows `/live/` into a stream's name and a resource of it.
@@ -31,6 +33,7 @@ pub(super) fn live(path: &str) -> Option<(&str, Resource<'_>)> {
         "manifest.mpd" => Resource::Manifest,
         "live.mp4" => Resource::Mp4,
         "live.flv" => Resource::Flv,
+        "push" => Resource::Push,
         _ => {
             let (stream, track) = stream.rsplit_once('/')?;
             return Some((stream, of_track(track, file)?));
@@ -141,6 +144,7 @@ mod tests {
             ("a/b/manifest.mpd", Some(("a/b", Resource::Manifest))),
             ("demo/live.mp4", Some(("demo", Resource::Mp4))),
             ("demo/live.flv", Some(("demo", Resource::Flv))),
+            ("demo/push", Some(("demo", Resource::Push))),
             ("demo/v0/media.m3u8", Some(("demo", Resource::MediaPlaylist { track }))),
             ("demo/v0/init.mp4", Some(("demo", Resource::Header { track, msn: None }))),
             ("demo/v0/init.12.mp4", Some(("demo", Resource::Header { track, msn: Some(12) }))),

@@ -9,17 +9,28 @@ use crate::deliver::cursor::{Cursor, Limits, Place};
 
 /// How parts are written for viewers.
 pub trait Container {
-    /// What has to come before `part`, the first of its track or the first with another header.
+    /// What has to come before `part`, the first of its track or the first with another header, for
+    /// viewers who follow what `cursor` does.
     ///
     /// # Errors
     /// The container has no form for the track.
-    fn header(&self, segment: &Segment, part: &Part) -> Result<Option<Bytes>, media::Error>;
+    fn header(
+        &self,
+        cursor: &Cursor,
+        segment: &Segment,
+        part: &Part,
+    ) -> Result<Option<Bytes>, media::Error>;
 
-    /// The part; of what is kept beside it, not made anew.
+    /// Gives `out` the part, in pieces that are kept somewhere and not made anew.
     ///
     /// # Errors
     /// The container has no form for its samples.
-    fn part(&self, segment: &Segment, part: &Part) -> Result<Bytes, media::Error>;
+    fn part(
+        &self,
+        segment: &Segment,
+        part: &Part,
+        out: &mut Vec<Bytes>,
+    ) -> Result<(), media::Error>;
 }
 
 /// A cursor, and which header the parts of each track had last.
@@ -43,7 +54,7 @@ pub(super) struct Item {
     next: Place,
     /// The header that comes before it, by its number.
     header: Option<(u64, Bytes)>,
-    bytes: Bytes,
+    pieces: Vec<Bytes>,
 }
 
 impl Follower {
@@ -72,8 +83,13 @@ impl Follower {
         if let Some((_, header)) = item.header {
             out(header);
         }
-        out(item.bytes);
+        item.pieces.into_iter().for_each(out);
         Ok(())
+    }
+
+    /// To be told when the viewer was given these headers.
+    pub fn know_headers(&mut self, headers: &[Arc<live::Header>]) {
+        self.headers = headers.iter().map(|header| Some(header.msn)).collect();
     }
 
     pub(super) fn item(
@@ -84,14 +100,15 @@ impl Follower {
         let msn = segment.header.msn;
         let mut header = None;
         if self.headers.get(track).copied().flatten() != Some(msn) {
-            header = container.header(segment, part)?.map(|header| (msn, header));
+            header = container.header(&self.cursor, segment, part)?.map(|header| (msn, header));
         }
-        let bytes = container.part(segment, part)?;
+        let mut pieces = Vec::new();
+        container.part(segment, part, &mut pieces)?;
         if let Some(known) = self.headers.get_mut(track) {
             *known = Some(msn);
         }
         let next = self.cursor.places().nth(track).unwrap_or_default();
-        Ok(Item { track, next, header, bytes })
+        Ok(Item { track, next, header, pieces })
     }
 
     pub(super) fn bookmark(&self) -> Bookmark {
@@ -122,7 +139,7 @@ impl Bookmark {
     pub(super) fn lacks(&self, items: &[Item]) -> Vec<Bytes> {
         let mut out = Vec::new();
         let mut headers = self.headers.clone();
-        for Item { track, next, header, bytes } in items {
+        for Item { track, next, header, pieces } in items {
             if self.places.get(*track).is_some_and(|place| next <= place) {
                 continue;
             }
@@ -131,7 +148,7 @@ impl Bookmark {
             {
                 out.push(header.clone());
             }
-            out.push(bytes.clone());
+            out.extend_from_slice(pieces);
         }
         out
     }
@@ -141,7 +158,7 @@ impl Bookmark {
 pub(super) fn all(items: &[Item]) -> Vec<Bytes> {
     let pieces = items.iter().flat_map(|item| {
         let header = item.header.as_ref().map(|(_, header)| header);
-        header.into_iter().chain([&item.bytes]).cloned()
+        header.into_iter().chain(&item.pieces).cloned()
     });
     pieces.collect()
 }

@@ -19,6 +19,7 @@
 //! so its task may write what else it has to say as long as that goes out whole.
 
 mod follower;
+mod outbox;
 #[cfg(test)]
 mod tests;
 
@@ -36,16 +37,37 @@ use slab::Slab;
 use tokio::net::TcpStream;
 use tokio::task::{spawn_local, yield_now};
 
-use crate::deliver::cursor::{Limits, Next, Stir};
+use crate::deliver::cursor::{Choice, Limits, Next, Stir};
 use follower::{Bookmark, Item};
 
 pub use follower::{Container, Follower};
+pub use outbox::Outbox;
 
 /// Riders written to before the loop's other tasks have their turn: a millisecond or two.
 const TURN: usize = 128;
 
 /// A fan itself is never too slow: whoever rides it gets all there is.
 const UNLIMITED: Limits = Limits { queue: u64::MAX, patience: Duration::MAX };
+
+/// Where a rider's bytes go.
+pub trait Line {
+    /// One write; how many bytes were taken.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, and those of the connection.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Whether it has taken bytes that the kernel has not got yet.
+    fn holds(&self) -> bool {
+        false
+    }
+}
+
+impl Line for TcpStream {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Self::try_write(self, bytes)
+    }
+}
 
 /// The fans of one event loop and container.
 pub struct Fans<C> {
@@ -80,7 +102,7 @@ struct Batch {
 }
 
 struct Rider {
-    socket: Rc<TcpStream>,
+    line: Rc<dyn Line>,
     /// Number of the last batch that it was given or had no need of.
     served: u64,
     /// Where it is, if it joined with parts that the fan has yet to hand out.
@@ -109,7 +131,7 @@ impl<C: Container + 'static> Fans<C> {
         Rc::new(Self { container, interval, fans: RefCell::default() })
     }
 
-    /// Lets a viewer ride to whose socket everything before its place was written. It is given back
+    /// Lets a viewer ride to whose line everything before its place was written. It is given back
     /// if it has to go on by itself for now: it is not at the live edge, has not kept up for long
     /// enough, or lacks something that all riders have.
     ///
@@ -119,7 +141,7 @@ impl<C: Container + 'static> Fans<C> {
         self: &Rc<Self>,
         stream: &Arc<Stream>,
         mut follower: Box<Follower>,
-        socket: &Rc<TcpStream>,
+        line: &Rc<impl Line + 'static>,
     ) -> Result<Seat, Box<Follower>> {
         if follower.cursor.is_behind() || !follower.cursor.is_at_edge() {
             return Err(follower);
@@ -134,15 +156,20 @@ impl<C: Container + 'static> Fans<C> {
                     return Err(follower);
                 }
                 let ahead = (here != *batch.end).then(|| Rc::new(here));
-                return Ok(Fan::seat(&fan, socket, batch.number, ahead));
+                return Ok(Fan::seat(&fan, line, batch.number, ahead));
             }
             None => Rc::new(Fan::new(Arc::clone(stream), &follower)),
         };
         self.fans.borrow_mut().insert(key.clone(), Rc::downgrade(&fan));
-        let seat = Fan::seat(&fan, socket, 0, None);
+        let seat = Fan::seat(&fan, line, 0, None);
         let end = End { fans: Rc::clone(self), key, fan };
         spawn_local(lead(end, *follower));
         Ok(seat)
+    }
+
+    /// How parts are written.
+    pub fn container(&self) -> &C {
+        &self.container
     }
 
     /// What there is from the follower's place on, and whether that was all: if not, the follower
@@ -169,7 +196,7 @@ impl<C: Container + 'static> Fans<C> {
 /// A fan's task: while it has riders, and parts come.
 async fn lead<C: Container + 'static>(end: End<C>, mut follower: Follower) {
     let End { fans, fan, .. } = &end;
-    follower.cursor = follower.cursor.with_limits(UNLIMITED);
+    follower.cursor = follower.cursor.with_limits(UNLIMITED).with_choice(Choice::default());
     while follower.cursor.stir().await == Stir::Parts && !fan.riders.borrow().is_empty() {
         if !fans.interval.is_zero() {
             tokio::time::sleep(fans.interval).await;
@@ -218,11 +245,12 @@ impl Fan {
 
     fn seat(
         fan: &Rc<Self>,
-        socket: &Rc<TcpStream>,
+        line: &Rc<impl Line + 'static>,
         served: u64,
         ahead: Option<Rc<Bookmark>>,
     ) -> Seat {
-        let rider = Rider { socket: Rc::clone(socket), served, ahead, waker: None, off: None };
+        let line = Rc::clone(line) as Rc<dyn Line>;
+        let rider = Rider { line, served, ahead, waker: None, off: None };
         let key = fan.riders.borrow_mut().insert(rider);
         Seat { fan: Rc::clone(fan), key: Some(key) }
     }
@@ -261,8 +289,8 @@ impl Rider {
         if unsent.is_empty() {
             return;
         }
-        let error = match self.socket.try_write(&unsent) {
-            Ok(written) if written == unsent.len() => return,
+        let error = match self.line.try_write(&unsent) {
+            Ok(written) if written == unsent.len() && !self.line.holds() => return,
             Ok(written) => {
                 unsent = unsent.slice(written..);
                 None

@@ -20,12 +20,23 @@ const SIZE: usize = 10_000;
 struct Told;
 
 impl Container for Told {
-    fn header(&self, segment: &Segment, _: &Part) -> Result<Option<Bytes>, media::Error> {
+    fn header(
+        &self,
+        _: &Cursor,
+        segment: &Segment,
+        _: &Part,
+    ) -> Result<Option<Bytes>, media::Error> {
         Ok(Some(format!("header {}\n", segment.header.msn).into()))
     }
 
-    fn part(&self, segment: &Segment, part: &Part) -> Result<Bytes, media::Error> {
-        Ok(format!("{:<SIZE$}\n", format!("{} {}", segment.msn, part.start)).into())
+    fn part(
+        &self,
+        segment: &Segment,
+        part: &Part,
+        out: &mut Vec<Bytes>,
+    ) -> Result<(), media::Error> {
+        out.push(format!("{:<SIZE$}\n", format!("{} {}", segment.msn, part.start)).into());
+        Ok(())
     }
 }
 

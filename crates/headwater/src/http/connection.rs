@@ -22,6 +22,7 @@ use super::send::{self, Outbox};
 use super::server::Shared;
 use super::source::{Broken, Why};
 use super::timer::Timer;
+use super::upgrade::{Held, Switch, Upgraded};
 use super::{
     Body, BodyStream, Handler, Method, PayloadFraming, Request, Response, Version, control, date,
     length, slice,
@@ -88,6 +89,13 @@ pub(super) async fn drive<S: Stream, H: Handler>(
     match end {
         Ok(End::Close { linger: false }) => {}
         Ok(End::Close { linger: true }) => linger(stream).await,
+        Ok(End::Switch(Switch(switch))) => switch(Upgraded {
+            transport: stream.into_transport(),
+            input: input.freeze(),
+            peer,
+            drain: shared.drain.clone(),
+            held: Held { tally: shared.own_tally(), _permit: permit, _task: shared.task() },
+        }),
         Ok(End::HandOver(request)) => {
             count(&tally.handed_over, 1);
             let replay = if input.is_empty() {
@@ -148,6 +156,8 @@ enum End {
         linger: bool,
     },
     HandOver(Request),
+    /// It goes on in another protocol.
+    Switch(Switch),
 }
 
 enum Fault {
@@ -283,6 +293,14 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 }
             }
         };
+        let mut response = response;
+        if let Some(switch) = response.take_switch() {
+            let (mut head, _) = response.into_parts();
+            date::write_line(&mut head);
+            head.extend_from_slice(b"\r\n");
+            self.outbox.push(head.into());
+            return Ok(Some(End::Switch(switch)));
+        }
         let response = match response.status() {
             200.. => response,
             _ => Response::text(500, "no final response"),

@@ -219,6 +219,10 @@ struct To {
 impl To {
     /// hyper adds `Date` and the framing.
     fn convert<H>(self, shared: &Shared<H>, response: Response) -> http::Response<Content> {
+        let response = match response.status() {
+            101 => Response::text(426, "only on a connection of its own, by HTTP/1.1"),
+            _ => response,
+        };
         let status = StatusCode::from_u16(response.status());
         let mut converted = http::Response::new(Content::empty());
         *converted.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

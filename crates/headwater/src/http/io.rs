@@ -15,11 +15,15 @@ use tokio::time::Sleep;
 
 use super::limits::{OwnTally, Permit, count};
 use super::send::Socket;
+use super::upgrade::Transport;
 
 /// A connection as the driver needs it: plain, or with TLS around it.
 pub(super) trait Stream: Socket + AsyncRead + AsyncWrite + Unpin + 'static {
     /// The TCP connection.
     fn tcp(&self) -> &TcpStream;
+
+    /// The connection for another protocol.
+    fn into_transport(self) -> Transport;
 
     /// Grows with all that the kernel takes of what the stream [holds](Socket::holds).
     fn drained(&self) -> u64 {
@@ -30,6 +34,10 @@ pub(super) trait Stream: Socket + AsyncRead + AsyncWrite + Unpin + 'static {
 impl Stream for TcpStream {
     fn tcp(&self) -> &TcpStream {
         self
+    }
+
+    fn into_transport(self) -> Transport {
+        self.into()
     }
 }
 

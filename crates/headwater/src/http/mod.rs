@@ -42,6 +42,7 @@ mod target;
 mod throttle;
 mod timer;
 mod tls;
+mod upgrade;
 mod upload;
 
 use std::num::NonZeroUsize;
@@ -59,6 +60,8 @@ pub use response::{Body, BodyStream, Response};
 pub(crate) use server::listen_all;
 pub use server::{Server, Worker};
 pub(crate) use throttle::Throttle;
+pub(crate) use timer::Timer;
+pub use upgrade::{Held, Transport, Upgraded};
 
 /// What answers the requests of the media plane.
 ///

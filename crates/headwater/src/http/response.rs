@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use super::piece::{Piece, length};
+use super::upgrade::Switch;
 
 /// The payload of a response.
 #[derive(Default)]
@@ -94,13 +95,15 @@ pub struct Response {
     /// Status line and header lines, each with its CRLF.
     head: Vec<u8>,
     body: Body,
+    switch: Option<Switch>,
 }
 
 impl Response {
     /// An empty response with this status code, in 100–999 (others become 500).
     pub fn new(status: u16) -> Self {
         let status = if (100..=999).contains(&status) { status } else { 500 };
-        let mut response = Self { status, head: Vec::with_capacity(512), body: Body::Empty };
+        let mut response =
+            Self { status, head: Vec::with_capacity(512), body: Body::Empty, switch: None };
         if status == 200 {
             response.head.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         } else {
@@ -146,6 +149,16 @@ impl Response {
         self
     }
 
+    pub(super) fn with_switch(mut self, switch: Switch) -> Self {
+        self.switch = Some(switch);
+        self
+    }
+
+    /// What the connection is to become.
+    pub(super) fn take_switch(&mut self) -> Option<Switch> {
+        self.switch.take()
+    }
+
     /// The status code.
     pub fn status(&self) -> u16 {
         self.status
@@ -183,11 +196,13 @@ impl Response {
 /// The reason phrase of the status codes used here (RFC 9110 15, RFC 6585).
 fn reason(status: u16) -> &'static str {
     match status {
+        101 => "Switching Protocols",
         200 => "OK",
         204 => "No Content",
         206 => "Partial Content",
         304 => "Not Modified",
         400 => "Bad Request",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         406 => "Not Acceptable",
@@ -195,6 +210,7 @@ fn reason(status: u16) -> &'static str {
         412 => "Precondition Failed",
         416 => "Range Not Satisfiable",
         422 => "Unprocessable Content",
+        426 => "Upgrade Required",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
         503 => "Service Unavailable",

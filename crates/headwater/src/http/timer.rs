@@ -8,16 +8,16 @@ use tokio::time::{Instant, Sleep};
 
 /// One timer for all of a connection's deadlines. Most deadlines are never reached and move
 /// forward with each request, so the timer is left where it is and set again when it fires early.
-pub(super) struct Timer(Pin<Box<Sleep>>);
+pub(crate) struct Timer(Pin<Box<Sleep>>);
 
 impl Timer {
     /// One that no deadline is expected to be before.
-    pub(super) fn new(first: Duration) -> Self {
+    pub(crate) fn new(first: Duration) -> Self {
         Self(Box::pin(tokio::time::sleep(first)))
     }
 
     /// Ready at the deadline.
-    pub(super) fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
         if self.0.deadline() > deadline {
             self.0.as_mut().reset(deadline);
         }

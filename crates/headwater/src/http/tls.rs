@@ -20,6 +20,7 @@ use super::io::Stream;
 use super::limits::{Permit, count};
 use super::send::{Socket, poll_io};
 use super::server::Shared;
+use super::upgrade::Transport;
 use super::{Handler, connection, h2};
 
 /// Bytes of ciphertext a connection holds at most, while the kernel does not take them.
@@ -76,6 +77,10 @@ impl Tls {
 impl Stream for Tls {
     fn tcp(&self) -> &TcpStream {
         self.0.get_ref().0
+    }
+
+    fn into_transport(self) -> Transport {
+        self.into()
     }
 
     fn drained(&self) -> u64 {

@@ -20,11 +20,10 @@ use tokio::time::Instant;
 
 use super::film;
 use super::lookup::{self, Found, Lookup, NoFilm, Wanted};
-use super::outbox::Outbox;
 use super::server::Shared;
 use super::{Error, REFUSED, file, play};
 use crate::Origin;
-use crate::fan::Seat;
+use crate::fan::{Outbox, Seat};
 use crate::ingest::Ingest;
 use crate::metrics::TooSlow;
 use crate::pace::Pace;
@@ -263,7 +262,7 @@ impl Connection {
         if self.outbox.is_empty() {
             return Ok(());
         }
-        let sent = self.outbox.send(&self.socket)?;
+        let sent = self.outbox.send(|parts| self.socket.try_write_vectored(parts))?;
         let now = Instant::now();
         if sent > 0 || self.blocked.is_none() {
             self.blocked = Some(now);
@@ -312,7 +311,7 @@ impl Connection {
                 Ok(taken) => taken,
                 Err(error) => {
                     // It may hear of what it did wrong.
-                    let _ = self.outbox.send(&self.socket);
+                    let _ = self.outbox.send(|parts| self.socket.try_write_vectored(parts));
                     return Err(error.into());
                 }
             };

@@ -10,7 +10,6 @@ mod connection;
 mod file;
 mod film;
 mod lookup;
-mod outbox;
 mod play;
 mod server;
 

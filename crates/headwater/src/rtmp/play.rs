@@ -150,21 +150,33 @@ impl Play {
 }
 
 impl Container for Messages {
-    fn header(&self, segment: &Segment, part: &Part) -> Result<Option<Bytes>, media::Error> {
+    fn header(
+        &self,
+        _: &Cursor,
+        segment: &Segment,
+        part: &Part,
+    ) -> Result<Option<Bytes>, media::Error> {
         let time = milliseconds(part.start, &segment.header.track);
         let header = packetizer(&segment.header.track)?.sequence_header(time)?;
         Ok(Some(wire(&header)))
     }
 
-    fn part(&self, segment: &Segment, part: &Part) -> Result<Bytes, media::Error> {
+    fn part(
+        &self,
+        segment: &Segment,
+        part: &Part,
+        out: &mut Vec<Bytes>,
+    ) -> Result<(), media::Error> {
         if let Some(known) = part.rtmp.get() {
-            return Ok(known.clone());
+            out.push(known.clone());
+            return Ok(());
         }
         let mut bytes = BytesMut::new();
         for message in messages(segment, part)? {
             bytes.extend_from_slice(&wire(&message));
         }
-        Ok(part.rtmp.get_or_init(|| bytes.freeze()).clone())
+        out.push(part.rtmp.get_or_init(|| bytes.freeze()).clone());
+        Ok(())
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use bytes::{Buf, Bytes};
-use tokio::net::TcpStream;
 
 /// Pieces in one write.
 const PIECES: usize = 64;
@@ -14,7 +13,7 @@ const ANSWERS: usize = 64 << 10;
 
 /// Pieces to be sent in order, without copying.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub struct Outbox {
     pieces: VecDeque<Bytes>,
     len: usize,
     /// Bytes of answers put in since it was last empty.
@@ -23,7 +22,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// Media, which whoever sends it measures out.
-    pub(super) fn push(&mut self, piece: Bytes) {
+    pub fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {
             self.len += piece.len();
             self.pieces.push_back(piece);
@@ -31,32 +30,39 @@ impl Outbox {
     }
 
     /// An answer of the session's.
-    pub(super) fn answer(&mut self, piece: Bytes) {
+    pub fn answer(&mut self, piece: Bytes) {
         self.answers += piece.len();
         self.push(piece);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether nothing is to be sent.
+    pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Gives back spare memory.
-    pub(super) fn shrink(&mut self) {
+    pub fn shrink(&mut self) {
         self.pieces.shrink_to_fit();
     }
 
     /// Bytes not sent yet.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether so many answers wait that no more may be asked.
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.answers >= ANSWERS
     }
 
-    /// Writes until everything is written or the socket is full; how many bytes it took.
-    pub(super) fn send(&mut self, socket: &TcpStream) -> io::Result<usize> {
+    /// Calls `write` until everything is written or the socket is full; how many bytes it took.
+    ///
+    /// # Errors
+    /// Those of `write`, other than that there is no room.
+    pub fn send(
+        &mut self,
+        mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let mut sent = 0;
         while !self.pieces.is_empty() {
             let mut slices = [IoSlice::new(&[]); PIECES];
@@ -64,7 +70,7 @@ impl Outbox {
             for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
                 *slice = IoSlice::new(piece);
             }
-            match socket.try_write_vectored(&slices[..count]) {
+            match write(&slices[..count]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     sent += written;

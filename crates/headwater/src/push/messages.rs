@@ -1,0 +1,75 @@
+//! Parts as WebSocket messages.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use live::{Header, Part, Segment};
+use media::cmaf;
+use protocol::push::frame::{self, Head, Opcode};
+use protocol::push::message::{Discontinuity, Event};
+use protocol::push::query::Unit;
+
+use crate::deliver::cursor::Cursor;
+use crate::fan::Container;
+
+/// A chunk, or a segment, is one message: a frame's head, and regions of the window.
+pub(super) struct Messages {
+    pub(super) unit: Unit,
+}
+
+impl Container for Messages {
+    fn header(
+        &self,
+        cursor: &Cursor,
+        segment: &Segment,
+        _: &Part,
+    ) -> Result<Option<Bytes>, media::Error> {
+        let headers: Vec<_> = cursor
+            .tracks()
+            .map(|track| match track.header() {
+                // The newest may be of a later segment.
+                newest if newest.track.id != segment.header.track.id => newest,
+                _ => Arc::clone(&segment.header),
+            })
+            .collect();
+        header(&headers).map(Some)
+    }
+
+    fn part(
+        &self,
+        segment: &Segment,
+        part: &Part,
+        out: &mut Vec<Bytes>,
+    ) -> Result<(), media::Error> {
+        let first = segment.parts.first().is_some_and(|first| first.start == part.start);
+        if segment.discontinuity && first {
+            out.push(event(&Event::Discontinuity { reason: Discontinuity::Publisher }));
+        }
+        match self.unit {
+            Unit::Chunk => {
+                out.push(head(part.region.len()));
+                out.push(part.region.to_bytes());
+            }
+            Unit::Segment => {
+                out.push(head(segment.len()));
+                out.extend(segment.parts.iter().map(|part| part.region.to_bytes()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn head(size: usize) -> Bytes {
+    Bytes::copy_from_slice(Head::new(Opcode::Binary, size).as_ref())
+}
+
+/// The message with the CMAF header of these tracks together.
+pub(super) fn header(headers: &[Arc<Header>]) -> Result<Bytes, media::Error> {
+    let tracks: Vec<_> = headers.iter().map(|header| &header.track).collect();
+    Ok(frame::frame(Opcode::Binary, &cmaf::header(&tracks)?).into())
+}
+
+/// The message with an event.
+pub(super) fn event(event: &Event) -> Bytes {
+    frame::frame(Opcode::Text, event.to_json().as_bytes()).into()
+}

@@ -1,0 +1,199 @@
+//! What viewers are sent.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use testkit::{Program, Server};
+
+use crate::support::{Client, LIMIT, metric, server, time_of, track_of, until};
+
+/// Python's `websockets` reads for some seconds: each message, after its kind and its length.
+const WATCH: &str = r#"
+import asyncio, ssl, struct, sys, websockets
+async def watch(url, path, seconds, certificate):
+    trust = ssl.create_default_context(cafile=certificate) if certificate else None
+    with open(path, "wb") as out:
+        async with websockets.connect(url, subprotocols=["headwater.v1"], max_size=None, ssl=trust) as socket:
+            assert socket.subprotocol == "headwater.v1", socket.subprotocol
+            assert not socket.extensions, socket.extensions
+            loop = asyncio.get_running_loop()
+            end = loop.time() + seconds
+            while loop.time() < end:
+                message = await asyncio.wait_for(socket.recv(), 20)
+                kind, data = (b"t", message.encode()) if isinstance(message, str) else (b"b", message)
+                out.write(kind + struct.pack(">I", len(data)) + data)
+asyncio.run(watch(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None))
+"#;
+
+/// What a client got: events, and binary messages.
+struct Got {
+    events: Vec<Value>,
+    media: Vec<Vec<u8>>,
+}
+
+/// Watches by Debian's Python, which has its library.
+#[track_caller]
+fn watch(url: &str, file: &Path, seconds: f64, certificate: Option<&Path>) -> Got {
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-I", "-c", WATCH, url]).arg(file).arg(seconds.to_string());
+    Program::output(python.args(certificate), LIMIT);
+    let bytes = std::fs::read(file).unwrap();
+    let mut got = Got { events: Vec::new(), media: Vec::new() };
+    let mut rest = &bytes[..];
+    while let Some((&kind, after)) = rest.split_first() {
+        let (size, after) = after.split_first_chunk::<4>().unwrap();
+        let (message, after) = after.split_at(u32::from_be_bytes(*size) as usize);
+        match kind {
+            b't' => got.events.push(serde_json::from_slice(message).unwrap()),
+            _ => got.media.push(message.to_vec()),
+        }
+        rest = after;
+    }
+    got
+}
+
+/// Segments of the stream's tracks that are complete now, by track.
+fn segments(server: &Server) -> HashMap<&'static str, Vec<Vec<u8>>> {
+    let of = |track: &'static str| {
+        let playlist = server.get(&format!("/live/demo/{track}/media.m3u8"));
+        let names = playlist.text().lines().filter(|line| line.ends_with(".m4s"));
+        let whole = names.filter(|name| name.matches('.').count() == 1);
+        let bodies: Vec<_> = whole
+            .map(|name| server.get(&format!("/live/demo/{track}/{name}")))
+            .filter(|answer| answer.status() == 200)
+            .map(|answer| answer.body.clone())
+            .collect();
+        (track, bodies)
+    };
+    [of("v0"), of("a0")].into()
+}
+
+/// Without error, and so many pictures at least.
+#[track_caller]
+fn decodes(file: &Path, least: usize) {
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg.args(["-v", "error", "-xerror", "-i"]).arg(file).args(["-f", "null", "-"]);
+    let errors = Program::spawn(&mut ffmpeg).wait(LIMIT);
+    assert!(errors.status.success() && errors.stderr.is_empty(), "{}", errors.stderr);
+    let pictures = testkit::ffprobe_packets(file);
+    let pictures = pictures.iter().filter(|packet| packet.kind == "video").count();
+    assert!(pictures >= least, "{pictures} pictures");
+}
+
+#[track_caller]
+fn check(server: &Server, url: &str, unit: &str, certificate: Option<&Path>) {
+    let folder = tempfile::tempdir().unwrap();
+    let got = watch(
+        &format!("{url}/live/demo/push?latency={unit}"),
+        &folder.path().join("raw"),
+        7.0,
+        certificate,
+    );
+    let segments = segments(server);
+
+    let hello = &got.events[0];
+    assert_eq!(hello["event"], "hello");
+    assert_eq!(hello["rendition"], "v0");
+    assert_eq!(hello["renditions"][0]["name"], "v0");
+    assert!(hello["renditions"][0]["codecs"].as_str().unwrap().starts_with("avc1."), "{hello}");
+    assert_eq!(hello["audio"]["name"], "a0");
+    assert!(got.events.iter().all(|event| event["event"] != "error"), "{:?}", got.events);
+
+    let (header, chunks) = got.media.split_first().unwrap();
+    assert_eq!(header[4..8], *b"ftyp");
+    let mut tracks = HashMap::<u32, Vec<u8>>::new();
+    for chunk in chunks {
+        tracks.entry(track_of(chunk)).or_default().extend_from_slice(chunk);
+    }
+    assert_eq!(tracks.len(), 2);
+    let film = folder.path().join("film.mp4");
+    std::fs::write(&film, got.media.concat()).unwrap();
+    decodes(&film, 90);
+
+    // The same bytes as the segments of the same time.
+    for (track, segments) in segments {
+        let number = track_of(&segments[0]);
+        let pushed = &tracks[&number];
+        let found = segments.iter().filter(|segment| {
+            pushed.windows(segment.len()).step_by(1).any(|part| part == &segment[..])
+        });
+        assert!(found.count() >= 2, "{track} in {} bytes", pushed.len());
+    }
+}
+
+#[test]
+fn a_foreign_client_gets_what_hls_has_in_chunks() {
+    let server = server("");
+    check(&server, &format!("ws://{}", server.http), "chunk", None);
+}
+
+#[test]
+fn a_foreign_client_gets_the_same_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let mut openssl = Command::new("openssl");
+    openssl.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+    ]);
+    openssl.args(["-days", "30", "-subj", "/CN=push", "-addext", "subjectAltName=IP:127.0.0.1"]);
+    openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+    Program::output(&mut openssl, LIMIT);
+    let server = server(&format!(
+        "[http.tls]\nlisten = \"127.0.0.1:0\"\ncertificate = \"{}\"\nkey = \"{}\"\n",
+        certificate.display(),
+        key.display()
+    ));
+    check(&server, &format!("wss://{}", server.https.unwrap()), "chunk", Some(&certificate));
+}
+
+#[test]
+fn a_foreign_client_gets_what_hls_has_in_segments() {
+    let server = server("[live]\nsegment_target = \"1s\"\n");
+    check(&server, &format!("ws://{}", server.http), "segment", None);
+}
+
+#[test]
+fn messages_cost_four_bytes_or_ten_and_viewers_are_counted() {
+    let server = server("workers = 1");
+    let mut clients: Vec<_> =
+        (0..3).map(|_| Client::connect(server.http, "/live/demo/push")).collect();
+    let viewers = || {
+        let answer = server.get("/api/v1/streams/live/demo");
+        serde_json::from_str::<Value>(answer.text()).unwrap()["viewers"]["push"].clone()
+    };
+    until(|| viewers() == 3);
+    let gauge = r#"headwater_viewers{stream="live/demo",delivery="push"}"#;
+    assert_eq!(metric(&server, gauge), 3);
+    let mut all = Vec::new();
+    for client in &mut clients {
+        assert_eq!(client.next().unwrap().event()["event"], "hello");
+        let header = client.next().unwrap();
+        assert_eq!((header.opcode, &header.payload[4..8]), (2, &b"ftyp"[..]));
+        let mut chunks = HashMap::new();
+        while chunks.len() < 30 {
+            let frame = client.next().unwrap();
+            assert_eq!(frame.opcode, 2);
+            let head = if frame.payload.len() < 1 << 16 { 4 } else { 10 };
+            assert_eq!(frame.head, head);
+            chunks.insert((track_of(&frame.payload), time_of(&frame.payload)), frame.payload);
+        }
+        all.push(chunks);
+    }
+    // The same chunks for all.
+    let (first, others) = all.split_first().unwrap();
+    for other in others {
+        let shared =
+            other.iter().filter(|(key, chunk)| first.get(*key).is_some_and(|same| same == *chunk));
+        assert!(shared.count() > 10);
+    }
+    clients.pop();
+    until(|| viewers() == 2);
+}

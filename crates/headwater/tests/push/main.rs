@@ -1,0 +1,10 @@
+//! Streams pushed over WebSocket: to a client of another hand, and to clients that break the
+//! protocol.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod deliver;
+mod frames;
+mod requests;
+mod slow;
+mod support;
