@@ -63,7 +63,7 @@ fn segments(server: &Server) -> HashMap<&'static str, Vec<Vec<u8>>> {
         let bodies: Vec<_> = whole
             .map(|name| server.get(&format!("/live/demo/{track}/{name}")))
             .filter(|answer| answer.status() == 200)
-            .map(|answer| answer.body.clone())
+            .map(|answer| answer.body)
             .collect();
         (track, bodies)
     };

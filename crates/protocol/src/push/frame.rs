@@ -438,7 +438,7 @@ mod tests {
 
         #[test]
         fn what_a_client_says_is_what_is_read(
-            texts in prop::collection::vec(".{0,200}", 0..6), cut in 4usize..50, split in 1usize..40,
+            texts in prop::collection::vec(".{0,200}", 0..6), cut in 16usize..80, split in 1usize..40,
         ) {
             let mut bytes = Vec::new();
             for text in &texts {

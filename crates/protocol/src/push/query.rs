@@ -118,7 +118,7 @@ fn bitrate(value: &str) -> Option<u64> {
     };
     let rate = number.parse::<f64>().ok()? * unit;
     // More than any link carries is no limit that could be meant.
-    (rate >= 1.0 && rate <= 1e15).then_some(rate as u64)
+    (1.0..=1e15).contains(&rate).then_some(rate as u64)
 }
 
 #[cfg(test)]
