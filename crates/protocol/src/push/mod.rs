@@ -11,6 +11,7 @@
 //! The server says `hello`, sends a CMAF header, then each chunk or segment as one binary message,
 //! nothing added, and an event where something changes. A client need not say anything.
 
+pub mod abr;
 pub mod budget;
 pub mod frame;
 pub mod handshake;

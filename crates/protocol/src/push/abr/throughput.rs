@@ -1,0 +1,42 @@
+use super::{Decision, Rule, Seen, fitting};
+
+/// So long bytes are counted for one figure.
+const COUNTED: u64 = 1_000_000;
+
+/// What most players do with the segments they fetch, done with what is acknowledged while something
+/// waits: the best rendition of no more than 0.8 of its smoothed rate.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Throughput {
+    before: Option<Seen>,
+    rate: Option<f64>,
+}
+
+impl Rule for Throughput {
+    fn decide(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
+        let Some(before) = self.before else {
+            self.before = Some(*seen);
+            return Decision::Stay;
+        };
+        if seen.now.saturating_sub(before.now) < COUNTED {
+            return Decision::Stay;
+        }
+        self.before = Some(*seen);
+        let busy = seen.busy.saturating_sub(before.busy);
+        let bits = 8 * seen.acknowledged.saturating_sub(before.acknowledged);
+        if busy == 0 || bits == 0 {
+            // Nothing came through: all that is known is that it is less.
+            if seen.unacknowledged > 0 {
+                self.rate = self.rate.map(|rate| rate / 2.0);
+            }
+        } else {
+            let now = bits as f64 * 1e6 / busy as f64;
+            self.rate = Some(self.rate.map_or(now, |rate| 0.7 * rate + 0.3 * now));
+        }
+        let Some(rate) = self.rate else { return Decision::Stay };
+        match fitting(ladder, (0.8 * rate) as u64) {
+            target if target < rung => Decision::Down(target),
+            target if target > rung => Decision::Up(target),
+            _ => Decision::Stay,
+        }
+    }
+}
