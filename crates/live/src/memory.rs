@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -105,6 +106,14 @@ impl Region {
         self.slab.offset + self.start as u64
     }
 
+    /// The part of it from and to these offsets, as far as it has them.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        let end = range.end.min(self.len);
+        let start = range.start.min(end);
+        Self { slab: Arc::clone(&self.slab), start: self.start + start, len: end - start }
+    }
+
     /// The same bytes as a [`Bytes`] that keeps them alive; nothing is copied.
     pub fn to_bytes(&self) -> Bytes {
         Bytes::from_owner(self.clone())
@@ -184,6 +193,10 @@ mod tests {
             let mut read = vec![0; region.len()];
             rustix::io::pread(region.fd(), &mut read[..], region.offset()).unwrap();
             assert_eq!(read, region.as_ref());
+            let slice = region.slice(4000..6000);
+            assert_eq!((slice.offset(), slice.len()), (region.offset() + 4000, 1000));
+            assert_eq!(slice.as_ref(), &region.as_ref()[4000..]);
+            assert!(region.slice(6000..7000).is_empty());
         }
         assert!(blocks(&arena) * 512 >= 100 * 5000);
         let last = regions.last().unwrap().to_bytes();

@@ -8,13 +8,16 @@
 
 mod listing;
 mod media_type;
+mod opened;
 mod progressive;
 
 use std::cell::RefCell;
 use std::fs::{File, Metadata};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -28,6 +31,9 @@ use super::not_found;
 use crate::Origin;
 use crate::http::{Piece, Representation, Request, Response, Throttle, Validators};
 
+use opened::Found;
+pub(super) use opened::Opened;
+
 /// `Cache-Control` of what may be replaced any time.
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
 
@@ -37,8 +43,15 @@ const RETRIES: usize = 8;
 
 /// Answers a request for a file, or for a folder if those are listed. `None` if there is neither at
 /// that path: a title may have something of this name.
-pub(super) async fn respond(request: &Request, origin: &Arc<Origin>) -> Option<Response> {
+pub(super) async fn respond(
+    request: &Request,
+    origin: &Arc<Origin>,
+    known: &Opened,
+) -> Option<Response> {
     let path = request.path().strip_prefix("/vod/")?;
+    if let Some(found) = known.find(path) {
+        return Some(file(request, origin, path, &found));
+    }
     let root = &origin.config.vod.root;
     let opened = match open(root, path, Wait::Never) {
         Err(error) if may_wait(&error) => {
@@ -51,10 +64,11 @@ pub(super) async fn respond(request: &Request, origin: &Arc<Origin>) -> Option<R
         opened => opened,
     };
     match opened {
-        Ok((file, metadata)) if metadata.is_file() => {
-            let file = Arc::new(file);
-            let response = send(request, path, &file, &metadata);
-            Some(progressive::pace(request, origin, path, &file, metadata.len(), response))
+        Ok((opened, metadata)) if metadata.is_file() => {
+            let (opened, metadata) = (Arc::new(opened), Rc::new(metadata));
+            known.keep(root, path, &opened, &metadata);
+            let found = Found { file: opened, metadata, bytes: None };
+            Some(file(request, origin, path, &found))
         }
         Ok((folder, metadata)) if metadata.is_dir() && origin.config.vod.listing => {
             let (root, path) = (root.clone(), path.to_owned());
@@ -78,7 +92,14 @@ pub(super) async fn respond(request: &Request, origin: &Arc<Origin>) -> Option<R
     }
 }
 
-fn send(request: &Request, path: &str, file: &Arc<File>, metadata: &Metadata) -> Response {
+/// Answers with a file, or what of it is asked for.
+fn file(request: &Request, origin: &Arc<Origin>, path: &str, found: &Found) -> Response {
+    let response = send(request, path, found);
+    progressive::pace(request, origin, path, &found.file, found.metadata.len(), response)
+}
+
+fn send(request: &Request, path: &str, found: &Found) -> Response {
+    let Found { file, metadata, bytes } = found;
     // A date in the future is no validator (RFC 9110 8.8.2.1).
     let modified = metadata.modified().ok().filter(|&modified| modified <= SystemTime::now());
     let etag = format!(
@@ -94,7 +115,12 @@ fn send(request: &Request, path: &str, file: &Arc<File>, metadata: &Metadata) ->
         cache_control: REVALIDATE,
         validators: Validators { etag: Some(&etag), modified },
     };
-    representation.respond(request, |range| vec![Piece::File { file: Arc::clone(file), range }])
+    let piece = |range: Range<u64>| match bytes {
+        // Within the bytes, whose length is a usize.
+        Some(bytes) => Piece::Bytes(bytes.slice(range.start as usize..range.end as usize)),
+        None => Piece::File { file: Arc::clone(file), range },
+    };
+    representation.respond(request, |range| vec![piece(range)])
 }
 
 /// Whether opening may wait for a disk.

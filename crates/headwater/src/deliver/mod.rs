@@ -35,6 +35,7 @@ use crate::Origin;
 use crate::http::{Handler, Request, Response};
 use crate::push::Push;
 use edge::Edges;
+use files::Opened;
 use route::Resource;
 use vod::Recent;
 
@@ -47,14 +48,16 @@ pub struct Deliver {
     origin: Arc<Origin>,
     recent: Recent,
     edges: Edges,
+    files: Opened,
     push: Rc<Push>,
 }
 
 impl Deliver {
     /// Serves what `origin` has.
     pub fn new(origin: Arc<Origin>) -> Self {
+        let (recent, edges, files) = (Recent::default(), Edges::default(), Opened::default());
         let push = Push::new(Arc::clone(&origin));
-        Self { origin, recent: Recent::default(), edges: Edges::default(), push }
+        Self { origin, recent, edges, files, push }
     }
 
     async fn live(&self, request: &Request, name: &str, resource: Resource<'_>) -> Response {
@@ -100,9 +103,9 @@ impl Handler for Deliver {
         } else if let Some((path, resource)) =
             request.path().strip_prefix("/vod/").and_then(route::vod)
         {
-            vod::respond(&request, &self.origin, &self.recent, path, resource).await
+            vod::respond(&request, &self.origin, &self.recent, &self.files, path, resource).await
         } else {
-            files::respond(&request, &self.origin).await.unwrap_or_else(not_found)
+            files::respond(&request, &self.origin, &self.files).await.unwrap_or_else(not_found)
         }
     }
 }

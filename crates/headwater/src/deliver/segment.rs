@@ -3,8 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use live::{Stream, Track, Window};
+use live::{Region, Stream, Track, Window};
 use protocol::hls;
 use tokio::sync::watch;
 
@@ -54,8 +53,7 @@ pub(super) async fn segment(
     };
     let cache = immutable(stream);
     if complete {
-        let bytes: Vec<_> =
-            segment.parts.iter().map(|part| part.region.to_bytes().into()).collect();
+        let bytes: Vec<_> = segment.parts.iter().map(|part| part.region.clone().into()).collect();
         let etag = format!("{}-{msn}", track.name);
         return whole(request, &etag, "iso.segment", &track, &cache, &bytes);
     }
@@ -71,7 +69,7 @@ pub(super) async fn segment(
                     return Err(io::Error::other("the segment left the window while it was sent"));
                 };
                 let new = segment.parts.iter().skip(sent);
-                let parts: Vec<Bytes> = new.map(|part| part.region.to_bytes()).collect();
+                let parts: Vec<Region> = new.map(|part| part.region.clone()).collect();
                 (parts, window.is_complete(msn) || window.ended)
             };
             if !parts.is_empty() {
@@ -174,7 +172,7 @@ pub(super) async fn part(
     match found {
         Ok(Ok(found)) => {
             let etag = format!("{}-{msn}-{part}", track.name);
-            let bytes = [found.region.to_bytes().into()];
+            let bytes = [found.region.clone().into()];
             whole(request, &etag, "iso.segment", &track, &immutable(stream), &bytes)
         }
         Ok(Err(response)) | Err(response) => response,

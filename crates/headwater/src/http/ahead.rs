@@ -1,11 +1,13 @@
 //! Keeping the event loop from waiting for a disk: what is to be sent next is in the page cache
 //! before it is sent.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use tokio::time::Instant;
 
 use super::cache;
 use super::limits::{Tally, count};
+use super::source::Source;
 
 /// Bytes asked for, and read in, at a time.
 const WINDOW: u64 = 512 << 10;
@@ -41,8 +44,10 @@ struct Window {
 }
 
 impl Window {
-    fn new(file: &Arc<File>, range: Range<u64>, tally: &Tally) -> Self {
-        let reading = (!cache::holds(file, &range)).then(|| {
+    fn new(source: &Source, range: Range<u64>, tally: &Tally) -> Self {
+        let file = &source.file;
+        let is_in_memory = HOT.with_borrow_mut(|hot| hot.holds(source, &range));
+        let reading = (!is_in_memory).then(|| {
             count(&tally.cold_reads, 1);
             let (file, range) = (Arc::clone(file), range.clone());
             spawn_blocking(move || cache::read_in(&file, range))
@@ -61,18 +66,19 @@ impl Ahead {
     /// and not empty.
     pub(super) fn poll(
         &mut self,
-        file: &Arc<File>,
+        source: &Source,
         range: &Range<u64>,
         tally: &Tally,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<u64>> {
+        let file = &source.file;
         let window = |from: u64| from..range.end.min(from.saturating_add(WINDOW));
         let usable = |window: &mut Window| {
             window.covers(file, range.start)
                 && (window.reading.is_some() || window.at.elapsed() < FRESH)
         };
         let known = self.current.take_if(usable).or_else(|| self.next.take_if(usable));
-        let current = known.unwrap_or_else(|| Window::new(file, window(range.start), tally));
+        let current = known.unwrap_or_else(|| Window::new(source, window(range.start), tally));
         let current = self.current.insert(current);
         if let Some(reading) = &mut current.reading {
             let read = ready!(Pin::new(reading).poll(cx));
@@ -83,7 +89,7 @@ impl Ahead {
                 return Poll::Ready(Err(error));
             }
             let following = window(current.range.end);
-            self.next = (!following.is_empty()).then(|| Window::new(file, following, tally));
+            self.next = (!following.is_empty()).then(|| Window::new(source, following, tally));
         }
         Poll::Ready(Ok(current.range.end))
     }
@@ -91,5 +97,52 @@ impl Ahead {
     /// Whether what is to be sent is being read in.
     pub(super) fn is_reading(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.reading.is_some())
+    }
+}
+
+/// Files are remembered as being in memory by blocks of so many bytes.
+const BLOCK: u64 = 256 << 10;
+
+/// Blocks remembered by a thread: 1 GiB of files that many watch.
+const BLOCKS: usize = 4096;
+
+thread_local! {
+    static HOT: RefCell<Hot> = RefCell::default();
+}
+
+/// Blocks of files that were in memory a moment ago, whoever asked: of a film that many watch the
+/// kernel is not asked again for each of them.
+#[derive(Default)]
+struct Hot(HashMap<(*const File, u64), Seen>);
+
+struct Seen {
+    /// Keeps the address, by which the file is known, from becoming another's.
+    _file: Weak<File>,
+    at: Instant,
+}
+
+impl Hot {
+    /// Whether a range, which is not empty and within the file, is in memory.
+    fn holds(&mut self, source: &Source, range: &Range<u64>) -> bool {
+        let (file, now) = (&source.file, Instant::now());
+        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        let key = |block| (Arc::as_ptr(file), block);
+        let is_fresh = |seen: &Seen| now - seen.at < FRESH;
+        if blocks.clone().all(|block| self.0.get(&key(block)).is_some_and(is_fresh)) {
+            return true;
+        }
+        let whole = blocks.start * BLOCK..(blocks.end * BLOCK).min(source.size());
+        if whole.end < range.end || !cache::holds(file, &whole) {
+            return cache::holds(file, range);
+        }
+        if self.0.len() >= BLOCKS {
+            self.0.retain(|_, seen| is_fresh(seen));
+        }
+        for block in blocks {
+            if self.0.len() < BLOCKS {
+                self.0.insert(key(block), Seen { _file: Arc::downgrade(file), at: now });
+            }
+        }
+        true
     }
 }

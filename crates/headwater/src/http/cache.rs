@@ -82,7 +82,7 @@ fn probe(file: &File, offset: u64) -> Probe {
 }
 
 /// The bytes of a short range if they are all in memory.
-pub(super) fn read_now(file: &File, range: &Range<u64>) -> Option<Bytes> {
+pub(crate) fn read_now(file: &File, range: &Range<u64>) -> Option<Bytes> {
     let mut bytes = vec![0; usize::try_from(range.end.checked_sub(range.start)?).ok()?];
     let mut filled = 0;
     while filled < bytes.len() {

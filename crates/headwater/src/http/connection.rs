@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use socket2::SockRef;
 use tokio::io::{AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -24,8 +25,8 @@ use super::source::{Broken, Why};
 use super::timer::Timer;
 use super::upgrade::{Held, Switch, Upgraded};
 use super::{
-    Body, BodyStream, Handler, Method, PayloadFraming, Request, Response, Version, control, date,
-    length, slice,
+    Body, BodyStream, Handler, Method, PayloadFraming, Piece, Request, Response, Version, control,
+    date, length, slice,
 };
 
 /// Bytes of one read.
@@ -145,6 +146,8 @@ struct Connection<S, H> {
     served: bool,
     /// Bytes sent since the others of its thread last had their turn.
     burst: usize,
+    /// Whether the kernel may take no more than `Config::unsent_limit`.
+    bounded: bool,
     drain: Watch,
     shared: Rc<Shared<H>>,
 }
@@ -218,6 +221,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             head_deadline: None,
             served: false,
             burst: 0,
+            bounded: true,
             drain: shared.drain.begun(),
             shared,
         }
@@ -360,12 +364,19 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             match body {
                 Body::Empty => {}
                 Body::Pieces(pieces) => {
+                    self.bound_unsent(self.holds_back(&pieces))?;
                     for piece in pieces {
                         self.outbox.push_piece(piece)?;
                     }
                 }
-                Body::Stream(stream) => self.stream(stream, Framing::of(chunked)).await?,
-                Body::Sized(size, stream) => self.stream(stream, Framing::Length(size)).await?,
+                Body::Stream(stream) => {
+                    self.bound_unsent(true)?;
+                    self.stream(stream, Framing::of(chunked)).await?;
+                }
+                Body::Sized(size, stream) => {
+                    self.bound_unsent(true)?;
+                    self.stream(stream, Framing::Length(size)).await?;
+                }
             }
         }
         // Files are kept open for one response at a time.
@@ -374,6 +385,28 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             self.outbox.release();
         }
         Ok(keep_alive)
+    }
+
+    /// Whether a payload that is all at hand is to be kept from the kernel until it can be sent: its
+    /// bytes would be copied, and take memory there. What is sent from a file takes none, and is in
+    /// no case skipped; there the kernel may hold as much as it thinks the path can take, and sends
+    /// it without waiting for us to be woken.
+    fn holds_back(&self, pieces: &[Piece]) -> bool {
+        let copied = |piece: &Piece| !S::SENDS_FILES || matches!(piece, Piece::Bytes(_));
+        let copied: u64 = pieces.iter().filter(|piece| copied(piece)).map(Piece::len).sum();
+        // One that is shorter does not reach the bound, whichever it is.
+        let limit = u64::from(self.shared.config.unsent_limit);
+        if length(pieces) <= limit { self.bounded } else { copied > limit }
+    }
+
+    /// Sets what the kernel may take and not send: so much, or as much as it likes.
+    fn bound_unsent(&mut self, bounded: bool) -> io::Result<()> {
+        if self.bounded != bounded {
+            let most = if bounded { self.shared.config.unsent_limit } else { u32::MAX };
+            SockRef::from(self.stream.tcp()).set_tcp_notsent_lowat(most)?;
+            self.bounded = bounded;
+        }
+        Ok(())
     }
 
     /// Sends a payload piece by piece.

@@ -131,6 +131,10 @@ impl Media {
                     let block = bytes.split_to(bytes.len().min(BLOCK));
                     return Poll::Ready(Some(Ok(block)));
                 }
+                Some(Piece::Region(region)) => {
+                    let bytes = region.to_bytes();
+                    self.ready[0] = Piece::Bytes(bytes);
+                }
                 Some(Piece::File { .. }) => {
                     return match ready!(self.poll_file(cx)) {
                         Ok(block) => Poll::Ready(block.map(Ok)),
@@ -158,7 +162,7 @@ impl Media {
             return Poll::Ready(Ok(None));
         };
         let source = self.sources.of(file)?;
-        let resident = ready!(self.ahead.poll(file, range, &self.tally, cx));
+        let resident = ready!(self.ahead.poll(&source, range, &self.tally, cx));
         let resident = resident.map_err(|error| source.broken(Why::Unreadable(error)))?;
         let end = range.end.min(resident).min(range.start + BLOCK as u64);
         let bytes = source.copy_checked(range.start..end)?;

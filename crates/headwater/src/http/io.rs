@@ -19,6 +19,9 @@ use super::upgrade::Transport;
 
 /// A connection as the driver needs it: plain, or with TLS around it.
 pub(super) trait Stream: Socket + AsyncRead + AsyncWrite + Unpin + 'static {
+    /// Whether it sends from files without copying.
+    const SENDS_FILES: bool;
+
     /// The TCP connection.
     fn tcp(&self) -> &TcpStream;
 
@@ -32,6 +35,8 @@ pub(super) trait Stream: Socket + AsyncRead + AsyncWrite + Unpin + 'static {
 }
 
 impl Stream for TcpStream {
+    const SENDS_FILES: bool = true;
+
     fn tcp(&self) -> &TcpStream {
         self
     }

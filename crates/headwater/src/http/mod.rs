@@ -48,6 +48,7 @@ mod upload;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+pub(crate) use cache::read_now;
 pub use conditional::{Precondition, Validators};
 pub use credentials::{Credentials, CredentialsError, CredentialsFile};
 pub use drain::{Drain, Watch};

@@ -1,16 +1,19 @@
-//! What payloads are made of: bytes in memory, and ranges of files.
+//! What payloads are made of: bytes in memory, regions of a window, and ranges of files.
 
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use live::Region;
 
 /// Bytes of a payload, where they are.
 #[derive(Clone, Debug)]
 pub enum Piece {
     /// In memory.
     Bytes(Bytes),
+    /// In a track's window: a memory file, whose bytes never change.
+    Region(Region),
     /// In a file, from and to these offsets in bytes. What the file has not got when it is to be
     /// sent ends the connection short.
     File {
@@ -26,6 +29,7 @@ impl Piece {
     pub fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Region(region) => region.len() as u64,
             Self::File { range, .. } => range.end.saturating_sub(range.start),
         }
     }
@@ -43,6 +47,7 @@ impl Piece {
         match self {
             // Both lie within the bytes, whose length is a usize.
             Self::Bytes(bytes) => Self::Bytes(bytes.slice(start as usize..end as usize)),
+            Self::Region(region) => Self::Region(region.slice(start as usize..end as usize)),
             Self::File { file, range: whole } => {
                 let range = whole.start + start..whole.start + end;
                 Self::File { file: Arc::clone(file), range }
@@ -54,6 +59,12 @@ impl Piece {
 impl From<Bytes> for Piece {
     fn from(bytes: Bytes) -> Self {
         Self::Bytes(bytes)
+    }
+}
+
+impl From<Region> for Piece {
+    fn from(region: Region) -> Self {
+        Self::Region(region)
     }
 }
 
@@ -95,6 +106,7 @@ mod tests {
             let shown = slice(&pieces, &(from..to)).into_iter().map(|piece| match piece {
                 Piece::Bytes(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
                 Piece::File { range, .. } => format!("{range:?}"),
+                Piece::Region(region) => format!("{region:?}"),
             });
             shown.collect::<Vec<_>>()
         };

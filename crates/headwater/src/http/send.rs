@@ -1,13 +1,14 @@
 //! The one place where bytes of responses go out.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use live::Region;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use tokio::io::Interest;
@@ -21,8 +22,11 @@ use super::{Piece, cache};
 /// Parts per write. More than a response of ours has, and far below the kernel's 1,024.
 const MAX_PARTS: usize = 64;
 
-/// Bytes per write.
+/// Bytes per write from memory.
 const MAX_WRITE: usize = 256 << 10;
+
+/// Bytes per write from a file.
+const MAX_SENDFILE: u64 = 512 << 10;
 
 /// Ranges of a file up to this length are copied into memory, and so go out with what is around
 /// them: a `sendfile` of their own would cost more, and a segment on the wire.
@@ -48,7 +52,7 @@ pub(super) trait Socket {
     /// One write of so many bytes from this offset of a file, without copying them.
     fn poll_sendfile(
         &mut self,
-        file: &File,
+        file: BorrowedFd<'_>,
         offset: u64,
         length: usize,
         cx: &mut Context<'_>,
@@ -80,6 +84,8 @@ pub(super) struct Outbox {
 #[derive(Debug)]
 enum Part {
     Bytes(Bytes),
+    /// A long one.
+    Region(Region),
     File {
         source: Rc<Source>,
         range: Range<u64>,
@@ -129,6 +135,15 @@ impl Outbox {
         let (file, range) = match piece {
             Piece::Bytes(bytes) => {
                 self.push(bytes);
+                return Ok(());
+            }
+            Piece::Region(region) => {
+                if length <= SHORT {
+                    self.push(region.to_bytes());
+                } else {
+                    self.size += length;
+                    self.parts.push_back(Part::Region(region));
+                }
                 return Ok(());
             }
             Piece::File { .. } if length == 0 => return Ok(()),
@@ -206,6 +221,11 @@ impl Outbox {
             match self.parts.front() {
                 None => return Poll::Ready(Ok(0)),
                 Some(Part::Bytes(_)) => return self.poll_bytes(socket, tally, cx),
+                Some(Part::Region(_)) => {
+                    if let Some(sent) = ready!(self.poll_region(socket, tally, cx))? {
+                        return Poll::Ready(Ok(sent));
+                    }
+                }
                 Some(Part::File { source, short, .. }) => {
                     if self.waited {
                         source.check()?;
@@ -233,7 +253,10 @@ impl Outbox {
         let run = self.parts.iter().take_while(|part| matches!(part, Part::Bytes(_))).count();
         // A response is not to go out in two segments because its head and its payload take two
         // calls; but a head does not wait for what must be read in first.
-        let more = run < self.parts.len() && self.poll_resident(run, tally, cx).is_ready();
+        let more = match self.parts.get(run) {
+            Some(Part::File { .. }) => self.poll_resident(run, tally, cx).is_ready(),
+            following => following.is_some(),
+        };
         let mut slices = [IoSlice::new(&[]); MAX_PARTS];
         let (mut count, mut room) = (0, MAX_WRITE);
         for (slice, part) in slices.iter_mut().zip(&self.parts) {
@@ -272,7 +295,7 @@ impl Outbox {
     ) -> Poll<Result<u64, Broken>> {
         let mut parts = self.parts.range(index..).filter_map(|part| match part {
             Part::File { source, range, .. } => Some((source, range)),
-            Part::Bytes(_) => None,
+            Part::Bytes(_) | Part::Region(_) => None,
         });
         let Some((source, range)) = parts.next() else { return Poll::Ready(Ok(0)) };
         // What follows in the same file, where a payload is made of many short ranges of it.
@@ -282,8 +305,41 @@ impl Outbox {
                 all.end = range.end;
             }
         }
-        let resident = ready!(self.ahead.poll(&source.file, &all, tally, cx));
+        let resident = ready!(self.ahead.poll(source, &all, tally, cx));
         Poll::Ready(resident.map_err(|error| source.broken(Why::Unreadable(error))))
+    }
+
+    /// Sends from the region at the front. `None` if it has to be copied instead.
+    fn poll_region<S: Socket>(
+        &mut self,
+        socket: &mut S,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<usize>, Fault>> {
+        let Some(Part::Region(region)) = self.parts.front_mut() else {
+            return Poll::Ready(Ok(None));
+        };
+        let length = region.len().min(MAX_SENDFILE as usize);
+        let sent = ready!(socket.poll_sendfile(region.fd(), region.offset(), length, cx));
+        match sent {
+            // A window's file is never shortened.
+            Ok(0) => Poll::Ready(Err(Fault::Socket(io::ErrorKind::WriteZero.into()))),
+            Ok(sent) => {
+                count(&tally.file_bytes, sent as u64);
+                if sent < region.len() {
+                    *region = region.slice(sent..region.len());
+                } else {
+                    self.parts.pop_front();
+                }
+                Poll::Ready(Ok(Some(sent)))
+            }
+            Err(error) if has_no_sendfile(&error) => {
+                let bytes = region.to_bytes();
+                self.parts[0] = Part::Bytes(bytes);
+                Poll::Ready(Ok(None))
+            }
+            Err(error) => Poll::Ready(Err(Fault::Socket(error))),
+        }
     }
 
     /// Sends from the file at the front, which is in memory up to `resident`. `None` if it has to
@@ -298,16 +354,17 @@ impl Outbox {
         let Some(Part::File { source, range, .. }) = self.parts.front_mut() else {
             return Poll::Ready(Ok(None));
         };
-        let length = range.end.min(resident).saturating_sub(range.start).min(MAX_WRITE as u64);
-        let sent = ready!(socket.poll_sendfile(&source.file, range.start, length as usize, cx));
+        let length = range.end.min(resident).saturating_sub(range.start).min(MAX_SENDFILE);
+        let file = source.file.as_fd();
+        let sent = ready!(socket.poll_sendfile(file, range.start, length as usize, cx));
         let sent = match sent {
             Ok(0) => return Poll::Ready(Err(source.broken(Why::Shorter).into())),
             Ok(sent) => sent,
+            Err(error) if has_no_sendfile(&error) => {
+                source.copies.set(true);
+                return Poll::Ready(Ok(None));
+            }
             Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                    source.copies.set(true);
-                    return Poll::Ready(Ok(None));
-                }
                 Some(Errno::IO | Errno::STALE | Errno::OVERFLOW) => {
                     return Poll::Ready(Err(source.broken(Why::Unreadable(error)).into()));
                 }
@@ -361,6 +418,12 @@ impl Outbox {
     }
 }
 
+/// Whether it is the socket or the file that has no `sendfile`, not this call that failed.
+fn has_no_sendfile(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
+}
+
 impl Socket for TcpStream {
     fn poll_send(
         &mut self,
@@ -376,7 +439,7 @@ impl Socket for TcpStream {
 
     fn poll_sendfile(
         &mut self,
-        file: &File,
+        file: BorrowedFd<'_>,
         offset: u64,
         length: usize,
         cx: &mut Context<'_>,
@@ -411,6 +474,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write;
     use std::os::unix::fs::FileExt;
     use std::sync::Arc;
@@ -452,7 +516,7 @@ mod tests {
 
         fn poll_sendfile(
             &mut self,
-            file: &File,
+            file: BorrowedFd<'_>,
             offset: u64,
             length: usize,
             cx: &mut Context<'_>,
@@ -461,7 +525,7 @@ mod tests {
                 return Poll::Ready(Err(Errno::INVAL.into()));
             }
             let mut bytes = vec![0; length];
-            let read = file.read_at(&mut bytes, offset).unwrap();
+            let read = rustix::io::pread(file, &mut bytes[..], offset).unwrap();
             let taken = self.take(&bytes[..read], cx);
             if let Poll::Ready(Ok(n)) = taken {
                 self.from_files += n;
@@ -482,11 +546,34 @@ mod tests {
         (Arc::new(file), bytes)
     }
 
+    /// A region of a window with so many bytes and some more.
+    fn region(size: usize) -> Region {
+        use live::{PublisherInfo, Registry, Settings, UnixMicros};
+        let (registry, now) =
+            (Registry::new(Settings::default()), UnixMicros(1_700_000_000_000_000));
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = registry.publish("x", info, now).unwrap();
+        let video = media::codec::avc::Config::parse(testkit::avc_record(31).into()).unwrap();
+        publisher.track(0, media::Codec::Avc(video), 1000, *b"und", now).unwrap();
+        for frame in 0..60 {
+            let data = vec![frame as u8; size / 6].into();
+            let (dts, sync) = (frame * 33, frame % 30 == 0);
+            let sample = media::Sample { dts, cts: 0, duration: 33, sync, data };
+            publisher.sample(0, sample, now.after(std::time::Duration::from_millis(33))).unwrap();
+        }
+        let window = registry.stream("x").unwrap().state().tracks[0].window();
+        let parts = window.all().flat_map(|segment| &segment.parts);
+        let regions = parts.map(|part| part.region.clone());
+        regions.max_by_key(Region::len).unwrap()
+    }
+
     /// Whatever is taken at a time, and however it is sent, what arrives is what was pushed.
     #[tokio::test]
     async fn in_order() {
         let (first, first_bytes) = file(300_000);
         let (second, second_bytes) = file(2_000_000);
+        let region = region(70_000);
+        assert!(region.len() >= 60_000, "{region:?}");
         for no_sendfile in [false, true] {
             let (mut outbox, mut expected) = (Outbox::default(), Vec::new());
             let mut push = |piece: Piece, bytes: &[u8]| {
@@ -503,6 +590,8 @@ mod tests {
                 let to = bytes.len().min(from + [100, 0, 16_384, 16_385, 60_000][i % 5]);
                 let range = from as u64..to as u64;
                 push(Piece::File { file: Arc::clone(file), range }, &bytes[from..to]);
+                let to = [0, 16_384, 16_385, 60_000][i % 4];
+                push(region.slice(0..to).into(), &region.as_ref()[..to]);
             }
             assert_eq!(outbox.size(), expected.len() as u64);
             let mut socket = Reluctant { no_sendfile, ..Reluctant::default() };

@@ -101,6 +101,11 @@ impl Source {
         }
     }
 
+    /// Bytes it had when it was last looked at.
+    pub(super) fn size(&self) -> u64 {
+        self.version.get().size
+    }
+
     /// To be called with each range that was sent when there is more to come: it is in the page
     /// cache now.
     pub(super) fn remember(&self, range: &Range<u64>) {

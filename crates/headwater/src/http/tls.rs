@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice, Write};
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -75,6 +76,8 @@ impl Tls {
 }
 
 impl Stream for Tls {
+    const SENDS_FILES: bool = false;
+
     fn tcp(&self) -> &TcpStream {
         self.0.get_ref().0
     }
@@ -117,7 +120,7 @@ impl Socket for Tls {
     /// The caller copies: what goes out is not what is in the file.
     fn poll_sendfile(
         &mut self,
-        _: &std::fs::File,
+        _: BorrowedFd<'_>,
         _: u64,
         _: usize,
         _: &mut Context<'_>,

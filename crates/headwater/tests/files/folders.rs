@@ -169,7 +169,7 @@ fn a_server_in_need_does_not_deny_a_file() {
     let origin = Origin::start();
     origin.put("a.bin", b"x");
     let mut client = origin.client();
-    assert_eq!(get(&mut client, "/vod/a.bin", &[]).status(), 200);
+    assert_eq!(get(&mut client, "/vod/none", &[]).status(), 404);
     let server = Pid::from_raw(origin.server.id().cast_signed());
     // The server was started with our limits.
     let few = Rlimit { current: Some(1), maximum: getrlimit(Resource::Nofile).maximum };

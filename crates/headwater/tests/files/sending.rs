@@ -153,8 +153,9 @@ fn open_files_are_few() {
         .collect();
     let answered = || origin.metric("headwater_http_requests_total") > 10 * 200;
     eventually("they are answered", answered);
-    // Their sockets, and a file each.
-    assert!(origin.descriptors() <= descriptors + 2 * readers.len() + 2);
+    // Their sockets, and a file each; those that were asked for are kept open a moment longer.
+    let few = descriptors + 2 * readers.len() + 2;
+    eventually("few files are open", || origin.descriptors() <= few);
 }
 
 #[test]

@@ -38,8 +38,9 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::{spawn_blocking, spawn_local};
 use vod::{Error, Rendered, Title, Track};
 
+use super::files::{self, Opened};
+use super::not_found;
 use super::route::Packaged;
-use super::{files, not_found};
 use crate::Origin;
 use crate::http::{self, Method, Piece, Representation, Request, Response, Validators};
 
@@ -159,6 +160,7 @@ pub(super) async fn respond(
     request: &Request,
     origin: &Arc<Origin>,
     recent: &Recent,
+    files: &Opened,
     path: &str,
     resource: Packaged<'_>,
 ) -> Response {
@@ -170,7 +172,7 @@ pub(super) async fn respond(
         return reply(request, origin, &title, true, resource).await;
     }
     // An already segmented title: its files go first.
-    if let Some(response) = files::respond(request, origin).await {
+    if let Some(response) = files::respond(request, origin, files).await {
         return response;
     }
     let title = match recent.look_up(origin, path).await {

@@ -1,0 +1,220 @@
+//! Files opened a moment ago: of one that is asked for range by range, or by many, each request
+//! costs a look at its path rather than opening it anew.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::{File, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use tokio::task::spawn_local;
+
+use crate::http;
+
+/// How long a file stays open that nobody asks for: what was deleted takes room as long.
+const KEPT: Duration = Duration::from_secs(2);
+
+/// Files kept open by an event loop.
+const MOST: usize = 256;
+
+/// The bytes of files up to this length are kept with them.
+const SHORT: u64 = 16 << 10;
+
+/// A file that was written to more recently may be written to again without a change of its times,
+/// which have a granularity.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// The open files of one event loop.
+#[derive(Clone, Debug, Default)]
+pub(in crate::deliver) struct Opened(Rc<Files>);
+
+#[derive(Debug, Default)]
+struct Files {
+    /// By the path that was asked for.
+    files: RefCell<HashMap<Box<str>, Known>>,
+    /// Whether somebody will close them.
+    is_swept: Cell<bool>,
+}
+
+#[derive(Debug)]
+struct Known {
+    found: Found,
+    /// Where it is looked for, from the process's folder.
+    at: CString,
+    used: Instant,
+}
+
+/// A file that was found.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) file: Arc<File>,
+    pub(super) metadata: Rc<Metadata>,
+    /// All of a short one.
+    pub(super) bytes: Option<Bytes>,
+}
+
+impl Opened {
+    /// The file at a path below the root if it is open already, and is still what the path leads to:
+    /// the same file, not touched since.
+    ///
+    /// That the path is allowed to lead there was seen to when it was opened.
+    pub(super) fn find(&self, path: &str) -> Option<Found> {
+        let mut files = self.0.files.borrow_mut();
+        let known = files.get_mut(path)?;
+        if !known.is_current() {
+            files.remove(path);
+            return None;
+        }
+        known.used = Instant::now();
+        if known.found.bytes.is_none() {
+            known.found.bytes = known.found.read();
+        }
+        Some(known.found.clone())
+    }
+
+    /// Keeps a file that was opened just now.
+    pub(super) fn keep(&self, root: &Path, path: &str, file: &Arc<File>, metadata: &Rc<Metadata>) {
+        let at = CString::new(root.join(path).as_os_str().as_bytes());
+        let mut files = self.0.files.borrow_mut();
+        let Some(at) = at.ok().filter(|_| files.len() < MOST) else { return };
+        let found = Found { file: Arc::clone(file), metadata: Rc::clone(metadata), bytes: None };
+        files.insert(path.into(), Known { found, at, used: Instant::now() });
+        if !self.0.is_swept.replace(true) {
+            spawn_local(Rc::clone(&self.0).sweep());
+        }
+    }
+}
+
+impl Known {
+    fn is_current(&self) -> bool {
+        let then = &self.found.metadata;
+        // What differs between platforms is the width of these.
+        #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+        rustix::fs::stat(&self.at).is_ok_and(|now| {
+            (now.st_ino, now.st_dev, now.st_size as u64) == (then.ino(), then.dev(), then.len())
+                && (now.st_mtime as i64, now.st_mtime_nsec as i64)
+                    == (then.mtime(), then.mtime_nsec())
+                && (now.st_ctime as i64, now.st_ctime_nsec as i64)
+                    == (then.ctime(), then.ctime_nsec())
+        })
+    }
+}
+
+impl Found {
+    /// Its bytes, if it is short, in memory, and nobody is at work on it.
+    fn read(&self) -> Option<Bytes> {
+        let changed = self.metadata.modified().ok()?;
+        let age = SystemTime::now().duration_since(changed).ok()?;
+        let is_worth_it = (1..=SHORT).contains(&self.metadata.len()) && age > SETTLED;
+        is_worth_it.then(|| http::read_now(&self.file, &(0..self.metadata.len()))).flatten()
+    }
+}
+
+impl Files {
+    /// Closes what nobody asks for, until nothing is left.
+    async fn sweep(self: Rc<Self>) {
+        while !self.files.borrow().is_empty() {
+            tokio::time::sleep(KEPT).await;
+            self.files.borrow_mut().retain(|_, known| known.used.elapsed() < KEPT);
+        }
+        self.is_swept.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    fn open(path: &Path) -> (Arc<File>, Rc<Metadata>) {
+        let file = File::open(path).unwrap();
+        let metadata = Rc::new(file.metadata().unwrap());
+        (Arc::new(file), metadata)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_is_known_until_anything_of_it_changes() {
+        LocalSet::new().run_until(known()).await;
+    }
+
+    async fn known() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, path) = (folder.path(), folder.path().join("file"));
+        let past = SystemTime::now() - Duration::from_secs(60);
+        let write = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(past).unwrap();
+        };
+        let changes: [&dyn Fn(); 5] = [
+            &|| write(b"more than before"),
+            // The same length and times, but another file.
+            &|| {
+                std::fs::rename(&path, root.join("other")).unwrap();
+                write(b"0123456789");
+            },
+            &|| std::fs::remove_file(&path).unwrap(),
+            &|| {
+                use std::os::unix::fs::PermissionsExt;
+                std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            },
+            &|| {
+                std::fs::remove_file(&path).unwrap();
+                std::fs::create_dir(&path).unwrap();
+            },
+        ];
+        for (i, change) in changes.iter().enumerate() {
+            let opened = Opened::default();
+            assert!(opened.find("file").is_none());
+            write(b"0123456789");
+            let (file, metadata) = open(&path);
+            opened.keep(root, "file", &file, &metadata);
+            let found = opened.find("file").unwrap();
+            assert!(Arc::ptr_eq(&found.file, &file));
+            assert_eq!(found.bytes.as_deref(), Some(&b"0123456789"[..]));
+            // Times of files have a granularity.
+            let tick = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+            let then = tick();
+            while tick() == then {
+                std::thread::yield_now();
+            }
+            change();
+            assert!(opened.find("file").is_none(), "change {i}");
+            assert!(opened.0.files.borrow().is_empty());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_asks_for_is_closed() {
+        LocalSet::new().run_until(closed()).await;
+    }
+
+    async fn closed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), b"new").unwrap();
+        let (file, metadata) = open(&folder.path().join("file"));
+        let opened = Opened::default();
+        for i in 0..2 * MOST {
+            opened.keep(folder.path(), &format!("./{i}"), &file, &metadata);
+        }
+        assert_eq!(opened.0.files.borrow().len(), MOST);
+        opened.keep(folder.path(), "file", &file, &metadata);
+        // It was written just now.
+        assert!(opened.find("./0").is_none() && opened.find("file").is_none());
+        opened.keep(folder.path(), "file", &file, &metadata);
+        assert_eq!(opened.find("file").unwrap().bytes, None);
+        for known in opened.0.files.borrow_mut().values_mut() {
+            known.used -= KEPT;
+        }
+        while opened.0.is_swept.get() {
+            tokio::time::advance(KEPT).await;
+        }
+        assert_eq!((opened.0.files.borrow().len(), Arc::strong_count(&file)), (0, 1));
+    }
+}
