@@ -27,6 +27,11 @@ viewer_queue = "1MiB"
 viewer_patience = "2s"
 "#;
 
+/// Asks for the stream over WebSocket.
+const PUSH: &[u8] = b"GET /live/torrent/push HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\
+    Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
 /// Bytes that each picture is made longer by: at 30 pictures a second some 12 Mbit/s.
 const PADDING: usize = 48 << 10;
 
@@ -172,8 +177,9 @@ fn viewer_that_reads_nothing() {
     let before = origin.memory();
     let mp4 = SlowReader::get(origin.http, "/live/torrent/live.mp4", 0).unwrap();
     let flv = SlowReader::get(origin.http, "/live/torrent/live.flv", 0).unwrap();
+    let push = SlowReader::start(origin.http, PUSH, 0).unwrap();
     let mut rtmp = silent_player(&origin);
-    for delivery in ["mp4", "flv"] {
+    for delivery in ["mp4", "flv", "push"] {
         let line = origin.log_line(LIMIT, |line| {
             line.contains("takes nothing") && line.contains(&format!("delivery=\"{delivery}\""))
         });
@@ -185,10 +191,10 @@ fn viewer_that_reads_nothing() {
     let line = origin.warning(rtmp.address());
     assert!(line.contains("stream=\"torrent\"") && line.contains("no byte accepted"), "{line}");
     assert_metric(&origin, "slow_viewers_closed_total", &["\"rtmp\"", "\"stalled\""]);
-    // What was queued for three of them was never more than the window holds anyway.
+    // What was queued for four of them was never more than the window holds anyway.
     let after = origin.memory();
     assert!(after < before + (32 << 10), "{before} KiB before, {after} KiB after");
-    for viewer in [mp4, flv] {
+    for viewer in [mp4, flv, push] {
         viewer.hurry();
         assert_ne!(viewer.finish(LIMIT).0, testkit::Ended::Open);
     }
@@ -204,6 +210,7 @@ fn viewer_that_reads_too_slowly_for_too_long() {
     let rate = 500_000;
     let mp4 = SlowReader::get(origin.http, "/live/torrent/live.mp4", rate).unwrap();
     let flv = SlowReader::get(origin.http, "/live/torrent/live.flv", rate).unwrap();
+    let push = SlowReader::start(origin.http, PUSH, rate).unwrap();
     let mut rtmp = Client::play(origin.rtmp, "live/torrent");
     limit_buffer(&rtmp, 128 << 10);
     let peer = rtmp.address();
@@ -220,7 +227,7 @@ fn viewer_that_reads_too_slowly_for_too_long() {
         }
         false
     });
-    for delivery in ["mp4", "flv", "rtmp"] {
+    for delivery in ["mp4", "flv", "push", "rtmp"] {
         let label = format!("delivery=\"{delivery}\"");
         let line = origin.log_line(LIMIT, |line| {
             line.contains("skipped to the newest keyframe") && line.contains(&label)
@@ -235,7 +242,7 @@ fn viewer_that_reads_too_slowly_for_too_long() {
         assert!(line.contains("stream=\"torrent\"") && line.contains("reads too slowly"), "{line}");
         assert_metric(&origin, "slow_viewers_closed_total", &[&label, "reason=\"behind\""]);
     }
-    for viewer in [mp4, flv] {
+    for viewer in [mp4, flv, push] {
         viewer.hurry();
         assert_ne!(viewer.finish(LIMIT).0, testkit::Ended::Open);
     }
