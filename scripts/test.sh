@@ -18,8 +18,9 @@ scripts/install.sh test || exit 1
 
 # Colour codes would be in the way of the sum.
 export NO_COLOR=1 FORCE_COLOR=0 CARGO_TERM_COLOR=never
-# Of no use to a build that runs once, and a tenth of its time and half of its disk.
-[ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0
+# Of no use to a build that runs once, and a good part of its time and most of its disk; lines are
+# enough for a backtrace.
+[ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only
 
 work=$(mktemp -d)
 web_pid=
@@ -81,9 +82,10 @@ for name in web-check web-test; do
 done
 
 step test-build cargo test --workspace --no-run
-# Most tests wait for players that take their time, so more run at once than there are cores.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-5}
-step cargo-test timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --no-fail-fast
+# Most tests wait for players that take their time, so more run at once than there are cores: so many
+# of each of two programs.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
+step cargo-test timeout -k 10 "$TEST_TIMEOUT" scripts/run-tests.py
 
 target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 export HEADWATER_BIN="$target/debug/headwater"
