@@ -85,7 +85,17 @@ pub(super) async fn drive<S: Stream, H: Handler>(
 ) {
     let mut connection = Connection::new(stream, peer, shared);
     let end = connection.run().await;
-    let Connection { stream, shared, input, .. } = connection;
+    // What an end may take is not kept room for while a connection waits.
+    Box::pin(finish(connection, permit, end)).await;
+}
+
+/// What is to be done when the driver's part of a connection has ended.
+async fn finish<S: Stream, H: Handler>(
+    connection: Connection<S, H>,
+    permit: Permit,
+    end: Result<End, Fault>,
+) {
+    let Connection { stream, peer, shared, input, .. } = connection;
     let tally = shared.tally();
     match end {
         Ok(End::Close { linger: false }) => {}
@@ -235,7 +245,9 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 Ok(Some(request)) => {
                     self.head_deadline = None;
                     self.served = true;
-                    if let Some(end) = self.exchange(request).await? {
+                    // In a place of its own, so that a connection that waits for a request takes none
+                    // for what the answer to one may need.
+                    if let Some(end) = Box::pin(self.exchange(request)).await? {
                         self.flush().await?;
                         return Ok(end);
                     }
@@ -245,7 +257,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                     match self.fill().await? {
                         Input::Received => {}
                         Input::Expired if !self.input.is_empty() => {
-                            self.refuse_late().await?;
+                            Box::pin(self.refuse_late()).await?;
                             return Ok(End::Close { linger: true });
                         }
                         Input::Closed | Input::Expired | Input::Draining => {
@@ -255,7 +267,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 }
                 Err(reason) => {
                     log_refusal(self.shared.tally(), self.peer, &self.input, reason);
-                    self.refuse(Response::text(reason.status(), reason)).await?;
+                    Box::pin(self.refuse(Response::text(reason.status(), reason))).await?;
                     return Ok(End::Close { linger: true });
                 }
             }

@@ -408,15 +408,17 @@ async fn accept<H: Handler>(
                     Ok(permit) => {
                         let (shared, task) = (Rc::clone(shared), shared.task());
                         let tls = tls.map(|current| Arc::clone(&current.borrow()));
-                        spawn_local(async move {
-                            let _task = task;
-                            match tls {
-                                None => connection::drive(stream, peer, permit, shared).await,
-                                Some(tls) => {
-                                    tls::drive(stream, peer, permit, shared, tls).await;
-                                }
-                            }
-                        });
+                        // Tasks of two kinds: a plain connection takes no room for TLS.
+                        match tls {
+                            None => spawn_local(async move {
+                                let _task = task;
+                                connection::drive(stream, peer, permit, shared).await;
+                            }),
+                            Some(tls) => spawn_local(async move {
+                                let _task = task;
+                                tls::drive(stream, peer, permit, shared, tls).await;
+                            }),
+                        };
                     }
                     Err(reason) => {
                         count(&shared.tally().refused, 1);

@@ -58,9 +58,9 @@ pub(super) async fn drive<H: Handler>(
         }
     };
     if stream.0.get_ref().1.alpn_protocol() == Some(H2) {
-        h2::drive(stream, peer, permit, shared).await;
+        Box::pin(h2::drive(stream, peer, permit, shared)).await;
     } else {
-        connection::drive(stream, peer, permit, shared).await;
+        Box::pin(connection::drive(stream, peer, permit, shared)).await;
     }
 }
 
