@@ -39,8 +39,9 @@
 //!   `If-Modified-Since` as the one conditional request; `If-Range` with a date is added because
 //!   players resume with it. There are no entity tags and no answers of several ranges.
 //! - `Host` is not asked for, because the second paper's own commands do not send it.
-//! - `TCP_NODELAY` is set everywhere, so that no figure is a matter of delayed acknowledgements.
-//!   It and the time-outs are set on the listener, from which Linux hands them to what it accepts.
+//! - `TCP_NODELAY` is set everywhere, so that no figure is a matter of delayed acknowledgements,
+//!   unless `--nagle` leaves it off to show what that does (hyper's server of 2021 had it off unless
+//!   told otherwise). It and the time-outs are set on the listener, from which Linux hands them to what it accepts.
 //! - Left out: logging (the second paper's servers print every request), and an own answer to
 //!   SIGTERM: its default ends the process at once, and nothing needs saving.
 
@@ -155,6 +156,9 @@ struct Listen {
     /// How long a peer may be silent, or take nothing: 500ms, 10s, 1m
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::time)]
     timeout: Duration,
+    /// Leave TCP_NODELAY off, as a server has it that does not ask for it
+    #[arg(long)]
+    nagle: bool,
 }
 
 #[derive(Args)]
@@ -168,7 +172,7 @@ struct Site {
 
 impl Listen {
     fn bind(&self) -> anyhow::Result<TcpListener> {
-        net::listen(self.listen, self.timeout).with_context(|| self.listen.to_string())
+        net::listen(self.listen, self.timeout, !self.nagle).with_context(|| self.listen.to_string())
     }
 }
 

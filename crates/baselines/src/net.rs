@@ -23,15 +23,19 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Binds; port 0 is a free one.
 ///
-/// What is accepted inherits `TCP_NODELAY` and `timeout`, for reading and for sending, from the
+/// What is accepted inherits `TCP_NODELAY`, if `nodelay`, and `timeout`, for reading and for sending, from the
 /// listener: Linux copies a listener's options, which saves three system calls a connection.
 ///
 /// # Errors
 /// The address cannot be had.
-pub(crate) fn listen(address: SocketAddr, timeout: Duration) -> io::Result<TcpListener> {
+pub(crate) fn listen(
+    address: SocketAddr,
+    timeout: Duration,
+    nodelay: bool,
+) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_nodelay(nodelay)?;
     socket.set_read_timeout(Some(timeout))?;
     socket.set_write_timeout(Some(timeout))?;
     socket.bind(&address.into())?;

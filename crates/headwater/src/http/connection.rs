@@ -247,8 +247,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                     self.served = true;
                     // In a place of its own, so that a connection that waits for a request takes none
                     // for what the answer to one may need.
-                    if let Some(end) = Box::pin(self.exchange(request)).await? {
-                        self.flush().await?;
+                    if let Some(end) = Box::pin(self.serve(request)).await? {
                         return Ok(end);
                     }
                 }
@@ -272,6 +271,15 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 }
             }
         }
+    }
+
+    /// Answers one request. `Some` if it was the last for this driver, and everything is sent.
+    async fn serve(&mut self, request: Request) -> Result<Option<End>, Fault> {
+        let end = self.exchange(request).await?;
+        if end.is_some() {
+            self.flush().await?;
+        }
+        Ok(end)
     }
 
     /// Answers one request. `Some` if it was the last for this driver.
