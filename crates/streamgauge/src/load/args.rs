@@ -102,6 +102,10 @@ pub struct Arguments {
     /// processor, if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
+    /// Look for events all the time instead of sleeping until there are some: a server on the same
+    /// machine then does not pay for waking the load. Takes a processor for each event loop
+    #[arg(long, conflicts_with = "http2")]
+    busy_poll: bool,
     /// Processes that share the run; as few as the limit of open files and the ports of an address
     /// allow, if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
@@ -216,14 +220,15 @@ impl Arguments {
             redirects: self.redirects,
             check: self.check.clone(),
             threads,
+            busy_poll: self.busy_poll,
             processes: self.processes.unwrap_or_default(),
             http2: self.http2,
             trust: self.certificates.trust(),
         };
-        if plan.is_general() && plan.manner != Manner::default() {
+        if plan.is_general() && (plan.manner != Manner::default() || plan.busy_poll) {
             bail!(
-                "--read-rate, --think and --ramp are of the client for plain HTTP/1.1, not of that \
-                 for HTTP/2 and TLS"
+                "--read-rate, --think, --ramp and --busy-poll are of the client for plain HTTP/1.1, \
+                 not of that for HTTP/2 and TLS"
             );
         }
         Ok(plan)

@@ -57,6 +57,8 @@ pub struct Plan {
     pub threads: usize,
     /// Processes; 0: as few as will do, which [`super::prepare`] finds out.
     pub processes: u32,
+    /// Whether event loops never sleep.
+    pub busy_poll: bool,
     /// HTTP/2 instead of HTTP/1.1.
     pub http2: bool,
     /// Whose certificates are good.

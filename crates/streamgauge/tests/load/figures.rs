@@ -59,6 +59,18 @@ fn an_open_loop() {
     assert_exact("/ok/1000", &["--rate", "1000", "--connections", "1"], 1);
 }
 
+/// A loop that never sleeps is not taken for one that has too much to do.
+#[test]
+fn a_loop_that_never_sleeps() {
+    assert_exact("/ok/1000", &["--rate", "1000", "--connections", "1", "--busy-poll"], 1);
+    let server = Server::start(&[]);
+    let arguments = ["--rate", "20", "--duration", "500ms", "--busy-poll"];
+    let document = run(&[&[server.url("/ok/1000").as_str()], &arguments[..]].concat());
+    assert_eq!(count(&document, "/counters/responses"), 10);
+    let (busy, wall) = ("/generator/workers/0/cpu", "/generator/workers/0/wall");
+    assert!(number(&document, busy) < 0.5 * number(&document, wall), "{document:#}");
+}
+
 #[test]
 fn chunked_bodies() {
     assert_exact("/chunked", &["--connections", "3"], 3);

@@ -53,6 +53,8 @@ pub(super) struct Worker<'a> {
     answers: Vec<Answer>,
     /// Nanoseconds, in all, by which it woke later than it wanted, where that was a standstill.
     standstill: u64,
+    /// Nanoseconds of rounds of a loop that never sleeps in which there was nothing to do.
+    idle: u64,
     io: Io<'a>,
     tally: Tally,
 }
@@ -78,6 +80,7 @@ impl<'a> Worker<'a> {
             paused: BinaryHeap::new(),
             answers: Vec::new(),
             standstill: 0,
+            idle: 0,
             io: Io::new(given.clock, given.reference),
             tally: Tally::default(),
             given,
@@ -95,10 +98,11 @@ impl<'a> Worker<'a> {
             if self.given.is_over(now) {
                 break;
             }
+            let begun = self.tally.counters.requests;
             self.resume(now);
             self.issue(now);
             if now >= next_tick {
-                self.tally.counters.cpu_ns = start.on_cpu();
+                self.tally.counters.cpu_ns = start.on_cpu().saturating_sub(self.idle);
                 self.expire(now);
                 next_tick = now + TICK;
             }
@@ -106,10 +110,17 @@ impl<'a> Worker<'a> {
             if self.given.demand.is_exhausted() && self.tally.counters.in_flight() == 0 {
                 break;
             }
-            let now = clock.now();
+            let (round, now) = (now, clock.now());
             let wake = self.wake(next_tick);
-            self.pool.wait(&mut events, Duration::from_nanos(wake.saturating_sub(now)));
-            let late = clock.now().saturating_sub(wake.max(now));
+            let left = if self.given.plan.busy_poll { 0 } else { wake.saturating_sub(now) };
+            self.pool.wait(&mut events, Duration::from_nanos(left));
+            let woken = clock.now();
+            let late = woken.saturating_sub(wake.max(now));
+            let idle = events.is_empty() && self.tally.counters.requests == begun;
+            if self.given.plan.busy_poll && idle && woken < wake {
+                // It would have slept.
+                self.idle += woken.saturating_sub(round);
+            }
             if late > STANDSTILL {
                 self.standstill += late;
             }
@@ -120,6 +131,9 @@ impl<'a> Worker<'a> {
             }
         }
         self.given.finish(&mut self.tally, &start, clock.now());
+        let counters = &mut self.tally.counters;
+        counters.cpu_ns = counters.cpu_ns.saturating_sub(self.idle);
+        self.given.shared.publish(counters);
         self.tally
     }
 
