@@ -29,6 +29,9 @@ impl Machine {
             system: after(&read("/etc/os-release"), "PRETTY_NAME=", '=')
                 .map(|name| name.trim_matches('"').to_owned())
                 .unwrap_or_default(),
+            tcp: ["ipv4/tcp_congestion_control", "core/default_qdisc"]
+                .map(|name| read(&format!("/proc/sys/net/{name}")).trim().to_owned())
+                .join(", "),
             server_cpus: shares.server.clone().unwrap_or_default(),
             load_cpus: shares.load.clone().unwrap_or_default(),
         }
@@ -122,6 +125,7 @@ mod tests {
         let machine = Machine::read(&Shares { server: Some("0".to_owned()), load: None });
         assert!(machine.processors > 0 && machine.memory > 1 << 20, "{machine:?}");
         assert!(machine.kernel.starts_with("Linux "), "{machine:?}");
+        assert!(machine.tcp.len() > 4, "{machine:?}");
     }
 
     #[test]

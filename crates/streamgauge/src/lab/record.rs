@@ -90,6 +90,10 @@ pub struct Machine {
     pub kernel: String,
     /// The distribution.
     pub system: String,
+    /// TCP's congestion control and the default queueing discipline, on which what a connection
+    /// costs depends: `bbr, fq`. Empty in older records.
+    #[serde(default)]
+    pub tcp: String,
     /// Processors that servers ran on, as taskset has them (`0`, `0-3`); empty: any.
     pub server_cpus: String,
     /// Processors that loads ran on.

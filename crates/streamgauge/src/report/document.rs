@@ -205,6 +205,7 @@ fn occasion(run: &Run) -> Occasion {
         ("memory", format!("{gib:.1} GiB")),
         ("kernel", machine.kernel.clone()),
         ("system", machine.system.clone()),
+        ("TCP", machine.tcp.clone()),
         ("processors of servers", cpus(&machine.server_cpus)),
         ("processors of loads", cpus(&machine.load_cpus)),
     ];
