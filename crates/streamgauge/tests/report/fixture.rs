@@ -90,6 +90,7 @@ impl Folder {
                 memory: 16 << 30,
                 kernel: "Linux 6.1.0".to_owned(),
                 system: "Debian GNU/Linux 12".to_owned(),
+                tcp: "cubic, fq_codel".to_owned(),
                 server_cpus: "0-3".to_owned(),
                 load_cpus: "4-7".to_owned(),
             },
