@@ -45,7 +45,8 @@ pub(super) fn report(folder: &Path, stop: &Stop) -> anyhow::Result<()> {
     let path = data.to_string_lossy().into_owned();
     run(&["perf", "report", "--stdio", "--no-children", "-i", &path], &out, stop)?;
     let text = fs::read(&out)?;
-    let text = String::from_utf8_lossy(&text);
+    // It names the file, where there are no samples: records know no folder of this machine.
+    let text = String::from_utf8_lossy(&text).replace(&path, "perf.data");
     let head: Vec<_> = text.lines().take(LINES).collect();
     fs::write(&out, head.join("\n") + "\n")?;
     fs::remove_file(data).context("perf.data")
