@@ -1,8 +1,9 @@
 //! Live streams pushed over WebSocket (RFC 6455): each chunk to all its viewers as soon as it exists.
 //!
 //! ```text
-//! Request ─ respond ─ 101 ─▶ Viewer ─┬─ rides a fan       at the live edge: one write a chunk
-//!                                    └─ goes on alone     behind it, with a cursor of its own
+//! Request ─ respond ─ 101 ─▶ stream ─┬─ rides a fan       at the live edge: one write a chunk
+//!                              │     └─ goes on alone     behind it, with a cursor of its own
+//!                              └ session                  what any viewer says and is told
 //! ```
 //!
 //! A message is a frame's head and a region of the window, nothing else. What a viewer says is read
@@ -10,7 +11,8 @@
 
 mod describe;
 mod messages;
-mod viewer;
+mod session;
+mod stream;
 mod wire;
 
 use std::rc::Rc;
@@ -26,7 +28,7 @@ use crate::Origin;
 use crate::fan::Fans;
 use crate::http::{PayloadFraming, Request, Response, Version};
 use messages::Messages;
-use viewer::Viewer;
+use stream::Viewer;
 
 /// What the push viewers of one event loop share.
 pub struct Push {
@@ -61,7 +63,7 @@ impl Push {
         if !crate::deliver::ready(stream).await {
             return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
         }
-        let mut viewer = Viewer::new(self, stream, request.peer(), query);
+        let mut viewer = Viewer::new(self, stream, query);
         if let Err(refused) = viewer.choose() {
             return refused;
         }

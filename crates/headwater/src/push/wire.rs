@@ -1,6 +1,7 @@
-//! A viewer's connection, as its fan writes to it.
+//! A viewer's connection, as its session and its fan write to it.
 
 use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
 
 use crate::fan::Line;
 use crate::http::{Held, Transport};
@@ -10,7 +11,30 @@ pub(super) struct Wire {
     pub(super) held: Held,
 }
 
+/// What a connection is ready for.
+pub(super) enum Ready {
+    Input,
+    Room,
+}
+
 impl Wire {
+    /// Ready when there may be something to read, if it `listens`, or room, if it `writes`.
+    pub(super) fn poll_ready(
+        &self,
+        listens: bool,
+        writes: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Ready> {
+        // Errors show when it is read or written.
+        if listens && self.transport.poll_read_ready(cx).is_ready() {
+            return Poll::Ready(Ready::Input);
+        }
+        if writes && self.transport.poll_write_ready(cx).is_ready() {
+            return Poll::Ready(Ready::Room);
+        }
+        Poll::Pending
+    }
+
     /// One write, counted.
     pub(super) fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let written = self.transport.try_write_vectored(parts)?;

@@ -1,0 +1,325 @@
+//! What every viewer has: its WebSocket. What it says is read, what it is told waits to be sent, and
+//! one that vanished or takes nothing is found out. What it is sent of media is its owner's to say.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use live::Delivery;
+use protocol::push::budget::Budget;
+use protocol::push::frame::{self, Opcode, Reader};
+use protocol::push::message::{Command, Event};
+use protocol::push::{CloseCode, Violation};
+use tokio::time::Instant;
+
+use super::wire::Wire;
+use super::{Push, messages};
+use crate::fan::Outbox;
+use crate::http::{Timer, Upgraded, Watch};
+use crate::metrics::TooSlow;
+
+/// Bytes of one read: more than a record of TLS holds.
+const READ: usize = 32 << 10;
+
+/// How long a viewer may take to hear that it is being closed, and what it may still say.
+const FAREWELL: (Duration, usize) = (Duration::from_secs(2), 1 << 20);
+
+/// A viewer is gone when nothing was heard of it for so many pings.
+const UNANSWERED: u32 = 3;
+
+thread_local! {
+    /// What is read into: a viewer has nothing of its own while nothing comes.
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
+}
+
+/// Why a viewer's connection ends, other than by its leave or the stream's end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Violation(#[from] Violation),
+    #[error("{0}")]
+    Media(#[from] media::Error),
+    #[error("reads too slowly")]
+    TooSlow,
+    #[error("took nothing for {0:?}")]
+    Stalled(Duration),
+    #[error("nothing was heard of it for {0:?}")]
+    Vanished(Duration),
+}
+
+/// What a viewer said that its owner has to act upon.
+#[derive(Debug)]
+pub(super) enum Said {
+    Command(Command),
+    /// It closes the WebSocket, with this code: [`Session::answer_close`] is due.
+    Close(Option<u16>),
+}
+
+/// What reading came to.
+pub(super) struct Heard {
+    pub(super) said: Vec<Said>,
+    /// It has left without a word.
+    pub(super) left: bool,
+}
+
+/// A viewer's WebSocket.
+pub(super) struct Session {
+    pub(super) push: Rc<Push>,
+    pub(super) peer: SocketAddr,
+    /// Others may write to it while the viewer has nothing unsent.
+    pub(super) wire: Rc<Wire>,
+    pub(super) drain: Watch,
+    reader: Reader,
+    budget: Budget,
+    /// What was read with the request.
+    input: Bytes,
+    /// What is to be sent before anything else: whole messages, the first of which may have begun.
+    pub(super) outbox: Outbox,
+    /// Since when the viewer has taken nothing of what is to be sent.
+    blocked: Option<Instant>,
+    /// When it is pinged next, and how many pings it has not answered.
+    pub(super) ping: Instant,
+    unanswered: u32,
+    pub(super) timer: Timer,
+    /// Nothing more is said.
+    pub(super) over: bool,
+}
+
+impl Session {
+    pub(super) fn new(push: Rc<Push>, connection: Upgraded) -> Self {
+        let interval: Duration = push.origin.config.push.ping_interval.into();
+        let Upgraded { transport, input, held, drain, peer } = connection;
+        Self {
+            push,
+            peer,
+            wire: Rc::new(Wire { transport, held }),
+            drain: drain.begun(),
+            reader: Reader::default(),
+            budget: Budget::default(),
+            input,
+            outbox: Outbox::default(),
+            blocked: None,
+            ping: Instant::now() + interval,
+            unanswered: 0,
+            timer: Timer::new(interval),
+            over: false,
+        }
+    }
+
+    pub(super) fn say(&mut self, event: &Event) {
+        self.outbox.push(messages::event(event));
+    }
+
+    pub(super) fn close(&mut self, code: CloseCode, reason: &str) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.outbox.push(frame::close(code, reason).into());
+        }
+    }
+
+    /// Answers a viewer that closes the WebSocket (RFC 6455 5.5.1).
+    pub(super) fn answer_close(&mut self, code: Option<u16>) {
+        let payload = code.map(u16::to_be_bytes);
+        let payload = payload.as_ref().map_or(&[][..], |code| code);
+        self.outbox.push(frame::frame(Opcode::Close, payload).into());
+        self.over = true;
+    }
+
+    /// The server is shutting down.
+    pub(super) fn go_away(&mut self) {
+        self.close(CloseCode::GoingAway, "the server is shutting down");
+    }
+
+    /// The stream is over.
+    pub(super) fn finish(&mut self) {
+        self.say(&Event::End);
+        self.close(CloseCode::Normal, "");
+    }
+
+    /// Whether all that was to be said is with the kernel.
+    pub(super) fn is_idle(&self) -> bool {
+        self.outbox.is_empty() && !self.wire.transport.holds()
+    }
+
+    /// Writes what the connection takes.
+    pub(super) fn send(&mut self) -> Result<(), Error> {
+        if self.is_idle() {
+            return Ok(());
+        }
+        let drained = self.wire.transport.holds() && self.wire.transport.try_drain()?;
+        let sent = self.outbox.send(|parts| self.wire.try_write_vectored(parts))?;
+        self.took(sent > 0 || drained, self.is_idle());
+        Ok(())
+    }
+
+    /// To be told after each attempt to write: whether the viewer took `some`, and whether that was
+    /// `all` there is for it.
+    pub(super) fn took(&mut self, some: bool, all: bool) {
+        if all {
+            self.blocked = None;
+        } else if some || self.blocked.is_none() {
+            if self.blocked.is_some() {
+                // There was no room, and now there is: it has taken something.
+                self.unanswered = 0;
+            }
+            self.blocked = Some(Instant::now());
+        }
+    }
+
+    /// When to look at the time again.
+    pub(super) fn wake(&self) -> Instant {
+        let stalled = self.blocked.map(|since| since + self.patience());
+        stalled.map_or(self.ping, |stalled| stalled.min(self.ping))
+    }
+
+    /// How long a viewer may take nothing.
+    fn patience(&self) -> Duration {
+        self.push.origin.config.http.send_timeout.into()
+    }
+
+    /// A time that was waited for has come.
+    pub(super) fn look_around(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        let patience = self.patience();
+        if self.blocked.is_some_and(|since| since + patience <= now) {
+            return Err(Error::Stalled(patience));
+        }
+        if self.ping <= now {
+            let interval: Duration = self.push.origin.config.push.ping_interval.into();
+            if self.unanswered >= UNANSWERED {
+                return Err(Error::Vanished(interval * UNANSWERED));
+            }
+            self.unanswered += 1;
+            self.ping = now + interval;
+            // While it has much to take already, it need not be asked as well.
+            if !self.over && self.outbox.is_empty() {
+                self.outbox.push(frame::frame(Opcode::Ping, &[]).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// What came with the request.
+    pub(super) fn first(&mut self) -> Result<Vec<Said>, Error> {
+        let (input, mut said) = (std::mem::take(&mut self.input), Vec::new());
+        self.take_in(&input, &mut said)?;
+        Ok(said)
+    }
+
+    /// Reads what is there.
+    pub(super) fn read(&mut self) -> Result<Heard, Error> {
+        let mut said = Vec::new();
+        loop {
+            let left =
+                BUFFER.with_borrow_mut(|buffer| match self.wire.transport.try_read(buffer) {
+                    Ok(0) => Ok(Some(true)),
+                    Ok(size) => self.take_in(&buffer[..size], &mut said).map(|()| None),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Some(false)),
+                    Err(error) => Err(error.into()),
+                })?;
+            if let Some(left) = left {
+                return Ok(Heard { said, left });
+            }
+        }
+    }
+
+    fn take_in(&mut self, mut input: &[u8], said: &mut Vec<Said>) -> Result<(), Error> {
+        // After a close nothing counts (RFC 6455 1.4).
+        while !self.over
+            && !matches!(said.last(), Some(Said::Close(_)))
+            && let Some(event) = self.reader.next(&mut input)?
+        {
+            self.unanswered = 0;
+            self.budget.spend(self.push.origin.now().0)?;
+            match event {
+                frame::Event::Text(text) => said.push(Said::Command(Command::parse(&text)?)),
+                frame::Event::Ping(payload) => {
+                    self.outbox.answer(frame::frame(Opcode::Pong, &payload).into());
+                }
+                frame::Event::Pong => {}
+                frame::Event::Close(code) => said.push(Said::Close(code)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the log and the metrics how watching `stream` ended.
+    pub(super) fn report(&self, stream: &str, error: &Error) {
+        let (peer, origin) = (self.peer, &self.push.origin);
+        match error {
+            Error::Io(error) => tracing::debug!(%peer, stream, %error, "push viewer left"),
+            Error::Violation(violation) => {
+                tracing::info!(%peer, stream, %violation, "push viewer closed");
+                origin.violations.count(violation.code.number());
+            }
+            Error::Media(error) => tracing::warn!(%peer, stream, %error, "push viewer closed"),
+            Error::TooSlow => {
+                tracing::warn!(
+                    stream, %peer, delivery = "push", "viewer closed: reads too slowly"
+                );
+                origin.slow_viewers.closed(Delivery::Push, TooSlow::Behind);
+            }
+            Error::Stalled(_) => {
+                tracing::warn!(stream, %peer, delivery = "push", "viewer closed: takes nothing");
+                origin.slow_viewers.closed(Delivery::Push, TooSlow::Stalled);
+                self.wire.held.stalled();
+            }
+            Error::Vanished(_) => tracing::info!(%peer, stream, %error, "push viewer gone"),
+        }
+    }
+
+    /// Tells the viewer, and closes the connection; what was begun has been put in the outbox or
+    /// sent. One that cannot hear it is let go of.
+    pub(super) async fn tell(&mut self, error: Error) {
+        match error {
+            Error::Violation(violation) => self.close(violation.code, violation.what),
+            Error::TooSlow => {
+                let message = "you read too slowly".to_owned();
+                self.say(&Event::Error { code: "slow", message });
+                self.close(CloseCode::PolicyViolation, "reads too slowly");
+            }
+            Error::Media(error) => {
+                self.say(&Event::Error { code: "media", message: error.to_string() });
+                self.close(CloseCode::InternalError, "");
+            }
+            Error::Io(_) => return,
+            // What is queued in the kernel would be kept for as long as the peer is silent.
+            Error::Stalled(_) | Error::Vanished(_) => return self.wire.transport.forget(),
+        }
+        self.farewell().await;
+    }
+
+    /// Sends what is left and closes the connection so that it arrives: unread input would make the
+    /// kernel drop it.
+    pub(super) async fn farewell(&mut self) {
+        let (time, most) = FAREWELL;
+        let said = async {
+            loop {
+                self.send()?;
+                if self.is_idle() {
+                    break;
+                }
+                poll_fn(|cx| self.wire.transport.poll_write_ready(cx)).await?;
+            }
+            poll_fn(|cx| self.wire.transport.poll_shutdown(cx)).await?;
+            let mut read = 0;
+            while read < most {
+                poll_fn(|cx| self.wire.transport.poll_read_ready(cx)).await?;
+                match BUFFER.with_borrow_mut(|buffer| self.wire.transport.try_read(buffer)) {
+                    Ok(0) => break,
+                    Ok(size) => read += size,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok::<(), Error>(())
+        };
+        // Either way the connection is closed now.
+        let _ = tokio::time::timeout(time, said).await;
+    }
+}

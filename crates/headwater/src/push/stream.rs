@@ -1,0 +1,451 @@
+//! A viewer of a live stream: on a fan with the others at the live edge, or behind it by itself.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use live::{Delivery, Status, Stream, Viewing};
+use protocol::push::message::{Command, Discontinuity, Event};
+use protocol::push::query::{From, Query, Unit};
+use tokio::task::coop;
+
+use super::session::{Error, Heard, Said, Session};
+use super::wire::Ready;
+use super::{Push, describe, messages};
+use crate::Origin;
+use crate::deliver::cursor::{Choice, Cursor, Next};
+use crate::fan::{Follower, Seat};
+use crate::http::{Response, Upgraded};
+
+/// Pieces that go out in one write at most, while there are more parts at hand.
+const BATCH: usize = 64;
+
+/// What a viewer asked for, before its connection is a WebSocket.
+pub(super) struct Viewer {
+    push: Rc<Push>,
+    stream: Arc<Stream>,
+    unit: Unit,
+    from: From,
+    choice: Choice,
+    place: Place,
+}
+
+/// How it follows the stream.
+enum Place {
+    /// Not yet, or not while it is paused.
+    None,
+    /// With a cursor of its own.
+    Alone(Box<Follower>),
+    /// With all others at the live edge.
+    Rides(Seat),
+}
+
+impl Viewer {
+    pub(super) fn new(push: &Rc<Push>, stream: &Arc<Stream>, query: Query) -> Self {
+        Self {
+            push: Rc::clone(push),
+            stream: Arc::clone(stream),
+            unit: query.latency,
+            from: query.from,
+            choice: Choice { rendition: query.rendition, max: query.max },
+            place: Place::None,
+        }
+    }
+
+    /// Finds its place in the stream.
+    pub(super) fn choose(&mut self) -> Result<(), Response> {
+        if let Some(name) = &self.choice.rendition
+            && !describe::renditions(&self.stream.state()).iter().any(|t| t.is_called(name))
+        {
+            return Err(
+                Response::text(404, "no such rendition").header("Cache-Control", "no-cache")
+            );
+        }
+        let limits = self.push.origin.viewer_limits();
+        let whole = self.unit == Unit::Segment;
+        let cursor = Cursor::chosen(&self.stream, limits, self.choice.clone(), whole);
+        let Some(mut cursor) = cursor else {
+            let response = Response::text(503, "the stream has no keyframe yet");
+            return Err(response.header("Retry-After", 1));
+        };
+        match self.from {
+            From::Live => {}
+            From::Start => {
+                cursor.seek(f64::MIN);
+            }
+            From::At(time) => {
+                cursor.seek(time.as_secs_f64());
+            }
+        }
+        self.place = Place::Alone(Box::new(Follower::new(cursor)));
+        Ok(())
+    }
+
+    /// The whole of its life.
+    pub(super) fn run(self, connection: Upgraded) -> impl Future<Output = ()> {
+        // What an asynchronous function is given it keeps beside what it makes of it.
+        let mut watching = Watching::new(self, connection);
+        async move {
+            let result = watching.run().await;
+            Box::pin(watching.end(result)).await;
+        }
+    }
+}
+
+/// A viewer and its WebSocket.
+struct Watching {
+    session: Session,
+    stream: Arc<Stream>,
+    unit: Unit,
+    choice: Choice,
+    place: Place,
+    _viewing: Viewing,
+}
+
+/// How a part of a viewer's time ended.
+enum Phase {
+    /// Another follows.
+    Next,
+    /// The connection is to be closed.
+    Over,
+}
+
+/// What a viewer was waiting for.
+enum Stir {
+    /// The fan put it off.
+    Left,
+    Input,
+    Room,
+    Next(Next),
+    Time,
+    Drain,
+}
+
+impl std::convert::From<Ready> for Stir {
+    fn from(ready: Ready) -> Self {
+        match ready {
+            Ready::Input => Self::Input,
+            Ready::Room => Self::Room,
+        }
+    }
+}
+
+impl Watching {
+    fn new(viewer: Viewer, connection: Upgraded) -> Self {
+        let Viewer { push, stream, unit, choice, place, .. } = viewer;
+        Self {
+            session: Session::new(push, connection),
+            unit,
+            choice,
+            place,
+            _viewing: stream.watch(Delivery::Push),
+            stream,
+        }
+    }
+
+    async fn run(&mut self) -> Result<(), Error> {
+        self.welcome()?;
+        let said = self.session.first()?;
+        self.heed(said)?;
+        loop {
+            // Most of their time viewers ride, and need nothing of what this waits for.
+            let phase = match self.place {
+                Place::Rides(_) => self.ride().await?,
+                Place::None | Place::Alone(_) => Box::pin(self.go_alone()).await?,
+            };
+            match phase {
+                Phase::Next => {}
+                Phase::Over => return Ok(()),
+            }
+        }
+    }
+
+    /// What a viewer hears first.
+    fn welcome(&mut self) -> Result<(), Error> {
+        if let Place::Alone(follower) = &mut self.place {
+            let hello = describe::hello(&self.stream.state(), follower.cursor.tracks());
+            self.session.say(&Event::Hello(hello));
+            self.session.outbox.push(header(follower)?);
+        }
+        Ok(())
+    }
+
+    /// While a fan writes what the viewer is to be sent.
+    async fn ride(&mut self) -> Result<Phase, Error> {
+        self.session.outbox.shrink();
+        loop {
+            let Session { wire, drain, timer, ping, .. } = &mut self.session;
+            let Place::Rides(seat) = &self.place else { return Ok(Phase::Next) };
+            // By hand: this is all the state that most viewers' tasks have.
+            let stir = poll_fn(|cx| {
+                // First: where a write ended in the middle of a message, nothing else may follow.
+                if seat.poll_left(cx).is_ready() {
+                    return Poll::Ready(Stir::Left);
+                }
+                if Pin::new(&mut *drain).poll(cx).is_ready() {
+                    return Poll::Ready(Stir::Drain);
+                }
+                if wire.transport.poll_read_ready(cx).is_ready() {
+                    return Poll::Ready(Stir::Input);
+                }
+                timer.poll(*ping, cx).map(|()| Stir::Time)
+            });
+            match stir.await {
+                Stir::Input => {
+                    if !self.read()? {
+                        return Ok(Phase::Over);
+                    }
+                }
+                Stir::Time => self.session.look_around()?,
+                Stir::Left | Stir::Drain | Stir::Room | Stir::Next(_) => {
+                    self.alight()?;
+                    return Ok(Phase::Next);
+                }
+            }
+            self.session.send()?;
+            if !self.session.is_idle() || self.session.over {
+                self.alight()?;
+                return Ok(Phase::Next);
+            }
+        }
+    }
+
+    /// Has it go on by itself if it rides. What the fan had yet to write comes after what is in the
+    /// outbox, which is empty if the fan has written a part of something.
+    fn alight(&mut self) -> Result<(), Error> {
+        match std::mem::replace(&mut self.place, Place::None) {
+            Place::Rides(seat) => {
+                let (unsent, follower) = seat.leave(self.session.push.origin.viewer_limits())?;
+                let mut follower = Box::new(follower);
+                let cursor = follower.cursor.with_choice(self.choice.clone());
+                follower.cursor = cursor.with_whole(self.unit == Unit::Segment);
+                self.session.outbox.push(unsent);
+                self.place = Place::Alone(follower);
+            }
+            place => self.place = place,
+        }
+        Ok(())
+    }
+
+    /// Lets it ride if it may, all it was given having been sent.
+    fn board(&mut self) -> bool {
+        let Session { push, wire, .. } = &self.session;
+        let fans = push.fans(self.unit);
+        self.place = match std::mem::replace(&mut self.place, Place::None) {
+            Place::Alone(follower) => match fans.join(&self.stream, follower, wire) {
+                Ok(seat) => Place::Rides(seat),
+                Err(follower) => Place::Alone(follower),
+            },
+            place => place,
+        };
+        matches!(self.place, Place::Rides(_))
+    }
+
+    /// Until the viewer can ride, or the connection is to be closed.
+    async fn go_alone(&mut self) -> Result<Phase, Error> {
+        loop {
+            coop::consume_budget().await;
+            self.session.send()?;
+            let idle = self.session.is_idle();
+            if idle && self.session.over {
+                return Ok(Phase::Over);
+            }
+            if idle && self.board() {
+                return Ok(Phase::Next);
+            }
+            let wake = self.session.wake();
+            let Self { session, place, stream, .. } = self;
+            let Session { push, wire, drain, timer, outbox, over, .. } = session;
+            let listens = !*over && !outbox.is_full();
+            let draining = !*over;
+            let stir = tokio::select! {
+                stir = poll_fn(|cx| wire.poll_ready(listens, !idle, cx)) => stir.into(),
+                next = next(place, stream, &push.origin), if idle => Stir::Next(next),
+                () = drain, if draining => Stir::Drain,
+                () = poll_fn(|cx| timer.poll(wake, cx)) => Stir::Time,
+            };
+            match stir {
+                Stir::Input => {
+                    if !self.read()? {
+                        return Ok(Phase::Over);
+                    }
+                }
+                Stir::Time => self.session.look_around()?,
+                Stir::Next(next) => self.go_on(next)?,
+                Stir::Drain => self.session.go_away(),
+                Stir::Left | Stir::Room => {}
+            }
+        }
+    }
+
+    /// Puts what comes next in the outbox, and what else there is already.
+    fn go_on(&mut self, mut next: Next) -> Result<(), Error> {
+        let origin = Arc::clone(&self.session.push.origin);
+        let mut pieces = 0;
+        loop {
+            match next {
+                Next::Part { track, segment, part } => {
+                    let Self { session: Session { push, outbox, .. }, place, unit, .. } = self;
+                    let Place::Alone(follower) = place else { return Ok(()) };
+                    let container = push.fans(*unit).container();
+                    follower.write(container, (track, &segment, &part), |piece| {
+                        pieces += 1;
+                        outbox.push(piece);
+                    })?;
+                }
+                Next::Tracks => self.announce()?,
+                Next::Skipped => {
+                    let (stream, peer) = (self.stream.name(), self.session.peer);
+                    origin.slow_viewers.skipped(Delivery::Push, stream, peer);
+                    self.session.say(&Event::Discontinuity { reason: Discontinuity::Skipped });
+                }
+                Next::TooSlow => return Err(Error::TooSlow),
+                Next::Ended => {
+                    self.session.finish();
+                    return Ok(());
+                }
+            }
+            let Place::Alone(follower) = &mut self.place else { return Ok(()) };
+            if pieces >= BATCH {
+                return Ok(());
+            }
+            next = match follower.cursor.poll(origin.now()) {
+                Some(next) => next,
+                None => return Ok(()),
+            };
+        }
+    }
+
+    /// Tells which tracks follow.
+    fn announce(&mut self) -> Result<(), Error> {
+        let Place::Alone(follower) = &mut self.place else { return Ok(()) };
+        let picture = follower.cursor.tracks().find(|track| track.kind == media::Kind::Video);
+        let picture = picture.map(|track| track.name.clone());
+        let header = header(follower)?;
+        self.session.say(&Event::Discontinuity { reason: Discontinuity::Tracks });
+        if let Some(rendition) = picture {
+            self.session.say(&Event::Rendition { rendition });
+        }
+        self.session.outbox.push(header);
+        Ok(())
+    }
+
+    /// Reads what is there, and does what it says; false when the viewer has left without a word.
+    fn read(&mut self) -> Result<bool, Error> {
+        let Heard { said, left } = self.session.read()?;
+        self.heed(said)?;
+        Ok(!left)
+    }
+
+    fn heed(&mut self, said: Vec<Said>) -> Result<(), Error> {
+        for said in said {
+            match said {
+                Said::Command(command) => self.obey(command)?,
+                Said::Close(code) => {
+                    self.alight()?;
+                    self.session.answer_close(code);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the viewer says.
+    fn obey(&mut self, command: Command) -> Result<(), Error> {
+        let Command { rendition, max, seek, pause } = command;
+        if rendition.is_some() || max.is_some() {
+            let before = self.choice.clone();
+            if let Some(rendition) = rendition {
+                self.choice.rendition = rendition;
+            }
+            if let Some(max) = max {
+                self.choice.max = max;
+            }
+            if self.choice != before {
+                self.choose_again()?;
+            }
+        }
+        if let Some(time) = seek {
+            self.alight()?;
+            if let Place::Alone(follower) = &mut self.place
+                && follower.cursor.seek(time)
+            {
+                self.session.say(&Event::Discontinuity { reason: Discontinuity::Seek });
+            }
+        }
+        match (pause, &self.place) {
+            (Some(true), Place::Alone(_) | Place::Rides(_)) => {
+                self.alight()?;
+                self.place = Place::None;
+            }
+            (Some(false), Place::None) => self.begin(Discontinuity::Pause)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Follows the rendition that its wishes come to now.
+    fn choose_again(&mut self) -> Result<(), Error> {
+        self.alight()?;
+        let Place::Alone(follower) = &mut self.place else { return Ok(()) };
+        if follower.cursor.choose(self.choice.clone()) {
+            self.announce()?;
+        }
+        Ok(())
+    }
+
+    /// Goes on at the newest keyframe.
+    fn begin(&mut self, reason: Discontinuity) -> Result<(), Error> {
+        let limits = self.session.push.origin.viewer_limits();
+        let whole = self.unit == Unit::Segment;
+        if let Some(cursor) = Cursor::chosen(&self.stream, limits, self.choice.clone(), whole) {
+            let mut follower = Box::new(Follower::new(cursor));
+            let header = header(&mut follower)?;
+            self.place = Place::Alone(follower);
+            self.session.say(&Event::Discontinuity { reason });
+            self.session.outbox.push(header);
+        }
+        Ok(())
+    }
+
+    /// Says how it ended, to the viewer too where it can hear it.
+    async fn end(&mut self, result: Result<(), Error>) {
+        if let Err(error) = &result {
+            self.session.report(self.stream.name(), error);
+            // What a fan had begun to write comes first.
+            if self.alight().is_err() {
+                return;
+            }
+        }
+        self.place = Place::None;
+        match result {
+            Ok(()) => self.session.farewell().await,
+            Err(error) => self.session.tell(error).await,
+        }
+    }
+}
+
+/// The message with the headers of what comes next, which the follower knows to be given.
+fn header(follower: &mut Follower) -> Result<Bytes, media::Error> {
+    let headers = follower.cursor.headers();
+    follower.know_headers(&headers);
+    messages::header(&headers)
+}
+
+/// What is to be sent next, waited for.
+async fn next(place: &mut Place, stream: &Stream, origin: &Origin) -> Next {
+    match place {
+        Place::Alone(follower) => follower.cursor.next(|| origin.now()).await,
+        Place::Rides(_) => std::future::pending().await,
+        Place::None => {
+            // A paused viewer keeps the stream's window in memory: not for longer than others may
+            // watch it.
+            let mut state = stream.subscribe();
+            let _ = state.wait_for(|state| state.status == Status::Ended).await;
+            Next::Ended
+        }
+    }
+}
