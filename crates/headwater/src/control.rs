@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -26,6 +26,8 @@ pub fn router(origin: Arc<Origin>) -> Router {
         .route("/", get(|| async { page("index.html") }))
         .route("/watch/{*stream}", get(|| async { page("watch.html") }))
         .route("/assets/{*file}", get(asset))
+        .route("/player/push.js", get(|| async { module("push.js", "text/javascript") }))
+        .route("/player/push.d.ts", get(|| async { module("push.d.ts", "text/plain") }))
         .route("/api/v1/streams", get(streams))
         .route("/api/v1/streams/{*name}", get(stream))
         .route("/api/v1/time", get(time))
@@ -50,6 +52,19 @@ async fn asset(Path(file): Path<String>) -> Response {
         Some(file) => embedded(file, "public, max-age=31536000, immutable"),
         None => (StatusCode::NOT_FOUND, "no such file\n").into_response(),
     }
+}
+
+/// The player of push, which other people's pages import by this name too.
+fn module(name: &str, kind: &'static str) -> Response {
+    let mut response = page(&format!("player/{name}"));
+    let found = response.status().is_success();
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    if found {
+        // By its ending alone, a declaration of types would be taken for video.
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    }
+    response
 }
 
 fn embedded(file: EmbeddedFile, cache: &'static str) -> Response {

@@ -62,6 +62,17 @@ export function whole(value: number): string {
   return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ',');
 }
 
+/** Bytes in the unit that keeps them short: `950 kB`, `2.1 MB`. */
+export function bytes(value: number): string {
+  if (value < 999_500) return `${Math.round(value / 1000)} kB`;
+  return `${(value / 1e6).toFixed(1)} MB`;
+}
+
+/** A part of a whole: `0.012 %`, with the digits that say something. */
+export function share(part: number, of: number): string {
+  return of > 0 ? `${Number(((100 * part) / of).toPrecision(2))} %` : UNKNOWN;
+}
+
 /** A count and its noun: `1 viewer`, `2 viewers`. */
 export function counted(count: number, noun: string): string {
   return `${whole(count)} ${noun}${count === 1 ? '' : 's'}`;

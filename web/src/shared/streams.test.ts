@@ -47,9 +47,9 @@ it('plays a file over HLS unless told otherwise: there is no latency to lower', 
   expect(watchUrl('vod/film.mp4', 'hls')).toBe('/watch/vod/film.mp4');
   expect(at('/watch/vod/film.mp4?via=file')).toMatchObject({ via: 'file' });
   expect(at('/watch/live/demo?via=file')).toMatchObject({ via: null, askedVia: 'file' });
-  expect(deliveriesOf('vod/film.mp4').map(({ via }) => via)).toEqual(['hls', 'dash', 'file']);
-  expect(deliveriesOf('vod/folder').map(({ via }) => via)).toEqual(['hls', 'dash']);
-  expect(deliveriesOf('live/demo')).toHaveLength(3);
+  expect(deliveriesOf('vod/film.mp4').map(({ via }) => via)).toEqual(['hls', 'dash', 'push', 'file']);
+  expect(deliveriesOf('vod/folder').map(({ via }) => via)).toEqual(['hls', 'dash', 'push']);
+  expect(deliveriesOf('live/demo')).toHaveLength(4);
 });
 
 describe('addresses', () => {
@@ -66,6 +66,7 @@ describe('addresses', () => {
     expect(sourceUrl('live/demo', 'llhls')).toBe('/live/demo/index.m3u8');
     expect(sourceUrl('live/demo', 'hls')).toBe('/live/demo/index.m3u8');
     expect(sourceUrl('vod/a b.mp4', 'dash')).toBe('/vod/a%20b.mp4/manifest.mpd');
+    expect(sourceUrl('live/demo', 'push')).toBe('/live/demo/push');
     expect(sourceUrl('vod/a b.mp4', 'file')).toBe('/vod/a%20b.mp4');
   });
 
@@ -76,9 +77,16 @@ describe('addresses', () => {
       'http://[::1]:8080/live/demo/manifest.mpd',
       'http://[::1]:8080/live/demo/live.mp4',
       'http://[::1]:8080/live/demo/live.flv',
+      'ws://[::1]:8080/live/demo/push',
       'rtmp://[::1]/live/demo',
     ]);
-    expect(playerUrls('vod/x.mp4', page).map(({ label }) => label)).toEqual(['HLS', 'DASH', 'MP4', 'RTMP']);
-    expect(playerUrls('vod/folder', page).map(({ label }) => label)).toEqual(['HLS', 'DASH']);
+    expect(playerUrls('vod/x.mp4', page).map(({ label }) => label)).toEqual([
+      'HLS',
+      'DASH',
+      'Push',
+      'MP4',
+      'RTMP',
+    ]);
+    expect(playerUrls('vod/folder', page).map(({ label }) => label)).toEqual(['HLS', 'DASH', 'Push']);
   });
 });

@@ -1,5 +1,5 @@
 /** How a stream reaches the browser. */
-export type Via = 'llhls' | 'hls' | 'dash' | 'file';
+export type Via = 'push' | 'llhls' | 'hls' | 'dash' | 'file';
 
 /** The deliveries this page plays, in the order they are offered. */
 export const DELIVERIES: readonly { via: Via; label: string; hint: string; recordedHint?: string }[] = [
@@ -15,6 +15,12 @@ export const DELIVERIES: readonly { via: Via; label: string; hint: string; recor
     label: 'DASH',
     hint: 'Low-latency DASH, a few seconds behind',
     recordedHint: 'Segments made on the fly, by dash.js',
+  },
+  {
+    via: 'push',
+    label: 'Push',
+    hint: 'Over a WebSocket, as close to live as the stream’s chunks allow; the server chooses the rendition',
+    recordedHint: 'Over a WebSocket; the server chooses the rendition',
   },
   {
     via: 'file',
@@ -121,16 +127,18 @@ export function watchUrl(stream: string, via: Via = defaultVia(stream)): string 
   return `/watch/${pathOf(stream)}${via === defaultVia(stream) ? '' : `?via=${via}`}`;
 }
 
-/** What a delivery starts from: a playlist, a manifest, or the file itself. */
+/** What a delivery starts from: a playlist, a manifest, a WebSocket, or the file itself. */
 export function sourceUrl(stream: string, via: Via): string {
   const path = `/${pathOf(stream)}`;
   if (via === 'file') return path;
+  if (via === 'push') return `${path}/push`;
   return `${path}/${via === 'dash' ? 'manifest.mpd' : 'index.m3u8'}`;
 }
 
 /** Addresses by which other players reach a stream. `page` is where this page came from. */
 export function playerUrls(stream: string, page: URL): { label: string; url: string }[] {
   const path = `/${pathOf(stream)}`;
+  const push = { label: 'Push', url: `${page.origin.replace('http', 'ws')}${path}/push` };
   const urls = [
     { label: 'HLS', url: `${page.origin}${path}/index.m3u8` },
     { label: 'DASH', url: `${page.origin}${path}/manifest.mpd` },
@@ -138,12 +146,13 @@ export function playerUrls(stream: string, page: URL): { label: string; url: str
   const rtmp = { label: 'RTMP', url: `rtmp://${page.hostname}${path}` };
   if (isRecorded(stream)) {
     const file = { label: 'MP4', url: `${page.origin}${path}` };
-    return MP4_NAME.test(stream) ? [...urls, file, rtmp] : urls;
+    return MP4_NAME.test(stream) ? [...urls, push, file, rtmp] : [...urls, push];
   }
   return [
     ...urls,
     { label: 'MP4', url: `${page.origin}${path}/live.mp4` },
     { label: 'FLV', url: `${page.origin}${path}/live.flv` },
+    push,
     rtmp,
   ];
 }

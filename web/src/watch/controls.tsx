@@ -61,6 +61,15 @@ export function Controls({ session, stats, fullScreen }: Props) {
           choose={(id) => id !== null && session.chooseAudio(id)}
         />
       )}
+      {choices.renditions.length > 1 && (
+        <Choose
+          name="Quality"
+          none="By the server"
+          choices={choices.renditions}
+          chosen={choices.chosenRendition}
+          choose={(id) => session.chooseRendition(id)}
+        />
+      )}
       {choices.subtitles.length > 0 && (
         <Choose
           name="Subtitles"

@@ -2,6 +2,20 @@ import * as format from '../shared/format';
 import { DELIVERIES } from '../shared/streams';
 import type { Stats } from './session';
 
+/** What the delivery adds to the media, where that is counted. */
+function overhead({ traffic }: Stats) {
+  if (traffic === null) return [];
+  const { media, overhead } = traffic;
+  return [
+    {
+      id: 'overhead',
+      name: 'Overhead',
+      value: `${format.whole(overhead)} bytes`,
+      note: `${format.share(overhead, media)} of ${format.bytes(media)}`,
+    },
+  ];
+}
+
 /** The numbers of the playback, at a glance. */
 export function Figures({ stats, recorded, label }: { stats: Stats; recorded: boolean; label: string }) {
   const delivery = DELIVERIES.find(({ via }) => via === stats.via)?.label ?? format.UNKNOWN;
@@ -29,7 +43,12 @@ export function Figures({ stats, recorded, label }: { stats: Stats; recorded: bo
       large: true,
     },
     { id: 'stalls', name: 'Stalls', value: format.stalls(stats.stalls, stats.stallSeconds) },
-    { id: 'bitrate', name: 'Bitrate', value: format.bitrate(stats.bitrate) },
+    {
+      id: 'bitrate',
+      name: 'Bitrate',
+      value: format.bitrate(stats.bitrate),
+      note: stats.rendition === null ? undefined : `rendition ${stats.rendition}`,
+    },
     {
       id: 'resolution',
       name: 'Resolution',
@@ -42,6 +61,7 @@ export function Figures({ stats, recorded, label }: { stats: Stats; recorded: bo
       value: format.dropped(stats.droppedFrames, stats.decodedFrames),
     },
     { id: 'delivery', name: 'Delivery', value: delivery, note: stats.engine ?? undefined },
+    ...overhead(stats),
     {
       id: 'state',
       name: 'State',

@@ -55,6 +55,10 @@ export interface Stats {
   height: number | null;
   frameRate: number | null;
   codec: string | null;
+  /** Name of the rendition, where the engine knows one. */
+  rendition: string | null;
+  /** Bytes received: media, and what the delivery adds. Null where the engine does not count. */
+  traffic: { media: number; overhead: number } | null;
   decodedFrames: number;
   droppedFrames: number;
   /** Stalls after the first frame: how many, how long together, and the first hundred one by one. */
@@ -181,6 +185,8 @@ export class Session {
       height: video.videoHeight || null,
       frameRate: known.frameRate ?? rendition?.frameRate ?? null,
       codec: known.codec ?? rendition?.codec ?? null,
+      rendition: known.rendition,
+      traffic: known.traffic,
       decodedFrames: quality?.totalVideoFrames ?? 0,
       droppedFrames: quality?.droppedVideoFrames ?? 0,
       stalls: this.stalls.count(),
@@ -208,6 +214,11 @@ export class Session {
 
   chooseSubtitles(id: number | null): void {
     this.engine?.chooseSubtitles(id);
+    this.tell();
+  }
+
+  chooseRendition(id: number | null): void {
+    this.engine?.chooseRendition?.(id);
     this.tell();
   }
 
@@ -317,7 +328,12 @@ export class Session {
     // `play`, and would miss one that comes before it listens.
     this.watchOver(STUCK_AT_START_AFTER);
     const { recorded } = this.facts;
-    const options = { lowLatency: via !== 'hls', recorded, startAt: recorded ? this.resumeAt : 0 };
+    const options = {
+      lowLatency: via !== 'hls',
+      recorded,
+      startAt: recorded ? this.resumeAt : 0,
+      clock: () => this.clock.at(Date.now()),
+    };
     const engineEvents: EngineEvents = {
       manifest: () => {
         this.moments.manifest ??= performance.now();

@@ -7,6 +7,7 @@ import {
   type EngineStats,
   httpFailure,
   NO_CHOICES,
+  NO_STATS,
   type StartEngine,
 } from './engine';
 
@@ -75,7 +76,7 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
       const playing = ready ? player.getCurrentRepresentationForType('video') : null;
       const latency = live ? player.getCurrentLiveLatency() : Number.NaN;
       return {
-        shownAt: null,
+        ...NO_STATS,
         latency: Number.isFinite(latency) && latency > 0 ? latency : null,
         targetLatency: live ? player.getTargetLiveDelay() : null,
         bitrate: playing?.bandwidth ?? null,
@@ -90,6 +91,7 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
       const chosen = player.getCurrentTrackFor('audio');
       const text = player.getCurrentTextTrackIndex();
       return {
+        ...NO_CHOICES,
         audio: audio.map(choiceOf),
         chosenAudio: chosen ? audio.findIndex(({ index }) => index === chosen.index) : null,
         subtitles: subtitles.map(choiceOf),

@@ -12,6 +12,10 @@ export interface EngineStats {
   bitrate: number | null;
   frameRate: number | null;
   codec: string | null;
+  /** Name of the rendition, where the engine knows one. */
+  rendition: string | null;
+  /** Bytes received: media, and what the delivery adds to them. Null where the engine does not count. */
+  traffic: { media: number; overhead: number } | null;
 }
 
 export interface EngineEvents {
@@ -33,9 +37,19 @@ export interface Choices {
   chosenAudio: number | null;
   subtitles: readonly Choice[];
   chosenSubtitles: number | null;
+  renditions: readonly Choice[];
+  /** Null where the server chooses. */
+  chosenRendition: number | null;
 }
 
-export const NO_CHOICES: Choices = { audio: [], chosenAudio: null, subtitles: [], chosenSubtitles: null };
+export const NO_CHOICES: Choices = {
+  audio: [],
+  chosenAudio: null,
+  subtitles: [],
+  chosenSubtitles: null,
+  renditions: [],
+  chosenRendition: null,
+};
 
 /** Something that feeds a video element. */
 export interface Engine {
@@ -47,6 +61,8 @@ export interface Engine {
   chooseAudio(id: number): void;
   /** Shows the subtitles `id`, one of `choices().subtitles`, or none. */
   chooseSubtitles(id: number | null): void;
+  /** Plays the rendition `id`, one of `choices().renditions`, and no other; null leaves it to the server. */
+  chooseRendition?(id: number | null): void;
   /** Seeks to where a viewer who comes now would begin. */
   goLive(): void;
   /** The viewer paused: stay where they left off when they come back. */
@@ -59,6 +75,8 @@ export interface Options {
   recorded: boolean;
   /** Where a file begins to play, in seconds. */
   startAt: number;
+  /** The server's clock, in milliseconds since 1970. */
+  clock: () => number;
 }
 
 export type StartEngine = (
@@ -75,6 +93,8 @@ export const NO_STATS: EngineStats = {
   bitrate: null,
   frameRate: null,
   codec: null,
+  rendition: null,
+  traffic: null,
 };
 
 /** The sentence for an HTTP status that ended playback. */

@@ -2,7 +2,14 @@ import Hls, { type ErrorData } from 'hls.js';
 import { trackLabel } from '../../shared/format';
 import type { Failure } from '../condition';
 import { Pace } from '../pace';
-import { type Choices, type EngineStats, httpFailure, type StartEngine } from './engine';
+import {
+  type Choices,
+  type EngineStats,
+  httpFailure,
+  NO_CHOICES,
+  NO_STATS,
+  type StartEngine,
+} from './engine';
 
 /** How many target durations a low-latency viewer may fall behind before being taken back to live. */
 const MOST_BEHIND = 3;
@@ -71,6 +78,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
       const level = hls.levels[hls.currentLevel] ?? hls.levels[hls.loadLevel];
       const live = hls.latestLevelDetails?.live === true && !recorded;
       return {
+        ...NO_STATS,
         shownAt: live ? (hls.playingDate?.getTime() ?? null) : null,
         latency: live && hls.latency > 0 ? hls.latency : null,
         targetLatency: live ? hls.targetLatency : null,
@@ -82,6 +90,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
     },
     choices(): Choices {
       return {
+        ...NO_CHOICES,
         audio: hls.audioTracks.map(({ name, lang }, id) => ({ id, label: trackLabel(name, lang ?? '', id) })),
         chosenAudio: hls.audioTrack < 0 ? null : hls.audioTrack,
         subtitles: hls.subtitleTracks.map(({ name, lang }, id) => ({

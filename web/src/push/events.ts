@@ -1,0 +1,83 @@
+/** A rendition of the picture, as the server describes it. */
+export interface Rendition {
+  name: string;
+  /** bit/s; 0 while the server has not seen enough to tell. */
+  bitrate: number;
+  /** As `1280x720`; null where the server does not know it. */
+  resolution: string | null;
+  /** As in RFC 6381. */
+  codecs: string;
+}
+
+/** The first thing that the server says. */
+export interface Hello {
+  event: 'hello';
+  renditions: Rendition[];
+  /** The rendition that is sent first; null for sound alone. */
+  rendition: string | null;
+  /** Codecs of the sound, as in RFC 6381; null without sound. */
+  audio: string | null;
+  /** Seconds of media of a file; null of a broadcast. */
+  duration: number | null;
+}
+
+export type ServerEvent =
+  | Hello
+  | { event: 'rendition'; rendition: string }
+  | { event: 'discontinuity'; reason: string }
+  | { event: 'end' }
+  | { event: 'error'; code: string; message: string };
+
+/** Reads a text message of the server. Null for what is not known here: a later server may say more. */
+export function parseEvent(text: string): ServerEvent | null {
+  let said: unknown;
+  try {
+    said = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  const { event, ...rest } = record(said);
+  switch (event) {
+    case 'hello':
+      return hello(rest);
+    case 'rendition':
+      return typeof rest.rendition === 'string' ? { event, rendition: rest.rendition } : null;
+    case 'discontinuity':
+      return { event, reason: string(rest.reason) ?? '' };
+    case 'end':
+      return { event };
+    case 'error':
+      return { event, code: string(rest.code) ?? '', message: string(rest.message) ?? '' };
+    default:
+      return null;
+  }
+}
+
+function hello(said: Record<string, unknown>): Hello {
+  const renditions = Array.isArray(said.renditions) ? said.renditions : [];
+  const duration = number(said.duration);
+  return {
+    event: 'hello',
+    renditions: renditions.map(record).map(({ name, bitrate, resolution, codecs }) => ({
+      name: string(name) ?? '',
+      bitrate: number(bitrate) ?? 0,
+      resolution: string(resolution),
+      codecs: string(codecs) ?? '',
+    })),
+    rendition: string(said.rendition),
+    audio: string(record(said.audio).codecs),
+    duration: duration !== null && duration > 0 ? duration : null,
+  };
+}
+
+function record(value: unknown): Record<string, unknown> {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+}
+
+function string(value: unknown): string | null {
+  return typeof value === 'string' ? value : null;
+}
+
+function number(value: unknown): number | null {
+  return typeof value === 'number' && Number.isFinite(value) ? value : null;
+}
