@@ -9,6 +9,7 @@
 //! [`Region`]s of an anonymous memory file, and leaving the window means dropping a reference.
 //! Time is an argument everywhere ([`UnixMicros`]); nothing here reads a clock or opens a socket.
 
+mod derived;
 mod frames;
 mod memory;
 mod packager;
@@ -23,6 +24,7 @@ mod window;
 
 use std::time::Duration;
 
+pub use derived::{Derived, Place};
 pub use memory::Region;
 pub use publisher::{Publisher, PublisherInfo, Refused};
 pub use registry::{PublishError, Registry};

@@ -21,7 +21,8 @@ const MOST_TRACKS: usize = 16;
 pub struct PublisherInfo {
     /// Where from; none for a clip the origin itself publishes.
     pub peer: Option<SocketAddr>,
-    /// `rtmp`, or `file` for a clip the origin itself publishes.
+    /// `rtmp`, `file` for a clip the origin itself publishes, or `ladder` for a rendition that is
+    /// made of the stream's own media.
     pub protocol: &'static str,
     /// Name of the rendition, where the stream has several publishers.
     pub rendition: Option<String>,
@@ -39,6 +40,9 @@ pub enum Refused {
     /// Too many tracks.
     #[error("a stream has at most {MOST_TRACKS} tracks")]
     TooManyTracks,
+    /// There is nothing more to publish to.
+    #[error("the stream is over")]
+    Over,
     /// The sample is of a track that was not announced.
     #[error("sample of a track without a configuration")]
     UnknownTrack,
@@ -113,7 +117,8 @@ impl Publisher {
             None => {
                 let rendition = self.info.rendition.clone();
                 let settings = self.stream.settings();
-                add(&mut inner, settings, rendition, source, (codec, language), now)?;
+                let from = (inner.period, inner.joining_msn());
+                add(&mut inner, settings, (rendition, source), from, (codec, language), now)?;
                 self.stream.announce(&inner);
                 inner.tracks.len() - 1
             }
@@ -166,7 +171,7 @@ impl Publisher {
         if track.resume(sample.dts, inner.period, &inner.boundaries, now)? {
             self.stream.announce(inner);
         }
-        inner.push(source.index, leads, sample, now)?;
+        inner.push(source.index, leads, inner.period, sample, now)?;
         if leads && self.sources.len() > 1 {
             let tracks = self.sources.values().map(|source| source.index);
             if inner.stand_in(self.stream.name(), tracks, now)? {
@@ -196,12 +201,12 @@ impl Drop for Publisher {
     }
 }
 
-/// Adds a track, after those there are.
-fn add(
+/// Adds a track, after those there are, that begins in this period with a segment of this number.
+pub(crate) fn add(
     inner: &mut Inner,
     settings: &Settings,
-    rendition: Option<String>,
-    source: u32,
+    (rendition, source): (Option<String>, u32),
+    (period, msn): (u64, u64),
     (codec, language): (Codec, [u8; 3]),
     now: UnixMicros,
 ) -> Result<(), Refused> {
@@ -215,8 +220,8 @@ fn add(
     // Audio counts in its own samples, so that access units abut exactly.
     let timescale = codec.sound().map_or(90_000, |(rate, _)| rate);
     let described = media::Track { id, timescale, codec, language };
-    let header = track::header(inner.joining_msn(), described)?;
-    let packager = Packager::new(settings, Arc::clone(&header), inner.period)?;
+    let header = track::header(msn, described)?;
+    let packager = Packager::new(settings, Arc::clone(&header), period)?;
     let handle = Arc::new(Track::new(format!("{letter}{number}"), rendition, header));
     inner.tracks.push(TrackState::new(handle, source, packager, now));
     Ok(())

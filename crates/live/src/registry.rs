@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
 use crate::publisher::{Publisher, PublisherInfo};
 use crate::stream::Stream;
@@ -33,12 +34,20 @@ pub struct Registry {
     streams: ArcSwap<HashMap<Arc<str>, Arc<Stream>>>,
     /// Held while the map is replaced.
     changing: Mutex<()>,
+    /// How many streams have begun.
+    begun: watch::Sender<u64>,
 }
 
 impl Registry {
     /// No streams yet.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, streams: ArcSwap::default(), changing: Mutex::new(()) }
+        let (streams, begun) = (ArcSwap::default(), watch::Sender::new(0));
+        Self { settings, streams, changing: Mutex::new(()), begun }
+    }
+
+    /// How many streams have begun, with word of every further one.
+    pub fn begun(&self) -> watch::Receiver<u64> {
+        self.begun.subscribe()
     }
 
     /// A stream by name, `live/` not included.
@@ -84,6 +93,7 @@ impl Registry {
         let publisher = stream.admit(info, now).map_err(PublishError::InUse)?;
         streams.insert(name, stream);
         self.streams.store(Arc::new(streams));
+        self.begun.send_modify(|count| *count += 1);
         Ok(publisher)
     }
 

@@ -89,6 +89,15 @@ pub(crate) struct Active {
     info: PublisherInfo,
     pub(crate) last_sample: UnixMicros,
     timeline: Timeline,
+    /// For who makes a rendition of the stream's own media.
+    pub(crate) derives: Option<Derives>,
+}
+
+/// What is known of a rendition that is made of the stream's own media.
+#[derive(Debug, Default)]
+pub(crate) struct Derives {
+    /// Manifests wait for its first sample, until then.
+    pub(crate) awaited: Option<UnixMicros>,
 }
 
 impl Stream {
@@ -189,10 +198,18 @@ impl Stream {
             window.all().map(|segment| segment.parts.len()).sum::<usize>() >= 2
         };
         let ready = present.peek().is_some()
+            && !inner.awaits_derived()
             && present.all(|track| track.handle.part_limit().is_some())
             && inner.tracks.iter().any(started);
         if ready {
             self.ready.send_replace(true);
+        }
+    }
+
+    /// Offers one of its tracks to new viewers, or no longer.
+    pub fn offer(&self, track: &Track, offered: bool) {
+        if track.set_offered(offered) {
+            self.announce(&self.lock());
         }
     }
 
@@ -236,10 +253,10 @@ impl Stream {
     }
 
     pub(crate) fn announce(&self, inner: &Inner) {
-        let status = match (inner.ended, inner.publishers.is_empty()) {
+        let status = match (inner.ended, inner.is_published()) {
             (Some(_), _) => Status::Ended,
-            (None, true) => Status::Offline,
-            (None, false) => Status::Live,
+            (None, false) => Status::Offline,
+            (None, true) => Status::Live,
         };
         self.state.send_modify(|state| {
             *state = Arc::new(State {
@@ -258,6 +275,17 @@ impl Stream {
         info: PublisherInfo,
         now: UnixMicros,
     ) -> Result<Publisher, PublisherInfo> {
+        let id = self.enter(&info, None, now)?;
+        Ok(Publisher::new(Arc::clone(self), id, info))
+    }
+
+    /// Adds one to who publish, by a number that is answered. `Err` names who publishes already.
+    pub(crate) fn enter(
+        &self,
+        info: &PublisherInfo,
+        derives: Option<Derives>,
+        now: UnixMicros,
+    ) -> Result<u64, PublisherInfo> {
         let mut inner = self.lock();
         if let Some(at) =
             inner.publishers.iter().position(|active| active.info.rendition == info.rendition)
@@ -269,19 +297,20 @@ impl Stream {
             let peer = silent.info.peer.map(tracing::field::display);
             tracing::info!(stream = %self.name, peer, "silent publisher replaced");
         }
-        // What it publishes does not follow on what was published before, if anything was.
-        let returns = inner.tracks.iter().any(|track| track.handle.rendition == info.rendition);
-        if returns {
-            inner.next_period();
+        if derives.is_none() {
+            // What it publishes does not follow on what was published before, if anything was.
+            let returns = inner.tracks.iter().any(|track| track.handle.rendition == info.rendition);
+            if returns {
+                inner.next_period();
+            }
+            inner.lost = None;
         }
         inner.next_publisher += 1;
         let id = inner.next_publisher;
-        let timeline = Timeline::default();
-        inner.publishers.push(Active { id, info: info.clone(), last_sample: now, timeline });
-        inner.lost = None;
+        let (info, timeline) = (info.clone(), Timeline::default());
+        inner.publishers.push(Active { id, info, last_sample: now, timeline, derives });
         self.announce(&inner);
-        drop(inner);
-        Ok(Publisher::new(Arc::clone(self), id, info))
+        Ok(id)
     }
 
     /// Does what time demands; answers whether the stream is over and may be forgotten.
@@ -292,7 +321,10 @@ impl Stream {
             return now.since(ended) > self.settings.window;
         }
         let mut changed = false;
-        let live = !inner.publishers.is_empty();
+        for active in inner.publishers.iter_mut().filter_map(|active| active.derives.as_mut()) {
+            active.awaited.take_if(|until| now >= *until);
+        }
+        let live = inner.is_published();
         if !live && inner.lost.is_none() {
             inner.lost = Some(now);
         }
@@ -328,7 +360,7 @@ impl Stream {
         }
         self.note_readiness(&inner);
         // A stream whose only publisher left before any sample has nothing to wait for.
-        let abandoned = inner.publishers.is_empty() && inner.tracks.is_empty();
+        let abandoned = !inner.is_published() && inner.tracks.is_empty();
         if abandoned {
             inner.ended = Some(now);
             self.announce(&inner);
@@ -341,6 +373,22 @@ impl Inner {
     /// Where among the publishers `id` is; `None` if another took its place.
     pub(crate) fn publisher(&self, id: u64) -> Option<usize> {
         self.publishers.iter().position(|active| active.id == id)
+    }
+
+    /// Whether somebody publishes it, other than what is made of its own media.
+    fn is_published(&self) -> bool {
+        self.publishers.iter().any(|active| active.derives.is_none())
+    }
+
+    /// Whether a rendition of it is being made, and can be expected soon.
+    fn awaits_derived(&self) -> bool {
+        let derives = self.publishers.iter().filter_map(|active| active.derives.as_ref());
+        derives.into_iter().any(|derives| derives.awaited.is_some())
+    }
+
+    /// Whether it is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended.is_some()
     }
 
     /// The timeline begins with the first sample. Answers whether this is the first.
@@ -376,12 +424,13 @@ impl Inner {
         mapped
     }
 
-    /// Has a sample, its times on the stream's timeline in its track's timescale, packaged. Where
-    /// the leading track starts segments the others follow.
+    /// Has a sample of this period, its times on the stream's timeline in its track's timescale,
+    /// packaged. Where the leading track starts segments the others follow.
     pub(crate) fn push(
         &mut self,
         index: usize,
         leads: bool,
+        period: u64,
         sample: Sample,
         now: UnixMicros,
     ) -> io::Result<()> {
@@ -399,7 +448,7 @@ impl Inner {
         };
         let before = track.packager.next_msn();
         let opens = track.packager.is_between_segments();
-        let changed = track.packager.push(sample, self.period, cutting, now, captured)?;
+        let changed = track.packager.push(sample, period, cutting, now, captured)?;
         if leads
             && (opens || track.packager.next_msn() != before)
             && let Some(start) = track.packager.segment_start()
@@ -428,7 +477,7 @@ impl Inner {
         let present = |kind: Kind| {
             self.tracks
                 .iter()
-                .position(|track| track.handle.kind == kind && track.handle.is_present())
+                .position(|track| track.handle.kind == kind && track.handle.is_coming())
         };
         present(Kind::Video).or_else(|| present(Kind::Audio))
     }

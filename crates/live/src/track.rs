@@ -38,6 +38,8 @@ pub struct Track {
     part_limit: AtomicU32,
     /// Whether its publisher sends samples for it.
     present: AtomicBool,
+    /// Whether it is there only for what is made of it.
+    withheld: AtomicBool,
 }
 
 impl Track {
@@ -50,6 +52,7 @@ impl Track {
             header: ArcSwap::new(header),
             part_limit: AtomicU32::new(0),
             present: AtomicBool::new(true),
+            withheld: AtomicBool::new(false),
         }
     }
 
@@ -80,7 +83,17 @@ impl Track {
 
     /// Whether samples are coming (or are waited for), so that manifests should offer it.
     pub fn is_present(&self) -> bool {
+        self.is_coming() && !self.withheld.load(Ordering::Acquire)
+    }
+
+    /// Whether samples are coming (or are waited for), offered or not.
+    pub(crate) fn is_coming(&self) -> bool {
         self.present.load(Ordering::Acquire)
+    }
+
+    /// Answers whether that is new.
+    pub(crate) fn set_offered(&self, offered: bool) -> bool {
+        self.withheld.swap(!offered, Ordering::AcqRel) == offered
     }
 
     /// Answers whether that is new.
