@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::origin::Through;
 use super::scenario::Tool;
 use crate::meter::Sample;
 
@@ -252,6 +253,8 @@ pub struct Observed {
     pub busy: f64,
     /// How many processors those are.
     pub processors: u32,
+    /// What came through to the origin.
+    pub through: Through,
 }
 
 /// The time of a load.
@@ -280,6 +283,7 @@ impl Observed {
         let span = Span { before, after, seconds, clients };
         self.system(&span, &mut put);
         self.server(&span, &mut put);
+        self.through.add_to(seconds, clients, metrics);
         if let Some(bytes) = metrics.get(BYTES).copied().filter(|bytes| *bytes > 0.0)
             && let Some(cpu) = metrics.get("server_cpu_s").copied()
         {
@@ -388,7 +392,8 @@ impl Observed {
             }
         }
         if self.processors > 0 {
-            let other = (self.busy - cpu - self.load_cpu).max(0.0);
+            let origin = self.through.cpu.unwrap_or_default();
+            let other = (self.busy - cpu - origin - self.load_cpu).max(0.0);
             put("other_cpu_percent", other / seconds / f64::from(self.processors) * 100.0);
         }
     }

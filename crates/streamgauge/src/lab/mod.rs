@@ -12,6 +12,7 @@ pub mod media;
 pub mod metrics;
 mod needed;
 mod observe;
+pub mod origin;
 pub mod peer;
 pub mod plan;
 pub mod process;

@@ -9,6 +9,7 @@ use procfs::{CurrentSI, KernelStats};
 
 use super::machine::cpus;
 use super::metrics::Observed;
+use super::origin::Through;
 use crate::meter::args::Files;
 use crate::meter::{Meter, Options, Recording, Sample};
 
@@ -117,6 +118,7 @@ impl Span {
             load_cpu: own_cpu() - self.own + publisher.max(0.0) + background.map_or(0.0, cpu_of),
             busy: busy - self.busy,
             processors,
+            through: Through::default(),
         })
     }
 }

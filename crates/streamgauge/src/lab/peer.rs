@@ -7,12 +7,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::source;
-use super::template::{Template, Unknown};
+use super::template::{Template, Unknown, is_name};
 
 /// What a peer's file says.
 #[derive(Debug, Clone, Deserialize)]
@@ -28,6 +28,12 @@ pub struct Peer {
     pub title: String,
     /// One sentence: what it is, and why this is its best configuration for the job.
     pub about: String,
+    /// The peer that it takes everything from, by the name of a file beside its own.
+    #[serde(default, rename = "origin")]
+    behind: Option<String>,
+    /// That peer.
+    #[serde(skip)]
+    pub origin: Option<Box<Peer>>,
     /// Where it comes from.
     #[serde(default)]
     pub install: Install,
@@ -46,6 +52,8 @@ pub struct Peer {
     /// Where live streams are published to it.
     #[serde(default)]
     pub publish: Publish,
+    /// Where it says how much it was asked for and has sent.
+    pub counters: Option<Counters>,
 }
 
 /// `[install]`: what has to be there. Nothing: it comes with the machine.
@@ -145,6 +153,19 @@ pub enum Signal {
 pub struct Publish {
     /// By RTMP.
     pub rtmp: Option<Template>,
+}
+
+/// `[counters]`: a page in Prometheus' text format, and what counts what on it. Series of a metric that
+/// differ in their labels are added up.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counters {
+    /// Its URL.
+    pub page: Template,
+    /// The metric that counts requests for media, playlists and manifests.
+    pub requests: String,
+    /// The one that counts the bytes of their answers.
+    pub bytes: String,
 }
 
 /// What a server can be asked to do, the keys of `[serves]`.
@@ -253,10 +274,11 @@ impl Command {
 }
 
 /// What the templates of a peer can ask for (docs/peers.md).
-pub const VARIABLES: [&str; 12] = [
+pub const VARIABLES: [&str; 13] = [
     "host",
     "http",
     "rtmp",
+    "origin",
     "root",
     "work",
     "cpus",
@@ -327,6 +349,20 @@ impl Peer {
     /// The file cannot be read, is not TOML, lacks a key, has an unknown one or a bad value: file,
     /// line and key are named.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let mut peer = Self::read_alone(path)?;
+        if let Some(name) = &peer.behind {
+            let at = || format!("{}: origin", path.display());
+            ensure!(is_name(name), "{}: {name:?}: not the name of a file beside this one", at());
+            let origin = Self::read_alone(&path.with_file_name(format!("{name}.toml")));
+            let origin = origin.with_context(at)?;
+            ensure!(origin.behind.is_none(), "{}: {name} has an origin itself", at());
+            peer.origin = Some(Box::new(origin));
+        }
+        Ok(peer)
+    }
+
+    /// Without what is behind it.
+    fn read_alone(path: &Path) -> anyhow::Result<Self> {
         let text = source::text(path)?;
         let name = path.file_stem().and_then(|stem| stem.to_str());
         let name = name.with_context(|| format!("{}: not a file's name", path.display()))?;

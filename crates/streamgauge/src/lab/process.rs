@@ -70,12 +70,27 @@ pub struct Server {
     log: PathBuf,
     child: Child,
     group: Group,
+    /// What it takes everything from. It ends after it.
+    origin: Option<Box<Self>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Ports {
     http: u16,
     rtmp: u16,
+    /// That of the origin's HTTP.
+    origin: Option<u16>,
+}
+
+/// Where a server says what it has counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Its URL.
+    pub url: String,
+    /// The metric that counts requests.
+    pub requests: String,
+    /// The one that counts bytes sent.
+    pub bytes: String,
 }
 
 /// Why an attempt to start it did not succeed.
@@ -86,7 +101,9 @@ enum Failure {
 }
 
 impl Server {
-    /// Starts a peer's server; it can be used when this returns. What it prints goes to `log`.
+    /// Starts a peer's server; it can be used when this returns. What it prints goes to `log`. Where
+    /// there is an origin behind it, that is started before, in the folder `origin` of its own, and
+    /// prints to `origin.log` beside `log`.
     ///
     /// # Errors
     /// A program is missing, it ends at once, or is not ready in its time: with the log's last lines.
@@ -106,10 +123,19 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let named = || peer.name.clone();
         File::create(log).with_context(|| log.display().to_string()).with_context(named)?;
+        let start_origin = |origin: &Peer| {
+            let place = Place { work: place.work.join("origin"), ..place.clone() };
+            Self::start_unless(stop, origin, &place, &log.with_file_name("origin.log"))
+        };
+        let origin = peer.origin.as_deref().map(start_origin).transpose().with_context(named)?;
+        let port = origin.as_ref().map(Self::http);
         let mut attempt = 1;
         loop {
-            match Self::attempt(stop, peer, place, log) {
-                Ok(server) => return Ok(server),
+            match Self::attempt(stop, peer, place, log, port) {
+                Ok(mut server) => {
+                    server.origin = origin.map(Box::new);
+                    return Ok(server);
+                }
                 Err(Failure::PortInUse(_)) if attempt < ATTEMPTS => attempt += 1,
                 Err(Failure::PortInUse(error) | Failure::Other(error)) => {
                     return Err(error).with_context(named);
@@ -118,9 +144,15 @@ impl Server {
         }
     }
 
-    fn attempt(stop: &Stop, peer: &Peer, place: &Place, log: &Path) -> Result<Self, Failure> {
+    fn attempt(
+        stop: &Stop,
+        peer: &Peer,
+        place: &Place,
+        log: &Path,
+        origin: Option<u16>,
+    ) -> Result<Self, Failure> {
         let from = fs::metadata(log).map_or(0, |log| log.len());
-        let mut server = Self::spawn(peer, place, log).map_err(Failure::Other)?;
+        let mut server = Self::spawn(peer, place, log, origin).map_err(Failure::Other)?;
         let ready = server.condition(from).and_then(|condition| {
             inside(place.netns.as_deref(), || server.wait_until(&condition, stop))
         });
@@ -134,8 +166,8 @@ impl Server {
         Err(Failure::Other(error))
     }
 
-    fn spawn(peer: &Peer, place: &Place, log: &Path) -> anyhow::Result<Self> {
-        let ports = Ports::free()?;
+    fn spawn(peer: &Peer, place: &Place, log: &Path, origin: Option<u16>) -> anyhow::Result<Self> {
+        let ports = Ports { origin, ..Ports::free()? };
         let value = |name: &str| place.value(name, ports, place.wanted.as_deref());
         fs::create_dir_all(&place.work).with_context(|| place.work.display().to_string())?;
         for (index, file) in peer.files.iter().enumerate() {
@@ -157,7 +189,8 @@ impl Server {
         let group = Group::new()?;
         let child = group.spawn(&mut command)?;
         let (peer, place) = (peer.clone(), place.clone());
-        Ok(Self { peer, place, ports, command: words, log: log.to_owned(), child, group })
+        let log = log.to_owned();
+        Ok(Self { peer, place, ports, command: words, log, child, group, origin: None })
     }
 
     /// What has to be waited for, in a log that this server writes to from byte `from` on.
@@ -204,7 +237,7 @@ impl Server {
     /// It has ended: how, and the last lines of its log.
     pub fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
-            None => Ok(()),
+            None => self.origin.as_mut().map_or(Ok(()), |origin| origin.check()),
             Some(status) => bail!("the server has ended, {status}; {}", quoted(&self.log)),
         }
     }
@@ -212,6 +245,28 @@ impl Server {
     /// Its process; its workers are children of it.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The server that it takes everything from, if there is one.
+    pub fn origin(&self) -> Option<&Self> {
+        self.origin.as_deref()
+    }
+
+    /// Where it says what it has counted, if it does.
+    ///
+    /// # Errors
+    /// A variable of the URL is not known.
+    pub fn counters(&self) -> anyhow::Result<Option<Page>> {
+        let Some(counters) = &self.peer.counters else { return Ok(None) };
+        let value = |variable: &str| self.place.value(variable, self.ports, None);
+        let url = counters.page.fill(value).with_context(|| self.at("counters.page"))?;
+        let (requests, bytes) = (counters.requests.clone(), counters.bytes.clone());
+        Ok(Some(Page { url, requests, bytes }))
+    }
+
+    /// The network namespace that it is in; none: this program's.
+    pub fn netns(&self) -> Option<&str> {
+        self.place.netns.as_deref()
     }
 
     /// The peer.
@@ -245,12 +300,16 @@ impl Server {
         template.fill(value).with_context(|| self.at(&format!("serves.{job}")))
     }
 
-    /// Where a stream of this name is published by RTMP.
+    /// Where a stream of this name is published by RTMP: to the origin, where the peer itself takes
+    /// none.
     ///
     /// # Errors
     /// The peer takes none.
     pub fn publish_url(&self, name: &str) -> anyhow::Result<String> {
         let template = self.peer.publish.rtmp.as_ref();
+        if let (None, Some(origin)) = (template, &self.origin) {
+            return origin.publish_url(name);
+        }
         let template = template.with_context(|| self.at("publish.rtmp: missing"))?;
         let value = |variable: &str| self.place.value(variable, self.ports, Some(name));
         template.fill(value).with_context(|| self.at("publish.rtmp"))
@@ -269,6 +328,8 @@ impl Server {
             self.group.kill().context(name)?;
         }
         self.child.wait()?;
+        let origin = self.origin.take().map(|origin| origin.stop()).transpose()?;
+        let asked = asked && origin != Some(Ended::Killed);
         Ok(if asked { Ended::Asked } else { Ended::Killed })
     }
 }
@@ -288,6 +349,7 @@ impl Place {
             "host" => self.host.clone(),
             "http" => ports.http.to_string(),
             "rtmp" => ports.rtmp.to_string(),
+            "origin" => ports.origin?.to_string(),
             "root" => self.root.to_string_lossy().into_owned(),
             "work" => self.work.to_string_lossy().into_owned(),
             "cpus" => self.processors()?.to_string(),
@@ -323,7 +385,7 @@ impl Ports {
         });
         let http = found.next().context("no free port")?;
         let rtmp = found.find(|port| *port != http).context("no free port")?;
-        Ok(Self { http, rtmp })
+        Ok(Self { http, rtmp, origin: None })
     }
 }
 

@@ -173,7 +173,7 @@ impl Trial {
 /// A program that was started.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Command {
-    /// `server`, `publisher`, `background`, `profile`, `load`.
+    /// `origin`, `server`, `publisher`, `background`, `profile`, `load`.
     pub role: String,
     /// Program and arguments.
     pub arguments: Vec<String>,

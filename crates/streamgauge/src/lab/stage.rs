@@ -17,7 +17,7 @@ use super::record;
 use super::scenario::{Publisher, Tool};
 use super::signals::Interrupted;
 use super::trial::Bench;
-use super::{profile, study_b};
+use super::{origin, profile, study_b};
 use crate::meter;
 
 /// How long a live stream may take until it can be played.
@@ -54,6 +54,7 @@ impl Stage<'_> {
         let cpus = [self.bench.server_cpus, self.bench.load_cpus];
         let publisher = self.programs.first().map(Program::pid);
         let span = Span::begin(&options, &recorded, cpus, publisher)?;
+        let origin = origin::Span::begin(&self.server)?;
         if self.trial.is_profile() {
             self.profile(&span)?;
         }
@@ -61,6 +62,7 @@ impl Stage<'_> {
         let loaded = self.load()?;
         let background = self.program("background").map(|program| program.pid());
         let mut observed = span.end(&recorded, background)?;
+        observed.through = origin.end(&self.server)?;
         self.end_background(kept)?;
         self.pause(around(self.trial.load.rest, self.bench.scale))?;
         observed.samples = recorded.stop()?;

@@ -114,11 +114,13 @@ impl Bench<'_> {
             folders: self.folders.clone(),
         };
         let server = Server::start_unless(self.stop, peer, &place, &folder.join("server.log"))?;
-        kept.commands.push(record::Command {
-            role: "server".to_owned(),
-            arguments: server.command().to_vec(),
-            status: None,
-        });
+        for (role, server) in [("origin", server.origin()), ("server", Some(&server))] {
+            kept.commands.extend(server.map(|server| record::Command {
+                role: role.to_owned(),
+                arguments: server.command().to_vec(),
+                status: None,
+            }));
+        }
         let job = job(trial)?;
         let urls = wanted.iter().map(|wanted| server.url(job, wanted));
         let mut stage = Stage {

@@ -31,6 +31,25 @@ fn a_whole_file_is_read() {
 }
 
 #[test]
+fn an_origin_is_a_peer_beside_it_that_has_none_itself() {
+    let scene = Scene::new();
+    let behind =
+        |origin: &str| GOOD.replacen("[version]", &format!("origin = \"{origin}\"\n[version]"), 1);
+    std::fs::write(scene.path("first.toml"), GOOD).unwrap();
+    std::fs::write(scene.path("second.toml"), behind("first")).unwrap();
+    let peer = scene.peer(&behind("first")).unwrap();
+    assert_eq!(peer.origin.unwrap().name, "first");
+    for (origin, expected) in [
+        ("absent", "absent.toml"),
+        ("../first", "not the name of a file beside this one"),
+        ("second", "second has an origin itself"),
+    ] {
+        let error = format!("{:#}", scene.peer(&behind(origin)).expect_err(origin));
+        assert!(error.contains("mine.toml: origin: ") && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named_by_file_line_and_key() {
     let scene = Scene::new();
     for (good, bad, expected) in [
@@ -110,7 +129,8 @@ fn every_peer_of_the_lab_is_read() {
         assert!(!peer.title.is_empty() && peer.about.ends_with('.'), "{}", peer.name);
         assert!(!peer.serves.is_empty(), "{}: serves nothing", peer.name);
         for live in [Job::RtmpLive, Job::FlvLive, Job::HlsLive, Job::LlhlsLive, Job::DashLive] {
-            let published = peer.publish.rtmp.is_some();
+            let takes = |peer: &Peer| peer.publish.rtmp.is_some();
+            let published = takes(&peer) || peer.origin.as_deref().is_some_and(takes);
             assert!(peer.serves(live).is_none() || published, "{}: {live}", peer.name);
         }
     }

@@ -158,6 +158,34 @@ fn a_port_that_is_taken_is_tried_again_with_another() {
 }
 
 #[test]
+fn an_origin_runs_for_as_long_as_the_server_before_it() {
+    let scene = Scene::new();
+    let script = |name: &str, says: &str| {
+        format!(
+            "trap 'echo {name} >> {{root}}/ended; exit 0' TERM; echo {says}; \
+             while :; do sleep 0.01; done"
+        )
+    };
+    let publish = "[publish]\nrtmp = \"rtmp://{host}:{rtmp}/live/{name}\"";
+    scene.script(&script("origin", "ready"), "");
+    let text = fs::read_to_string(scene.path("mine.toml")).unwrap();
+    fs::write(scene.path("behind.toml"), format!("{text}{publish}\n")).unwrap();
+    scene.script(&script("server", "ready, before {origin}"), "");
+    let text = fs::read_to_string(scene.path("mine.toml")).unwrap();
+    let peer = scene.peer(&format!("origin = \"behind\"\n{text}")).unwrap();
+    let server = scene.start(&peer).unwrap();
+    let origin = server.origin().unwrap();
+    let (pid, rtmp) = (origin.pid(), origin.rtmp());
+    let said = fs::read_to_string(scene.path("server.log")).unwrap();
+    assert_eq!(said, format!("ready, before {}\n", origin.http()));
+    assert_eq!(fs::read_to_string(scene.path("origin.log")).unwrap(), "ready\n");
+    assert_eq!(server.publish_url("x").unwrap(), format!("rtmp://127.0.0.1:{rtmp}/live/x"));
+    assert_eq!(server.stop().unwrap(), Ended::Asked);
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    assert_eq!(fs::read_to_string(scene.path("media/ended")).unwrap(), "server\norigin\n");
+}
+
+#[test]
 fn files_environment_and_folders_are_as_the_peer_says() {
     let scene = Scene::new();
     let more =

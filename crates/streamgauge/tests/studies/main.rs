@@ -127,6 +127,11 @@ fn study_e() {
 }
 
 #[test]
+fn delivery() {
+    repeat("delivery", &["headwater", "nginx-cache", "varnish"]);
+}
+
+#[test]
 fn media_plane() {
     repeat("media-plane", &["nginx", "baseline-limit", "headwater"]);
 }
