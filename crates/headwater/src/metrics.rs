@@ -163,10 +163,19 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         origin.violations.0.clone(),
     );
 
-    let (paced, waiting) = origin.balance.viewers();
+    let paced = &origin.balance;
     for (name, help, value) in [
-        ("paced_viewers", "Viewers of files as one long response or push", paced),
-        ("paced_viewers_waiting", "Those of them with little in hand and a full socket", waiting),
+        ("paced_viewers", "Viewers of files as one long response or push", paced.viewers()),
+        (
+            "paced_viewers_waiting",
+            "Those of them with little in hand and a full socket",
+            paced.waiting(),
+        ),
+        (
+            "paced_viewers_aside",
+            "Those of them that wait so that a short link can serve the others",
+            paced.aside(),
+        ),
     ] {
         let gauge = Gauge::<i64>::default();
         gauge.set(whole(value as u64));

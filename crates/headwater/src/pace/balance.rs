@@ -1,11 +1,12 @@
 //! Who goes first when the link is short.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use live::UnixMicros;
 
+use super::triage::{Sight, Triage};
 use super::{Hand, Schedule};
 
 /// Who has less in hand and waits for room in its socket is in need.
@@ -45,6 +46,16 @@ pub struct Balance {
     giving: AtomicUsize,
     /// Sum of the [keys](Place) of those in need.
     keys: AtomicI64,
+    /// Microseconds of media that were delivered to all, ever.
+    delivered: AtomicU64,
+    /// Rank of the next viewer, and the first that is set aside.
+    joined: AtomicU64,
+    cutoff: AtomicU64,
+    /// Those that are.
+    aside: AtomicUsize,
+    /// When the next decision about that is due, and what makes it.
+    decision: AtomicI64,
+    triage: Mutex<Triage>,
 }
 
 impl Balance {
@@ -56,13 +67,63 @@ impl Balance {
             needy: AtomicUsize::new(0),
             giving: AtomicUsize::new(0),
             keys: AtomicI64::new(0),
+            delivered: AtomicU64::new(0),
+            joined: AtomicU64::new(0),
+            cutoff: AtomicU64::new(u64::MAX),
+            aside: AtomicUsize::new(0),
+            decision: AtomicI64::new(0),
+            triage: Mutex::new(Triage::new(epoch)),
         }
     }
 
-    /// How many viewers of files there are that want something, and how many of them have little in
-    /// hand and wait for room in their sockets.
-    pub fn viewers(&self) -> (usize, usize) {
-        (self.viewers.load(Relaxed), self.needy.load(Relaxed))
+    /// How many viewers of files want something now.
+    pub fn viewers(&self) -> usize {
+        self.viewers.load(Relaxed)
+    }
+
+    /// How many of them have little in hand and wait for room in their sockets.
+    pub fn waiting(&self) -> usize {
+        self.needy.load(Relaxed)
+    }
+
+    /// How many of them are set aside, so that the others can be served.
+    pub fn aside(&self) -> usize {
+        self.aside.load(Relaxed)
+    }
+
+    /// Decides whom the link is to serve, when that is due.
+    fn review(&self, now: UnixMicros) {
+        let micros = |time: UnixMicros| i64::try_from(time.since(self.epoch).as_micros());
+        if micros(now).is_ok_and(|now| now < self.decision.load(Relaxed)) {
+            return;
+        }
+        // Whoever is at it already decides for all.
+        let Ok(mut triage) = self.triage.try_lock() else { return };
+        if now < triage.next() {
+            return;
+        }
+        let needy = self.needy.load(Relaxed);
+        let mean = i64::try_from(needy).ok().and_then(|n| self.keys.load(Relaxed).checked_div(n));
+        let aside = self.aside.load(Relaxed);
+        let viewers = self.viewers.load(Relaxed);
+        let sight = Sight {
+            delivered: self.delivered.load(Relaxed),
+            viewers,
+            aside,
+            joined: self.joined.load(Relaxed),
+            short: self.is_short(needy, viewers.saturating_sub(aside)),
+            lost: mean.map_or(0, |mean| micros(now).unwrap_or(i64::MAX).saturating_sub(mean)),
+        };
+        let cutoff = triage.decide(sight, self.cutoff.load(Relaxed), now);
+        self.cutoff.store(cutoff, Relaxed);
+        self.decision.store(micros(triage.next()).unwrap_or(i64::MAX), Relaxed);
+    }
+
+    /// Whether so many of these viewers are in need that it is the link they share that is short.
+    fn is_short(&self, needy: usize, viewers: usize) -> bool {
+        needy > 0
+            && needy * MANY >= viewers
+            && (needy + self.giving.load(Relaxed)) * MOST >= viewers
     }
 
     /// Microseconds; of two viewers, who has more ahead at one moment has the greater key at any.
@@ -89,6 +150,12 @@ pub struct Place {
     full: Option<UnixMicros>,
     /// When it was last offered something that is not taken yet.
     offered: Option<UnixMicros>,
+    /// How many came before it.
+    rank: u64,
+    /// Whether it is set aside.
+    aside: bool,
+    /// How much it has been delivered, as was last seen.
+    delivered: Duration,
 }
 
 impl Place {
@@ -97,6 +164,9 @@ impl Place {
         balance.viewers.fetch_add(1, Relaxed);
         Self {
             balance: Arc::clone(balance),
+            rank: balance.joined.fetch_add(1, Relaxed),
+            aside: false,
+            delivered: Duration::ZERO,
             counted: true,
             entered: None,
             giving: false,
@@ -109,6 +179,7 @@ impl Place {
     /// not changed: with what it has now it is not in need, but then will be.
     pub fn wait(&mut self, hand: &Hand, now: UnixMicros) -> Option<Duration> {
         self.full = Some(now);
+        self.look(hand, now);
         let spare = hand.held(now).saturating_sub(ENOUGH);
         if spare.is_zero() {
             self.enter(Some(self.balance.key(hand, now)));
@@ -134,10 +205,35 @@ impl Place {
         self.enter(None);
     }
 
+    /// Counts what it was delivered, and sees whether it is set aside.
+    fn look(&mut self, hand: &Hand, now: UnixMicros) {
+        let delivered = hand.delivered();
+        let more = delivered.saturating_sub(std::mem::replace(&mut self.delivered, delivered));
+        let more = u64::try_from(more.as_micros()).unwrap_or(u64::MAX);
+        self.balance.delivered.fetch_add(more, Relaxed);
+        self.balance.review(now);
+        let kept = self.rank < self.balance.cutoff.load(Relaxed);
+        // Who has no lack of room itself is not behind the short link.
+        self.set_aside(!kept && (self.aside || self.was_full(now)));
+    }
+
+    fn was_full(&self, now: UnixMicros) -> bool {
+        self.full.is_some_and(|full| now.since(full) < LATELY)
+    }
+
+    fn set_aside(&mut self, aside: bool) {
+        match (std::mem::replace(&mut self.aside, aside), aside) {
+            (false, true) => self.balance.aside.fetch_add(1, Relaxed),
+            (true, false) => self.balance.aside.fetch_sub(1, Relaxed),
+            _ => 0,
+        };
+    }
+
     /// It wants nothing any more, or not until [`due`](Self::due) is asked again: it is paused, or
     /// has everything.
     pub fn leave(&mut self) {
         self.rest();
+        self.set_aside(false);
         if std::mem::take(&mut self.counted) {
             self.balance.viewers.fetch_sub(1, Relaxed);
         }
@@ -161,6 +257,7 @@ impl Place {
         if !std::mem::replace(&mut self.counted, true) {
             self.balance.viewers.fetch_add(1, Relaxed);
         }
+        self.look(hand, now);
         match schedule.when(position) {
             Some(when) if when <= now => self.give_way(hand, now),
             when => {
@@ -177,16 +274,19 @@ impl Place {
         let own = self.entered.unwrap_or_default();
         let needy = balance.needy.load(Relaxed).saturating_sub(usize::from(self.entered.is_some()));
         let viewers = balance.viewers.load(Relaxed);
+        let viewers = viewers.saturating_sub(balance.aside.load(Relaxed));
         let sum = balance.keys.load(Relaxed).saturating_sub(own);
         let Some(mean) = i64::try_from(needy).ok().and_then(|needy| sum.checked_div(needy)) else {
             self.give(false);
             return None;
         };
+        if self.aside {
+            self.rest();
+            return (needy * MANY >= viewers).then_some(Duration::from_millis(AGAIN.1));
+        }
         let scale = u32::try_from(viewers / (MANY * needy)).unwrap_or(u32::MAX).max(1);
         let rich = hand.held(now) > FEW.saturating_mul(scale);
-        let short = needy * MANY >= viewers
-            && (needy + balance.giving.load(Relaxed)) * MOST >= viewers
-            && self.full.is_some_and(|full| now.since(full) < LATELY);
+        let short = balance.is_short(needy, viewers) && self.was_full(now);
         let lead = balance.key(hand, now).saturating_sub(mean);
         let ahead = short && lead > 0;
         self.give(ahead);
@@ -208,6 +308,7 @@ impl Place {
     }
 
     fn enter(&mut self, key: Option<i64>) {
+        let key = key.filter(|_| !self.aside);
         if let Some(before) = std::mem::replace(&mut self.entered, key) {
             self.balance.needy.fetch_sub(1, Relaxed);
             self.balance.keys.fetch_sub(before, Relaxed);
@@ -238,33 +339,33 @@ mod tests {
         let schedule = Schedule::new(plan, at(0));
         let mut hand = Hand::new(at(0));
         let (mut one, mut other) = (Place::new(&balance), Place::new(&balance));
-        assert_eq!(balance.viewers(), (2, 0));
+        assert_eq!((balance.viewers(), balance.waiting()), (2, 0));
         assert_eq!(one.wait(&hand, at(0)), None);
-        assert_eq!(balance.viewers(), (2, 1));
+        assert_eq!((balance.viewers(), balance.waiting()), (2, 1));
         // It has enough for now, and says when it will not.
         hand.deliver(Duration::from_secs(5), at(0));
         assert_eq!(one.wait(&hand, at(0)), Some(Duration::from_secs(1)));
-        assert_eq!(balance.viewers(), (2, 0));
+        assert_eq!((balance.viewers(), balance.waiting()), (2, 0));
         one.wait(&hand, at(1000));
-        assert_eq!(balance.viewers(), (2, 1));
+        assert_eq!((balance.viewers(), balance.waiting()), (2, 1));
         // Who has more than that gives way, until the other is served.
         hand.deliver(Duration::from_secs(9), at(1000));
         let wait = other.due(&schedule, &hand, Duration::ZERO, at(1000));
         assert_eq!(wait, Some(Duration::from_secs(1)));
         one.leave();
         one.leave();
-        assert_eq!(balance.viewers(), (1, 0));
+        assert_eq!((balance.viewers(), balance.waiting()), (1, 0));
         assert_eq!(other.due(&schedule, &hand, Duration::ZERO, at(1000)), None);
         // Not due yet.
         let wait = one.due(&schedule, &hand, Duration::from_secs(3), at(1000));
         assert_eq!(wait, Some(Duration::from_secs(2)));
-        assert_eq!(balance.viewers(), (2, 0));
+        assert_eq!((balance.viewers(), balance.waiting()), (2, 0));
         drop(one);
         other.offer(&Hand::new(at(1000)), at(1000));
-        assert_eq!(balance.viewers(), (1, 1));
+        assert_eq!((balance.viewers(), balance.waiting()), (1, 1));
         other.taken(at(1005));
-        assert_eq!(balance.viewers(), (1, 0));
+        assert_eq!((balance.viewers(), balance.waiting()), (1, 0));
         drop(other);
-        assert_eq!(balance.viewers(), (0, 0));
+        assert_eq!((balance.viewers(), balance.waiting()), (0, 0));
     }
 }

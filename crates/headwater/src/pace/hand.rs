@@ -32,6 +32,11 @@ impl Hand {
         self.delivered = self.delivered.max(position);
     }
 
+    /// How far into the media all of it is with the viewer.
+    pub(super) fn delivered(&self) -> Duration {
+        self.delivered
+    }
+
     /// Media in hand: delivered and not played yet.
     pub fn held(&self, now: UnixMicros) -> Duration {
         self.delivered.saturating_sub(self.played(now))

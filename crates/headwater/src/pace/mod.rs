@@ -4,7 +4,8 @@
 //! ```text
 //! Schedule  when media is due, by the viewer's pace           ┐
 //! Hand      how much media the viewer has and has not played  ├─▶ send, or wait until when
-//! Balance   whether viewers with less are waiting for room    ┘
+//! Balance   whether viewers with less are waiting for room    │
+//! Triage    whom a link serves that cannot serve all          ┘
 //! ```
 //!
 //! All of it is arithmetic: time is an argument, nothing here waits or reads a clock. Positions are
@@ -14,6 +15,7 @@ mod balance;
 mod hand;
 #[cfg(test)]
 mod simulation;
+mod triage;
 
 use std::time::Duration;
 

@@ -175,7 +175,7 @@ fn a_link_that_is_just_enough_keeps_everybody_playing() {
 }
 
 #[test]
-fn a_link_that_is_too_short_is_short_for_all() {
+fn a_link_that_is_somewhat_too_short_is_short_for_all() {
     let viewers = unequal(200);
     let without = run(&viewers, 184.0, 60, false);
     let with = run(&viewers, 184.0, 60, true);
@@ -187,6 +187,49 @@ fn a_link_that_is_too_short_is_short_for_all() {
         "{}",
         with.mean_delivered() / without.mean_delivered()
     );
+}
+
+/// How many were delivered nine tenths of what they play in so many seconds.
+fn served(viewers: &[Viewer], seconds: f64) -> usize {
+    viewers.iter().filter(|viewer| viewer.delivered >= 0.9 * seconds).count()
+}
+
+#[test]
+fn a_link_that_is_far_too_short_serves_those_who_came_first() {
+    for (capacity, least) in [(166.0, 150), (100.0, 85), (20.0, 12)] {
+        let viewers = unequal(200);
+        let with = run(&viewers, capacity, 120, true);
+        let first = served(&with.viewers[..least], 120.0);
+        assert!(first == least, "{first} of {least} at {capacity}");
+        // What they leave is not wasted.
+        let all: f64 = with.viewers.iter().map(|viewer| viewer.delivered).sum();
+        assert!(all > 0.92 * capacity * 120.0, "{all} at {capacity}");
+    }
+}
+
+#[test]
+fn who_was_set_aside_comes_back_when_others_leave() {
+    let balance = Arc::new(Balance::new(EPOCH));
+    let mut viewers: Vec<_> = unequal(200)
+        .iter()
+        .map(|&(weight, own)| Viewer::new(&balance, weight, own, EPOCH))
+        .collect();
+    let mut now = EPOCH;
+    let until = |seconds| EPOCH.after(Duration::from_secs(seconds));
+    while now < until(60) {
+        now = now.after(TICK);
+        step(&mut viewers, 160.0, true, now);
+    }
+    assert!(balance.aside() > 20, "{}", balance.aside());
+    viewers.drain(..80);
+    while now < until(120) {
+        now = now.after(TICK);
+        step(&mut viewers, 160.0, true, now);
+    }
+    assert_eq!(balance.aside(), 0);
+    for viewer in &viewers {
+        assert!(viewer.hand.held(now) > Duration::from_secs(2), "{:?}", viewer.hand.held(now));
+    }
 }
 
 #[test]
@@ -210,7 +253,7 @@ fn many_slow_links_stop_nobody_else() {
     for (at, viewer) in with.viewers.iter().enumerate() {
         if at < 50 {
             // They take it for their common link, and its lack in turns.
-            assert!(viewer.delivered > 20.0, "{}", viewer.delivered);
+            assert!(viewer.delivered > 20.0, "{at}: {}", viewer.delivered);
         } else {
             assert!(viewer.least > Duration::from_millis(1500), "{:?}", viewer.least);
         }
