@@ -56,29 +56,31 @@ export async function startServer({ vod } = {}) {
   };
   const ready = new Promise((resolve, reject) => {
     createInterface({ input: child.stdout }).once('line', (line) => {
-      const address = /^ready http=(\S+) rtmp=(\S+)$/.exec(line)?.[1];
-      if (address) resolve(address);
+      const [, http, rtmp] = /^ready http=(\S+) rtmp=(\S+)$/.exec(line) ?? [];
+      if (http && rtmp) resolve({ http, rtmp });
       else reject(new Error(`not the ready line: ${line}`));
     });
     child.once('error', reject);
     child.once('exit', (code) => reject(new Error(`the server ended with ${code} before it was ready`)));
   });
   try {
-    const url = `http://${await within(20_000, ready, 'the ready line')}`;
+    const { http, rtmp } = await within(20_000, ready, 'the ready line');
+    const url = `http://${http}`;
     await untilLive(url);
-    return { url, stop };
+    return { url, rtmp: `rtmp://${rtmp}`, stop };
   } catch (error) {
     if (child.exitCode === null && child.pid !== undefined) await stop();
     throw error;
   }
 }
 
-async function untilLive(url) {
+export async function untilLive(url, wanted = 'live/demo', enough = () => true) {
   const deadline = Date.now() + 20_000;
   for (;;) {
     const { streams } = await (await fetch(`${url}/api/v1/streams`)).json();
-    if (streams.some(({ name, state }) => name === 'live/demo' && state === 'live')) return;
-    if (Date.now() > deadline) throw new Error('live/demo is not live');
+    const stream = streams.find(({ name, state }) => name === wanted && state === 'live');
+    if (stream && enough(stream)) return;
+    if (Date.now() > deadline) throw new Error(`${wanted} is not live`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }
