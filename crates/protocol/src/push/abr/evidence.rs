@@ -1,20 +1,24 @@
 use super::{Decision, Rule, Seen, fitting};
 
-/// A viewer is not sent more than it can take in time: it goes down when so much of the rendition
-/// waits, in microseconds of it, and it is not getting less.
-const WAITS: u64 = 450_000;
+/// A viewer is not sent more than it can take in time: it goes down when what waits will take so
+/// long, in microseconds, and is not getting less.
+const WAITS: u64 = 350_000;
 
-/// So much waits too long even if it is getting less.
+/// So long is too long even if it is getting less.
 const WAITS_LONG: u64 = 1_500_000;
 
-/// At the lowest rung a viewer is skipped to live when so much waits.
+/// At the lowest rung a viewer is skipped to live when what waits will take so long.
 const TOO_FAR: u64 = 4_000_000;
 
 /// After a decision, what was sent before it is let through first.
-const SETTLES: u64 = 1_500_000;
+const SETTLES: u64 = 1_000_000;
 
-/// It goes up only after so long without anything that waits.
-const CALM: u64 = 3_000_000;
+/// It goes up only after so long without anything that waits, at first and later.
+const CALM: (u64, u64) = (600_000, 1_200_000);
+
+/// After so long it goes up without having been shown that the link carries more, as long as it has
+/// not been shown that it carries less.
+const BORED: u64 = 20_000_000;
 
 /// What it must have carried, in terms of what it is to carry.
 const MARGIN: f64 = 1.15;
@@ -22,17 +26,37 @@ const MARGIN: f64 = 1.15;
 /// It goes down to what fits into so much of what was carried.
 const SAFE: f64 = 0.85;
 
+/// What waits is dropped where the rendition has so much more than what is carried; else the viewer's
+/// buffer bears it until the next keyframe.
+const HOPELESS: f64 = 1.4;
+
 /// A rung that was left so soon was a failed try.
-const FAILED: u64 = 12_000_000;
+const FAILED: u64 = 8_000_000;
 
 /// How long a rung is not tried again: at first, and at most. Doubled with each failure.
 const BACK_OFF: (u64, u64) = (8_000_000, 240_000_000);
 
+/// A rung may be tried before that if so much more is promised than was when the try failed.
+const CHANGED: f64 = 1.6;
+
 /// So long a figure of what was carried counts for.
 const REMEMBERED: u64 = 5_000_000;
 
-/// Rungs that are told apart.
-const RUNGS: usize = 16;
+/// Nothing is learnt of a longer time: what happened in it may have been long ago.
+const RECENT: u64 = 2_000_000;
+
+/// Nor of a shorter one, while something waits all the time and otherwise.
+const ENOUGH: (u64, u64) = (180_000, 390_000);
+
+/// A burst that took the link so long tells what it carries; a shorter one, that it carries as much.
+const TELLING: u64 = 60_000;
+
+/// What has waited for so long at most when there is room for it is sent although its rung is being
+/// left: it may have been a moment's trouble.
+const WORTH: u64 = 900_000;
+
+/// What waits must do so for so long: a chunk that was just written is not late.
+const LASTS: u64 = 180_000;
 
 /// Goes down at once when more waits than a viewer's buffer bears, up only when the bursts that chunks
 /// are have shown that the link carries more, and back only after a time that grows with each failure.
@@ -43,38 +67,80 @@ const RUNGS: usize = 16;
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     before: Option<Seen>,
-    /// Bits per second that were carried: of late, and when that was.
-    carried: Option<(f64, u64)>,
-    /// Bytes that waited when it was last asked.
-    waited: u64,
+    carried: Option<Carried>,
+    /// Since when too much waits, and how many bytes it was then.
+    late: Option<(u64, u64)>,
     /// Since when nothing waits.
     calm: Option<u64>,
+    /// It has gone down and the keyframe has not come yet.
+    leaves: bool,
     /// When it decided last.
     decided: Option<u64>,
-    /// When it went up, and to which rung.
-    tried: Option<(u64, usize)>,
-    /// Of each rung, until when it is not tried, and for how long it was not.
-    barred: [(u64, u64); RUNGS],
+    tried: Option<Try>,
+    barred: Vec<Bar>,
+}
+
+/// What of late was carried.
+#[derive(Debug, Clone, Copy)]
+struct Carried {
+    /// Bits per second.
+    rate: f64,
+    /// Whether it cannot be more.
+    is_all: bool,
+    at: u64,
+}
+
+/// A rung that was gone up to.
+#[derive(Debug, Clone, Copy)]
+struct Try {
+    rung: usize,
+    at: u64,
+    /// What the link had been found to carry.
+    promised: f64,
+}
+
+/// A rung that is not tried again.
+#[derive(Debug, Clone, Copy)]
+struct Bar {
+    rung: usize,
+    until: u64,
+    /// How long it was barred for.
+    wait: u64,
+    promised: f64,
 }
 
 impl Evidence {
-    /// Takes note of what was carried since it was last asked.
+    /// Takes note of what was carried since something was learnt.
     fn learn(&mut self, seen: &Seen) {
-        let Some(before) = self.before.replace(*seen) else { return };
-        let bits = 8 * seen.acknowledged.saturating_sub(before.acknowledged);
-        let busy = seen.busy.saturating_sub(before.busy);
-        if bits == 0 {
-            if seen.unacknowledged > 0 && before.unacknowledged > 0 {
-                // It was busy all the time and nothing came through.
-                self.carried = self.carried.map(|(rate, at)| (rate * 0.7, at));
-            }
+        let Some(before) = self.before else {
+            self.before = Some(*seen);
+            return;
+        };
+        let time = seen.now.saturating_sub(before.now);
+        let full = before.queued > 0 && seen.queued > 0;
+        let enough = if full { ENOUGH.0.max(2 * seen.min_rtt) } else { ENOUGH.1 };
+        if time < enough {
             return;
         }
-        let writes = seen.writes.saturating_sub(before.writes);
-        let wire = if before.queued > 0 || seen.queued > 0 {
+        self.before = Some(*seen);
+        if time > RECENT {
+            return;
+        }
+        let bits = 8 * seen.acknowledged.saturating_sub(before.acknowledged);
+        let busy = seen.busy.saturating_sub(before.busy);
+        if full {
             // With something waiting all the time there is no trip to be waited for.
+            let rate = bits as f64 * 1e6 / time as f64;
+            self.carried = Some(Carried { rate, is_all: true, at: seen.now });
+            return;
+        }
+        if bits == 0 || busy == 0 {
+            return;
+        }
+        let writes = seen.writes.saturating_sub(before.writes).max(1);
+        let wire = if before.queued > 0 || seen.queued > 0 {
             busy
-        } else if busy < (seen.now - before.now) / 100 * 95 {
+        } else if busy < time / 100 * 95 {
             // Each write was through before the next.
             busy.saturating_sub(writes.saturating_mul(seen.min_rtt))
         } else {
@@ -82,86 +148,133 @@ impl Evidence {
             // its last as much longer as the link needs for the burst.
             writes.saturating_mul(2 * seen.rtt.saturating_sub(seen.min_rtt)).min(busy)
         };
+        let is_all = wire >= TELLING * writes;
         let wire = wire.max(busy / 20).max(1000);
         let rate = bits as f64 * 1e6 / wire as f64;
-        let rate = match self.carried {
-            // Of what it carries the last is nearest to the truth, and the less the safer.
-            Some((known, at)) if seen.now.saturating_sub(at) < REMEMBERED => {
-                if rate < known {
-                    0.5 * known + 0.5 * rate
-                } else {
-                    0.8 * known + 0.2 * rate
-                }
-            }
-            _ => rate,
+        let rate = match self.carried(seen.now) {
+            // A burst may be slowed by what the link has nothing to do with; it is never too fast.
+            Some(known) if rate < known.rate => 0.8 * known.rate + 0.2 * rate,
+            Some(known) => 0.5 * known.rate + 0.5 * rate,
+            None => rate,
         };
-        self.carried = Some((rate, seen.now));
+        self.carried = Some(Carried { rate, is_all, at: seen.now });
     }
 
-    fn bar(&mut self, rung: usize, now: u64) {
-        if let Some((until, wait)) = self.barred.get_mut(rung) {
-            *wait = (*wait * 2).clamp(BACK_OFF.0, BACK_OFF.1);
-            *until = now + *wait;
+    /// Of late, if anything was.
+    fn carried(&self, now: u64) -> Option<Carried> {
+        self.carried.filter(|known| now.saturating_sub(known.at) <= REMEMBERED)
+    }
+
+    /// How long what waits will take, beyond what is on its way anyway.
+    fn waiting(&self, seen: &Seen, bits: u64) -> u64 {
+        let bytes = seen.queued + seen.unacknowledged;
+        let rate = match self.carried(seen.now) {
+            Some(known) if known.is_all => known.rate,
+            _ => bits as f64,
+        };
+        let late = bytes as f64 * 8e6 / rate.max(1.0);
+        (late as u64).saturating_sub(seen.rtt)
+    }
+
+    /// Whether too much has waited for a while and is not getting less.
+    fn is_late(&mut self, seen: &Seen, waiting: u64) -> bool {
+        if waiting <= WAITS {
+            self.late = None;
+            return false;
+        }
+        let bytes = seen.queued + seen.unacknowledged;
+        let (since, before) = *self.late.get_or_insert((seen.now, bytes));
+        let lasts = seen.now.saturating_sub(since) >= LASTS;
+        lasts && (bytes >= before || waiting > WAITS_LONG)
+    }
+
+    fn bar(&mut self, failed: Try, now: u64) {
+        let known = self.barred.iter_mut().find(|bar| bar.rung == failed.rung);
+        let wait = known.as_ref().map_or(0, |bar| bar.wait * 2);
+        let wait = wait.clamp(BACK_OFF.0, BACK_OFF.1);
+        let bar = Bar { rung: failed.rung, until: now + wait, wait, promised: failed.promised };
+        match known {
+            Some(known) => *known = bar,
+            None => self.barred.push(bar),
         }
     }
 
-    /// How long what waits would take to play, beyond what is on its way anyway.
-    fn waiting(seen: &Seen, bits: u64) -> u64 {
-        let bytes = seen.queued + seen.unacknowledged;
-        let late = u128::from(bytes) * 8_000_000 / u128::from(bits.max(1));
-        u64::try_from(late).unwrap_or(u64::MAX).saturating_sub(seen.rtt)
-    }
-
     fn go_down(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
-        if let Some((at, tried)) = self.tried.take()
-            && seen.now.saturating_sub(at) < FAILED
+        if let Some(tried) = self.tried.take()
+            && seen.now.saturating_sub(tried.at) < FAILED
         {
             self.bar(tried, seen.now);
         }
         self.decided = Some(seen.now);
         self.calm = None;
-        let safe = self.carried.map_or(0, |(rate, _)| (rate * SAFE) as u64);
-        Decision::Down(fitting(ladder, safe).min(rung - 1))
+        self.leaves = true;
+        let carried = self.carried(seen.now).map_or(0.0, |known| known.rate);
+        let to = fitting(ladder, (carried * SAFE) as u64).min(rung - 1);
+        let bits = ladder.get(rung).copied().unwrap_or_default();
+        Decision::Down { to, drop: bits as f64 > carried * HOPELESS }
     }
 
-    fn go_up(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
-        let Some((carried, at)) = self.carried else { return Decision::Stay };
-        if seen.now.saturating_sub(at) > REMEMBERED {
+    /// To the next rung, if there is reason to believe that the link carries it.
+    fn go_up(&mut self, seen: &Seen, ladder: &[u64], rung: usize, calm: u64) -> Decision {
+        let carried = self.carried(seen.now);
+        let promised = carried.map_or(0.0, |known| known.rate);
+        let to = rung + 1;
+        let Some(&bits) = ladder.get(to) else { return Decision::Stay };
+        let shown = promised >= bits as f64 * MARGIN;
+        if !shown && (calm < BORED || carried.is_some_and(|known| known.is_all)) {
             return Decision::Stay;
         }
-        let allowed = |target: &usize| {
-            let free = self.barred.get(*target).is_none_or(|&(until, _)| until <= seen.now);
-            free && ladder.get(*target).is_some_and(|&bits| bits as f64 * MARGIN <= carried)
-        };
-        // What is barred bars what is above it.
-        let target = (rung + 1..ladder.len()).take_while(allowed).last();
-        let Some(target) = target else { return Decision::Stay };
+        let bar = self.barred.iter().find(|bar| bar.rung == to);
+        if bar.is_some_and(|bar| seen.now < bar.until && promised < bar.promised * CHANGED) {
+            return Decision::Stay;
+        }
         self.decided = Some(seen.now);
-        self.tried = Some((seen.now, target));
+        self.tried = Some(Try { rung: to, at: seen.now, promised });
         self.calm = None;
-        Decision::Up(target)
+        Decision::Up(to)
+    }
+
+    /// A try that lasted went well: the next failure is the first again.
+    fn forgive(&mut self, now: u64) {
+        if let Some(tried) = self.tried
+            && now.saturating_sub(tried.at) >= FAILED
+        {
+            self.tried = None;
+            self.barred.retain(|bar| bar.rung != tried.rung);
+        }
+    }
+
+    /// Of what is sent as fast as it is taken: the best that leaves something to catch up with.
+    fn follow(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
+        let Some(carried) = self.carried(seen.now).filter(|known| known.is_all) else {
+            return Decision::Stay;
+        };
+        let higher = fitting(ladder, (carried.rate / MARGIN / MARGIN) as u64);
+        let lower = fitting(ladder, (carried.rate * SAFE) as u64);
+        if lower < rung {
+            self.decided = Some(seen.now);
+            return Decision::Down { to: lower, drop: false };
+        }
+        if higher > rung {
+            self.decided = Some(seen.now);
+            return Decision::Up(higher);
+        }
+        Decision::Stay
     }
 }
 
 impl Rule for Evidence {
     fn decide(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
         self.learn(seen);
+        self.forgive(seen.now);
         let Some(&bits) = ladder.get(rung) else { return Decision::Stay };
-        let waiting = Self::waiting(seen, bits);
-        let bytes = seen.queued + seen.unacknowledged;
-        let grows = bytes >= self.waited;
-        self.waited = bytes;
-        if let Some((at, tried)) = self.tried
-            && seen.now.saturating_sub(at) >= FAILED
-        {
-            // It went well: the next failure is the first again.
-            self.tried = None;
-            if let Some(barred) = self.barred.get_mut(tried) {
-                *barred = (0, 0);
-            }
-        }
         let settled = self.decided.is_none_or(|at| seen.now.saturating_sub(at) >= SETTLES);
-        if settled && (waiting > WAITS && grows || waiting > WAITS_LONG) {
+        if seen.catching_up {
+            self.calm = None;
+            return if settled { self.follow(seen, ladder, rung) } else { Decision::Stay };
+        }
+        let waiting = self.waiting(seen, bits);
+        if self.is_late(seen, waiting) && settled {
             if rung > 0 {
                 return self.go_down(seen, ladder, rung);
             }
@@ -174,10 +287,31 @@ impl Rule for Evidence {
             self.calm = None;
             return Decision::Stay;
         }
-        let since = *self.calm.get_or_insert(seen.now);
-        if settled && seen.now.saturating_sub(since) >= CALM {
-            return self.go_up(seen, ladder, rung);
+        if self.leaves
+            && self.carried(seen.now).is_some_and(|known| known.rate >= bits as f64 * MARGIN)
+        {
+            self.leaves = false;
+            return Decision::Up(rung);
+        }
+        let calm = seen.now - *self.calm.get_or_insert(seen.now);
+        let enough = if self.decided.is_none() { CALM.0 } else { CALM.1 };
+        if settled && calm >= enough {
+            return self.go_up(seen, ladder, rung, calm);
         }
         Decision::Stay
+    }
+
+    fn is_worth_sending(&self, seen: &Seen, bits: u64) -> bool {
+        seen.queued.saturating_mul(8_000_000) / bits.max(1) <= WORTH
+    }
+
+    fn switched(&mut self, now: u64) {
+        self.decided = Some(now);
+        self.calm = None;
+        self.late = None;
+        self.leaves = false;
+        if let Some(tried) = &mut self.tried {
+            tried.at = now;
+        }
     }
 }

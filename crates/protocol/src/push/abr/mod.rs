@@ -26,6 +26,8 @@ pub struct Seen {
     pub now: u64,
     /// Bytes of the stream that exist and that the kernel has not taken.
     pub queued: u64,
+    /// What waits is of the past, which is sent as fast as it is taken: no sign of slowness.
+    pub catching_up: bool,
     /// Bytes that the kernel has taken and the viewer has not acknowledged (`SIOCOUTQ`).
     pub unacknowledged: u64,
     /// Bytes that were acknowledged since the connection began (`tcpi_bytes_acked`).
@@ -49,19 +51,44 @@ pub struct Seen {
 pub enum Decision {
     /// Nothing.
     Stay,
-    /// Go on with this lower rung at its next keyframe, and drop what waits.
-    Down(usize),
+    /// Go on with this lower rung at its next keyframe.
+    Down {
+        /// The rung.
+        to: usize,
+        /// What waits is dropped, and nothing of the rendition is sent until then: it would not be
+        /// through in time.
+        drop: bool,
+    },
     /// Go on with this higher rung at its next keyframe.
     Up(usize),
-    /// Go on at the newest keyframe.
+    /// Drop what waits and go on at the newest keyframe.
     SkipToLive,
 }
 
 /// Decides for one viewer.
 pub trait Rule {
-    /// To be asked a few times a second. `ladder` has the bits per second of the renditions the
-    /// viewer may be sent, sound included, from the least to the most; `rung` is the one it is sent.
+    /// To be asked a few times a second, and when something cannot be sent. `ladder` has the bits per
+    /// second of the renditions the viewer may be sent, sound included, from the least to the most;
+    /// `rung` is the one it is sent.
     fn decide(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision;
+
+    /// Whether what waits of a rung that is being left is still worth sending, to be asked when there
+    /// is room for the next part of it.
+    fn is_worth_sending(&self, seen: &Seen, bits: u64) -> bool {
+        let _ = (seen, bits);
+        false
+    }
+
+    /// To be told when what was decided has been done: a keyframe came.
+    fn switched(&mut self, now: u64);
+}
+
+/// Bits per second with which a viewer of whom nothing is known begins, where the ladder has it.
+const BEGIN: u64 = 1_500_000;
+
+/// The rung with which a viewer of whom nothing is known begins.
+pub fn start(ladder: &[u64]) -> usize {
+    fitting(ladder, BEGIN)
 }
 
 /// The highest rung of no more than so many bits per second, or the lowest.

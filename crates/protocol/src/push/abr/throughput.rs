@@ -34,9 +34,11 @@ impl Rule for Throughput {
         }
         let Some(rate) = self.rate else { return Decision::Stay };
         match fitting(ladder, (0.8 * rate) as u64) {
-            target if target < rung => Decision::Down(target),
+            target if target < rung => Decision::Down { to: target, drop: true },
             target if target > rung => Decision::Up(target),
             _ => Decision::Stay,
         }
     }
+
+    fn switched(&mut self, _: u64) {}
 }
