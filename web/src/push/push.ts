@@ -466,9 +466,10 @@ export class PushPlayer {
       this.move(gap);
       return;
     }
-    const end = rangeAt(ranges, video.currentTime)?.end ?? this.end;
-    this.push(now, end);
+    this.push(now, rangeAt(ranges, video.currentTime)?.end ?? 0);
     if (!this.following) return;
+    // Where live is, though there be a hole on the way.
+    const end = ranges.at(-1)?.end ?? this.end;
     if (end !== this.end) {
       // What was there just before the newest came.
       if (this.end <= end) pace.measured(now, this.end - video.currentTime);

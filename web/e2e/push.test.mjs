@@ -1,0 +1,395 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { connect, createServer as createProxy } from 'node:net';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { makeRenditions, publish } from './renditions.mjs';
+import {
+  assertAccessible,
+  keep,
+  lateStalls,
+  openPage,
+  startBrowser,
+  startServer,
+  stats,
+  untilCondition,
+} from './support.mjs';
+import { startTabs } from './tabs.mjs';
+
+/** Longest gap in what is shown, in seconds. */
+const GAP = 0.05;
+const FRAME = 1 / 30;
+
+let clips;
+let server;
+let browser;
+
+before(async () => {
+  clips = await makeRenditions(60);
+  server = await startServer();
+  browser = await startBrowser();
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+  await clips?.remove();
+});
+
+const clip = (name) => [name, join(clips.root, `${name}.mp4`)];
+
+/** Runs `body` with a page and closes it, whatever happens. */
+function withPage(name, body, options) {
+  test(name, async (t) => {
+    const opened = await openPage(browser, options);
+    try {
+      await body(opened.page, opened.complaints, t);
+    } finally {
+      await opened.page.context().close();
+    }
+  });
+}
+
+async function watch(page, stream = 'live/demo', url = server.url) {
+  await page.goto(`${url}/watch/${stream}?via=push`);
+  await untilCondition(page, 'playing');
+}
+
+/** Has the page note each picture that is shown from now on. */
+function noteFrames(page) {
+  return page.evaluate(() => {
+    const video = document.querySelector('video');
+    window.frames = [];
+    const note = (now, { mediaTime, presentedFrames, width }) => {
+      const { droppedVideoFrames: dropped } = video.getVideoPlaybackQuality();
+      window.frames.push({ now, mediaTime, presented: presentedFrames, width, dropped });
+      video.requestVideoFrameCallback(note);
+    };
+    video.requestVideoFrameCallback(note);
+  });
+}
+
+/**
+ * Gaps in the pictures that were shown. Those that were shown without this page being told, and those that a busy
+ * machine was too slow to show, are none: the browser counts both.
+ */
+function gapsOf(frames) {
+  return frames.slice(1).flatMap((frame, i) => {
+    const before = frames[i];
+    const passed = frame.mediaTime - before.mediaTime;
+    const missing = Math.round(passed / FRAME) - (frame.presented - before.presented);
+    // What is dropped is counted when it is noticed, a little before or after.
+    const dropped = (frames[i + 4] ?? frames.at(-1)).dropped - (frames[i - 2] ?? frames[0]).dropped;
+    const gap = FRAME * (1 + missing - dropped);
+    return gap > GAP || passed < 0 ? [{ at: frame.mediaTime, passed, gap, width: frame.width }] : [];
+  });
+}
+
+const quality = (page) => page.getByRole('combobox', { name: 'Quality' });
+
+describe('live by push', { concurrency: 2 }, () => {
+  withPage('plays close behind live, in a worker', async (page, complaints, t) => {
+    await watch(page);
+    await page.waitForTimeout(5_000);
+    const readings = [];
+    for (let i = 0; i < 16; i++) {
+      readings.push(await stats(page));
+      await page.waitForTimeout(500);
+    }
+    const last = readings.at(-1);
+    const latencies = readings.map(({ latency }) => latency);
+    t.diagnostic(`first frame ${Math.round(last.moments.firstFrame)} ms after navigation`);
+    t.diagnostic(`latency ${Math.min(...latencies).toFixed(2)}–${Math.max(...latencies).toFixed(2)} s`);
+    assert.equal(last.engine, 'MediaSource in a worker');
+    assert.deepEqual(lateStalls(last), []);
+    assert.ok(Math.min(...latencies) > 0.1 && Math.min(...latencies) < 0.6, `latency ${latencies}`);
+    assert.ok(readings.every(({ playbackRate }) => playbackRate >= 0.97 && playbackRate <= 1.05));
+    assert.ok(last.currentTime - readings[0].currentTime > 7, 'it plays');
+    const { media, overhead } = last.traffic;
+    assert.ok(media > 500_000 && overhead > 100 && overhead < media / 500, `${overhead} bytes for ${media}`);
+    assert.match(await page.getByTestId('overhead').textContent(), /^[\d,]+ bytes0\.\d+ % of \d\.\d MB$/);
+    assert.match(await page.getByTestId('bitrate').textContent(), /rendition v0$/);
+    assert.equal(await quality(page).count(), 0, 'there is one rendition only');
+    await assertAccessible(page);
+    await keep(page, 'watch-push');
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('shows no gap through two changes of rendition', async (page, complaints, t) => {
+    const stop = await publish(server, 'live/two', [clip('high'), clip('low')]);
+    try {
+      await watch(page, 'live/two');
+      assert.deepEqual(
+        (await quality(page).locator('option').allTextContents()).map((label) => label.split(',')[0]),
+        ['By the server', '640 × 360', '320 × 180'],
+      );
+      await page.waitForTimeout(3_000);
+      await noteFrames(page);
+      const until = async (width) =>
+        page.waitForFunction((wanted) => window.frames.at(-1)?.width === wanted, width);
+      await page.waitForTimeout(9_000);
+      await quality(page).selectOption({ index: 2 });
+      await until(320);
+      await page.waitForTimeout(9_000);
+      await assertAccessible(page);
+      await keep(page, 'watch-push-renditions');
+      await quality(page).selectOption({ index: 1 });
+      await until(640);
+      await page.waitForFunction(() => window.frames.at(-1).mediaTime - window.frames[0].mediaTime > 30);
+      const frames = await page.evaluate(() => window.frames);
+      const waits = frames.slice(1).map(({ now }, i) => now - frames[i].now);
+      const last = await stats(page);
+      t.diagnostic(
+        `${frames.length} pictures, at most ${Math.round(Math.max(...waits))} ms apart on the screen; ` +
+          `${last.droppedFrames} of ${last.decodedFrames} dropped`,
+      );
+      assert.deepEqual(gapsOf(frames), []);
+      assert.deepEqual(lateStalls(last), []);
+      assert.deepEqual(complaints, []);
+    } finally {
+      stop();
+    }
+  });
+
+  withPage('goes on through a change of codec', async (page, complaints) => {
+    const stop = await publish(server, 'live/codecs', [clip('high'), clip('av1')]);
+    try {
+      await watch(page, 'live/codecs');
+      await noteFrames(page);
+      for (const [index, codec, width] of [
+        [2, 'av01', 320],
+        [1, 'avc1', 640],
+      ]) {
+        await quality(page).selectOption({ index });
+        await page.waitForFunction((wanted) => window.frames.at(-1)?.width === wanted, width);
+        await page.waitForTimeout(2_000);
+        assert.match((await stats(page)).codec, new RegExp(`^${codec}`));
+      }
+      const last = await stats(page);
+      assert.ok(last.latency < 1, `latency ${last.latency}`);
+      assert.deepEqual(gapsOf(await page.evaluate(() => window.frames)), []);
+      assert.deepEqual(complaints, []);
+    } finally {
+      stop();
+    }
+  });
+
+  withPage('does not mind a page that is busy', async (page) => {
+    await watch(page);
+    await page.waitForTimeout(2_000);
+    const before = await stats(page);
+    await page.evaluate(() => {
+      const end = performance.now() + 2_000;
+      while (performance.now() < end);
+    });
+    const now = await stats(page);
+    assert.equal(now.stalls, before.stalls);
+    assert.ok(now.currentTime - before.currentTime > 1.9, 'it went on');
+    assert.ok(now.latency < 1, `latency ${now.latency}`);
+  });
+
+  test('is live again after the connection was lost', async (t) => {
+    const proxy = await startProxy(server.url);
+    const { page } = await openPage(browser);
+    try {
+      await watch(page, 'live/demo', proxy.url);
+      await page.waitForTimeout(1_500);
+      await proxy.drop();
+      await page.waitForFunction(() => window.headwater.stats().condition !== 'playing');
+      await page.waitForTimeout(1_000);
+      await proxy.restore();
+      await untilCondition(page, 'playing', 20_000);
+      await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
+      // After a good while, one that comes back at once is hardly missed.
+      await page.waitForTimeout(6_000);
+      const { stallSeconds } = await stats(page);
+      await proxy.drop();
+      await proxy.restore();
+      await page.waitForTimeout(3_000);
+      const now = await stats(page);
+      t.diagnostic(
+        `${(now.stallSeconds - stallSeconds).toFixed(2)} s lost; latency ${now.latency.toFixed(2)} s`,
+      );
+      assert.ok(now.latency < 1.2, `latency ${now.latency}`);
+      assert.ok(now.stallSeconds - stallSeconds < 1.5);
+    } finally {
+      await page.context().close();
+      await proxy.stop();
+    }
+  });
+
+  withPage('keeps its place over a pause, and goes to live when asked', async (page, complaints) => {
+    await watch(page);
+    await page.waitForTimeout(1_000);
+    await page.getByRole('button', { name: 'Pause' }).click();
+    const { currentTime } = await stats(page);
+    await page.waitForTimeout(3_000);
+    await page.getByRole('button', { name: 'Play' }).click();
+    await page.waitForTimeout(1_500);
+    const now = await stats(page);
+    assert.ok(
+      Math.abs(now.currentTime - currentTime - 1.5) < 0.5,
+      `from ${currentTime} to ${now.currentTime}`,
+    );
+    assert.ok(now.latency > 2.5, `latency ${now.latency}`);
+    await page.getByRole('button', { name: 'Go to live' }).click();
+    await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
+    assert.deepEqual(complaints, []);
+  });
+
+  test('goes on in a tab behind another, and is live when that is gone', async () => {
+    const tabs = await startTabs();
+    try {
+      const tab = await tabs.open(`${server.url}/watch/live/demo?via=push`);
+      await tab.until('window.headwater?.stats().condition === "playing"');
+      const now = () => tab.evaluate('({ ...headwater.stats(), visibility: document.visibilityState })');
+      // With sound it is heard there.
+      await tab.evaluate('document.querySelector("video").muted = false');
+      const other = await tabs.open('about:blank');
+      await tab.until('document.visibilityState === "hidden"');
+      const before = await now();
+      await tab.until(`headwater.stats().currentTime > ${before.currentTime + 5}`);
+      const behind = await now();
+      assert.equal(behind.visibility, 'hidden');
+      assert.equal(behind.stalls, before.stalls);
+      assert.ok(behind.latency < 1, `latency ${behind.latency}`);
+      // Without, the browser pauses it.
+      await tab.evaluate('document.querySelector("video").muted = true');
+      await other.evaluate('new Promise((resolve) => setTimeout(resolve, 12_000))');
+      await tab.toFront();
+      await tab.until('document.visibilityState === "visible" && headwater.stats().latency < 0.8', 5_000);
+    } finally {
+      await tabs.close();
+    }
+  });
+});
+
+describe('the module in a page of another origin', { concurrency: 2 }, () => {
+  let embed;
+
+  before(async () => {
+    embed = await startEmbed();
+  });
+
+  after(() => embed?.close());
+
+  const play = (page, stream, options = {}) =>
+    page.goto(`${embed.url}/?${new URLSearchParams({ stream, options: JSON.stringify(options) })}`);
+
+  withPage('plays without a worker, and leaves nothing behind', async (page, complaints) => {
+    await play(page, '/live/demo/push', { reserve: { least: 0.2 } });
+    await page.waitForFunction(() =>
+      window.heard.some(([name, { latency }]) => name === 'latency' && latency > 0),
+    );
+    await page.waitForFunction(() => document.querySelector('video').currentTime > 3);
+    const { heard, stats } = await page.evaluate(() => ({
+      heard: window.heard,
+      stats: window.player.stats(),
+    }));
+    assert.equal(stats.worker, false);
+    assert.ok(stats.latency > 0.2 && stats.latency < 1, `latency ${stats.latency}`);
+    assert.equal(heard[0][0], 'open');
+    assert.equal(heard[0][1].renditions[0].name, 'v0');
+    assert.deepEqual(heard.find(([name]) => name === 'rendition')[1], {
+      name: 'v0',
+      codecs: 'avc1.64001f, mp4a.40.2',
+    });
+    assert.ok(
+      heard.some(([name, { messages, mediaBytes }]) => name === 'stats' && messages > 5 && mediaBytes > 0),
+    );
+    const left = await page.evaluate(() => {
+      window.player.destroy();
+      const { src, srcObject, readyState } = document.querySelector('video');
+      return { src, srcObject, readyState };
+    });
+    assert.deepEqual(left, { src: '', srcObject: null, readyState: 0 });
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('says that there is no such stream', async (page) => {
+    await play(page, '/live/nothing/push');
+    await page.waitForFunction(() => window.heard.some(([name]) => name === 'error'));
+    assert.deepEqual(await page.evaluate(() => window.heard), [
+      ['error', { code: 'not-found', message: 'the server answers 404' }],
+    ]);
+  });
+
+  withPage('keeps to a rendition, and chooses another when told', async (page, complaints) => {
+    const stop = await publish(server, 'live/kept', [clip('high'), clip('low')]);
+    try {
+      await play(page, '/live/kept/push', { rendition: 'low' });
+      const until = (width) =>
+        page.waitForFunction((wanted) => document.querySelector('video').videoWidth === wanted, width);
+      await until(320);
+      await page.evaluate(() => window.player.setRendition('high'));
+      await until(640);
+      assert.deepEqual(complaints, []);
+    } finally {
+      stop();
+    }
+  });
+});
+
+/** A page that plays what its address says with the module from the server, on an origin of its own. */
+async function startEmbed() {
+  const page = `<!doctype html><title>embed</title><video muted autoplay></video><script type="module">
+    import { PushPlayer } from '${server.url}/player/push.js';
+    const asked = new URLSearchParams(location.search);
+    window.heard = [];
+    const url = '${server.url}' + asked.get('stream');
+    window.player = new PushPlayer(document.querySelector('video'), url, JSON.parse(asked.get('options')));
+    for (const name of ['open', 'rendition', 'latency', 'stats', 'reconnecting', 'end', 'error'])
+      window.player.on(name, (event) => window.heard.push([name, event]));
+  </script>`;
+  const site = createServer((request, response) => {
+    if (request.url === '/favicon.ico') response.writeHead(204).end();
+    else response.writeHead(200, { 'Content-Type': 'text/html' }).end(page);
+  });
+  site.listen(0, '127.0.0.1');
+  await once(site, 'listening');
+  const close = () => {
+    site.closeAllConnections();
+    site.close();
+  };
+  return { url: `http://127.0.0.1:${site.address().port}`, close };
+}
+
+/** A way to the server that can be cut: all connections at once, and no new ones until it is restored. */
+async function startProxy(url) {
+  const { hostname, port } = new URL(url);
+  const sockets = new Set();
+  const proxy = createProxy((socket) => {
+    const other = connect(Number(port), hostname);
+    for (const [from, to] of [
+      [socket, other],
+      [other, socket],
+    ]) {
+      sockets.add(from);
+      from.pipe(to);
+      from.on('error', () => to.destroy());
+      from.on('close', () => {
+        sockets.delete(from);
+        to.destroy();
+      });
+    }
+  });
+  proxy.listen(0, '127.0.0.1');
+  await once(proxy, 'listening');
+  const address = proxy.address();
+  const drop = async () => {
+    const closed = once(proxy, 'close');
+    proxy.close();
+    for (const socket of sockets) socket.destroy();
+    await closed;
+  };
+  return {
+    url: `http://127.0.0.1:${address.port}`,
+    drop,
+    async restore() {
+      proxy.listen(address.port, '127.0.0.1');
+      await once(proxy, 'listening');
+    },
+    stop: drop,
+  };
+}

@@ -1,0 +1,54 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { untilLive } from './support.mjs';
+
+const RATE = 30;
+const ENCODERS = {
+  h264: '-c:v libx264 -preset ultrafast -tune zerolatency -sc_threshold 0',
+  av1: '-c:v libsvtav1 -preset 12 -svtav1-params pred-struct=1',
+};
+
+/**
+ * Clips of one test picture, `seconds` long, with a keyframe each second in the same places: `high` and `low` in
+ * H.264, `av1` in AV1.
+ */
+export async function makeRenditions(seconds) {
+  const root = await mkdtemp(join(tmpdir(), 'headwater-renditions-'));
+  for (const [name, size, bitrate, codec] of [
+    ['high', '640x360', '800k', 'h264'],
+    ['low', '320x180', '200k', 'h264'],
+    ['av1', '320x180', '200k', 'av1'],
+  ]) {
+    const words = [
+      '-v error -y -f lavfi -i',
+      `testsrc2=size=${size}:rate=${RATE}:duration=${seconds}`,
+      `-f lavfi -i sine=frequency=440:duration=${seconds}`,
+      `${ENCODERS[codec]} -g ${RATE} -b:v ${bitrate} -pix_fmt yuv420p -c:a aac -b:a 64k`,
+      join(root, `${name}.mp4`),
+    ];
+    const { status, stderr } = spawnSync('ffmpeg', words.join(' ').split(' '), {
+      encoding: 'utf8',
+      timeout: 60_000,
+      env: { ...process.env, SVT_LOG: '1' },
+    });
+    if (status !== 0) throw new Error(`ffmpeg ${words.join(' ')}: ${stderr}`);
+  }
+  return { root, remove: () => rm(root, { recursive: true }) };
+}
+
+/** Publishes these clips as renditions of `stream`, and waits until it has them. Returns the way to stop that. */
+export async function publish(server, stream, clips) {
+  const binary = process.env.HEADWATER_BIN;
+  const publishers = clips.map(([rendition, path]) =>
+    spawn(binary, ['publish', path, `${server.rtmp}/${stream}?rendition=${rendition}`], {
+      stdio: ['ignore', 'ignore', 'inherit'],
+    }),
+  );
+  const pictures = ({ tracks }) => tracks.filter(({ kind, bitrate }) => kind === 'video' && bitrate > 0);
+  await untilLive(server.url, stream, (live) => pictures(live).length === clips.length);
+  return () => {
+    for (const publisher of publishers) publisher.kill();
+  };
+}

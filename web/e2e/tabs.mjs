@@ -1,0 +1,68 @@
+import { spawn } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { CHROMIUM, FLAGS, within } from './support.mjs';
+
+/**
+ * Chromium with tabs of which one is in front, as people have it. Playwright has every page believe that it is in
+ * front, so this speaks the DevTools protocol itself, over pipes.
+ */
+export async function startTabs() {
+  const profile = await mkdtemp(join(tmpdir(), 'headwater-tabs-'));
+  const words = [...FLAGS, '--remote-debugging-pipe', `--user-data-dir=${profile}`, 'about:blank'];
+  const child = spawn(CHROMIUM, words, { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const [, , , orders, answers] = child.stdio;
+  const waiting = new Map();
+  let heard = '';
+  answers.setEncoding('utf8').on('data', (text) => {
+    const messages = (heard + text).split('\0');
+    heard = messages.pop();
+    for (const { id, result, error } of messages.map((message) => JSON.parse(message))) {
+      const { resolve, reject } = waiting.get(id) ?? {};
+      waiting.delete(id);
+      if (error) reject?.(new Error(error.message));
+      else resolve?.(result);
+    }
+  });
+  let last = 0;
+  const send = (method, params = {}, sessionId = undefined) => {
+    last += 1;
+    const id = last;
+    orders.write(`${JSON.stringify({ id, method, params, sessionId })}\0`);
+    const answer = new Promise((resolve, reject) => waiting.set(id, { resolve, reject }));
+    return within(20_000, answer, `answer to ${method}`);
+  };
+  return {
+    /** Opens a tab in front of the others. */
+    async open(url) {
+      const { targetId } = await send('Target.createTarget', { url });
+      const { sessionId } = await send('Target.attachToTarget', { targetId, flatten: true });
+      const evaluate = async (expression) => {
+        const params = { expression, returnByValue: true, awaitPromise: true };
+        const { result, exceptionDetails } = await send('Runtime.evaluate', params, sessionId);
+        if (exceptionDetails)
+          throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
+        return result.value;
+      };
+      return {
+        evaluate,
+        toFront: () => send('Target.activateTarget', { targetId }),
+        /** Waits until `expression` is true. */
+        async until(expression, timeout = 15_000) {
+          const deadline = Date.now() + timeout;
+          while (!(await evaluate(expression))) {
+            if (Date.now() > deadline) throw new Error(`not within ${timeout} ms: ${expression}`);
+            await new Promise((resolve) => setTimeout(resolve, 100));
+          }
+        },
+      };
+    },
+    async close() {
+      child.kill();
+      await ended;
+      await rm(profile, { recursive: true, maxRetries: 5, retryDelay: 100 });
+    },
+  };
+}
