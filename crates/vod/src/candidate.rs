@@ -278,9 +278,9 @@ impl Candidate {
             bandwidth: Bandwidth::default(),
             frame_rate: None,
             iframe_bandwidth: 0,
+            source: source.name.clone(),
             header,
-            // A quarter turn either way.
-            sideways: matrix[0] == 0 && matrix[4] == 0,
+            matrix,
             file: Arc::clone(&source.file),
             end: self.index.end().saturating_add(shift),
             samples: std::mem::take(&mut self.index.samples),

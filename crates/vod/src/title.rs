@@ -2,6 +2,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use media::cmaf;
+
 use crate::rendered::{self, Shelf};
 use crate::root::Stamp;
 use crate::{Shift, Text, Track};
@@ -86,6 +89,20 @@ impl Title {
     /// The subtitles of this name.
     pub fn text(&self, name: &str) -> Option<&Text> {
         self.texts.iter().find(|text| text.name == name)
+    }
+
+    /// One CMAF header for several tracks, by their positions in [`tracks`](Self::tracks): their
+    /// segments one after the other, in the order of their times, are a fragmented MP4. Pictures
+    /// are turned as those of the first video among them.
+    ///
+    /// # Errors
+    /// None but for no tracks at all: each was written in a header of its own.
+    pub fn header(&self, tracks: &[usize]) -> Result<Bytes, media::Error> {
+        let tracks: Vec<_> = tracks.iter().filter_map(|at| self.tracks.get(*at)).collect();
+        let video = tracks.iter().find(|track| track.media.kind() == media::Kind::Video);
+        let matrix = video.map_or(cmaf::UPRIGHT, |track| track.matrix);
+        let media: Vec<_> = tracks.iter().map(|track| &track.media).collect();
+        cmaf::header_turned(&media, matrix)
     }
 
     /// The tracks a player that takes one of each kind is given: the best video and the default

@@ -34,9 +34,11 @@ pub struct Track {
     pub frame_rate: Option<FrameRate>,
     /// Bits a second of the largest I-frame over the time it stands for, 0 where there are none.
     pub iframe_bandwidth: u64,
+    /// Path of its file below the root.
+    pub source: String,
     pub(crate) header: Bytes,
-    /// Whether width and height change places for display.
-    pub(crate) sideways: bool,
+    /// How pictures are turned for display.
+    pub(crate) matrix: cmaf::Matrix,
     pub(crate) file: Arc<File>,
     pub(crate) samples: SampleTable,
     /// From the table's times to stream time.
@@ -84,7 +86,9 @@ impl Track {
     /// Picture size in pixels as displayed, for video.
     pub fn resolution(&self) -> Option<(u32, u32)> {
         let (width, height) = self.media.codec.resolution()?;
-        Some(if self.sideways { (height, width) } else { (width, height) })
+        // A quarter turn either way.
+        let sideways = self.matrix[0] == 0 && self.matrix[4] == 0;
+        Some(if sideways { (height, width) } else { (width, height) })
     }
 
     /// The file its samples lie in.
@@ -114,6 +118,17 @@ impl Track {
                 duration: u64::try_from(end.saturating_sub(row.start)).unwrap_or_default(),
                 bytes: row.bytes.into(),
             }
+        })
+    }
+
+    /// Segment number `n`.
+    pub fn timing(&self, n: u32) -> Option<Segment> {
+        let row = self.rows.get(n as usize)?;
+        let end = self.rows.get(n as usize + 1).map_or(self.end, |next| next.start);
+        Some(Segment {
+            start: row.start,
+            duration: u64::try_from(end.saturating_sub(row.start)).unwrap_or_default(),
+            bytes: row.bytes.into(),
         })
     }
 

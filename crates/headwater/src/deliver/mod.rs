@@ -22,7 +22,7 @@ pub mod muxed;
 mod route;
 mod segment;
 mod unfold;
-mod vod;
+pub(crate) mod vod;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -40,7 +40,7 @@ use route::Resource;
 use vod::Recent;
 
 pub(crate) use hls::ready;
-pub use vod::Viewers as TitleViewers;
+pub use vod::{Viewers as TitleViewers, Viewing as TitleViewing};
 
 /// The media plane's handler: made by each worker for itself, sharing the origin.
 #[derive(Clone)]
@@ -100,10 +100,9 @@ impl Handler for Deliver {
                 Some((name, resource)) => self.live(&request, name, resource).await,
                 None => not_found(),
             }
-        } else if let Some((path, resource)) =
-            request.path().strip_prefix("/vod/").and_then(route::vod)
-        {
-            vod::respond(&request, &self.origin, &self.recent, &self.files, path, resource).await
+        } else if let Some(asked) = request.path().strip_prefix("/vod/").and_then(route::vod) {
+            let Self { origin, recent, files, push, .. } = self;
+            vod::respond(&request, origin, recent, files, push, asked).await
         } else {
             files::respond(&request, &self.origin, &self.files).await.unwrap_or_else(not_found)
         }

@@ -88,6 +88,8 @@ pub(super) enum Packaged<'a> {
     Text { track: &'a str, number: u32 },
     /// `TRACK/all.vtt`
     WholeText { track: &'a str },
+    /// `push`
+    Push,
 }
 
 /// Splits what follows `/vod/` into the title's path and a resource of it, where it is the name of
@@ -97,6 +99,7 @@ pub(super) fn vod(path: &str) -> Option<(&str, Packaged<'_>)> {
     let (title, resource) = match file {
         "index.m3u8" => (parent, Packaged::Multivariant),
         "manifest.mpd" => (parent, Packaged::Manifest),
+        "push" => (parent, Packaged::Push),
         _ => {
             let (title, track) = parent.rsplit_once('/')?;
             (title, of_packaged(track, file)?)
@@ -183,6 +186,8 @@ mod tests {
             ("a/m.mp4/t0/7.vtt", Some((file, Packaged::Text { track: "t0", number: 7 }))),
             ("a/m.mp4/t0/all.vtt", Some((file, Packaged::WholeText { track: "t0" }))),
             ("folder/index.m3u8", Some(("folder", Packaged::Multivariant))),
+            ("a/m.mp4/push", Some((file, Packaged::Push))),
+            ("push", None),
             // The root is not a title, and other names are none of a title's.
             ("index.m3u8", None),
             ("v0/init.mp4", None),

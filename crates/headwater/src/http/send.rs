@@ -77,7 +77,7 @@ pub(super) trait Socket {
 
 /// What is to be sent on a connection, in order.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     parts: VecDeque<Part>,
     size: u64,
     /// The files of the response being sent.
@@ -102,7 +102,7 @@ enum Part {
 
 /// Why nothing more can be sent.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The connection failed.
     Socket(io::Error),
     /// What is to be sent cannot be had.
@@ -117,7 +117,7 @@ impl From<Broken> for Fault {
 
 impl Outbox {
     /// Adds bytes.
-    pub(super) fn push(&mut self, bytes: Bytes) {
+    pub(crate) fn push(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             self.size += bytes.len() as u64;
             self.parts.push_back(Part::Bytes(bytes));
@@ -126,7 +126,7 @@ impl Outbox {
 
     /// Adds a piece of a payload that is all at hand. A short range of a file that is in memory is
     /// copied at once, and the file not kept open.
-    pub(super) fn push_piece(&mut self, piece: Piece) -> Result<(), Broken> {
+    pub(crate) fn push_piece(&mut self, piece: Piece) -> Result<(), Broken> {
         self.add(piece, false)
     }
 
@@ -181,7 +181,7 @@ impl Outbox {
     }
 
     /// Bytes not sent yet.
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
@@ -191,13 +191,13 @@ impl Outbox {
     }
 
     /// The response has been sent: closes its files.
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.sources.clear();
         self.ahead = Ahead::default();
     }
 
     /// Whether what keeps us waiting is a disk, not the peer.
-    pub(super) fn is_reading(&self) -> bool {
+    pub(crate) fn is_reading(&self) -> bool {
         self.ahead.is_reading()
     }
 
@@ -434,6 +434,27 @@ fn has_no_sendfile(error: &io::Error) -> bool {
 }
 
 impl Socket for TcpStream {
+    fn poll_send(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        (&*self).poll_send(parts, more, cx)
+    }
+
+    fn poll_sendfile(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        (&*self).poll_sendfile(file, offset, length, cx)
+    }
+}
+
+impl Socket for &TcpStream {
     fn poll_send(
         &mut self,
         parts: &[IoSlice<'_>],

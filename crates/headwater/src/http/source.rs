@@ -213,14 +213,14 @@ impl Sources {
 /// A file that cannot be sent to the length announced. The connection is closed short.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
-pub(super) struct Broken {
+pub(crate) struct Broken {
     /// The kernel's name for it, with the mark it puts to deleted ones.
     path: PathBuf,
     pub(super) why: Why,
 }
 
 #[derive(Debug)]
-pub(super) enum Why {
+pub(crate) enum Why {
     /// It does not have the bytes any more.
     Shorter,
     /// It may have other bytes than those sent before.

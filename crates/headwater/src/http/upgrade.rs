@@ -4,15 +4,16 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::limits::{OwnTally, Permit, count};
-use super::send::Socket;
+use super::send::{Fault, Outbox, Socket};
 use super::server::Task;
 use super::tls::Tls;
 use super::{Drain, Response};
@@ -161,6 +162,19 @@ impl Transport {
         }
     }
 
+    /// One write of what is in an outbox, files among it as responses' are, counted as sent. Ready
+    /// with the number of bytes written, which is 0 only if there was nothing to write.
+    pub(crate) fn poll_send(
+        &self,
+        outbox: &mut Outbox,
+        held: &Held,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<usize, Fault>> {
+        let written = ready!(outbox.poll_write(&mut &*self, &held.tally, cx))?;
+        held.sent(written as u64);
+        Poll::Ready(Ok(written))
+    }
+
     /// Says that nothing more is sent.
     pub fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Kind::Secure(tls) = &self.0 {
@@ -176,6 +190,33 @@ impl Transport {
     pub fn forget(&self) {
         // One that is gone has nothing.
         let _ = self.with_tcp(TcpStream::set_zero_linger);
+    }
+}
+
+impl Socket for &Transport {
+    fn poll_send(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match &self.0 {
+            Kind::Plain(socket) => (&*socket).poll_send(parts, more, cx),
+            Kind::Secure(tls) => tls.borrow_mut().poll_send(parts, more, cx),
+        }
+    }
+
+    fn poll_sendfile(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match &self.0 {
+            Kind::Plain(socket) => (&*socket).poll_sendfile(file, offset, length, cx),
+            Kind::Secure(tls) => tls.borrow_mut().poll_sendfile(file, offset, length, cx),
+        }
     }
 }
 

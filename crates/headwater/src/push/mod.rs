@@ -1,18 +1,23 @@
-//! Live streams pushed over WebSocket (RFC 6455): each chunk to all its viewers as soon as it exists.
+//! Streams pushed over WebSocket (RFC 6455): of a live one each chunk to all its viewers as soon as it
+//! exists, of a title each segment when it is due.
 //!
 //! ```text
-//! Request ─ respond ─ 101 ─▶ stream ─┬─ rides a fan       at the live edge: one write a chunk
-//!                              │     └─ goes on alone     behind it, with a cursor of its own
-//!                              └ session                  what any viewer says and is told
+//!                        ┌▶ stream ─┬ rides a fan      at the live edge: one write a chunk
+//! Request ─ respond ─ 101 ┤         └ goes on alone    behind it, with a cursor of its own
+//!                        └▶ title ── reel              its segments, when they are due
+//!                           session                    of either: what it says and is told
 //! ```
 //!
-//! A message is a frame's head and a region of the window, nothing else. What a viewer says is read
-//! by its own task, whichever way it is served.
+//! A message is a frame's head and a region of the window, or a segment's pieces; nothing else. What a
+//! viewer says is read by its own task, whichever way it is served.
 
 mod describe;
 mod messages;
+mod reel;
 mod session;
+mod sight;
 mod stream;
+mod title;
 mod wire;
 
 use std::rc::Rc;
@@ -23,12 +28,12 @@ use protocol::push::SUBPROTOCOL;
 use protocol::push::handshake::{self, Refusal};
 use protocol::push::query::{Query, Unit};
 use tokio::task::spawn_local;
+use vod::Title;
 
 use crate::Origin;
 use crate::fan::Fans;
-use crate::http::{PayloadFraming, Request, Response, Version};
+use crate::http::{Method, PayloadFraming, Request, Response, Upgraded, Version};
 use messages::Messages;
-use stream::Viewer;
 
 /// What the push viewers of one event loop share.
 pub struct Push {
@@ -63,26 +68,35 @@ impl Push {
         if !crate::deliver::ready(stream).await {
             return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
         }
-        let mut viewer = Viewer::new(self, stream, query);
-        if let Err(refused) = viewer.choose() {
-            return refused;
+        let mut viewer = stream::Viewer::new(self, stream, query);
+        match viewer.choose() {
+            Ok(()) => switching(&accepted, move |connection| {
+                spawn_local(viewer.run(connection));
+            }),
+            Err(refused) => refused,
         }
-        let response = Response::switching(move |connection| {
-            spawn_local(viewer.run(connection));
-        })
-        .header("Upgrade", "websocket")
-        .header("Connection", "Upgrade")
-        .header("Sec-WebSocket-Accept", accepted.accept);
-        match accepted.subprotocol {
-            true => response.header("Sec-WebSocket-Protocol", SUBPROTOCOL),
-            false => response,
+    }
+
+    /// Answers a request for `/vod/PATH/push`.
+    pub fn play(self: &Rc<Self>, request: &Request, title: &Arc<Title>) -> Response {
+        let (accepted, query) = match self.check(request) {
+            Ok(checked) => checked,
+            Err(response) => return response,
+        };
+        match title::Viewer::new(self, title, query) {
+            Ok(viewer) => switching(&accepted, move |connection| {
+                spawn_local(viewer.run(connection));
+            }),
+            Err(refused) => refused,
         }
     }
 
     fn check(&self, request: &Request) -> Result<(handshake::Accepted, Query), Response> {
-        let accepted = match request.version() {
-            Version::Http11 => handshake::accept(&request.headers().collect::<Vec<_>>()),
-            Version::Http10 => Err(Refusal::NotAsked),
+        let accepted = match (request.method(), request.version()) {
+            (Method::Get, Version::Http11) => {
+                handshake::accept(&request.headers().collect::<Vec<_>>())
+            }
+            _ => Err(Refusal::NotAsked),
         };
         let accepted = accepted.map_err(|refusal| {
             let response = Response::text(refusal.status(), refusal);
@@ -106,5 +120,16 @@ impl Push {
             Ok(query) => Ok((accepted, query)),
             Err(error) => Err(Response::text(400, error)),
         }
+    }
+}
+
+fn switching(accepted: &handshake::Accepted, switch: impl FnOnce(Upgraded) + 'static) -> Response {
+    let response = Response::switching(switch)
+        .header("Upgrade", "websocket")
+        .header("Connection", "Upgrade")
+        .header("Sec-WebSocket-Accept", &accepted.accept);
+    match accepted.subprotocol {
+        true => response.header("Sec-WebSocket-Protocol", SUBPROTOCOL),
+        false => response,
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::wire::Wire;
 use super::{Push, messages};
 use crate::fan::Outbox;
-use crate::http::{Timer, Upgraded, Watch};
+use crate::http::{Broken, Fault, Timer, Upgraded, Watch};
 use crate::metrics::TooSlow;
 
 /// Bytes of one read: more than a record of TLS holds.
@@ -51,6 +51,19 @@ pub(super) enum Error {
     Stalled(Duration),
     #[error("nothing was heard of it for {0:?}")]
     Vanished(Duration),
+    #[error("{0}")]
+    File(#[from] Broken),
+    #[error("the file has changed or cannot be read")]
+    Changed,
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Socket(error) => Self::Io(error),
+            Fault::File(broken) => Self::File(broken),
+        }
+    }
 }
 
 /// What a viewer said that its owner has to act upon.
@@ -257,7 +270,9 @@ impl Session {
                 tracing::info!(%peer, stream, %violation, "push viewer closed");
                 origin.violations.count(violation.code.number());
             }
-            Error::Media(error) => tracing::warn!(%peer, stream, %error, "push viewer closed"),
+            Error::Media(_) | Error::File(_) | Error::Changed => {
+                tracing::warn!(%peer, stream, %error, "push viewer closed");
+            }
             Error::TooSlow => {
                 tracing::warn!(
                     stream, %peer, delivery = "push", "viewer closed: reads too slowly"
@@ -285,6 +300,12 @@ impl Session {
             }
             Error::Media(error) => {
                 self.say(&Event::Error { code: "media", message: error.to_string() });
+                self.close(CloseCode::InternalError, "");
+            }
+            // Where it lies is no viewer's business.
+            Error::File(_) | Error::Changed => {
+                let message = Error::Changed.to_string();
+                self.say(&Event::Error { code: "file", message });
                 self.close(CloseCode::InternalError, "");
             }
             Error::Io(_) => return,

@@ -7,4 +7,6 @@ mod deliver;
 mod frames;
 mod requests;
 mod slow;
+mod steering;
 mod support;
+mod titles;

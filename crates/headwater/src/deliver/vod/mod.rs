@@ -5,7 +5,8 @@
 //!              │ no
 //!              ▼
 //!         vod::Library ─▶ Title ─┬ hls, dash     rendered once a title
-//!                                └ segments      header bytes ours, sample bytes the file's
+//!                                ├ segments      header bytes ours, sample bytes the file's
+//!                                └ push          the same segments, unasked
 //! ```
 //!
 //! # What a segment costs
@@ -43,8 +44,9 @@ use super::not_found;
 use super::route::Packaged;
 use crate::Origin;
 use crate::http::{self, Method, Piece, Representation, Request, Response, Validators};
+use crate::push::Push;
 
-pub use viewers::Viewers;
+pub use viewers::{Viewers, Viewing};
 
 /// How long a worker takes a path to lead to the same title.
 const REMEMBERED: Duration = Duration::from_secs(1);
@@ -161,15 +163,15 @@ pub(super) async fn respond(
     origin: &Arc<Origin>,
     recent: &Recent,
     files: &Opened,
-    path: &str,
-    resource: Packaged<'_>,
+    push: &Rc<Push>,
+    (path, resource): (&str, Packaged<'_>),
 ) -> Response {
     let (version, now) = (request.parameter("v"), origin.now());
     let is_named = |title: &Title| version.as_deref() == Some(&title.version.to_string());
     if let Some(title) = recent.find(path, now).filter(|title| is_named(title))
         && title.is_intact()
     {
-        return reply(request, origin, &title, true, resource).await;
+        return reply(request, origin, push, &title, true, resource).await;
     }
     // An already segmented title: its files go first.
     if let Some(response) = files::respond(request, origin, files).await {
@@ -185,7 +187,7 @@ pub(super) async fn respond(
     if !named && !any {
         return not_found();
     }
-    reply(request, origin, &title, named, resource).await
+    reply(request, origin, push, &title, named, resource).await
 }
 
 fn refuse(request: &Request, error: &Error) -> Response {
@@ -204,10 +206,14 @@ fn refuse(request: &Request, error: &Error) -> Response {
 async fn reply(
     request: &Request,
     origin: &Origin,
+    push: &Rc<Push>,
     title: &Arc<Title>,
     named: bool,
     resource: Packaged<'_>,
 ) -> Response {
+    if let Packaged::Push = resource {
+        return push.play(request, title);
+    }
     let entries = |track: &Track| track.segment_count() + track.iframe_count();
     let is_large = || title.tracks.iter().map(entries).sum::<u32>() > LARGE;
     if let Some(name) = playlist_name(resource)
@@ -222,12 +228,10 @@ async fn reply(
         Packaged::Segment { track, number } => {
             let found = title.track(track).and_then(|track| track.segment(number));
             match found {
-                Some(pieces) if request.method() == Method::Get && is_scattered(&pieces) => {
-                    let gathered = spawn_blocking(move || vod::gather(pieces, SMALL)).await;
-                    match gathered {
-                        // What was read is that version's only if it still is.
-                        Ok(Ok(pieces)) if title.is_intact() => Some(pieces),
-                        _ => {
+                Some(pieces) if request.method() == Method::Get => {
+                    match gather(title, pieces).await {
+                        Some(pieces) => Some(pieces),
+                        None => {
                             return Response::text(500, "reading the file failed")
                                 .header("Cache-Control", "no-store");
                         }
@@ -239,6 +243,16 @@ async fn reply(
         _ => None,
     };
     answer(request, origin, title, named, resource, segment).unwrap_or_else(not_found)
+}
+
+/// A segment's pieces, the short ones read where they are many. `None` if that cannot be done, or
+/// what was read may be another version's.
+pub(crate) async fn gather(title: &Title, pieces: Vec<vod::Piece>) -> Option<Vec<vod::Piece>> {
+    if !is_scattered(&pieces) {
+        return Some(pieces);
+    }
+    let gathered = spawn_blocking(move || vod::gather(pieces, SMALL)).await;
+    gathered.ok()?.ok().filter(|_| title.is_intact())
 }
 
 /// Titles of more segments and I-frames than this have their playlists written elsewhere than on
@@ -350,7 +364,8 @@ fn answer(
         Packaged::Multivariant
         | Packaged::Manifest
         | Packaged::MediaPlaylist { .. }
-        | Packaged::IFramePlaylist { .. } => return None,
+        | Packaged::IFramePlaylist { .. }
+        | Packaged::Push => return None,
     })
 }
 
@@ -377,7 +392,7 @@ fn whole(
         .respond(request, |range| http::slice(pieces, &range))
 }
 
-fn piece(piece: vod::Piece) -> Piece {
+pub(crate) fn piece(piece: vod::Piece) -> Piece {
     match piece {
         vod::Piece::Bytes(bytes) => Piece::Bytes(bytes),
         vod::Piece::File { file, range } => Piece::File { file, range },

@@ -2,7 +2,7 @@
 //!
 //! A player of a title asks for its playlists once and then for segments, which are the same for HLS
 //! and DASH. So what it asked for first tells by which it watches, and its segments that it still
-//! does.
+//! does. One that is pushed a title watches for as long as its connection lasts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,29 @@ const SHARDS: usize = 64;
 pub struct Viewers {
     /// By title and viewer, both as hashes.
     shards: [Mutex<HashMap<u64, Viewer>>; SHARDS],
+    /// Those that have a connection for it.
+    connected: Arc<Mutex<Connected>>,
+}
+
+type Connected = BTreeMap<(Arc<str>, &'static str), usize>;
+
+/// Counts a viewer until it is dropped.
+#[derive(Debug)]
+pub struct Viewing {
+    connected: Arc<Mutex<Connected>>,
+    by: (Arc<str>, &'static str),
+}
+
+impl Drop for Viewing {
+    fn drop(&mut self) {
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = connected.get_mut(&self.by) {
+            *count -= 1;
+            if *count == 0 {
+                connected.remove(&self.by);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -35,7 +58,7 @@ struct Viewer {
 
 impl Default for Viewers {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+        Self { shards: std::array::from_fn(|_| Mutex::default()), connected: Arc::default() }
     }
 }
 
@@ -62,9 +85,17 @@ impl Viewers {
         }
     }
 
+    /// A viewer watches `title` by a connection of its own, until what is returned is dropped.
+    pub fn connected(&self, title: &str, delivery: Delivery) -> Viewing {
+        let by = (Arc::from(title), delivery.name());
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        *connected.entry(by.clone()).or_default() += 1;
+        Viewing { connected: Arc::clone(&self.connected), by }
+    }
+
     /// How many watch which title by what.
     pub fn count(&self, now: UnixMicros) -> BTreeMap<(Arc<str>, &'static str), usize> {
-        let mut counts = BTreeMap::new();
+        let mut counts = self.connected.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for viewer in shard.values().filter(|viewer| now.since(viewer.last) < COUNTED) {
@@ -134,5 +165,20 @@ mod tests {
         // Those who have left make room.
         viewers.opened(2 * MOST as u64, "vod/a.mp4", Delivery::Hls, at(60));
         assert_eq!(total(60), 1);
+    }
+
+    #[test]
+    fn who_is_connected_counts_until_it_leaves() {
+        let viewers = Viewers::default();
+        let count = || viewers.count(at(0)).into_values().sum::<usize>();
+        let one = viewers.connected("vod/a.mp4", Delivery::Push);
+        let other = viewers.connected("vod/a.mp4", Delivery::Push);
+        viewers.opened(1, "vod/a.mp4", Delivery::Hls, at(0));
+        let by = (Arc::from("vod/a.mp4"), "push");
+        assert_eq!((viewers.count(at(0)).get(&by), count()), (Some(&2), 3));
+        drop(one);
+        assert_eq!(count(), 2);
+        drop(other);
+        assert_eq!(viewers.count(at(0)).get(&by), None);
     }
 }

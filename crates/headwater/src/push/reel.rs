@@ -1,0 +1,205 @@
+//! Which segments of a title a viewer is sent, in which order: picture and sound by their times.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use media::Kind;
+use protocol::push::message::{Audio, Hello, Rendition};
+use vod::{Piece, Title, Track};
+
+use crate::deliver::cursor::Choice;
+
+/// A viewer's place in a title.
+#[derive(Debug)]
+pub(super) struct Reel {
+    title: Arc<Title>,
+    /// The picture first, then the sound: those there are.
+    strips: Vec<Strip>,
+}
+
+/// Its place in one track.
+#[derive(Debug, Clone, Copy)]
+struct Strip {
+    /// Position among the title's tracks.
+    track: usize,
+    /// The segment to be sent next, from 0.
+    next: u32,
+}
+
+/// A segment to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Item {
+    track: usize,
+    number: u32,
+    /// When it is presented first.
+    pub(super) start: Duration,
+}
+
+impl Reel {
+    /// At the beginning, of what these wishes come to.
+    pub(super) fn new(title: Arc<Title>, choice: &Choice) -> Self {
+        let picture = best(&title, choice);
+        let sound = title.chosen().into_iter().find(|at| kind(&title, *at) == Some(Kind::Audio));
+        let strips = picture.into_iter().chain(sound).map(|track| Strip { track, next: 0 });
+        Self { strips: strips.collect(), title }
+    }
+
+    pub(super) fn title(&self) -> &Arc<Title> {
+        &self.title
+    }
+
+    /// The next segment; `None` at the end.
+    pub(super) fn next(&self) -> Option<Item> {
+        let items = self.strips.iter().filter_map(|strip| {
+            let track = self.title.tracks.get(strip.track)?;
+            let start = self.title.presentation_time(track, track.timing(strip.next)?.start);
+            Some(Item { track: strip.track, number: strip.next, start })
+        });
+        // Of equals the first: the picture.
+        items.min_by_key(|item| item.start)
+    }
+
+    /// The segment's bytes, where they are.
+    pub(super) fn pieces(&self, item: Item) -> Option<Vec<Piece>> {
+        self.title.tracks.get(item.track)?.segment(item.number)
+    }
+
+    /// To be told when a segment is on its way.
+    pub(super) fn advance(&mut self, item: Item) {
+        if let Some(strip) = self.strips.iter_mut().find(|strip| strip.track == item.track) {
+            strip.next = item.number + 1;
+        }
+    }
+
+    /// Goes to the keyframe at or before a time with which a segment begins, and of the sound to what
+    /// is heard then.
+    pub(super) fn seek(&mut self, time: Duration) {
+        let mut time = time;
+        for strip in &mut self.strips {
+            let Some(track) = self.title.tracks.get(strip.track) else { continue };
+            strip.next = track.segment_at(time);
+            if track.media.kind() == Kind::Video
+                && let Some(segment) = track.timing(strip.next)
+            {
+                time = self.title.presentation_time(track, segment.start).min(time);
+            }
+        }
+    }
+
+    /// Follows the picture that these wishes come to, from the next segment on. Answers whether it is
+    /// another one.
+    pub(super) fn choose(&mut self, choice: &Choice) -> bool {
+        let Some(best) = best(&self.title, choice) else { return false };
+        self.follow(best)
+    }
+
+    fn follow(&mut self, picture: usize) -> bool {
+        let Self { title, strips } = self;
+        let Some(strip) = strips.first_mut().filter(|strip| strip.track != picture) else {
+            return false;
+        };
+        let (Some(from), Some(to)) = (title.tracks.get(strip.track), title.tracks.get(picture))
+        else {
+            return false;
+        };
+        // Segments of the same number are of the same time, where the keyframes allow that.
+        if !title.aligned
+            && let Some(segment) = from.timing(strip.next)
+        {
+            strip.next = to.segment_at(title.presentation_time(from, segment.start));
+        }
+        strip.track = picture;
+        true
+    }
+
+    /// The picture's name.
+    pub(super) fn rendition(&self) -> Option<&str> {
+        self.track(Kind::Video).map(|track| &*track.name)
+    }
+
+    fn track(&self, kind: Kind) -> Option<&Track> {
+        let tracks = self.strips.iter().filter_map(|strip| self.title.tracks.get(strip.track));
+        tracks.into_iter().find(|track| track.media.kind() == kind)
+    }
+
+    /// The header of what follows.
+    pub(super) fn header(&self) -> Result<Bytes, media::Error> {
+        self.title.header(&self.strips.iter().map(|strip| strip.track).collect::<Vec<_>>())
+    }
+
+    /// What a viewer hears first.
+    pub(super) fn hello(&self) -> Hello {
+        let followed = self.strips.first().and_then(|strip| self.title.tracks.get(strip.track));
+        Hello {
+            renditions: renditions(&self.title).map(|(_, track)| rendition(track)).collect(),
+            rendition: self.rendition().map(str::to_owned),
+            audio: self.track(Kind::Audio).map(|track| Audio {
+                name: track.name.clone(),
+                bitrate: track.bandwidth.average,
+                codecs: codecs(track),
+            }),
+            timescale: followed.map_or(0, |track| track.media.timescale),
+            duration: Some(self.title.duration.as_secs_f64()),
+        }
+    }
+
+    /// How long the longest segment lasts.
+    pub(super) fn longest(&self) -> Duration {
+        let tracks = self.strips.iter().filter_map(|strip| self.title.tracks.get(strip.track));
+        let longest = |track: &Track| {
+            let longest = track.segments().map(|segment| segment.duration).max().unwrap_or(0);
+            let seconds = longest as f64 / f64::from(track.media.timescale.max(1));
+            Duration::try_from_secs_f64(seconds).unwrap_or_default()
+        };
+        tracks.map(longest).max().unwrap_or_default()
+    }
+}
+
+/// Whether a title has a picture of this name: that of its track, or its file's without its ending.
+pub(super) fn has_rendition(title: &Title, name: &str) -> bool {
+    renditions(title).any(|(_, track)| is_called(track, name))
+}
+
+fn is_called(track: &Track, name: &str) -> bool {
+    let file = || Path::new(&track.source).file_stem().and_then(|stem| stem.to_str());
+    track.name == name || file() == Some(name)
+}
+
+/// Pictures that a viewer may be sent instead of one another, by falling bitrate.
+fn renditions(title: &Title) -> impl Iterator<Item = (usize, &Track)> {
+    let tracks = title.tracks.iter().enumerate();
+    tracks.filter(|(_, track)| track.media.kind() == Kind::Video && !track.alternate)
+}
+
+/// The best picture by these wishes, as a position among the title's tracks.
+fn best(title: &Title, choice: &Choice) -> Option<usize> {
+    let rate = |track: &Track| track.bandwidth.average;
+    let named =
+        |track: &Track| choice.rendition.as_ref().is_some_and(|name| is_called(track, name));
+    let fits = |track: &Track| choice.max.is_none_or(|max| rate(track) <= max);
+    let all = || renditions(title);
+    let best = all()
+        .find(|(_, track)| named(track))
+        .or_else(|| all().find(|(_, track)| fits(track)))
+        .or_else(|| all().min_by_key(|(_, track)| rate(track)));
+    best.map(|(at, _)| at)
+}
+
+fn kind(title: &Title, at: usize) -> Option<Kind> {
+    title.tracks.get(at).map(|track| track.media.kind())
+}
+
+fn rendition(track: &Track) -> Rendition {
+    Rendition {
+        name: track.name.clone(),
+        bitrate: track.bandwidth.average,
+        resolution: track.resolution().map(|(width, height)| format!("{width}x{height}")),
+        codecs: codecs(track),
+    }
+}
+
+fn codecs(track: &Track) -> String {
+    track.media.codec.rfc6381().into_owned()
+}

@@ -1,0 +1,386 @@
+//! Viewers of titles that say where, when and what: seeks, pauses, renditions; and files that do not
+//! stay as they were.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, fadvise, fstatfs};
+use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
+
+use crate::support::{Client, Frame, LIMIT, metric, track_of, until};
+use crate::titles::{ffmpeg, media, segments, server};
+
+const LONG: &str = "bbb/bbb_2min_240p_h264_aac.mp4";
+const LARGE: &str = "bbb/bbb_10s_1080p_h264_aac.mp4";
+
+/// `TMPFS_MAGIC` of linux/magic.h: a file system whose files are always in memory.
+const TMPFS: u64 = 0x0102_1994;
+
+fn is_event(frame: &Frame, name: &str) -> bool {
+    frame.opcode == 1 && frame.event()["event"] == name
+}
+
+/// The next message of media of the track with this number.
+#[track_caller]
+fn next_of(client: &mut Client, track: u32) -> Vec<u8> {
+    let is_segment = |frame: &Frame| frame.opcode == 2 && frame.payload[4..8] != *b"ftyp";
+    client.until(|frame| is_segment(frame) && track_of(&frame.payload) == track).payload
+}
+
+/// Which of these a message is.
+#[track_caller]
+fn number(segments: &[Vec<u8>], message: &[u8]) -> usize {
+    segments.iter().position(|segment| segment == message).expect("a segment of the playlist")
+}
+
+/// Has what was said before been done?
+#[track_caller]
+fn settle(client: &mut Client) -> Vec<Frame> {
+    client.send(0x89, b"settled");
+    let mut before = Vec::new();
+    loop {
+        let frame = client.next().unwrap();
+        if frame.opcode == 10 {
+            return before;
+        }
+        before.push(frame);
+    }
+}
+
+#[test]
+fn a_viewer_goes_to_any_second() {
+    let server = server(&testkit::media_dir(), "");
+    let (video, audio) = (segments(&server, LONG, "v0"), segments(&server, LONG, "a0"));
+    let numbers = (track_of(&video[0]), track_of(&audio[0]));
+    let playlist = server.get(&format!("/vod/{LONG}/v0/media.m3u8"));
+    let durations = playlist.text().lines().filter_map(|line| line.strip_prefix("#EXTINF:"));
+    let mut ends: Vec<f64> = Vec::new();
+    for duration in durations {
+        let seconds: f64 = duration.trim_end_matches(',').parse().unwrap();
+        ends.push(ends.last().unwrap_or(&0.0) + seconds);
+    }
+    // The segment that holds a time begins with a keyframe.
+    let at = |time: f64| ends.iter().position(|end| time < *end).unwrap_or(ends.len() - 1);
+
+    let path = format!("/vod/{LONG}/push?pace=realtime&from=60.5");
+    let mut client = Client::connect(server.http, &path);
+    let first = next_of(&mut client, numbers.0);
+    assert_eq!(number(&video, &first), at(60.5));
+    for time in [100.2, 3.0, 61.0, 0.0, 110.0, 44.4] {
+        client.say(&json!({"seek": time}).to_string());
+        let event = client.until(|frame| is_event(frame, "discontinuity")).event();
+        assert_eq!(event["reason"], "seek");
+        // The sound that is heard then comes with it.
+        let (mut picture, mut sound) = (None, None);
+        while picture.is_none() || sound.is_none() {
+            let frame = client.until(|frame| frame.opcode == 2);
+            let (place, list) = match track_of(&frame.payload) == numbers.0 {
+                true => (&mut picture, &video),
+                false => (&mut sound, &audio),
+            };
+            place.get_or_insert(number(list, &frame.payload));
+        }
+        assert_eq!(picture, Some(at(time)), "{time}");
+        assert!(sound.unwrap() <= at(time) && sound.unwrap() + 1 >= at(time), "{time} {sound:?}");
+    }
+    // Beyond the end there is the last segment.
+    client.say(r#"{"seek": 1e9}"#);
+    client.until(|frame| is_event(frame, "discontinuity"));
+    assert_eq!(number(&video, &next_of(&mut client, numbers.0)), video.len() - 1);
+    client.until(|frame| is_event(frame, "end"));
+    assert_eq!(client.closed(), 1000);
+
+    let mut client = Client::connect(server.http, &format!("/vod/{LONG}/push?pace=realtime"));
+    for _ in 0..500 {
+        client.say(r#"{"seek": 7}"#);
+    }
+    assert_eq!(client.closed(), 1008);
+}
+
+/// Nothing comes sooner than it is due, a pause put off what was due by as long as it lasted, and
+/// after it the next segment is the next.
+#[test]
+fn a_viewer_in_real_time_is_not_far_ahead_and_pauses() {
+    let server = server(&testkit::media_dir(), "");
+    let video = segments(&server, LARGE, "v0");
+    let playlist = server.get(&format!("/vod/{LARGE}/v0/media.m3u8"));
+    let durations = playlist.text().lines().filter_map(|line| line.strip_prefix("#EXTINF:"));
+    let durations: Vec<f64> =
+        durations.map(|duration| duration.trim_end_matches(',').parse().unwrap()).collect();
+    let longest = durations.iter().copied().fold(0.0, f64::max);
+    let start = |number: usize| durations[..number].iter().sum::<f64>();
+
+    let began = Instant::now();
+    let mut client = Client::connect(server.http, &format!("/vod/{LARGE}/push?pace=realtime"));
+    let track = track_of(&video[0]);
+    assert_eq!(number(&video, &next_of(&mut client, track)), 0);
+    client.say(r#"{"pause": true}"#);
+    let came = settle(&mut client);
+    let came = came.iter().filter(|frame| frame.opcode == 2 && track_of(&frame.payload) == track);
+    let came = 1 + came.count();
+    let paused = Instant::now();
+    std::thread::sleep(Duration::from_millis(1500));
+    client.say(r#"{"pause": false}"#);
+    let paused = paused.elapsed().as_secs_f64();
+    for expected in came..video.len() {
+        assert_eq!(number(&video, &next_of(&mut client, track)), expected);
+        let at = began.elapsed().as_secs_f64();
+        let due = start(expected) - longest + paused;
+        // Audio's longest segment may be a little longer than video's.
+        assert!(at > due - 0.1, "segment {expected} at {at}, due at {due}");
+    }
+    client.until(|frame| is_event(frame, "end"));
+    assert_eq!(client.closed(), 1000);
+}
+
+/// Three renditions with the same keyframes, a second apart.
+fn renditions(folder: &Path) {
+    for (name, rate, size) in
+        [("low", "100k", "160x120"), ("medium", "300k", "320x240"), ("high", "900k", "640x480")]
+    {
+        let picture = format!("testsrc2=size={size}:rate=24:duration=16,noise=alls=20:allf=t");
+        let file = folder.join(format!("{name}.mp4"));
+        ffmpeg(
+            ["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", "sine=duration=16"]
+                .into_iter()
+                .chain(["-c:v", "libx264", "-preset", "ultrafast", "-b:v", rate, "-g", "24"])
+                .chain(["-keyint_min", "24", "-sc_threshold", "0", "-pix_fmt", "yuv420p"])
+                .chain(["-c:a", "aac", "-b:a", "64k", file.to_str().unwrap()]),
+        );
+    }
+}
+
+#[test]
+fn a_folder_of_renditions_is_one_title() {
+    let folder = tempfile::tempdir().unwrap();
+    let movie = folder.path().join("movie");
+    std::fs::create_dir(&movie).unwrap();
+    renditions(&movie);
+    let server = server(folder.path(), "");
+    let hello = |query: &str| {
+        let mut client = Client::connect(server.http, &format!("/vod/movie/push?{query}"));
+        client.next().unwrap().event()
+    };
+    let all = hello("");
+    let rates: Vec<u64> = all["renditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|each| each["bitrate"].as_u64().unwrap())
+        .collect();
+    assert!(rates.len() == 3 && rates[0] > rates[1] && rates[1] > rates[2], "{all}");
+    assert_eq!(all["renditions"][2]["resolution"], "160x120");
+    assert_eq!(all["rendition"], "v0");
+    for (query, rendition) in [
+        ("rendition=v1", "v1"),
+        ("rendition=low", "v2"),
+        ("max=1", "v2"),
+        ("max=100M", "v0"),
+        (&format!("max={}", rates[1]), "v1"),
+        (&format!("max={}", rates[1] - 1), "v2"),
+    ] {
+        assert_eq!(hello(query)["rendition"], rendition, "{query}");
+    }
+
+    let strips: Vec<_> =
+        ["v0", "v1", "v2"].map(|track| segments(&server, "movie", track)).into_iter().collect();
+    let mut client = Client::connect(server.http, "/vod/movie/push?pace=realtime&rendition=high");
+    let (mut next, mut current, mut wanted) = (0, 0, [2, 1, 0].into_iter());
+    let mut header = false;
+    loop {
+        let frame = client.next().unwrap();
+        if frame.opcode == 1 {
+            let event = frame.event();
+            match event["event"].as_str().unwrap() {
+                "hello" => {}
+                "end" => break,
+                "rendition" => {
+                    let name = event["rendition"].as_str().unwrap();
+                    current = name[1..].parse().unwrap();
+                    header = false;
+                }
+                other => panic!("{other}"),
+            }
+            continue;
+        }
+        if frame.opcode == 9 {
+            continue;
+        }
+        if frame.payload[4..8] == *b"ftyp" {
+            header = true;
+            continue;
+        }
+        assert!(header, "media before the header");
+        if track_of(&frame.payload) > 3 {
+            continue;
+        }
+        // No segment is left out, and none comes twice, whatever it is of.
+        assert_eq!(number(&strips[current], &frame.payload), next);
+        next += 1;
+        match wanted.next() {
+            Some(rendition) => {
+                client.say(&json!({"rendition": format!("v{rendition}")}).to_string());
+            }
+            None if next == 4 => client.say(&json!({"rendition": null, "max": 1}).to_string()),
+            None => {}
+        }
+    }
+    assert_eq!((next, current), (strips[0].len(), 2));
+}
+
+#[test]
+fn renditions_with_other_keyframes_are_gone_to_where_they_allow_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let movie = folder.path().join("movie");
+    std::fs::create_dir(&movie).unwrap();
+    for (name, rate, keyframes) in [("a", "100k", "36"), ("b", "900k", "60")] {
+        let picture = "testsrc2=size=320x240:rate=24:duration=12,noise=alls=20:allf=t";
+        let file = movie.join(format!("{name}.mp4"));
+        ffmpeg(
+            ["-f", "lavfi", "-i", picture, "-c:v", "libx264", "-preset", "ultrafast", "-b:v", rate]
+                .into_iter()
+                .chain(["-g", keyframes, "-sc_threshold", "0", file.to_str().unwrap()]),
+        );
+    }
+    let server = server(folder.path(), "");
+    let (high, low) = (segments(&server, "movie", "v0"), segments(&server, "movie", "v1"));
+    let mut client = Client::connect(server.http, "/vod/movie/push?pace=realtime");
+    let first = next_of(&mut client, track_of(&high[0]));
+    assert_eq!(number(&high, &first), 0);
+    client.say(r#"{"rendition": "a"}"#);
+    let event = client.until(|frame| frame.opcode == 1 && !is_event(frame, "hello")).event();
+    assert_eq!(event, json!({"event": "discontinuity", "reason": "tracks"}));
+    assert_eq!(client.next().unwrap().event(), json!({"event": "rendition", "rendition": "v1"}));
+    assert_eq!(client.next().unwrap().payload[4..8], *b"ftyp");
+    let mut last = None;
+    loop {
+        let frame = client.next().unwrap();
+        if frame.opcode == 1 {
+            assert_eq!(frame.event()["event"], "end");
+            break;
+        }
+        let number = number(&low, &frame.payload);
+        assert!(last.is_none_or(|last| number == last + 1));
+        last = Some(number);
+    }
+    assert_eq!(last, Some(low.len() - 1));
+}
+
+#[test]
+fn a_file_that_is_not_in_memory_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("film.mp4");
+    std::fs::copy(media(LARGE), &path).unwrap();
+    let server = server(folder.path(), "");
+    let file = File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    let before = metric(&server, "headwater_http_cold_reads_total");
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    let mut client = Client::connect(server.http, "/vod/film.mp4/push?pace=fast");
+    let (mut pictures, mut sounds) = (Vec::new(), Vec::new());
+    loop {
+        let frame = client.next().unwrap();
+        match frame.opcode {
+            2 if frame.payload[4..8] == *b"ftyp" => {}
+            2 if track_of(&frame.payload) == 1 => pictures.push(frame.payload),
+            2 => sounds.push(frame.payload),
+            _ if is_event(&frame, "end") => break,
+            _ => assert!(is_event(&frame, "hello")),
+        }
+    }
+    let (video, audio) = (segments(&server, "film.mp4", "v0"), segments(&server, "film.mp4", "a0"));
+    assert!(pictures == video && sounds == audio, "other bytes");
+    if fstatfs(&file).unwrap().f_type.cast_unsigned() != TMPFS {
+        let reads = metric(&server, "headwater_http_cold_reads_total");
+        assert!(reads > before, "{before}, then {reads}");
+    }
+}
+
+#[test]
+fn what_was_replaced_goes_on_and_what_was_written_to_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("film.mp4");
+    std::fs::copy(media(LARGE), &path).unwrap();
+    let server = server(folder.path(), "");
+    let video = segments(&server, "film.mp4", "v0");
+    let track = track_of(&video[0]);
+    let begin = || {
+        let mut client = Client::connect(server.http, "/vod/film.mp4/push?pace=realtime");
+        let first = next_of(&mut client, track);
+        assert_eq!(number(&video, &first), 0);
+        client.say(r#"{"pause": true}"#);
+        let came = settle(&mut client).into_iter();
+        let media = came.filter(|frame| frame.opcode == 2 && track_of(&frame.payload) == track);
+        (client, 1 + media.count())
+    };
+    let (mut stays, came) = begin();
+    std::fs::rename(&path, folder.path().join("old.mp4")).unwrap();
+    std::fs::copy(media("bbb/bbb_2s_1080p60_51ch.mp4"), &path).unwrap();
+    stays.say(r#"{"pause": false}"#);
+    for expected in came..video.len() {
+        assert_eq!(number(&video, &next_of(&mut stays, track)), expected);
+    }
+    assert_eq!(stays.closed(), 1000);
+
+    std::fs::copy(folder.path().join("old.mp4"), &path).unwrap();
+    let (mut hears, _) = begin();
+    let mut file = File::options().write(true).open(&path).unwrap();
+    file.seek(SeekFrom::Start(1 << 20)).unwrap();
+    file.write_all(b"something else").unwrap();
+    drop(file);
+    hears.say(r#"{"pause": false}"#);
+    let event = hears.until(|frame| is_event(frame, "error")).event();
+    assert_eq!(event["code"], "file");
+    let said = event["message"].as_str().unwrap();
+    assert!(said.contains("changed") && !said.contains('/'), "{said}");
+    assert_eq!(hears.closed(), 1011);
+    server.log_line(LIMIT, |line| line.contains("vod/film.mp4") && line.contains("changed"));
+}
+
+/// A client whose kernel takes little for it.
+fn narrow(address: SocketAddr, path: &str) -> Client {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    socket.connect(&address.into()).unwrap();
+    Client::over(socket.into(), path)
+}
+
+#[test]
+fn one_that_breaks_the_protocol_gets_no_half_segment() {
+    let server = server(&testkit::media_dir(), "workers = 1");
+    let path = format!("/vod/{LARGE}/push?pace=fast");
+    let mut client = narrow(server.http, &path);
+    client.socket.write_all(&[0x81, 1, b'x']).unwrap();
+    // Whoever reads on finds whole frames, and the close after them.
+    assert_eq!(client.closed(), 1002);
+}
+
+#[test]
+fn one_that_takes_nothing_is_closed_and_the_others_are_served() {
+    let server = server(&testkit::media_dir(), "workers = 1\n[http]\nsend_timeout = \"1s\"\n");
+    let path = format!("/vod/{LARGE}/push?pace=fast");
+    let deaf: Vec<_> = (0..5).map(|_| narrow(server.http, &path)).collect();
+    let closed = "headwater_slow_viewers_closed_total{delivery=\"push\",reason=\"stalled\"}";
+    let mut reads = Client::connect(server.http, &path);
+    reads.until(|frame| is_event(frame, "end"));
+    until(|| metric(&server, closed) == 5);
+    server.log_line(LIMIT, |line| line.contains("takes nothing") && line.contains(LARGE));
+    let gauge = format!("headwater_viewers{{stream=\"vod/{LARGE}\",delivery=\"push\"}}");
+    drop(reads);
+    until(|| metric(&server, &gauge) == 0);
+    drop(deaf);
+}
+
+#[test]
+fn a_server_that_shuts_down_says_so() {
+    let server = server(&testkit::media_dir(), "");
+    let mut client = Client::connect(server.http, &format!("/vod/{LONG}/push?pace=realtime"));
+    let hello: Value = client.next().unwrap().event();
+    assert!((hello["duration"].as_f64().unwrap() - 120.0).abs() < 1.0, "{hello}");
+    server.terminate();
+    assert_eq!(client.closed(), 1001);
+}

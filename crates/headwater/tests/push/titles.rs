@@ -1,0 +1,275 @@
+//! What viewers of titles are sent: to a client of another hand, and byte by byte.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::http::get_with;
+use testkit::{Program, Server};
+
+use crate::support::{Client, KEY, metric, track_of, until};
+
+/// No foreign program takes longer.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Python's `websockets` receives to the end: each message, after its kind and its length, and the
+/// code it was closed with.
+const RECEIVE: &str = r#"
+import asyncio, ssl, struct, sys, websockets
+async def receive(url, path, certificate):
+    trust = ssl.create_default_context(cafile=certificate) if certificate else None
+    with open(path, "wb") as out:
+        async with websockets.connect(url, subprotocols=["headwater.v1"], max_size=None, ssl=trust) as socket:
+            assert socket.subprotocol == "headwater.v1", socket.subprotocol
+            async for message in socket:
+                kind, data = (b"t", message.encode()) if isinstance(message, str) else (b"b", message)
+                out.write(kind + struct.pack(">I", len(data)) + data)
+        assert socket.close_code == 1000, socket.close_code
+asyncio.run(receive(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None))
+"#;
+
+/// A server over a folder of files, with these lines of configuration.
+#[track_caller]
+pub(crate) fn server(root: &Path, tables: &str) -> Server {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("headwater.toml");
+    std::fs::write(&path, tables).unwrap();
+    let arguments =
+        [OsStr::new("--vod"), root.as_os_str(), OsStr::new("--config"), path.as_os_str()];
+    Server::start(env!("CARGO_BIN_EXE_headwater"), arguments)
+}
+
+/// A file of the test media.
+pub(crate) fn media(name: &str) -> PathBuf {
+    testkit::media_dir().join(name)
+}
+
+/// Runs ffmpeg to its end, which must be a good one; what it wrote to standard output.
+#[track_caller]
+pub(crate) fn ffmpeg<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Vec<u8> {
+    let quiet = ["-nostdin", "-hide_banner", "-loglevel", "error", "-xerror", "-y"];
+    Program::output(Command::new("ffmpeg").args(quiet).args(arguments), LIMIT)
+}
+
+/// MD5 of each picture and each run of sound, decoded, in order; edit lists, which a pushed stream
+/// has none of, are passed over.
+#[track_caller]
+fn decoded(file: &Path, map: &str) -> Vec<String> {
+    let mut arguments = vec![OsStr::new("-ignore_editlist"), OsStr::new("1"), OsStr::new("-i")];
+    let output = ["-map", map, "-fps_mode", "passthrough", "-f", "framemd5", "-"];
+    arguments.push(file.as_os_str());
+    arguments.extend(output.map(OsStr::new));
+    let text = String::from_utf8(ffmpeg(arguments)).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.rsplit(',').next().unwrap().trim().to_owned()).collect()
+}
+
+/// What a client got: events, and binary messages.
+struct Got {
+    events: Vec<Value>,
+    media: Vec<Vec<u8>>,
+}
+
+/// All of it, by Debian's Python, which has its library.
+#[track_caller]
+fn receive(url: &str, certificate: Option<&Path>) -> Got {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = folder.path().join("raw");
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-I", "-c", RECEIVE, url]).arg(&raw);
+    Program::output(python.args(certificate), LIMIT);
+    let bytes = std::fs::read(&raw).unwrap();
+    let mut got = Got { events: Vec::new(), media: Vec::new() };
+    let mut rest = &bytes[..];
+    while let Some((&kind, after)) = rest.split_first() {
+        let (size, after) = after.split_first_chunk::<4>().unwrap();
+        let (message, after) = after.split_at(u32::from_be_bytes(*size) as usize);
+        match kind {
+            b't' => got.events.push(serde_json::from_slice(message).unwrap()),
+            _ => got.media.push(message.to_vec()),
+        }
+        rest = after;
+    }
+    got
+}
+
+/// A track's segments, as its media playlist names them.
+#[track_caller]
+pub(crate) fn segments(server: &Server, title: &str, track: &str) -> Vec<Vec<u8>> {
+    let folder = format!("/vod/{title}/{track}");
+    let playlist = server.get(&format!("{folder}/media.m3u8"));
+    assert_eq!(playlist.status(), 200, "{folder}");
+    let names = playlist.text().lines().filter(|line| !line.starts_with('#'));
+    let bodies = names.map(|name| {
+        let answer = server.get(&format!("{folder}/{name}"));
+        assert_eq!(answer.status(), 200, "{name}");
+        answer.body
+    });
+    bodies.collect()
+}
+
+/// A whole title comes to a foreign client as it is in the file, and as HLS has it.
+#[track_caller]
+fn check(server: &Server, url: &str, title: &str, tracks: &[&str], certificate: Option<&Path>) {
+    let got = receive(&format!("{url}/vod/{title}/push?pace=fast"), certificate);
+    let (hello, end) = (&got.events[0], &got.events[1]);
+    assert_eq!(hello["event"], "hello");
+    let seconds = hello["duration"].as_f64().unwrap();
+    assert!(seconds > 1.0, "{hello}");
+    assert_eq!((end, got.events.len()), (&serde_json::json!({"event": "end"}), 2));
+
+    let (header, messages) = got.media.split_first().unwrap();
+    assert_eq!(header[4..8], *b"ftyp");
+    let mut pushed = HashMap::<u32, Vec<&Vec<u8>>>::new();
+    for message in messages {
+        pushed.entry(track_of(message)).or_default().push(message);
+    }
+    assert_eq!(pushed.len(), tracks.len(), "{title}");
+    for track in tracks {
+        let segments = segments(server, title, track);
+        let pushed = &pushed[&track_of(&segments[0])];
+        assert_eq!(pushed.len(), segments.len(), "{title} {track}");
+        assert!(pushed.iter().zip(&segments).all(|(a, b)| *a == b), "{title} {track}");
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    let film = folder.path().join("film.mp4");
+    std::fs::write(&film, got.media.concat()).unwrap();
+    for track in tracks {
+        let map = if track.starts_with('v') { "0:v:0" } else { "0:a:0" };
+        let (got, source) = (decoded(&film, map), decoded(&media(title), map));
+        assert_eq!(got.len(), source.len(), "{title} {map}");
+        assert!(got == source, "{title} {map}: other frames");
+    }
+}
+
+#[test]
+fn a_foreign_client_gets_a_whole_title_as_hls_has_it() {
+    let server = server(&testkit::media_dir(), "");
+    let url = format!("ws://{}", server.http);
+    for (title, tracks) in [
+        ("bbb/bbb_10s_1080p_h264_aac.mp4", &["v0", "a0"][..]),
+        // moov last, B-frames, 5.1
+        ("bbb/bbb_2s_1080p60_51ch.mp4", &["v0", "a0"]),
+        ("mp4/torchcodec_testsrc2_h265.mp4", &["v0"]),
+        ("mp4/membrane_ref_opus.mp4", &["a0"]),
+    ] {
+        check(&server, &url, title, tracks, None);
+    }
+    let copied = metric(&server, "headwater_http_file_sent_bytes_total");
+    assert!(copied > 1 << 20, "{copied} bytes sent without a copy");
+}
+
+#[test]
+fn a_foreign_client_gets_the_same_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let curve = ["-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"];
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec"]).args(curve);
+    openssl.args(["-subj", "/CN=push", "-addext", "subjectAltName=IP:127.0.0.1"]);
+    openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+    Program::output(&mut openssl, LIMIT);
+    let tables = format!(
+        "[http.tls]\nlisten = \"127.0.0.1:0\"\ncertificate = \"{}\"\nkey = \"{}\"\n",
+        certificate.display(),
+        key.display()
+    );
+    let server = server(&testkit::media_dir(), &tables);
+    let url = format!("wss://{}", server.https.unwrap());
+    let title = "bbb/bbb_10s_1080p_h264_aac.mp4";
+    check(&server, &url, title, &["v0", "a0"], Some(&certificate));
+}
+
+/// The film of the paper: 300 chunks of two seconds, 6,656,763 bytes.
+#[test]
+fn the_papers_movie_costs_four_bytes_a_chunk() {
+    let folder = tempfile::tempdir().unwrap();
+    let film = folder.path().join("film.mp4");
+    let picture = "testsrc2=size=320x240:rate=24:duration=600,noise=alls=6:allf=t:all_seed=5";
+    ffmpeg(
+        ["-f", "lavfi", "-i", picture, "-c:v", "libx264", "-preset", "ultrafast", "-threads", "1"]
+            .into_iter()
+            .chain(["-b:v", "86k", "-maxrate", "120k", "-bufsize", "240k", "-pix_fmt", "yuv420p"])
+            .chain(["-g", "48", "-keyint_min", "48", "-sc_threshold", "0"])
+            .chain([film.to_str().unwrap()]),
+    );
+    let server = server(folder.path(), "");
+    let mut client = Client::connect(server.http, "/vod/film.mp4/push?pace=fast");
+    let (mut chunks, mut media, mut heads, mut rest) = (0, 0, 0, 0);
+    let hello = client.next().unwrap();
+    let header = client.next().unwrap();
+    rest += hello.head + hello.payload.len() + header.head + header.payload.len();
+    loop {
+        let frame = client.next().unwrap();
+        if frame.opcode != 2 {
+            assert_eq!(frame.event()["event"], "end");
+            rest += frame.head + frame.payload.len();
+            break;
+        }
+        assert_eq!(frame.head, if frame.payload.len() < 1 << 16 { 4 } else { 10 });
+        chunks += 1;
+        media += frame.payload.len();
+        heads += frame.head;
+    }
+    assert_eq!(client.closed(), 1000);
+    assert_eq!((chunks, heads), (300, 1200));
+    assert!((6_000_000..7_500_000).contains(&media), "{media} bytes");
+    let share = heads as f64 / media as f64;
+    assert!(share <= 0.000_2, "{share}");
+    // What is said besides, once: some hundred bytes, and the header.
+    assert!(rest < 1500, "{rest} bytes");
+}
+
+#[test]
+fn viewers_are_counted_and_told_why_not() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(media("bbb/bbb_10s_1080p_h264_aac.mp4"), folder.path().join("film.mp4")).unwrap();
+    let whole = std::fs::read(media("bbb/bbb_10s_1080p_h264_aac.mp4")).unwrap();
+    std::fs::write(folder.path().join("cut.mp4"), &whole[..whole.len() / 2]).unwrap();
+    std::fs::create_dir(folder.path().join("packed")).unwrap();
+    std::fs::write(folder.path().join("packed/push"), "a file of that name").unwrap();
+    let server = server(folder.path(), "");
+    let good = [
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", KEY),
+    ];
+    for (path, headers, status) in [
+        ("/vod/film.mp4/push", &[][..], 426),
+        ("/vod/film.mp4/push", &good[1..], 426),
+        ("/vod/film.mp4/push", &good[..3], 400),
+        ("/vod/film.mp4/push?pace=slow", &good, 400),
+        ("/vod/film.mp4/push?from=x", &good, 400),
+        ("/vod/film.mp4/push?rendition=v1", &good, 404),
+        ("/vod/film.mp4/push?v=0123456789abcdef", &good, 404),
+        ("/vod/other.mp4/push", &good, 404),
+        ("/vod/push", &good, 404),
+        ("/vod/packed/push", &good, 200),
+    ] {
+        let answer = get_with(server.http, path, headers);
+        assert_eq!(answer.status(), status, "{path} {headers:?}: {}", answer.text());
+    }
+    // As manifests are refused.
+    let manifest = server.get("/vod/cut.mp4/index.m3u8");
+    let push = get_with(server.http, "/vod/cut.mp4/push", &good);
+    assert_eq!((push.status(), push.text()), (422, manifest.text()));
+    let mut head = testkit::http::Client::connect(server.http, LIMIT).unwrap();
+    head.send_raw(b"HEAD /vod/film.mp4/push HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let (answer, _) = head.begin().unwrap();
+    assert_eq!(answer.status, 426);
+
+    let viewers = || {
+        let gauge = r#"headwater_viewers{stream="vod/film.mp4",delivery="push"}"#;
+        metric(&server, gauge)
+    };
+    let clients: Vec<_> =
+        (0..2).map(|_| Client::connect(server.http, "/vod/film.mp4/push")).collect();
+    until(|| viewers() == 2);
+    drop(clients);
+    until(|| viewers() == 0);
+}
