@@ -23,7 +23,19 @@ pub struct Cursor {
     catching_up: bool,
     /// When it was first skipped ahead, and since when it has kept up again.
     behind: Option<(UnixMicros, Option<UnixMicros>)>,
+    /// The picture it is to go on with.
+    switch: Option<Switch>,
 }
+
+/// Another rendition of the picture, to be followed from a keyframe on.
+struct Switch {
+    to: Position,
+    /// Nothing of the one before is given any more.
+    drops: bool,
+}
+
+/// Seconds by which times of two renditions may differ and be the same: less than any frame.
+const SAME: f64 = 0.008;
 
 /// What a viewer may cost.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +89,11 @@ pub enum Next {
     },
     /// It follows other tracks from here on; see [`Cursor::tracks`].
     Tracks,
+    /// It follows the other rendition from here on, with a keyframe.
+    Switched {
+        /// Whether media are missing before it.
+        gap: bool,
+    },
     /// The viewer was too slow and goes on at the newest keyframe.
     Skipped,
     /// The viewer was too slow for too long and is to be disconnected.
@@ -100,8 +117,16 @@ impl Cursor {
     ) -> Option<Self> {
         let state = stream.subscribe();
         let tracks = best(&state.borrow(), &choice).iter().map(Position::of).collect();
-        let mut cursor =
-            Self { state, tracks, limits, choice, whole, catching_up: false, behind: None };
+        let mut cursor = Self {
+            state,
+            tracks,
+            limits,
+            choice,
+            whole,
+            catching_up: false,
+            behind: None,
+            switch: None,
+        };
         cursor.seek_live().then_some(cursor)
     }
 
@@ -113,7 +138,16 @@ impl Cursor {
         };
         let tracks = tracks.iter().zip(places).map(position).collect();
         let (state, choice) = (stream.subscribe(), Choice::default());
-        Self { state, tracks, limits, choice, whole: false, catching_up: false, behind: None }
+        Self {
+            state,
+            tracks,
+            limits,
+            choice,
+            whole: false,
+            catching_up: false,
+            behind: None,
+            switch: None,
+        }
     }
 
     /// The same with other limits.
@@ -150,7 +184,18 @@ impl Cursor {
     pub fn is_at_edge(&mut self) -> bool {
         self.tracks.iter_mut().all(|position| position.peek(self.whole).is_none())
             && self.state.borrow().status != Status::Ended
+            && self.switch.is_none()
             && !self.has_better()
+    }
+
+    /// Whether it was sent back in time and has not caught up.
+    pub fn is_catching_up(&self) -> bool {
+        self.catching_up
+    }
+
+    /// Bytes there are that it has not come to, but for the newest part of each track.
+    pub fn waiting(&self) -> u64 {
+        self.tracks.iter().map(|position| position.waiting(u64::MAX)).sum()
     }
 
     /// Waits until there is something to be done, and does nothing of it.
@@ -182,28 +227,91 @@ impl Cursor {
         headers.collect()
     }
 
-    /// Follows what these wishes come to. Answers whether that is another picture; it is then at the
-    /// newest keyframe.
-    pub fn choose(&mut self, choice: Choice) -> bool {
+    /// Goes on with another rendition of the picture where a keyframe of it starts, after all that
+    /// comes before that.
+    pub fn switch_to(&mut self, track: &Arc<Track>) {
+        let follows = self.tracks.iter().any(|followed| Arc::ptr_eq(&followed.track, track));
+        let drops = self.switch.as_ref().is_some_and(|switch| switch.drops);
+        self.switch = (!follows || drops).then(|| Switch { to: Position::of(track), drops });
+    }
+
+    /// Gives nothing more of the picture before it switches.
+    pub fn drop_picture(&mut self) {
+        if let Some(switch) = &mut self.switch {
+            switch.drops = true;
+        }
+    }
+
+    /// Stays with the picture it has; one of which something was dropped goes on at a keyframe.
+    pub fn stay(&mut self) {
+        if let Some(now) = self.followed(Kind::Video).map(|position| Arc::clone(&position.track)) {
+            self.switch_to(&now);
+        }
+    }
+
+    /// The renditions of the picture there are now.
+    pub fn renditions(&self) -> Vec<Arc<Track>> {
+        let state = self.state.borrow();
+        let usable = |track: &&Arc<Track>| {
+            track.kind == Kind::Video && track.is_present() && track.part_limit().is_some()
+        };
+        state.tracks.iter().filter(usable).cloned().collect()
+    }
+
+    /// The rendition of the picture that it is to go on with.
+    pub fn switches_to(&self) -> Option<&Arc<Track>> {
+        self.switch.as_ref().map(|switch| &switch.to.track)
+    }
+
+    /// The best rendition of the picture by these wishes, which count from now on.
+    pub fn wish(&mut self, choice: Choice) -> Option<Arc<Track>> {
         self.choice = choice;
         let best = best(&self.state.borrow(), &self.choice);
-        let follows = |track: &Arc<Track>| {
-            self.tracks.iter().any(|followed| Arc::ptr_eq(&followed.track, track))
-        };
-        if best.is_empty() || best.iter().all(follows) {
-            return false;
+        best.into_iter().find(|track| track.kind == Kind::Video)
+    }
+
+    /// Follows the other rendition if its keyframe has come, and all before it is given or dropped.
+    fn change_over(&mut self) -> Option<Next> {
+        let switch = self.switch.as_ref()?;
+        if !switch.to.track.is_present() {
+            // Where something was dropped, that goes on at a keyframe.
+            return match switch.drops {
+                true => {
+                    self.stay();
+                    self.switch.as_ref().filter(|switch| switch.to.track.is_present())?;
+                    self.change_over()
+                }
+                false => {
+                    self.switch = None;
+                    None
+                }
+            };
         }
-        self.tracks = best.iter().map(Position::of).collect();
-        self.seek_live()
+        let index = self.tracks.iter().position(|followed| followed.track.kind == Kind::Video)?;
+        let now = &self.tracks[index];
+        let (here, next_end) = now.here(self.whole);
+        let (place, start) = switch.to.keyframe_from(here - SAME, self.whole)?;
+        // A part that reaches over the keyframe is left out: its frames would be decoded twice.
+        let is_next = start <= here + SAME || next_end.is_some_and(|end| end > start + SAME);
+        let is_over = next_end.is_none() && !now.track.is_present();
+        if !switch.drops && !is_next && !is_over {
+            return None;
+        }
+        let gap = start > here + SAME;
+        if let Some(Switch { to, .. }) = self.switch.take() {
+            self.tracks[index] = Position { msn: place.0, part: place.1, ..to };
+        }
+        Some(Next::Switched { gap })
     }
 
     /// Follows other tracks if one it follows is gone and another can take its place, or if there
     /// is one of a kind it has none of. Answers whether it does; it is then at the newest keyframe.
     fn choose_again(&mut self) -> bool {
-        let best = best(&self.state.borrow(), &self.choice);
+        let best = best(&self.state.borrow(), &self.wishes());
         if !best.iter().any(|track| self.is_better(track)) {
             return false;
         }
+        self.switch = None;
         let chosen = best.iter().map(|track| match self.followed(track.kind) {
             Some(now) if !self.is_better(track) => Position::of(&now.track),
             _ => Position::of(track),
@@ -225,7 +333,18 @@ impl Cursor {
 
     /// Whether there are tracks that it is to follow instead.
     fn has_better(&self) -> bool {
-        best(&self.state.borrow(), &self.choice).iter().any(|track| self.is_better(track))
+        best(&self.state.borrow(), &self.wishes()).iter().any(|track| self.is_better(track))
+    }
+
+    /// In the place of a picture that is gone, one of no more bits per second than it had.
+    fn wishes(&self) -> Choice {
+        let mut wishes = self.choice.clone();
+        if let Some(gone) = self.followed(Kind::Video).filter(|now| !now.track.is_present())
+            && let Some((rate, _)) = gone.track.bitrate()
+        {
+            wishes.max = Some(wishes.max.map_or(rate, |max| max.min(rate)));
+        }
+        wishes
     }
 
     /// Moves to the keyframe at or before `time`, in seconds of the stream's timeline, or to the
@@ -307,8 +426,15 @@ impl Cursor {
         if let Some(slow) = self.keep_up(now) {
             return Some(slow);
         }
+        if let Some(switched) = self.change_over() {
+            return Some(switched);
+        }
+        let drops = self.switch.as_ref().is_some_and(|switch| switch.drops);
         let mut best: Option<(usize, f64, Arc<Segment>, Arc<Part>)> = None;
         for index in 0..self.tracks.len() {
+            if drops && self.tracks[index].track.kind == Kind::Video {
+                continue;
+            }
             let Some((segment, part)) = self.tracks[index].peek(self.whole) else { continue };
             let start = seconds(part.start, &segment.header.track);
             if best.as_ref().is_none_or(|(_, earliest, ..)| start < *earliest) {
@@ -347,6 +473,9 @@ impl Cursor {
         for position in &mut self.tracks {
             position.windows.mark_unchanged();
         }
+        if let Some(switch) = &mut self.switch {
+            switch.to.windows.mark_unchanged();
+        }
         self.state.mark_unchanged();
     }
 
@@ -357,14 +486,18 @@ impl Cursor {
         tokio::select! {
             () = change(first) => {}
             () = change(second) => {}
+            () = change(self.switch.as_mut().map(|switch| &mut switch.to)) => {}
             _ = self.state.changed() => {}
         }
     }
 
     /// Moves a viewer that fell behind, or gives it up.
     fn keep_up(&mut self, now: UnixMicros) -> Option<Next> {
-        let lost = self.tracks.iter().any(Position::has_left);
-        let waiting: u64 = self.tracks.iter().map(|p| p.waiting(self.limits.queue)).sum();
+        let drops = self.switch.as_ref().is_some_and(|switch| switch.drops);
+        let given = |position: &&Position| !drops || position.track.kind != Kind::Video;
+        let mut tracks = self.tracks.iter().filter(given);
+        let lost = tracks.clone().any(Position::has_left);
+        let waiting: u64 = tracks.by_ref().map(|p| p.waiting(self.limits.queue)).sum();
         if !lost && self.catching_up {
             self.catching_up = waiting > self.limits.queue / 4;
             return None;
@@ -383,26 +516,39 @@ impl Cursor {
         if since.is_some_and(|since| now.since(since) > self.limits.patience) {
             return Some(Next::TooSlow);
         }
-        let places = |cursor: &Self| -> Vec<_> {
-            cursor.tracks.iter().map(|position| (position.msn, position.part)).collect()
-        };
-        let before = places(self);
-        if !self.seek_live() {
-            return Some(Next::TooSlow);
-        }
-        let (first, was) = (self.tracks.first(), before.first());
-        if lost || first.map(|position| (position.msn, position.part)) > was.copied() {
-            self.behind = Some((since.unwrap_or(now), None));
-            return Some(Next::Skipped);
+        match self.go_ahead(lost) {
+            None => return Some(Next::TooSlow),
+            Some(true) => {
+                self.behind = Some((since.unwrap_or(now), None));
+                return Some(Next::Skipped);
+            }
+            Some(false) => {}
         }
         // One group of pictures is more than the queue: there is nowhere to skip to, going back to
         // its beginning would only add to what is waiting, and who has just joined there is not to
         // blame.
+        self.behind = since.map(|since| (since, None));
+        None
+    }
+
+    /// Moves to the newest keyframe if that is ahead; whether it is.
+    pub fn skip(&mut self) -> bool {
+        self.go_ahead(false) == Some(true)
+    }
+
+    /// The same, `anyway` if it is not ahead; `None` if there is no keyframe.
+    fn go_ahead(&mut self, anyway: bool) -> Option<bool> {
+        let before: Vec<_> = self.places().collect();
+        if !self.seek_live() {
+            return None;
+        }
+        if anyway || self.places().next() > before.first().copied() {
+            return Some(true);
+        }
         for (position, place) in self.tracks.iter_mut().zip(before) {
             (position.msn, position.part) = place;
         }
-        self.behind = since.map(|since| (since, None));
-        None
+        Some(false)
     }
 }
 
@@ -428,6 +574,40 @@ impl Position {
             self.msn += 1;
             self.part = 0;
         }
+    }
+
+    /// When what it needs next starts, in seconds, and when that ends if it is there already.
+    fn here(&self, whole: bool) -> (f64, Option<f64>) {
+        let window = self.windows.borrow();
+        let timed = |segment: &Segment, time: i64| seconds(time, &segment.header.track);
+        let segment = window.segment(self.msn);
+        if let Some(segment) = segment
+            && let Some(part) = segment.parts.get(self.part)
+        {
+            let end = match whole {
+                true => window.is_complete(self.msn).then(|| segment.end()),
+                false => Some(part.start + i64::from(part.duration)),
+            };
+            return (timed(segment, part.start), end.map(|end| timed(segment, end)));
+        }
+        let before = segment.or_else(|| window.newest());
+        (before.map_or(f64::MIN, |segment| timed(segment, segment.end())), None)
+    }
+
+    /// The first keyframe that starts at a time or later, and when.
+    fn keyframe_from(&self, time: f64, whole: bool) -> Option<(Place, f64)> {
+        let window = self.windows.borrow();
+        window.all().find_map(|segment| {
+            if whole && !window.is_complete(segment.msn) {
+                return None;
+            }
+            let mut parts =
+                segment.parts.iter().enumerate().take(if whole { 1 } else { usize::MAX });
+            parts.find_map(|(at, part)| {
+                let start = seconds(part.start, &segment.header.track);
+                (part.independent && start >= time).then_some(((segment.msn, at), start))
+            })
+        })
     }
 
     /// Whether what it needs next has left the window.

@@ -146,7 +146,7 @@ impl<M: Mux> Viewer<M> {
                     }
                     out.push(self.mux.part(&segment, &part).map_err(io::Error::other)?);
                 }
-                Next::Tracks => {
+                Next::Tracks | Next::Switched { .. } => {
                     // No segment has number 0, so each track's header goes out before its parts.
                     self.headers = vec![0; self.cursor.tracks().count()];
                 }

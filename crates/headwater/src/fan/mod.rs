@@ -36,6 +36,7 @@ use live::{Stream, Track, UnixMicros};
 use slab::Slab;
 use tokio::net::TcpStream;
 use tokio::task::{spawn_local, yield_now};
+use tokio::time::Instant;
 
 use crate::deliver::cursor::{Choice, Limits, Next, Stir};
 use follower::{Bookmark, Item};
@@ -45,6 +46,9 @@ pub use outbox::Outbox;
 
 /// Riders written to before the loop's other tasks have their turn: a millisecond or two.
 const TURN: usize = 128;
+
+/// Between two looks at a rider that is to be looked at.
+const LOOKS: Duration = Duration::from_millis(390);
 
 /// A fan itself is never too slow: whoever rides it gets all there is.
 const UNLIMITED: Limits = Limits { queue: u64::MAX, patience: Duration::MAX };
@@ -59,6 +63,17 @@ pub trait Line {
 
     /// Whether it has taken bytes that the kernel has not got yet.
     fn holds(&self) -> bool {
+        false
+    }
+
+    /// Whether it is to be [looked](Self::look) at, as of when the viewer gets on.
+    fn is_watched(&self) -> bool {
+        false
+    }
+
+    /// To be called about twice a second, before something is written: whether the viewer has to get
+    /// off.
+    fn look(&self) -> bool {
         false
     }
 }
@@ -86,6 +101,8 @@ struct Fan {
     riders: RefCell<Slab<Rider>>,
     /// What is being handed out, or was last.
     batch: RefCell<Rc<Batch>>,
+    /// When riders were looked at.
+    looked: Cell<Option<Instant>>,
     /// Nobody hands out anything any more.
     over: Cell<bool>,
 }
@@ -97,6 +114,8 @@ struct Batch {
     items: Vec<Item>,
     /// The items one after the other.
     joined: Bytes,
+    /// Riders are looked at before they get it.
+    looks: bool,
     /// Where a viewer is that has them.
     end: Rc<Bookmark>,
 }
@@ -107,6 +126,7 @@ struct Rider {
     served: u64,
     /// Where it is, if it joined with parts that the fan has yet to hand out.
     ahead: Option<Rc<Bookmark>>,
+    is_watched: bool,
     /// Of its task.
     waker: Option<Waker>,
     off: Option<Box<Off>>,
@@ -197,16 +217,22 @@ impl<C: Container + 'static> Fans<C> {
 async fn lead<C: Container + 'static>(end: End<C>, mut follower: Follower) {
     let End { fans, fan, .. } = &end;
     follower.cursor = follower.cursor.with_limits(UNLIMITED).with_choice(Choice::default());
+    let renditions = follower.cursor.renditions();
     while follower.cursor.stir().await == Stir::Parts && !fan.riders.borrow().is_empty() {
         if !fans.interval.is_zero() {
             tokio::time::sleep(fans.interval).await;
         }
         let (items, place, complete) = fans.gather(&mut follower);
         fan.hand_out(items, place).await;
-        if !complete {
+        // Which of them each may be sent is for riders' own tasks to say.
+        if !complete || !is_same(&renditions, &follower.cursor.renditions()) {
             return;
         }
     }
+}
+
+fn is_same(one: &[Arc<Track>], other: &[Arc<Track>]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
 }
 
 /// However a fan's task ends, its riders learn of it.
@@ -233,12 +259,13 @@ impl<C> Drop for End<C> {
 impl Fan {
     fn new(stream: Arc<Stream>, first: &Follower) -> Self {
         let end = Rc::new(first.bookmark());
-        let batch = Batch { number: 0, items: Vec::new(), joined: Bytes::new(), end };
+        let batch = Batch { number: 0, items: Vec::new(), joined: Bytes::new(), looks: false, end };
         Self {
             stream,
             tracks: first.cursor.tracks().cloned().collect(),
             riders: RefCell::default(),
             batch: RefCell::new(Rc::new(batch)),
+            looked: Cell::default(),
             over: Cell::new(false),
         }
     }
@@ -249,8 +276,9 @@ impl Fan {
         served: u64,
         ahead: Option<Rc<Bookmark>>,
     ) -> Seat {
+        let is_watched = line.is_watched();
         let line = Rc::clone(line) as Rc<dyn Line>;
-        let rider = Rider { line, served, ahead, waker: None, off: None };
+        let rider = Rider { line, served, ahead, is_watched, waker: None, off: None };
         let key = fan.riders.borrow_mut().insert(rider);
         Seat { fan: Rc::clone(fan), key: Some(key) }
     }
@@ -259,7 +287,12 @@ impl Fan {
     async fn hand_out(&self, items: Vec<Item>, end: Bookmark) {
         let number = self.batch.borrow().number + 1;
         let joined = join(follower::all(&items));
-        let batch = Rc::new(Batch { number, items, joined, end: Rc::new(end) });
+        let now = Instant::now();
+        let looks = self.looked.get().is_none_or(|at| now.duration_since(at) >= LOOKS);
+        if looks {
+            self.looked.set(Some(now));
+        }
+        let batch = Rc::new(Batch { number, items, joined, looks, end: Rc::new(end) });
         *self.batch.borrow_mut() = Rc::clone(&batch);
         let mut key = 0;
         while self.serve(key, &batch) {
@@ -286,6 +319,9 @@ impl Fan {
 impl Rider {
     fn serve(&mut self, batch: &Batch) {
         let (mut unsent, at) = self.take_due(batch);
+        if batch.looks && self.is_watched && self.line.look() {
+            return self.put_off(Off { error: None, unsent, at });
+        }
         if unsent.is_empty() {
             return;
         }

@@ -127,7 +127,7 @@ impl Play {
                     let part = (track, &*segment, &*part);
                     follower.write(&Messages, part, |piece| out.push(piece)).map_err(broken)?;
                 }
-                Next::Tracks => {
+                Next::Tracks | Next::Switched { .. } => {
                     follower.forget_headers();
                     out.push(announce(follower.cursor.tracks())?);
                 }
