@@ -7,12 +7,16 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use live::{Delivery, Status, Stream, Viewing};
+use live::{Delivery, Status, Stream, Track, Viewing};
+use media::Kind;
+use protocol::push::abr::Decision;
 use protocol::push::message::{Command, Discontinuity, Event};
 use protocol::push::query::{From, Query, Unit};
 use tokio::task::coop;
+use tokio::time::Instant;
 
 use super::session::{Error, Heard, Said, Session};
+use super::sight::{self, Sight, Watched};
 use super::wire::Ready;
 use super::{Push, describe, messages};
 use crate::Origin;
@@ -22,6 +26,10 @@ use crate::http::{Response, Upgraded};
 
 /// Pieces that go out in one write at most, while there are more parts at hand.
 const BATCH: usize = 64;
+
+/// Bytes of media that are taken out of the window at once for a viewer whose rendition is chosen:
+/// what was taken out cannot be dropped.
+const AHEAD: usize = 16 << 10;
 
 /// What a viewer asked for, before its connection is a WebSocket.
 pub(super) struct Viewer {
@@ -66,8 +74,11 @@ impl Viewer {
         }
         let limits = self.push.origin.viewer_limits();
         let whole = self.unit == Unit::Segment;
-        let cursor = Cursor::chosen(&self.stream, limits, self.choice.clone(), whole);
-        let Some(mut cursor) = cursor else {
+        // Of a viewer of whom nothing is known yet.
+        let first = sight::begin(&self.stream.state(), &self.choice);
+        let first = Choice { rendition: first.map(|track| track.name.clone()), max: None };
+        let cursor = Cursor::chosen(&self.stream, limits, first, whole);
+        let Some(mut cursor) = cursor.map(|cursor| cursor.with_choice(self.choice.clone())) else {
             let response = Response::text(503, "the stream has no keyframe yet");
             return Err(response.header("Retry-After", 1));
         };
@@ -102,6 +113,8 @@ struct Watching {
     unit: Unit,
     choice: Choice,
     place: Place,
+    /// Where there is something to choose from.
+    watched: Option<Rc<Watched>>,
     _viewing: Viewing,
 }
 
@@ -141,6 +154,7 @@ impl Watching {
             unit,
             choice,
             place,
+            watched: None,
             _viewing: stream.watch(Delivery::Push),
             stream,
         }
@@ -235,10 +249,13 @@ impl Watching {
         let Session { push, wire, .. } = &self.session;
         let fans = push.fans(self.unit);
         self.place = match std::mem::replace(&mut self.place, Place::None) {
-            Place::Alone(follower) => match fans.join(&self.stream, follower, wire) {
-                Ok(seat) => Place::Rides(seat),
-                Err(follower) => Place::Alone(follower),
-            },
+            Place::Alone(follower) => {
+                let seat = match &self.watched {
+                    Some(watched) => fans.join(&self.stream, follower, watched),
+                    None => fans.join(&self.stream, follower, wire),
+                };
+                seat.map_or_else(Place::Alone, Place::Rides)
+            }
             place => place,
         };
         matches!(self.place, Place::Rides(_))
@@ -253,10 +270,11 @@ impl Watching {
             if idle && self.session.over {
                 return Ok(Phase::Over);
             }
+            self.choose_rendition(idle);
             if idle && self.board() {
                 return Ok(Phase::Next);
             }
-            let wake = self.session.wake();
+            let wake = self.wake(idle);
             let Self { session, place, stream, .. } = self;
             let Session { push, wire, drain, timer, outbox, over, .. } = session;
             let listens = !*over && !outbox.is_full();
@@ -289,6 +307,9 @@ impl Watching {
             match next {
                 Next::Part { track, segment, part } => {
                     let Self { session: Session { push, outbox, .. }, place, unit, .. } = self;
+                    if let Some(watched) = self.watched.as_ref().filter(|_| outbox.is_empty()) {
+                        watched.writes();
+                    }
                     let Place::Alone(follower) = place else { return Ok(()) };
                     let container = push.fans(*unit).container();
                     follower.write(container, (track, &segment, &part), |piece| {
@@ -296,7 +317,10 @@ impl Watching {
                         outbox.push(piece);
                     })?;
                 }
-                Next::Tracks => self.announce()?,
+                Next::Tracks => self.announce(Some(Discontinuity::Tracks))?,
+                Next::Switched { gap } => {
+                    self.announce(gap.then_some(Discontinuity::Skipped))?;
+                }
                 Next::Skipped => {
                     let (stream, peer) = (self.stream.name(), self.session.peer);
                     origin.slow_viewers.skipped(Delivery::Push, stream, peer);
@@ -309,7 +333,7 @@ impl Watching {
                 }
             }
             let Place::Alone(follower) = &mut self.place else { return Ok(()) };
-            if pieces >= BATCH {
+            if pieces >= BATCH || self.watched.is_some() && self.session.outbox.len() >= AHEAD {
                 return Ok(());
             }
             next = match follower.cursor.poll(origin.now()) {
@@ -319,18 +343,105 @@ impl Watching {
         }
     }
 
-    /// Tells which tracks follow.
-    fn announce(&mut self) -> Result<(), Error> {
+    /// Tells which tracks follow, and what is missing before them.
+    fn announce(&mut self, missing: Option<Discontinuity>) -> Result<(), Error> {
+        let Some(picture) = self.picture() else { return Ok(()) };
         let Place::Alone(follower) = &mut self.place else { return Ok(()) };
-        let picture = follower.cursor.tracks().find(|track| track.kind == media::Kind::Video);
-        let picture = picture.map(|track| track.name.clone());
         let header = header(follower)?;
-        self.session.say(&Event::Discontinuity { reason: Discontinuity::Tracks });
-        if let Some(rendition) = picture {
-            self.session.say(&Event::Rendition { rendition });
+        if let Some(reason) = missing {
+            self.session.say(&Event::Discontinuity { reason });
+        }
+        if let Some(track) = picture {
+            self.session.say(&Event::Rendition { rendition: track.name.clone() });
+            if let Some(watched) = &self.watched {
+                watched.sight.borrow_mut().switched(&track);
+            }
         }
         self.session.outbox.push(header);
         Ok(())
+    }
+
+    /// The rendition of the picture that it is sent, if any, while it has a cursor of its own.
+    fn picture(&self) -> Option<Option<Arc<Track>>> {
+        let Place::Alone(follower) = &self.place else { return None };
+        Some(follower.cursor.tracks().find(|track| track.kind == Kind::Video).cloned())
+    }
+
+    /// Looks at the connection when it is time, and does what comes of it. `idle`: nothing is unsent.
+    fn choose_rendition(&mut self, idle: bool) {
+        self.renew_sight();
+        let (Place::Alone(follower), Some(watched)) = (&mut self.place, &self.watched) else {
+            return;
+        };
+        let cursor = &mut follower.cursor;
+        let queued = |cursor: &Cursor, outbox: usize| cursor.waiting() + outbox as u64;
+        let due = {
+            let sight = watched.sight.borrow();
+            !sight.has_decided() && sight.is_due()
+        };
+        if due {
+            let catching_up = cursor.is_catching_up();
+            watched.look_at(queued(cursor, self.session.outbox.len()), catching_up);
+        }
+        let mut sight = watched.sight.borrow_mut();
+        match sight.take_decided() {
+            Decision::Stay => {}
+            Decision::Up(rung) => {
+                sight.leaves = false;
+                match sight.rung(rung) {
+                    Some(track) => cursor.switch_to(track),
+                    None => cursor.stay(),
+                }
+            }
+            Decision::Down { to, drop } => {
+                if let Some(track) = sight.rung(to) {
+                    cursor.switch_to(track);
+                    sight.leaves = drop;
+                }
+            }
+            Decision::SkipToLive => {
+                if cursor.skip() {
+                    let (stream, peer) = (self.stream.name(), self.session.peer);
+                    let origin = &self.session.push.origin;
+                    origin.slow_viewers.skipped(Delivery::Push, stream, peer);
+                    self.session.say(&Event::Discontinuity { reason: Discontinuity::Skipped });
+                }
+            }
+        }
+        // There is room for what comes next, which is the time to say whether it is to be sent.
+        if idle && sight.leaves && !sight.is_worth_sending(cursor.waiting()) {
+            sight.leaves = false;
+            cursor.drop_picture();
+        }
+    }
+
+    /// Finds out what there is to choose from, where that may be something else.
+    fn renew_sight(&mut self) {
+        let Some(Some(picture)) = self.picture() else { return };
+        let state = self.stream.state();
+        if self.watched.as_ref().is_some_and(|watched| !watched.sight.borrow().is_old(&state)) {
+            return;
+        }
+        match &self.watched {
+            Some(watched) => {
+                if !watched.sight.borrow_mut().renew(&state, &self.choice, &picture) {
+                    self.watched = None;
+                }
+            }
+            None => {
+                let sight = Sight::new(&state, &self.choice, &picture);
+                self.watched = sight.map(|sight| Watched::new(&self.session.wire, sight));
+            }
+        }
+    }
+
+    /// When to look at the time again.
+    fn wake(&self, idle: bool) -> Instant {
+        let wake = self.session.wake();
+        match &self.watched {
+            Some(_) if !idle => wake.min(Instant::now() + sight::LOOKS),
+            _ => wake,
+        }
     }
 
     /// Reads what is there, and does what it says; false when the viewer has left without a word.
@@ -387,13 +498,21 @@ impl Watching {
         Ok(())
     }
 
-    /// Follows the rendition that its wishes come to now.
+    /// Follows what its wishes come to now, from a keyframe on.
     fn choose_again(&mut self) -> Result<(), Error> {
         self.alight()?;
         let Place::Alone(follower) = &mut self.place else { return Ok(()) };
-        if follower.cursor.choose(self.choice.clone()) {
-            self.announce()?;
+        let cursor = &mut follower.cursor;
+        let best = cursor.wish(self.choice.clone());
+        let is_allowed =
+            |track: &Arc<Track>| sight::allows(&self.stream.state(), &self.choice, track);
+        // One that may choose stays where it is, if it may be there, and goes up by what is seen.
+        let stays = cursor.tracks().find(|track| track.kind == Kind::Video).is_some_and(is_allowed);
+        match best {
+            Some(best) if !stays => cursor.switch_to(&best),
+            _ => cursor.stay(),
         }
+        self.watched = None;
         Ok(())
     }
 
@@ -401,7 +520,12 @@ impl Watching {
     fn begin(&mut self, reason: Discontinuity) -> Result<(), Error> {
         let limits = self.session.push.origin.viewer_limits();
         let whole = self.unit == Unit::Segment;
-        if let Some(cursor) = Cursor::chosen(&self.stream, limits, self.choice.clone(), whole) {
+        let before =
+            self.watched.as_ref().and_then(|watched| watched.sight.borrow().track().cloned());
+        let first = before.or_else(|| sight::begin(&self.stream.state(), &self.choice));
+        let first = Choice { rendition: first.map(|track| track.name.clone()), max: None };
+        if let Some(cursor) = Cursor::chosen(&self.stream, limits, first, whole) {
+            let cursor = cursor.with_choice(self.choice.clone());
             let mut follower = Box::new(Follower::new(cursor));
             let header = header(&mut follower)?;
             self.place = Place::Alone(follower);

@@ -1,0 +1,327 @@
+//! What the kernel tells of a connection, and what is made of it: which rendition its viewer is sent.
+//!
+//! ```text
+//! fan, about twice a second ─┐                      ┌ rides on
+//!                            ├▶ look ─ rule ─ decided ┤
+//! own task, while it waits ──┘                      └ goes on alone up to the other's keyframe
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use live::{State, Track};
+use media::Kind;
+use protocol::push::abr::{self, Decision, Evidence, Rule, Seen};
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::describe;
+use super::wire::Wire;
+use crate::deliver::cursor::Choice;
+use crate::fan::Line;
+
+/// Between two looks at a viewer for whom something waits.
+pub(super) const LOOKS: Duration = Duration::from_millis(100);
+
+/// Bytes that the kernel takes for such a viewer and has not sent (`TCP_NOTSENT_LOWAT`).
+const UNSENT: u32 = 32 << 10;
+
+/// What it may be sent is asked anew after so long.
+const RENEWED: Duration = Duration::from_secs(5);
+
+/// The renditions a viewer may be sent, from the least to the most, and which it is.
+pub(super) struct Sight {
+    rungs: Box<[Rung]>,
+    at: usize,
+    /// Renditions there were, those that the viewer may not be sent included.
+    known: usize,
+    renewed: Instant,
+    rule: Evidence,
+    began: Instant,
+    looked: Option<Instant>,
+    decided: Decision,
+    /// It goes down, and what waits may not be worth sending.
+    pub(super) leaves: bool,
+}
+
+/// A rendition.
+struct Rung {
+    track: Arc<Track>,
+    /// Bits per second, sound included.
+    bits: u64,
+}
+
+/// The renditions that a viewer with these wishes may be sent, from the least to the most.
+fn rungs(state: &State, choice: &Choice) -> Box<[Rung]> {
+    let sound = state.tracks.iter().find(|t| t.kind == Kind::Audio && t.is_present());
+    let sound = sound.map_or(0, |track| describe::bitrate(track));
+    let renditions = describe::renditions(state);
+    let pinned = choice.rendition.as_ref();
+    if let Some(track) = renditions.iter().find(|t| pinned.is_some_and(|name| t.is_called(name))) {
+        return [Rung { track: Arc::clone(track), bits: 0 }].into();
+    }
+    let rated = renditions.into_iter().rev().map(|track| (describe::bitrate(&track), track));
+    let max = choice.max.unwrap_or(u64::MAX);
+    // If all have more than is wished, the one with the least.
+    let allowed = rated.enumerate().filter(|(at, (bits, _))| *at == 0 || *bits <= max);
+    allowed.map(|(_, (bits, track))| Rung { track, bits: bits + sound }).collect()
+}
+
+/// How many renditions there are.
+fn pictures(state: &State) -> usize {
+    let usable = |track: &&Arc<Track>| {
+        track.kind == Kind::Video && track.is_present() && track.part_limit().is_some()
+    };
+    state.tracks.iter().filter(usable).count()
+}
+
+/// Whether a viewer with these wishes may be sent it.
+pub(super) fn allows(state: &State, choice: &Choice, track: &Arc<Track>) -> bool {
+    rungs(state, choice).iter().any(|rung| Arc::ptr_eq(&rung.track, track))
+}
+
+/// The rendition with which a viewer begins of whom nothing is known.
+pub(super) fn begin(state: &State, choice: &Choice) -> Option<Arc<Track>> {
+    let rungs = rungs(state, choice);
+    let bits: Vec<_> = rungs.iter().map(|rung| rung.bits).collect();
+    rungs.get(abr::start(&bits)).map(|rung| Arc::clone(&rung.track))
+}
+
+impl Sight {
+    /// Of a viewer that is sent `now`. `None` where there is nothing to choose from.
+    pub(super) fn new(state: &State, choice: &Choice, now: &Arc<Track>) -> Option<Self> {
+        // Most streams have one, and their viewers nothing to do here.
+        let known = pictures(state);
+        if known < 2 {
+            return None;
+        }
+        let rungs = rungs(state, choice);
+        if rungs.len() < 2 {
+            return None;
+        }
+        let at = rungs.iter().position(|rung| Arc::ptr_eq(&rung.track, now));
+        let began = Instant::now();
+        Some(Self {
+            rungs,
+            // What it is sent need not be what it may be sent any more.
+            at: at.unwrap_or(0),
+            known,
+            renewed: began,
+            rule: Evidence::default(),
+            began,
+            looked: None,
+            decided: Decision::Stay,
+            leaves: false,
+        })
+    }
+
+    /// Takes note of what there is to choose from now; false if that is nothing.
+    pub(super) fn renew(&mut self, state: &State, choice: &Choice, now: &Arc<Track>) -> bool {
+        self.rungs = rungs(state, choice);
+        self.known = pictures(state);
+        self.renewed = Instant::now();
+        self.stand(now);
+        self.rungs.len() > 1
+    }
+
+    /// Whether what there is to choose from may be something else by now.
+    pub(super) fn is_old(&self, state: &State) -> bool {
+        self.renewed.elapsed() >= RENEWED
+            || self.known != pictures(state)
+            || !self.rungs.iter().all(|rung| rung.track.is_present())
+    }
+
+    /// The rendition it has.
+    pub(super) fn track(&self) -> Option<&Arc<Track>> {
+        self.rungs.get(self.at).map(|rung| &rung.track)
+    }
+
+    /// The viewer is sent this one from now on.
+    pub(super) fn switched(&mut self, now: &Arc<Track>) {
+        self.stand(now);
+        self.leaves = false;
+        self.rule.switched(self.began.elapsed().as_micros() as u64);
+    }
+
+    fn stand(&mut self, now: &Arc<Track>) {
+        let at = self.rungs.iter().position(|rung| Arc::ptr_eq(&rung.track, now));
+        self.at = at.unwrap_or(0);
+    }
+
+    /// Whether it could go up.
+    pub(super) fn is_below_top(&self) -> bool {
+        self.at + 1 < self.rungs.len()
+    }
+
+    /// Whether it is time to look again.
+    pub(super) fn is_due(&self) -> bool {
+        self.looked.is_none_or(|at| at.elapsed() >= LOOKS)
+    }
+
+    /// Looks, and decides. `queued` are bytes that wait before the kernel.
+    pub(super) fn look(&mut self, tcp: &TcpStream, queued: u64, writes: u64, catching_up: bool) {
+        self.looked = Some(Instant::now());
+        let Some(kernel) = kernel::ask(tcp) else { return };
+        let seen = self.seen(&kernel, queued, writes, catching_up);
+        let (bits, rungs) = self.bits();
+        self.decided = self.rule.decide(&seen, &bits[..rungs], self.at);
+    }
+
+    /// The ladder, of as many rungs as a stream has tracks.
+    fn bits(&self) -> ([u64; 16], usize) {
+        let mut bits = [0; 16];
+        for (bits, rung) in bits.iter_mut().zip(&self.rungs) {
+            *bits = rung.bits;
+        }
+        (bits, self.rungs.len().min(bits.len()))
+    }
+
+    fn seen(&self, kernel: &kernel::Told, queued: u64, writes: u64, catching_up: bool) -> Seen {
+        Seen {
+            now: self.began.elapsed().as_micros() as u64,
+            queued,
+            catching_up,
+            unacknowledged: kernel.unacknowledged,
+            acknowledged: kernel.acknowledged,
+            busy: kernel.busy,
+            viewer_limited: kernel.viewer_limited,
+            writes,
+            rtt: kernel.rtt,
+            min_rtt: kernel.min_rtt,
+            retransmitted: kernel.retransmitted,
+        }
+    }
+
+    /// Whether something was decided that is yet to be done.
+    pub(super) fn has_decided(&self) -> bool {
+        self.decided != Decision::Stay
+    }
+
+    /// What was decided, if anything.
+    pub(super) fn take_decided(&mut self) -> Decision {
+        std::mem::replace(&mut self.decided, Decision::Stay)
+    }
+
+    /// The rung that was decided for; `None` if it is the one the viewer has.
+    pub(super) fn rung(&self, rung: usize) -> Option<&Arc<Track>> {
+        self.rungs.get(rung).filter(|_| rung != self.at).map(|rung| &rung.track)
+    }
+
+    /// Whether what waits of the rung that is being left is worth sending.
+    pub(super) fn is_worth_sending(&self, queued: u64) -> bool {
+        let bits = self.rungs.get(self.at).map_or(0, |rung| rung.bits);
+        self.rule.is_worth_sending(&Seen { queued, ..Seen::default() }, bits)
+    }
+}
+
+/// The connection of a viewer whose rendition is chosen, as its fan writes to it.
+pub(super) struct Watched {
+    wire: Rc<Wire>,
+    pub(super) sight: RefCell<Sight>,
+    /// Times something was written when nothing waited.
+    writes: Cell<u64>,
+}
+
+impl Watched {
+    pub(super) fn new(wire: &Rc<Wire>, sight: Sight) -> Rc<Self> {
+        // What the kernel has taken cannot be dropped. One that knows no such bound does without.
+        let _ = wire.transport.with_tcp(|tcp| SockRef::from(tcp).set_tcp_notsent_lowat(UNSENT));
+        Rc::new(Self { wire: Rc::clone(wire), sight: RefCell::new(sight), writes: Cell::default() })
+    }
+
+    /// To be told when something is written and nothing waits.
+    pub(super) fn writes(&self) {
+        self.writes.set(self.writes.get() + 1);
+    }
+
+    /// Looks, and decides. `queued` are bytes that wait before the kernel.
+    pub(super) fn look_at(&self, queued: u64, catching_up: bool) {
+        let writes = self.writes.get();
+        let mut sight = self.sight.borrow_mut();
+        self.wire.transport.with_tcp(|tcp| sight.look(tcp, queued, writes, catching_up));
+    }
+}
+
+impl Line for Watched {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.writes();
+        self.wire.try_write(bytes)
+    }
+
+    fn holds(&self) -> bool {
+        self.wire.holds()
+    }
+
+    fn is_watched(&self) -> bool {
+        self.sight.borrow().is_below_top()
+    }
+
+    fn look(&self) -> bool {
+        self.look_at(0, false);
+        self.sight.borrow().has_decided()
+    }
+}
+
+/// `TCP_INFO`, for which neither the standard library nor rustix nor socket2 has a call.
+#[allow(unsafe_code)]
+mod kernel {
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsRawFd;
+
+    use tokio::net::TcpStream;
+
+    /// What the kernel tells of a connection. Times in microseconds.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub(in crate::push) struct Told {
+        /// Bytes it has taken that are not acknowledged: those that `SIOCOUTQ` tells of, in one call
+        /// with the rest.
+        pub(in crate::push) unacknowledged: u64,
+        pub(in crate::push) acknowledged: u64,
+        /// Time in which it had something to send, in ticks of its clock (4 ms with 250 a second).
+        pub(in crate::push) busy: u64,
+        pub(in crate::push) viewer_limited: u64,
+        pub(in crate::push) rtt: u64,
+        pub(in crate::push) min_rtt: u64,
+        /// Segments.
+        pub(in crate::push) retransmitted: u64,
+    }
+
+    /// Asks it. `None` of a kernel older than Linux 4.19, or a connection that is no more.
+    pub(in crate::push) fn ask(tcp: &TcpStream) -> Option<Told> {
+        let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+        let room = size_of::<libc::tcp_info>();
+        let mut size = libc::socklen_t::try_from(room).ok()?;
+        // SAFETY: the kernel writes no more than `size` bytes to a live structure of that size, whose
+        // fields are integers, during the call only.
+        let result = unsafe {
+            libc::getsockopt(
+                tcp.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr().cast(),
+                &raw mut size,
+            )
+        };
+        let known = std::mem::offset_of!(libc::tcp_info, tcpi_dsack_dups);
+        if result != 0 || usize::try_from(size).ok()? < known {
+            return None;
+        }
+        // SAFETY: every pattern of bits is a value of integers, and what the kernel has not written is 0.
+        let info = unsafe { info.assume_init() };
+        let sent = info.tcpi_bytes_sent.saturating_sub(info.tcpi_bytes_retrans);
+        let in_flight = sent.saturating_sub(info.tcpi_bytes_acked);
+        Some(Told {
+            unacknowledged: in_flight + u64::from(info.tcpi_notsent_bytes),
+            acknowledged: info.tcpi_bytes_acked,
+            busy: info.tcpi_busy_time,
+            viewer_limited: info.tcpi_rwnd_limited,
+            rtt: info.tcpi_rtt.into(),
+            min_rtt: info.tcpi_min_rtt.into(),
+            retransmitted: info.tcpi_total_retrans.into(),
+        })
+    }
+}
