@@ -3,7 +3,8 @@
 //! ```text
 //! rtmp ─┐                              ┌─ http ◀─ deliver   playlists, segments, endless responses
 //! demo ─┴▶ ingest ─▶ live (registry) ──┼─ rtmp ◀─ fan       play
-//!                                      ├─ push ◀─ fan       chunks over WebSocket
+//!                      ▲    ▼          ├─ push ◀─ fan       chunks over WebSocket
+//!                      ladder          │
 //!                                      └─ control          pages, API
 //! ```
 
@@ -13,6 +14,7 @@ pub mod deliver;
 pub mod fan;
 pub mod http;
 pub mod ingest;
+pub mod ladder;
 pub mod metrics;
 mod origin;
 pub mod pace;

@@ -181,6 +181,17 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         gauge.set(whole(value as u64));
         registry.register(name, help, gauge);
     }
+    let ladders = &origin.ladders;
+    let running = Gauge::<i64>::default();
+    running.set(whole(ladders.running()));
+    registry.register("ladders", "Processes that make renditions of live streams", running);
+    for (name, help, value) in [
+        ("ladders_failed", "Times such a process could not be started, or failed", ladders.failed()),
+        ("ladders_skipped", "Times pictures were not made fast enough", ladders.skipped()),
+    ] {
+        registry.register(name, help, ConstCounter::new(value));
+    }
+
     let blocks = Gauge::<i64>::default();
     blocks.set(whole(origin.films.memory() as u64));
     let help = "Memory for what RTMP players are sent of files";

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::deliver::TitleViewers;
 use crate::deliver::cursor::Limits;
+use crate::ladder;
 use crate::metrics::{SlowViewers, Violations};
 use crate::pace::Balance;
 use crate::rtmp::Films;
@@ -30,6 +31,8 @@ pub struct Origin {
     pub slow_viewers: SlowViewers,
     /// Push viewers that were closed for what they sent.
     pub violations: Violations,
+    /// What became of renditions that are made here.
+    pub ladders: ladder::Counters,
     started: (UnixMicros, Instant),
 }
 
@@ -60,6 +63,7 @@ impl Origin {
             balance: Arc::new(Balance::new(started)),
             slow_viewers: SlowViewers::default(),
             violations: Violations::default(),
+            ladders: ladder::Counters::default(),
             started: (started, Instant::now()),
             config,
         }

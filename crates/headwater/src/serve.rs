@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::deliver::Deliver;
-use crate::{Origin, control, http, ingest, metrics, rtmp};
+use crate::{Origin, control, http, ingest, ladder, metrics, rtmp};
 
 /// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once.
 ///
@@ -39,6 +39,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let https = http.tls_address().map_or_else(String::new, |tls| format!(" https={tls}"));
 
     tokio::spawn(sweep(Arc::clone(&origin)));
+    tokio::spawn(ladder::run(Arc::clone(&origin)));
     if demo {
         let origin = Arc::clone(&origin);
         tokio::spawn(async move {

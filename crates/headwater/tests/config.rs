@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use headwater::config::{Config, Error, Size, Time};
+use headwater::config::{Bitrate, Config, Error, Rung, Size, Time};
 
 /// The reference file, `config/headwater.toml`.
 const REFERENCE: &str = include_str!("../../../config/headwater.toml");
@@ -49,7 +49,8 @@ fn the_reference_file_gives_every_option() {
 fn every_option_of_the_reference_file_has_a_comment() {
     let lines: Vec<&str> = REFERENCE.lines().collect();
     for (before, line) in lines.iter().zip(&lines[1..]) {
-        if line.contains('=') && !line.starts_with('#') {
+        // Lines of an array are indented: its comment is above it.
+        if line.contains('=') && !line.starts_with(['#', ' ']) {
             assert!(before.starts_with("# "), "no comment above `{line}`");
         }
     }
@@ -68,6 +69,8 @@ fn a_file_changes_what_it_names_and_nothing_else() {
         "workers = 2\n\
          [http]\nlisten = \"[::1]:0\"\nidle_timeout = \"90s\"\n\
          [live]\npart_target = \"33.3ms\"\nviewer_queue = \"512KiB\"\n\
+         [ladder]\nsource = false\nstreams = [\"events/*\"]\n\
+         [[ladder.rungs]]\nname = \"low\"\nwidth = 640\nheight = 360\nbitrate = \"400kbit/s\"\n\
          [vod]\nroot = \"/srv/films\"\n",
     )
     .unwrap();
@@ -76,6 +79,10 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     expected.http.idle_timeout = Time(Duration::from_secs(90));
     expected.live.part_target = Time(Duration::from_micros(33_300));
     expected.live.viewer_queue = Size(512 * 1024);
+    expected.ladder.source = false;
+    expected.ladder.streams = vec!["events/*".to_owned()];
+    let (name, bitrate) = ("low".to_owned(), Bitrate(400_000));
+    expected.ladder.rungs = vec![Rung { name, width: 640, height: 360, bitrate }];
     expected.vod.root = "/srv/films".into();
     assert_eq!(config, expected);
 }
@@ -87,6 +94,8 @@ fn what_is_in_effect_reads_back_as_itself() {
     config.live.part_target = Time(Duration::from_nanos(33_366_667));
     config.drain.timeout = Time(Duration::ZERO);
     config.vod.root = "with \"quotes\" and ü".into();
+    config.ladder.rungs.truncate(2);
+    config.ladder.rungs[0].bitrate = Bitrate(64_001);
     assert_eq!(parse(&config.to_toml().unwrap()).unwrap(), config);
 }
 
@@ -102,6 +111,11 @@ fn a_refusal_names_file_line_and_key() {
         ("[htttp]\nlisten = 1\n", "headwater.toml:1: htttp: unknown key, expected one of "),
         ("live = { windows = \"30s\" }", "headwater.toml:1: live.windows: unknown key, "),
         ("\nlive.windows = \"30s\"", "headwater.toml:2: live.windows: unknown key, "),
+        (
+            "[ladder]\nrungs = [\n{ name = \"x\", width = 2, height = 2, rate = 1 },\n]\n",
+            "headwater.toml:3: ladder.rungs.rate: unknown key, expected one of `name`, ",
+        ),
+        ("[ladder]\n\nenable = true\n", "headwater.toml:3: ladder.enable: unknown key, "),
         // Wrong types.
         (
             "workers = \"two\"",
@@ -126,6 +140,14 @@ fn a_refusal_names_file_line_and_key() {
         (
             "[http]\nlisten = \"localhost\"",
             "headwater.toml:2: http.listen: is not an address and port such as 0.0.0.0:8080",
+        ),
+        (
+            "[ladder]\nrungs = [{ name = \"x\", width = 640, height = 360 }]\n",
+            "headwater.toml:2: ladder.rungs: missing field `bitrate`",
+        ),
+        (
+            "[[ladder.rungs]]\nname = \"x\"\nwidth = 640\nheight = 360\nbitrate = \"1M\"\n",
+            "headwater.toml:5: ladder.rungs.bitrate: `1M` is not a bitrate such as 800kbit/s or 5Mbit/s",
         ),
         // Not TOML.
         ("[http]\nlisten\n", "headwater.toml:2: "),
@@ -156,6 +178,22 @@ fn bounds_name_the_option_its_line_and_what_is_allowed() {
         (
             "[http]\ncors_origin = \"*\\r\\nSet-Cookie: a=b\"",
             "headwater.toml:2: http.cors_origin: must be visible ASCII without blanks",
+        ),
+        (
+            "[ladder]\npreset = \"quick\"",
+            "headwater.toml:2: ladder.preset: must be one of ultrafast, superfast, veryfast, \
+             faster, fast, medium, slow, slower, veryslow",
+        ),
+        ("[ladder]\nnice = -1", "headwater.toml:2: ladder.nice: must be from 0 to 19, is -1"),
+        (
+            "[ladder]\nstreams = [\"a\", \"b c\"]",
+            "headwater.toml:2: ladder.streams: \"b c\" is not a stream's name, in which * may \
+             stand for anything",
+        ),
+        ("[ladder]\nrungs = []", "headwater.toml:2: ladder.rungs: must be 1 to 8"),
+        (
+            "[ladder]\nenabled = true\nffmpeg = \"/no/such/ffmpeg\"",
+            "headwater.toml:3: ladder.ffmpeg: there is no program /no/such/ffmpeg",
         ),
         ("[vod]\nroot = \"\"", "headwater.toml:2: vod.root: must not be empty"),
         (
@@ -204,6 +242,10 @@ fn options_that_disagree_are_refused_at_the_line_that_made_them() {
             "headwater.toml:3: live.window: 15s is less than 4 × live.target_duration, 16s",
         ),
         (
+            "[ladder]\nkeyframe_interval = \"5s\"",
+            "headwater.toml:2: ladder.keyframe_interval: 5s is longer than live.target_duration, 4s",
+        ),
+        (
             "[rtmp]\nlisten = \"0.0.0.0:8080\"",
             "headwater.toml:2: rtmp.listen: 0.0.0.0:8080 is taken by http.listen",
         ),
@@ -211,6 +253,31 @@ fn options_that_disagree_are_refused_at_the_line_that_made_them() {
         assert_eq!(refusal(text), expected, "{text:?}");
     }
     parse("[http]\nlisten = \"127.0.0.1:0\"\n[rtmp]\nlisten = \"127.0.0.1:0\"").unwrap();
+}
+
+#[test]
+fn rungs_must_be_told_apart_and_can_be_made() {
+    let rungs = |rungs: &[(&str, u32, u32, &str)]| {
+        let rungs = rungs.iter().map(|(name, width, height, bitrate)| {
+            format!(
+                "{{ name = {name:?}, width = {width}, height = {height}, bitrate = {bitrate:?} }}"
+            )
+        });
+        format!("[ladder]\nrungs = [{}]", rungs.collect::<Vec<_>>().join(", "))
+    };
+    for (given, expected) in [
+        (&[("v1", 640, 360, "1Mbit/s")][..], "\"v1\" is not a name: "),
+        (&[("", 640, 360, "1Mbit/s")], "\"\" is not a name: "),
+        (&[("x", 8, 360, "1Mbit/s")], "must be from 16 to 8192, is 8"),
+        (&[("x", 640, 10_000, "1Mbit/s")], "must be from 16 to 8192, is 10000"),
+        (&[("x", 640, 360, "1kbit/s")], "must be from 8kbit/s to 500Mbit/s, is 1kbit/s"),
+        (&[("x", 640, 360, "1Mbit/s"), ("x", 320, 180, "1Mbit/s")], "two are called \"x\""),
+    ] {
+        let found = refusal(&rungs(given));
+        assert!(found.starts_with("headwater.toml:2: ladder.rungs: "), "{found}");
+        assert!(found.contains(expected), "{found}");
+    }
+    parse(&rungs(&[("x", 640, 360, "1Mbit/s"), ("y", 320, 180, "1Mbit/s")])).unwrap();
 }
 
 #[test]

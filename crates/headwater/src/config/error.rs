@@ -125,9 +125,15 @@ fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
             return Some(name.to_owned());
         }
         // A table's own span is its header only: what it holds stands after it.
-        if let DeValue::Table(inner) = value.get_ref()
-            && let Some(rest) = key_at(inner, at)
-        {
+        let within = |value: &DeValue<'_>| match value {
+            DeValue::Table(inner) => key_at(inner, at),
+            _ => None,
+        };
+        let rest = match value.get_ref() {
+            DeValue::Array(items) => items.iter().find_map(|item| within(item.get_ref())),
+            value => within(value),
+        };
+        if let Some(rest) = rest {
             return Some(format!("{name}.{rest}"));
         }
         if holds(value.span()) {

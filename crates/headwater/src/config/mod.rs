@@ -5,6 +5,7 @@
 //! the whole.
 
 mod error;
+mod ladder;
 mod units;
 mod validate;
 
@@ -17,7 +18,8 @@ use crate::http::Credentials;
 use crate::pace::{Pace, Plan};
 
 pub use error::Error;
-pub use units::{Factor, ParseError, Size, Time};
+pub use ladder::{Ladder, Rung};
+pub use units::{Bitrate, Factor, ParseError, Size, Time};
 
 /// Everything that can be configured. A file gives what differs from [`Config::default`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +35,8 @@ pub struct Config {
     pub push: Push,
     /// How live streams are cut, held and handed out.
     pub live: Live,
+    /// Renditions of live streams, made here.
+    pub ladder: Ladder,
     /// Files from disk.
     pub vod: Vod,
     /// Shutting down.

@@ -1,5 +1,5 @@
-//! How people write times and sizes: `500ms`, `10s`, `5m`; `64KiB`, `1MB`. In the configuration
-//! file and on the command line alike.
+//! How people write times, sizes and bitrates: `500ms`, `10s`, `5m`; `64KiB`, `1MB`; `1200kbit/s`. In
+//! the configuration file and on the command line alike.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,11 +16,16 @@ pub struct Time(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Size(pub u64);
 
+/// Bits per second, written as a whole number and a unit: `bit/s`, `kbit/s` or `Mbit/s` (powers of
+/// 1000).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bitrate(pub u64);
+
 /// How many times as much, to a thousandth: a plain number, 1.25 or 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Factor(u32);
 
-/// Not a time, or not a size.
+/// Not a time, a size or a bitrate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{found}` is not {expected}")]
 pub struct ParseError {
@@ -30,6 +35,7 @@ pub struct ParseError {
 
 const A_TIME: &str = "a time such as 500ms, 10s or 5m";
 const A_SIZE: &str = "a size such as 512B, 64KiB or 1MB";
+const A_BITRATE: &str = "a bitrate such as 800kbit/s or 5Mbit/s";
 
 /// Nanoseconds in each unit, the largest first.
 const TIME_UNITS: [(&str, u64); 4] =
@@ -45,6 +51,9 @@ const SIZE_UNITS: [(&str, u64); 7] = [
     ("kB", 1_000),
     ("B", 1),
 ];
+
+/// Bits per second in each unit. The first that divides a bitrate is how it is written.
+const BITRATE_UNITS: [(&str, u64); 3] = [("Mbit/s", 1_000_000), ("kbit/s", 1_000), ("bit/s", 1)];
 
 impl Time {
     /// So many milliseconds.
@@ -67,6 +76,13 @@ impl Size {
     /// So many MiB; saturating.
     pub const fn from_mib(mib: u64) -> Self {
         Self(mib.saturating_mul(1 << 20))
+    }
+}
+
+impl Bitrate {
+    /// So many kbit/s; saturating.
+    pub const fn from_kbit(kbit: u64) -> Self {
+        Self(kbit.saturating_mul(1000))
     }
 }
 
@@ -120,16 +136,28 @@ impl FromStr for Size {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let parse = || {
-            let (number, unit) = split(text)?;
-            let (_, bytes) = SIZE_UNITS.iter().find(|(name, _)| *name == unit)?;
-            if !digits(number) {
-                return None;
-            }
-            Some(Self(number.parse::<u64>().ok()?.checked_mul(*bytes)?))
-        };
-        parse().ok_or_else(|| ParseError { found: text.to_owned(), expected: A_SIZE })
+        let size = whole(text, &SIZE_UNITS).map(Self);
+        size.ok_or_else(|| ParseError { found: text.to_owned(), expected: A_SIZE })
     }
+}
+
+impl FromStr for Bitrate {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let bitrate = whole(text, &BITRATE_UNITS).map(Self);
+        bitrate.ok_or_else(|| ParseError { found: text.to_owned(), expected: A_BITRATE })
+    }
+}
+
+/// A whole number of one of these units.
+fn whole(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (number, unit) = split(text)?;
+    let (_, each) = units.iter().find(|(name, _)| *name == unit)?;
+    if !digits(number) {
+        return None;
+    }
+    number.parse::<u64>().ok()?.checked_mul(*each)
 }
 
 /// The number and the unit; a blank between them is allowed.
@@ -165,12 +193,22 @@ impl fmt::Display for Time {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit, each) in SIZE_UNITS {
-            if self.0 != 0 && self.0.is_multiple_of(each) {
-                return write!(f, "{}{unit}", self.0 / each);
-            }
-        }
-        write!(f, "{}B", self.0)
+        write_whole(f, self.0, &SIZE_UNITS)
+    }
+}
+
+impl fmt::Display for Bitrate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_whole(f, self.0, &BITRATE_UNITS)
+    }
+}
+
+/// In the largest unit that divides it; the last is 1.
+fn write_whole(f: &mut fmt::Formatter<'_>, number: u64, units: &[(&str, u64)]) -> fmt::Result {
+    let divides = |each: u64| each == 1 || number != 0 && number.is_multiple_of(each);
+    match units.iter().find(|(_, each)| divides(*each)) {
+        Some((unit, each)) => write!(f, "{}{unit}", number / each),
+        None => write!(f, "{number}"),
     }
 }
 
@@ -232,6 +270,7 @@ macro_rules! as_text {
 
 as_text!(Time, A_TIME);
 as_text!(Size, A_SIZE);
+as_text!(Bitrate, A_BITRATE);
 
 #[cfg(test)]
 mod tests {
@@ -302,6 +341,20 @@ mod tests {
     }
 
     #[test]
+    fn bitrates_are_read_as_people_write_them() {
+        for (text, bits) in
+            [("100kbit/s", 100_000), ("5 Mbit/s", 5_000_000), ("64000bit/s", 64_000), ("0bit/s", 0)]
+        {
+            assert_eq!(text.parse(), Ok(Bitrate(bits)), "{text}");
+        }
+        for text in ["", "100", "100k", "1.5Mbit/s", "-1kbit/s", "1Kbit/s", "1kbps", "1kbit"] {
+            let error = text.parse::<Bitrate>().expect_err(text).to_string();
+            let expected = "is not a bitrate such as 800kbit/s or 5Mbit/s";
+            assert_eq!(error, format!("`{text}` {expected}"));
+        }
+    }
+
+    #[test]
     fn the_largest_whole_unit_is_written() {
         for (time, text) in [
             (Time::from_millis(1500), "1500ms"),
@@ -315,6 +368,9 @@ mod tests {
         assert_eq!(Size(65_536).to_string(), "64KiB");
         assert_eq!(Size(1_000_000).to_string(), "1MB");
         assert_eq!(Size(1_001).to_string(), "1001B");
+        assert_eq!(Bitrate::from_kbit(1200).to_string(), "1200kbit/s");
+        assert_eq!(Bitrate::from_kbit(5000).to_string(), "5Mbit/s");
+        assert_eq!(Bitrate(0).to_string(), "0bit/s");
     }
 
     proptest! {
@@ -323,6 +379,7 @@ mod tests {
             let time = Time(Duration::from_nanos(nanos));
             prop_assert_eq!(time.to_string().parse(), Ok(time));
             prop_assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));
+            prop_assert_eq!(Bitrate(bytes).to_string().parse(), Ok(Bitrate(bytes)));
         }
 
         #[test]

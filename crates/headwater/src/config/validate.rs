@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Config, Factor, Http, Rtmp, Size, Time, Tls};
+use super::ladder;
+use super::{Bitrate, Config, Factor, Http, Ladder, Rtmp, Size, Time, Tls};
 use crate::http::CredentialsFile;
 
 /// An option that cannot stand.
@@ -15,7 +16,7 @@ pub(super) struct Found {
 
 /// The first option out of bounds or in disagreement.
 pub(super) fn check(config: &Config) -> Result<(), Found> {
-    let Config { workers, http, rtmp, push, live, vod, drain } = config;
+    let Config { workers, http, rtmp, push, live, ladder, vod, drain } = config;
 
     // More than that is a slip of the finger: no machine has as many cores.
     within("workers", *workers, 0, 1024)?;
@@ -81,6 +82,8 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
         );
     }
 
+    self::ladder(ladder, live.target_duration)?;
+
     if vod.root.as_os_str().is_empty() {
         return refuse(&["vod.root"], "must not be empty".to_owned());
     }
@@ -129,6 +132,53 @@ fn credentials(tls: &Tls) -> Result<(), Found> {
             CredentialsFile::Key => refuse(&[key], error.to_string()),
         },
     }
+}
+
+/// Renditions that x264 can make and playlists can name.
+fn ladder(ladder: &Ladder, target_duration: Time) -> Result<(), Found> {
+    const RUNGS: &str = "ladder.rungs";
+    let Ladder { streams, keyframe_interval, threads, nice, rungs, preset, .. } = ladder;
+    if !ladder::PRESETS.contains(&preset.as_str()) {
+        let known = ladder::PRESETS.join(", ");
+        return refuse(&["ladder.preset"], format!("must be one of {known}"));
+    }
+    let least = Time::from_millis(100);
+    within("ladder.keyframe_interval", *keyframe_interval, least, Time::from_secs(3600))?;
+    if *keyframe_interval > target_duration {
+        let message =
+            format!("{keyframe_interval} is longer than live.target_duration, {target_duration}");
+        return refuse(&["ladder.keyframe_interval", "live.target_duration"], message);
+    }
+    within("ladder.threads", *threads, 0, 256)?;
+    within("ladder.nice", *nice, 0, 19)?;
+    if let Some(bad) = streams.iter().find(|pattern| !ladder::is_pattern(pattern)) {
+        let message = format!("{bad:?} is not a stream's name, in which * may stand for anything");
+        return refuse(&["ladder.streams"], message);
+    }
+    if rungs.is_empty() || rungs.len() > ladder::MOST_RUNGS {
+        return refuse(&[RUNGS], format!("must be 1 to {}", ladder::MOST_RUNGS));
+    }
+    let (slowest, fastest) = (Bitrate::from_kbit(8), Bitrate::from_kbit(500_000));
+    for (at, rung) in rungs.iter().enumerate() {
+        let name = &rung.name;
+        if !ladder::is_rung_name(name) {
+            let message =
+                format!("{name:?} is not a name: 1 to 32 of A-Z a-z 0-9 . _ -, unlike v0");
+            return refuse(&[RUNGS], message);
+        }
+        if rungs[..at].iter().any(|other| other.name == *name) {
+            return refuse(&[RUNGS], format!("two are called {name:?}"));
+        }
+        within(RUNGS, rung.width.min(rung.height), 16, 8192)?;
+        within(RUNGS, rung.width.max(rung.height), 16, 8192)?;
+        within(RUNGS, rung.bitrate, slowest, fastest)?;
+    }
+    // What is found out now does not fail each time a stream is published.
+    if ladder.enabled && !ladder::is_program(&ladder.ffmpeg) {
+        let path = ladder.ffmpeg.display();
+        return refuse(&["ladder.ffmpeg"], format!("there is no program {path}"));
+    }
+    Ok(())
 }
 
 fn refuse(keys: &[&'static str], message: String) -> Result<(), Found> {

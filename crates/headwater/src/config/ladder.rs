@@ -1,0 +1,184 @@
+//! `[ladder]`: renditions of live streams that the origin makes itself.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::units::{Bitrate, Time};
+
+/// The most renditions that are made of one stream.
+pub(super) const MOST_RUNGS: usize = 8;
+
+/// x264's, from the least work to the most.
+pub(super) const PRESETS: [&str; 9] = [
+    "ultrafast",
+    "superfast",
+    "veryfast",
+    "faster",
+    "fast",
+    "medium",
+    "slow",
+    "slower",
+    "veryslow",
+];
+
+/// `[ladder]`: renditions of live streams that ffmpeg makes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ladder {
+    /// Whether any are made.
+    pub enabled: bool,
+    /// Of which streams, by name; `*` stands for any characters.
+    pub streams: Vec<String>,
+    /// The program: a path, or a name to be looked for in `PATH`.
+    pub ffmpeg: PathBuf,
+    /// x264's preset.
+    pub preset: String,
+    /// A rendition has a keyframe where its source has one, and after so long without.
+    pub keyframe_interval: Time,
+    /// Whether the source stays among the renditions.
+    pub source: bool,
+    /// Threads of each encoder; 0 is as many as x264 finds right.
+    pub threads: u32,
+    /// By how much ffmpeg gives way to the origin, from 0 to 19.
+    pub nice: i32,
+    /// The renditions.
+    pub rungs: Vec<Rung>,
+}
+
+/// One rendition of a ladder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rung {
+    /// Its name, as publishers name theirs by `?rendition=`.
+    pub name: String,
+    /// Pixels the picture fits into, from left to right. For a picture that is higher than wide,
+    /// width and height change places.
+    pub width: u32,
+    /// Pixels from top to bottom.
+    pub height: u32,
+    /// What its pictures take.
+    pub bitrate: Bitrate,
+}
+
+impl Rung {
+    fn new(name: &str, (width, height): (u32, u32), kbit: u64) -> Self {
+        Self { name: name.to_owned(), width, height, bitrate: Bitrate::from_kbit(kbit) }
+    }
+}
+
+impl Ladder {
+    /// Whether renditions are made of the stream of that name.
+    pub fn wants(&self, stream: &str) -> bool {
+        self.enabled && self.streams.iter().any(|pattern| matches(pattern, stream))
+    }
+}
+
+impl Default for Ladder {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            streams: vec!["*".to_owned()],
+            ffmpeg: PathBuf::from("ffmpeg"),
+            preset: "veryfast".to_owned(),
+            keyframe_interval: Time::from_secs(4),
+            source: true,
+            threads: 0,
+            nice: 5,
+            rungs: vec![
+                Rung::new("240p", (320, 240), 100),
+                Rung::new("720p", (1280, 720), 1200),
+                Rung::new("1080p", (1920, 1080), 5000),
+            ],
+        }
+    }
+}
+
+/// Whether `name` is `pattern`, in which each `*` stands for any characters, or none.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut literals = pattern.split('*');
+    let first = literals.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let Some(last) = literals.next_back() else { return rest.is_empty() };
+    for literal in literals {
+        let Some(at) = rest.find(literal) else { return false };
+        rest = &rest[at + literal.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Whether a stream's name could match it.
+pub(super) fn is_pattern(pattern: &str) -> bool {
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"._-/*".contains(&b);
+    (1..=128).contains(&pattern.len()) && pattern.bytes().all(good)
+}
+
+/// Whether it can name a rendition, and is not mistaken for a track.
+pub(super) fn is_rung_name(name: &str) -> bool {
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    let track = name
+        .strip_prefix(['v', 'a'])
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
+    (1..=32).contains(&name.len()) && name.bytes().all(good) && !track
+}
+
+/// Whether there is such a program.
+pub(super) fn is_program(program: &Path) -> bool {
+    let is_executable = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    if program.components().count() != 1 || program.has_root() {
+        return is_executable(program);
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| is_executable(&folder.join(program)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (pattern, name, is_match) in [
+            ("*", "x", true),
+            ("*", "a/b", true),
+            ("x", "x", true),
+            ("x", "xy", false),
+            ("x*", "x", true),
+            ("x*", "xyz", true),
+            ("*x", "yx", true),
+            ("*x", "xy", false),
+            ("a*b*c", "abc", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("a*a", "a", false),
+            ("events/*", "events/1", true),
+            ("events/*", "other/events/1", false),
+            ("**", "x", true),
+        ] {
+            assert_eq!(matches(pattern, name), is_match, "{pattern} {name}");
+        }
+        assert!(!Ladder::default().wants("x"), "there is none unless asked for");
+    }
+
+    #[test]
+    fn names_of_rungs_are_not_those_of_tracks() {
+        for good in ["720p", "low", "v", "audio", "v0x", "A.b_c-d"] {
+            assert!(is_rung_name(good), "{good}");
+        }
+        for bad in ["", "v0", "a12", "a b", "a/b", "a&b", &"n".repeat(33)] {
+            assert!(!is_rung_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_looked_for_as_a_shell_does() {
+        assert!(is_program(Path::new("sh")) && is_program(Path::new("/bin/sh")));
+        for none in ["no-such-program", "/bin", "./sh", "/etc/passwd", ""] {
+            assert!(!is_program(Path::new(none)), "{none}");
+        }
+    }
+}

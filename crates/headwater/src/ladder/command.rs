@@ -1,0 +1,205 @@
+//! ffmpeg's arguments, and which renditions are made of a picture of a given size.
+
+use std::os::fd::RawFd;
+
+use crate::config::{Ladder, Rung};
+
+/// A rendition as it is made of its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Made {
+    pub(super) rung: Rung,
+    /// Pixels, both even.
+    pub(super) width: u32,
+    pub(super) height: u32,
+}
+
+/// What is known of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rate {
+    /// So many pictures
+    pub(super) frames: u64,
+    /// in so many ticks,
+    pub(super) ticks: u64,
+    /// of which a second has so many.
+    pub(super) timescale: u32,
+}
+
+impl Rate {
+    /// How long a picture lasts, in nanoseconds.
+    pub(super) fn frame(self) -> u64 {
+        self.ticks * 1_000_000_000 / (u64::from(self.timescale) * self.frames).max(1)
+    }
+}
+
+/// The rungs of a ladder for a source of this size: scaled to fit, never up. Those larger than the
+/// source are left out; if all are, the smallest is made in the source's size.
+pub(super) fn fitting(rungs: &[Rung], (width, height): (u32, u32)) -> Vec<Made> {
+    let (width, height) = (width.max(1), height.max(1));
+    let upright = height > width;
+    let within = |rung: &Rung| {
+        let (long, short) = (rung.width.max(rung.height), rung.width.min(rung.height));
+        if upright == (rung.height > rung.width) {
+            (rung.width, rung.height)
+        } else if upright {
+            (short, long)
+        } else {
+            (long, short)
+        }
+    };
+    let made: Vec<Made> = rungs
+        .iter()
+        .filter_map(|rung| {
+            let (most_wide, most_high) = within(rung);
+            if most_wide > width && most_high > height {
+                return None;
+            }
+            let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
+            // Which of the two is met first.
+            let (wide, high) = if product(most_wide, height) <= product(most_high, width) {
+                (even(most_wide.into(), 1), even(product(height, most_wide), width))
+            } else {
+                (even(product(width, most_high), height), even(most_high.into(), 1))
+            };
+            Some(Made { rung: rung.clone(), width: wide, height: high })
+        })
+        .collect();
+    if !made.is_empty() {
+        return made;
+    }
+    let smallest = rungs.iter().min_by_key(|rung| (rung.bitrate, rung.width));
+    let same = |rung: &Rung| Made {
+        rung: rung.clone(),
+        width: (width & !1).max(2),
+        height: (height & !1).max(2),
+    };
+    smallest.map(same).into_iter().collect()
+}
+
+/// The even number nearest to a fraction, at least 2.
+fn even(numerator: u64, denominator: u32) -> u32 {
+    let denominator = u64::from(denominator);
+    let half = (numerator + denominator) / (2 * denominator);
+    u32::try_from(half * 2).unwrap_or(u32::MAX).max(2)
+}
+
+/// ffmpeg's arguments for making these of Matroska on its standard input, each as FLV into the pipe of
+/// that descriptor. Times stay what they are.
+pub(super) fn arguments(ladder: &Ladder, made: &[(Made, RawFd)], rate: Rate) -> Vec<String> {
+    let mut arguments = Vec::new();
+    let mut add = |text: &str| arguments.extend(text.split_ascii_whitespace().map(str::to_owned));
+    add("-nostdin -hide_banner -nostats -loglevel level+warning");
+    // Nothing is waited for: the header says what there is, and decoders that use a thread for each
+    // picture would give it out as many pictures late.
+    add("-copyts -probesize 32 -analyzeduration 0 -thread_type slice");
+    add("-f matroska -i pipe:0");
+
+    let mut graph = format!("[0:v:0]split={}", made.len());
+    for at in 0..made.len() {
+        graph += &format!("[s{at}]");
+    }
+    for (at, (Made { width, height, .. }, _)) in made.iter().enumerate() {
+        graph += &format!(";[s{at}]scale={width}:{height}:flags=bicubic,format=yuv420p[r{at}]");
+    }
+    add("-filter_complex");
+    add(&graph);
+
+    let keyframes = keyframe_interval(ladder, rate);
+    for (at, (Made { rung, .. }, pipe)) in made.iter().enumerate() {
+        let bits = rung.bitrate.0;
+        add(&format!("-map [r{at}] -fps_mode passthrough -enc_time_base 1:90000"));
+        add(&format!("-c:v libx264 -preset {} -tune zerolatency", ladder.preset));
+        add(&format!("-threads {}", ladder.threads));
+        // A second's worth: pictures of a scene that moves take from those after them.
+        add(&format!("-b:v {bits} -maxrate {bits} -bufsize {bits}"));
+        // Where the source has them, so that all can be cut there.
+        add(&format!("-force_key_frames source -forced-idr 1 -sc_threshold 0 -g {keyframes}"));
+        add("-f flv -flvflags no_duration_filesize -flush_packets 1");
+        add(&format!("pipe:{pipe}"));
+    }
+    arguments
+}
+
+/// The longest distance between keyframes, in pictures.
+fn keyframe_interval(ladder: &Ladder, rate: Rate) -> u64 {
+    let interval = u64::try_from(ladder.keyframe_interval.0.as_nanos()).unwrap_or(u64::MAX);
+    // A picture's duration was rounded down: an interval of whole pictures is to stay that many.
+    interval.saturating_sub(interval / 1_000_000).div_ceil(rate.frame().max(1)).clamp(1, 100_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Time;
+
+    const NTSC: Rate = Rate { frames: 6, ticks: 18_018, timescale: 90_000 };
+    const THIRTY: Rate = Rate { frames: 6, ticks: 18_000, timescale: 90_000 };
+
+    fn sizes(source: (u32, u32)) -> Vec<(String, u32, u32)> {
+        let made = fitting(&Ladder::default().rungs, source);
+        made.into_iter().map(|made| (made.rung.name, made.width, made.height)).collect()
+    }
+
+    fn called(sizes: &[(&str, u32, u32)]) -> Vec<(String, u32, u32)> {
+        sizes.iter().map(|&(name, width, height)| (name.to_owned(), width, height)).collect()
+    }
+
+    #[test]
+    fn pictures_are_scaled_to_fit_and_never_up() {
+        for (source, expected) in [
+            ((1920, 1080), &[("240p", 320, 180), ("720p", 1280, 720), ("1080p", 1920, 1080)][..]),
+            ((3840, 2160), &[("240p", 320, 180), ("720p", 1280, 720), ("1080p", 1920, 1080)]),
+            ((1280, 720), &[("240p", 320, 180), ("720p", 1280, 720)]),
+            ((640, 480), &[("240p", 320, 240)]),
+            // As wide as the rung, or as high: not larger.
+            ((1920, 800), &[("240p", 320, 134), ("720p", 1280, 534), ("1080p", 1920, 800)]),
+            ((1440, 1080), &[("240p", 320, 240), ("720p", 960, 720), ("1080p", 1440, 1080)]),
+            // Upright.
+            ((1080, 1920), &[("240p", 180, 320), ("720p", 720, 1280), ("1080p", 1080, 1920)]),
+            // Smaller than all.
+            ((161, 121), &[("240p", 160, 120)]),
+            ((1, 1), &[("240p", 2, 2)]),
+            ((0, 0), &[("240p", 2, 2)]),
+            ((100_000, 1), &[("240p", 320, 2), ("720p", 1280, 2), ("1080p", 1920, 2)]),
+        ] {
+            assert_eq!(sizes(source), called(expected), "{source:?}");
+        }
+    }
+
+    #[test]
+    fn every_rendition_has_its_size_bitrate_and_pipe() {
+        let ladder = Ladder { threads: 2, ..Ladder::default() };
+        let made: Vec<_> =
+            fitting(&ladder.rungs, (1920, 1080)).into_iter().zip([7, 9, 11]).collect();
+        let arguments = arguments(&ladder, &made, THIRTY).join(" ");
+        let graph = "[0:v:0]split=3[s0][s1][s2];\
+                     [s0]scale=320:180:flags=bicubic,format=yuv420p[r0];\
+                     [s1]scale=1280:720:flags=bicubic,format=yuv420p[r1];\
+                     [s2]scale=1920:1080:flags=bicubic,format=yuv420p[r2]";
+        assert!(arguments.contains(&format!("-filter_complex {graph} -map [r0]")), "{arguments}");
+        for (rung, bits, pipe) in [("r0", 100_000, 7), ("r1", 1_200_000, 9), ("r2", 5_000_000, 11)]
+        {
+            let of = arguments.split(&format!("-map [{rung}]")).nth(1).unwrap();
+            let of = of.split("-map").next().unwrap();
+            assert!(of.contains(&format!("-b:v {bits} -maxrate {bits} -bufsize {bits}")), "{of}");
+            assert!(of.contains("-force_key_frames source") && of.contains("-g 120 "), "{of}");
+            assert!(of.contains("-preset veryfast") && of.contains("-threads 2 "), "{of}");
+            assert!(of.trim_end().ends_with(&format!("pipe:{pipe}")), "{of}");
+        }
+        assert!(arguments.contains("-copyts") && !arguments.contains("-c:a"), "{arguments}");
+    }
+
+    #[test]
+    fn keyframes_are_counted_in_pictures() {
+        let of = |interval: Time| Ladder { keyframe_interval: interval, ..Ladder::default() };
+        for (interval, rate, pictures) in [
+            (Time::from_secs(4), THIRTY, 120),
+            (Time::from_secs(4), NTSC, 120),
+            (Time::from_secs(2), NTSC, 60),
+            (Time::from_millis(100), THIRTY, 3),
+            (Time::from_millis(100), Rate { frames: 1, ticks: 90_000, timescale: 90_000 }, 1),
+            (Time::from_secs(4), Rate { frames: 0, ticks: 0, timescale: 90_000 }, 100_000),
+        ] {
+            assert_eq!(keyframe_interval(&of(interval), rate), pictures, "{interval} {rate:?}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What ffmpeg says, and what is said of it, as lines of the log under the stream's name.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// So many lines are logged in so long; further ones are counted.
+const LINES: (u32, Duration) = (16, Duration::from_secs(10));
+
+/// Bytes of a line that are read, the rest is dropped.
+const LONGEST: usize = 1024;
+
+/// The log of one stream's ladder.
+#[derive(Debug)]
+pub(super) struct Log {
+    stream: String,
+    allowance: Mutex<Allowance>,
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Severity {
+    Info,
+    Warning,
+    Error,
+}
+
+#[derive(Debug, Default)]
+struct Allowance {
+    since: Option<Instant>,
+    lines: u32,
+    held_back: u64,
+}
+
+impl Allowance {
+    /// Whether a line may be logged at `now`, and how many were held back before it.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        let (most, span) = LINES;
+        if self.since.is_none_or(|since| now.duration_since(since) >= span) {
+            (self.since, self.lines) = (Some(now), 0);
+        }
+        if self.lines >= most {
+            self.held_back += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.held_back))
+    }
+}
+
+impl Log {
+    pub(super) fn new(stream: &str) -> Self {
+        Self { stream: stream.to_owned(), allowance: Mutex::default() }
+    }
+
+    /// Logs a line, unless there were too many.
+    pub(super) fn say(&self, severity: Severity, line: &str) {
+        let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(held_back) = allowance.take(Instant::now()) else { return };
+        let stream = &*self.stream;
+        if held_back > 0 {
+            tracing::warn!(stream, lines = held_back, "ladder: lines were not logged");
+        }
+        match severity {
+            Severity::Info => tracing::info!(stream, "ladder: {line}"),
+            Severity::Warning => tracing::warn!(stream, "ladder: {line}"),
+            Severity::Error => tracing::error!(stream, "ladder: {line}"),
+        }
+    }
+
+    /// Logs what ffmpeg writes to its standard error, until that is closed.
+    pub(super) async fn follow(&self, mut stderr: impl AsyncRead + Unpin) {
+        let mut lines = Lines::default();
+        let mut buffer = [0; 1024];
+        while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
+            for byte in &buffer[..read] {
+                if let Some(line) = lines.take(*byte) {
+                    self.say_for_ffmpeg(&line);
+                }
+            }
+        }
+        if let Some(line) = lines.take(b'\n') {
+            self.say_for_ffmpeg(&line);
+        }
+    }
+
+    fn say_for_ffmpeg(&self, line: &str) {
+        let (severity, message) = parse(line);
+        self.say(severity, &format!("ffmpeg: {message}"));
+    }
+}
+
+/// Bytes to lines.
+#[derive(Debug, Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    /// The line that this byte ends, if it ends one that is not empty.
+    fn take(&mut self, byte: u8) -> Option<String> {
+        if byte != b'\n' && byte != b'\r' {
+            if self.0.len() < LONGEST {
+                self.0.push(byte);
+            }
+            return None;
+        }
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.0)).trim_end().to_owned();
+        (!line.is_empty()).then_some(line)
+    }
+}
+
+/// A line of ffmpeg's, as `-loglevel level+…` has it: `[libx264 @ 0x5581] [warning] message`.
+fn parse(line: &str) -> (Severity, String) {
+    const LEVELS: [(&str, Severity); 5] = [
+        ("[info] ", Severity::Info),
+        ("[warning] ", Severity::Warning),
+        ("[error] ", Severity::Error),
+        ("[fatal] ", Severity::Error),
+        ("[panic] ", Severity::Error),
+    ];
+    let found =
+        LEVELS.iter().filter_map(|&(level, severity)| Some((line.find(level)?, level, severity)));
+    let Some((at, level, severity)) = found.min_by_key(|&(at, ..)| at) else {
+        return (Severity::Warning, line.to_owned());
+    };
+    let message = &line[at + level.len()..];
+    let who = line[..at].strip_prefix('[').and_then(|who| who.split_once(" @ "));
+    (severity, who.map_or_else(|| message.to_owned(), |(who, _)| format!("{who}: {message}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_bad_it_is() {
+        for (line, severity, message) in [
+            ("[libx264 @ 0x55] [warning] odd", Severity::Warning, "libx264: odd"),
+            ("[error] Unknown encoder 'x'", Severity::Error, "Unknown encoder 'x'"),
+            ("[fatal] no", Severity::Error, "no"),
+            ("[h264 @ 0x1] [error] a [warning] b", Severity::Error, "h264: a [warning] b"),
+            ("something else", Severity::Warning, "something else"),
+        ] {
+            assert_eq!(parse(line), (severity, message.to_owned()), "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_bounded_and_need_no_end() {
+        let mut lines = Lines::default();
+        let mut all = Vec::new();
+        let text = [&[b'a'; 5000][..], b"\r\n\n", b"b\nc"].concat();
+        for byte in text {
+            all.extend(lines.take(byte));
+        }
+        all.extend(lines.take(b'\n'));
+        assert_eq!(all.iter().map(String::len).collect::<Vec<_>>(), [LONGEST, 1, 1]);
+    }
+
+    #[test]
+    fn too_many_lines_are_counted() {
+        let mut allowance = Allowance::default();
+        let start = Instant::now();
+        let (most, span) = LINES;
+        for _ in 0..most {
+            assert_eq!(allowance.take(start), Some(0));
+        }
+        assert_eq!(allowance.take(start), None);
+        assert_eq!(allowance.take(start), None);
+        assert_eq!(allowance.take(start + span), Some(2));
+        assert_eq!(allowance.take(start + span), Some(0));
+    }
+}

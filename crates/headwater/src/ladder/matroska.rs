@@ -1,0 +1,158 @@
+//! What ffmpeg is fed with: a video track as Matroska (RFC 9559), without an end.
+//!
+//! Of the containers that can be written as the pictures come, ffmpeg of any age reads this one with
+//! every codec there is here, and holds nothing of it: its reader of fragmented MP4 keeps an index that
+//! grows for as long as the stream lasts, and that of FLV knows H.264 alone before ffmpeg 6.1.
+
+use media::Codec;
+
+/// Milliseconds: nanoseconds in a tick.
+const TICK: u64 = 1_000_000;
+
+/// Elements by their identifiers (RFC 8794, 5; RFC 9559, 5.1).
+mod id {
+    pub(super) const EBML: u32 = 0x1A45_DFA3;
+    pub(super) const EBML_VERSION: u32 = 0x4286;
+    pub(super) const EBML_READ_VERSION: u32 = 0x42F7;
+    pub(super) const EBML_MAX_ID_LENGTH: u32 = 0x42F2;
+    pub(super) const EBML_MAX_SIZE_LENGTH: u32 = 0x42F3;
+    pub(super) const DOC_TYPE: u32 = 0x4282;
+    pub(super) const DOC_TYPE_VERSION: u32 = 0x4287;
+    pub(super) const DOC_TYPE_READ_VERSION: u32 = 0x4285;
+    pub(super) const SEGMENT: u32 = 0x1853_8067;
+    pub(super) const INFO: u32 = 0x1549_A966;
+    pub(super) const TIMESTAMP_SCALE: u32 = 0x2A_D7B1;
+    pub(super) const MUXING_APP: u32 = 0x4D80;
+    pub(super) const WRITING_APP: u32 = 0x5741;
+    pub(super) const TRACKS: u32 = 0x1654_AE6B;
+    pub(super) const TRACK_ENTRY: u32 = 0xAE;
+    pub(super) const TRACK_NUMBER: u32 = 0xD7;
+    pub(super) const TRACK_UID: u32 = 0x73C5;
+    pub(super) const TRACK_TYPE: u32 = 0x83;
+    pub(super) const FLAG_LACING: u32 = 0x9C;
+    pub(super) const DEFAULT_DURATION: u32 = 0x23_E383;
+    pub(super) const CODEC_ID: u32 = 0x86;
+    pub(super) const CODEC_PRIVATE: u32 = 0x63A2;
+    pub(super) const VIDEO: u32 = 0xE0;
+    pub(super) const PIXEL_WIDTH: u32 = 0xB0;
+    pub(super) const PIXEL_HEIGHT: u32 = 0xBA;
+    pub(super) const CLUSTER: u32 = 0x1F43_B675;
+    pub(super) const TIMESTAMP: u32 = 0xE7;
+    pub(super) const SIMPLE_BLOCK: u32 = 0xA3;
+}
+
+/// What comes before the first picture. `frame` is how long one lasts, in nanoseconds. `None` for a
+/// codec that is no video.
+pub(super) fn header(codec: &Codec, frame: Option<u64>) -> Option<Vec<u8>> {
+    let name = match codec {
+        Codec::Avc(_) => "V_MPEG4/ISO/AVC",
+        Codec::Hevc(_) => "V_MPEGH/ISO/HEVC",
+        Codec::Av1(_) => "V_AV1",
+        _ => return None,
+    };
+    let (width, height) = codec.resolution()?;
+    let mut out = Vec::new();
+    element(&mut out, id::EBML, |out| {
+        number(out, id::EBML_VERSION, 1);
+        number(out, id::EBML_READ_VERSION, 1);
+        number(out, id::EBML_MAX_ID_LENGTH, 4);
+        number(out, id::EBML_MAX_SIZE_LENGTH, 8);
+        bytes(out, id::DOC_TYPE, b"matroska");
+        number(out, id::DOC_TYPE_VERSION, 4);
+        number(out, id::DOC_TYPE_READ_VERSION, 2);
+    });
+    identifier(&mut out, id::SEGMENT);
+    // Of unknown size: it lasts until the end.
+    out.extend_from_slice(&[0x01, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
+    element(&mut out, id::INFO, |out| {
+        number(out, id::TIMESTAMP_SCALE, TICK);
+        bytes(out, id::MUXING_APP, b"headwater");
+        bytes(out, id::WRITING_APP, b"headwater");
+    });
+    element(&mut out, id::TRACKS, |out| {
+        element(out, id::TRACK_ENTRY, |out| {
+            number(out, id::TRACK_NUMBER, 1);
+            number(out, id::TRACK_UID, 1);
+            number(out, id::TRACK_TYPE, 1);
+            number(out, id::FLAG_LACING, 0);
+            if let Some(frame) = frame {
+                number(out, id::DEFAULT_DURATION, frame);
+            }
+            bytes(out, id::CODEC_ID, name.as_bytes());
+            bytes(out, id::CODEC_PRIVATE, &codec.record());
+            element(out, id::VIDEO, |out| {
+                number(out, id::PIXEL_WIDTH, width.into());
+                number(out, id::PIXEL_HEIGHT, height.into());
+            });
+        });
+    });
+    Some(out)
+}
+
+/// One picture, shown at `at` milliseconds: a cluster of its own, so that it goes out at once and is
+/// read without waiting for another.
+pub(super) fn picture(out: &mut Vec<u8>, at: u64, sync: bool, data: &[u8]) {
+    element(out, id::CLUSTER, |out| {
+        number(out, id::TIMESTAMP, at);
+        element(out, id::SIMPLE_BLOCK, |out| {
+            // Of track 1, at the cluster's time.
+            out.extend_from_slice(&[0x81, 0, 0, if sync { 0x80 } else { 0 }]);
+            out.extend_from_slice(data);
+        });
+    });
+}
+
+/// An element with what `content` writes. Its size takes eight bytes, whatever it is.
+fn element(out: &mut Vec<u8>, id: u32, content: impl FnOnce(&mut Vec<u8>)) {
+    identifier(out, id);
+    let size_at = out.len();
+    out.extend_from_slice(&[0; 8]);
+    content(out);
+    let size = (out.len() - size_at - 8) as u64 | 1 << 56;
+    out[size_at..size_at + 8].copy_from_slice(&size.to_be_bytes());
+}
+
+fn bytes(out: &mut Vec<u8>, id: u32, content: &[u8]) {
+    element(out, id, |out| out.extend_from_slice(content));
+}
+
+fn number(out: &mut Vec<u8>, id: u32, number: u64) {
+    bytes(out, id, &number.to_be_bytes());
+}
+
+/// Identifiers bring their own length marker: only leading zeros go.
+fn identifier(out: &mut Vec<u8>, id: u32) {
+    let all = id.to_be_bytes();
+    let skipped = id.leading_zeros() as usize / 8;
+    out.extend_from_slice(&all[skipped..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use media::codec::avc;
+
+    use super::*;
+
+    #[test]
+    fn elements_are_an_identifier_a_size_and_their_content() {
+        let mut out = Vec::new();
+        number(&mut out, id::TRACK_UID, 1);
+        assert_eq!(out, [0x73, 0xC5, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1]);
+        out.clear();
+        picture(&mut out, 0x1234, true, b"abc");
+        assert_eq!(&out[..12], [0x1F, 0x43, 0xB6, 0x75, 1, 0, 0, 0, 0, 0, 0, 33]);
+        assert_eq!(&out[12..29], [0xE7, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0x12, 0x34]);
+        assert_eq!(&out[29..38], [0xA3, 1, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(&out[38..], [0x81, 0, 0, 0x80, b'a', b'b', b'c']);
+    }
+
+    #[test]
+    fn a_header_names_the_codec_and_brings_its_record() {
+        let record = testkit::avc_record(31);
+        let codec = Codec::Avc(avc::Config::parse(record.clone().into()).unwrap());
+        let header = header(&codec, Some(33_333_333)).unwrap();
+        assert!(header.starts_with(&[0x1A, 0x45, 0xDF, 0xA3]));
+        let has = |what: &[u8]| header.windows(what.len()).any(|found| found == what);
+        assert!(has(b"V_MPEG4/ISO/AVC") && has(&record) && has(b"matroska"));
+    }
+}

@@ -1,0 +1,374 @@
+//! Renditions of live streams that the origin makes itself, with ffmpeg.
+//!
+//! ```text
+//!  window ─ source ─▶ matroska ─ pipe ─▶ ffmpeg ─ pipe of each ─▶ FLV ─ rendition ─▶ live::Derived
+//!               └──────────── frames: exact times and places ──────────▲
+//! ```
+//!
+//! One process makes all renditions of a stream, of one decoding. It is fed from the stream's window,
+//! as a viewer would be, and by pipes: there is no address to know, no port, no certificate, and no
+//! connection that counts as a viewer's or a publisher's. Its standard input is a pipe of ours, so it
+//! ends when this process does, however that happens.
+//!
+//! Only pictures are made; the sound is the publisher's for all renditions. Each picture that comes out
+//! is told to the one it was made of ([`source::Frames`]) and gets that one's time, so that
+//! renditions agree with their source to the tick.
+
+mod command;
+mod log;
+mod matroska;
+mod process;
+mod rendition;
+mod source;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use live::{Segment, Status, Stream, Track};
+use media::Kind;
+use tokio::io::AsyncWriteExt;
+use tokio::process::ChildStdin;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, timeout};
+
+use crate::Origin;
+use command::{Made, Rate, fitting};
+use log::{Log, Severity};
+use process::Process;
+use rendition::Rendition;
+use source::{Frames, Next, Source};
+
+/// Manifests of a new stream wait so long for its renditions: what is not in the first is never
+/// offered to many players.
+const AWAITED: Duration = Duration::from_secs(5);
+
+/// An ffmpeg that takes no picture for so long hangs.
+const HANGS: Duration = Duration::from_secs(20);
+
+/// After a failure ffmpeg is started again in so long, then in twice as long, to at most.
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// One that ran for so long had no lasting trouble.
+const RAN_WELL: Duration = Duration::from_secs(30);
+
+/// After so many failures in a row, a source that is to be replaced by its renditions is offered.
+const HOPELESS: u32 = 2;
+
+/// What became of ladders.
+#[derive(Debug, Default)]
+pub struct Counters {
+    running: AtomicU64,
+    failed: AtomicU64,
+    skipped: AtomicU64,
+}
+
+impl Counters {
+    /// Processes now.
+    pub fn running(&self) -> u64 {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Processes that could not be started, or ended before their stream did.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Times that pictures were skipped because they were not made fast enough.
+    pub fn skipped(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed)
+    }
+}
+
+/// Looks after the renditions of every stream that the configuration wants them of, for ever.
+pub async fn run(origin: Arc<Origin>) {
+    if !origin.config.ladder.enabled {
+        return;
+    }
+    let mut begun = origin.registry.begun();
+    let mut streams: Vec<(Arc<Stream>, AbortHandle)> = Vec::new();
+    let mut ladders = JoinSet::new();
+    loop {
+        begun.mark_unchanged();
+        streams.retain(|(_, ladder)| !ladder.is_finished());
+        for stream in origin.registry.streams() {
+            let wanted = origin.config.ladder.wants(stream.name());
+            let known = || streams.iter().any(|(known, _)| Arc::ptr_eq(known, &stream));
+            if wanted && stream.state().status != Status::Ended && !known() {
+                let ladder = ladders.spawn(follow(Arc::clone(&origin), Arc::clone(&stream)));
+                streams.push((stream, ladder));
+            }
+        }
+        tokio::select! {
+            changed = begun.changed() => if changed.is_err() { return },
+            Some(_) = ladders.join_next() => {}
+        }
+    }
+}
+
+/// The renditions of one stream, until it is over.
+async fn follow(origin: Arc<Origin>, stream: Arc<Stream>) {
+    // The publisher's own picture. What it publishes under a rendition's name is a ladder already.
+    let is_source = |track: &&Arc<Track>| track.kind == Kind::Video && track.rendition.is_none();
+    let mut state = stream.subscribe();
+    let known = state.wait_for(|state| {
+        state.tracks.iter().any(|track| is_source(&track)) || state.status == Status::Ended
+    });
+    let Ok(source) = known.await.map(|state| state.tracks.iter().find(is_source).cloned()) else {
+        return;
+    };
+    let Some(source) = source else { return };
+    let log = Arc::new(Log::new(stream.name()));
+    let ladder = Arc::new(Ladder { origin, stream, source, frames: Mutex::default(), log });
+    let mut supervisor = Supervisor { ladder, renditions: Vec::new(), given_up: HashSet::new() };
+    tokio::select! {
+        () = supervisor.run() => {}
+        // Whatever it waits for: ffmpeg ends by itself, as its input has, or with its handle.
+        _ = ended(state) => {}
+    }
+}
+
+/// When a stream is over, and there was time for what comes last.
+async fn ended(mut state: watch::Receiver<Arc<live::State>>) {
+    let _ = state.wait_for(|state| state.status == Status::Ended).await;
+    tokio::time::sleep(2 * process::LAST).await;
+}
+
+/// What all who make a stream's renditions share.
+struct Ladder {
+    origin: Arc<Origin>,
+    stream: Arc<Stream>,
+    source: Arc<Track>,
+    frames: Mutex<Frames>,
+    log: Arc<Log>,
+}
+
+impl Ladder {
+    /// There is another picture of this rendition.
+    fn made(&self, rendition: &Track) {
+        if !self.origin.config.ladder.source
+            && self.source.is_present()
+            && rendition.part_limit().is_some()
+        {
+            self.stream.offer(&self.source, false);
+        }
+    }
+}
+
+/// How it ended.
+enum End {
+    /// With the stream.
+    Over,
+    /// The source has another configuration.
+    Changed,
+    /// It should not have.
+    Failed(String),
+}
+
+struct Supervisor {
+    ladder: Arc<Ladder>,
+    /// Those whose names are ours.
+    renditions: Vec<Rendition>,
+    /// Those that are not made: somebody publishes what is called so.
+    given_up: HashSet<String>,
+}
+
+impl Supervisor {
+    async fn run(&mut self) {
+        let log = Arc::clone(&self.ladder.log);
+        let counters = &Arc::clone(&self.ladder.origin).ladders;
+        let mut failures = 0;
+        loop {
+            let began = Instant::now();
+            let failed = match self.make().await {
+                End::Over => return,
+                End::Changed => continue,
+                End::Failed(why) => why,
+            };
+            counters.failed.fetch_add(1, Ordering::Relaxed);
+            failures = if began.elapsed() >= RAN_WELL { 0 } else { failures };
+            let (least, most) = BACK_OFF;
+            let wait = least.saturating_mul(1 << failures.min(16)).min(most);
+            failures += 1;
+            log.say(Severity::Error, &format!("{failed}; starting it again in {wait:?}"));
+            for rendition in &mut self.renditions {
+                rendition.expect_nothing();
+            }
+            if failures >= HOPELESS {
+                self.ladder.stream.offer(&self.ladder.source, true);
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Takes the names of the renditions that a source of this header has, and lets others go.
+    fn claim(&mut self, size: (u32, u32)) -> Vec<Made> {
+        let Ladder { origin, stream, log, .. } = &*self.ladder;
+        let mut made = fitting(&origin.config.ladder.rungs, size);
+        self.renditions.retain(|known| made.iter().any(|made| made.rung.name == known.name()));
+        for Made { rung, .. } in &made {
+            let known = self.renditions.iter().any(|known| known.name() == rung.name);
+            if known || self.given_up.contains(&rung.name) {
+                continue;
+            }
+            match stream.derive(&rung.name, AWAITED, origin.now()) {
+                Ok(derived) => self.renditions.push(Rendition::new(derived)),
+                Err(error) => {
+                    log.say(Severity::Warning, &format!("{} is not made: {error}", rung.name));
+                    self.given_up.insert(rung.name.clone());
+                }
+            }
+        }
+        made.retain(|made| self.renditions.iter().any(|known| known.name() == made.rung.name));
+        made
+    }
+
+    /// One process, from its start to its end.
+    async fn make(&mut self) -> End {
+        let ladder = Arc::clone(&self.ladder);
+        let Some(size) = ladder.source.header().track.codec.resolution() else {
+            return End::Failed("the size of its pictures is not known".to_owned());
+        };
+        self.claim(size);
+        let done = self.renditions.iter().map(Rendition::made).min().flatten();
+        let mut source = Source::new(&ladder.source, done);
+        let (segment, part) = loop {
+            match source.next().await {
+                Next::Part(segment, part) => break (segment, part),
+                Next::Skipped => {}
+                Next::Over => return End::Over,
+            }
+        };
+        let track = &segment.header.track;
+        let made = self.claim(track.codec.resolution().unwrap_or(size));
+        if made.is_empty() {
+            // Why is in the log.
+            return End::Over;
+        }
+        let frames = part.samples.len() as u64;
+        let rate = Rate { frames, ticks: part.duration.into(), timescale: track.timescale };
+        let Some(header) = matroska::header(&track.codec, Some(rate.frame())) else {
+            return End::Failed(format!("{} cannot be decoded", track.codec.rfc6381()));
+        };
+        let config = &ladder.origin.config.ladder;
+        let process = match Process::start(config, &made, rate, &ladder.log) {
+            Ok(process) => process,
+            Err(error) => {
+                let path = config.ffmpeg.display();
+                return End::Failed(format!("ladder.ffmpeg = {path} cannot be started: {error}"));
+            }
+        };
+        let sizes: Vec<String> = made
+            .iter()
+            .map(|made| {
+                format!("{} {}x{} {}", made.rung.name, made.width, made.height, made.rung.bitrate)
+            })
+            .collect();
+        let pid = process.child.id().unwrap_or_default();
+        ladder.log.say(Severity::Info, &format!("ffmpeg {pid} makes {}", sizes.join(", ")));
+
+        let _running = Running::one_more(&ladder.origin);
+        let Process { mut child, input, outputs } = process;
+        let mut reading = JoinSet::new();
+        for (made, output) in made.iter().zip(outputs) {
+            let at = self.renditions.iter().position(|known| known.name() == made.rung.name);
+            if let Some(at) = at {
+                let rendition = self.renditions.swap_remove(at);
+                reading.spawn(rendition.read(output, Arc::clone(&ladder)));
+            }
+        }
+        let mut end = tokio::select! {
+            end = feed(&ladder, source, &segment, (header, part), input) => end,
+            _ = child.wait() => End::Failed("there was more to make".to_owned()),
+        };
+        if let End::Failed(_) = &end {
+            // It may have more to say of why than that it takes nothing.
+            let _ = timeout(process::LAST / 5, child.wait()).await;
+            let _ = child.start_kill();
+        }
+        let mut back = Vec::new();
+        let status = process::end(&mut child, async {
+            while let Some(read) = reading.join_next().await {
+                back.extend(read.ok().flatten());
+            }
+        })
+        .await;
+        // Killed or not, it has ended: so do these.
+        while let Some(read) = reading.join_next().await {
+            back.extend(read.ok().flatten());
+        }
+        for made in made {
+            if !back.iter().any(|back: &Rendition| back.name() == made.rung.name) {
+                self.given_up.insert(made.rung.name);
+            }
+        }
+        self.renditions.extend(back);
+        if let End::Failed(why) = &mut end {
+            *why = match status {
+                Ok(status) => format!("ffmpeg ended, {status}: {why}"),
+                Err(error) => format!("ffmpeg: {error}: {why}"),
+            };
+        }
+        end
+    }
+}
+
+/// Feeds ffmpeg until its source ends or changes, or it takes no more.
+async fn feed(
+    ladder: &Ladder,
+    mut source: Source,
+    first: &Segment,
+    (header, part): (Vec<u8>, Arc<live::Part>),
+    mut input: ChildStdin,
+) -> End {
+    let mut bytes = header;
+    let mut next = Some((Arc::new(first.clone()), part));
+    loop {
+        let (segment, part) = match next.take() {
+            Some(next) => next,
+            None => match source.next().await {
+                Next::Part(segment, part) => (segment, part),
+                Next::Skipped => {
+                    ladder.origin.ladders.skipped.fetch_add(1, Ordering::Relaxed);
+                    let what =
+                        "renditions are not made fast enough; skipped to the newest keyframe";
+                    ladder.log.say(Severity::Warning, what);
+                    continue;
+                }
+                Next::Over => return End::Over,
+            },
+        };
+        if segment.header.msn != first.header.msn {
+            return End::Changed;
+        }
+        {
+            let mut frames = ladder.frames.lock().unwrap_or_else(PoisonError::into_inner);
+            for (layout, at) in frames.note(&segment, &part) {
+                matroska::picture(&mut bytes, at.unsigned_abs(), layout.sync, part.sample(layout));
+            }
+        }
+        match timeout(HANGS, input.write_all(&bytes)).await {
+            Ok(Ok(())) => bytes.clear(),
+            Ok(Err(error)) => return End::Failed(format!("its input: {error}")),
+            Err(_) => return End::Failed(format!("no picture was taken for {HANGS:?}")),
+        }
+    }
+}
+
+/// Counts a process while it lives.
+struct Running(Arc<Origin>);
+
+impl Running {
+    fn one_more(origin: &Arc<Origin>) -> Self {
+        origin.ladders.running.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(origin))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.ladders.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,102 @@
+//! One ffmpeg: started, fed, listened to, ended.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, getpriority_process, setpriority_process};
+use tokio::net::unix::pipe;
+use tokio::process::{Child, ChildStdin, Command};
+
+use super::command::{Made, Rate, arguments};
+use super::log::{Log, Severity};
+use crate::config::Ladder;
+
+/// How long one may take for what it still has when its input has ended.
+pub(super) const LAST: Duration = Duration::from_secs(5);
+
+/// Held while a process is started: for that long, what it is to write into is inherited by whatever
+/// is started.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// A running ffmpeg.
+pub(super) struct Process {
+    pub(super) child: Child,
+    /// Where the pictures go.
+    pub(super) input: ChildStdin,
+    /// What it makes of them, of each rendition.
+    pub(super) outputs: Vec<pipe::Receiver>,
+}
+
+impl Process {
+    /// Starts ffmpeg. When the origin dies, its input ends and so does it.
+    pub(super) fn start(
+        ladder: &Ladder,
+        made: &[Made],
+        rate: Rate,
+        log: &Arc<Log>,
+    ) -> io::Result<Self> {
+        let (mut outputs, mut inherited) = (Vec::new(), Vec::new());
+        for made in made {
+            let (output, into) = io::pipe()?;
+            outputs.push(pipe::Receiver::from_owned_fd(output.into())?);
+            inherited.push((made.clone(), OwnedFd::from(into)));
+        }
+        let numbers: Vec<_> =
+            inherited.iter().map(|(made, into)| (made.clone(), into.as_raw_fd())).collect();
+        let mut command = Command::new(&ladder.ffmpeg);
+        command.args(arguments(ladder, &numbers, rate));
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.kill_on_drop(true);
+
+        let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, into) in &inherited {
+            fcntl_setfd(into, FdFlags::empty())?;
+        }
+        let started = command.spawn();
+        drop(inherited);
+        drop(starting);
+
+        let mut child = started?;
+        if let Err(error) = give_way(&child, ladder.nice) {
+            log.say(Severity::Warning, &format!("ladder.nice = {}: {error}", ladder.nice));
+        }
+        let piped = |what| io::Error::other(format!("no pipe to its standard {what}"));
+        let input = child.stdin.take().ok_or_else(|| piped("input"))?;
+        let stderr = child.stderr.take().ok_or_else(|| piped("error"))?;
+        let log = Arc::clone(log);
+        tokio::spawn(async move { log.follow(stderr).await });
+        Ok(Self { child, input, outputs })
+    }
+}
+
+/// Makes a process that has just begun `nice` to this one.
+fn give_way(child: &Child, nice: i32) -> io::Result<()> {
+    let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) else {
+        return Ok(());
+    };
+    let own = getpriority_process(None)?;
+    setpriority_process(Some(pid), (own + nice).min(19))?;
+    Ok(())
+}
+
+/// Waits for its end, with what it still has to write while `outputs` are being read.
+pub(super) async fn end(
+    child: &mut Child,
+    outputs: impl Future<Output = ()>,
+) -> io::Result<ExitStatus> {
+    let ended = async {
+        outputs.await;
+        child.wait().await
+    };
+    match tokio::time::timeout(LAST, ended).await {
+        Ok(status) => status,
+        Err(_) => {
+            child.start_kill()?;
+            child.wait().await
+        }
+    }
+}

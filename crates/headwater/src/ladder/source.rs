@@ -1,0 +1,196 @@
+//! The track that renditions are made of: its parts one after the other, and where each of its
+//! pictures was.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use live::{Part, Place, Segment, Track, Window};
+use tokio::sync::watch;
+
+/// What is made may be behind its source by so many seconds; more is skipped.
+const MOST_BEHIND: i64 = 10;
+
+/// Pictures that are remembered: more than a decoder and an encoder hold.
+const MOST_FRAMES: usize = 4096;
+
+/// ffmpeg writes times in FLV without their highest bit.
+const FLV_TIMES: i64 = 1 << 31;
+
+/// Follows the source.
+pub(super) struct Source {
+    windows: watch::Receiver<Arc<Window>>,
+    /// The part to be given next.
+    next: Option<(u64, usize)>,
+}
+
+/// What comes next.
+pub(super) enum Next {
+    /// A part.
+    Part(Arc<Segment>, Arc<Part>),
+    /// There were too many parts that nobody took; what follows begins with a keyframe.
+    Skipped,
+    /// The stream is over.
+    Over,
+}
+
+impl Source {
+    /// From the newest segment on; or, so that nothing is missed of what comes after time `made`, from
+    /// the first segment that begins there or later, unless that is too long ago.
+    pub(super) fn new(track: &Arc<Track>, made: Option<i64>) -> Self {
+        let windows = track.subscribe();
+        let next = {
+            let window = windows.borrow();
+            let begins =
+                |segment: &&Arc<Segment>| segment.parts.first().is_some_and(|p| p.independent);
+            let missed = made.and_then(|made| {
+                let mut after = window.all().filter(|segment| segment.start >= made);
+                after.find(|segment| {
+                    begins(segment) && !is_far_behind(&window, segment.start, segment)
+                })
+            });
+            let newest = || window.newest().filter(begins);
+            missed.or_else(newest).map(|segment| (segment.msn, 0)).or(window.newest_independent())
+        };
+        Self { windows, next }
+    }
+
+    /// The next part, waited for.
+    pub(super) async fn next(&mut self) -> Next {
+        loop {
+            let window = self.windows.borrow_and_update().clone();
+            if let Some(next) = self.look(&window) {
+                return next;
+            }
+            if window.ended || self.windows.changed().await.is_err() {
+                return Next::Over;
+            }
+        }
+    }
+
+    fn look(&mut self, window: &Window) -> Option<Next> {
+        let (mut msn, mut at) = match self.next {
+            Some(next) => next,
+            None => window.newest_independent()?,
+        };
+        let first = window.all().next()?.msn;
+        let (segment, part) = loop {
+            if msn < first {
+                return self.skip(window);
+            }
+            let segment = window.segment(msn)?;
+            match segment.parts.get(at) {
+                Some(part) => break (segment, part),
+                None if window.is_complete(msn) => (msn, at) = (msn + 1, 0),
+                None => return None,
+            }
+        };
+        if is_far_behind(window, part.start, segment)
+            && let Some(skipped) = self.skip(window)
+        {
+            return Some(skipped);
+        }
+        self.next = Some((msn, at + 1));
+        Some(Next::Part(Arc::clone(segment), Arc::clone(part)))
+    }
+
+    /// Goes on at the newest keyframe, if that lies ahead.
+    fn skip(&mut self, window: &Window) -> Option<Next> {
+        let newest = window.newest_independent().filter(|newest| Some(*newest) > self.next)?;
+        self.next = Some(newest);
+        Some(Next::Skipped)
+    }
+}
+
+fn is_far_behind(window: &Window, start: i64, segment: &Segment) -> bool {
+    let most = MOST_BEHIND * i64::from(segment.header.track.timescale);
+    window.newest().is_some_and(|newest| newest.end() - start > most)
+}
+
+/// A picture of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// When it is shown, in the track's timescale.
+    pub(super) pts: i64,
+    /// How long before it is shown a picture is decoded that waits for no other: what reordering
+    /// pictures takes in the source. Renditions, which reorder none, are decoded as early, so that
+    /// their segments begin at the same decode times.
+    pub(super) early: i32,
+    /// Where it was.
+    pub(super) place: Place,
+    /// When it is shown, in milliseconds.
+    at: i64,
+}
+
+/// The pictures that are being made into others. ffmpeg is told their times in milliseconds; by these
+/// what comes out is told to what it was made of, and so has its exact time, and its place.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    frames: VecDeque<Frame>,
+    early: i32,
+}
+
+impl Frames {
+    /// Remembers the pictures of a part. Answers when each is shown, in milliseconds.
+    pub(super) fn note<'a>(
+        &'a mut self,
+        segment: &'a Segment,
+        part: &'a Part,
+    ) -> impl Iterator<Item = (&'a live::SampleLayout, i64)> {
+        let timescale = segment.header.track.timescale;
+        let place = Place { period: segment.period, msn: segment.msn };
+        part.samples.iter().map(move |layout| {
+            if layout.sync {
+                self.early = layout.cts.max(0);
+            }
+            let pts = layout.dts + i64::from(layout.cts);
+            let at = live::rescale(pts, timescale, 1000).max(0);
+            if self.frames.len() >= MOST_FRAMES {
+                self.frames.pop_front();
+            }
+            self.frames.push_back(Frame { pts, early: self.early, place, at });
+            (layout, at)
+        })
+    }
+
+    /// The picture that is shown at so many milliseconds, as FLV has them.
+    pub(super) fn find(&self, at: i64) -> Option<Frame> {
+        let apart = |frame: &Frame| {
+            let after = (frame.at - at).rem_euclid(FLV_TIMES);
+            after.min(FLV_TIMES - after)
+        };
+        // Programs round differently.
+        let near = self.frames.iter().rev().filter(|frame| apart(frame) <= 1);
+        near.min_by_key(|frame| apart(frame)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(times: impl IntoIterator<Item = i64>) -> Frames {
+        let place = Place { period: 0, msn: 1 };
+        let frame = |at: i64| Frame { pts: at * 90, early: 0, place, at };
+        Frames { frames: times.into_iter().map(frame).collect(), early: 0 }
+    }
+
+    #[test]
+    fn a_picture_is_found_by_its_time() {
+        let thirty = frames([1000, 1033, 1067, 1100]);
+        assert_eq!(thirty.find(1033).unwrap().pts, 1033 * 90);
+        assert_eq!(thirty.find(1066).unwrap().pts, 1067 * 90);
+        assert_eq!(thirty.find(1050), None);
+        // At 1,000 a second each has a neighbour that is as near as rounding gets.
+        let thousand = frames(0..100);
+        assert_eq!(thousand.find(50).unwrap().at, 50);
+    }
+
+    #[test]
+    fn times_that_do_not_fit_into_flv_are_found_all_the_same() {
+        let late = FLV_TIMES * 3 + 5;
+        let frames = frames([late - 40, late, late + 40]);
+        assert_eq!(frames.find(5).unwrap().at, late);
+        assert_eq!(frames.find(FLV_TIMES - 35).unwrap().at, late - 40);
+        assert_eq!(frames.find(4).unwrap().at, late);
+    }
+}

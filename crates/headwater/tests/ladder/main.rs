@@ -1,0 +1,7 @@
+//! Renditions that the origin makes itself, judged by ffmpeg, ffprobe and GStreamer.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod serving;
+mod supervision;
+mod support;

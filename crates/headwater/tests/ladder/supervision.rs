@@ -1,0 +1,145 @@
+//! That ffmpeg is there as long as its stream, and is no danger to it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use testkit::{Program, Server};
+
+use crate::support::{
+    LIMIT, RUNGS, clip, configuration, ffmpeg, is_there, kill, media, multivariant, named, parent,
+    publish, server, transcoder, until,
+};
+
+/// The value of a metric that has no labels.
+fn metric(server: &Server, name: &str) -> u64 {
+    let answer = server.get("/metrics");
+    let line = answer.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name}: {}", answer.text())).parse().unwrap()
+}
+
+#[test]
+fn one_that_is_killed_is_started_again_and_the_stream_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(RUNGS, &[]);
+    let publisher = publish(&server, &clip(&folder, "320x180", 20), "live/x", &["--loop"]);
+    let offered = multivariant(&server, "live/x");
+    let low = named(&offered, "160x90");
+    let listed = |text: &str| text.matches("#EXTINF").count();
+    media(&server, "live/x", &low, |text| listed(text) >= 2);
+
+    let first = transcoder(&server, 0);
+    assert_eq!(parent(first), server.id());
+    assert_eq!(metric(&server, "headwater_ladders"), 1);
+    kill(first);
+    let second = transcoder(&server, 1);
+    assert_ne!(first, second);
+    assert!(!is_there(first));
+    assert_eq!(metric(&server, "headwater_ladders_failed_total"), 1);
+    let log = server.log();
+    let failed =
+        log.lines().find(|line| line.contains("SIGKILL")).unwrap_or_else(|| panic!("{log}"));
+    assert!(
+        failed.contains("starting it again in 1s") && failed.contains("stream=\"x\""),
+        "{failed}"
+    );
+
+    let before = media(&server, "live/x", &low, |_| true).segments.len();
+    let after = media(&server, "live/x", &low, |text| listed(text) >= before + 3);
+    let as_long = |text: &str| listed(text) >= after.segments.len();
+    let source = media(&server, "live/x", &named(&offered, "320x180"), as_long);
+    assert_eq!((after.discontinuities, source.discontinuities), (0, 0));
+    let numbers: Vec<u64> = after.segments.iter().map(|segment| segment.msn).collect();
+    let expected: Vec<u64> = (numbers[0]..).take(numbers.len()).collect();
+    assert_eq!(numbers, expected);
+    assert!(source.segments.iter().all(|segment| segment.duration == "2.000000"), "{source:?}");
+    // It went on where the source's next segment begins, so both still have the same numbers.
+    let last = after.segments.last().unwrap();
+    let cut = (last.msn, &*last.duration);
+    assert!(source.cuts().contains(&cut), "{cut:?}: {source:?}");
+    let file = folder.path().join("low.cmaf");
+    after.download(&server, &file);
+    ffmpeg(["-xerror", "-i", file.to_str().unwrap(), "-f", "null", "-"]);
+    drop(publisher);
+}
+
+#[test]
+fn one_ends_with_its_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(RUNGS, &[]);
+    let publisher = publish(&server, &clip(&folder, "320x180", 4), "live/x", &[]);
+    let id = transcoder(&server, 0);
+    assert!(publisher.wait(LIMIT).status.success());
+    until(|| !is_there(id));
+    until(|| metric(&server, "headwater_ladders") == 0);
+    assert_eq!(metric(&server, "headwater_ladders_failed_total"), 0);
+    assert!(server.log().contains("stream ended"));
+}
+
+#[test]
+fn none_outlives_a_server_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(RUNGS, &[]);
+    let publisher = publish(&server, &clip(&folder, "320x180", 20), "live/x", &["--loop"]);
+    let id = transcoder(&server, 0);
+    assert!(is_there(id));
+    kill(server.id());
+    until(|| !is_there(id));
+    drop(publisher);
+}
+
+#[test]
+fn its_renditions_are_no_viewers_and_nobody_elses() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = clip(&folder, "320x180", 20);
+    let server = server(&format!("streams = [\"x\", \"events/*\"]\n{RUNGS}"), &[]);
+    let publishers = ["live/x", "live/other"].map(|to| publish(&server, &file, to, &["--loop"]));
+    let offered = multivariant(&server, "live/x");
+    assert!(offered.contains("160x90"), "{offered}");
+    let other = multivariant(&server, "live/other");
+    assert!(!other.contains("160x90"), "not asked for: {other}");
+    assert_eq!(metric(&server, "headwater_ladders"), 1);
+
+    let streams = server.get("/metrics");
+    let viewers = streams.text().lines().filter(|line| {
+        line.starts_with("headwater_viewers{") && line.contains("live/x") && !line.ends_with(" 0")
+    });
+    // The playlist above was asked for by a viewer.
+    assert!(viewers.clone().all(|line| line.contains("\"hls\"")), "{}", streams.text());
+
+    let intruder = publish(&server, &file, "live/x?rendition=low", &[]).wait(LIMIT);
+    assert!(!intruder.status.success());
+    assert!(intruder.stderr.contains("NetStream.Publish.BadName"), "{}", intruder.stderr);
+    drop(publishers);
+}
+
+#[test]
+fn one_that_fails_again_and_again_leaves_the_stream_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("broken");
+    std::fs::write(&program, "#!/bin/sh\necho '[error] no such encoder' >&2\nexit 3\n").unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let ladder = format!("ffmpeg = {program:?}\nsource = false\n{RUNGS}");
+    let server = server(&ladder, &["--demo"]);
+    let offered = multivariant(&server, "live/demo");
+    assert_eq!(offered.matches("#EXT-X-STREAM-INF").count(), 1, "{offered}");
+    let said = server.log_line(LIMIT, |line| line.contains("no such encoder"));
+    assert!(said.contains("stream=\"demo\"") && said.contains("ERROR"), "{said}");
+    for wait in ["1s", "2s", "4s"] {
+        server.log_line(LIMIT, |line| {
+            line.contains("exit status: 3") && line.contains(&format!("again in {wait}"))
+        });
+    }
+}
+
+#[test]
+fn one_that_is_not_there_is_told_of_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = configuration(&folder, "enabled = true\nffmpeg = \"no-such-ffmpeg\"\n");
+    for verb in ["serve", "check"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+        let finished = Program::spawn(command.args([verb, "--config"]).arg(&config)).wait(LIMIT);
+        assert_eq!(finished.status.code(), Some(2));
+        let expected = "headwater.toml:7: ladder.ffmpeg: there is no program no-such-ffmpeg";
+        assert!(finished.stderr.contains(expected), "{}", finished.stderr);
+    }
+}
