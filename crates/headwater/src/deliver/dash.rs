@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use live::{Delivery, Segment, Stream, Track};
 use media::Kind;
@@ -51,7 +52,19 @@ pub(super) async fn manifest(
     let text = stream
         .manifest(Delivery::Dash, version, || model(stream, origin.now().0 / 1000).render().into());
     let etag = format!("{:x}-{version}", stream.since().0);
-    answer(request, "application/dash+xml", "max-age=0, must-revalidate", &etag, text)
+    answer(request, "application/dash+xml", &cache_control(stream.settings()), &etag, text)
+}
+
+/// From one change of the manifest to the next at least, as it says itself.
+fn update_period(settings: &live::Settings) -> Duration {
+    settings.segment_target / 2
+}
+
+/// A manifest holds for `minimumUpdatePeriod` (ISO/IEC 23009-1 5.3.1.2), so caches may share it for as
+/// many whole seconds: were it not for that, each player's manifests would all come from the origin.
+/// Players ask again when they want another.
+fn cache_control(settings: &live::Settings) -> String {
+    format!("max-age=0, s-maxage={}, must-revalidate", update_period(settings).as_secs())
 }
 
 /// The segments of one track that belong to one period.
@@ -69,9 +82,8 @@ fn model(stream: &Stream, now: u64) -> Manifest {
     let settings = stream.settings();
     let state = stream.state();
     let ended = state.tracks.iter().all(|track| track.window().ended);
-    let micros =
-        |duration: std::time::Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let millis = |duration: std::time::Duration| micros(duration) / 1000;
+    let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    let millis = |duration: Duration| micros(duration) / 1000;
 
     let mut periods: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
     for track in &state.tracks {
@@ -91,7 +103,7 @@ fn model(stream: &Stream, now: u64) -> Manifest {
         Presentation::Dynamic(Live {
             availability_start_time: state.epoch.0 / 1000,
             publish_time: now,
-            minimum_update_period: Some(millis(settings.segment_target) / 2),
+            minimum_update_period: Some(millis(update_period(settings))),
             time_shift_buffer_depth: Some(millis(settings.window)),
             suggested_presentation_delay: Some(latency),
         })
@@ -259,4 +271,19 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
 
 fn ticks_to_millis(ticks: i64, timescale: u32) -> u64 {
     live::rescale(ticks, timescale, 1000).unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_share_a_manifest_for_no_longer_than_it_says_that_it_holds() {
+        let of = |segment_target| {
+            cache_control(&live::Settings { segment_target, ..live::Settings::default() })
+        };
+        assert_eq!(of(Duration::from_secs(2)), "max-age=0, s-maxage=1, must-revalidate");
+        assert_eq!(of(Duration::from_secs(6)), "max-age=0, s-maxage=3, must-revalidate");
+        assert_eq!(of(Duration::from_secs(1)), "max-age=0, s-maxage=0, must-revalidate");
+    }
 }
