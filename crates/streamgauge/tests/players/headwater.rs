@@ -44,6 +44,40 @@ fn every_delivery_of_the_demo_is_the_published_file_whole() {
 }
 
 #[test]
+fn a_file_that_is_pushed_is_the_file_whole_and_its_end_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let film = testkit::media_dir().join("bbb/bbb_10s_1080p_h264_aac.mp4");
+    std::fs::copy(&film, folder.path().join("film.mp4")).unwrap();
+    let arguments = ["--vod".as_ref(), folder.path().as_os_str()];
+    let server = testkit::Server::start(testkit::headwater(), arguments);
+    let push = format!("ws://{}/vod/film.mp4/push", server.http);
+    for query in ["?pace=fast", "?from=4&pace=realtime"] {
+        let url = format!("{push}{query}");
+        let reference = film.to_str().unwrap();
+        let watch = ["watch", &url, "--duration", "60s", "--json", "--reference", reference];
+        let (code, document) = document(start(watch));
+        assert_verdict(code, &document, true);
+        let viewer = &document["viewer"];
+        assert_eq!((&viewer["end"], &viewer["stalls"]), (&"ended".into(), &0.into()), "{viewer:#}");
+        assert_eq!((&viewer["holes"], &viewer["reconnects"]), (&0.into(), &0.into()), "{viewer:#}");
+        // Of a file nobody can be behind.
+        assert!(viewer["behind_live"].is_null() && viewer["delivery"].is_null(), "{viewer:#}");
+        let verified = &viewer["verified"];
+        assert_eq!(verified["matched"], verified["samples"], "{viewer:#}");
+        let from = viewer["video"]["from"].as_f64().unwrap();
+        let to = viewer["video"]["to"].as_f64().unwrap();
+        assert!((from == 4.0) == query.contains("from") && to >= 9.9, "{viewer:#}");
+    }
+    let arguments = ["--start", "10", "--max", "10", "--fast", "--min-bitrate", "100000"];
+    let capacity = ["capacity", &format!("{push}?pace=fast"), "--duration", "30s", "--json"];
+    let (code, document) = document(start(capacity.into_iter().chain(arguments)));
+    // Where the generator was the limit, all were served even so.
+    assert!(matches!(code, 0 | 3), "{document:#}");
+    let step = &document["steps"][0];
+    assert_eq!((&step["passed"], &step["results"]["satisfied"]), (&true.into(), &10.into()));
+}
+
+#[test]
 fn another_file_is_not_what_was_published() {
     let server = origin();
     let other = testkit::media_dir().join("flv/srs_bbb_10s_360p.flv");
