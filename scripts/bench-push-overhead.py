@@ -118,7 +118,7 @@ def movie(path):
     """The study's shape: a keyframe every two seconds."""
     done = run("ffmpeg", "-nostdin", "-loglevel", "error", "-y", "-f", "lavfi", "-i",
                f"testsrc2=size=320x240:rate=24:duration={SECONDS}", "-vf", "noise=alls=6:allf=t:all_seed=5",
-               "-c:v", "libx264", "-preset", "ultrafast", "-b:v", "82k", "-maxrate", "110k", "-bufsize", "220k",
+               "-c:v", "libx264", "-preset", "ultrafast", "-b:v", "87k", "-maxrate", "115k", "-bufsize", "220k",
                "-g", "48", "-keyint_min", "48", "-sc_threshold", "0", "-pix_fmt", "yuv420p",
                "-movflags", "+faststart", path)
     if done.returncode:
@@ -157,7 +157,8 @@ class Origin:
 
 
 def segments(base):
-    """Every file that the film is made of, with its length: header first, then its chunks."""
+    """The playlists and their length, and every file that the film is made of with its own: the header, then
+    the chunks."""
     def text(url):
         with urllib.request.urlopen(url, timeout=30) as answer:
             return answer.read().decode()
@@ -174,7 +175,7 @@ def segments(base):
     for name in dict.fromkeys(names):
         with urllib.request.urlopen(urljoin(media, name), timeout=30) as answer:
             files.append((urljoin(media, name), len(answer.read())))
-    return [index, media], files
+    return [index, media], len(text(index)) + len(text(media)), files
 
 
 def streamgauge(program, url, folder, *more):
@@ -247,8 +248,8 @@ def h2load(work, port, lists, files):
             "h2_headers": headers, "h2_data": data}
 
 
-def browser(kind, url):
-    done = run("node", "bench/overhead.mjs", kind, url, cwd=REPOSITORY / "web")
+def browser(page, kind, url):
+    done = run("node", "bench/overhead.mjs", page, kind, url, cwd=REPOSITORY / "web")
     if done.returncode:
         sys.exit(f"Chromium, {url}: {done.stderr}")
     return json.loads(done.stdout)
@@ -278,11 +279,11 @@ def main():
 
 def measure(asked, work, origin):
     film, push = "/vod/movie.mp4", "/vod/movie.mp4/push?pace=fast&latency=segment"
-    lists, files = segments(f"http://127.0.0.1:{origin.http}{film}")
+    lists, playlists, files = segments(f"http://127.0.0.1:{origin.http}{film}")
     sizes = [length for _, length in files[1:]]
-    movie_is = {"chunks": len(sizes), "bytes": sum(sizes), "header": files[0][1],
+    movie_is = {"playlists": playlists, "chunks": len(sizes), "bytes": sum(sizes), "header": files[0][1],
                 "chunks_over_64_kib": sum(size > 65535 for size in sizes)}
-    rows = []
+    page, rows = f"http://127.0.0.1:{origin.http}/healthz", []
 
     def case(name, client, port, take):
         relay = Relay(port)
@@ -311,12 +312,12 @@ def measure(asked, work, origin):
              lambda port: streamgauge(asked.streamgauge, f"wss://127.0.0.1:{port}{push}", kept / "push-tls",
                                       "--insecure"))
     if not asked.no_browser:
-        case("push", "Chromium", origin.http, lambda port: browser("push", f"ws://127.0.0.1:{port}{push}"))
+        case("push", "Chromium", origin.http, lambda port: browser(page, "push", f"ws://127.0.0.1:{port}{push}"))
         case("HTTP/1.1", "Chromium", origin.http,
-             lambda port: browser("pull", f"http://127.0.0.1:{port}{film}/index.m3u8"))
+             lambda port: browser(page, "pull", f"http://127.0.0.1:{port}{film}/index.m3u8"))
         if origin.tls:
             case("HTTP/2, TLS", "Chromium", origin.tls,
-                 lambda port: browser("pull", f"https://127.0.0.1:{port}{film}/index.m3u8"))
+                 lambda port: browser(page, "pull", f"https://127.0.0.1:{port}{film}/index.m3u8"))
     document = {"movie": movie_is, "published": {"pull_percent": 3.3, "push_percent": 0.02}, "cases": rows}
     (asked.out / "overhead.json").write_text(json.dumps(document, indent=1) + "\n")
     table = render(movie_is, rows)
@@ -325,8 +326,8 @@ def measure(asked, work, origin):
 
 
 def render(movie_is, rows):
-    lines = [f"{movie_is['chunks']} chunks, {movie_is['bytes']:,} bytes; "
-             f"{movie_is['chunks_over_64_kib']} of them longer than 64 KiB.", "",
+    lines = [f"{movie_is['chunks']} chunks, {movie_is['bytes']:,} bytes; {movie_is['chunks_over_64_kib']} of them longer "
+             f"than 64 KiB. Beside the movie are handshakes and, by pull, {movie_is['playlists']:,} bytes of playlists.", "",
              "| delivery | client | received | sent | beside the movie | a chunk | of the movie |",
              "|---|---|---|---|---|---|---|"]
     for row in rows:
@@ -342,7 +343,7 @@ def render(movie_is, rows):
             bare = row["without_tls"] - row["media"]
             lines += ["", f"HTTP/2 without TLS, received: {bare:,} bytes beside the movie (heads "
                       f"{row['h2_headers']:,}), {bare / movie_is['chunks']:.1f} a chunk."]
-        elif (seen := row.get("devtools")) and seen["requests"]:
+        elif (seen := row.get("devtools")) and not seen["frames"]:
             lines += ["", f"DevTools, {row['delivery']}: {seen['requests']} answers by {seen['protocols']}, "
                       f"{seen['finished'] - row['media']:,} bytes received beside the movie."]
         elif seen:

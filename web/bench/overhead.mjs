@@ -1,13 +1,13 @@
 // What a browser receives and sends to get a film, by push or by pull, as its DevTools protocol tells it.
 //
-//   node bench/overhead.mjs push ws://HOST/vod/FILM/push?pace=fast&latency=segment
-//   node bench/overhead.mjs pull http://HOST/vod/FILM/index.m3u8
+//   node bench/overhead.mjs PAGE push ws://HOST/vod/FILM/push?pace=fast&latency=segment
+//   node bench/overhead.mjs PAGE pull http://HOST/vod/FILM/index.m3u8
 //
 // One JSON document on standard output. Segments are asked for one after the other, as a player does whose
-// buffer is full; the page is on another origin than the film.
+// buffer is full; the page, PAGE, is on another origin than the film, so that nothing of it is counted.
 import { startBrowser, within } from '../e2e/support.mjs';
 
-const [kind, url] = process.argv.slice(2);
+const [origin, kind, url] = process.argv.slice(2);
 const LIMIT = 120_000;
 
 /** In the page: everything that a playlist leads to. */
@@ -57,8 +57,7 @@ const browser = await startBrowser();
 try {
   const context = await browser.newContext({ ignoreHTTPSErrors: true });
   const page = await context.newPage();
-  // A page of its own, so that nothing else is on the connection that is counted.
-  await page.goto('data:text/html,<title>bench</title>');
+  await page.goto(origin);
   const devtools = await context.newCDPSession(page);
   const seen = { finished: 0, heads: 0, requests: 0, protocols: {}, frames: 0, payload: 0, upgrade: 0 };
   devtools.on('Network.loadingFinished', ({ encodedDataLength }) => {
