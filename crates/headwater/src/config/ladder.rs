@@ -31,6 +31,8 @@ pub struct Ladder {
     pub enabled: bool,
     /// Of which streams, by name; `*` stands for any characters.
     pub streams: Vec<String>,
+    /// Of how many at once; 0 is no limit.
+    pub max_streams: usize,
     /// The program: a path, or a name to be looked for in `PATH`.
     pub ffmpeg: PathBuf,
     /// x264's preset.
@@ -80,6 +82,7 @@ impl Default for Ladder {
         Self {
             enabled: false,
             streams: vec!["*".to_owned()],
+            max_streams: 8,
             ffmpeg: PathBuf::from("ffmpeg"),
             preset: "veryfast".to_owned(),
             keyframe_interval: Time::from_secs(4),

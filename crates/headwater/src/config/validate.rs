@@ -149,6 +149,7 @@ fn ladder(ladder: &Ladder, target_duration: Time) -> Result<(), Found> {
             format!("{keyframe_interval} is longer than live.target_duration, {target_duration}");
         return refuse(&["ladder.keyframe_interval", "live.target_duration"], message);
     }
+    within("ladder.max_streams", ladder.max_streams, 0, 10_000)?;
     within("ladder.threads", *threads, 0, 256)?;
     within("ladder.nice", *nice, 0, 19)?;
     if let Some(bad) = streams.iter().find(|pattern| !ladder::is_pattern(pattern)) {

@@ -4,6 +4,9 @@ use std::os::fd::RawFd;
 
 use crate::config::{Ladder, Rung};
 
+/// A picture of the source has at most so many pixels: 8K.
+const MOST_PIXELS: u32 = 8192 * 4352;
+
 /// A rendition as it is made of its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Made {
@@ -88,10 +91,11 @@ pub(super) fn arguments(ladder: &Ladder, made: &[(Made, RawFd)], rate: Rate) -> 
     let mut arguments = Vec::new();
     let mut add = |text: &str| arguments.extend(text.split_ascii_whitespace().map(str::to_owned));
     add("-nostdin -hide_banner -nostats -loglevel level+warning");
-    // Nothing is waited for: the header says what there is, and decoders that use a thread for each
-    // picture would give it out as many pictures late.
+    // The header says what there is: nothing more is read to find out. Decoders that use a thread for
+    // each picture would give it out as many pictures late.
     add("-copyts -probesize 32 -analyzeduration 0 -thread_type slice");
-    add("-f matroska -i pipe:0");
+    // What a publisher says its pictures' size is must not take all memory.
+    add(&format!("-max_pixels {MOST_PIXELS} -f matroska -i pipe:0"));
 
     let mut graph = format!("[0:v:0]split={}", made.len());
     for at in 0..made.len() {

@@ -26,13 +26,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use live::{Segment, Status, Stream, Track};
+use live::{Part, Segment, Status, Stream, Track};
 use media::Kind;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::Origin;
 use command::{Made, Rate, fitting};
@@ -90,6 +90,8 @@ pub async fn run(origin: Arc<Origin>) {
     let mut begun = origin.registry.begun();
     let mut streams: Vec<(Arc<Stream>, AbortHandle)> = Vec::new();
     let mut ladders = JoinSet::new();
+    let most = origin.config.ladder.max_streams;
+    let room = Arc::new(Semaphore::new(if most == 0 { Semaphore::MAX_PERMITS } else { most }));
     loop {
         begun.mark_unchanged();
         streams.retain(|(_, ladder)| !ladder.is_finished());
@@ -97,8 +99,8 @@ pub async fn run(origin: Arc<Origin>) {
             let wanted = origin.config.ladder.wants(stream.name());
             let known = || streams.iter().any(|(known, _)| Arc::ptr_eq(known, &stream));
             if wanted && stream.state().status != Status::Ended && !known() {
-                let ladder = ladders.spawn(follow(Arc::clone(&origin), Arc::clone(&stream)));
-                streams.push((stream, ladder));
+                let (origin, of) = (Arc::clone(&origin), Arc::clone(&stream));
+                streams.push((stream, ladders.spawn(follow(origin, of, Arc::clone(&room)))));
             }
         }
         tokio::select! {
@@ -109,31 +111,40 @@ pub async fn run(origin: Arc<Origin>) {
 }
 
 /// The renditions of one stream, until it is over.
-async fn follow(origin: Arc<Origin>, stream: Arc<Stream>) {
+async fn follow(origin: Arc<Origin>, stream: Arc<Stream>, room: Arc<Semaphore>) {
+    let over = ended(stream.subscribe());
+    tokio::select! {
+        () = make_renditions(origin, stream, room) => {}
+        // Whatever that waits for. A process that is left ends with its handle.
+        () = over => {}
+    }
+}
+
+async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, room: Arc<Semaphore>) {
     // The publisher's own picture. What it publishes under a rendition's name is a ladder already.
     let is_source = |track: &&Arc<Track>| track.kind == Kind::Video && track.rendition.is_none();
     let mut state = stream.subscribe();
-    let known = state.wait_for(|state| {
-        state.tracks.iter().any(|track| is_source(&track)) || state.status == Status::Ended
-    });
+    let known = state.wait_for(|state| state.tracks.iter().any(|track| is_source(&track)));
     let Ok(source) = known.await.map(|state| state.tracks.iter().find(is_source).cloned()) else {
         return;
     };
     let Some(source) = source else { return };
     let log = Arc::new(Log::new(stream.name()));
+    if room.available_permits() == 0 {
+        let most = origin.config.ladder.max_streams;
+        let what = format!("no renditions yet: ladder.max_streams = {most} have theirs made");
+        log.say(Severity::Warning, &what);
+    }
+    let Ok(_place) = room.acquire().await else { return };
     let ladder = Arc::new(Ladder { origin, stream, source, frames: Mutex::default(), log });
     let mut supervisor = Supervisor { ladder, renditions: Vec::new(), given_up: HashSet::new() };
-    tokio::select! {
-        () = supervisor.run() => {}
-        // Whatever it waits for: ffmpeg ends by itself, as its input has, or with its handle.
-        _ = ended(state) => {}
-    }
+    supervisor.run().await;
 }
 
 /// When a stream is over, and there was time for what comes last.
 async fn ended(mut state: watch::Receiver<Arc<live::State>>) {
     let _ = state.wait_for(|state| state.status == Status::Ended).await;
-    tokio::time::sleep(2 * process::LAST).await;
+    sleep(2 * process::LAST).await;
 }
 
 /// What all who make a stream's renditions share.
@@ -184,7 +195,11 @@ impl Supervisor {
             let began = Instant::now();
             let failed = match self.make().await {
                 End::Over => return,
-                End::Changed => continue,
+                End::Changed => {
+                    // A publisher may change its configuration with each picture.
+                    sleep_until(began + BACK_OFF.0).await;
+                    continue;
+                }
                 End::Failed(why) => why,
             };
             counters.failed.fetch_add(1, Ordering::Relaxed);
@@ -199,7 +214,7 @@ impl Supervisor {
             if failures >= HOPELESS {
                 self.ladder.stream.offer(&self.ladder.source, true);
             }
-            tokio::time::sleep(wait).await;
+            sleep(wait).await;
         }
     }
 
@@ -280,7 +295,7 @@ impl Supervisor {
             }
         }
         let mut end = tokio::select! {
-            end = feed(&ladder, source, &segment, (header, part), input) => end,
+            end = feed(&ladder, source, header, (segment, part), input) => end,
             _ = child.wait() => End::Failed("there was more to make".to_owned()),
         };
         if let End::Failed(_) = &end {
@@ -319,12 +334,13 @@ impl Supervisor {
 async fn feed(
     ladder: &Ladder,
     mut source: Source,
-    first: &Segment,
-    (header, part): (Vec<u8>, Arc<live::Part>),
+    header: Vec<u8>,
+    first: (Arc<Segment>, Arc<Part>),
     mut input: ChildStdin,
 ) -> End {
+    let configuration = first.0.header.msn;
     let mut bytes = header;
-    let mut next = Some((Arc::new(first.clone()), part));
+    let mut next = Some(first);
     loop {
         let (segment, part) = match next.take() {
             Some(next) => next,
@@ -340,7 +356,7 @@ async fn feed(
                 Next::Over => return End::Over,
             },
         };
-        if segment.header.msn != first.header.msn {
+        if segment.header.msn != configuration {
             return End::Changed;
         }
         {

@@ -50,7 +50,8 @@ impl Process {
         let mut command = Command::new(&ladder.ffmpeg);
         command.args(arguments(ladder, &numbers, rate));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        command.kill_on_drop(true);
+        // A terminal's Ctrl-C is for the origin, which drains.
+        command.kill_on_drop(true).process_group(0);
 
         let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, into) in &inherited {

@@ -111,7 +111,7 @@ impl Taker {
         while let Some(event) = self.demuxer.poll_event() {
             match event {
                 Event::Track { codec, .. } => {
-                    to.derived.configure(codec).map_err(Broken::Refused)?
+                    to.derived.configure(codec).map_err(Broken::Refused)?;
                 }
                 Event::Sample { mut sample, .. } => {
                     let frames = ladder.frames.lock().unwrap_or_else(PoisonError::into_inner);

@@ -143,3 +143,22 @@ fn one_that_is_not_there_is_told_of_at_the_start() {
         assert!(finished.stderr.contains(expected), "{}", finished.stderr);
     }
 }
+
+#[test]
+fn so_many_streams_at_once_and_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (short, long) = (clip(&folder, "320x180", 5), clip(&folder, "320x180", 20));
+    let server = server(&format!("max_streams = 1\n{RUNGS}"), &[]);
+    let first = publish(&server, &short, "live/first", &[]);
+    transcoder(&server, 0);
+    let second = publish(&server, &long, "live/second", &["--loop"]);
+    let told = server.log_line(LIMIT, |line| line.contains("ladder.max_streams = 1"));
+    assert!(told.contains("stream=\"second\""), "{told}");
+    assert!(!multivariant(&server, "live/second").contains("160x90"));
+    assert!(first.wait(LIMIT).status.success());
+    // When the first has ended, and not before.
+    transcoder(&server, 1);
+    assert!(server.log().contains("stream ended"));
+    server.get_until("/live/second/index.m3u8", LIMIT, |answer| answer.text().contains("160x90"));
+    drop(second);
+}
