@@ -16,6 +16,7 @@ import {
   untilCondition,
 } from './support.mjs';
 import { startTabs } from './tabs.mjs';
+import { makeTitles } from './titles.mjs';
 
 /** Longest gap in what is shown, in seconds. */
 const GAP = 0.05;
@@ -327,6 +328,97 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
       assert.deepEqual(complaints, []);
     } finally {
       stop();
+    }
+  });
+});
+
+describe('titles by push', { concurrency: 2 }, () => {
+  let titles;
+  let files;
+
+  before(async () => {
+    titles = await makeTitles();
+    files = await startServer({ vod: titles.root });
+  });
+
+  after(async () => {
+    await files?.stop();
+    await titles?.remove();
+  });
+
+  const open = (page, name) => page.goto(`${files.url}/watch/vod/${name}?via=push`);
+  const position = (page) => page.evaluate(() => document.querySelector('video').currentTime);
+  const untilTime = (page, time) =>
+    page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time);
+  const seek = (page, time) =>
+    page.evaluate((to) => {
+      document.querySelector('video').currentTime = to;
+    }, time);
+
+  for (const [name, duration] of [
+    ['first.mp4', 120.2],
+    ['last.mp4', 52.2],
+    ['fragmented.mp4', 15.6],
+    ['folder', 20],
+  ]) {
+    withPage(`play ${name}, jump, and end`, async (page, complaints, t) => {
+      await open(page, name);
+      await untilCondition(page, 'playing');
+      const { moments, duration: told, latency } = await stats(page);
+      t.diagnostic(`first frame after ${Math.round(moments.firstFrame)} ms`);
+      assert.ok(Math.abs(told - duration) < 0.3, `duration ${told}`);
+      assert.equal(latency, null);
+      await untilTime(page, 1.5);
+      for (const time of [duration / 2, 1, duration - 2.5]) {
+        await seek(page, time);
+        await untilTime(page, time + 0.5);
+        const now = await position(page);
+        assert.ok(now < time + 3, `sought ${time}, is at ${now}`);
+      }
+      await untilCondition(page, 'ended');
+      assert.ok(Math.abs((await position(page)) - duration) < 0.3, `ended at ${await position(page)}`);
+      // And from the beginning.
+      await page.getByRole('button', { name: 'Play' }).click();
+      await page.waitForFunction(() => {
+        const { currentTime, paused } = document.querySelector('video');
+        return !paused && currentTime > 0.5 && currentTime < 10;
+      });
+      assert.deepEqual(complaints, []);
+    });
+  }
+
+  withPage('choose a rendition of a folder', async (page, complaints) => {
+    await open(page, 'folder');
+    await untilCondition(page, 'playing');
+    await quality(page).selectOption({ index: 2 });
+    await page.waitForFunction(() => document.querySelector('video').videoWidth === 212);
+    await assertAccessible(page);
+    await keep(page, 'vod-push');
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('say why a cut off file is refused', async (page) => {
+    await open(page, 'cut.mp4');
+    await page.locator('.message').getByText('The server refuses to push the stream.').waitFor();
+    await page
+      .locator('.message')
+      .getByText(/^The server says: cut\.mp4: .*cut off/)
+      .waitFor();
+  });
+
+  withPage('go on where the connection was lost', async (page) => {
+    const proxy = await startProxy(files.url);
+    try {
+      await page.goto(`${proxy.url}/watch/vod/first.mp4?via=push`);
+      await untilCondition(page, 'playing');
+      await proxy.drop();
+      await page.waitForTimeout(2_000);
+      await proxy.restore();
+      const { buffer, currentTime } = await stats(page);
+      await untilTime(page, currentTime + buffer + 1);
+      assert.equal((await stats(page)).stalls, 0);
+    } finally {
+      await proxy.stop();
     }
   });
 });

@@ -192,6 +192,7 @@ export class Feed {
     const { wish } = this;
     if (!wish) return;
     this.over = false;
+    this.store.at(time);
     clearTimeout(this.timer);
     if (this.socket?.readyState !== WebSocket.OPEN) {
       wish.from = time;

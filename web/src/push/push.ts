@@ -544,6 +544,7 @@ export class PushPlayer {
     const { video } = this;
     const { currentTime } = video;
     this.pace.reset();
+    this.order({ do: 'at', time: currentTime });
     const ranges = rangesOf(video.buffered);
     if (!this.placed || rangeAt(ranges, currentTime)) return;
     if (this.awaited !== null && Math.abs(currentTime - this.awaited) < ROUNDING) return;

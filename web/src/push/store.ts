@@ -162,6 +162,7 @@ export class Store {
         steps.shift();
         break;
       case 'media': {
+        this.stretch(buffer.buffered.length === 0);
         const [bytes, count] = this.together();
         buffer.appendBuffer(bytes);
         steps.splice(0, count);
@@ -206,17 +207,21 @@ export class Store {
     const { buffer, source } = this;
     if (!buffer || this.closed || source.readyState === 'closed') return;
     const { buffered } = buffer;
-    if (this.length !== null && source.readyState === 'open') {
-      // Media may go on for longer than was said.
-      const length = Math.max(this.length, buffered.length > 0 ? buffered.end(buffered.length - 1) : 0);
-      if (source.duration !== length) source.duration = length;
-    }
     // All that had come when the first was appended comes before the picture is told: it may start at its end.
     if (buffered.length > 0 && (!this.wasEmpty || !this.steps.some(({ is }) => is === 'media'))) {
       this.events.added(this.wasEmpty);
       this.wasEmpty = false;
     }
+    // What came before this was heard of has begun the next step already.
+    if (buffer.updating) return;
     if (!this.forget(buffer, 2 * BEHIND, BEHIND)) this.run();
+  }
+
+  /** Has the source be as long as was said; it may be longer by what is buffered, and shorter after its end. */
+  private stretch(isEmpty: boolean): void {
+    const { source, length } = this;
+    if (length === null || source.readyState !== 'open') return;
+    if (source.duration < length || (isEmpty && source.duration !== length)) source.duration = length;
   }
 
   /** Removes what is more than `keep` behind the picture once it is more than `most`; whether anything is. */

@@ -21,7 +21,7 @@ const start =
     });
     let chosen: string | null = null;
     player.on('open', () => events.manifest());
-    player.on('error', (error) => events.failed(failureOf(error)));
+    player.on('error', (error) => events.failed(failureOf(error, url)));
 
     return {
       get name() {
@@ -76,10 +76,10 @@ const start =
     };
   };
 
-function failureOf({ code, message }: PushEvents['error']): Failure {
-  const failures: Record<string, Pick<Failure, 'kind' | 'what'>> = {
+function failureOf({ code, message }: PushEvents['error'], url: string): Failure {
+  const failures: Record<string, Omit<Failure, 'detail'>> = {
     'not-found': { kind: 'network', what: 'The stream is not on the server (404).' },
-    refused: { kind: 'network', what: 'The server refuses to push the stream.' },
+    refused: { kind: 'network', what: 'The server refuses to push the stream.', refusedBy: url },
     codec: { kind: 'codec', what: 'This browser decodes none of the codecs the stream is sent in.' },
     media: { kind: 'media', what: 'The browser could not decode the stream.' },
   };
