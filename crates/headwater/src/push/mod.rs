@@ -14,6 +14,7 @@
 mod describe;
 mod messages;
 mod reel;
+mod rungs;
 mod session;
 mod sight;
 mod stream;

@@ -95,7 +95,9 @@ impl Reel {
         self.follow(best)
     }
 
-    fn follow(&mut self, picture: usize) -> bool {
+    /// Follows this picture, a position among the title's tracks, from the next segment on. Answers
+    /// whether it is another one.
+    pub(super) fn follow(&mut self, picture: usize) -> bool {
         let Self { title, strips } = self;
         let Some(strip) = strips.first_mut().filter(|strip| strip.track != picture) else {
             return false;
@@ -112,6 +114,12 @@ impl Reel {
         }
         strip.track = picture;
         true
+    }
+
+    /// The picture, as a position among the title's tracks.
+    pub(super) fn picture(&self) -> Option<usize> {
+        let picture = self.strips.first()?.track;
+        (kind(&self.title, picture) == Some(Kind::Video)).then_some(picture)
     }
 
     /// The picture's name.
@@ -168,7 +176,7 @@ fn is_called(track: &Track, name: &str) -> bool {
 }
 
 /// Pictures that a viewer may be sent instead of one another, by falling bitrate.
-fn renditions(title: &Title) -> impl Iterator<Item = (usize, &Track)> {
+pub(super) fn renditions(title: &Title) -> impl Iterator<Item = (usize, &Track)> {
     let tracks = title.tracks.iter().enumerate();
     tracks.filter(|(_, track)| track.media.kind() == Kind::Video && !track.alternate)
 }

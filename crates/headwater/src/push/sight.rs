@@ -169,6 +169,7 @@ impl Sight {
         let seen = self.seen(&kernel, queued, writes, catching_up);
         let (bits, rungs) = self.bits();
         self.decided = self.rule.decide(&seen, &bits[..rungs], self.at);
+        tracing::trace!(?seen, at = self.at, decided = ?self.decided, rule = ?self.rule, "looked");
     }
 
     /// The ladder, of as many rungs as a stream has tracks.
@@ -268,7 +269,7 @@ impl Line for Watched {
 
 /// `TCP_INFO`, for which neither the standard library nor rustix nor socket2 has a call.
 #[allow(unsafe_code)]
-mod kernel {
+pub(super) mod kernel {
     use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
 

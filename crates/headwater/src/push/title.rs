@@ -18,6 +18,7 @@ use vod::Title;
 
 use super::Push;
 use super::reel::{self, Reel};
+use super::rungs::Rungs;
 use super::session::{Error, Heard, Said, Session};
 use super::wire::Ready;
 use crate::deliver::TitleViewing;
@@ -37,6 +38,7 @@ pub(super) struct Viewer {
     push: Rc<Push>,
     reel: Reel,
     choice: Choice,
+    rungs: Option<Rungs>,
     plan: Plan,
     from: Duration,
 }
@@ -51,7 +53,11 @@ impl Viewer {
                 Response::text(404, "no such rendition").header("Cache-Control", "no-cache")
             );
         }
-        let reel = Reel::new(Arc::clone(title), &choice);
+        let mut reel = Reel::new(Arc::clone(title), &choice);
+        let rungs = Rungs::new(title, &choice, None);
+        if let Some(track) = rungs.as_ref().and_then(Rungs::track) {
+            reel.follow(track);
+        }
         let config = &push.origin.config.vod;
         let plan = match query.pace {
             None => config.plan(None),
@@ -65,7 +71,7 @@ impl Viewer {
             From::Live | From::Start => Duration::ZERO,
             From::At(time) => time,
         };
-        Ok(Self { push: Rc::clone(push), reel, choice, plan, from })
+        Ok(Self { push: Rc::clone(push), reel, choice, rungs, plan, from })
     }
 
     /// The whole of its life.
@@ -81,6 +87,8 @@ struct Watching {
     session: Session,
     reel: Reel,
     choice: Choice,
+    /// Where the server chooses the rendition.
+    rungs: Option<Rungs>,
     /// Runs from where it began or last sought.
     schedule: Schedule,
     hand: Hand,
@@ -108,6 +116,7 @@ struct Sending {
 
 /// What became of a segment that would be the next.
 enum Load {
+    /// There is something to be sent.
     Loaded,
     /// It is not due yet.
     Wait(Duration),
@@ -126,7 +135,7 @@ enum Stir {
 
 impl Watching {
     fn new(viewer: Viewer, connection: Upgraded) -> Self {
-        let Viewer { push, mut reel, choice, plan, from } = viewer;
+        let Viewer { push, mut reel, choice, rungs, plan, from } = viewer;
         let origin = &push.origin;
         let name = name(reel.title());
         let viewing = origin.title_viewers.connected(&name, Delivery::Push);
@@ -138,6 +147,7 @@ impl Watching {
             began: reel.next().map_or(Duration::ZERO, |item| item.start),
             reel,
             choice,
+            rungs,
             schedule: Schedule::new(plan, now),
             hand: Hand::new(now),
             place,
@@ -163,6 +173,8 @@ impl Watching {
             }
             if self.is_between() {
                 self.session.send()?;
+            } else {
+                self.consider()?;
             }
             let idle = self.is_between() && self.session.is_idle();
             if idle && self.session.over {
@@ -172,7 +184,10 @@ impl Watching {
             if idle && !self.paused {
                 match Box::pin(self.load()).await? {
                     Load::Loaded => {}
-                    Load::Wait(wait) => due = Instant::now().checked_add(wait),
+                    Load::Wait(wait) => {
+                        due = Instant::now().checked_add(wait);
+                        self.consider()?;
+                    }
                     Load::End => {
                         self.session.finish();
                         continue;
@@ -200,8 +215,23 @@ impl Watching {
         self.media.size() == 0
     }
 
+    /// Lets the rendition be chosen anew, where the server chooses; whether it is another one.
+    fn consider(&mut self) -> Result<bool, Error> {
+        let Self { session, reel, rungs: Some(rungs), media, .. } = self else { return Ok(false) };
+        let looked = session.wire.transport.with_tcp(|tcp| rungs.look(tcp, media.size()));
+        let is_another = looked && rungs.track().is_some_and(|track| reel.follow(track));
+        if is_another {
+            self.announce()?;
+        }
+        Ok(is_another)
+    }
+
     /// Puts the next segment on its way, if it is due.
     async fn load(&mut self) -> Result<Load, Error> {
+        // What tells of another rendition goes before it.
+        if self.rungs.as_ref().is_some_and(Rungs::is_idle) && self.consider()? {
+            return Ok(Load::Loaded);
+        }
         let Some(item) = self.reel.next() else {
             self.leave();
             return Ok(Load::End);
@@ -227,16 +257,21 @@ impl Watching {
         let end = self.reel.title().duration;
         let until = self.reel.next().map_or(end, |next| next.start);
         self.sending = Some(Sending { from: item.start, until, size: self.media.size() });
+        if let Some(rungs) = &mut self.rungs {
+            rungs.begins();
+        }
         Ok(Load::Loaded)
     }
 
     /// Waits until there is something to be done; writes, where that is it.
     async fn stir(&mut self, due: Option<Instant>) -> Stir {
-        let Self { session, media, hand, place, paused, .. } = self;
+        let Self { session, media, hand, place, paused, rungs, .. } = self;
         let (sends, says) = (media.size() > 0, !session.is_idle());
         if sends || says {
             session.took(false, false);
         }
+        let looks = rungs.as_ref().filter(|_| sends || due.is_some()).map(Rungs::next);
+        let due = [due, looks].into_iter().flatten().min();
         let mut deadline = due.map_or(session.wake(), |due| due.min(session.wake()));
         let Session { push, wire, drain, timer, outbox, over, .. } = session;
         let listens = !*over && !outbox.is_full();
@@ -314,20 +349,34 @@ impl Watching {
     /// Does what the viewer says.
     fn obey(&mut self, command: Command) -> Result<(), Error> {
         let Command { rendition, max, seek, pause } = command;
-        if let Some(rendition) = rendition {
-            self.choice.rendition = rendition;
-        }
-        if let Some(max) = max {
-            self.choice.max = max;
-        }
-        if self.reel.choose(&self.choice) {
-            self.announce()?;
+        if rendition.is_some() || max.is_some() {
+            if let Some(rendition) = rendition {
+                self.choice.rendition = rendition;
+            }
+            if let Some(max) = max {
+                self.choice.max = max;
+            }
+            self.choose_again()?;
         }
         if let Some(time) = seek {
             self.seek(Duration::try_from_secs_f64(time).unwrap_or_default());
         }
         if let Some(pause) = pause {
             self.pause(pause);
+        }
+        Ok(())
+    }
+
+    /// Follows the rendition that its wishes come to now.
+    fn choose_again(&mut self) -> Result<(), Error> {
+        let Self { reel, choice, rungs, .. } = self;
+        *rungs = Rungs::new(reel.title(), choice, reel.picture());
+        let is_another = match rungs.as_ref().and_then(Rungs::track) {
+            Some(track) => reel.follow(track),
+            None => reel.choose(choice),
+        };
+        if is_another {
+            self.announce()?;
         }
         Ok(())
     }

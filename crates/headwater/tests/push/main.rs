@@ -6,7 +6,9 @@
 mod deliver;
 mod frames;
 mod requests;
+mod rungs;
 mod slow;
 mod steering;
 mod support;
 mod titles;
+mod window;

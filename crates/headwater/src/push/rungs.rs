@@ -1,0 +1,140 @@
+//! Which rendition of a title a viewer is sent, where the server chooses: by what the kernel tells of
+//! its connection, at the boundaries of segments.
+//!
+//! While a segment is on its way there is always something to send, so what is acknowledged is what the
+//! link carries: the best that leaves something to spare is followed. Between segments that are not due
+//! yet nothing waits, and the rule for live viewers says when to try a better one.
+
+use std::time::Duration;
+
+use media::Kind;
+use protocol::push::abr::{self, Decision, Evidence, Rule, Seen};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use vod::Title;
+
+use super::reel;
+use super::sight::kernel;
+use crate::deliver::cursor::Choice;
+
+/// Between two looks at a viewer.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// Between two looks at one for whom nothing is due.
+const IDLE_LOOKS: Duration = Duration::from_millis(500);
+
+/// The renditions that a viewer may be sent, from the least to the most, and which it is.
+pub(super) struct Rungs {
+    /// Positions among the title's tracks.
+    tracks: Box<[usize]>,
+    /// Bits per second of each, sound included.
+    bits: Box<[u64]>,
+    at: usize,
+    rule: Evidence,
+    began: Instant,
+    looked: Option<Instant>,
+    /// Segments sent when nothing waited.
+    writes: u64,
+    is_idle: bool,
+}
+
+impl Rungs {
+    /// Of a viewer with these wishes that is sent the track at `now`, if any. `None` where there is
+    /// nothing to choose from, or no segment begins with a keyframe of all.
+    pub(super) fn new(title: &Title, choice: &Choice, now: Option<usize>) -> Option<Self> {
+        let is_pinned =
+            choice.rendition.as_ref().is_some_and(|name| reel::has_rendition(title, name));
+        if is_pinned || !title.aligned {
+            return None;
+        }
+        let kind = |at: &usize| title.tracks.get(*at).map(|track| track.media.kind());
+        let sound = title.chosen().into_iter().find(|at| kind(at) == Some(Kind::Audio));
+        let rate = |at: usize| title.tracks.get(at).map_or(0, |track| track.bandwidth.average);
+        let mut tracks: Vec<usize> = reel::renditions(title).map(|(at, _)| at).collect();
+        tracks.sort_by_key(|at| rate(*at));
+        let least = tracks.first().copied();
+        let max = choice.max.unwrap_or(u64::MAX);
+        tracks.retain(|at| Some(*at) == least || rate(*at) <= max);
+        if tracks.len() < 2 {
+            return None;
+        }
+        let sound = sound.map_or(0, rate);
+        let bits: Box<[u64]> = tracks.iter().map(|at| rate(*at) + sound).collect();
+        let at = match now {
+            None => abr::start(&bits),
+            Some(now) => tracks.iter().rposition(|at| rate(*at) <= rate(now)).unwrap_or(0),
+        };
+        Some(Self {
+            tracks: tracks.into(),
+            bits,
+            at,
+            rule: Evidence::default(),
+            began: Instant::now(),
+            looked: None,
+            writes: 0,
+            is_idle: false,
+        })
+    }
+
+    /// The track it is to be sent.
+    pub(super) fn track(&self) -> Option<usize> {
+        self.tracks.get(self.at).copied()
+    }
+
+    /// Whether nothing was due when it last looked.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle
+    }
+
+    /// To be told when a segment is on its way and nothing waited.
+    pub(super) fn begins(&mut self) {
+        self.writes += 1;
+    }
+
+    /// When to look again at the latest.
+    pub(super) fn next(&self) -> Instant {
+        let interval = if self.is_idle { IDLE_LOOKS } else { LOOKS };
+        self.looked.map_or(self.began, |at| at + interval)
+    }
+
+    /// Looks, if it is time to. `queued` are bytes of the segment that is on its way and that the
+    /// kernel has not taken. Answers whether the viewer is to be sent another track from the next
+    /// segment on.
+    pub(super) fn look(&mut self, tcp: &TcpStream, queued: u64) -> bool {
+        let is_idle = queued == 0;
+        let turns = std::mem::replace(&mut self.is_idle, is_idle) != is_idle;
+        let now = Instant::now();
+        if !turns && self.looked.is_some_and(|at| now < at + LOOKS) {
+            return false;
+        }
+        self.looked = Some(now);
+        let Some(told) = kernel::ask(tcp) else { return false };
+        let seen = Seen {
+            now: self.micros(),
+            queued,
+            catching_up: !is_idle,
+            unacknowledged: told.unacknowledged,
+            acknowledged: told.acknowledged,
+            busy: told.busy,
+            viewer_limited: told.viewer_limited,
+            writes: self.writes,
+            rtt: told.rtt,
+            min_rtt: told.min_rtt,
+            retransmitted: told.retransmitted,
+        };
+        let to = match self.rule.decide(&seen, &self.bits, self.at) {
+            Decision::Up(to) | Decision::Down { to, .. } if to != self.at => to,
+            // What is not of now cannot be skipped to.
+            Decision::Up(_) | Decision::Down { .. } | Decision::SkipToLive | Decision::Stay => {
+                return false;
+            }
+        };
+        self.at = to.min(self.tracks.len().saturating_sub(1));
+        self.rule.switched(self.micros());
+        true
+    }
+
+    fn micros(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,141 @@
+//! The rendition of a title is chosen by what the link carries.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+
+use crate::support::{Client, Frame, track_of};
+use crate::titles::{ffmpeg, segments, server};
+
+/// Between two steps of a link.
+const STEP: Duration = Duration::from_millis(20);
+
+/// A link to `server` for one connection, and the bytes a second that it carries towards the viewer.
+pub(crate) fn link(server: SocketAddr, rate: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let rate = Arc::new(AtomicUsize::new(rate));
+    let carries = Arc::clone(&rate);
+    thread::spawn(move || {
+        let (mut viewer, _) = listener.accept().unwrap();
+        let socket = Socket::new(Domain::for_address(server), Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(8 << 10).unwrap();
+        socket.connect(&server.into()).unwrap();
+        let mut origin: TcpStream = socket.into();
+        let (mut from, mut to) = (viewer.try_clone().unwrap(), origin.try_clone().unwrap());
+        thread::spawn(move || std::io::copy(&mut from, &mut to));
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            let most = (carries.load(Relaxed) / 50).clamp(1, buffer.len());
+            match origin.read(&mut buffer[..most]) {
+                Ok(0) => return,
+                Ok(read) if viewer.write_all(&buffer[..read]).is_err() => return,
+                Ok(_) => thread::sleep(STEP),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    });
+    (address, rate)
+}
+
+/// Three renditions of 48 s with the same keyframes.
+fn movie(folder: &Path) {
+    std::fs::create_dir(folder).unwrap();
+    for (name, rate, size) in
+        [("low", "150k", "160x120"), ("medium", "800k", "320x240"), ("high", "2500k", "480x360")]
+    {
+        let picture = format!("testsrc2=size={size}:rate=24:duration=48,noise=alls=50:allf=t");
+        let file = folder.join(format!("{name}.mp4"));
+        ffmpeg(
+            ["-f", "lavfi", "-i", &picture, "-c:v", "libx264", "-preset", "ultrafast"]
+                .into_iter()
+                .chain(["-b:v", rate, "-maxrate", rate, "-bufsize", rate, "-pix_fmt", "yuv420p"])
+                .chain(["-g", "48", "-keyint_min", "48", "-sc_threshold", "0"])
+                .chain([file.to_str().unwrap()]),
+        );
+    }
+}
+
+/// What a viewer is sent: each segment is the next one, of the rendition that was named last.
+struct Follower {
+    client: Client,
+    strips: Vec<Vec<Vec<u8>>>,
+    rendition: usize,
+    next: usize,
+}
+
+impl Follower {
+    /// The next frame, checked.
+    #[track_caller]
+    fn next(&mut self) -> Frame {
+        let frame = self.client.next().expect("it goes on");
+        match frame.opcode {
+            1 => {
+                let event = frame.event();
+                assert!(event["event"] != "discontinuity" && event["event"] != "error", "{event}");
+                if let Some(name) = event["rendition"].as_str() {
+                    self.rendition = name[1..].parse().unwrap();
+                    let header = self.client.next().unwrap();
+                    assert_eq!(header.payload[4..8], *b"ftyp");
+                }
+            }
+            2 => {
+                let wanted = &self.strips[self.rendition][self.next];
+                assert_eq!(track_of(&frame.payload), track_of(wanted), "segment {}", self.next);
+                assert!(frame.payload == *wanted, "segment {}", self.next);
+                self.next += 1;
+            }
+            _ => {}
+        }
+        frame
+    }
+
+    /// Until the rendition is one that is wanted, before the film is over.
+    #[track_caller]
+    fn until(&mut self, wanted: impl Fn(usize) -> bool) {
+        while !wanted(self.rendition) {
+            assert!(self.next < self.strips[0].len(), "v{} to the end", self.rendition);
+            self.next();
+        }
+    }
+}
+
+#[test]
+fn a_viewer_is_sent_what_its_link_carries() {
+    let folder = tempfile::tempdir().unwrap();
+    movie(&folder.path().join("movie"));
+    let server = server(folder.path(), "");
+    let strips: Vec<_> =
+        ["v0", "v1", "v2"].map(|track| segments(&server, "movie", track)).into_iter().collect();
+    let watch = |address, query: &str| {
+        let client = Client::connect(address, &format!("/vod/movie/push?{query}"));
+        let mut follower = Follower { client, strips: strips.clone(), rendition: 9, next: 0 };
+        follower.next();
+        follower
+    };
+    // Nothing is known yet: not the best.
+    let mut near = watch(server.http, "pace=realtime");
+    assert_eq!(near.rendition, 1);
+    let (address, rate) = link(server.http, 40_000);
+    let mut far = watch(address, "pace=fast");
+    assert_eq!(far.rendition, 1);
+    far.until(|rendition| rendition == 2);
+    rate.store(350_000, Relaxed);
+    far.until(|rendition| rendition < 2);
+    // Bursts have shown that there is room.
+    near.until(|rendition| rendition == 0);
+    // Who names one is sent that.
+    let (address, _) = link(server.http, 40_000);
+    let mut pinned = watch(address, "pace=fast&rendition=medium");
+    while pinned.next < 2 {
+        pinned.next();
+    }
+    assert_eq!(pinned.rendition, 1);
+}

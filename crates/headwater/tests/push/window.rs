@@ -1,0 +1,81 @@
+//! Viewers of a live stream that watch what was: anywhere in its window, and not too slow for that.
+
+use serde_json::json;
+use testkit::Server;
+
+use crate::rungs::link;
+use crate::support::{Client, LIMIT, metric, server, time_of, track_of};
+
+/// A window of some eight seconds, of which a viewer may be far less behind.
+const TABLES: &str = "[live]\nsegment_target = \"1s\"\ntarget_duration = \"2s\"\nwindow = \"8s\"\n\
+    viewer_queue = \"256KiB\"\nviewer_patience = \"1s\"\n[ladder]\nkeyframe_interval = \"1s\"\n";
+
+/// When the listed segments of the picture begin, in seconds of the stream's timeline.
+#[track_caller]
+fn listed(server: &Server) -> Vec<f64> {
+    let folder = "/live/demo/v0";
+    let playlist = server.get(&format!("{folder}/media.m3u8"));
+    let names = playlist.text().lines().filter(|line| line.ends_with(".m4s"));
+    let whole = names.filter(|name| name.matches('.').count() == 1);
+    let segments = whole.map(|name| server.get(&format!("{folder}/{name}")));
+    let found = segments.filter(|answer| answer.status() == 200);
+    found.map(|answer| time_of(&answer.body) as f64 / 90_000.0).collect()
+}
+
+/// Decode time of the next chunk of the picture, in seconds; nothing may have been skipped.
+#[track_caller]
+fn next_time(client: &mut Client) -> f64 {
+    let frame = client.until(|frame| match frame.opcode {
+        1 => panic!("{}", frame.event()),
+        2 => frame.payload[4..8] != *b"ftyp" && track_of(&frame.payload) == 1,
+        _ => false,
+    });
+    time_of(&frame.payload) as f64 / 90_000.0
+}
+
+#[test]
+fn the_whole_window_may_be_watched_by_who_is_behind_on_purpose() {
+    let server = server(TABLES);
+    let path = "/live/demo/v0/media.m3u8";
+    let count = |text: &str| text.lines().filter(|line| line.starts_with("#EXTINF")).count();
+    server.get_until(path, LIMIT, |answer| count(answer.text()) >= 7);
+
+    // From the oldest segment on without a gap, however slowly: more than the stream has a second, and
+    // not much more.
+    let (address, _) = link(server.http, 350_000);
+    let (before, mut clients) = (listed(&server), Vec::new());
+    for address in [server.http, address] {
+        let mut client = Client::connect(address, "/live/demo/push?from=start");
+        assert_eq!(client.next().unwrap().event()["event"], "hello");
+        clients.push(client);
+    }
+    for client in &mut clients {
+        let (first, mut last) = (next_time(client), f64::MIN);
+        assert!(first <= before[1] + 0.001, "{first} {before:?}");
+        let mut time = first;
+        while time < first + 6.0 {
+            assert!(last == f64::MIN || time > last && time - last < 0.5, "{last}, then {time}");
+            last = time;
+            time = next_time(client);
+        }
+    }
+
+    // To any second of it.
+    let mut client = Client::connect(server.http, "/live/demo/push");
+    for back in [5.5, 1.5, 4.0, 2.2] {
+        let starts = listed(&server);
+        let newest = starts.last().unwrap();
+        let wanted = newest - back;
+        client.say(&json!({"seek": wanted}).to_string());
+        let event = client.until(|frame| frame.opcode == 1 && frame.event()["event"] != "hello");
+        assert_eq!(event.event(), json!({"event": "discontinuity", "reason": "seek"}));
+        let time = next_time(&mut client);
+        assert!(time <= wanted && time > wanted - 1.5, "{wanted}: {time} {starts:?}");
+    }
+    for counter in ["skipped", "closed"] {
+        let metrics = server.get("/metrics");
+        let slow = format!("headwater_slow_viewers_{counter}_total{{delivery=\"push\"");
+        assert!(!metrics.text().contains(&slow), "{}", metrics.text());
+    }
+    assert_eq!(metric(&server, "headwater_viewers{stream=\"live/demo\",delivery=\"push\"}"), 3);
+}
