@@ -43,6 +43,17 @@ struct ByCode {
     code: u16,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRendition {
+    stream: String,
+    rendition: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByDirection {
+    direction: &'static str,
+}
+
 /// Why a slow viewer was disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooSlow {
@@ -162,6 +173,11 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         "Push viewers closed for what they sent, by close code",
         origin.violations.0.clone(),
     );
+    let (viewers, switches) = renditions(origin);
+    let help = "Push viewers of live streams now, by stream and rendition";
+    registry.register("push_viewers", help, viewers);
+    let help = "Times a push viewer was sent another rendition, by whether that has more bits";
+    registry.register("push_switches", help, switches);
 
     let paced = &origin.balance;
     for (name, help, value) in [
@@ -230,6 +246,20 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         ConstCounter::new(totals.file_bytes),
     );
     registry
+}
+
+/// Which renditions push viewers have, and how often they changed.
+fn renditions(origin: &Origin) -> (Family<ByRendition, Gauge>, Family<ByDirection, Counter>) {
+    let viewers = Family::<ByRendition, Gauge>::default();
+    for ((stream, rendition), count) in origin.chosen.viewers() {
+        let labels = ByRendition { stream: format!("live/{stream}"), rendition };
+        viewers.get_or_create(&labels).set(whole(count as u64));
+    }
+    let switches = Family::<ByDirection, Counter>::default();
+    for (direction, count) in origin.chosen.switches() {
+        switches.get_or_create(&ByDirection { direction }).inc_by(count);
+    }
+    (viewers, switches)
 }
 
 fn whole(count: u64) -> i64 {

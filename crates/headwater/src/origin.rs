@@ -10,6 +10,7 @@ use crate::deliver::cursor::Limits;
 use crate::ladder;
 use crate::metrics::{SlowViewers, Violations};
 use crate::pace::Balance;
+use crate::push::Chosen;
 use crate::rtmp::Films;
 
 /// What every listener shares: the configuration, the live streams, the clock.
@@ -21,7 +22,7 @@ pub struct Origin {
     pub registry: Registry,
     /// Files packaged on the fly.
     pub titles: vod::Library,
-    /// Who watches those by HLS and DASH.
+    /// Who watches those by HLS, DASH and push.
     pub title_viewers: TitleViewers,
     /// What RTMP players are sent of them.
     pub films: Films,
@@ -31,6 +32,8 @@ pub struct Origin {
     pub slow_viewers: SlowViewers,
     /// Push viewers that were closed for what they sent.
     pub violations: Violations,
+    /// Which renditions push viewers have.
+    pub chosen: Chosen,
     /// What became of renditions that are made here.
     pub ladders: ladder::Counters,
     started: (UnixMicros, Instant),
@@ -63,6 +66,7 @@ impl Origin {
             balance: Arc::new(Balance::new(started)),
             slow_viewers: SlowViewers::default(),
             violations: Violations::default(),
+            chosen: Chosen::default(),
             ladders: ladder::Counters::default(),
             started: (started, Instant::now()),
             config,

@@ -11,6 +11,7 @@
 //! A message is a frame's head and a region of the window, or a segment's pieces; nothing else. What a
 //! viewer says is read by its own task, whichever way it is served.
 
+mod chosen;
 mod describe;
 mod messages;
 mod reel;
@@ -35,6 +36,8 @@ use crate::Origin;
 use crate::fan::Fans;
 use crate::http::{Method, PayloadFraming, Request, Response, Upgraded, Version};
 use messages::Messages;
+
+pub use chosen::Chosen;
 
 /// What the push viewers of one event loop share.
 pub struct Push {

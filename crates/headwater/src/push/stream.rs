@@ -115,7 +115,15 @@ struct Watching {
     place: Place,
     /// Where there is something to choose from.
     watched: Option<Rc<Watched>>,
+    /// The rendition as which it is counted.
+    counted: Option<Arc<Track>>,
     _viewing: Viewing,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.count(None);
+    }
 }
 
 /// How a part of a viewer's time ended.
@@ -155,6 +163,7 @@ impl Watching {
             choice,
             place,
             watched: None,
+            counted: None,
             _viewing: stream.watch(Delivery::Push),
             stream,
         }
@@ -184,7 +193,17 @@ impl Watching {
             self.session.say(&Event::Hello(hello));
             self.session.outbox.push(header(follower)?);
         }
+        if let Some(picture) = self.picture() {
+            self.count(picture);
+        }
         Ok(())
+    }
+
+    /// Counts it as a viewer of this rendition.
+    fn count(&mut self, now: Option<Arc<Track>>) {
+        let before = std::mem::replace(&mut self.counted, now);
+        let chosen = &self.session.push.origin.chosen;
+        chosen.change(&self.stream, before.as_ref(), self.counted.as_ref());
     }
 
     /// While a fan writes what the viewer is to be sent.
@@ -356,6 +375,7 @@ impl Watching {
             if let Some(watched) = &self.watched {
                 watched.sight.borrow_mut().switched(&track);
             }
+            self.count(Some(track));
         }
         self.session.outbox.push(header);
         Ok(())

@@ -134,7 +134,7 @@ impl Evidence {
             self.carried = Some(Carried { rate, is_all: true, at: seen.now });
             return;
         }
-        if bits == 0 || busy == 0 {
+        if bits == 0 {
             return;
         }
         let writes = seen.writes.saturating_sub(before.writes).max(1);
