@@ -36,7 +36,6 @@ export interface Traffic {
 
 /** What the feed has to say. */
 export type Report =
-  | { is: 'ready' }
   | { is: 'source'; source: unknown }
   | { is: 'hello'; hello: Hello }
   | { is: 'rendition'; name: string; mime: string }
@@ -75,8 +74,8 @@ export class Feed {
   private header: Uint8Array<ArrayBuffer> = new Uint8Array();
   /** Decode time of the newest chunk of each track, in its units: what was sent before is not taken again. */
   private newest = new Map<number, number>();
-  /** What the connection sends belongs to before a jump that was asked for. */
-  private skipping = false;
+  /** Jumps that were asked for: until so many are told of, what comes belongs to before them. */
+  private jumps = 0;
   /** The next chunk is the first of a connection, or behind a jump. */
   private fresh = true;
   private over = false;
@@ -146,6 +145,8 @@ export class Feed {
     socket.onmessage = mine(({ data }: MessageEvent<string | ArrayBuffer>) => this.receive(data));
     socket.onclose = mine(({ code, reason }: CloseEvent) => {
       this.socket = null;
+      // At the place that was asked for, which was not told of.
+      if (this.jumps > 0) this.empty();
       if (this.over && code === 1000) return;
       void this.lost(url, this.refused ?? (reason || `closed with code ${code}`));
     });
@@ -155,7 +156,7 @@ export class Feed {
     clearTimeout(this.timer);
     const { socket } = this;
     this.socket = null;
-    this.skipping = false;
+    this.jumps = 0;
     socket?.close();
   }
 
@@ -178,7 +179,7 @@ export class Feed {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       // A file goes on where what is buffered ends, a broadcast at its newest keyframe.
-      if (this.recorded) wish.from = this.store.end() ?? wish.from;
+      if (this.recorded) wish.from = this.jumps > 0 ? wish.from : (this.store.end() ?? wish.from);
       else if (this.hello) wish.from = 'live';
       this.connect();
     }, delay);
@@ -193,20 +194,19 @@ export class Feed {
     if (!wish) return;
     this.over = false;
     this.store.at(time);
+    wish.from = time;
     clearTimeout(this.timer);
-    if (this.socket?.readyState !== WebSocket.OPEN) {
-      wish.from = time;
+    const again = () => {
       this.empty();
       this.connect();
+    };
+    if (this.socket?.readyState !== WebSocket.OPEN) {
+      again();
       return;
     }
     this.say({ seek: time });
-    this.skipping = true;
-    this.timer = setTimeout(() => {
-      wish.from = time;
-      this.empty();
-      this.connect();
-    }, OBEDIENCE);
+    this.jumps += 1;
+    this.timer = setTimeout(again, OBEDIENCE);
   }
 
   /** What comes now does not continue what is buffered. */
@@ -228,7 +228,6 @@ export class Feed {
     traffic.media += size;
     // A server that accepts and closes at once is no server found again.
     if (performance.now() - this.connectedAt > PROVEN_AFTER) this.attempt = 0;
-    if (this.skipping) return;
     try {
       this.take(new Uint8Array(data));
     } catch (error) {
@@ -253,9 +252,10 @@ export class Feed {
         this.rendition = said.rendition;
         break;
       case 'discontinuity':
-        if (said.reason === 'seek') {
+        if (said.reason === 'seek' && this.jumps > 0) {
+          this.jumps -= 1;
+          if (this.jumps > 0) break;
           clearTimeout(this.timer);
-          this.skipping = false;
           this.fresh = true;
           this.empty();
         }
@@ -277,6 +277,7 @@ export class Feed {
       if (!same(bytes, this.header) || this.store.isEmpty) this.begin(bytes, tracks);
       return;
     }
+    if (this.jumps > 0) return;
     const chunk = readChunk(bytes);
     const track = this.tracks.get(chunk.track);
     if (!track) return;
@@ -325,7 +326,10 @@ export class Feed {
         name !== this.rendition && this.store.decodes(`video/mp4; codecs="${codecs}${sound}"`),
     );
     if (other) this.obey({ do: 'rendition', name: other.name });
-    else this.report({ is: 'failed', code: 'codec', reason: `this browser does not decode ${mime}` });
+    else {
+      this.disconnect();
+      this.report({ is: 'failed', code: 'codec', reason: `this browser does not decode ${mime}` });
+    }
   }
 }
 

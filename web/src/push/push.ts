@@ -5,8 +5,9 @@
  */
 
 import type { Hello } from './events';
-import { Feed, type Order, type Report, type Traffic } from './feed';
+import type { Order, Report, Traffic } from './feed';
 import { pastGap, rangeAt, rangesOf } from './gaps';
+import { Host, serve } from './host';
 import { Pace } from './pace';
 import { sourceClass } from './store';
 
@@ -92,10 +93,6 @@ export interface PushEvents {
 
 type Listener<K extends keyof PushEvents> = (event: PushEvents[K]) => void;
 
-/** What this module is called when it is built: it is the worker's script as well. */
-const PUBLISHED = './push.js';
-/** Tells the worker's copy of this module what it is for. */
-const WORKER_NAME = 'headwater-push';
 /** How often listeners are told figures, and how often the picture is looked at when nothing comes. Milliseconds. */
 const FIGURES_EVERY = 500;
 const LOOK_EVERY = 100;
@@ -120,10 +117,7 @@ export class PushPlayer {
   private readonly clock: () => number;
   private readonly timers: ReturnType<typeof setInterval>[] = [];
   private readonly aborted = new AbortController();
-  private worker: Worker | null = null;
-  private feed: Feed | null = null;
-  /** Counts the feeds: what an earlier one still says is not news. */
-  private run = 0;
+  private readonly host: Host;
   private address: string | null = null;
   private hello: Hello | null = null;
   private rendition: string | null = null;
@@ -137,7 +131,10 @@ export class PushPlayer {
   /** What is being waited for is in front of this time, in seconds. */
   private awaited: number | null = null;
   /** Stays at the live edge, and goes there after a pause. */
-  private following = true;
+  private following: boolean;
+  /** Something has been played. */
+  private began = false;
+  private connected = false;
   private pausedAt: number | null = null;
   private serverPaused = false;
   private end = 0;
@@ -158,7 +155,7 @@ export class PushPlayer {
   constructor(
     readonly video: HTMLVideoElement,
     url: string | URL,
-    private readonly options: PushOptions = {},
+    options: PushOptions = {},
   ) {
     if (!PushPlayer.isSupported()) throw new Error('this browser has no Media Source Extensions');
     const address = new URL(url, document.baseURI);
@@ -167,11 +164,12 @@ export class PushPlayer {
     this.wish = { url: address.href, from, rendition, max, patience };
     this.pace = new Pace(reserve.least ?? 0.1, reserve.most ?? 2);
     this.clock = options.clock ?? Date.now;
-    if (typeof from === 'number') this.following = false;
+    this.following = from === 'live';
     // Safari's ManagedMediaSource opens only where the picture cannot be sent to another device.
     video.disableRemotePlayback = true;
     this.listen();
-    this.start();
+    this.host = new Host(options.worker ?? true, (report) => this.hear(report));
+    this.host.start({ do: 'open', wish: this.wish });
     this.timers.push(setInterval(() => this.tell(), FIGURES_EVERY));
     this.timers.push(setInterval(() => this.look(), LOOK_EVERY));
   }
@@ -190,13 +188,13 @@ export class PushPlayer {
 
   /** Pauses, and keeps the place: `play` goes on there as long as the server still has it, `goLive` does not. */
   pause(): void {
-    this.following = false;
+    this.leaveLive();
     this.video.pause();
   }
 
   /** Goes to `seconds` of the file, or of the stream's timeline. */
   seek(seconds: number): void {
-    this.following = false;
+    this.leaveLive();
     this.video.currentTime = seconds;
   }
 
@@ -249,13 +247,13 @@ export class PushPlayer {
       mediaBytes: before.media + traffic.media,
       overheadBytes: before.overhead + traffic.overhead,
       ...this.count,
-      worker: this.worker !== null,
+      worker: this.host.inWorker,
     };
   }
 
   /** Ends everything and leaves the video element empty. */
   destroy(): void {
-    this.stop();
+    this.host.stop();
     this.aborted.abort();
     for (const timer of this.timers) clearInterval(timer);
     this.listeners.clear();
@@ -277,11 +275,14 @@ export class PushPlayer {
     const on = (event: string, does: () => void) => video.addEventListener(event, does, { signal });
     on('seeking', () => this.sought());
     on('waiting', () => {
-      if (this.placed && !video.seeking && !video.paused) {
+      if (this.began && this.placed && !video.seeking && !video.paused) {
         this.count.stalls += 1;
         this.pace.stalled(performance.now());
       }
       this.look();
+    });
+    on('playing', () => {
+      this.began = true;
     });
     on('pause', () => {
       this.pausedAt = performance.now();
@@ -297,51 +298,6 @@ export class PushPlayer {
     document.addEventListener('visibilitychange', () => this.look(), { signal });
   }
 
-  /** Begins with an empty source: in a worker where that can be, else here. */
-  private start(): void {
-    const { worker = true } = this.options;
-    if (worker !== false && canWorkInWorker()) {
-      try {
-        const script = worker === true ? new URL(PUBLISHED, import.meta.url) : worker;
-        const started = new Worker(script, { type: 'module', name: WORKER_NAME });
-        let ready = false;
-        started.onmessage = ({ data }: MessageEvent<Report>) => {
-          ready = true;
-          if (this.worker === started) this.hear(data);
-        };
-        // It could not be loaded: from another origin, by a content security policy, moved.
-        started.onerror = () => {
-          if (this.worker !== started || ready) return;
-          started.terminate();
-          this.worker = null;
-          this.startHere();
-        };
-        this.worker = started;
-        this.order({ do: 'open', wish: this.wish });
-        return;
-      } catch {
-        // As above.
-      }
-    }
-    this.startHere();
-  }
-
-  private startHere(): void {
-    const run = ++this.run;
-    this.feed = new Feed((report) => {
-      if (this.run === run) this.hear(report);
-    });
-    this.order({ do: 'open', wish: this.wish });
-  }
-
-  private stop(): void {
-    this.order({ do: 'close' });
-    this.worker?.terminate();
-    this.worker = null;
-    this.feed = null;
-    this.run += 1;
-  }
-
   private detach(): void {
     const { video } = this;
     if (this.address !== null) URL.revokeObjectURL(this.address);
@@ -355,7 +311,7 @@ export class PushPlayer {
   private renew(reason: string): void {
     const now = performance.now();
     this.renewals = [...this.renewals.filter((at) => at > now - 60_000), now];
-    this.stop();
+    this.host.stop();
     if (this.renewals.length > MOST_RENEWALS) {
       this.emit('error', { code: 'media', message: reason });
       return;
@@ -368,14 +324,14 @@ export class PushPlayer {
     this.traffic = { messages: 0, media: 0, overhead: 0 };
     if (this.recorded) this.wish.from = this.video.currentTime;
     this.placed = false;
+    this.awaited = null;
     this.mime = '';
     this.pace.reset();
-    this.start();
+    this.host.start({ do: 'open', wish: this.wish });
   }
 
   private order(order: Order): void {
-    if (this.worker) this.worker.postMessage(order);
-    else this.feed?.obey(order);
+    this.host.order(order);
   }
 
   private hear(report: Report): void {
@@ -386,7 +342,8 @@ export class PushPlayer {
       case 'hello': {
         const { renditions, rendition, duration } = report.hello;
         this.hello = report.hello;
-        this.over = false;
+        this.connected = true;
+        this.serverPaused = false;
         if (duration !== null) this.following = false;
         this.emit('open', { renditions, rendition, duration });
         break;
@@ -406,7 +363,8 @@ export class PushPlayer {
         this.epoch = report.at;
         break;
       case 'lost':
-        this.count.reconnects += 1;
+        if (this.connected) this.count.reconnects += 1;
+        this.connected = false;
         this.emit('reconnecting', { attempt: report.attempt, delay: report.delay, reason: report.reason });
         break;
       case 'broken':
@@ -457,9 +415,9 @@ export class PushPlayer {
     if (!this.placed || this.over) return;
     const now = performance.now();
     this.order({ do: 'at', time: video.currentTime });
-    if (this.hold(now)) return;
-    if (video.seeking || video.ended) return;
     const ranges = rangesOf(video.buffered);
+    if (rangeAt(ranges, video.currentTime)) this.awaited = null;
+    if (this.hold(now) || video.seeking || video.ended) return;
     const gap = pastGap(ranges, video.currentTime);
     if (gap !== null) {
       this.count.jumps += 1;
@@ -506,7 +464,7 @@ export class PushPlayer {
       this.serverPaused = false;
       this.order({ do: 'pause', paused: false });
       // What was missed meanwhile, as far as the server still has it.
-      if (!this.following) this.order({ do: 'seek', time: this.video.currentTime });
+      if (!this.following) this.ask(this.video.currentTime);
     } else if (this.following && this.placed && this.ahead() > 1) {
       this.jumpToLive();
     }
@@ -546,18 +504,29 @@ export class PushPlayer {
     this.pace.reset();
     this.order({ do: 'at', time: currentTime });
     const ranges = rangesOf(video.buffered);
-    if (!this.placed || rangeAt(ranges, currentTime)) return;
+    // Before there are media, and where what comes is waited for already.
+    if (!this.placed && this.awaited === null) return;
     if (this.awaited !== null && Math.abs(currentTime - this.awaited) < ROUNDING) return;
+    if (this.placed && rangeAt(ranges, currentTime)) return;
     if (!this.recorded && currentTime > (ranges.at(-1)?.end ?? currentTime)) {
       this.goLive();
       return;
     }
+    this.leaveLive();
+    this.ask(currentTime);
+  }
+
+  /** Has the server go on at `time`, where the picture is. */
+  private ask(time: number): void {
     this.placed = false;
+    this.awaited = time;
+    this.wish.from = time;
+    this.order({ do: 'seek', time });
+  }
+
+  private leaveLive(): void {
+    if (this.following) this.video.playbackRate = 1;
     this.following = false;
-    this.serverPaused = false;
-    this.awaited = currentTime;
-    this.wish.from = currentTime;
-    this.order({ do: 'seek', time: currentTime });
   }
 
   private ahead(): number {
@@ -575,24 +544,6 @@ export class PushPlayer {
       this.emit('latency', { latency, target: targetLatency, playbackRate });
     }
   }
-}
-
-function canWorkInWorker(): boolean {
-  const Class = sourceClass() as { canConstructInDedicatedWorker?: boolean } | undefined;
-  return typeof Worker !== 'undefined' && Class?.canConstructInDedicatedWorker === true;
-}
-
-/** In a worker that a player started, this module is its feed. */
-function serve(): void {
-  const scope = globalThis as unknown as {
-    name?: string;
-    onmessage: ((event: MessageEvent<Order>) => void) | null;
-    postMessage(message: Report, transfer: Transferable[]): void;
-  };
-  if (typeof document !== 'undefined' || scope.name !== WORKER_NAME) return;
-  scope.postMessage({ is: 'ready' }, []);
-  const feed = new Feed((report, transfer = []) => scope.postMessage(report, transfer));
-  scope.onmessage = ({ data }) => feed.obey(data);
 }
 
 serve();

@@ -47,7 +47,7 @@ const start =
           ...NO_CHOICES,
           renditions: renditions.map(({ name, bitrate, resolution }, id) => ({
             id,
-            label: [resolution?.replace('x', ' × ') ?? name, bitrate > 0 ? format.bitrate(bitrate) : '']
+            label: [shortly(resolution) ?? name, bitrate > 0 ? format.bitrate(bitrate) : '']
               .filter(Boolean)
               .join(', '),
           })),
@@ -75,6 +75,12 @@ const start =
       },
     };
   };
+
+/** `720p` of `1280x720`. */
+function shortly(resolution: string | null): string | null {
+  const height = resolution?.split('x')[1];
+  return height === undefined ? null : `${height}p`;
+}
 
 function failureOf({ code, message }: PushEvents['error'], url: string): Failure {
   const failures: Record<string, Omit<Failure, 'detail'>> = {
