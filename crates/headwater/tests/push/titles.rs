@@ -126,6 +126,10 @@ fn check(server: &Server, url: &str, title: &str, tracks: &[&str], certificate: 
     let mut pushed = HashMap::<u32, Vec<&Vec<u8>>>::new();
     for message in messages {
         pushed.entry(track_of(message)).or_default().push(message);
+        // Picture and sound, which are cut at the same times, come together.
+        let counts = || pushed.values().map(Vec::len);
+        let apart = counts().max().unwrap() - counts().min().unwrap();
+        assert!(apart <= 1 || pushed.len() < tracks.len(), "{apart} segments apart");
     }
     assert_eq!(pushed.len(), tracks.len(), "{title}");
     for track in tracks {
