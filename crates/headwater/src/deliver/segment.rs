@@ -163,7 +163,7 @@ pub(super) async fn part(
         let parts = window.segment(msn).map_or(&[][..], |segment| &segment.parts);
         match parts.get(part) {
             Some(part) => Some(Ok(part.clone())),
-            None if window.is_complete(msn) || window.ended => Some(Err(not_found())),
+            None if window.is_complete(msn) || window.ended => Some(Err(never(stream))),
             None if part as u64 >= limit.saturating_add(parts.len() as u64) => Some(Err(too_far())),
             None => None,
         }
@@ -177,6 +177,13 @@ pub(super) async fn part(
         }
         Ok(Err(response)) | Err(response) => response,
     }
+}
+
+/// The answer for a part that its segment ended without. Whoever follows the playlist's hints asks for one
+/// at the end of each segment: a cache may keep the answer like any other that stays true.
+fn never(stream: &Stream) -> Response {
+    Response::text(404, "its segment ended before this part")
+        .header("Cache-Control", immutable(stream))
 }
 
 /// The longest a part of the track may be, in microseconds; what is aimed at while that is unknown.

@@ -32,7 +32,7 @@ fn unknown_stream_track_or_file() {
     let origin = Origin::start("");
     let publisher = origin.publish("live/known", &["--fast"]);
     assert!(publisher.wait(LIMIT).status.success());
-    origin.playlist("live/known", "v0");
+    let playlist = origin.playlist("live/known", "v0");
     for path in [
         "/live/unknown/index.m3u8",
         "/live/unknown/manifest.mpd",
@@ -56,6 +56,13 @@ fn unknown_stream_track_or_file() {
     ] {
         assert_refused(&origin.get(path), 404);
     }
+    // A part that its segment ended without never comes to be, and caches may know.
+    let complete = playlist.segments();
+    let msn = complete[0].strip_suffix(".m4s").unwrap();
+    let response = origin.get(&format!("/live/known/v0/{msn}.99.m4s"));
+    assert_refused(&response, 404);
+    let cache = response.header("Cache-Control").unwrap();
+    assert!(cache.ends_with(", immutable"), "{cache}");
     for path in ["/nothing", "/api/v1/nothing", "/api/v1/streams/live/unknown"] {
         let response = origin.get(path);
         assert_eq!((response.status(), response.body.len() < 256), (404, true), "{response:?}");
