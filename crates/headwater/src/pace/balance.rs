@@ -26,6 +26,10 @@ const MOST: usize = 4;
 /// For so long after its own socket was full a viewer is taken to be behind a short link.
 const LATELY: Duration = Duration::from_secs(5);
 
+/// So often a viewer that is set aside gets a block all the same: a player that hears nothing for long
+/// hangs up.
+const SIGN: Duration = Duration::from_secs(8);
+
 /// What a socket takes in less time it had room for.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
@@ -46,8 +50,9 @@ pub struct Balance {
     giving: AtomicUsize,
     /// Sum of the [keys](Place) of those in need.
     keys: AtomicI64,
-    /// Microseconds of media that were delivered to all, ever.
+    /// Microseconds of media that were delivered to all, ever, and of those to viewers set aside.
     delivered: AtomicU64,
+    delivered_aside: AtomicU64,
     /// Rank of the next viewer, and the first that is set aside.
     joined: AtomicU64,
     cutoff: AtomicU64,
@@ -68,6 +73,7 @@ impl Balance {
             giving: AtomicUsize::new(0),
             keys: AtomicI64::new(0),
             delivered: AtomicU64::new(0),
+            delivered_aside: AtomicU64::new(0),
             joined: AtomicU64::new(0),
             cutoff: AtomicU64::new(u64::MAX),
             aside: AtomicUsize::new(0),
@@ -108,13 +114,22 @@ impl Balance {
         let viewers = self.viewers.load(Relaxed);
         let sight = Sight {
             delivered: self.delivered.load(Relaxed),
+            delivered_aside: self.delivered_aside.load(Relaxed),
             viewers,
             aside,
             joined: self.joined.load(Relaxed),
             short: self.is_short(needy, viewers.saturating_sub(aside)),
             lost: mean.map_or(0, |mean| micros(now).unwrap_or(i64::MAX).saturating_sub(mean)),
         };
-        let cutoff = triage.decide(sight, self.cutoff.load(Relaxed), now);
+        let before = self.cutoff.load(Relaxed);
+        let cutoff = triage.decide(sight, before, now);
+        match (before < u64::MAX, cutoff < u64::MAX) {
+            (false, true) => {
+                tracing::warn!(viewers, "a link is too short for all viewers of files: some wait");
+            }
+            (true, false) => tracing::info!(viewers, "all viewers of files are served"),
+            _ => {}
+        }
         self.cutoff.store(cutoff, Relaxed);
         self.decision.store(micros(triage.next()).unwrap_or(i64::MAX), Relaxed);
     }
@@ -152,8 +167,8 @@ pub struct Place {
     offered: Option<UnixMicros>,
     /// How many came before it.
     rank: u64,
-    /// Whether it is set aside.
-    aside: bool,
+    /// While it is set aside: when it last got something all the same.
+    aside: Option<UnixMicros>,
     /// How much it has been delivered, as was last seen.
     delivered: Duration,
 }
@@ -165,7 +180,7 @@ impl Place {
         Self {
             balance: Arc::clone(balance),
             rank: balance.joined.fetch_add(1, Relaxed),
-            aside: false,
+            aside: None,
             delivered: Duration::ZERO,
             counted: true,
             entered: None,
@@ -211,29 +226,41 @@ impl Place {
         let more = delivered.saturating_sub(std::mem::replace(&mut self.delivered, delivered));
         let more = u64::try_from(more.as_micros()).unwrap_or(u64::MAX);
         self.balance.delivered.fetch_add(more, Relaxed);
+        if self.aside.is_some() {
+            self.balance.delivered_aside.fetch_add(more, Relaxed);
+        }
         self.balance.review(now);
         let kept = self.rank < self.balance.cutoff.load(Relaxed);
         // Who has no lack of room itself is not behind the short link.
-        self.set_aside(!kept && (self.aside || self.was_full(now)));
+        self.set_aside(!kept && (self.aside.is_some() || self.was_full(now)), now);
     }
 
     fn was_full(&self, now: UnixMicros) -> bool {
         self.full.is_some_and(|full| now.since(full) < LATELY)
     }
 
-    fn set_aside(&mut self, aside: bool) {
-        match (std::mem::replace(&mut self.aside, aside), aside) {
-            (false, true) => self.balance.aside.fetch_add(1, Relaxed),
-            (true, false) => self.balance.aside.fetch_sub(1, Relaxed),
-            _ => 0,
-        };
+    fn set_aside(&mut self, aside: bool, now: UnixMicros) {
+        match (self.aside, aside) {
+            (None, true) => {
+                self.aside = Some(now);
+                self.balance.aside.fetch_add(1, Relaxed);
+            }
+            (Some(_), false) => self.come_back(),
+            _ => {}
+        }
+    }
+
+    fn come_back(&mut self) {
+        if self.aside.take().is_some() {
+            self.balance.aside.fetch_sub(1, Relaxed);
+        }
     }
 
     /// It wants nothing any more, or not until [`due`](Self::due) is asked again: it is paused, or
     /// has everything.
     pub fn leave(&mut self) {
         self.rest();
-        self.set_aside(false);
+        self.come_back();
         if std::mem::take(&mut self.counted) {
             self.balance.viewers.fetch_sub(1, Relaxed);
         }
@@ -280,9 +307,13 @@ impl Place {
             self.give(false);
             return None;
         };
-        if self.aside {
+        if let Some(since) = &mut self.aside {
+            if now.since(*since) >= SIGN || needy * MANY < viewers {
+                *since = now;
+                return None;
+            }
             self.rest();
-            return (needy * MANY >= viewers).then_some(Duration::from_millis(AGAIN.1));
+            return Some(Duration::from_millis(AGAIN.1));
         }
         let scale = u32::try_from(viewers / (MANY * needy)).unwrap_or(u32::MAX).max(1);
         let rich = hand.held(now) > FEW.saturating_mul(scale);
@@ -308,7 +339,7 @@ impl Place {
     }
 
     fn enter(&mut self, key: Option<i64>) {
-        let key = key.filter(|_| !self.aside);
+        let key = key.filter(|_| self.aside.is_none());
         if let Some(before) = std::mem::replace(&mut self.entered, key) {
             self.balance.needy.fetch_sub(1, Relaxed);
             self.balance.keys.fetch_sub(before, Relaxed);

@@ -27,7 +27,7 @@ const LOST: i64 = 1_000_000;
 const FEWEST: usize = 20;
 
 /// One viewer in so many comes back at each decision while those that are kept lack nothing.
-const BACK: usize = 50;
+const BACK: usize = 25;
 
 /// If less than this goes out for some being set aside, the link was not what they had in common.
 const SAME: f64 = 0.93;
@@ -38,8 +38,10 @@ const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_
 /// What is known of all viewers at one time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sight {
-    /// Microseconds of media that were delivered to all of them, ever.
+    /// Microseconds of media that were delivered to all of them, ever, and of those to viewers that
+    /// are set aside.
     pub delivered: u64,
+    pub delivered_aside: u64,
     /// Viewers that want something, and how many of them are set aside.
     pub viewers: usize,
     pub aside: usize,
@@ -54,9 +56,10 @@ pub(super) struct Sight {
 /// Decides from which rank on viewers are set aside.
 #[derive(Debug)]
 pub(super) struct Triage {
-    /// When it last decided, and what had been delivered then.
+    /// When it last decided, and what had been delivered then, to all and to those set aside.
     since: UnixMicros,
     delivered: u64,
+    delivered_aside: u64,
     /// Viewers that the link carried when some were last set aside, until it is seen what became of it.
     trial: Option<f64>,
     /// Until when nobody is set aside, and for how long the next time.
@@ -66,7 +69,14 @@ pub(super) struct Triage {
 
 impl Triage {
     pub(super) fn new(now: UnixMicros) -> Self {
-        Self { since: now, delivered: 0, trial: None, not_before: now, patience: PATIENCE.0 }
+        Self {
+            since: now,
+            delivered: 0,
+            delivered_aside: 0,
+            trial: None,
+            not_before: now,
+            patience: PATIENCE.0,
+        }
     }
 
     /// When to decide next.
@@ -77,10 +87,12 @@ impl Triage {
     /// The first rank that is set aside from now on, `u64::MAX` for none, given what it was.
     pub(super) fn decide(&mut self, sight: Sight, cutoff: u64, now: UnixMicros) -> u64 {
         let elapsed = now.since(self.since);
-        let delivered = sight.delivered.saturating_sub(self.delivered);
-        (self.since, self.delivered) = (now, sight.delivered);
         // As many viewers would play it as it came.
-        let carried = delivered as f64 / elapsed.as_micros().max(1) as f64;
+        let rate = |media: u64| media as f64 / elapsed.as_micros().max(1) as f64;
+        let carried = rate(sight.delivered.saturating_sub(self.delivered));
+        let leftover = rate(sight.delivered_aside.saturating_sub(self.delivered_aside));
+        self.since = now;
+        (self.delivered, self.delivered_aside) = (sight.delivered, sight.delivered_aside);
         if let Some(before) = self.trial.take()
             && sight.short
             && carried < SAME * before
@@ -106,7 +118,7 @@ impl Triage {
             return cutoff;
         }
         let kept = sight.viewers.saturating_sub(sight.aside);
-        let most = ((KEPT * carried) as usize).max(1);
+        let most = ((KEPT * (carried - leftover)) as usize).max(1);
         let excess = kept.saturating_sub(most) as u64;
         if begins && excess > 0 {
             self.trial = Some(carried);
