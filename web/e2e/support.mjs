@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -24,10 +24,10 @@ export const FLAGS = [
 
 /**
  * The server under test: HEADWATER_URL where it runs already, else HEADWATER_BIN, started here on free ports.
- * With `vod`, a folder of files to serve, it is always started here.
+ * With `vod`, a folder of files to serve, or `config`, a configuration file's content, it is always started here.
  */
-export async function startServer({ vod } = {}) {
-  if (process.env.HEADWATER_URL && !vod) {
+export async function startServer({ vod, config } = {}) {
+  if (process.env.HEADWATER_URL && !vod && !config) {
     const url = process.env.HEADWATER_URL.replace(/\/$/, '');
     await untilLive(url);
     return { url, stop: async () => {} };
@@ -37,6 +37,10 @@ export async function startServer({ vod } = {}) {
     throw new Error('set HEADWATER_BIN to a headwater binary (or HEADWATER_URL, for live streams only)');
   const home = await mkdtemp(join(tmpdir(), 'headwater-e2e-'));
   const files = vod ? ['--vod', vod] : [];
+  if (config) {
+    await writeFile(join(home, 'headwater.toml'), config);
+    files.push('--config', 'headwater.toml');
+  }
   const child = spawn(
     binary,
     ['serve', '--demo', '--http', '127.0.0.1:0', '--rtmp', '127.0.0.1:0', ...files],

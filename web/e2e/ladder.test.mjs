@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import { keep, openPage, startBrowser, startServer } from './support.mjs';
+
+/** Renditions made by the server of live/demo, which is 1280×720. */
+const CONFIG = `
+[ladder]
+enabled = true
+preset = "ultrafast"
+rungs = [
+    { name = "low", width = 320, height = 180, bitrate = "100kbit/s" },
+    { name = "mid", width = 640, height = 360, bitrate = "400kbit/s" },
+]
+`;
+
+let server;
+let browser;
+
+before(async () => {
+  server = await startServer({ config: CONFIG });
+  browser = await startBrowser();
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+/** Plays `url` in the page by hls.js and no player of ours; what it went through is in `window.played`. */
+async function play(page, url) {
+  await page.setContent('<video muted autoplay></video>');
+  await page.addScriptTag({ path: createRequire(import.meta.url).resolve('hls.js/dist/hls.min.js') });
+  await page.evaluate((source) => {
+    const video = document.querySelector('video');
+    // By whole segments: it takes the next one of another rendition as it would the next of the same.
+    const hls = new window.Hls({ lowLatencyMode: false, maxBufferLength: 6 });
+    window.hls = hls;
+    window.played = { errors: [], widths: [], waits: 0 };
+    hls.on(window.Hls.Events.ERROR, (_event, { details, fatal, reason }) => {
+      window.played.errors.push(`${details} ${reason ?? ''} ${fatal ? 'fatal' : ''}`);
+    });
+    video.addEventListener('resize', () => window.played.widths.push(video.videoWidth));
+    video.addEventListener('playing', () => video.addEventListener('waiting', () => window.played.waits++), {
+      once: true,
+    });
+    hls.loadSource(source);
+    hls.attachMedia(video);
+  }, url);
+}
+
+test('hls.js goes from rendition to rendition without a gap', async (t) => {
+  const { page, complaints } = await openPage(browser);
+  await play(page, `${server.url}/live/demo/index.m3u8`);
+  await page.waitForFunction(() => document.querySelector('video').currentTime > 0, null, {
+    timeout: 20_000,
+  });
+  const widths = await page.evaluate(() => window.hls.levels.map(({ width }) => width));
+  assert.deepEqual(
+    [...widths].sort((a, b) => a - b),
+    [320, 640, 1280],
+    'all renditions from the start',
+  );
+
+  for (const width of [320, 1280, 640]) {
+    await page.evaluate((level) => {
+      window.hls.loadLevel = level;
+    }, widths.indexOf(width));
+    await page.waitForFunction((wanted) => document.querySelector('video').videoWidth === wanted, width, {
+      timeout: 20_000,
+    });
+    const ranges = await page.evaluate(() => {
+      const { buffered } = document.querySelector('video');
+      return Array.from({ length: buffered.length }, (_, i) => [buffered.start(i), buffered.end(i)]);
+    });
+    assert.equal(ranges.length, 1, `one run of media, at ${width}: ${JSON.stringify(ranges)}`);
+  }
+  const { errors, widths: shown, waits } = await page.evaluate(() => window.played);
+  t.diagnostic(`shown ${shown.join(', ')} wide; ${waits} waits; ${errors.join('; ') || 'no errors'}`);
+  // What a busy machine is too slow for is no fault of the media's.
+  assert.deepEqual(
+    errors.filter((error) => !/^bufferStalledError/.test(error)),
+    [],
+  );
+  await keep(page, 'ladder');
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
