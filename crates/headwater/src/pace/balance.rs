@@ -30,6 +30,9 @@ const LATELY: Duration = Duration::from_secs(5);
 /// hangs up.
 const SIGN: Duration = Duration::from_secs(8);
 
+/// In so many turns of that time.
+const TURNS: u64 = 64;
+
 /// What a socket takes in less time it had room for.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
@@ -167,7 +170,7 @@ pub struct Place {
     offered: Option<UnixMicros>,
     /// How many came before it.
     rank: u64,
-    /// While it is set aside: when it last got something all the same.
+    /// While it is set aside: when it is to get something all the same.
     aside: Option<UnixMicros>,
     /// How much it has been delivered, as was last seen.
     delivered: Duration,
@@ -242,7 +245,9 @@ impl Place {
     fn set_aside(&mut self, aside: bool, now: UnixMicros) {
         match (self.aside, aside) {
             (None, true) => {
-                self.aside = Some(now);
+                // They are set aside together, and are not to hear of it together.
+                let turn = u32::try_from(self.rank % TURNS).unwrap_or_default();
+                self.aside = Some(now.after(SIGN * turn / TURNS as u32));
                 self.balance.aside.fetch_add(1, Relaxed);
             }
             (Some(_), false) => self.come_back(),
@@ -307,9 +312,9 @@ impl Place {
             self.give(false);
             return None;
         };
-        if let Some(since) = &mut self.aside {
-            if now.since(*since) >= SIGN || needy * MANY < viewers {
-                *since = now;
+        if let Some(sign) = &mut self.aside {
+            if *sign <= now || needy * MANY < viewers {
+                *sign = now.after(SIGN);
                 return None;
             }
             self.rest();

@@ -196,7 +196,7 @@ fn served(viewers: &[Viewer], seconds: f64) -> usize {
 
 #[test]
 fn a_link_that_is_far_too_short_serves_those_who_came_first() {
-    for (capacity, least) in [(166.0, 140), (100.0, 80), (20.0, 10)] {
+    for (capacity, least) in [(166.0, 140), (100.0, 80), (50.0, 30)] {
         let viewers = unequal(200);
         let with = run(&viewers, capacity, 120, true);
         let first = served(&with.viewers[..least], 120.0);

@@ -26,7 +26,7 @@ const LOST: i64 = 1_000_000;
 /// Fewer viewers than this have no common link, for all one knows.
 const FEWEST: usize = 20;
 
-/// One viewer in so many comes back at each decision while those that are kept lack nothing.
+/// At each decision for which those that are kept lack nothing, one comes back for so many of them.
 const BACK: usize = 25;
 
 /// If less than this goes out for some being set aside, the link was not what they had in common.
@@ -101,8 +101,9 @@ impl Triage {
             self.patience = (2 * self.patience).min(PATIENCE.1);
             return u64::MAX;
         }
+        let kept = sight.viewers.saturating_sub(sight.aside);
         if !sight.short {
-            let back = (sight.viewers / BACK).max(1) as u64;
+            let back = (kept / BACK).max(1) as u64;
             let cutoff = cutoff.saturating_add(back);
             return if cutoff < sight.joined { cutoff } else { u64::MAX };
         }
@@ -117,7 +118,6 @@ impl Triage {
         {
             return cutoff;
         }
-        let kept = sight.viewers.saturating_sub(sight.aside);
         let most = ((KEPT * (carried - leftover)) as usize).max(1);
         let excess = kept.saturating_sub(most) as u64;
         if begins && excess > 0 {
