@@ -144,7 +144,8 @@ fn ladder(ladder: &Ladder, target_duration: Time) -> Result<(), Found> {
     }
     let least = Time::from_millis(100);
     within("ladder.keyframe_interval", *keyframe_interval, least, Time::from_secs(3600))?;
-    if *keyframe_interval > target_duration {
+    // Of what is not made it says nothing.
+    if ladder.enabled && *keyframe_interval > target_duration {
         let message =
             format!("{keyframe_interval} is longer than live.target_duration, {target_duration}");
         return refuse(&["ladder.keyframe_interval", "live.target_duration"], message);

@@ -8,7 +8,7 @@ use crate::support::{Client, LIMIT, metric, server, time_of, track_of};
 
 /// A window of some eight seconds, of which a viewer may be far less behind.
 const TABLES: &str = "[live]\nsegment_target = \"1s\"\ntarget_duration = \"2s\"\nwindow = \"8s\"\n\
-    viewer_queue = \"256KiB\"\nviewer_patience = \"1s\"\n[ladder]\nkeyframe_interval = \"1s\"\n";
+    viewer_queue = \"256KiB\"\nviewer_patience = \"1s\"\n";
 
 /// When the listed segments of the picture begin, in seconds of the stream's timeline.
 #[track_caller]
