@@ -172,7 +172,7 @@ def main():
             server = subprocess.Popen(["ip", "netns", "exec", link.server, asked.headwater, "serve",
                                        "--http", f"{SERVER}:8080", "--rtmp", f"{SERVER}:1935"],
                                       cwd=work, stdout=subprocess.PIPE, stderr=log, text=True,
-                                      env={**os.environ, "HEADWATER_LOG": "info"})
+                                      env={"HEADWATER_LOG": "info", **os.environ})
             started.append(server)
             if not server.stdout.readline().startswith("ready"):
                 sys.exit(f"the origin does not start, see {asked.out}/link.log")
