@@ -106,10 +106,10 @@ impl Reel {
         else {
             return false;
         };
+        // After the last there is nothing to be another.
+        let Some(segment) = from.timing(strip.next) else { return false };
         // Segments of the same number are of the same time, where the keyframes allow that.
-        if !title.aligned
-            && let Some(segment) = from.timing(strip.next)
-        {
+        if !title.aligned {
             strip.next = to.segment_at(title.presentation_time(from, segment.start));
         }
         strip.track = picture;

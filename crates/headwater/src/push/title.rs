@@ -62,7 +62,7 @@ impl Viewer {
         let plan = match query.pace {
             None => config.plan(None),
             Some(query::Pace::Fast) => config.plan(Some(Pace::Fast)),
-            // A segment is on its way for as long as the one before it plays.
+            // Each has as long to arrive as the longest plays.
             Some(query::Pace::Realtime) => {
                 Plan { pace: Pace::Burst, burst: reel.longest(), rate: 1.0 }
             }
@@ -91,11 +91,11 @@ struct Watching {
     rungs: Option<Rungs>,
     /// Runs from where it began or last sought.
     schedule: Schedule,
+    /// Where that was.
+    began: Duration,
     hand: Hand,
     /// Among the paced viewers, where it is one.
     place: Option<Place>,
-    /// Where that was.
-    began: Duration,
     /// The message that is on its way. What else is to be said waits for its end.
     media: Outbox,
     sending: Option<Sending>,

@@ -2,7 +2,7 @@
 //! stay as they were.
 
 use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -339,6 +339,26 @@ fn what_was_replaced_goes_on_and_what_was_written_to_does_not() {
     assert!(said.contains("changed") && !said.contains('/'), "{said}");
     assert_eq!(hears.closed(), 1011);
     server.log_line(LIMIT, |line| line.contains("vod/film.mp4") && line.contains("changed"));
+}
+
+/// What is announced and cannot be had any more ends the connection: no close can follow half a segment.
+#[test]
+fn a_file_that_shrinks_under_a_segment_ends_the_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("film.mp4");
+    std::fs::copy(media(LARGE), &path).unwrap();
+    let server = server(folder.path(), "workers = 1");
+    let whole = std::fs::metadata(&path).unwrap().len() as usize;
+    let mut client = narrow(server.http, "/vod/film.mp4/push?pace=fast");
+    // The first segment has far more than the kernel takes of it at once.
+    until(|| metric(&server, "headwater_http_sent_bytes_total") > 100_000);
+    File::options().write(true).open(&path).unwrap().set_len(1000).unwrap();
+    let (mut received, mut buffer) = (0, vec![0; 64 << 10]);
+    while let Ok(read @ 1..) = client.socket.read(&mut buffer) {
+        received += read;
+    }
+    assert!(received < whole / 2, "{received} of {whole}");
+    server.log_line(LIMIT, |line| line.contains("became shorter") && line.contains("vod/film.mp4"));
 }
 
 /// A client whose kernel takes little for it.
