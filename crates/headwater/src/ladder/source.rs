@@ -158,15 +158,120 @@ impl Frames {
             let after = (frame.at - at).rem_euclid(FLV_TIMES);
             after.min(FLV_TIMES - after)
         };
-        // Programs round differently.
-        let near = self.frames.iter().rev().filter(|frame| apart(frame) <= 1);
-        near.min_by_key(|frame| apart(frame)).copied()
+        // Programs round differently. What comes out went in not long ago.
+        let within = |most: i64| self.frames.iter().rev().find(|frame| apart(frame) <= most);
+        within(0).or_else(|| within(1)).copied()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
+    use media::codec::avc;
+    use media::{Codec, Sample};
+
     use super::*;
+
+    /// A stream with a keyframe each second of 30 pictures.
+    struct Scene {
+        publisher: Publisher,
+        now: UnixMicros,
+        pictures: i64,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let registry = Registry::new(Settings::default());
+            let now = UnixMicros(1_700_000_000_000_000);
+            let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+            let mut publisher = registry.publish("x", info, now).unwrap();
+            let record = testkit::avc_record(31).into();
+            let codec = Codec::Avc(avc::Config::parse(record).unwrap());
+            publisher.track(0, codec, 90_000, *b"und", now).unwrap();
+            Self { publisher, now, pictures: 0 }
+        }
+
+        fn publish(&mut self, seconds: i64) -> Arc<Track> {
+            for _ in 0..seconds * 30 {
+                self.now.0 += 33_333;
+                let sync = self.pictures % 30 == 0;
+                let (dts, data) = (self.pictures * 3000, Bytes::from_static(&[0; 64]));
+                let sample = Sample { dts, cts: 6000, duration: 0, sync, data };
+                self.publisher.sample(0, sample, self.now).unwrap();
+                self.pictures += 1;
+            }
+            self.publisher.stream().track("v0").unwrap()
+        }
+    }
+
+    /// Where the parts begin that are there now, in seconds; nothing for what is skipped.
+    fn take(source: &mut Source) -> Vec<Option<f64>> {
+        let mut taken = Vec::new();
+        let window = source.windows.borrow().clone();
+        while let Some(next) = source.look(&window) {
+            taken.push(match next {
+                Next::Part(_, part) => Some(part.start as f64 / 90_000.0),
+                Next::Skipped | Next::Over => None,
+            });
+        }
+        taken
+    }
+
+    #[test]
+    fn parts_come_from_the_newest_segments_start_each_once() {
+        let mut scene = Scene::new();
+        // The stream's time starts at 1 s; segments last two.
+        let mut source = Source::new(&scene.publish(8), None);
+        let first = take(&mut source);
+        assert_eq!(first.first(), Some(&Some(7.0)));
+        scene.publish(2);
+        let then = take(&mut source);
+        let all: Vec<f64> = first.into_iter().chain(then).map(Option::unwrap).collect();
+        assert!(all.len() >= 19, "{all:?}");
+        for (at, start) in all.iter().enumerate() {
+            assert!((start - (7.0 + at as f64 / 5.0)).abs() < 0.001, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn after_a_restart_nothing_is_missed_that_is_not_long_ago() {
+        let mut scene = Scene::new();
+        let track = scene.publish(30);
+        let from = |made: i64| take(&mut Source::new(&track, Some(made * 90_000)))[0].unwrap();
+        assert_eq!(from(24), 25.0, "the first segment after it");
+        assert_eq!(from(25), 25.0);
+        assert_eq!(from(5), 21.0, "too long ago");
+        // Of what comes after it nothing has begun.
+        assert_eq!(from(30), 29.0);
+    }
+
+    #[test]
+    fn what_falls_behind_is_skipped_to_a_keyframe() {
+        let mut scene = Scene::new();
+        let track = scene.publish(3);
+        let mut source = Source::new(&track, None);
+        assert_eq!(take(&mut source).first(), Some(&Some(3.0)));
+        scene.publish(20);
+        let taken = take(&mut source);
+        let [None, Some(first), ..] = taken[..] else { panic!("{taken:?}") };
+        assert!(first >= 22.0, "{first}");
+        assert!(taken[1..].iter().all(Option::is_some), "{taken:?}");
+    }
+
+    #[test]
+    fn renditions_are_decoded_as_early_as_keyframes() {
+        let mut scene = Scene::new();
+        let track = scene.publish(1);
+        let mut frames = Frames::default();
+        let window = track.window();
+        for (segment, part) in window.all().flat_map(|s| s.parts.iter().map(move |p| (s, p))) {
+            assert!(frames.note(segment, part).count() > 0);
+        }
+        let first = frames.find(1067).unwrap();
+        assert_eq!((first.pts, first.early), (96_000, 6000));
+        assert_eq!(first.place, Place { period: 0, msn: window.newest().unwrap().msn });
+    }
 
     fn frames(times: impl IntoIterator<Item = i64>) -> Frames {
         let place = Place { period: 0, msn: 1 };

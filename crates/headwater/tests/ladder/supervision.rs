@@ -162,3 +162,21 @@ fn so_many_streams_at_once_and_no_more() {
     server.get_until("/live/second/index.m3u8", LIMIT, |answer| answer.text().contains("160x90"));
     drop(second);
 }
+
+#[test]
+fn a_rendition_that_is_published_is_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let (low, high) = (clip(&folder, "128x72", 20), clip(&folder, "320x180", 20));
+    let server = server(RUNGS, &[]);
+    let first = publish(&server, &low, "live/x?rendition=low", &["--loop"]);
+    multivariant(&server, "live/x");
+    let second = publish(&server, &high, "live/x", &["--loop"]);
+    let told = server.log_line(LIMIT, |line| line.contains("low is not made: already published"));
+    assert!(told.contains("WARN") && told.contains("stream=\"x\""), "{told}");
+    transcoder(&server, 0);
+    let started = server.log_line(LIMIT, |line| line.contains(" makes "));
+    assert!(started.contains("mid 320x180") && !started.contains("low"), "{started}");
+    let three = |text: &str| text.matches("#EXT-X-STREAM-INF").count() == 3;
+    server.get_until("/live/x/index.m3u8", LIMIT, |answer| three(answer.text()));
+    drop((first, second));
+}
