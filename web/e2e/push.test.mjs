@@ -183,7 +183,7 @@ describe('live by push', { concurrency: 2 }, () => {
 
   withPage('does not mind a page that is busy', async (page) => {
     await watch(page);
-    await page.waitForTimeout(2_000);
+    await page.waitForTimeout(3_000);
     const before = await stats(page);
     await page.evaluate(() => {
       const end = performance.now() + 2_000;
@@ -192,7 +192,7 @@ describe('live by push', { concurrency: 2 }, () => {
     const now = await stats(page);
     assert.equal(now.stalls, before.stalls);
     assert.ok(now.currentTime - before.currentTime > 1.9, 'it went on');
-    assert.ok(now.latency < 1, `latency ${now.latency}`);
+    assert.ok(now.latency < before.latency + 0.5, `latency ${before.latency}, then ${now.latency}`);
   });
 
   test('is live again after the connection was lost', async (t) => {

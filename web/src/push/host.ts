@@ -62,9 +62,13 @@ export class Host {
         ready = true;
         if (this.run === run) this.hear(data);
       };
-      // It could not be loaded: forbidden by a content security policy, or moved.
-      worker.onerror = () => {
-        if (this.run !== run || ready) return;
+      worker.onerror = ({ message }) => {
+        if (this.run !== run) return;
+        if (ready) {
+          this.hear({ is: 'broken', reason: message });
+          return;
+        }
+        // It could not be loaded: forbidden by a content security policy, or moved.
         worker.terminate();
         this.worker = null;
         this.startHere(first);

@@ -100,6 +100,10 @@ const LOOK_EVERY = 100;
 const PAUSED_LONG = 10_000;
 /** A file is buffered so far ahead at most, and sent again when so much is left, in seconds. */
 const AHEAD = { most: 60, least: 30 };
+/** The feed is told of the picture's place when it is so far from where it was, in seconds. */
+const TOLD_EVERY = 0.25;
+/** A place so far behind all there is belongs to another stream, in seconds. */
+const ELSEWHERE = 15;
 /** Times are the same in spite of being rounded, in seconds. */
 const ROUNDING = 0.01;
 /** The picture stands still with media in front of it for so long: it is pushed, in milliseconds. */
@@ -137,7 +141,9 @@ export class PushPlayer {
   private connected = false;
   private pausedAt: number | null = null;
   private serverPaused = false;
+  /** Where what is buffered ended when it was last looked at, and which place the feed knows of. Seconds. */
   private end = 0;
+  private told = 0;
   private moved = { time: -1, at: 0 };
   private renewals: number[] = [];
   private readonly count = { stalls: 0, jumps: 0, reconnects: 0 };
@@ -398,13 +404,14 @@ export class PushPlayer {
     this.placed = true;
     this.end = range.end;
     this.pace.reset();
-    const now = performance.now();
+    const { from } = this.wish;
+    const wanted = typeof from === 'number' ? from : range.start;
+    if (!this.recorded && wanted > range.end + ELSEWHERE) this.following = true;
     if (this.following) {
-      this.move(Math.max(range.start, range.end - this.pace.reserve(now)));
+      this.move(Math.max(range.start, range.end - this.pace.reserve(performance.now())));
     } else {
       // The server begins at the keyframe before, and what is between is still to come.
-      const { from } = this.wish;
-      this.awaited = Math.max(range.start, typeof from === 'number' ? from : range.start);
+      this.awaited = Math.max(range.start, wanted);
       if (Math.abs(video.currentTime - this.awaited) > ROUNDING) this.move(this.awaited);
     }
   }
@@ -414,7 +421,7 @@ export class PushPlayer {
     const { video, pace } = this;
     if (!this.placed || this.over) return;
     const now = performance.now();
-    this.order({ do: 'at', time: video.currentTime });
+    if (Math.abs(video.currentTime - this.told) > TOLD_EVERY) this.tellPlace();
     const ranges = rangesOf(video.buffered);
     if (rangeAt(ranges, video.currentTime)) this.awaited = null;
     if (this.hold(now) || video.seeking || video.ended) return;
@@ -502,7 +509,7 @@ export class PushPlayer {
     const { video } = this;
     const { currentTime } = video;
     this.pace.reset();
-    this.order({ do: 'at', time: currentTime });
+    this.tellPlace();
     const ranges = rangesOf(video.buffered);
     // Before there are media, and where what comes is waited for already.
     if (!this.placed && this.awaited === null) return;
@@ -522,6 +529,11 @@ export class PushPlayer {
     this.awaited = time;
     this.wish.from = time;
     this.order({ do: 'seek', time });
+  }
+
+  private tellPlace(): void {
+    this.told = this.video.currentTime;
+    this.order({ do: 'at', time: this.told });
   }
 
   private leaveLive(): void {
