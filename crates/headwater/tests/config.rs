@@ -242,10 +242,6 @@ fn options_that_disagree_are_refused_at_the_line_that_made_them() {
             "headwater.toml:3: live.window: 15s is less than 4 × live.target_duration, 16s",
         ),
         (
-            "[ladder]\nenabled = true\nkeyframe_interval = \"5s\"",
-            "headwater.toml:3: ladder.keyframe_interval: 5s is longer than live.target_duration, 4s",
-        ),
-        (
             "[rtmp]\nlisten = \"0.0.0.0:8080\"",
             "headwater.toml:2: rtmp.listen: 0.0.0.0:8080 is taken by http.listen",
         ),

@@ -82,7 +82,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
         );
     }
 
-    self::ladder(ladder, live.target_duration)?;
+    self::ladder(ladder)?;
 
     if vod.root.as_os_str().is_empty() {
         return refuse(&["vod.root"], "must not be empty".to_owned());
@@ -135,7 +135,7 @@ fn credentials(tls: &Tls) -> Result<(), Found> {
 }
 
 /// Renditions that x264 can make and playlists can name.
-fn ladder(ladder: &Ladder, target_duration: Time) -> Result<(), Found> {
+fn ladder(ladder: &Ladder) -> Result<(), Found> {
     const RUNGS: &str = "ladder.rungs";
     let Ladder { streams, keyframe_interval, threads, nice, rungs, preset, .. } = ladder;
     if !ladder::PRESETS.contains(&preset.as_str()) {
@@ -144,12 +144,6 @@ fn ladder(ladder: &Ladder, target_duration: Time) -> Result<(), Found> {
     }
     let least = Time::from_millis(100);
     within("ladder.keyframe_interval", *keyframe_interval, least, Time::from_secs(3600))?;
-    // Of what is not made it says nothing.
-    if ladder.enabled && *keyframe_interval > target_duration {
-        let message =
-            format!("{keyframe_interval} is longer than live.target_duration, {target_duration}");
-        return refuse(&["ladder.keyframe_interval", "live.target_duration"], message);
-    }
     within("ladder.max_streams", ladder.max_streams, 0, 10_000)?;
     within("ladder.threads", *threads, 0, 256)?;
     within("ladder.nice", *nice, 0, 19)?;

@@ -23,7 +23,7 @@ mod source;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use live::{Part, Segment, Status, Stream, Track};
@@ -31,7 +31,7 @@ use media::Kind;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::Origin;
@@ -88,19 +88,20 @@ pub async fn run(origin: Arc<Origin>) {
         return;
     }
     let mut begun = origin.registry.begun();
-    let mut streams: Vec<(Arc<Stream>, AbortHandle)> = Vec::new();
+    // Those that have, or had, a ladder.
+    let mut streams: Vec<Weak<Stream>> = Vec::new();
     let mut ladders = JoinSet::new();
     let most = origin.config.ladder.max_streams;
     let room = Arc::new(Semaphore::new(if most == 0 { Semaphore::MAX_PERMITS } else { most }));
     loop {
         begun.mark_unchanged();
-        streams.retain(|(_, ladder)| !ladder.is_finished());
+        streams.retain(|known| known.strong_count() > 0);
         for stream in origin.registry.streams() {
             let wanted = origin.config.ladder.wants(stream.name());
-            let known = || streams.iter().any(|(known, _)| Arc::ptr_eq(known, &stream));
+            let known = || streams.iter().any(|known| known.as_ptr() == Arc::as_ptr(&stream));
             if wanted && stream.state().status != Status::Ended && !known() {
-                let (origin, of) = (Arc::clone(&origin), Arc::clone(&stream));
-                streams.push((stream, ladders.spawn(follow(origin, of, Arc::clone(&room)))));
+                streams.push(Arc::downgrade(&stream));
+                ladders.spawn(follow(Arc::clone(&origin), stream, Arc::clone(&room)));
             }
         }
         tokio::select! {
@@ -267,8 +268,11 @@ impl Supervisor {
         let Some(header) = matroska::header(&track.codec, Some(rate.frame())) else {
             return End::Failed(format!("{} cannot be decoded", track.codec.rfc6381()));
         };
-        let config = &ladder.origin.config.ladder;
-        let process = match Process::start(config, &made, rate, &ladder.log) {
+        let mut config = ladder.origin.config.ladder.clone();
+        // No segment needs to end without a keyframe.
+        let longest = ladder.origin.config.live.target_duration;
+        config.keyframe_interval = config.keyframe_interval.min(longest);
+        let process = match Process::start(&config, &made, rate, &ladder.log) {
             Ok(process) => process,
             Err(error) => {
                 let path = config.ffmpeg.display();

@@ -180,3 +180,21 @@ fn a_rendition_that_is_published_is_not_made() {
     server.get_until("/live/x/index.m3u8", LIMIT, |answer| three(answer.text()));
     drop((first, second));
 }
+
+#[test]
+fn a_stream_with_nothing_left_to_make_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = clip(&folder, "320x180", 20);
+    let low = "rungs = [{ name = \"low\", width = 160, height = 90, bitrate = \"60kbit/s\" }]\n";
+    let server = server(low, &[]);
+    let first = publish(&server, &file, "live/x?rendition=low", &["--loop"]);
+    multivariant(&server, "live/x");
+    let second = publish(&server, &file, "live/x", &["--loop"]);
+    let refused = |line: &&str| line.contains("low is not made");
+    server.log_line(LIMIT, |line| refused(&line));
+    // Another stream that begins is a reason to look at all.
+    let other = publish(&server, &file, "live/other", &["--loop"]);
+    transcoder(&server, 0);
+    assert_eq!(server.log().lines().filter(refused).count(), 1, "{}", server.log());
+    drop((first, second, other));
+}
