@@ -39,7 +39,7 @@ export type Report =
   | { is: 'source'; source: unknown }
   | { is: 'hello'; hello: Hello }
   | { is: 'rendition'; name: string; mime: string }
-  | { is: 'media'; traffic: Traffic; mime: string; first: boolean }
+  | { is: 'media'; traffic: Traffic; mime: string; first: boolean; chunk: number }
   | { is: 'epoch'; at: number }
   | { is: 'lost'; attempt: number; delay: number; reason: string }
   | { is: 'broken'; reason: string }
@@ -47,6 +47,9 @@ export type Report =
 
 /** A live stream joins at its newest keyframe: what begins so much further back is another stream, in seconds. */
 const ANOTHER_STREAM = 15;
+/** So many chunks show how long they are; what would be longer than this is a hole, in seconds. */
+const CHUNKS = 10;
+const LONGEST = 1;
 /** How long the server may take to do as it was told, in milliseconds. */
 const OBEDIENCE = 5_000;
 /** A connection that lasts so long is a good one, in milliseconds. */
@@ -74,6 +77,8 @@ export class Feed {
   private header: Uint8Array<ArrayBuffer> = new Uint8Array();
   /** Decode time of the newest chunk of each track, in its units: what was sent before is not taken again. */
   private newest = new Map<number, number>();
+  /** How long the last chunks of the picture lasted, in seconds. */
+  private chunks: number[] = [];
   /** Jumps that were asked for: until so many are told of, what comes belongs to before them. */
   private jumps = 0;
   /** The next chunk is the first of a connection, or behind a jump. */
@@ -85,7 +90,10 @@ export class Feed {
   constructor(private readonly report: (report: Report, transfer?: Transferable[]) => void) {
     this.store = new Store({
       opened: (source, transfer) => report({ is: 'source', source }, transfer),
-      added: (first) => report({ is: 'media', traffic: { ...this.traffic }, mime: this.store.mime, first }),
+      added: (first) => {
+        const chunk = Math.max(0, ...this.chunks);
+        report({ is: 'media', traffic: { ...this.traffic }, mime: this.store.mime, first, chunk });
+      },
       broken: (reason) => report({ is: 'broken', reason }),
     });
   }
@@ -290,9 +298,15 @@ export class Feed {
     if (chunk.captured) {
       this.report({ is: 'epoch', at: chunk.captured.at - (chunk.captured.time / track.timescale) * 1000 });
     }
-    if (chunk.time <= (this.newest.get(chunk.track) ?? -1)) return;
+    const before = this.newest.get(chunk.track);
+    if (before !== undefined && chunk.time <= before) return;
     this.newest.set(chunk.track, chunk.time);
-    this.store.add(bytes, seconds, chunk.independent && (track.picture || this.tracks.size === 1));
+    const leads = track.picture || this.tracks.size === 1;
+    if (leads && before !== undefined) {
+      const lasted = Math.min(LONGEST, (chunk.time - before) / track.timescale);
+      this.chunks = [...this.chunks.slice(1 - CHUNKS), lasted];
+    }
+    this.store.add(bytes, seconds, chunk.independent && leads);
   }
 
   private begin(header: Uint8Array<ArrayBuffer>, tracks: Track[]): void {

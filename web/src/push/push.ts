@@ -6,7 +6,7 @@
 
 import type { Hello } from './events';
 import type { Order, Report, Traffic } from './feed';
-import { pastGap, rangeAt, rangesOf } from './gaps';
+import { pastGap, type Range, rangeAt, rangesOf } from './gaps';
 import { Host, serve } from './host';
 import { Pace } from './pace';
 import { sourceClass } from './store';
@@ -102,6 +102,8 @@ const PAUSED_LONG = 10_000;
 const AHEAD = { most: 60, least: 30 };
 /** The feed is told of the picture's place when it is so far from where it was, in seconds. */
 const TOLD_EVERY = 0.25;
+/** Less than enough to go on is begun with after so long, in milliseconds. */
+const PATIENCE = 1_000;
 /** A place so far behind all there is belongs to another stream, in seconds. */
 const ELSEWHERE = 15;
 /** Times are the same in spite of being rounded, in seconds. */
@@ -132,6 +134,10 @@ export class PushPlayer {
   private epoch: number | null = null;
   /** The picture has its place in what is buffered. */
   private placed = false;
+  /** Since when there have been media, where the picture has no place among them yet. */
+  private arrivedAt: number | null = null;
+  /** How long a chunk lasts, in seconds. */
+  private chunk = 0;
   /** What is being waited for is in front of this time, in seconds. */
   private awaited: number | null = null;
   /** Stays at the live edge, and goes there after a pause. */
@@ -362,7 +368,8 @@ export class PushPlayer {
       case 'media':
         this.traffic = report.traffic;
         this.mime = report.mime;
-        if (report.first) this.place();
+        this.chunk = report.chunk;
+        if (report.first) this.arrivedAt = performance.now();
         this.look();
         break;
       case 'epoch':
@@ -396,19 +403,21 @@ export class PushPlayer {
     }
   }
 
-  /** The first media are there: puts the picture where it is to begin. */
-  private place(): void {
+  /** Puts the picture where it is to begin, once there is enough for it to go on. */
+  private place(now: number): void {
     const { video } = this;
     const range = rangesOf(video.buffered).at(-1);
-    if (!range) return;
-    this.placed = true;
-    this.end = range.end;
-    this.pace.reset();
+    if (!range || this.arrivedAt === null) return;
     const { from } = this.wish;
     const wanted = typeof from === 'number' ? from : range.start;
     if (!this.recorded && wanted > range.end + ELSEWHERE) this.following = true;
+    const live = this.live(range, now);
+    if (this.following && live < range.start && now - this.arrivedAt < PATIENCE) return;
+    this.arrivedAt = null;
+    this.placed = true;
+    this.end = range.end;
     if (this.following) {
-      this.move(Math.max(range.start, range.end - this.pace.reserve(performance.now())));
+      this.move(Math.max(range.start, live));
     } else {
       // The server begins at the keyframe before, and what is between is still to come.
       this.awaited = Math.max(range.start, wanted);
@@ -416,11 +425,17 @@ export class PushPlayer {
     }
   }
 
+  /** Where live is to be watched: a chunk has to last until the next, and the reserve beyond. */
+  private live({ end }: Range, now: number): number {
+    return end - this.chunk - this.pace.reserve(now);
+  }
+
   /** Looks at the picture and what is in front of it, and does what is to be done. */
   private look(): void {
     const { video, pace } = this;
-    if (!this.placed || this.over) return;
     const now = performance.now();
+    if (!this.placed) this.place(now);
+    if (!this.placed || this.over) return;
     if (Math.abs(video.currentTime - this.told) > TOLD_EVERY) this.tellPlace();
     const ranges = rangesOf(video.buffered);
     if (rangeAt(ranges, video.currentTime)) this.awaited = null;
@@ -492,7 +507,7 @@ export class PushPlayer {
   private jumpToLive(): void {
     const range = rangesOf(this.video.buffered).at(-1);
     if (!range) return;
-    const time = Math.max(range.start, range.end - this.pace.reserve(performance.now()));
+    const time = Math.max(range.start, this.live(range, performance.now()));
     if (time <= this.video.currentTime) return;
     this.count.jumps += 1;
     this.end = range.end;
