@@ -1,5 +1,6 @@
 //! ffmpeg's arguments, and which renditions are made of a picture of a given size.
 
+use std::fmt;
 use std::os::fd::RawFd;
 
 use crate::config::{Ladder, Rung};
@@ -16,7 +17,14 @@ pub(super) struct Made {
     pub(super) height: u32,
 }
 
-/// What is known of the source.
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rung, width, height } = self;
+        write!(f, "{} {width}x{height} {}", rung.name, rung.bitrate)
+    }
+}
+
+/// How fast the source's pictures come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rate {
     /// So many pictures

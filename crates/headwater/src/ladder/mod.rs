@@ -243,10 +243,19 @@ impl Supervisor {
 
     /// One process, from its start to its end.
     async fn make(&mut self) -> End {
+        match self.start().await {
+            Ok(started) => self.attend(started).await,
+            Err(end) => end,
+        }
+    }
+
+    /// Starts ffmpeg for what comes next of the source.
+    async fn start(&mut self) -> Result<Started, End> {
         let ladder = Arc::clone(&self.ladder);
-        let Some(size) = ladder.source.header().track.codec.resolution() else {
-            return End::Failed("the size of its pictures is not known".to_owned());
-        };
+        let failed = |why: &str| End::Failed(why.to_owned());
+        let size = ladder.source.header().track.codec.resolution();
+        let size = size.ok_or_else(|| failed("the size of its pictures is not known"))?;
+        // Before there is any media, so that manifests wait for them.
         self.claim(size);
         let done = self.renditions.iter().map(Rendition::made).min().flatten();
         let mut source = Source::new(&ladder.source, done);
@@ -254,76 +263,67 @@ impl Supervisor {
             match source.next().await {
                 Next::Part(segment, part) => break (segment, part),
                 Next::Skipped => {}
-                Next::Over => return End::Over,
+                Next::Over => return Err(End::Over),
             }
         };
         let track = &segment.header.track;
         let made = self.claim(track.codec.resolution().unwrap_or(size));
         if made.is_empty() {
             // Why is in the log.
-            return End::Over;
+            return Err(End::Over);
         }
         let frames = part.samples.len() as u64;
         let rate = Rate { frames, ticks: part.duration.into(), timescale: track.timescale };
-        let Some(header) = matroska::header(&track.codec, Some(rate.frame())) else {
-            return End::Failed(format!("{} cannot be decoded", track.codec.rfc6381()));
-        };
+        let header = matroska::header(&track.codec, Some(rate.frame()));
+        let header = header.ok_or_else(|| failed("its codec cannot be decoded"))?;
         let mut config = ladder.origin.config.ladder.clone();
         // No segment needs to end without a keyframe.
         let longest = ladder.origin.config.live.target_duration;
         config.keyframe_interval = config.keyframe_interval.min(longest);
-        let process = match Process::start(&config, &made, rate, &ladder.log) {
-            Ok(process) => process,
-            Err(error) => {
-                let path = config.ffmpeg.display();
-                return End::Failed(format!("ladder.ffmpeg = {path} cannot be started: {error}"));
-            }
-        };
-        let sizes: Vec<String> = made
-            .iter()
-            .map(|made| {
-                format!("{} {}x{} {}", made.rung.name, made.width, made.height, made.rung.bitrate)
-            })
-            .collect();
+        let process = Process::start(&config, &made, rate, &ladder.log).map_err(|error| {
+            let path = config.ffmpeg.display();
+            End::Failed(format!("ladder.ffmpeg = {path} cannot be started: {error}"))
+        })?;
+        let what: Vec<String> = made.iter().map(Made::to_string).collect();
         let pid = process.child.id().unwrap_or_default();
-        ladder.log.say(Severity::Info, &format!("ffmpeg {pid} makes {}", sizes.join(", ")));
+        ladder.log.say(Severity::Info, &format!("ffmpeg {pid} makes {}", what.join(", ")));
+        Ok(Started { process, made, header, source, first: (segment, part) })
+    }
 
+    /// Feeds ffmpeg and takes what it makes, to its end.
+    async fn attend(&mut self, started: Started) -> End {
+        let ladder = &self.ladder;
         let _running = Running::one_more(&ladder.origin);
+        let Started { process, made, header, source, first } = started;
         let Process { mut child, input, outputs } = process;
         let mut reading = JoinSet::new();
         for (made, output) in made.iter().zip(outputs) {
             let at = self.renditions.iter().position(|known| known.name() == made.rung.name);
             if let Some(at) = at {
                 let rendition = self.renditions.swap_remove(at);
-                reading.spawn(rendition.read(output, Arc::clone(&ladder)));
+                reading.spawn(rendition.read(output, Arc::clone(ladder)));
             }
         }
         let mut end = tokio::select! {
-            end = feed(&ladder, source, header, (segment, part), input) => end,
+            end = feed(ladder, source, header, first, input) => end,
             _ = child.wait() => End::Failed("there was more to make".to_owned()),
         };
         if let End::Failed(_) = &end {
             // It may have more to say of why than that it takes nothing.
             let _ = timeout(process::LAST / 5, child.wait()).await;
-            let _ = child.start_kill();
+            process::kill(&child);
         }
-        let mut back = Vec::new();
         let status = process::end(&mut child, async {
             while let Some(read) = reading.join_next().await {
-                back.extend(read.ok().flatten());
+                self.renditions.extend(read.ok().flatten());
             }
         })
         .await;
-        // Killed or not, it has ended: so do these.
-        while let Some(read) = reading.join_next().await {
-            back.extend(read.ok().flatten());
-        }
         for made in made {
-            if !back.iter().any(|back: &Rendition| back.name() == made.rung.name) {
+            if !self.renditions.iter().any(|back| back.name() == made.rung.name) {
                 self.given_up.insert(made.rung.name);
             }
         }
-        self.renditions.extend(back);
         if let End::Failed(why) = &mut end {
             *why = match status {
                 Ok(status) => format!("ffmpeg ended, {status}: {why}"),
@@ -332,6 +332,16 @@ impl Supervisor {
         }
         end
     }
+}
+
+/// A process, and what it is to make of what.
+struct Started {
+    process: Process,
+    made: Vec<Made>,
+    /// What comes before the first part.
+    header: Vec<u8>,
+    source: Source,
+    first: (Arc<Segment>, Arc<Part>),
 }
 
 /// Feeds ffmpeg until its source ends or changes, or it takes no more.

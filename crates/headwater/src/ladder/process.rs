@@ -2,14 +2,16 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, getpriority_process, setpriority_process};
+use rustix::process::{Pid, Signal, getpriority_process, kill_process_group, setpriority_process};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::timeout;
 
 use super::command::{Made, Rate, arguments};
 use super::log::{Log, Severity};
@@ -50,7 +52,7 @@ impl Process {
         let mut command = Command::new(&ladder.ffmpeg);
         command.args(arguments(ladder, &numbers, rate));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        // A terminal's Ctrl-C is for the origin, which drains.
+        // In a group of its own: a terminal's Ctrl-C is for the origin, which drains.
         command.kill_on_drop(true).process_group(0);
 
         let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,20 +86,30 @@ fn give_way(child: &Child, nice: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for its end, with what it still has to write while `outputs` are being read.
+/// Ends it, and what it has started: the program may be a script around ffmpeg.
+pub(super) fn kill(child: &Child) {
+    if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
+        // It may just have ended.
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}
+
+/// Waits for its end, and for that of reading what it writes. It is killed when that takes too long.
 pub(super) async fn end(
     child: &mut Child,
     outputs: impl Future<Output = ()>,
 ) -> io::Result<ExitStatus> {
-    let ended = async {
-        outputs.await;
+    let mut outputs = pin!(outputs);
+    let read = timeout(LAST, async {
+        outputs.as_mut().await;
         child.wait().await
-    };
-    match tokio::time::timeout(LAST, ended).await {
-        Ok(status) => status,
-        Err(_) => {
-            child.start_kill()?;
-            child.wait().await
-        }
+    });
+    if let Ok(status) = read.await {
+        return status;
     }
+    kill(child);
+    let status = child.wait().await;
+    // With it, all have gone who could write. Who took themselves out of its group are not waited for.
+    let _ = timeout(LAST, outputs).await;
+    status
 }

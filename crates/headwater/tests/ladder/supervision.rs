@@ -1,6 +1,7 @@
 //! That ffmpeg is there as long as its stream, and is no danger to it.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use testkit::{Program, Server};
@@ -116,8 +117,7 @@ fn its_renditions_are_no_viewers_and_nobody_elses() {
 fn one_that_fails_again_and_again_leaves_the_stream_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("broken");
-    std::fs::write(&program, "#!/bin/sh\necho '[error] no such encoder' >&2\nexit 3\n").unwrap();
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    script(&program, "echo '[error] no such encoder' >&2\nexit 3\n");
     let ladder = format!("ffmpeg = {program:?}\nsource = false\n{RUNGS}");
     let server = server(&ladder, &["--demo"]);
     let offered = multivariant(&server, "live/demo");
@@ -129,6 +129,29 @@ fn one_that_fails_again_and_again_leaves_the_stream_as_it_is() {
             line.contains("exit status: 3") && line.contains(&format!("again in {wait}"))
         });
     }
+}
+
+#[test]
+fn one_that_does_not_end_is_killed_with_what_it_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, started) = (folder.path().join("lingers"), folder.path().join("started"));
+    // It reads what it is fed with, and stays when that ends.
+    let lines = format!("cat >/dev/null\nsleep 1000 &\necho $! >{}\nwait\n", started.display());
+    script(&program, &lines);
+    let server = server(&format!("ffmpeg = {program:?}\n{RUNGS}"), &[]);
+    let publisher = publish(&server, &clip(&folder, "320x180", 4), "live/x", &[]);
+    let id = transcoder(&server, 0);
+    assert!(publisher.wait(LIMIT).status.success());
+    until(|| std::fs::read_to_string(&started).is_ok_and(|id| id.ends_with('\n')));
+    let child: u32 = std::fs::read_to_string(&started).unwrap().trim().parse().unwrap();
+    until(|| !is_there(id) && !is_there(child));
+    until(|| metric(&server, "headwater_ladders") == 0);
+}
+
+/// A program of these lines.
+fn script(path: &Path, lines: &str) {
+    std::fs::write(path, format!("#!/bin/sh\n{lines}")).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 #[test]
