@@ -155,13 +155,18 @@ fn a_film_by_ffmpeg_comes_whole_through_another_hands_server() {
 
 #[test]
 fn events_switch_restart_and_end() {
+    let named = r#"{"event":"hello","renditions":[{"name":"low"}],"rendition":"low"}"#;
+    let nameless =
+        r#"{"event":"hello","renditions":[{"name":"low"},{"name":"high"}],"timescale":48000}"#;
+    let first = text(r#"{"event":"rendition","rendition":"low"}"#);
+    check_events(vec![text(nameless), first]);
+    check_events(vec![text(named)]);
+}
+
+/// After these words `low` is sent.
+#[track_caller]
+fn check_events(mut session: Vec<Say>) {
     let sound = Sound::new(8);
-    let mut session = vec![
-        text(
-            r#"{"event":"hello","renditions":[{"name":"low"},{"name":"high"}],"timescale":48000}"#,
-        ),
-        text(r#"{"event":"rendition","rendition":"low"}"#),
-    ];
     session.extend(messages(&sound, 0..3));
     session.push(text(r#"{"event":"rendition","rendition":"high"}"#));
     session.extend(messages(&sound, 3..5));

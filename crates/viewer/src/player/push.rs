@@ -218,6 +218,7 @@ impl<'a> Player<'a> {
         };
         let says = |key: &str| event.get(key).and_then(Value::as_str);
         match says("event").unwrap_or_default() {
+            "hello" => self.rendition = says("rendition").map(Into::into),
             "rendition" => {
                 let name = says("rendition").or_else(|| says("name")).unwrap_or_default();
                 let before = self.rendition.replace(name.into());
