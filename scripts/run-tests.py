@@ -15,9 +15,12 @@ import sys
 
 def programs():
     """The test programs, and the folder each is started in."""
-    build = ["cargo", "test", "--workspace", "--no-run", "--quiet", "--message-format=json"]
-    lines = subprocess.run(build, stdout=subprocess.PIPE, check=True, text=True).stdout
-    for line in lines.splitlines():
+    form = "--message-format=json-render-diagnostics"
+    build = ["cargo", "test", "--workspace", "--no-run", "--quiet", form]
+    output = subprocess.run(build, stdout=subprocess.PIPE, text=True)
+    if output.returncode != 0:
+        sys.exit(output.returncode)
+    for line in output.stdout.splitlines():
         built = json.loads(line)
         if built.get("executable") and built["profile"]["test"]:
             yield built["executable"], os.path.dirname(built["manifest_path"])

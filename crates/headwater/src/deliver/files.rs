@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use tokio::task::spawn_blocking;
 
 use super::not_found;
+use super::vod::Recent;
 use crate::Origin;
 use crate::http::{Piece, Representation, Request, Response, Throttle, Validators};
 
@@ -47,10 +48,11 @@ pub(super) async fn respond(
     request: &Request,
     origin: &Arc<Origin>,
     known: &Opened,
+    titles: &Recent,
 ) -> Option<Response> {
     let path = request.path().strip_prefix("/vod/")?;
     if let Some(found) = known.find(path) {
-        return Some(file(request, origin, path, &found));
+        return Some(file(request, origin, titles, path, &found));
     }
     let root = &origin.config.vod.root;
     let opened = match open(root, path, Wait::Never) {
@@ -68,7 +70,7 @@ pub(super) async fn respond(
             let (opened, metadata) = (Arc::new(opened), Rc::new(metadata));
             known.keep(root, path, &opened, &metadata);
             let found = Found { file: opened, metadata, bytes: None };
-            Some(file(request, origin, path, &found))
+            Some(file(request, origin, titles, path, &found))
         }
         Ok((folder, metadata)) if metadata.is_dir() && origin.config.vod.listing => {
             let (root, path) = (root.clone(), path.to_owned());
@@ -93,9 +95,15 @@ pub(super) async fn respond(
 }
 
 /// Answers with a file, or what of it is asked for.
-fn file(request: &Request, origin: &Arc<Origin>, path: &str, found: &Found) -> Response {
+fn file(
+    request: &Request,
+    origin: &Arc<Origin>,
+    titles: &Recent,
+    path: &str,
+    found: &Found,
+) -> Response {
     let response = send(request, path, found);
-    progressive::pace(request, origin, path, &found.file, found.metadata.len(), response)
+    progressive::pace(request, origin, titles, (path, found), response)
 }
 
 fn send(request: &Request, path: &str, found: &Found) -> Response {

@@ -104,7 +104,9 @@ impl Handler for Deliver {
             let Self { origin, recent, files, push, .. } = self;
             vod::respond(&request, origin, recent, files, push, asked).await
         } else {
-            files::respond(&request, &self.origin, &self.files).await.unwrap_or_else(not_found)
+            let Self { origin, recent, files, .. } = self;
+            let found = files::respond(&request, origin, files, recent).await;
+            found.unwrap_or_else(not_found)
         }
     }
 }

@@ -17,7 +17,8 @@ use tokio::task::spawn_local;
 
 use crate::http;
 
-/// How long a file stays open that nobody asks for: what was deleted takes room as long.
+/// How long a file stays open: what was deleted takes room as long, and what a path is no longer
+/// allowed to lead to is served as long.
 const KEPT: Duration = Duration::from_secs(2);
 
 /// Files kept open by an event loop.
@@ -47,7 +48,7 @@ struct Known {
     found: Found,
     /// Where it is looked for, from the process's folder.
     at: CString,
-    used: Instant,
+    since: Instant,
 }
 
 /// A file that was found.
@@ -67,11 +68,10 @@ impl Opened {
     pub(super) fn find(&self, path: &str) -> Option<Found> {
         let mut files = self.0.files.borrow_mut();
         let known = files.get_mut(path)?;
-        if !known.is_current() {
+        if known.since.elapsed() >= KEPT || !known.is_current() {
             files.remove(path);
             return None;
         }
-        known.used = Instant::now();
         if known.found.bytes.is_none() {
             known.found.bytes = known.found.read();
         }
@@ -84,7 +84,7 @@ impl Opened {
         let mut files = self.0.files.borrow_mut();
         let Some(at) = at.ok().filter(|_| files.len() < MOST) else { return };
         let found = Found { file: Arc::clone(file), metadata: Rc::clone(metadata), bytes: None };
-        files.insert(path.into(), Known { found, at, used: Instant::now() });
+        files.insert(path.into(), Known { found, at, since: Instant::now() });
         if !self.0.is_swept.replace(true) {
             spawn_local(Rc::clone(&self.0).sweep());
         }
@@ -117,11 +117,11 @@ impl Found {
 }
 
 impl Files {
-    /// Closes what nobody asks for, until nothing is left.
+    /// Closes what has been open for long enough, until nothing is left.
     async fn sweep(self: Rc<Self>) {
         while !self.files.borrow().is_empty() {
             tokio::time::sleep(KEPT).await;
-            self.files.borrow_mut().retain(|_, known| known.used.elapsed() < KEPT);
+            self.files.borrow_mut().retain(|_, known| known.since.elapsed() < KEPT);
         }
         self.is_swept.set(false);
     }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_asks_for_is_closed() {
+    async fn what_is_open_for_long_is_closed() {
         LocalSet::new().run_until(closed()).await;
     }
 
@@ -210,7 +210,7 @@ mod tests {
         opened.keep(folder.path(), "file", &file, &metadata);
         assert_eq!(opened.find("file").unwrap().bytes, None);
         for known in opened.0.files.borrow_mut().values_mut() {
-            known.used -= KEPT;
+            known.since -= KEPT;
         }
         while opened.0.is_swept.get() {
             tokio::time::advance(KEPT).await;

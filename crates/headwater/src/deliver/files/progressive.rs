@@ -6,12 +6,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
 use vod::{Reach, Title};
 
 use super::media_type;
+use super::opened::Found;
 use crate::Origin;
 use crate::deliver::unfold::unfold;
+use crate::deliver::vod::Recent;
 use crate::http::{Body, Method, Piece, Request, Response};
 use crate::pace::{Hand, Pace, Place, Plan, Schedule};
 
@@ -21,14 +22,12 @@ const STEP: Duration = Duration::from_millis(250);
 /// Bytes worth handing over, however long they play.
 const LEAST: u64 = 4 << 10;
 
-/// Paces the response with all of an MP4's `length` bytes or all from somewhere on, however that was
-/// asked for, unless its URL asks for it fast. Whoever wants less knows what it wants.
+/// Paces the response with all of an MP4 or all from somewhere on, however that was asked for, unless its URL asks for it fast. Whoever wants less knows what it wants.
 pub(super) fn pace(
     request: &Request,
     origin: &Arc<Origin>,
-    path: &str,
-    file: &Arc<File>,
-    length: u64,
+    titles: &Recent,
+    (path, found): (&str, &Found),
     response: Response,
 ) -> Response {
     let asked = request.parameter("pace").and_then(|name| Pace::named(&name));
@@ -40,12 +39,13 @@ pub(super) fn pace(
     }
     response.map_body(|body| match body {
         Body::Pieces(pieces) => match pieces.as_slice() {
-            [Piece::File { range, .. }] if range.end == length => {
+            [Piece::File { range, .. }] if range.end == found.metadata.len() => {
                 let range = range.clone();
                 let download = Download {
                     origin: Arc::clone(origin),
+                    titles: titles.clone(),
                     path: path.to_owned(),
-                    file: Arc::clone(file),
+                    file: Arc::clone(&found.file),
                     plan,
                     at: range.start,
                     end: range.end,
@@ -66,6 +66,7 @@ pub(super) fn pace(
 /// A response on its way.
 struct Download {
     origin: Arc<Origin>,
+    titles: Recent,
     path: String,
     file: Arc<File>,
     plan: Plan,
@@ -115,9 +116,8 @@ impl Download {
     }
 
     async fn begin(&self) -> Option<Pacing> {
-        let (origin, path) = (Arc::clone(&self.origin), self.path.clone());
-        let found = spawn_blocking(move || origin.titles.title(&path)).await;
-        let title = found.ok()?.ok().filter(|title| !title.reach.is_empty())?;
+        let found = self.titles.look_up(&self.origin, &self.path).await;
+        let title = found.ok().filter(|title| !title.reach.is_empty())?;
         let now = self.origin.now();
         Some(Pacing {
             began: time_at(&title.reach, self.at),

@@ -100,7 +100,11 @@ impl Recent {
     }
 
     /// Asks the library, together with whoever is asking it already.
-    async fn look_up(&self, origin: &Arc<Origin>, path: &str) -> Result<Arc<Title>, Error> {
+    pub(super) async fn look_up(
+        &self,
+        origin: &Arc<Origin>,
+        path: &str,
+    ) -> Result<Arc<Title>, Error> {
         let lookup = self.lookup(path, origin.now());
         let ask = async || {
             // Never closed.
@@ -174,7 +178,7 @@ pub(super) async fn respond(
         return reply(request, origin, push, &title, true, resource).await;
     }
     // An already segmented title: its files go first.
-    if let Some(response) = files::respond(request, origin, files).await {
+    if let Some(response) = files::respond(request, origin, files, recent).await {
         return response;
     }
     let title = match recent.look_up(origin, path).await {

@@ -53,8 +53,10 @@ pub(super) struct Worker<'a> {
     answers: Vec<Answer>,
     /// Nanoseconds, in all, by which it woke later than it wanted, where that was a standstill.
     standstill: u64,
-    /// Nanoseconds of rounds of a loop that never sleeps in which there was nothing to do.
+    /// Processor time of rounds of a loop that never sleeps in which there was nothing to do, in
+    /// nanoseconds, and how much the thread had had in all when those of now began.
     idle: u64,
+    idle_since: Option<u64>,
     io: Io<'a>,
     tally: Tally,
 }
@@ -81,6 +83,7 @@ impl<'a> Worker<'a> {
             answers: Vec::new(),
             standstill: 0,
             idle: 0,
+            idle_since: None,
             io: Io::new(given.clock, given.reference),
             tally: Tally::default(),
             given,
@@ -102,7 +105,8 @@ impl<'a> Worker<'a> {
             self.resume(now);
             self.issue(now);
             if now >= next_tick {
-                self.tally.counters.cpu_ns = start.on_cpu().saturating_sub(self.idle);
+                let cpu = start.on_cpu();
+                self.tally.counters.cpu_ns = cpu.saturating_sub(self.waited(cpu));
                 self.expire(now);
                 next_tick = now + TICK;
             }
@@ -110,16 +114,23 @@ impl<'a> Worker<'a> {
             if self.given.demand.is_exhausted() && self.tally.counters.in_flight() == 0 {
                 break;
             }
-            let (round, now) = (now, clock.now());
+            let now = clock.now();
             let wake = self.wake(next_tick);
             let left = if self.given.plan.busy_poll { 0 } else { wake.saturating_sub(now) };
             self.pool.wait(&mut events, Duration::from_nanos(left));
             let woken = clock.now();
             let late = woken.saturating_sub(wake.max(now));
             let idle = events.is_empty() && self.tally.counters.requests == begun;
-            if self.given.plan.busy_poll && idle && woken < wake {
+            if self.given.plan.busy_poll {
                 // It would have slept.
-                self.idle += woken.saturating_sub(round);
+                match (idle && woken < wake, self.idle_since) {
+                    (true, None) => self.idle_since = Some(start.on_cpu()),
+                    (false, Some(_)) => {
+                        self.idle = self.waited(start.on_cpu());
+                        self.idle_since = None;
+                    }
+                    _ => {}
+                }
             }
             if late > STANDSTILL {
                 self.standstill += late;
@@ -131,10 +142,16 @@ impl<'a> Worker<'a> {
             }
         }
         self.given.finish(&mut self.tally, &start, clock.now());
+        let waited = self.waited(start.on_cpu());
         let counters = &mut self.tally.counters;
-        counters.cpu_ns = counters.cpu_ns.saturating_sub(self.idle);
+        counters.cpu_ns = counters.cpu_ns.saturating_sub(waited);
         self.given.shared.publish(counters);
         self.tally
+    }
+
+    /// Processor time spent waiting, in nanoseconds, when the thread has had so much in all.
+    fn waited(&self, cpu: u64) -> u64 {
+        self.idle + self.idle_since.map_or(0, |since| cpu.saturating_sub(since))
     }
 
     /// When there is something to do, whatever the connections do.
