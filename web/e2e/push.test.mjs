@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import { connect, createServer as createProxy } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { makeRenditions, publish } from './renditions.mjs';
+import { makeRenditions, publish, publishTogether } from './renditions.mjs';
 import {
   assertAccessible,
   keep,
@@ -92,7 +92,7 @@ const quality = (page) => page.getByRole('combobox', { name: 'Quality' });
 // What these measure another page's decoding beside them would disturb.
 describe('renditions by push', () => {
   withPage('shows no gap through two changes of rendition', async (page, complaints, t) => {
-    const stop = await publish(server, 'live/two', [clip('high'), clip('low')]);
+    const stop = await publishTogether(server, 'live/two', [clip('high'), clip('low')]);
     try {
       await watch(page, 'live/two');
       assert.deepEqual(

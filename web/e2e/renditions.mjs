@@ -38,17 +38,35 @@ export async function makeRenditions(seconds) {
   return { root, remove: () => rm(root, { recursive: true }) };
 }
 
-/** Publishes these clips as renditions of `stream`, and waits until it has them. Returns the way to stop that. */
-export async function publish(server, stream, clips) {
-  const binary = process.env.HEADWATER_BIN;
-  const publishers = clips.map(([rendition, path]) =>
-    spawn(binary, ['publish', path, `${server.rtmp}/${stream}?rendition=${rendition}`], {
-      stdio: ['ignore', 'ignore', 'inherit'],
-    }),
+/** Publishes each of these clips by a publisher of its own, as renditions of `stream`. */
+export function publish(server, stream, clips) {
+  const words = clips.map(([rendition, path]) => [
+    'publish',
+    path,
+    `${server.rtmp}/${stream}?rendition=${rendition}`,
+  ]);
+  return publishBy(process.env.HEADWATER_BIN, words, server, stream, clips.length);
+}
+
+/** Publishes these clips by one program, as an encoder does that makes several renditions. H.264 alone. */
+export function publishTogether(server, stream, clips) {
+  const inputs = clips.flatMap(([, path]) => ['-re', '-i', path]);
+  const outputs = clips.flatMap(([rendition], i) => [
+    ...`-map ${i}:v -map 0:a -c copy -f flv`.split(' '),
+    `${server.rtmp}/${stream}?rendition=${rendition}`,
+  ]);
+  const words = ['-nostdin', '-v', 'fatal', ...inputs, ...outputs];
+  return publishBy('ffmpeg', [words], server, stream, clips.length);
+}
+
+/** Waits until the stream has all renditions. Returns the way to stop that. */
+async function publishBy(program, commands, server, stream, count) {
+  const publishers = commands.map((words) =>
+    spawn(program, words, { stdio: ['ignore', 'ignore', 'inherit'] }),
   );
   const pictures = ({ tracks }) => tracks.filter(({ kind, bitrate }) => kind === 'video' && bitrate > 0);
-  await untilLive(server.url, stream, (live) => pictures(live).length === clips.length);
+  await untilLive(server.url, stream, (live) => pictures(live).length === count);
   return () => {
-    for (const publisher of publishers) publisher.kill();
+    for (const publisher of publishers) publisher.kill('SIGKILL');
   };
 }
