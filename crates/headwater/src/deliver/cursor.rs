@@ -34,8 +34,12 @@ struct Switch {
     drops: bool,
 }
 
-/// Seconds by which times of two renditions may differ and be the same: less than any frame.
-const SAME: f64 = 0.008;
+/// Seconds by which one rendition may come later than another and be waited for.
+const LATE: f64 = 1.0;
+
+/// Seconds by which times of two renditions may differ and be the same: publishers' clocks are of whole
+/// milliseconds, and some begin a frame of sound later.
+const SAME: f64 = 0.025;
 
 /// What a viewer may cost.
 #[derive(Debug, Clone, Copy)]
@@ -429,10 +433,10 @@ impl Cursor {
         if let Some(switched) = self.change_over() {
             return Some(switched);
         }
-        let drops = self.switch.as_ref().is_some_and(|switch| switch.drops);
+        let withheld = self.withholds_picture();
         let mut best: Option<(usize, f64, Arc<Segment>, Arc<Part>)> = None;
         for index in 0..self.tracks.len() {
-            if drops && self.tracks[index].track.kind == Kind::Video {
+            if withheld && self.tracks[index].track.kind == Kind::Video {
                 continue;
             }
             let Some((segment, part)) = self.tracks[index].peek(self.whole) else { continue };
@@ -466,6 +470,26 @@ impl Cursor {
             }
             self.changed().await;
         }
+    }
+
+    /// Whether the picture it has is not given now: it was dropped, or the other, which comes a little
+    /// later, may have a keyframe within the part that is next.
+    fn withholds_picture(&self) -> bool {
+        let Some(switch) = &self.switch else { return false };
+        let Some(now) = self.followed(Kind::Video) else { return false };
+        let (window, other) = (now.windows.borrow(), switch.to.windows.borrow());
+        let end = |window: &Window| {
+            window.newest().map_or(f64::MIN, |newest| seconds(newest.end(), &newest.header.track))
+        };
+        let next = now.next_in(&window).map(|(segment, part)| {
+            let end = match self.whole {
+                true => segment.end(),
+                false => part.start + i64::from(part.duration),
+            };
+            seconds(end, &segment.header.track)
+        });
+        let (end, other) = (end(&window), end(&other));
+        switch.drops || next.is_some_and(|next| other < next - SAME && end - other < LATE)
     }
 
     /// What changes from here on is waited for.
@@ -580,18 +604,30 @@ impl Position {
     fn here(&self, whole: bool) -> (f64, Option<f64>) {
         let window = self.windows.borrow();
         let timed = |segment: &Segment, time: i64| seconds(time, &segment.header.track);
-        let segment = window.segment(self.msn);
-        if let Some(segment) = segment
-            && let Some(part) = segment.parts.get(self.part)
-        {
+        if let Some((segment, part)) = self.next_in(&window) {
             let end = match whole {
-                true => window.is_complete(self.msn).then(|| segment.end()),
+                true => window.is_complete(segment.msn).then(|| segment.end()),
                 false => Some(part.start + i64::from(part.duration)),
             };
             return (timed(segment, part.start), end.map(|end| timed(segment, end)));
         }
-        let before = segment.or_else(|| window.newest());
+        let before = window.segment(self.msn).or_else(|| window.newest());
         (before.map_or(f64::MIN, |segment| timed(segment, segment.end())), None)
+    }
+
+    /// What it needs next, if that is in the window, the segment being made included.
+    fn next_in<'a>(&self, window: &'a Window) -> Option<(&'a Arc<Segment>, &'a Arc<Part>)> {
+        let (mut msn, mut part) = (self.msn, self.part);
+        loop {
+            let segment = window.segment(msn)?;
+            if let Some(part) = segment.parts.get(part) {
+                return Some((segment, part));
+            }
+            if !window.is_complete(msn) {
+                return None;
+            }
+            (msn, part) = (msn + 1, 0);
+        }
     }
 
     /// The first keyframe that starts at a time or later, and when.

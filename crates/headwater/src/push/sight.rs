@@ -30,6 +30,12 @@ pub(super) const LOOKS: Duration = Duration::from_millis(100);
 /// Bytes that the kernel takes for such a viewer and has not sent (`TCP_NOTSENT_LOWAT`).
 const UNSENT: u32 = 32 << 10;
 
+/// Microseconds of a rendition, beside some round trips, that the kernel takes in all (`SO_SNDBUF`); and
+/// the least it takes, in bytes.
+const MOMENT: u64 = 100_000;
+const ROUNDS: u64 = 4;
+const LEAST: usize = 48 << 10;
+
 /// What it may be sent is asked anew after so long.
 const RENEWED: Duration = Duration::from_secs(5);
 
@@ -43,6 +49,8 @@ pub(super) struct Sight {
     rule: Evidence,
     began: Instant,
     looked: Option<Instant>,
+    /// Microseconds; 0 before the first look.
+    min_rtt: u64,
     decided: Decision,
     /// It goes down, and what waits may not be worth sending.
     pub(super) leaves: bool,
@@ -114,6 +122,7 @@ impl Sight {
             rule: Evidence::default(),
             began,
             looked: None,
+            min_rtt: 0,
             decided: Decision::Stay,
             leaves: false,
         })
@@ -166,6 +175,7 @@ impl Sight {
     pub(super) fn look(&mut self, tcp: &TcpStream, queued: u64, writes: u64, catching_up: bool) {
         self.looked = Some(Instant::now());
         let Some(kernel) = kernel::ask(tcp) else { return };
+        self.min_rtt = kernel.min_rtt;
         let seen = self.seen(&kernel, queued, writes, catching_up);
         let (bits, rungs) = self.bits();
         self.decided = self.rule.decide(&seen, &bits[..rungs], self.at);
@@ -245,6 +255,20 @@ impl Watched {
         let mut sight = self.sight.borrow_mut();
         self.wire.transport.with_tcp(|tcp| sight.look(tcp, queued, writes, catching_up));
     }
+
+    /// Has the kernel take no more at once than a moment of the rendition: what it has taken cannot be
+    /// dropped. To be called when that is another one.
+    pub(super) fn bound(&self) {
+        let sight = self.sight.borrow();
+        let bits = sight.rungs.get(sight.at).map_or(0, |rung| rung.bits);
+        let moment = MOMENT + ROUNDS * sight.min_rtt;
+        let bytes = usize::try_from(bits / 8 * moment / 1_000_000).unwrap_or(usize::MAX);
+        // One that cannot be told so takes what it takes.
+        let _ = self
+            .wire
+            .transport
+            .with_tcp(|tcp| SockRef::from(tcp).set_send_buffer_size(bytes.max(LEAST)));
+    }
 }
 
 impl Line for Watched {
@@ -267,7 +291,7 @@ impl Line for Watched {
     }
 }
 
-/// `TCP_INFO`, for which neither the standard library nor rustix nor socket2 has a call.
+/// `TCP_INFO` and `SIOCOUTQ`, for which neither the standard library nor rustix nor socket2 has calls.
 #[allow(unsafe_code)]
 pub(super) mod kernel {
     use std::mem::MaybeUninit;
@@ -278,8 +302,8 @@ pub(super) mod kernel {
     /// What the kernel tells of a connection. Times in microseconds.
     #[derive(Debug, Clone, Copy, Default)]
     pub(in crate::push) struct Told {
-        /// Bytes it has taken that are not acknowledged: those that `SIOCOUTQ` tells of, in one call
-        /// with the rest.
+        /// Bytes it has taken that are not acknowledged. What `TCP_INFO` has would have to be added up
+        /// of what was sent and sent again, and a queue of this host that is full counts as neither.
         pub(in crate::push) unacknowledged: u64,
         pub(in crate::push) acknowledged: u64,
         /// Time in which it had something to send, in ticks of its clock (4 ms with 250 a second).
@@ -291,7 +315,7 @@ pub(super) mod kernel {
         pub(in crate::push) retransmitted: u64,
     }
 
-    /// Asks it. `None` of a kernel older than Linux 4.19, or a connection that is no more.
+    /// Asks it. `None` of a kernel older than Linux 4.10, or a connection that is no more.
     pub(in crate::push) fn ask(tcp: &TcpStream) -> Option<Told> {
         let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
         let room = size_of::<libc::tcp_info>();
@@ -307,16 +331,21 @@ pub(super) mod kernel {
                 &raw mut size,
             )
         };
-        let known = std::mem::offset_of!(libc::tcp_info, tcpi_dsack_dups);
+        let known = std::mem::offset_of!(libc::tcp_info, tcpi_sndbuf_limited);
         if result != 0 || usize::try_from(size).ok()? < known {
             return None;
         }
         // SAFETY: every pattern of bits is a value of integers, and what the kernel has not written is 0.
         let info = unsafe { info.assume_init() };
-        let sent = info.tcpi_bytes_sent.saturating_sub(info.tcpi_bytes_retrans);
-        let in_flight = sent.saturating_sub(info.tcpi_bytes_acked);
+        let mut unacknowledged: libc::c_int = 0;
+        // SAFETY: the kernel writes an integer to a live one, during the call only.
+        let result =
+            unsafe { libc::ioctl(tcp.as_raw_fd(), libc::TIOCOUTQ, &raw mut unacknowledged) };
+        if result != 0 {
+            return None;
+        }
         Some(Told {
-            unacknowledged: in_flight + u64::from(info.tcpi_notsent_bytes),
+            unacknowledged: u64::try_from(unacknowledged).unwrap_or_default(),
             acknowledged: info.tcpi_bytes_acked,
             busy: info.tcpi_busy_time,
             viewer_limited: info.tcpi_rwnd_limited,

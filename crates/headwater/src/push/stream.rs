@@ -374,6 +374,7 @@ impl Watching {
             self.session.say(&Event::Rendition { rendition: track.name.clone() });
             if let Some(watched) = &self.watched {
                 watched.sight.borrow_mut().switched(&track);
+                watched.bound();
             }
             self.count(Some(track));
         }
@@ -451,6 +452,9 @@ impl Watching {
             None => {
                 let sight = Sight::new(&state, &self.choice, &picture);
                 self.watched = sight.map(|sight| Watched::new(&self.session.wire, sight));
+                if let Some(watched) = &self.watched {
+                    watched.bound();
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod choice;
 mod deliver;
 mod frames;
 mod requests;

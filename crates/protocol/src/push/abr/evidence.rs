@@ -138,20 +138,30 @@ impl Evidence {
             return;
         }
         let writes = seen.writes.saturating_sub(before.writes).max(1);
+        let delay = seen.rtt.saturating_sub(seen.min_rtt);
+        let never_rests = busy >= time / 100 * 95;
+        if never_rests && delay >= TELLING {
+            // What is on its way grows, though the kernel has taken all.
+            let rate = bits as f64 * 1e6 / busy as f64;
+            self.carried = Some(Carried { rate, is_all: true, at: seen.now });
+            return;
+        }
         let wire = if before.queued > 0 || seen.queued > 0 {
             busy
-        } else if busy < time / 100 * 95 {
+        } else if never_rests {
+            // The trip is longer than from one write to the next. A burst's first byte takes the least
+            // time, its last as much longer as the link needs for the burst.
+            writes.saturating_mul(2 * delay).min(busy)
+        } else {
             // Each write was through before the next.
             busy.saturating_sub(writes.saturating_mul(seen.min_rtt))
-        } else {
-            // The trip is longer than from one to the next. A burst's first byte takes the least time,
-            // its last as much longer as the link needs for the burst.
-            writes.saturating_mul(2 * seen.rtt.saturating_sub(seen.min_rtt)).min(busy)
         };
         let is_all = wire >= TELLING * writes;
         let wire = wire.max(busy / 20).max(1000);
         let rate = bits as f64 * 1e6 / wire as f64;
-        let rate = match self.carried(seen.now) {
+        let known = self.carried(seen.now);
+        let is_all = is_all && known.is_none_or(|known| known.is_all);
+        let rate = match known {
             // A burst may be slowed by what the link has nothing to do with; it is never too fast.
             Some(known) if rate < known.rate => 0.8 * known.rate + 0.2 * rate,
             Some(known) => 0.5 * known.rate + 0.5 * rate,
@@ -302,7 +312,11 @@ impl Rule for Evidence {
     }
 
     fn is_worth_sending(&self, seen: &Seen, bits: u64) -> bool {
-        seen.queued.saturating_mul(8_000_000) / bits.max(1) <= WORTH
+        let late = seen.queued.saturating_mul(8_000_000) / bits.max(1);
+        let hopeless = self.carried.is_some_and(|known| {
+            known.is_all && (bits / 20..bits / 3).contains(&(known.rate as u64))
+        });
+        late <= if hopeless { WORTH / 2 } else { WORTH }
     }
 
     fn switched(&mut self, now: u64) {

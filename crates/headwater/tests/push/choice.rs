@@ -1,0 +1,387 @@
+//! Which rendition of a live stream viewers are sent: by what their link carries, and by what they say.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+use testkit::{Program, Server};
+
+use crate::rungs::link;
+use crate::support::{Client, Frame, LIMIT, metric, server, time_of, track_of, until};
+
+/// Name, size and bit rate of three renditions, which one ffmpeg makes and publishes with a keyframe a
+/// second, sound with the first of them.
+const LADDER: [(&str, &str, &str); 3] =
+    [("low", "160x120", "120k"), ("medium", "320x240", "700k"), ("high", "480x360", "2200k")];
+
+fn publish(server: &Server) -> Program {
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg.args(["-nostdin", "-loglevel", "error", "-re", "-f", "lavfi", "-i"]);
+    ffmpeg.arg("testsrc2=size=480x360:rate=24,noise=alls=12:allf=t");
+    ffmpeg.args(["-re", "-f", "lavfi", "-i", "sine=r=48000"]);
+    for (name, size, rate) in LADDER {
+        ffmpeg.args(["-map", "0:v"]);
+        if name == "low" {
+            ffmpeg.args(["-map", "1:a", "-c:a", "aac", "-b:a", "32k"]);
+        }
+        ffmpeg.args([
+            "-s",
+            size,
+            "-c:v",
+            "libx264",
+            "-preset",
+            "ultrafast",
+            "-tune",
+            "zerolatency",
+        ]);
+        ffmpeg.args(["-b:v", rate, "-maxrate", rate, "-bufsize", rate, "-pix_fmt", "yuv420p"]);
+        ffmpeg.args(["-g", "24", "-keyint_min", "24", "-sc_threshold", "0", "-f", "flv"]);
+        ffmpeg.arg(server.rtmp_url(&format!("live/film?rendition={name}")));
+    }
+    let publisher = Program::spawn(&mut ffmpeg);
+    server.get_until("/live/film/index.m3u8", LIMIT, |answer| {
+        answer.status() == 200 && answer.text().matches("#EXT-X-STREAM-INF").count() == 3
+    });
+    // Until there are whole segments, a keyframe weighs more than it should.
+    for track in ["v0", "v1", "v2"] {
+        server.get_until(&format!("/live/film/{track}/media.m3u8"), LIMIT, |answer| {
+            answer.status() == 200 && answer.text().matches("#EXTINF").count() >= 2
+        });
+    }
+    publisher
+}
+
+/// What a viewer is sent, checked as it comes.
+struct Viewer {
+    client: Client,
+    /// Names of the renditions, by rising bit rate, and the rates.
+    names: Vec<String>,
+    rates: Vec<u64>,
+    /// Index of the one that is sent.
+    rung: usize,
+    /// A header and what follows it, up to the next.
+    sections: Vec<Vec<u8>>,
+    /// Decode times of the picture's chunk before and of the sound's.
+    times: [Option<u64>; 2],
+    /// Number of the sound's track.
+    sound: Option<u32>,
+    /// Something may be missing before the next picture.
+    gap: bool,
+    switches: usize,
+}
+
+impl Viewer {
+    #[track_caller]
+    fn watch(address: SocketAddr, query: &str) -> Self {
+        let mut client = Client::connect(address, &format!("/live/film/push{query}"));
+        let hello = client.next().unwrap().event();
+        let mut names: Vec<_> = hello["renditions"].as_array().unwrap().clone();
+        names.reverse();
+        let rates = names.iter().map(|rendition| rendition["bitrate"].as_u64().unwrap()).collect();
+        let names: Vec<_> =
+            names.iter().map(|rendition| rendition["name"].as_str().unwrap().to_owned()).collect();
+        let rung = names.iter().position(|name| *name == hello["rendition"]).unwrap();
+        let header = client.next().unwrap().payload;
+        Self {
+            client,
+            names,
+            rates,
+            rung,
+            sound: Some(sound_of(&header)),
+            sections: vec![header],
+            times: [None; 2],
+            gap: false,
+            switches: 0,
+        }
+    }
+
+    #[track_caller]
+    fn next(&mut self) -> Frame {
+        let frame = self.client.next().expect("it goes on");
+        match frame.opcode {
+            1 => self.event(&frame.event()),
+            2 => self.chunk(&frame.payload),
+            _ => {}
+        }
+        frame
+    }
+
+    #[track_caller]
+    fn event(&mut self, event: &Value) {
+        match event["event"].as_str().unwrap() {
+            "discontinuity" => {
+                assert_eq!(event["reason"], "skipped");
+                self.gap = true;
+            }
+            "rendition" => {
+                self.rung = self.names.iter().position(|name| *name == event["rendition"]).unwrap();
+                self.switches += 1;
+                let header = self.client.next().unwrap().payload;
+                assert_eq!(header[4..8], *b"ftyp");
+                self.sound = Some(sound_of(&header));
+                self.sections.push(header);
+            }
+            other => panic!("{other}: {event}"),
+        }
+    }
+
+    /// Times never go back; but for what is said to be missing they go on: a chunk is of 0.2 s.
+    #[track_caller]
+    fn chunk(&mut self, chunk: &[u8]) {
+        assert!(is_whole(chunk));
+        let is_sound = Some(track_of(chunk)) == self.sound;
+        let scale = if is_sound { 48_000 } else { 90_000 };
+        let time = time_of(chunk);
+        if let Some(before) = self.times[usize::from(is_sound)] {
+            let step = (time as f64 - before as f64) / f64::from(scale);
+            assert!(step > 0.0, "{step} s on v{}", self.rung);
+            let gap = !is_sound && std::mem::take(&mut self.gap);
+            assert!(gap || step < 0.35, "{step} s, sound: {is_sound}");
+        }
+        self.times[usize::from(is_sound)] = Some(time);
+        self.sections.last_mut().unwrap().extend_from_slice(chunk);
+    }
+
+    /// Until what it is sent is as wanted.
+    #[track_caller]
+    fn until(&mut self, wanted: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + LIMIT;
+        while !wanted(self) {
+            assert!(Instant::now() < deadline, "still {}", self.names[self.rung]);
+            self.next();
+        }
+    }
+
+    /// So many seconds of pictures.
+    #[track_caller]
+    fn seconds(&mut self, seconds: u64) {
+        let from = self.times[0].unwrap_or_default();
+        self.until(|viewer| viewer.times[0].unwrap_or_default() >= from + seconds * 90_000);
+    }
+
+    /// ffmpeg decodes all of it: each section begins with a keyframe and lacks nothing.
+    #[track_caller]
+    fn decodes(&self, folder: &Path) {
+        for (number, section) in self.sections.iter().enumerate() {
+            if !section.windows(4).any(|four| four == b"moof") {
+                continue;
+            }
+            let file = folder.join(format!("{number}.mp4"));
+            std::fs::write(&file, section).unwrap();
+            let mut ffmpeg = Command::new("ffmpeg");
+            ffmpeg.args(["-v", "error", "-xerror", "-i"]).arg(&file).args(["-f", "null", "-"]);
+            let errors = Program::spawn(&mut ffmpeg).wait(LIMIT);
+            assert!(errors.status.success() && errors.stderr.is_empty(), "{}", errors.stderr);
+        }
+    }
+}
+
+/// Number of the second track of a header.
+fn sound_of(header: &[u8]) -> u32 {
+    let at = header.windows(4).rposition(|four| four == b"tkhd").expect("a header");
+    // Version 0 has 32-bit times (14496-12, 8.3.2).
+    let id = at + if header[at + 4] == 0 { 16 } else { 24 };
+    u32::from_be_bytes(*header[id..].first_chunk().unwrap())
+}
+
+/// Whether a message is whole boxes, the last of them an `mdat`.
+fn is_whole(mut message: &[u8]) -> bool {
+    let mut last = [0; 4];
+    while let (Some(size), Some(kind)) = (message.first_chunk::<4>(), message.get(4..8)) {
+        last.copy_from_slice(kind);
+        match message.get(u32::from_be_bytes(*size) as usize..) {
+            Some(rest) => message = rest,
+            None => return false,
+        }
+    }
+    message.is_empty() && last == *b"mdat"
+}
+
+fn switches(server: &Server, direction: &str) -> u64 {
+    metric(server, &format!("headwater_push_switches_total{{direction=\"{direction}\"}}"))
+}
+
+#[test]
+fn a_viewer_goes_down_with_its_link_and_comes_back() {
+    let server = server("");
+    let _publisher = publish(&server);
+    let (address, rate) = link(server.http, 1_000_000);
+    let mut viewer = Viewer::watch(address, "");
+    assert_eq!(viewer.names.len(), 3);
+    assert_eq!(viewer.names[viewer.rung], viewer.names[1], "neither the best nor the least");
+    viewer.until(|viewer| viewer.rung == 2);
+    viewer.seconds(2);
+    rate.store(40_000, Relaxed);
+    viewer.until(|viewer| viewer.rung == 0);
+    viewer.seconds(2);
+    rate.store(1_000_000, Relaxed);
+    viewer.until(|viewer| viewer.rung == 2);
+    viewer.seconds(1);
+    viewer.decodes(tempfile::tempdir().unwrap().path());
+
+    assert!(switches(&server, "up") >= 3 && switches(&server, "down") >= 1);
+    let top =
+        format!("headwater_push_viewers{{stream=\"live/film\",rendition=\"{}\"}}", viewer.names[2]);
+    assert_eq!(metric(&server, &top), 1);
+    drop(viewer);
+    until(|| metric(&server, &top) == 0);
+}
+
+#[test]
+fn a_viewer_is_sent_what_it_says_and_nothing_is_missing() {
+    let server = server("");
+    let _publisher = publish(&server);
+    let rates = Viewer::watch(server.http, "").rates;
+    let max = (rates[1] + rates[2]) / 2;
+    let mut viewer = Viewer::watch(server.http, &format!("?max={max}"));
+    // Nothing above what it allows, however much its link carries.
+    viewer.seconds(6);
+    assert_eq!((viewer.rung, viewer.switches), (1, 0), "{rates:?}");
+    viewer.client.say(&format!("{{\"rendition\": \"{}\"}}", viewer.names[0]));
+    viewer.until(|viewer| viewer.rung == 0);
+    viewer.seconds(5);
+    assert_eq!((viewer.rung, viewer.switches), (0, 1), "it is pinned");
+    viewer.client.say(r#"{"rendition": null, "max": null}"#);
+    viewer.until(|viewer| viewer.rung == 2);
+    viewer.client.say(&format!("{{\"max\": {max}}}"));
+    viewer.until(|viewer| viewer.rung < 2);
+    let switches = viewer.switches;
+    viewer.seconds(4);
+    assert!(viewer.rung < 2 && viewer.switches <= switches + 1);
+    viewer.decodes(tempfile::tempdir().unwrap().path());
+}
+
+#[test]
+fn a_rendition_that_goes_away_is_replaced_by_its_neighbour() {
+    let server = server("[live]\nreconnect = \"1s\"\n");
+    let film = |name: &str| server.rtmp_url(&format!("live/film?rendition={name}"));
+    let renditions: Vec<_> = [("low", "160x120", "120k"), ("high", "320x240", "900k")]
+        .into_iter()
+        .map(|(name, size, rate)| {
+            let mut ffmpeg = Command::new("ffmpeg");
+            ffmpeg.args(["-nostdin", "-loglevel", "error", "-re", "-f", "lavfi", "-i"]);
+            ffmpeg.arg(format!("testsrc2=size={size}:rate=24"));
+            ffmpeg.args(["-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency"]);
+            ffmpeg.args(["-b:v", rate, "-g", "24", "-pix_fmt", "yuv420p", "-f", "flv"]);
+            Program::spawn(ffmpeg.arg(film(name)))
+        })
+        .collect();
+    server.get_until("/live/film/index.m3u8", LIMIT, |answer| {
+        answer.status() == 200 && answer.text().matches("#EXT-X-STREAM-INF").count() == 2
+    });
+    let mut client = Client::connect(server.http, "/live/film/push");
+    let hello = client.next().unwrap().event();
+    let (best, least) = (&hello["renditions"][0]["name"], &hello["renditions"][1]["name"]);
+    assert_eq!(&hello["rendition"], best);
+    let [low, high] = <[Program; 2]>::try_from(renditions).unwrap();
+    client.until(|frame| frame.opcode == 2 && frame.payload[4..8] != *b"ftyp");
+    drop(high);
+    let named = client.until(|frame| frame.opcode == 1 && frame.event()["event"] == "rendition");
+    assert_eq!(&named.event()["rendition"], least);
+    assert_eq!(client.next().unwrap().payload[4..8], *b"ftyp");
+    client.until(|frame| frame.opcode == 2 && is_whole(&frame.payload));
+    drop(low);
+    assert_eq!(client.closed(), 1000);
+}
+
+#[test]
+fn a_publisher_that_dies_within_a_frame_leaves_no_half_chunk() {
+    let server = server("[live]\nreconnect = \"1s\"\n");
+    // A publisher whose connection breaks after so many bytes, wherever in a message that is.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (address, origin) = (listener.local_addr().unwrap(), server.rtmp);
+    let relay = std::thread::spawn(move || {
+        let (publisher, _) = listener.accept().unwrap();
+        let origin = TcpStream::connect(origin).unwrap();
+        let (mut from, mut to) = (origin.try_clone().unwrap(), publisher.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        let (mut few, mut to) = ((&publisher).take(700_001), &origin);
+        let _ = std::io::copy(&mut few, &mut to).and_then(|_| to.flush());
+        for socket in [&publisher, &origin] {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    });
+    let url = format!("rtmp://{address}/live/broken");
+    let publisher = testkit::publish(testkit::demo_clip(), &url);
+    server.get_until("/live/broken/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let mut clients: Vec<_> = ["", "?latency=segment"]
+        .map(|query| Client::connect(server.http, &format!("/live/broken/push{query}")))
+        .into();
+    for client in &mut clients {
+        assert_eq!(client.next().unwrap().event()["event"], "hello");
+        let mut film = client.next().unwrap().payload;
+        let mut chunks = 0;
+        loop {
+            let frame = client.next().unwrap();
+            match frame.opcode {
+                2 => {
+                    assert!(is_whole(&frame.payload));
+                    film.extend_from_slice(&frame.payload);
+                    chunks += 1;
+                }
+                1 if frame.event()["event"] == "end" => break,
+                8 => panic!("closed without an end"),
+                _ => {}
+            }
+        }
+        assert!(chunks > 0);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("film.mp4");
+        std::fs::write(&file, film).unwrap();
+        let mut ffmpeg = Command::new("ffmpeg");
+        ffmpeg.args(["-v", "error", "-xerror", "-i"]).arg(&file).args(["-f", "null", "-"]);
+        let errors = Program::spawn(&mut ffmpeg).wait(LIMIT);
+        assert!(errors.status.success() && errors.stderr.is_empty(), "{}", errors.stderr);
+    }
+    relay.join().unwrap();
+    drop(publisher);
+}
+
+#[test]
+fn one_that_reads_nothing_delays_none_of_five_hundred() {
+    let server = server("workers = 1\n");
+    let mut viewers: Vec<_> =
+        (0..499).map(|_| Client::connect(server.http, "/live/demo/push")).collect();
+    let socket = Socket::new(Domain::for_address(server.http), Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    socket.connect(&server.http.into()).unwrap();
+    let deaf = Client::over(socket.into(), "/live/demo/push");
+    let gauge = r#"headwater_viewers{stream="live/demo",delivery="push"}"#;
+    assert_eq!(metric(&server, gauge), 500);
+    // Rounds of what all others get, each up to the newest chunk that one of them has, while the deaf
+    // one has long been sent more than its connection holds (1.2 Mbit/s, 6 s).
+    let mut newest = vec![0; viewers.len()];
+    let mut goal = 0;
+    for round in 1..=8 {
+        goal = match round {
+            1 => next_time(&mut viewers[0]),
+            _ => goal + 90_000 * 3 / 4,
+        };
+        for (viewer, newest) in viewers.iter_mut().zip(&mut newest) {
+            while *newest < goal {
+                let time = next_time(viewer);
+                assert!(*newest == 0 || time > *newest && time <= *newest + 90_000, "a gap");
+                *newest = time;
+            }
+        }
+        assert_eq!(metric(&server, gauge), 500, "the deaf one is still there");
+    }
+    let skipped = r#"headwater_slow_viewers_skipped_total{delivery="push"}"#;
+    assert_eq!(metric(&server, skipped), 0);
+    drop(deaf);
+    until(|| metric(&server, gauge) == 499);
+}
+
+/// Decode time of the next chunk of pictures.
+#[track_caller]
+fn next_time(client: &mut Client) -> u64 {
+    let chunk = client.until(|frame| {
+        frame.opcode == 2 && frame.payload[4..8] != *b"ftyp" && track_of(&frame.payload) == 1
+    });
+    time_of(&chunk.payload)
+}
