@@ -206,7 +206,7 @@ async fn crowd(interval: Duration, kinds: &[(usize, bool)]) -> Vec<(String, Cour
     // time have caught up.
     let stay = kinds.iter().filter(|(_, leaves)| !leaves).count();
     for _ in 0..4 {
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         while fans.riders() < stay {
             assert!(began.elapsed() < Duration::from_secs(30), "{} ride", fans.riders());
             tokio::time::sleep(Duration::from_millis(1)).await;
