@@ -349,7 +349,7 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
   });
 });
 
-describe('titles by push', { concurrency: 2 }, () => {
+describe('titles by push', { concurrency: 3 }, () => {
   let titles;
   let files;
 
