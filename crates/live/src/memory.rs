@@ -5,6 +5,13 @@
 //! who send from a file. A [`Region`] keeps its slab alive; when the last region of a slab is
 //! dropped the slab is unmapped and its pages are given back to the kernel (a punched hole), while
 //! the file's offsets go on growing: bytes once published are never overwritten.
+//!
+//! Nor are those that the kernel has yet to send. It holds the pages themselves (`sendfile`), and a
+//! page that leaves the file whole keeps its bytes; but of a *large folio* the part in the hole is
+//! zeroed where it is if it cannot be split, and while it is being sent it cannot. Where
+//! `/sys/kernel/mm/transparent_hugepage/shmem_enabled` asks for them, writing to a memory file makes
+//! folios of up to 2 MiB. A mapping can decline them, so the pages of a slab come into being by way of
+//! its mapping, and are written to afterwards.
 
 #![allow(unsafe_code)] // mmap and munmap have no safe form; both calls are in this file.
 
@@ -17,7 +24,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::fs::{FallocateFlags, MemfdFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Offsets and lengths of slabs are multiples of this: holes are punched in whole pages.
 const PAGE: usize = 4096;
@@ -56,7 +64,31 @@ impl Slab {
             )?
         };
         let map = NonNull::new(map.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { file: Arc::clone(file), offset, len, map })
+        let slab = Self { file: Arc::clone(file), offset, len, map };
+        match slab.advise(0, len, Advice::LinuxNoHugepage) {
+            // A kernel without large folios does not know the word.
+            Ok(()) | Err(Errno::INVAL) => Ok(slab),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Has the pages be there that are about to be written to, each by itself.
+    fn populate(&self, start: usize, len: usize) -> io::Result<()> {
+        let first = start / PAGE * PAGE;
+        let end = (start + len).next_multiple_of(PAGE);
+        match self.advise(first, end - first, Advice::LinuxPopulateRead) {
+            // Linux has this since 5.14. Before, what folios are made is left to its settings.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// About a range of whole pages, which lies within the slab.
+    fn advise(&self, start: usize, len: usize, advice: Advice) -> rustix::io::Result<()> {
+        debug_assert!(start + len <= self.len);
+        // SAFETY: the range is mapped as long as the slab lives, and neither kind of advice given
+        // above changes what is in it.
+        unsafe { rustix::mm::madvise(self.map.as_ptr().add(start).cast(), len, advice) }
     }
 }
 
@@ -162,13 +194,14 @@ impl Arena {
                 (slab, 0)
             }
         };
+        slab.populate(start, bytes.len())?;
         let mut written = 0;
         while written < bytes.len() {
             let at = slab.offset + (start + written) as u64;
             match rustix::io::pwrite(&self.file.fd, &bytes[written..], at) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => written += n,
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -214,5 +247,25 @@ mod tests {
         assert_eq!(small.as_ref(), b"before");
         assert_eq!(large.len(), 1 << 20);
         assert!(large.as_ref().iter().all(|&b| b == 7));
+    }
+
+    /// Whoever sends from the file holds its pages, which only then keep their bytes.
+    #[test]
+    fn mappings_decline_large_folios() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return;
+        }
+        let region = Arena::new(1 << 20).unwrap().store(&[7; 10_000]).unwrap();
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let address = region.slab.map.as_ptr() as usize;
+        let mut flags = smaps.lines().skip_while(|line| {
+            let range = line.split_once(' ').map_or("", |(range, _)| range).split_once('-');
+            let number = |hex| usize::from_str_radix(hex, 16).ok();
+            !range.is_some_and(|(from, to)| {
+                number(from).zip(number(to)).is_some_and(|(from, to)| (from..to).contains(&address))
+            })
+        });
+        let flags = flags.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+        assert!(flags.split_whitespace().any(|flag| flag == "nh"), "{flags}");
     }
 }
