@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 use super::drain::Watch;
 use super::io::{Io, Stream};
 use super::limits::{Permit, Tally, count};
+use super::patience::Patience;
 use super::request::BadRequest;
 use super::send::{self, Outbox};
 use super::server::Shared;
@@ -59,6 +60,15 @@ impl Framing {
 /// What one connection may send before the others of its thread have their turn.
 const BURST: usize = 512 << 10;
 
+/// What an answer counts for besides its bytes: the work of making it, about that of sending as much.
+const ANSWER: usize = 8 << 10;
+
+/// Bytes the kernel may take and not send of a payload that is in files or a window. They are not
+/// copied, but count as memory of TCP all the same, and of a file that is written to meanwhile they
+/// go out as it is then. Half of it has to be sent before we are woken; less costs a wake and a call
+/// for each half of it, and with this much an answer of 1 MiB is still taken at once.
+const FILES_UNSENT: u32 = 1 << 20;
+
 /// The payload of a GET means nothing; up to this many bytes of one are read and dropped, with more
 /// the connection is closed.
 pub(super) const MAX_DISCARD: u64 = 64 << 10;
@@ -98,7 +108,12 @@ async fn finish<S: Stream, H: Handler>(
     let Connection { stream, peer, shared, input, .. } = connection;
     let tally = shared.tally();
     match end {
-        Ok(End::Close { linger: false }) => {}
+        Ok(End::Close { linger: false }) => {
+            let mut stream = stream;
+            let farewell = poll_fn(|cx| stream.poll_farewell(cx));
+            // In time or not, the connection is closed now.
+            let _ = tokio::time::timeout(LINGER.1, farewell).await;
+        }
         Ok(End::Close { linger: true }) => linger(stream).await,
         Ok(End::Switch(Switch(switch))) => switch(Upgraded {
             transport: stream.into_transport(),
@@ -133,8 +148,9 @@ async fn finish<S: Stream, H: Handler>(
         }
         Err(Fault::File(broken)) => {
             warn!(%peer, "closed short: {broken}");
-            if matches!(broken.why, Why::Rewritten) {
-                // What the kernel has not sent yet it would take from the file as it is now.
+            if matches!(broken.why, Why::Rewritten | Why::Shorter) {
+                // What the kernel has not sent yet it would take from the file as it is now: other
+                // bytes, or zeros.
                 let _ = stream.tcp().set_zero_linger();
             }
         }
@@ -154,9 +170,9 @@ struct Connection<S, H> {
     head_deadline: Option<Instant>,
     /// Whether a request has been received.
     served: bool,
-    /// Bytes sent since the others of its thread last had their turn.
+    /// Bytes sent, and answers made, since the others of its thread last had their turn.
     burst: usize,
-    /// Whether the kernel may take no more than `Config::unsent_limit`.
+    /// Whether the kernel may take no more than `Config::unsent_limit`, not [`FILES_UNSENT`].
     bounded: bool,
     drain: Watch,
     shared: Rc<Shared<H>>,
@@ -250,6 +266,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                     if let Some(end) = Box::pin(self.serve(request)).await? {
                         return Ok(end);
                     }
+                    self.take_turns(ANSWER).await;
                 }
                 Ok(None) => {
                     self.flush().await?;
@@ -286,6 +303,8 @@ impl<S: Stream, H: Handler> Connection<S, H> {
     async fn exchange(&mut self, request: Request) -> Result<Option<End>, Fault> {
         let shared = Rc::clone(&self.shared);
         if !shared.accepts(&request) {
+            // Whoever has it next copies what it sends.
+            self.bound_unsent(true)?;
             return Ok(Some(End::HandOver(request)));
         }
         count(&shared.tally().requests, 1);
@@ -297,7 +316,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             }
             _ => None,
         };
-        let wished = request.keep_alive();
+        let (wished, is_bare) = (request.keep_alive(), payload == Some(0));
         let asked = Asked {
             head_only: request.method() == Method::Head,
             version: request.version(),
@@ -319,6 +338,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         };
         let mut response = response;
         if let Some(switch) = response.take_switch() {
+            self.bound_unsent(true)?;
             let (mut head, _) = response.into_parts();
             date::write_line(&mut head);
             head.extend_from_slice(b"\r\n");
@@ -331,7 +351,9 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         };
         let keep_alive = self.respond(response, asked).await?;
         let Some(payload) = payload.filter(|_| keep_alive) else {
-            return Ok(Some(End::Close { linger: wished }));
+            // A payload that is still to come would make the kernel drop the answer.
+            let linger = wished || !is_bare;
+            return Ok(Some(End::Close { linger }));
         };
         Ok(match self.discard(payload).await? {
             true => None,
@@ -408,9 +430,8 @@ impl<S: Stream, H: Handler> Connection<S, H> {
     }
 
     /// Whether a payload that is all at hand is to be kept from the kernel until it can be sent: its
-    /// bytes would be copied, and take memory there. What is sent from a file takes none, and is in
-    /// no case skipped; there the kernel may hold as much as it thinks the path can take, and sends
-    /// it without waiting for us to be woken.
+    /// bytes would be copied, and take memory there. What is sent from a file is there already, and is
+    /// in no case skipped; of it the kernel may hold more, so that we are woken less often.
     fn holds_back(&self, pieces: &[Piece]) -> bool {
         let copied = |piece: &Piece| !S::SENDS_FILES || matches!(piece, Piece::Bytes(_));
         let copied: u64 = pieces.iter().filter(|piece| copied(piece)).map(Piece::len).sum();
@@ -419,10 +440,11 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         if length(pieces) <= limit { self.bounded } else { copied > limit }
     }
 
-    /// Sets what the kernel may take and not send: so much, or as much as it likes.
+    /// Sets what the kernel may take and not send: little, or as of files.
     fn bound_unsent(&mut self, bounded: bool) -> io::Result<()> {
         if self.bounded != bounded {
-            let most = if bounded { self.shared.config.unsent_limit } else { u32::MAX };
+            let limit = self.shared.config.unsent_limit;
+            let most = if bounded { limit } else { limit.max(FILES_UNSENT) };
             SockRef::from(self.stream.tcp()).set_tcp_notsent_lowat(most)?;
             self.bounded = bounded;
         }
@@ -557,6 +579,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             if let Poll::Ready(n) = self.poll_read(cx) {
                 return Poll::Ready(Ok(if n? == 0 { Input::Closed } else { Input::Received }));
             }
+            self.burst = 0;
             if idle && Pin::new(&mut self.drain).poll(cx).is_ready() {
                 return Poll::Ready(Ok(Input::Draining));
             }
@@ -590,7 +613,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
     /// Sends everything in the outbox.
     async fn flush(&mut self) -> Result<(), Fault> {
         while self.outbox.size() > 0 || self.stream.holds() {
-            let mut deadline = None;
+            let mut patience = None;
             let sent = poll_fn(|cx| {
                 let tally = self.shared.tally();
                 if self.outbox.size() > 0
@@ -598,29 +621,37 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 {
                     return Poll::Ready(sent.map_err(Fault::from));
                 }
-                // Every bit of it that the kernel takes puts the deadline off.
+                // Whatever of it the kernel takes begins the wait anew.
                 if self.stream.holds()
                     && let Poll::Ready(drained) = self.stream.poll_drain(cx)
                 {
                     return Poll::Ready(drained.map(|_| 0).map_err(Fault::from));
                 }
+                self.burst = 0;
                 // The peer is not to blame for a slow disk.
                 if self.outbox.is_reading() {
+                    patience = None;
                     return Poll::Pending;
                 }
                 let timeout = self.shared.config.stall_timeout;
-                let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
-                self.timer.poll(deadline, cx).map(|()| Err(Fault::Stalled))
+                let patience = patience.get_or_insert_with(|| Patience::new(timeout));
+                let stalled = patience.poll(&mut self.timer, self.stream.tcp(), cx);
+                stalled.map(|()| Err(Fault::Stalled))
             })
             .await?;
             count(&self.shared.tally().bytes_sent, sent as u64);
-            self.burst += sent;
-            if self.burst >= BURST {
-                self.burst = 0;
-                tokio::task::yield_now().await;
-            }
+            self.take_turns(sent).await;
         }
         Ok(())
+    }
+
+    /// Lets the others of the thread have their turn, if this connection has had its own.
+    async fn take_turns(&mut self, done: usize) {
+        self.burst += done;
+        if self.burst >= BURST {
+            self.burst = 0;
+            tokio::task::yield_now().await;
+        }
     }
 }
 

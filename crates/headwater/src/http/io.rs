@@ -5,16 +5,17 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::Sleep;
 
 use super::limits::{OwnTally, Permit, count};
+use super::patience::Patience;
 use super::send::Socket;
+use super::timer::Timer;
 use super::upgrade::Transport;
 
 /// A connection as the driver needs it: plain, or with TLS around it.
@@ -32,6 +33,11 @@ pub(super) trait Stream: Socket + AsyncRead + AsyncWrite + Unpin + 'static {
     fn drained(&self) -> u64 {
         0
     }
+
+    /// Tells the peer that nothing follows, where closing the connection does not tell.
+    fn poll_farewell(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
 }
 
 impl Stream for TcpStream {
@@ -48,20 +54,29 @@ impl Stream for TcpStream {
 
 /// A connection with what was already read of it, which is read again first.
 ///
-/// A write that makes no progress for `Config::stall_timeout` fails with
-/// [`TimedOut`](io::ErrorKind::TimedOut). Counts against the connection limits until dropped.
+/// A write of which the peer takes nothing for `Config::stall_timeout` fails with
+/// [`TimedOut`](io::ErrorKind::TimedOut), and what the kernel has for it is dropped with the
+/// connection. Counts against the connection limits until dropped.
 #[derive(Debug)]
 pub(super) struct Io<S> {
     stream: S,
     replay: Bytes,
     peer: SocketAddr,
     stall_timeout: Duration,
-    /// Runs while a write waits, since the stream had drained so much.
-    stall: Option<(Pin<Box<Sleep>>, u64)>,
+    /// While a write waits.
+    stall: Option<Stall>,
     stalled: Rc<Cell<bool>>,
     /// Where what is written is counted.
     tally: Option<OwnTally>,
     permit: Permit,
+}
+
+#[derive(Debug)]
+struct Stall {
+    patience: Patience,
+    timer: Timer,
+    /// What the stream had drained when it began.
+    drained: u64,
 }
 
 impl<S: Stream> Io<S> {
@@ -107,18 +122,24 @@ impl<S: Stream> Io<S> {
         cx: &mut Context<'_>,
         result: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if result.is_ready() {
+        let (timeout, drained) = (self.stall_timeout, self.stream.drained());
+        // That the stream takes more while it still holds what it had does not end the wait.
+        let ended = result.is_ready() && !self.stream.holds();
+        if ended || self.stall.as_ref().is_some_and(|stall| stall.drained != drained) {
             self.stall = None;
+        }
+        if result.is_ready() {
             return result;
         }
-        let (timeout, drained) = (self.stall_timeout, self.stream.drained());
-        let begin = || (Box::pin(tokio::time::sleep(timeout)), drained);
-        let stall = self.stall.get_or_insert_with(begin);
-        if stall.1 != drained {
-            *stall = begin();
-        }
-        std::task::ready!(stall.0.as_mut().poll(cx));
+        let stall = self.stall.get_or_insert_with(|| Stall {
+            patience: Patience::new(timeout),
+            timer: Timer::new(timeout),
+            drained,
+        });
+        ready!(stall.patience.poll(&mut stall.timer, self.stream.tcp(), cx));
         self.stalled.set(true);
+        // What is queued in the kernel would be kept for as long as the peer is silent.
+        let _ = self.stream.tcp().set_zero_linger();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -183,6 +204,119 @@ impl<S: Stream> AsyncWrite for Io<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let result = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.watch(cx, result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::os::fd::BorrowedFd;
+
+    use tokio::time::Instant;
+
+    use super::super::limits::Gate;
+    use super::*;
+
+    /// Takes whatever it is given, and gets rid of none of it.
+    struct Hoard(TcpStream);
+
+    impl Socket for Hoard {
+        fn poll_send(
+            &mut self,
+            parts: &[IoSlice<'_>],
+            _: bool,
+            _: &mut Context<'_>,
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(parts.iter().map(|part| part.len()).sum()))
+        }
+
+        fn poll_sendfile(
+            &mut self,
+            _: BorrowedFd<'_>,
+            _: u64,
+            _: usize,
+            _: &mut Context<'_>,
+        ) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+
+        fn holds(&self) -> bool {
+            true
+        }
+    }
+
+    impl Stream for Hoard {
+        const SENDS_FILES: bool = false;
+
+        fn tcp(&self) -> &TcpStream {
+            &self.0
+        }
+
+        fn into_transport(self) -> Transport {
+            self.0.into()
+        }
+    }
+
+    impl AsyncRead for Hoard {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Hoard {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.poll_send(&[IoSlice::new(bytes)], false, cx)
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    fn io(timeout: Duration) -> Io<Hoard> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let peer = listener.local_addr().unwrap();
+        let socket = std::net::TcpStream::connect(peer).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let permit = Gate::new(1, None);
+        let permit = std::sync::Arc::new(permit).admit(peer.ip()).unwrap();
+        let stream = Hoard(TcpStream::from_std(socket).unwrap());
+        Io::new(stream, Bytes::new(), peer, timeout, permit)
+    }
+
+    /// Whoever writes tries to write more whenever it is woken.
+    #[tokio::test(start_paused = true)]
+    async fn what_the_stream_takes_the_peer_has_not() {
+        const TIMEOUT: Duration = Duration::from_secs(10);
+        let (mut io, began) = (io(TIMEOUT), Instant::now());
+        let flushed = poll_fn(|cx| {
+            assert!(Pin::new(&mut io).poll_write(cx, b"more").is_ready());
+            Pin::new(&mut io).poll_flush(cx)
+        });
+        assert_eq!(flushed.await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!((TIMEOUT..=TIMEOUT * 5 / 4).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!(io.stalled().get());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_farewell_has_an_end() {
+        let mut io = io(Duration::from_secs(10));
+        let error = poll_fn(|cx| Pin::new(&mut io).poll_shutdown(cx)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -11,10 +11,10 @@
 //!
 //! The driver takes no lock for a request: everything a worker's connections share lives on that
 //! worker's thread. It asks another thread only to read what the page cache has not got, and a
-//! [`Handler`] may lock and ask what it needs. A connection that has sent 512 KiB lets the
-//! others of its thread have their turn. What a peer can make the driver hold is bounded: one head
-//! and one read of input, one [`Handler`] call and one unsent answer (pipelined short answers: up
-//! to 64 KiB of them) per connection.
+//! [`Handler`] may lock and ask what it needs. A connection that has sent 512 KiB, where each answer
+//! counts as 8 KiB more than it has, lets the others of its thread have their turn. What a peer can
+//! make the driver hold is bounded: one head and one read of input, one [`Handler`] call and one
+//! unsent answer (pipelined short answers: up to 64 KiB of them) per connection.
 //!
 //! Follows RFC 9110 (semantics), RFC 9112 (HTTP/1.1) and RFC 9113 (HTTP/2).
 
@@ -29,7 +29,9 @@ pub(crate) mod date;
 mod drain;
 mod h2;
 mod io;
+mod kernel;
 mod limits;
+mod patience;
 mod piece;
 mod range;
 mod representation;
@@ -98,8 +100,8 @@ pub struct Config {
     pub head_timeout: Duration,
     /// How long a connection may stay open between requests. Default: 60 s.
     pub idle_timeout: Duration,
-    /// How long a peer may take nothing of what is to be sent before its connection is closed.
-    /// Default: 30 s.
+    /// How long a peer may take not one byte of what is to be sent before its connection is closed,
+    /// which happens up to a quarter later. Default: 30 s.
     pub stall_timeout: Duration,
     /// How long responses in progress may take after the shutdown signal. Default: 10 s.
     pub grace: Duration,
@@ -109,7 +111,10 @@ pub struct Config {
     /// Connections at a time from one address (IPv6: one /64 network). Default: no limit.
     pub max_connections_per_address: Option<NonZeroUsize>,
     /// Bytes accepted by the kernel and not yet sent, per connection (`TCP_NOTSENT_LOWAT`). Keeps a
-    /// slow viewer's backlog where it can still be skipped. Default: 128 KiB.
+    /// slow viewer's backlog where it can still be skipped. Default: 128 KiB. Of an answer that is
+    /// all at hand and goes out without being copied, from a file or a window, the kernel may have
+    /// 1 MiB, or this if it is more: nothing of one is skipped, and waking us for less costs more
+    /// than it saves.
     pub unsent_limit: u32,
     /// `Access-Control-Allow-Origin` of media responses: `*` (the default), one origin, or none.
     pub cors: Option<String>,

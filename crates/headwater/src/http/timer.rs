@@ -8,6 +8,7 @@ use tokio::time::{Instant, Sleep};
 
 /// One timer for all of a connection's deadlines. Most deadlines are never reached and move
 /// forward with each request, so the timer is left where it is and set again when it fires early.
+#[derive(Debug)]
 pub(crate) struct Timer(Pin<Box<Sleep>>);
 
 impl Timer {

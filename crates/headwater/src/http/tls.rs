@@ -89,6 +89,12 @@ impl Stream for Tls {
     fn drained(&self) -> u64 {
         self.1
     }
+
+    /// Without `close_notify` a client takes what it got for cut short (RFC 8446 6.1).
+    fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // One that has gone needs none.
+        Pin::new(self).poll_shutdown(cx).map(drop)
+    }
 }
 
 impl Socket for Tls {

@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise, fstatfs};
-use testkit::SlowReader;
+use testkit::{Program, SlowReader};
 
-use crate::support::{LIMIT, Origin, eventually, get, pattern};
+use crate::support::{LIMIT, Origin, eventually, get, pattern, settled};
 
 const FILE_BYTES: &str = "headwater_http_file_sent_bytes_total";
 const COLD_READS: &str = "headwater_http_cold_reads_total";
@@ -246,6 +247,28 @@ fn on_a_connection_of_the_control_plane() {
         let answer = get(&mut client, "/vod/a.bin", &[("If-None-Match", &tag)]);
         assert_eq!((answer.status(), answer.body.len()), (304, 0));
     }
+}
+
+/// What may be with the kernel of a file that it has, it may not of copies: as `ss` shows them.
+#[test]
+fn copies_on_a_connection_that_had_a_file() {
+    let origin = Origin::start();
+    origin.put("a.bin", &pattern(19, 8 << 20));
+    let mut viewer = origin.reluctant();
+    let mut client = testkit::http::Client::over(viewer.try_clone().unwrap(), LIMIT).unwrap();
+    assert_eq!(get(&mut client, "/vod/a.bin", &[("Range", "bytes=0-999999")]).status(), 206);
+    assert_eq!(get(&mut client, "/healthz", &[]).status(), 200);
+    viewer.write_all(b"GET /vod/a.bin HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    let ours = viewer.local_addr().unwrap().port();
+    let filter = format!("dport = :{ours}");
+    let queued = settled(|| {
+        let shown = Program::output(Command::new("ss").args(["-tnH", &filter]), LIMIT);
+        let shown = String::from_utf8(shown).unwrap();
+        // State, bytes to be read, bytes to be acknowledged.
+        let queued = shown.split_whitespace().nth(2);
+        queued.unwrap_or_else(|| panic!("{shown}")).parse().unwrap()
+    });
+    assert!(queued < 512 << 10, "{queued} bytes");
 }
 
 /// Draining lets a film come to its end.

@@ -1,8 +1,10 @@
 //! A server with files whose every byte the tests know.
 
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
 use testkit::Server;
 use testkit::http::{Client, Response};
 
@@ -46,6 +48,17 @@ impl Origin {
 
     pub(crate) fn client(&self) -> Client {
         Client::connect(self.server.http, LIMIT).unwrap()
+    }
+
+    /// A connection with a receive buffer as small as it gets.
+    pub(crate) fn reluctant(&self) -> TcpStream {
+        let address = self.server.http;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.connect(&address.into()).unwrap();
+        let socket = TcpStream::from(socket);
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket
     }
 
     /// A counter of `/metrics`.
@@ -94,6 +107,19 @@ impl Random {
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
+}
+
+/// Waits until a number has grown and does not any more.
+#[track_caller]
+pub(crate) fn settled(mut number: impl FnMut() -> u64) -> u64 {
+    let (mut last, mut same) = (0, 0);
+    eventually("it settles", || {
+        let now = number();
+        same = if now == last && now > 0 { same + 1 } else { 0 };
+        last = now;
+        same == 10
+    });
+    last
 }
 
 /// Waits until something is so.

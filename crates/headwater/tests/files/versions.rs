@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use crate::support::{LIMIT, Origin, eventually, get, pattern};
+use crate::support::{LIMIT, Origin, eventually, get, pattern, settled};
 
 /// More than the kernel holds for a viewer that does not read.
 const SIZE: usize = 24 << 20;
@@ -117,6 +117,32 @@ fn rewritten_in_place() {
     for through_page in [false, true] {
         let rewrite = |path: &Path| open(path).write_all(&pattern(9, SIZE)).unwrap();
         change(through_page, rewrite, &Outcome::Short("was written to"));
+    }
+}
+
+/// Of a file of a few megabytes most is not with the kernel while nobody reads it, so that it is looked
+/// at before it is sent.
+#[test]
+fn changed_while_nothing_is_read() {
+    const SIZE: usize = 3 << 20;
+    let changes: [(fn(&Path), _); 2] = [
+        (|path| open(path).write_all(&pattern(18, SIZE)).unwrap(), "was written to"),
+        (|path| open(path).set_len(2 << 20).unwrap(), "became shorter"),
+    ];
+    for (change, words) in changes {
+        let origin = Origin::start();
+        let path = origin.put("a.bin", &pattern(17, SIZE));
+        let mut viewer = origin.reluctant();
+        viewer.write_all(b"GET /vod/a.bin HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        let taken = settled(|| origin.metric("headwater_http_file_sent_bytes_total"));
+        assert!(taken < 3 << 19, "the kernel has {taken} bytes");
+        change(&path);
+        // Nothing of the other version follows, and nothing in its place.
+        let mut got = Vec::new();
+        let error = viewer.read_to_end(&mut got).expect_err("cut short");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        let line = origin.server.log_line(LIMIT, |line| line.contains("closed short"));
+        assert!(line.contains(words), "{line}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use headwater::http::Config;
+use socket2::{Domain, Socket, Type};
 use testkit::SlowReader;
 
 use crate::support::{LIMIT, Origin, config, eventually, read_all, statuses};
@@ -137,6 +138,51 @@ fn payloads() {
     assert_eq!(client.receive().unwrap().status(), 200);
 }
 
+/// A payload that comes after the answer to it, on a connection that was to be closed: the answer
+/// arrives all the same (RFC 9112 9.6).
+#[test]
+fn payloads_that_come_late() {
+    let origin = Origin::start();
+    // One that takes little at a time.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&origin.address.into()).unwrap();
+    let mut socket = TcpStream::from(socket);
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let request = b"GET /media/bytes/100000 HTTP/1.1\r\nHost: h\r\n\
+        Connection: close\r\nContent-Length: 10\r\n\r\n";
+    socket.write_all(request).unwrap();
+    // The kernel has it, the viewer has not.
+    eventually("sent", || origin.totals().bytes_sent > 100_000);
+    socket.write_all(b"0123456789").unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    assert!(answer.len() > 100_000, "{} bytes", answer.len());
+}
+
+/// Work is shared, not bytes alone: whoever pipelines what has short answers does not make others
+/// wait for all of them.
+#[test]
+fn turns_are_taken() {
+    const REQUESTS: usize = 3000;
+    let origin = Origin::start();
+    let (mut first, mut second, mut holding) = (origin.client(), origin.client(), origin.client());
+    for client in [&mut first, &mut second] {
+        client.send("GET", "/media/hello", &[], b"").unwrap();
+        client.receive().unwrap();
+    }
+    let hold = origin.seen.hold.lock().unwrap();
+    holding.send("GET", "/media/hold", &[], b"").unwrap();
+    eventually("held up", || origin.totals().requests == 3);
+    first
+        .send_raw("HEAD /media/hello HTTP/1.1\r\nHost: h\r\n\r\n".repeat(REQUESTS).as_bytes())
+        .unwrap();
+    second.send("GET", "/media/count", &[], b"").unwrap();
+    drop(hold);
+    let before: usize = second.receive().unwrap().text().parse().unwrap();
+    assert!(before < REQUESTS / 10, "after {before} requests");
+}
+
 #[test]
 fn idle_ones_are_closed() {
     let idle_timeout = Duration::from_millis(200);
@@ -219,6 +265,18 @@ fn a_peer_that_stalls() {
         // At once, with what the kernel still held for it.
         assert_eq!(reader.finish(LIMIT).0, testkit::Ended::Reset);
     }
+}
+
+/// One that reads all the time stays, however slowly it does: for longer than the time-out there is
+/// too little room to write again.
+#[test]
+fn a_peer_that_is_slow() {
+    let stall_timeout = Duration::from_secs(1);
+    let origin = Origin::with(Config { stall_timeout, ..config() });
+    let request = b"GET /media/bytes/50000000 HTTP/1.1\r\nHost: h\r\n\r\n";
+    let reader = SlowReader::start(origin.address, request, 20_000).unwrap();
+    eventually("it has read for 5 s", || reader.received() > 100_000 || reader.is_ended());
+    assert!(!reader.is_ended() && origin.totals().stalled == 0);
 }
 
 #[test]

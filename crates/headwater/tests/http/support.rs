@@ -5,8 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ pub(crate) struct Seen {
     pub(crate) abandoned: AtomicUsize,
     /// How often a stream was asked for more and gave it.
     pub(crate) pulled: AtomicUsize,
+    /// Whoever has it holds a worker up that is asked to wait for it.
+    pub(crate) hold: Mutex<()>,
 }
 
 /// A server that drains when dropped.
@@ -229,6 +231,12 @@ impl Handler for Fixture {
             "broken" => self.streaming(Chunks::Broken(3), 10),
             "interim" => Response::new(100),
             "none" => Response::new(204),
+            "hold" => {
+                drop(self.seen.hold.lock());
+                Response::new(204)
+            }
+            // How many requests there have been.
+            "count" => Response::new(200).body(self.requests.get().to_string()),
             _ => Response::text(404, "no such thing"),
         }
     }

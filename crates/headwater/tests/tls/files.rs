@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use testkit::Program;
 
 use crate::support::{LIMIT, PROTOCOLS, Site, pattern};
@@ -143,4 +148,40 @@ fn a_hundred_requests_at_once_on_one_connection() {
         assert!(got == pattern(i, size(i)), "{i}");
     }
     assert_eq!(site.metric("headwater_http2_connections_accepted_total"), 1);
+}
+
+/// A connection that is closed in order says so in TLS too; a client takes an answer without a length
+/// for cut short otherwise (RFC 8446 6.1), and some take any.
+#[test]
+fn the_end_is_announced() {
+    let site = Site::start("idle_timeout = \"300ms\"", &[]);
+    std::fs::write(site.media("a.bin"), pattern(3, 100_000)).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(site.certificate()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let (config, address) = (Arc::new(config), site.server.https.unwrap());
+    for request in [
+        "GET /vod/a.bin HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "GET /vod/a.bin HTTP/1.0\r\n\r\n",
+        // Kept, and then idle for too long.
+        "GET /vod/a.bin HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "GET nonsense HTTP/1.1\r\n\r\n",
+    ] {
+        let name = ServerName::from(address.ip());
+        let session = rustls::ClientConnection::new(Arc::clone(&config), name).unwrap();
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut stream = rustls::StreamOwned::new(session, socket);
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // rustls has an error for an end without a word.
+        stream.read_to_end(&mut answer).unwrap_or_else(|error| panic!("{request}: {error}"));
+        assert!(!request.contains("/vod/") || answer.len() > 100_000, "{request}");
+    }
 }
