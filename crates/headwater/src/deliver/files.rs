@@ -30,7 +30,7 @@ use tokio::task::spawn_blocking;
 use super::not_found;
 use super::vod::Recent;
 use crate::Origin;
-use crate::http::{Piece, Representation, Request, Response, Throttle, Validators};
+use crate::http::{FileVersion, Piece, Representation, Request, Response, Throttle, Validators};
 
 use opened::Found;
 pub(super) use opened::Opened;
@@ -123,10 +123,11 @@ fn send(request: &Request, path: &str, found: &Found) -> Response {
         cache_control: REVALIDATE,
         validators: Validators { etag: Some(&etag), modified },
     };
+    let version = FileVersion::of(metadata);
     let piece = |range: Range<u64>| match bytes {
         // Within the bytes, whose length is a usize.
         Some(bytes) => Piece::Bytes(bytes.slice(range.start as usize..range.end as usize)),
-        None => Piece::File { file: Arc::clone(file), range },
+        None => Piece::File { file: Arc::clone(file), range, version: Some(version) },
     };
     representation.respond(request, |range| vec![piece(range)])
 }

@@ -158,10 +158,10 @@ impl Media {
 
     /// A block of the file at the front, which has one.
     fn poll_file(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
-        let Some(Piece::File { file, range }) = self.ready.front_mut() else {
+        let Some(Piece::File { file, range, version }) = self.ready.front_mut() else {
             return Poll::Ready(Ok(None));
         };
-        let source = self.sources.of(file)?;
+        let source = self.sources.of(file, *version)?;
         let resident = ready!(self.ahead.poll(&source, range, &self.tally, cx));
         let resident = resident.map_err(|error| source.broken(Why::Unreadable(error)))?;
         let end = range.end.min(resident).min(range.start + BLOCK as u64);

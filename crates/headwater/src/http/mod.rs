@@ -64,6 +64,7 @@ pub(crate) use send::{Fault, Outbox};
 pub(crate) use server::listen_all;
 pub use server::{Server, Worker};
 pub(crate) use source::Broken;
+pub use source::FileVersion;
 pub(crate) use throttle::Throttle;
 pub(crate) use timer::Timer;
 pub use upgrade::{Held, Transport, Upgraded};

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use live::Region;
 
+use super::FileVersion;
+
 /// Bytes of a payload, where they are.
 #[derive(Clone, Debug)]
 pub enum Piece {
@@ -21,6 +23,9 @@ pub enum Piece {
         file: Arc<File>,
         /// Offsets in bytes.
         range: Range<u64>,
+        /// Of which version the viewer was told: of no other anything is sent. Without one it is
+        /// that of the moment when sending begins.
+        version: Option<FileVersion>,
     },
 }
 
@@ -48,9 +53,9 @@ impl Piece {
             // Both lie within the bytes, whose length is a usize.
             Self::Bytes(bytes) => Self::Bytes(bytes.slice(start as usize..end as usize)),
             Self::Region(region) => Self::Region(region.slice(start as usize..end as usize)),
-            Self::File { file, range: whole } => {
+            Self::File { file, range: whole, version } => {
                 let range = whole.start + start..whole.start + end;
-                Self::File { file: Arc::clone(file), range }
+                Self::File { file: Arc::clone(file), range, version: *version }
             }
         }
     }
@@ -97,7 +102,7 @@ mod tests {
         let file = Arc::new(tempfile::tempfile().unwrap());
         let pieces = [
             Piece::Bytes(Bytes::from_static(b"0123")),
-            Piece::File { file, range: 100..110 },
+            Piece::File { file, range: 100..110, version: None },
             Piece::Bytes(Bytes::new()),
             Piece::Bytes(Bytes::from_static(b"ef")),
         ];

@@ -138,7 +138,7 @@ impl Outbox {
 
     fn add(&mut self, piece: Piece, streamed: bool) -> Result<(), Broken> {
         let length = piece.len();
-        let (file, range) = match piece {
+        let (file, range, version) = match piece {
             Piece::Bytes(bytes) => {
                 self.push(bytes);
                 return Ok(());
@@ -153,11 +153,11 @@ impl Outbox {
                 return Ok(());
             }
             Piece::File { .. } if length == 0 => return Ok(()),
-            Piece::File { file, range } => (file, range),
+            Piece::File { file, range, version } => (file, range, version),
         };
         let mut source = None;
         if streamed {
-            source.insert(self.sources.of(&file)?).goes_on.set(true);
+            source.insert(self.sources.of(&file, version)?).goes_on.set(true);
         }
         let short = length <= SHORT;
         let copy = match short && self.size + length <= COPIES {
@@ -174,7 +174,7 @@ impl Outbox {
             self.push(bytes);
             return Ok(());
         }
-        let source = source.map_or_else(|| self.sources.of(&file), Ok)?;
+        let source = source.map_or_else(|| self.sources.of(&file, version), Ok)?;
         self.size += length;
         self.parts.push_back(Part::File { source, range, short });
         Ok(())
@@ -386,7 +386,7 @@ impl Outbox {
         let is_sent = range.start >= range.end;
         // The kernel takes the bytes from the file when it sends them, so this can say no more than
         // that nothing was written up to now.
-        if is_sent && source.is_remembered() {
+        if is_sent && source.is_of_a_version() {
             source.check()?;
         }
         if !is_sent || source.goes_on.get() {
@@ -411,7 +411,12 @@ impl Outbox {
             if !next || end <= range.start {
                 break;
             }
-            copies.push(source.copy(range.start..end)?);
+            // The last of what was begun before is looked at as that of a `sendfile` is.
+            let is_last = end == range.end && source.is_of_a_version();
+            copies.push(match is_last {
+                true => source.copy_checked(range.start..end)?,
+                false => source.copy(range.start..end)?,
+            });
             room -= end - range.start;
             last = Some((Rc::clone(source), end));
             range.start = end;
@@ -509,6 +514,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::Arc;
 
+    use super::super::FileVersion;
     use super::*;
 
     /// Takes a few bytes at a time, other numbers each time, now and then none.
@@ -619,7 +625,10 @@ mod tests {
                 let from = i * 7919 * 13 % bytes.len();
                 let to = bytes.len().min(from + [100, 0, 16_384, 16_385, 60_000][i % 5]);
                 let range = from as u64..to as u64;
-                push(Piece::File { file: Arc::clone(file), range }, &bytes[from..to]);
+                push(
+                    Piece::File { file: Arc::clone(file), range, version: None },
+                    &bytes[from..to],
+                );
                 let to = [0, 16_384, 16_385, 60_000][i % 4];
                 push(region.slice(0..to).into(), &region.as_ref()[..to]);
             }
@@ -644,7 +653,11 @@ mod tests {
         for range in [90_000..100_001, 0..200_000, 100_000..100_001] {
             let mut outbox = Outbox::default();
             outbox
-                .push_piece(Piece::File { file: Arc::clone(&file), range: range.clone() })
+                .push_piece(Piece::File {
+                    file: Arc::clone(&file),
+                    range: range.clone(),
+                    version: None,
+                })
                 .unwrap();
             let mut socket = Reluctant::default();
             let fault = send(&mut outbox, &mut socket, &Tally::default()).await;
@@ -666,7 +679,7 @@ mod tests {
                 let (file, bytes) = file(100_000);
                 let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
                 file.set_modified(past).unwrap();
-                let piece = |range| Piece::File { file: Arc::clone(&file), range };
+                let piece = |range| Piece::File { file: Arc::clone(&file), range, version: None };
                 let (mut outbox, mut socket) = (Outbox::default(), Reluctant::default());
                 for at in [0, size] {
                     outbox.push_streamed(piece(at..at + size)).unwrap();
@@ -686,14 +699,107 @@ mod tests {
         }
     }
 
+    /// Takes whatever it is given, but nothing from files.
+    struct Eager(usize);
+
+    impl Socket for Eager {
+        fn poll_send(
+            &mut self,
+            parts: &[IoSlice<'_>],
+            _: bool,
+            _: &mut Context<'_>,
+        ) -> Poll<io::Result<usize>> {
+            let taken = parts.iter().map(|part| part.len()).sum();
+            self.0 += taken;
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_sendfile(
+            &mut self,
+            _: BorrowedFd<'_>,
+            _: u64,
+            _: usize,
+            _: &mut Context<'_>,
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(Errno::OPNOTSUPP.into()))
+        }
+    }
+
+    /// What was told of a file is what is sent of it, also if all of it goes out at once.
+    #[tokio::test]
+    async fn of_the_version_announced() {
+        for (eager, rewritten) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (file, bytes) = file(30_000);
+            let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+            file.set_modified(past).unwrap();
+            let version = Some(FileVersion::of(&file.metadata().unwrap()));
+            if rewritten {
+                file.write_all_at(&[9; 10], 0).unwrap();
+            }
+            let (mut outbox, tally) = (Outbox::default(), Tally::default());
+            let range = 0..bytes.len() as u64;
+            outbox.push_piece(Piece::File { file, range, version }).unwrap();
+            let sent = match eager {
+                true => loop {
+                    match outbox.poll_write(&mut Eager(0), &tally, &mut noop()) {
+                        Poll::Ready(Ok(1..)) => {}
+                        Poll::Ready(end) => break end.map(drop),
+                        Poll::Pending => unreachable!("it takes everything"),
+                    }
+                },
+                false => send(&mut outbox, &mut Reluctant::default(), &tally).await,
+            };
+            match sent {
+                Err(Fault::File(Broken { why: Why::Rewritten, .. })) => assert!(rewritten),
+                other => assert!(other.is_ok() && !rewritten, "{other:?}"),
+            }
+        }
+    }
+
+    /// Also where nothing had to wait.
+    #[tokio::test]
+    async fn copies_are_of_one_version() {
+        let tally = Tally::default();
+        for rewritten in [false, true] {
+            let (file, bytes) = file(100_000);
+            let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+            file.set_modified(past).unwrap();
+            let (mut outbox, mut socket) = (Outbox::default(), Eager(0));
+            let range = 0..bytes.len() as u64;
+            outbox
+                .push_piece(Piece::File { file: Arc::clone(&file), range, version: None })
+                .unwrap();
+            let mut write = || outbox.poll_write(&mut socket, &tally, &mut noop());
+            assert!(matches!(write(), Poll::Ready(Ok(sent)) if sent as u64 == COPIES));
+            if rewritten {
+                file.write_all_at(&[9; 10], 99_990).unwrap();
+            }
+            match write() {
+                Poll::Ready(Err(Fault::File(Broken { why: Why::Rewritten, .. }))) => {
+                    assert!(rewritten);
+                }
+                Poll::Ready(Ok(sent)) => assert!(!rewritten && sent as u64 == 100_000 - COPIES),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn noop() -> Context<'static> {
+        Context::from_waker(std::task::Waker::noop())
+    }
+
     /// Short ranges leave nothing open.
     #[test]
     fn short_ranges_are_copied() {
         let (file, _) = file(100_000);
         let mut outbox = Outbox::default();
-        outbox.push_piece(Piece::File { file: Arc::clone(&file), range: 0..4096 }).unwrap();
+        outbox
+            .push_piece(Piece::File { file: Arc::clone(&file), range: 0..4096, version: None })
+            .unwrap();
         assert!(!outbox.has_files() && Arc::strong_count(&file) == 1);
-        outbox.push_piece(Piece::File { file: Arc::clone(&file), range: 0..40_000 }).unwrap();
+        outbox
+            .push_piece(Piece::File { file: Arc::clone(&file), range: 0..40_000, version: None })
+            .unwrap();
         assert!(outbox.has_files());
     }
 }

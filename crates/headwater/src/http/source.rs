@@ -5,10 +5,18 @@
 //! modification, which are asked for whenever a response had to wait. One that has grown and still
 //! has the bytes that were sent first and last is a recording in progress, and goes on being sent
 //! up to the length announced.
+//!
+//! What cannot be found out: `sendfile` hands the kernel the file's pages, which it reads when it
+//! sends them, and again when it repeats them. Where the last bytes of an answer are with the kernel
+//! nobody looks any more, so up to 1 MiB of it (the bound on what is unsent) and what is on its way to
+//! the viewer are as the file is then; so may be what was on its way when an answer is cut short. And
+//! two writes within one tick of the kernel's clock (4 ms, as a rule) look like one. Whoever replaces
+//! a file by renaming another to its name is safe from all of this. With TLS bytes are copied, and
+//! compared with their version after that.
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -26,7 +34,9 @@ const SAMPLE: usize = 64;
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) file: Arc<File>,
-    version: Cell<Version>,
+    version: Cell<FileVersion>,
+    /// Whether that is what the viewer was told of, which may have been a while ago.
+    is_announced: bool,
     /// What was sent first, and last.
     first: Cell<Option<Sample>>,
     last: Cell<Option<Sample>>,
@@ -38,17 +48,21 @@ pub(super) struct Source {
 
 /// What changes when a file is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Version {
+pub struct FileVersion {
     size: u64,
     /// Seconds and nanoseconds.
     modified: (i64, i64),
 }
 
-impl Version {
-    fn of(file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
+impl FileVersion {
+    /// That of a file with these metadata.
+    pub fn of(metadata: &Metadata) -> Self {
         let modified = (metadata.mtime(), metadata.mtime_nsec());
-        Ok(Self { size: metadata.len(), modified })
+        Self { size: metadata.len(), modified }
+    }
+
+    fn now(file: &File) -> io::Result<Self> {
+        Ok(Self::of(&file.metadata()?))
     }
 }
 
@@ -87,11 +101,12 @@ fn tail(range: &Range<u64>) -> Range<u64> {
 }
 
 impl Source {
-    fn new(file: Arc<File>) -> Result<Self, Broken> {
-        match Version::of(&file) {
+    fn new(file: Arc<File>, announced: Option<FileVersion>) -> Result<Self, Broken> {
+        match announced.map_or_else(|| FileVersion::now(&file), Ok) {
             Ok(version) => Ok(Self {
                 file,
                 version: Cell::new(version),
+                is_announced: announced.is_some(),
                 first: Cell::default(),
                 last: Cell::default(),
                 goes_on: Cell::default(),
@@ -125,9 +140,10 @@ impl Source {
         self.last.set(Some(Sample::of(range.start, &bytes[(range.start - offset) as usize..])));
     }
 
-    /// Whether something was sent before.
-    pub(super) fn is_remembered(&self) -> bool {
-        self.first.get().is_some()
+    /// Whether it is to be checked when the last of a range is sent: there is something it must agree
+    /// with.
+    pub(super) fn is_of_a_version(&self) -> bool {
+        self.is_announced || self.first.get().is_some()
     }
 
     /// Copies a range that is in memory.
@@ -162,7 +178,8 @@ impl Source {
     /// Whether the bytes not sent yet are still of the version that was begun.
     pub(super) fn check(&self) -> Result<(), Broken> {
         let then = self.version.get();
-        let now = Version::of(&self.file).map_err(|error| self.broken(Why::Unreadable(error)))?;
+        let now =
+            FileVersion::now(&self.file).map_err(|error| self.broken(Why::Unreadable(error)))?;
         if now == then {
             return Ok(());
         }
@@ -189,13 +206,17 @@ impl Source {
 pub(super) struct Sources(Vec<Rc<Source>>);
 
 impl Sources {
-    /// Remembers the file as it is now, unless it is remembered already.
-    pub(super) fn of(&mut self, file: &Arc<File>) -> Result<Rc<Source>, Broken> {
+    /// Remembers the file as it was announced, or else is now, unless it is remembered already.
+    pub(super) fn of(
+        &mut self,
+        file: &Arc<File>,
+        announced: Option<FileVersion>,
+    ) -> Result<Rc<Source>, Broken> {
         // Renditions of a title at most: few.
         if let Some(known) = self.0.iter().find(|known| Arc::ptr_eq(&known.file, file)) {
             return Ok(Rc::clone(known));
         }
-        let source = Rc::new(Source::new(Arc::clone(file))?);
+        let source = Rc::new(Source::new(Arc::clone(file), announced)?);
         self.0.push(Rc::clone(&source));
         Ok(source)
     }
@@ -261,7 +282,7 @@ mod tests {
             // Two changes in one tick of the kernel's clock would look like one.
             let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
             File::options().write(true).open(&path).unwrap().set_modified(past).unwrap();
-            let source = Sources::default().of(&Arc::new(old)).unwrap();
+            let source = Sources::default().of(&Arc::new(old), None).unwrap();
             source.remember(&(100..1000));
             source.check().unwrap();
             change(&mut File::options().write(true).open(&path).unwrap());
@@ -294,9 +315,9 @@ mod tests {
         let (a, b) =
             (Arc::new(tempfile::tempfile().unwrap()), Arc::new(tempfile::tempfile().unwrap()));
         let mut sources = Sources::default();
-        let first = sources.of(&a).unwrap();
-        assert!(!Rc::ptr_eq(&first, &sources.of(&b).unwrap()));
-        assert!(Rc::ptr_eq(&first, &sources.of(&a).unwrap()));
+        let first = sources.of(&a, None).unwrap();
+        assert!(!Rc::ptr_eq(&first, &sources.of(&b, None).unwrap()));
+        assert!(Rc::ptr_eq(&first, &sources.of(&a, None).unwrap()));
         sources.clear();
         assert!(sources.is_empty());
     }

@@ -13,7 +13,7 @@ use super::opened::Found;
 use crate::Origin;
 use crate::deliver::unfold::unfold;
 use crate::deliver::vod::Recent;
-use crate::http::{Body, Method, Piece, Request, Response};
+use crate::http::{Body, FileVersion, Method, Piece, Request, Response};
 use crate::pace::{Hand, Pace, Place, Plan, Schedule};
 
 /// Media handed over at once.
@@ -39,13 +39,14 @@ pub(super) fn pace(
     }
     response.map_body(|body| match body {
         Body::Pieces(pieces) => match pieces.as_slice() {
-            [Piece::File { range, .. }] if range.end == found.metadata.len() => {
+            [Piece::File { range, version, .. }] if range.end == found.metadata.len() => {
                 let range = range.clone();
                 let download = Download {
                     origin: Arc::clone(origin),
                     titles: titles.clone(),
                     path: path.to_owned(),
                     file: Arc::clone(&found.file),
+                    version: *version,
                     plan,
                     at: range.start,
                     end: range.end,
@@ -69,6 +70,7 @@ struct Download {
     titles: Recent,
     path: String,
     file: Arc<File>,
+    version: Option<FileVersion>,
     plan: Plan,
     /// Bytes of the file still to go.
     at: u64,
@@ -104,13 +106,13 @@ impl Download {
                 Some(pacing) => pacing.next(&self.origin, self.at).await.max(least),
             }
         } else {
-            // To read how it plays may take a while. The version of the file that goes out is the
-            // one that its first bytes are sent of, so that they do not wait for that.
+            // To read how it plays may take a while, for which its first bytes do not wait.
             self.has_begun = true;
             least
         };
         let until = until.min(self.end);
-        let piece = Piece::File { file: Arc::clone(&self.file), range: self.at..until };
+        let (file, version) = (Arc::clone(&self.file), self.version);
+        let piece = Piece::File { file, range: self.at..until, version };
         self.at = until;
         Ok(Some((vec![piece], self)))
     }

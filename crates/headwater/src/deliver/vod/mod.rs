@@ -399,7 +399,7 @@ fn whole(
 pub(crate) fn piece(piece: vod::Piece) -> Piece {
     match piece {
         vod::Piece::Bytes(bytes) => Piece::Bytes(bytes),
-        vod::Piece::File { file, range } => Piece::File { file, range },
+        vod::Piece::File { file, range } => Piece::File { file, range, version: None },
     }
 }
 
