@@ -46,13 +46,13 @@ struct Window {
 impl Window {
     fn new(source: &Source, range: Range<u64>, tally: &Tally) -> Self {
         let file = &source.file;
-        let is_in_memory = HOT.with_borrow_mut(|hot| hot.holds(source, &range));
-        let reading = (!is_in_memory).then(|| {
+        let seen = HOT.with_borrow_mut(|hot| hot.holds(source, &range));
+        let reading = seen.is_none().then(|| {
             count(&tally.cold_reads, 1);
             let (file, range) = (Arc::clone(file), range.clone());
             spawn_blocking(move || cache::read_in(&file, range))
         });
-        Self { file: Arc::clone(file), range, at: Instant::now(), reading }
+        Self { file: Arc::clone(file), range, at: seen.unwrap_or_else(Instant::now), reading }
     }
 
     fn covers(&self, file: &Arc<File>, offset: u64) -> bool {
@@ -122,18 +122,22 @@ struct Seen {
 }
 
 impl Hot {
-    /// Whether a range, which is not empty and within the file, is in memory.
-    fn holds(&mut self, source: &Source, range: &Range<u64>) -> bool {
+    /// When a range, which is not empty and within the file, was last known to be in memory, if it
+    /// is.
+    fn holds(&mut self, source: &Source, range: &Range<u64>) -> Option<Instant> {
         let (file, now) = (&source.file, Instant::now());
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         let key = |block| (Arc::as_ptr(file), block);
         let is_fresh = |seen: &Seen| now - seen.at < FRESH;
-        if blocks.clone().all(|block| self.0.get(&key(block)).is_some_and(is_fresh)) {
-            return true;
+        let seen =
+            |block| self.0.get(&key(block)).filter(|seen| is_fresh(seen)).map(|seen| seen.at);
+        let mut each = blocks.clone().map(seen);
+        if let Some(oldest) = each.try_fold(now, |oldest, at| Some(oldest.min(at?))) {
+            return Some(oldest);
         }
         let whole = blocks.start * BLOCK..(blocks.end * BLOCK).min(source.size());
         if whole.end < range.end || !cache::holds(file, &whole) {
-            return cache::holds(file, range);
+            return cache::holds(file, range).then_some(now);
         }
         if self.0.len() >= BLOCKS {
             self.0.retain(|_, seen| is_fresh(seen));
@@ -143,6 +147,36 @@ impl Hot {
                 self.0.insert(key(block), Seen { _file: Arc::downgrade(file), at: now });
             }
         }
-        true
+        Some(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::task::Waker;
+
+    use super::super::source::Sources;
+    use super::*;
+
+    /// That of another response is as old as it was there.
+    #[tokio::test(start_paused = true)]
+    async fn evidence_keeps_its_age() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 100_000]).unwrap();
+        let source = Sources::default().of(&Arc::new(file), None).unwrap();
+        let seen = || {
+            let (mut ahead, tally) = (Ahead::default(), Tally::default());
+            let mut cx = Context::from_waker(Waker::noop());
+            let resident = ahead.poll(&source, &(0..100_000), &tally, &mut cx);
+            assert!(matches!(resident, Poll::Ready(Ok(100_000))), "{resident:?}");
+            ahead.current.unwrap().at
+        };
+        let first = Instant::now();
+        assert_eq!(seen(), first);
+        tokio::time::advance(FRESH * 9 / 10).await;
+        assert_eq!(seen(), first);
+        tokio::time::advance(FRESH * 2 / 10).await;
+        assert_eq!(seen(), Instant::now());
     }
 }
