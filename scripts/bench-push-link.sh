@@ -5,13 +5,13 @@
 #   scripts/bench-push-link.sh [SECONDS-BEFORE SECONDS-OF-1-MBIT SECONDS-AFTER]
 #
 # The ladder is the paper's: 320x240 at 100 kbit/s, 1280x720 at 1,200, 1920x1080 at 5,000, groups of
-# 2 s. Raw figures go to lab/runs/DATE-push-link/. HEADWATER and STREAMGAUGE name programs that are built
-# already, SOURCES a folder that keeps the encoded renditions, PART a target for parts (200ms).
+# 1 s. Raw figures go to lab/runs/DATE-push-link/. HEADWATER and STREAMGAUGE name programs that are built
+# already, SOURCES a folder that keeps the encoded renditions, PART a target for parts (40ms).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/bench-common.sh
 before=${1:-20} during=${2:-25} after=${3:-30}
-part=${PART:-200ms}
+part=${PART:-40ms}
 media=${HEADWATER_MEDIA:-../shared/media}
 target=${CARGO_TARGET_DIR:-target}
 out=${OUT:-$PWD/lab/runs/$(date -u +%Y-%m-%d)-push-link}
@@ -45,7 +45,7 @@ encode() {
     ffmpeg -y -nostdin -loglevel error -t 20 -i "$media/bbb/bbb_60s_720p_h264_aac.mp4" \
         -an -vf "scale=$2" -c:v libx264 -preset "$4" -tune zerolatency \
         -b:v "$3k" -maxrate "$3k" -bufsize "$(($3 / 2))k" \
-        -x264-params nal-hrd=cbr:keyint=60:min-keyint=60:scenecut=0 "$work/$1.part.flv"
+        -x264-params nal-hrd=cbr:keyint=30:min-keyint=30:scenecut=0 "$work/$1.part.flv"
     mv "$work/$1.part.flv" "$sources/$1.flv"
 }
 encode low 320:240 100 veryfast

@@ -36,6 +36,9 @@ const FAILED: u64 = 8_000_000;
 /// How long a rung is not tried again: at first, and at most. Doubled with each failure.
 const BACK_OFF: (u64, u64) = (8_000_000, 240_000_000);
 
+/// The time is not doubled where the link carried nearly enough: such a try costs a moment's delay.
+const NEARLY: f64 = 1.5;
+
 /// A rung may be tried before that if so much more is promised than was when the try failed.
 const CHANGED: f64 = 1.6;
 
@@ -198,9 +201,11 @@ impl Evidence {
         lasts && (bytes >= before || waiting > WAITS_LONG)
     }
 
-    fn bar(&mut self, failed: Try, now: u64) {
+    fn bar(&mut self, failed: Try, bits: u64, now: u64) {
         let known = self.barred.iter_mut().find(|bar| bar.rung == failed.rung);
-        let wait = known.as_ref().map_or(0, |bar| bar.wait * 2);
+        let carried = self.carried.map_or(0.0, |known| known.rate);
+        let near = bits as f64 <= carried * NEARLY;
+        let wait = known.as_ref().map_or(0, |bar| if near { bar.wait } else { bar.wait * 2 });
         let wait = wait.clamp(BACK_OFF.0, BACK_OFF.1);
         let bar = Bar { rung: failed.rung, until: now + wait, wait, promised: failed.promised };
         match known {
@@ -213,7 +218,8 @@ impl Evidence {
         if let Some(tried) = self.tried.take()
             && seen.now.saturating_sub(tried.at) < FAILED
         {
-            self.bar(tried, seen.now);
+            let bits = ladder.get(rung).copied().unwrap_or_default();
+            self.bar(tried, bits, seen.now);
         }
         self.decided = Some(seen.now);
         self.calm = None;
