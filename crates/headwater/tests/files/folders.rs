@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use crate::support::{Origin, eventually, get, pattern};
+use crate::support::{LIMIT, Origin, eventually, get, pattern};
 
 #[test]
 fn what_is_no_file() {
@@ -182,5 +182,6 @@ fn a_server_in_need_does_not_deny_a_file() {
     }
     prlimit(server, Resource::Nofile, before).unwrap();
     assert_eq!(get(&mut client, "/vod/a.bin", &[]).status(), 200);
+    origin.server.log_line(LIMIT, |line| line.contains("file not opened"));
     assert_eq!(origin.server.log().matches("file not opened").count(), 1);
 }
