@@ -235,7 +235,7 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
     }
     registry.register_with_unit(
         "http_sent",
-        "Bytes of media and playlists sent over HTTP",
+        "Bytes sent over HTTP",
         Unit::Bytes,
         ConstCounter::new(totals.bytes_sent),
     );

@@ -131,6 +131,7 @@ async fn finish<S: Stream, H: Handler>(
             };
             drop(request);
             let io = Io::new(stream, replay, peer, shared.config.stall_timeout, permit);
+            let io = io.counted(shared.own_tally());
             if let Some(io) = control::serve(io, Rc::clone(&shared)).await {
                 let (stream, _permit) = io.into_stream();
                 let mut connection = Connection::new(stream, peer, shared);

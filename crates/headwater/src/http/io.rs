@@ -91,7 +91,7 @@ impl<S: Stream> Io<S> {
         Self { stream, replay, peer, stall_timeout, stall, stalled, tally, permit }
     }
 
-    /// Counts what is written as sent by the media plane.
+    /// Counts what is written as sent.
     pub(super) fn counted(mut self, tally: OwnTally) -> Self {
         self.tally = Some(tally);
         self

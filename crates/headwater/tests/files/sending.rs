@@ -247,6 +247,10 @@ fn on_a_connection_of_the_control_plane() {
         let answer = get(&mut client, "/vod/a.bin", &[("If-None-Match", &tag)]);
         assert_eq!((answer.status(), answer.body.len()), (304, 0));
     }
+    // Twice each time, and a half.
+    eventually("all is counted", || {
+        origin.metric("headwater_http_sent_bytes_total") > 2 * 5_000_000
+    });
 }
 
 /// What may be with the kernel of a file that it has, it may not of copies: as `ss` shows them.
