@@ -27,12 +27,14 @@ web_pid=
 trap 'rm -rf "$work"' EXIT
 trap '[ -n "$web_pid" ] && kill "$web_pid" 2>/dev/null; exit 130' INT TERM
 
-# step NAME COMMAND…: run it with its output shown and kept, and remember how it ended.
+# step NAME COMMAND…: run it with its output shown and kept, and remember how it ended, and when.
 step() {
     step_name=$1
     shift
     printf '\n== %s\n' "$step_name"
+    step_began=$(date +%s)
     { "$@" 2>&1; echo $? >"$work/$step_name.status"; } | tee "$work/$step_name.log"
+    echo $(($(date +%s) - step_began)) >"$work/$step_name.seconds"
 }
 
 web() { (cd web && npm run --silent "$@"); }
@@ -112,7 +114,9 @@ for name in web-build format clippy web-check web-test test-build cargo-test e2e
     124 | 137) verdict="FAILED (out of time)" ;;
     *) verdict="FAILED (status $status)" ;;
     esac
-    printf '%-10s  %s%s\n' "$name" "$verdict" "${counts:+, $passed passed, ${failed} failed}"
+    took=$(cat "$work/$name.seconds" 2>/dev/null)
+    printf '%-10s  %s%s%s\n' "$name" "$verdict" "${counts:+, $passed passed, ${failed} failed}" \
+        "${took:+ (${took} s)}"
 done
 echo "$all_passed passed, $all_failed failed"
 [ "$all_failed" = 0 ]

@@ -202,7 +202,11 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
     running.set(whole(ladders.running()));
     registry.register("ladders", "Processes that make renditions of live streams", running);
     for (name, help, value) in [
-        ("ladders_failed", "Times such a process could not be started, or failed", ladders.failed()),
+        (
+            "ladders_failed",
+            "Times such a process could not be started, or failed",
+            ladders.failed(),
+        ),
         ("ladders_skipped", "Times pictures were not made fast enough", ladders.skipped()),
     ] {
         registry.register(name, help, ConstCounter::new(value));
