@@ -327,3 +327,54 @@ fn riders_learn_that_a_stream_is_over_and_that_a_peer_has_gone() {
         assert!(stays.leave(LIMITS).is_ok());
     });
 }
+
+/// Takes everything, counts looks, and has its viewer get off at the second.
+#[derive(Default)]
+struct Looked {
+    is_watched: bool,
+    looks: Cell<u32>,
+    taken: RefCell<Vec<u8>>,
+}
+
+impl Line for Looked {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.taken.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
+    fn look(&self) -> bool {
+        self.looks.set(self.looks.get() + 1);
+        self.looks.get() == 2
+    }
+}
+
+#[test]
+fn only_who_is_watched_is_looked_at_and_gets_off_with_all_that_is_due() {
+    run(async {
+        let mut source = Source::new();
+        let stream = source.stream();
+        let fans = Fans::new(Told, Duration::ZERO);
+        let join = |line: &Rc<Looked>| {
+            let mut follower = Follower::new(Cursor::new(&stream, LIMITS).unwrap());
+            while follower.cursor.poll(UnixMicros::default()).is_some() {}
+            fans.join(&stream, Box::new(follower), line).ok().unwrap()
+        };
+        let others = Rc::new(Looked::default());
+        let watched = Rc::new(Looked { is_watched: true, ..Looked::default() });
+        let (stays, leaves) = (join(&others), join(&watched));
+        while !is_off(&leaves) {
+            source.publish(6);
+            yield_now().await;
+        }
+        assert_eq!((watched.looks.get(), others.looks.get()), (2, 0));
+        assert!(!is_off(&stays));
+        let (unsent, _) = leaves.leave(LIMITS).unwrap();
+        let mut all = watched.taken.take();
+        all.extend_from_slice(&unsent);
+        assert!(!unsent.is_empty() && *others.taken.borrow() == all);
+    });
+}
