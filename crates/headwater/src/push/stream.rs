@@ -31,6 +31,10 @@ const BATCH: usize = 64;
 /// what was taken out cannot be dropped.
 const AHEAD: usize = 16 << 10;
 
+/// Bytes that TLS holds if it holds any: a record (RFC 8446 5.1), of which it does not say how much is
+/// left.
+const HELD: usize = 16 << 10;
+
 /// What a viewer asked for, before its connection is a WebSocket.
 pub(super) struct Viewer {
     push: Rc<Push>,
@@ -395,14 +399,15 @@ impl Watching {
             return;
         };
         let cursor = &mut follower.cursor;
-        let queued = |cursor: &Cursor, outbox: usize| cursor.waiting() + outbox as u64;
         let due = {
             let sight = watched.sight.borrow();
             !sight.has_decided() && sight.is_due()
         };
         if due {
             let catching_up = cursor.is_catching_up();
-            watched.look_at(queued(cursor, self.session.outbox.len()), catching_up);
+            let held = if self.session.wire.transport.holds() { HELD } else { 0 };
+            let queued = cursor.waiting() + (self.session.outbox.len() + held) as u64;
+            watched.look_at(queued, catching_up);
         }
         let mut sight = watched.sight.borrow_mut();
         match sight.take_decided() {
