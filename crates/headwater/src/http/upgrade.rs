@@ -128,7 +128,11 @@ impl Transport {
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, and those of the connection.
     pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match &self.0 {
-            Kind::Plain(socket) => socket.try_write_vectored(parts),
+            // send(2) of one range costs less than writev(2) of one.
+            Kind::Plain(socket) => match parts {
+                [only] => socket.try_write(only),
+                parts => socket.try_write_vectored(parts),
+            },
             Kind::Secure(tls) => {
                 let mut cx = Context::from_waker(Waker::noop());
                 or_would_block(tls.borrow_mut().poll_send(parts, false, &mut cx))
