@@ -84,14 +84,27 @@ for name in web-check web-test; do
 done
 
 step test-build cargo test --workspace --no-run
+target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+export HEADWATER_BIN="$target/debug/headwater"
+
+# Pages of titles wait for downloads more than for the processor: they run beside the others, too.
+{
+    timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent e2e:titles >"$work/e2e-titles.log" 2>&1
+    echo $? >"$work/e2e-titles.status"
+} &
+web_pid=$!
+
 # Most tests wait for players that take their time, so more run at once than there are cores: so many
 # of each of two programs.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
 step cargo-test timeout -k 10 "$TEST_TIMEOUT" scripts/run-tests.py
 
-target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
-export HEADWATER_BIN="$target/debug/headwater"
-step e2e timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent e2e
+wait "$web_pid"
+web_pid=
+printf '\n== e2e-titles\n'
+cat "$work/e2e-titles.log"
+
+step e2e-live timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent e2e:live
 
 # --- The sum --------------------------------------------------------------------------------------
 
@@ -99,10 +112,10 @@ all_passed=0
 all_failed=0
 echo
 echo "== summary"
-for name in web-build format clippy web-check web-test test-build cargo-test e2e; do
+for name in web-build format clippy web-check web-test test-build cargo-test e2e-titles e2e-live; do
     status=$(cat "$work/$name.status" 2>/dev/null || echo "did not run")
     counts=
-    case $name in web-test | cargo-test | e2e) counts=$(total "$name") ;; esac
+    case $name in web-test | cargo-test | e2e-*) counts=$(total "$name") ;; esac
     passed=${counts% *}
     failed=${counts#* }
     # Failed without a test to blame: the step itself is the failure.
