@@ -3,7 +3,8 @@
 //! Their samples already have times on the stream's timeline, and belong to the period and segment
 //! that what they were made of belongs to. So a rendition that is made here starts with the same
 //! segment numbers, cuts where its source has keyframes, and tells of the same discontinuities as its
-//! source, however much later its samples come.
+//! source, however much later its samples come. Where some of it was never made there is a hole in its
+//! times but none in its numbers, which must be consecutive: after that they are behind its source's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,8 +107,7 @@ impl Derived {
     /// `place` is where what it was made of is. Answers its track, unless the sample was dropped.
     ///
     /// # Errors
-    /// No codec was configured, there are too many tracks, the stream is over, another publisher took
-    /// the rendition's name after a long silence, or memory ran out.
+    /// No codec was configured, there are too many tracks, the stream is over, or memory ran out.
     pub fn sample(
         &mut self,
         sample: Sample,

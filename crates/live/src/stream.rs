@@ -290,8 +290,12 @@ impl Stream {
         if let Some(at) =
             inner.publishers.iter().position(|active| active.info.rendition == info.rendition)
         {
-            if now.since(inner.publishers[at].last_sample) < self.settings.silence {
-                return Err(inner.publishers[at].info.clone());
+            let active = &inner.publishers[at];
+            // What is made here comes again when there is something to make it of.
+            let is_here =
+                active.derives.is_some() || now.since(active.last_sample) < self.settings.silence;
+            if is_here {
+                return Err(active.info.clone());
             }
             let silent = inner.publishers.remove(at);
             let peer = silent.info.peer.map(tracing::field::display);

@@ -272,3 +272,58 @@ fn a_source_may_be_there_only_for_what_is_made_of_it() {
     scene.stream.offer(&source, true);
     assert!(source.is_present());
 }
+
+#[test]
+fn its_name_stays_taken_while_its_source_is_silent() {
+    let mut scene = Scene::new(Settings::default());
+    for _ in 0..90 {
+        scene.frame(30);
+    }
+    let made = scene.low().unwrap().window().newest().unwrap().end();
+    scene.now = scene.now.after(2 * Settings::default().silence);
+    scene.registry.sweep(scene.now);
+    let refused = scene.registry.publish("x", info(Some("low")), scene.now).unwrap_err();
+    assert!(matches!(refused, PublishError::InUse(info) if info.protocol == "ladder"));
+    assert!(scene.stream.derive("low", PATIENCE, scene.now).is_err());
+    for _ in 0..90 {
+        scene.frame(30);
+    }
+    assert!(scene.low().unwrap().window().newest().unwrap().end() > made, "it goes on");
+}
+
+#[test]
+fn what_was_not_made_is_a_hole_in_times_and_none_in_numbers() {
+    let mut scene = Scene::new(Settings::default());
+    for _ in 0..300 {
+        scene.frame(30);
+    }
+    let made = scene.low().unwrap().window().newest().unwrap().end();
+    for _ in 0..300 {
+        scene.frame(30);
+        scene.making.clear();
+    }
+    scene.derived.restart();
+    scene.derived.configure(codec(10)).unwrap();
+    for _ in 0..300 {
+        scene.frame(30);
+    }
+    let (source, low) = (scene.source().window(), scene.low().unwrap().window());
+    let numbers: Vec<u64> = low.all().map(|segment| segment.msn).collect();
+    let first = numbers[0];
+    assert_eq!(numbers, (first..).take(numbers.len()).collect::<Vec<_>>());
+    assert!(low.all().all(|segment| !segment.discontinuity));
+    let after: Vec<_> = low.segments.iter().filter(|segment| segment.start >= made).collect();
+    assert!(after.len() >= 3, "{numbers:?}");
+    for segment in after {
+        let same = source.segments.iter().find(|same| same.start == segment.start).unwrap();
+        assert_eq!(same.end(), segment.end());
+        assert!(
+            (segment.msn + 4..segment.msn + 6).contains(&same.msn),
+            "{} {}",
+            segment.msn,
+            same.msn
+        );
+        assert!(segment.captured.since(same.captured) < Duration::from_millis(50));
+        assert!(segment.parts[0].independent);
+    }
+}
