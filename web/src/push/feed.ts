@@ -1,6 +1,7 @@
 import { readChunk, readHeader, type Track } from './boxes';
 import { type Hello, parseEvent } from './events';
 import { framing, retryDelay } from './retry';
+import { type Place, Seeks } from './seeks';
 import { Store } from './store';
 
 /** What is asked of the server. */
@@ -8,7 +9,7 @@ export interface Wish {
   /** Address of the push endpoint, `ws:` or `wss:`. */
   url: string;
   /** Where to begin. */
-  from: 'live' | 'start' | number;
+  from: Place | 'start';
   rendition: string | null;
   max: number | null;
   /** How long a lost server is looked for, in seconds. */
@@ -19,7 +20,7 @@ export interface Wish {
 export type Order =
   | { do: 'open'; wish: Wish }
   | { do: 'at'; time: number }
-  | { do: 'seek'; time: number }
+  | { do: 'seek'; to: Place }
   | { do: 'rendition'; name: string | null }
   | { do: 'max'; bitrate: number | null }
   | { do: 'pause'; paused: boolean }
@@ -39,7 +40,8 @@ export type Report =
   | { is: 'source'; source: unknown }
   | { is: 'hello'; hello: Hello }
   | { is: 'rendition'; name: string; mime: string }
-  | { is: 'media'; traffic: Traffic; mime: string; first: boolean; chunk: number }
+  /** `first` into an empty buffer, after so many seeks. */
+  | { is: 'media'; traffic: Traffic; mime: string; first: boolean; seeks: number; chunk: number }
   | { is: 'epoch'; at: number }
   | { is: 'lost'; attempt: number; delay: number; reason: string }
   | { is: 'broken'; reason: string }
@@ -56,6 +58,8 @@ const OBEDIENCE = 5_000;
 const PROVEN_AFTER = 5_000;
 /** How long it may take to say why it refuses. */
 const EXPLANATION = 4_000;
+/** Seconds later than any stream: there the server goes on at the newest keyframe. */
+const LATEST = 1e9;
 
 /**
  * The connection and the buffer: what the server pushes goes into one SourceBuffer. Works in a worker as well as in
@@ -79,8 +83,9 @@ export class Feed {
   private newest = new Map<number, number>();
   /** How long the last chunks of the picture lasted, in seconds. */
   private chunks: number[] = [];
-  /** Jumps that were asked for: until so many are told of, what comes belongs to before them. */
-  private jumps = 0;
+  private readonly seeks = new Seeks();
+  /** How many there were. */
+  private sought = 0;
   /** The next chunk is the first of a connection, or behind a jump. */
   private fresh = true;
   private over = false;
@@ -91,8 +96,15 @@ export class Feed {
     this.store = new Store({
       opened: (source, transfer) => report({ is: 'source', source }, transfer),
       added: (first) => {
-        const chunk = Math.max(0, ...this.chunks);
-        report({ is: 'media', traffic: { ...this.traffic }, mime: this.store.mime, first, chunk });
+        report({
+          is: 'media',
+          traffic: { ...this.traffic },
+          mime: this.store.mime,
+          // What was sought meanwhile comes into an empty buffer again.
+          first: first && this.seeks.place === null,
+          seeks: this.sought,
+          chunk: Math.max(0, ...this.chunks),
+        });
       },
       broken: (reason) => report({ is: 'broken', reason }),
     });
@@ -101,14 +113,14 @@ export class Feed {
   obey(order: Order): void {
     switch (order.do) {
       case 'open':
-        this.wish = order.wish;
+        this.wish = { ...order.wish };
         this.connect();
         break;
       case 'at':
         this.store.at(order.time);
         break;
       case 'seek':
-        this.seek(order.time);
+        this.seek(order.to);
         break;
       case 'rendition':
         if (this.wish) this.wish.rendition = order.name;
@@ -136,6 +148,11 @@ export class Feed {
     const { wish } = this;
     if (!wish) return;
     this.disconnect();
+    const sought = this.seeks.connect();
+    if (sought !== null) {
+      wish.from = sought;
+      this.empty();
+    }
     const url = new URL(wish.url);
     if (wish.from !== 'live') url.searchParams.set('from', String(wish.from));
     if (wish.rendition !== null) url.searchParams.set('rendition', wish.rendition);
@@ -153,9 +170,15 @@ export class Feed {
     socket.onmessage = mine(({ data }: MessageEvent<string | ArrayBuffer>) => this.receive(data));
     socket.onclose = mine(({ code, reason }: CloseEvent) => {
       this.socket = null;
-      // At the place that was asked for, which was not told of.
-      if (this.jumps > 0) this.empty();
-      if (this.over && code === 1000) return;
+      clearTimeout(this.timer);
+      if (code === 1000) {
+        if (this.over) return;
+        // It was at its end before it heard of a seek.
+        if (this.recorded && this.seeks.isAhead) {
+          this.connect();
+          return;
+        }
+      }
       void this.lost(url, this.refused ?? (reason || `closed with code ${code}`));
     });
   }
@@ -164,7 +187,6 @@ export class Feed {
     clearTimeout(this.timer);
     const { socket } = this;
     this.socket = null;
-    this.jumps = 0;
     socket?.close();
   }
 
@@ -186,8 +208,8 @@ export class Feed {
     this.report({ is: 'lost', attempt: this.attempt, delay, reason: why });
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
-      // A file goes on where what is buffered ends, a broadcast at its newest keyframe.
-      if (this.recorded) wish.from = this.jumps > 0 ? wish.from : (this.store.end() ?? wish.from);
+      // A file goes on where what is buffered ends, a broadcast at its newest keyframe, unless something was sought.
+      if (this.recorded) wish.from = this.store.end() ?? wish.from;
       else if (this.hello) wish.from = 'live';
       this.connect();
     }, delay);
@@ -197,24 +219,28 @@ export class Feed {
     if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(command));
   }
 
-  private seek(time: number): void {
-    const { wish } = this;
-    if (!wish) return;
+  private seek(to: Place): void {
     this.over = false;
-    this.store.at(time);
-    wish.from = time;
+    this.sought += 1;
+    this.seeks.want(to);
+    if (to !== 'live') this.store.at(to);
+    if (this.socket) this.tellSeek();
+    // One that was lost is tried again soon, and begins there.
+    else if (this.lostSince === null) this.connect();
+  }
+
+  /** Tells the server where to go on, when it may be told and if it has to be. */
+  private tellSeek(): void {
+    const due = this.seeks.due(performance.now());
+    if (due === null || !this.connected || this.socket?.readyState !== WebSocket.OPEN) return;
     clearTimeout(this.timer);
-    const again = () => {
-      this.empty();
-      this.connect();
-    };
-    if (this.socket?.readyState !== WebSocket.OPEN) {
-      again();
+    if (due > 0) {
+      this.timer = setTimeout(() => this.tellSeek(), due);
       return;
     }
-    this.say({ seek: time });
-    this.jumps += 1;
-    this.timer = setTimeout(again, OBEDIENCE);
+    const to = this.seeks.tell(performance.now());
+    this.say({ seek: to === 'live' ? LATEST : to });
+    this.timer = setTimeout(() => this.connect(), OBEDIENCE);
   }
 
   /** What comes now does not continue what is buffered. */
@@ -255,20 +281,24 @@ export class Feed {
         this.over = false;
         this.store.duration(said.duration);
         this.report({ is: 'hello', hello: said });
+        this.tellSeek();
         break;
       case 'rendition':
         this.rendition = said.rendition;
         break;
       case 'discontinuity':
-        if (said.reason === 'seek' && this.jumps > 0) {
-          this.jumps -= 1;
-          if (this.jumps > 0) break;
+        if (said.reason !== 'seek') break;
+        if (this.seeks.answered()) {
           clearTimeout(this.timer);
           this.fresh = true;
           this.empty();
+        } else {
+          this.tellSeek();
         }
         break;
       case 'end':
+        // The end of what was left by a seek.
+        if (this.recorded && this.seeks.isAhead) break;
         this.over = true;
         this.store.finish();
         break;
@@ -285,13 +315,14 @@ export class Feed {
       if (!same(bytes, this.header) || this.store.isEmpty) this.begin(bytes, tracks);
       return;
     }
-    if (this.jumps > 0) return;
+    if (this.seeks.isAhead) return;
     const chunk = readChunk(bytes);
     const track = this.tracks.get(chunk.track);
     if (!track) return;
     const seconds = chunk.time / track.timescale;
     if (this.fresh) {
       this.fresh = false;
+      this.seeks.arrived();
       const end = this.store.end();
       if (end !== null && seconds < end - ANOTHER_STREAM && !this.recorded) this.restart();
     }
@@ -331,7 +362,10 @@ export class Feed {
     this.store.begin(this.header, this.store.mime);
   }
 
-  /** The browser does not decode the present rendition: asks for the best that it does. */
+  /**
+   * The browser does not decode the present rendition: asks for the best that it does, until the page takes that
+   * back. The server would choose the same again.
+   */
   private avoid(mime: string): void {
     const { hello } = this;
     const sound = hello?.audio ? `, ${hello.audio}` : '';

@@ -5,11 +5,16 @@ import { sourceClass } from './store';
 const PUBLISHED = './push.js';
 /** Tells the worker's copy of this module what it is for. */
 const WORKER_NAME = 'headwater-push';
+/** What says nothing for so long is another script, where this one was bundled with others. Milliseconds. */
+const SILENCE = 2_000;
 
 /** Has a feed: in a worker where that can be, else here. */
 export class Host {
   private worker: Worker | null = null;
   private feed: Feed | null = null;
+  /** What the worker was told before it said anything, for a feed in its stead. */
+  private unheard: Order[] = [];
+  private silence: ReturnType<typeof setTimeout> | undefined;
   /** Counts the feeds: what an earlier one still says is not news. */
   private run = 0;
 
@@ -26,52 +31,53 @@ export class Host {
   /** Begins with a feed that knows nothing, and gives it its first order. */
   start(first: Order): void {
     this.stop();
-    const worker = this.startWorker(first);
-    if (worker) {
-      this.worker = worker;
-      worker.postMessage(first);
-    } else {
-      this.startHere(first);
-    }
+    this.unheard = [];
+    this.worker = this.startWorker();
+    if (this.worker) this.order(first);
+    else this.startHere([first]);
   }
 
   order(order: Order): void {
+    if (this.silence !== undefined) this.unheard.push(order);
     if (this.worker) this.worker.postMessage(order);
     else this.feed?.obey(order);
   }
 
   stop(): void {
     this.order({ do: 'close' });
+    this.heard();
     this.worker?.terminate();
     this.worker = null;
     this.feed = null;
     this.run += 1;
   }
 
-  private startWorker(first: Order): Worker | null {
+  private startWorker(): Worker | null {
     const Class = sourceClass() as { canConstructInDedicatedWorker?: boolean } | undefined;
     if (this.script === false || typeof Worker === 'undefined' || !Class?.canConstructInDedicatedWorker) {
       return null;
     }
     const { run } = this;
-    let ready = false;
     try {
       const script = this.script === true ? new URL(PUBLISHED, import.meta.url) : this.script;
       const worker = new Worker(script, { type: 'module', name: WORKER_NAME });
+      const giveUp = () => {
+        worker.terminate();
+        this.worker = null;
+        this.heard();
+        this.startHere(this.unheard);
+      };
+      this.silence = setTimeout(giveUp, SILENCE);
       worker.onmessage = ({ data }: MessageEvent<Report>) => {
-        ready = true;
-        if (this.run === run) this.hear(data);
+        if (this.run !== run) return;
+        this.heard();
+        this.hear(data);
       };
       worker.onerror = ({ message }) => {
         if (this.run !== run) return;
-        if (ready) {
-          this.hear({ is: 'broken', reason: message });
-          return;
-        }
         // It could not be loaded: forbidden by a content security policy, or moved.
-        worker.terminate();
-        this.worker = null;
-        this.startHere(first);
+        if (this.silence !== undefined) giveUp();
+        else this.hear({ is: 'broken', reason: message });
       };
       return worker;
     } catch {
@@ -80,12 +86,19 @@ export class Host {
     }
   }
 
-  private startHere(first: Order): void {
+  /** The worker said something, or is not waited for any more. */
+  private heard(): void {
+    clearTimeout(this.silence);
+    this.silence = undefined;
+  }
+
+  private startHere(orders: Order[]): void {
     const { run } = this;
-    this.feed = new Feed((report) => {
+    const feed = new Feed((report) => {
       if (this.run === run) this.hear(report);
     });
-    this.feed.obey(first);
+    this.feed = feed;
+    for (const order of orders) feed.obey(order);
   }
 }
 

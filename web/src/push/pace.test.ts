@@ -75,6 +75,12 @@ describe('Pace', () => {
     expect(pace.reserve(600_000)).toBeCloseTo(0.1, 2);
   });
 
+  it('never keeps less than the least', () => {
+    const pace = new Pace(3, 2);
+    pace.stalled(1_000);
+    expect(pace.reserve(1_000)).toBe(3);
+  });
+
   it('does nothing before it knows how media come', () => {
     const pace = new Pace(0.1, 2);
     pace.measured(0, 9);

@@ -33,11 +33,15 @@ export class Pace {
   private learned = 0;
   private learnedAt = 0;
 
-  /** `least` and `most` are bounds of the reserve, in seconds. */
+  private readonly most: number;
+
+  /** `least` and `most` are bounds of the reserve, in seconds. It is never less than `least`. */
   constructor(
     private readonly least: number,
-    private readonly most: number,
-  ) {}
+    most: number,
+  ) {
+    this.most = Math.max(least, most);
+  }
 
   /** Forgets what was measured: after a jump or a pause it proves nothing. */
   reset(): void {

@@ -134,8 +134,12 @@ export class Store {
     if (!step || this.closed || this.buffer?.updating || source.readyState === 'closed') return;
     try {
       if (step.is === 'header') this.describe(step.mime);
-      if (this.buffer) this.carryOut(step, this.buffer);
-      else steps.shift();
+      if (this.buffer) {
+        this.carryOut(step, this.buffer);
+      } else {
+        steps.shift();
+        this.run();
+      }
     } catch (error) {
       if (error instanceof DOMException && error.name === 'QuotaExceededError') this.makeRoom();
       else this.events.broken(String(error));
