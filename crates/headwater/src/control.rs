@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -26,8 +26,8 @@ pub fn router(origin: Arc<Origin>) -> Router {
         .route("/", get(|| async { page("index.html") }))
         .route("/watch/{*stream}", get(|| async { page("watch.html") }))
         .route("/assets/{*file}", get(asset))
-        .route("/player/push.js", get(|| async { module("push.js", "text/javascript") }))
-        .route("/player/push.d.ts", get(|| async { module("push.d.ts", "text/plain") }))
+        .route("/player/push.js", get(script))
+        .route("/player/push.d.ts", get(types))
         .route("/api/v1/streams", get(streams))
         .route("/api/v1/streams/{*name}", get(stream))
         .route("/api/v1/time", get(time))
@@ -54,17 +54,47 @@ async fn asset(Path(file): Path<String>) -> Response {
     }
 }
 
-/// The player of push, which other people's pages import by this name too.
-fn module(name: &str, kind: &'static str) -> Response {
-    let mut response = page(&format!("player/{name}"));
-    let found = response.status().is_success();
-    let headers = response.headers_mut();
-    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    if found {
-        // By its ending alone, a declaration of types would be taken for video.
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+/// The player of push.
+async fn script(headers: HeaderMap) -> Response {
+    module("push.js", "text/javascript", &headers)
+}
+
+/// Its types.
+async fn types(headers: HeaderMap) -> Response {
+    module("push.d.ts", "text/plain", &headers)
+}
+
+/// What other people's pages import by this name too: they ask each time whether it is another by now.
+fn module(name: &str, kind: &'static str, asked: &HeaderMap) -> Response {
+    let name = format!("player/{name}");
+    let mut response = page(&name);
+    if let Some(file) = Pages::get(&name) {
+        let hash = file.metadata.sha256_hash();
+        let etag: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let etag = format!("\"{etag}\"");
+        if has(asked, &etag) {
+            response =
+                (StatusCode::NOT_MODIFIED, [(header::CACHE_CONTROL, "no-cache")]).into_response();
+        } else {
+            // By its ending alone, a declaration of types would be taken for video.
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        }
+        if let Ok(etag) = HeaderValue::from_str(&etag) {
+            response.headers_mut().insert(header::ETAG, etag);
+        }
     }
+    let anybody = HeaderValue::from_static("*");
+    response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, anybody);
     response
+}
+
+/// Whether the client has the version of this tag (RFC 9110 13.1.2).
+fn has(asked: &HeaderMap, etag: &str) -> bool {
+    let lists = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|list| list.to_str().ok());
+    lists.flat_map(|list| list.split(',')).any(|tag| {
+        let tag = tag.trim();
+        tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag
+    })
 }
 
 fn embedded(file: EmbeddedFile, cache: &'static str) -> Response {
