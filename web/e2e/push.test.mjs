@@ -25,15 +25,18 @@ const FRAME = 1 / 30;
 let clips;
 let server;
 let browser;
+let embed;
 
 before(async () => {
   clips = await makeRenditions(60);
   server = await startServer();
   browser = await startBrowser();
+  embed = await startEmbed();
 });
 
 after(async () => {
   await browser?.close();
+  embed?.close();
   await server?.stop();
   await clips?.remove();
 });
@@ -56,6 +59,21 @@ async function watch(page, stream = 'live/demo', url = server.url) {
   await page.goto(`${url}/watch/${stream}?via=push`);
   await untilCondition(page, 'playing');
 }
+
+/**
+ * Plays `stream`, of the server unless it is a whole address, with the module in a page of another origin. `asked` of
+ * that page: `seek`, where it goes at once, and `autoplay=no`.
+ */
+function play(page, stream, options = {}, asked = {}) {
+  const url = new URL(stream, server.url);
+  return page.goto(
+    `${embed.url}/?${new URLSearchParams({ url, options: JSON.stringify(options), ...asked })}`,
+  );
+}
+
+const position = (page) => page.evaluate(() => document.querySelector('video').currentTime);
+const untilTime = (page, time) =>
+  page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time);
 
 /** Has the page note each picture that is shown from now on. */
 function noteFrames(page) {
@@ -103,7 +121,7 @@ describe('renditions by push', () => {
         page.waitForFunction((wanted) => document.querySelector('video').videoWidth === wanted, width);
       await quality(page).selectOption({ index: 1 });
       await until(640);
-      await page.waitForTimeout(3_000);
+      await page.waitForTimeout(1_000);
       await noteFrames(page);
       await page.waitForTimeout(9_000);
       await quality(page).selectOption({ index: 2 });
@@ -156,9 +174,9 @@ describe('renditions by push', () => {
 describe('live by push', { concurrency: 2 }, () => {
   withPage('plays close behind live, in a worker', async (page, complaints, t) => {
     await watch(page);
-    await page.waitForTimeout(5_000);
+    await page.waitForTimeout(3_000);
     const readings = [];
-    for (let i = 0; i < 16; i++) {
+    for (let i = 0; i < 10; i++) {
       readings.push(await stats(page));
       await page.waitForTimeout(500);
     }
@@ -170,7 +188,7 @@ describe('live by push', { concurrency: 2 }, () => {
     assert.deepEqual(lateStalls(last), []);
     assert.ok(Math.min(...latencies) > 0.1 && Math.min(...latencies) < 1, `latency ${latencies}`);
     assert.ok(readings.every(({ playbackRate }) => playbackRate >= 0.97 && playbackRate <= 1.05));
-    assert.ok(last.currentTime - readings[0].currentTime > 7, 'it plays');
+    assert.ok(last.currentTime - readings[0].currentTime > 4, 'it plays');
     const { media, overhead } = last.traffic;
     assert.ok(media > 500_000 && overhead > 100 && overhead < media / 500, `${overhead} bytes for ${media}`);
     assert.match(await page.getByTestId('overhead').textContent(), /^[\d,]+ bytes0\.\d+ % of \d\.\d MB$/);
@@ -225,6 +243,33 @@ describe('live by push', { concurrency: 2 }, () => {
     }
   });
 
+  test('takes its place in a stream that begins anew', async () => {
+    // Another server under the same address, whose stream is as young as after a restart.
+    const [proxy, young] = await Promise.all([startProxy(server.url), startServer({ config: '[live]\n' })]);
+    const { page } = await openPage(browser);
+    try {
+      await watch(page, 'live/demo', proxy.url);
+      await untilTime(page, 25);
+      const { currentTime } = await stats(page);
+      await proxy.drop();
+      await proxy.restore(young.url);
+      await page.waitForFunction(
+        (before) => {
+          const { condition, latency, currentTime } = window.headwater.stats();
+          return condition === 'playing' && latency < 0.8 && currentTime < before - 15;
+        },
+        currentTime,
+        { timeout: 15_000 },
+      );
+      const { currentTime: place } = await stats(page);
+      await untilTime(page, place + 1);
+    } finally {
+      await page.context().close();
+      await proxy.stop();
+      await young.stop();
+    }
+  });
+
   withPage('keeps its place over a pause, and goes to live when asked', async (page, complaints) => {
     await watch(page);
     await page.waitForTimeout(1_000);
@@ -272,17 +317,6 @@ describe('live by push', { concurrency: 2 }, () => {
 });
 
 describe('the module in a page of another origin', { concurrency: 2 }, () => {
-  let embed;
-
-  before(async () => {
-    embed = await startEmbed();
-  });
-
-  after(() => embed?.close());
-
-  const play = (page, stream, options = {}) =>
-    page.goto(`${embed.url}/?${new URLSearchParams({ stream, options: JSON.stringify(options) })}`);
-
   withPage('plays without a worker, and leaves nothing behind', async (page, complaints) => {
     await play(page, '/live/demo/push', { reserve: { least: 0.2 } });
     await page.waitForFunction(() =>
@@ -306,10 +340,17 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
     );
     const left = await page.evaluate(() => {
       window.player.destroy();
-      const { src, srcObject, readyState } = document.querySelector('video');
-      return { src, srcObject, readyState };
+      const { src, srcObject, readyState, disableRemotePlayback } = document.querySelector('video');
+      return { src, srcObject, readyState, disableRemotePlayback };
     });
-    assert.deepEqual(left, { src: '', srcObject: null, readyState: 0 });
+    assert.deepEqual(left, { src: '', srcObject: null, readyState: 0, disableRemotePlayback: false });
+    // The next player of the same element has it for itself.
+    await page.evaluate(() => {
+      const { player } = window;
+      window.player = new player.constructor(player.video, player.wish.url);
+      player.destroy();
+    });
+    await untilTime(page, 1);
     assert.deepEqual(complaints, []);
   });
 
@@ -322,8 +363,70 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
       assert.equal(status, 200);
       assert.equal(headers.get('content-type'), type);
       assert.equal(headers.get('access-control-allow-origin'), '*');
+      const again = await fetch(`${server.url}/player/${name}`, {
+        headers: { 'If-None-Match': headers.get('etag') },
+      });
+      assert.equal(again.status, 304);
+      assert.equal(again.headers.get('access-control-allow-origin'), '*');
     }
   });
+
+  withPage('stays where the viewer goes, and goes on as it was from another source', async (page) => {
+    await play(page, '/live/demo/push', {}, { autoplay: 'no' });
+    await page.evaluate(() => window.player.play());
+    await page.waitForFunction(() => {
+      const { buffered, currentTime } = document.querySelector('video');
+      return buffered.length > 0 && currentTime > buffered.start(0) + 2.5;
+    });
+    const back = await page.evaluate(() => {
+      const video = document.querySelector('video');
+      video.currentTime -= 2;
+      return video.currentTime;
+    });
+    await untilTime(page, back + 1);
+    const { latency } = await page.evaluate(() => window.player.stats());
+    assert.ok(latency > 2, `latency ${latency}`);
+    await page.evaluate(() => window.player.goLive());
+    await page.waitForFunction(() => window.player.stats().latency < 0.8);
+
+    const renew = () =>
+      page.evaluate(() => document.querySelector('video').dispatchEvent(new Event('error')));
+    const untilSource = (count) =>
+      page.waitForFunction(
+        (wanted) =>
+          window.heard.filter(([name]) => name === 'open').length === wanted &&
+          window.player.stats().buffer > 0,
+        count,
+      );
+    await renew();
+    await untilSource(2);
+    await untilTime(page, (await position(page)) + 0.5);
+    await page.evaluate(() => {
+      // By itself this would play any new source.
+      document.querySelector('video').autoplay = true;
+      window.player.pause();
+    });
+    await renew();
+    await untilSource(3);
+    assert.ok(await page.evaluate(() => document.querySelector('video').paused));
+  });
+
+  withPage(
+    'does without a worker that says nothing, and with listeners that fail',
+    async (page, complaints) => {
+      await play(page, '/live/demo/push', { worker: '/silent.js' });
+      await untilTime(page, 1);
+      assert.equal((await page.evaluate(() => window.player.stats())).worker, false);
+      await page.evaluate(() => {
+        window.player.on('stats', () => {
+          throw new Error('of the page');
+        });
+      });
+      await page.waitForFunction(() => window.heard.filter(([name]) => name === 'stats').length > 4);
+      await untilTime(page, (await position(page)) + 0.5);
+      assert.match(complaints[0], /of the page/);
+    },
+  );
 
   withPage('says that there is no such stream', async (page) => {
     await play(page, '/live/nothing/push');
@@ -364,9 +467,6 @@ describe('titles by push', { concurrency: 3 }, () => {
   });
 
   const open = (page, name) => page.goto(`${files.url}/watch/vod/${name}?via=push`);
-  const position = (page) => page.evaluate(() => document.querySelector('video').currentTime);
-  const untilTime = (page, time) =>
-    page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time);
   const seek = (page, time) =>
     page.evaluate((to) => {
       document.querySelector('video').currentTime = to;
@@ -403,6 +503,41 @@ describe('titles by push', { concurrency: 3 }, () => {
       assert.deepEqual(complaints, []);
     });
   }
+
+  withPage('are played from any place, however often that changes', async (page) => {
+    await play(page, `${files.url}/vod/first.mp4/push?pace=fast`, {}, { seek: 20 });
+    await untilTime(page, 20.5);
+    assert.ok((await position(page)) < 24);
+    // So far ahead that the server is told to pause.
+    await page.waitForFunction(() => {
+      const [before, now] = window.heard.filter(([name]) => name === 'stats').slice(-2);
+      return now?.[1].buffer > 50 && now[1].messages === before[1].messages;
+    });
+    await seek(page, 110);
+    await untilTime(page, 110.5);
+    // A slider is dragged.
+    const last = await page.evaluate(async () => {
+      const video = document.querySelector('video');
+      for (let at = 0; at < 150; at++) {
+        video.currentTime = 5 + ((at * 37) % 110);
+        await new Promise((resolve) => setTimeout(resolve, 16));
+      }
+      return video.currentTime;
+    });
+    await page.waitForFunction(
+      (time) => {
+        const { currentTime, seeking } = document.querySelector('video');
+        return !seeking && currentTime > time + 0.5 && currentTime < time + 5;
+      },
+      last,
+      { timeout: 10_000 },
+    );
+    const heard = await page.evaluate(() => window.heard);
+    assert.deepEqual(
+      heard.filter(([name]) => name === 'reconnecting' || name === 'error'),
+      [],
+    );
+  });
 
   withPage('choose a rendition of a folder', async (page, complaints) => {
     await open(page, 'folder');
@@ -445,14 +580,18 @@ async function startEmbed() {
   const page = `<!doctype html><title>embed</title><video muted autoplay></video><script type="module">
     import { PushPlayer } from '${server.url}/player/push.js';
     const asked = new URLSearchParams(location.search);
+    const video = document.querySelector('video');
+    video.autoplay = asked.get('autoplay') !== 'no';
     window.heard = [];
-    const url = '${server.url}' + asked.get('stream');
-    window.player = new PushPlayer(document.querySelector('video'), url, JSON.parse(asked.get('options')));
+    window.player = new PushPlayer(video, asked.get('url'), JSON.parse(asked.get('options')));
+    if (asked.has('seek')) window.player.seek(Number(asked.get('seek')));
     for (const name of ['open', 'rendition', 'latency', 'stats', 'reconnecting', 'end', 'error'])
       window.player.on(name, (event) => window.heard.push([name, event]));
   </script>`;
   const site = createServer((request, response) => {
     if (request.url === '/favicon.ico') response.writeHead(204).end();
+    else if (request.url === '/silent.js')
+      response.writeHead(200, { 'Content-Type': 'text/javascript' }).end();
     else response.writeHead(200, { 'Content-Type': 'text/html' }).end(page);
   });
   site.listen(0, '127.0.0.1');
@@ -464,9 +603,9 @@ async function startEmbed() {
   return { url: `http://127.0.0.1:${site.address().port}`, close };
 }
 
-/** A way to the server that can be cut: all connections at once, and no new ones until it is restored. */
+/** A way to the server that can be cut: all connections at once, and no new ones until it is restored, or another. */
 async function startProxy(url) {
-  const { hostname, port } = new URL(url);
+  let { hostname, port } = new URL(url);
   const sockets = new Set();
   const proxy = createProxy((socket) => {
     const other = connect(Number(port), hostname);
@@ -495,7 +634,8 @@ async function startProxy(url) {
   return {
     url: `http://127.0.0.1:${address.port}`,
     drop,
-    async restore() {
+    async restore(other = url) {
+      ({ hostname, port } = new URL(other));
       proxy.listen(address.port, '127.0.0.1');
       await once(proxy, 'listening');
     },
