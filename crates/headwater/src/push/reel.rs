@@ -88,32 +88,28 @@ impl Reel {
         }
     }
 
-    /// Follows the picture that these wishes come to, from the next segment on. Answers whether it is
-    /// another one.
-    pub(super) fn choose(&mut self, choice: &Choice) -> bool {
-        let Some(best) = best(&self.title, choice) else { return false };
-        self.follow(best)
+    /// Follows the picture that these wishes come to, from the next segment on.
+    pub(super) fn choose(&mut self, choice: &Choice) {
+        if let Some(best) = best(&self.title, choice) {
+            self.follow(best);
+        }
     }
 
-    /// Follows this picture, a position among the title's tracks, from the next segment on. Answers
-    /// whether it is another one.
-    pub(super) fn follow(&mut self, picture: usize) -> bool {
+    /// Follows this picture, a position among the title's tracks, from the next segment on.
+    pub(super) fn follow(&mut self, picture: usize) {
         let Self { title, strips } = self;
-        let Some(strip) = strips.first_mut().filter(|strip| strip.track != picture) else {
-            return false;
-        };
+        let Some(strip) = strips.first_mut().filter(|strip| strip.track != picture) else { return };
         let (Some(from), Some(to)) = (title.tracks.get(strip.track), title.tracks.get(picture))
         else {
-            return false;
+            return;
         };
         // After the last there is nothing to be another.
-        let Some(segment) = from.timing(strip.next) else { return false };
+        let Some(segment) = from.timing(strip.next) else { return };
         // Segments of the same number are of the same time, where the keyframes allow that.
         if !title.aligned {
             strip.next = to.segment_at(title.presentation_time(from, segment.start));
         }
         strip.track = picture;
-        true
     }
 
     /// The picture, as a position among the title's tracks.

@@ -98,17 +98,16 @@ impl Rungs {
     }
 
     /// Looks, if it is time to. `queued` are bytes of the segment that is on its way and that the
-    /// kernel has not taken. Answers whether the viewer is to be sent another track from the next
-    /// segment on.
-    pub(super) fn look(&mut self, tcp: &TcpStream, queued: u64) -> bool {
+    /// kernel has not taken. What comes of it counts from the next segment on.
+    pub(super) fn look(&mut self, tcp: &TcpStream, queued: u64) {
         let is_idle = queued == 0;
         let turns = std::mem::replace(&mut self.is_idle, is_idle) != is_idle;
         let now = Instant::now();
         if !turns && self.looked.is_some_and(|at| now < at + LOOKS) {
-            return false;
+            return;
         }
         self.looked = Some(now);
-        let Some(told) = kernel::ask(tcp) else { return false };
+        let Some(told) = kernel::ask(tcp) else { return };
         let seen = Seen {
             now: self.micros(),
             queued,
@@ -126,12 +125,11 @@ impl Rungs {
             Decision::Up(to) | Decision::Down { to, .. } if to != self.at => to,
             // What is not of now cannot be skipped to.
             Decision::Up(_) | Decision::Down { .. } | Decision::SkipToLive | Decision::Stay => {
-                return false;
+                return;
             }
         };
         self.at = to.min(self.tracks.len().saturating_sub(1));
         self.rule.switched(self.micros());
-        true
     }
 
     fn micros(&self) -> u64 {

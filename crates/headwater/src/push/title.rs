@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use vod::Title;
 
 use super::Push;
-use super::reel::{self, Reel};
+use super::reel::{self, Item, Reel};
 use super::rungs::Rungs;
 use super::session::{Error, Heard, Said, Session};
 use super::wire::Ready;
@@ -89,6 +89,8 @@ struct Watching {
     choice: Choice,
     /// Where the server chooses the rendition.
     rungs: Option<Rungs>,
+    /// The picture whose header it was sent last.
+    told: Option<usize>,
     /// Runs from where it began or last sought.
     schedule: Schedule,
     /// Where that was.
@@ -96,6 +98,8 @@ struct Watching {
     hand: Hand,
     /// Among the paced viewers, where it is one.
     place: Option<Place>,
+    /// What is read of the next segment before it is sent.
+    gathering: Option<Gathering>,
     /// The message that is on its way. What else is to be said waits for its end.
     media: Outbox,
     sending: Option<Sending>,
@@ -107,6 +111,12 @@ struct Watching {
     _viewing: TitleViewing,
 }
 
+/// A segment whose short pieces are being read, which others do elsewhere.
+struct Gathering {
+    item: Item,
+    pieces: Pin<Box<dyn Future<Output = Option<Vec<vod::Piece>>>>>,
+}
+
 /// What is on its way: from when to when it is presented, and its bytes.
 struct Sending {
     from: Duration,
@@ -116,7 +126,7 @@ struct Sending {
 
 /// What became of a segment that would be the next.
 enum Load {
-    /// There is something to be sent.
+    /// There is something to be read or sent.
     Loaded,
     /// It is not due yet.
     Wait(Duration),
@@ -127,6 +137,8 @@ enum Load {
 /// What a viewer was waiting for.
 enum Stir {
     Wrote(Result<usize, Fault>),
+    /// The next segment, if it could be read.
+    Gathered(Option<Vec<vod::Piece>>),
     Input,
     Room,
     Time,
@@ -148,9 +160,11 @@ impl Watching {
             reel,
             choice,
             rungs,
+            told: None,
             schedule: Schedule::new(plan, now),
             hand: Hand::new(now),
             place,
+            gathering: None,
             media: Outbox::default(),
             sending: None,
             has_begun: false,
@@ -164,7 +178,7 @@ impl Watching {
         self.session.say(&Event::Hello(self.reel.hello()));
         self.push_header()?;
         let said = self.session.first()?;
-        self.heed(said)?;
+        self.heed(said);
         loop {
             coop::consume_budget().await;
             if self.burst >= BURST {
@@ -174,19 +188,19 @@ impl Watching {
             if self.is_between() {
                 self.session.send()?;
             } else {
-                self.consider()?;
+                self.consider();
             }
             let idle = self.is_between() && self.session.is_idle();
             if idle && self.session.over {
                 return Ok(());
             }
             let mut due = None;
-            if idle && !self.paused {
-                match Box::pin(self.load()).await? {
+            if idle && !self.paused && self.gathering.is_none() {
+                match self.load()? {
                     Load::Loaded => {}
                     Load::Wait(wait) => {
                         due = Instant::now().checked_add(wait);
-                        self.consider()?;
+                        self.consider();
                     }
                     Load::End => {
                         self.session.finish();
@@ -196,9 +210,10 @@ impl Watching {
             }
             match self.stir(due).await {
                 Stir::Wrote(written) => self.wrote(written?),
+                Stir::Gathered(pieces) => self.begin(pieces)?,
                 Stir::Input => {
                     let Heard { said, left } = self.session.read()?;
-                    self.heed(said)?;
+                    self.heed(said);
                     if left {
                         return Ok(());
                     }
@@ -215,21 +230,31 @@ impl Watching {
         self.media.size() == 0
     }
 
-    /// Lets the rendition be chosen anew, where the server chooses; whether it is another one.
-    fn consider(&mut self) -> Result<bool, Error> {
-        let Self { session, reel, rungs: Some(rungs), media, .. } = self else { return Ok(false) };
-        let looked = session.wire.transport.with_tcp(|tcp| rungs.look(tcp, media.size()));
-        let is_another = looked && rungs.track().is_some_and(|track| reel.follow(track));
-        if is_another {
-            self.announce()?;
+    /// Lets the rendition be chosen anew, where the server chooses.
+    fn consider(&mut self) {
+        if let Self { session, rungs: Some(rungs), media, .. } = self {
+            session.wire.transport.with_tcp(|tcp| rungs.look(tcp, media.size()));
         }
-        Ok(is_another)
     }
 
-    /// Puts the next segment on its way, if it is due.
-    async fn load(&mut self) -> Result<Load, Error> {
-        // What tells of another rendition goes before it.
-        if self.rungs.as_ref().is_some_and(Rungs::is_idle) && self.consider()? {
+    /// Follows the rendition that its wishes and its link come to now.
+    fn follow(&mut self) {
+        let Self { reel, choice, rungs, .. } = self;
+        match rungs.as_ref().and_then(Rungs::track) {
+            Some(track) => reel.follow(track),
+            None => reel.choose(choice),
+        }
+    }
+
+    /// Has the next segment read and sent, if it is due.
+    fn load(&mut self) -> Result<Load, Error> {
+        if self.rungs.as_ref().is_some_and(Rungs::is_idle) {
+            self.consider();
+        }
+        self.follow();
+        // Told only now, however often it has changed meanwhile.
+        if self.reel.picture() != self.told {
+            self.announce()?;
             return Ok(Load::Loaded);
         }
         let Some(item) = self.reel.next() else {
@@ -243,9 +268,17 @@ impl Watching {
         {
             return Ok(Load::Wait(wait));
         }
-        let title = self.reel.title();
+        let title = Arc::clone(self.reel.title());
         let pieces = self.reel.pieces(item).filter(|_| title.is_intact()).ok_or(Error::Changed)?;
-        let pieces = gather(title, pieces).await.ok_or(Error::Changed)?;
+        let pieces = Box::pin(async move { gather(&title, pieces).await });
+        self.gathering = Some(Gathering { item, pieces });
+        Ok(Load::Loaded)
+    }
+
+    /// Puts what was gathered on its way.
+    fn begin(&mut self, pieces: Option<Vec<vod::Piece>>) -> Result<(), Error> {
+        let Some(Gathering { item, .. }) = self.gathering.take() else { return Ok(()) };
+        let pieces = pieces.ok_or(Error::Changed)?;
         let size = pieces.iter().map(vod::Piece::len).sum::<u64>();
         let head = Head::new(Opcode::Binary, usize::try_from(size).unwrap_or(usize::MAX));
         self.has_begun = false;
@@ -260,12 +293,12 @@ impl Watching {
         if let Some(rungs) = &mut self.rungs {
             rungs.begins();
         }
-        Ok(Load::Loaded)
+        Ok(())
     }
 
     /// Waits until there is something to be done; writes, where that is it.
     async fn stir(&mut self, due: Option<Instant>) -> Stir {
-        let Self { session, media, hand, place, paused, rungs, .. } = self;
+        let Self { session, media, hand, place, paused, rungs, gathering, .. } = self;
         let (sends, says) = (media.size() > 0, !session.is_idle());
         if sends || says {
             session.took(false, false);
@@ -277,9 +310,7 @@ impl Watching {
         let listens = !*over && !outbox.is_full();
         let mut is_full = false;
         let stir = poll_fn(|cx| {
-            if sends && let Poll::Ready(written) = wire.transport.poll_send(media, &wire.held, cx) {
-                return Poll::Ready(Stir::Wrote(written));
-            }
+            // Before what is sent, for which there may always be room.
             match wire.poll_ready(listens, !sends && says, cx) {
                 Poll::Ready(Ready::Input) => return Poll::Ready(Stir::Input),
                 Poll::Ready(Ready::Room) => return Poll::Ready(Stir::Room),
@@ -287,6 +318,17 @@ impl Watching {
             }
             if !*over && Pin::new(&mut *drain).poll(cx).is_ready() {
                 return Poll::Ready(Stir::Drain);
+            }
+            if sends && let Poll::Ready(written) = wire.transport.poll_send(media, &wire.held, cx) {
+                return Poll::Ready(Stir::Wrote(written));
+            }
+            // Nothing else may be half sent when it begins.
+            if !sends
+                && !says
+                && let Some(gathering) = gathering
+                && let Poll::Ready(pieces) = gathering.pieces.as_mut().poll(cx)
+            {
+                return Poll::Ready(Stir::Gathered(pieces));
             }
             // What keeps it waiting is the viewer, not a disk.
             let full = (sends || says) && !media.is_reading();
@@ -336,27 +378,28 @@ impl Watching {
         self.session.look_around()
     }
 
-    fn heed(&mut self, said: Vec<Said>) -> Result<(), Error> {
+    fn heed(&mut self, said: Vec<Said>) {
         for said in said {
             match said {
-                Said::Command(command) => self.obey(command)?,
+                Said::Command(command) => self.obey(command),
                 Said::Close(code) => self.session.answer_close(code),
             }
         }
-        Ok(())
     }
 
     /// Does what the viewer says.
-    fn obey(&mut self, command: Command) -> Result<(), Error> {
+    fn obey(&mut self, command: Command) {
         let Command { rendition, max, seek, pause } = command;
-        if rendition.is_some() || max.is_some() {
-            if let Some(rendition) = rendition {
-                self.choice.rendition = rendition;
-            }
-            if let Some(max) = max {
-                self.choice.max = max;
-            }
-            self.choose_again()?;
+        let before = self.choice.clone();
+        if let Some(rendition) = rendition {
+            self.choice.rendition = rendition;
+        }
+        if let Some(max) = max {
+            self.choice.max = max;
+        }
+        if self.choice != before {
+            // What was seen of its link counts for as long as it wishes for the same.
+            self.rungs = Rungs::new(self.reel.title(), &self.choice, self.reel.picture());
         }
         if let Some(time) = seek {
             self.seek(Duration::try_from_secs_f64(time).unwrap_or_default());
@@ -364,21 +407,6 @@ impl Watching {
         if let Some(pause) = pause {
             self.pause(pause);
         }
-        Ok(())
-    }
-
-    /// Follows the rendition that its wishes come to now.
-    fn choose_again(&mut self) -> Result<(), Error> {
-        let Self { reel, choice, rungs, .. } = self;
-        *rungs = Rungs::new(reel.title(), choice, reel.picture());
-        let is_another = match rungs.as_ref().and_then(Rungs::track) {
-            Some(track) => reel.follow(track),
-            None => reel.choose(choice),
-        };
-        if is_another {
-            self.announce()?;
-        }
-        Ok(())
     }
 
     /// Tells which rendition follows.
@@ -396,6 +424,7 @@ impl Watching {
 
     fn push_header(&mut self) -> Result<(), Error> {
         let header = frame::frame(Opcode::Binary, &self.reel.header()?);
+        self.told = self.reel.picture();
         self.session.outbox.push(header.into());
         Ok(())
     }
@@ -403,12 +432,14 @@ impl Watching {
     /// Goes on elsewhere, after what is on its way. The pace begins anew.
     fn seek(&mut self, time: Duration) {
         let now = self.session.push.origin.now();
+        self.follow();
         self.reel.seek(time);
         self.began = self.reel.next().map_or(time, |item| item.start);
         self.schedule = Schedule::new(self.schedule.plan(), now);
         self.hand = Hand::new(now);
         self.leave();
         self.sending = None;
+        self.gathering = None;
         self.session.say(&Event::Discontinuity { reason: Discontinuity::Seek });
         if std::mem::take(&mut self.paused) {
             self.pause(true);

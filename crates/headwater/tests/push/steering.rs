@@ -232,6 +232,36 @@ fn a_folder_of_renditions_is_one_title() {
     assert_eq!((next, current), (strips[0].len(), 2));
 }
 
+/// However often it changes its mind while nothing can be sent, there is one event for that.
+#[test]
+fn a_viewer_is_told_of_the_rendition_that_it_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let movie = folder.path().join("movie");
+    std::fs::create_dir(&movie).unwrap();
+    renditions(&movie);
+    let server = server(folder.path(), "");
+    let mut client = Client::connect(server.http, "/vod/movie/push?pace=realtime&rendition=v0");
+    client.until(|frame| frame.opcode == 2);
+    client.say(r#"{"pause": true}"#);
+    settle(&mut client);
+    for _ in 0..10 {
+        for rendition in 0..3 {
+            client.say(&json!({"rendition": format!("v{rendition}")}).to_string());
+        }
+    }
+    let said = settle(&mut client);
+    assert!(said.iter().all(|frame| frame.opcode == 9), "{said:?}");
+    client.say(r#"{"pause": false}"#);
+    let event = client.until(|frame| frame.opcode == 1).event();
+    assert_eq!(event, json!({"event": "rendition", "rendition": "v2"}));
+    assert_eq!(client.next().unwrap().payload[4..8], *b"ftyp");
+    client.say(r#"{"pause": true, "rendition": "v0"}"#);
+    settle(&mut client);
+    client.say(r#"{"pause": false, "rendition": "v2"}"#);
+    let event = client.until(|frame| frame.opcode == 1).event();
+    assert_eq!(event["event"], "end");
+}
+
 #[test]
 fn renditions_with_other_keyframes_are_gone_to_where_they_allow_it() {
     let folder = tempfile::tempdir().unwrap();
