@@ -28,7 +28,7 @@ const READ: usize = 32 << 10;
 /// How long a viewer may take to hear that it is being closed, and what it may still say.
 const FAREWELL: (Duration, usize) = (Duration::from_secs(2), 1 << 20);
 
-/// A viewer is gone when nothing was heard of it for so many pings.
+/// A viewer is gone when nothing was heard of it for so many intervals between pings.
 const UNANSWERED: u32 = 3;
 
 thread_local! {
@@ -125,8 +125,10 @@ impl Session {
         }
     }
 
+    /// Tells the viewer something. Most of it is for its commands, so one that goes on giving them and
+    /// reads little is not listened to.
     pub(super) fn say(&mut self, event: &Event) {
-        self.outbox.push(messages::event(event));
+        self.outbox.answer(messages::event(event));
     }
 
     pub(super) fn close(&mut self, code: CloseCode, reason: &str) {
@@ -204,10 +206,10 @@ impl Session {
         }
         if self.ping <= now {
             let interval: Duration = self.push.origin.config.push.ping_interval.into();
+            self.unanswered += 1;
             if self.unanswered >= UNANSWERED {
                 return Err(Error::Vanished(interval * UNANSWERED));
             }
-            self.unanswered += 1;
             self.ping = now + interval;
             // While it has much to take already, it need not be asked as well.
             if !self.over && self.outbox.is_empty() {
@@ -224,7 +226,7 @@ impl Session {
         Ok(said)
     }
 
-    /// Reads what is there.
+    /// Reads what is there, up to a close.
     pub(super) fn read(&mut self) -> Result<Heard, Error> {
         let mut said = Vec::new();
         loop {
@@ -235,8 +237,10 @@ impl Session {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Some(false)),
                     Err(error) => Err(error.into()),
                 })?;
-            if let Some(left) = left {
-                return Ok(Heard { said, left });
+            // Whoever closes and goes on must not keep the others waiting.
+            let closes = matches!(said.last(), Some(Said::Close(_)));
+            if left.is_some() || closes {
+                return Ok(Heard { said, left: left.unwrap_or(false) });
             }
         }
     }

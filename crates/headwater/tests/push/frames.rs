@@ -100,6 +100,18 @@ fn who_is_silent_is_pinged_and_then_gone() {
     drop(silent);
 }
 
+/// In three intervals, not four: two pings were sent in vain.
+#[test]
+fn who_is_silent_is_pinged_twice() {
+    let server = server("[push]\nping_interval = \"300ms\"\n");
+    let mut client = Client::connect(server.http, "/live/demo/push");
+    client.say("{\"pause\":true}");
+    client.send(0x89, b"paused");
+    client.until(|frame| frame.opcode == 10);
+    let pings: Vec<_> = std::iter::from_fn(|| client.next()).map(|frame| frame.opcode).collect();
+    assert_eq!(pings, [9, 9]);
+}
+
 #[test]
 fn who_pauses_is_sent_nothing_and_goes_on_at_a_keyframe() {
     let server = server("");
@@ -119,4 +131,18 @@ fn who_pauses_is_sent_nothing_and_goes_on_at_a_keyframe() {
     assert_eq!(client.next().unwrap().event()["reason"], "pause");
     assert_eq!(&client.next().unwrap().payload[4..8], b"ftyp");
     assert_eq!(client.next().unwrap().opcode, 2);
+}
+
+/// A server that reads on after a close would never close.
+#[test]
+fn who_goes_on_after_a_close_is_not_listened_to() {
+    let server = server("workers = 1");
+    let mut client = Client::connect(server.http, "/live/demo/push");
+    client.send(0x88, &[3, 232]);
+    let block = masked(0x81, b"{\"seek\":1}").repeat(10_000);
+    let mut sent = 0;
+    while client.socket.write_all(&block).is_ok() {
+        sent += block.len();
+        assert!(sent < 256 << 20, "it is still read");
+    }
 }
