@@ -144,11 +144,6 @@ impl Sight {
             || !self.rungs.iter().all(|rung| rung.track.is_present())
     }
 
-    /// The rendition it has.
-    pub(super) fn track(&self) -> Option<&Arc<Track>> {
-        self.rungs.get(self.at).map(|rung| &rung.track)
-    }
-
     /// The viewer is sent this one from now on.
     pub(super) fn switched(&mut self, now: &Arc<Track>) {
         self.stand(now);

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use live::{Delivery, Status, Stream, Track, Viewing};
@@ -35,6 +36,9 @@ const AHEAD: usize = 16 << 10;
 /// left.
 const HELD: usize = 16 << 10;
 
+/// Between two looks whether there are media again for a viewer that is to go on.
+const RETRIES: Duration = Duration::from_millis(200);
+
 /// What a viewer asked for, before its connection is a WebSocket.
 pub(super) struct Viewer {
     push: Rc<Push>,
@@ -47,7 +51,7 @@ pub(super) struct Viewer {
 
 /// How it follows the stream.
 enum Place {
-    /// Not yet, or not while it is paused.
+    /// Not yet, or not while it is paused, or not until there are media again.
     None,
     /// With a cursor of its own.
     Alone(Box<Follower>),
@@ -119,8 +123,11 @@ struct Watching {
     place: Place,
     /// Where there is something to choose from.
     watched: Option<Rc<Watched>>,
-    /// The rendition as which it is counted.
+    /// The rendition it was told of last, as which it is counted.
     counted: Option<Arc<Track>>,
+    paused: bool,
+    /// Where it is to go on, in seconds of the stream's timeline, if it sought while it had no place.
+    sought: Option<f64>,
     _viewing: Viewing,
 }
 
@@ -168,6 +175,8 @@ impl Watching {
             place,
             watched: None,
             counted: None,
+            paused: false,
+            sought: None,
             _viewing: stream.watch(Delivery::Push),
             stream,
         }
@@ -293,6 +302,10 @@ impl Watching {
             if idle && self.session.over {
                 return Ok(Phase::Over);
             }
+            // Not before all it was told is sent: one that pauses on and on is told no more of it.
+            if idle && !self.paused && self.begin()? {
+                continue;
+            }
             self.choose_rendition(idle);
             if idle && self.board() {
                 return Ok(Phase::Next);
@@ -375,15 +388,20 @@ impl Watching {
             self.session.say(&Event::Discontinuity { reason });
         }
         if let Some(track) = picture {
-            self.session.say(&Event::Rendition { rendition: track.name.clone() });
-            if let Some(watched) = &self.watched {
-                watched.sight.borrow_mut().switched(&track);
-                watched.bound();
-            }
-            self.count(Some(track));
+            self.follows(track);
         }
         self.session.outbox.push(header);
         Ok(())
+    }
+
+    /// Tells of another rendition.
+    fn follows(&mut self, track: Arc<Track>) {
+        self.session.say(&Event::Rendition { rendition: track.name.clone() });
+        if let Some(watched) = &self.watched {
+            watched.sight.borrow_mut().switched(&track);
+            watched.bound();
+        }
+        self.count(Some(track));
     }
 
     /// The rendition of the picture that it is sent, if any, while it has a cursor of its own.
@@ -469,6 +487,10 @@ impl Watching {
         let wake = self.session.wake();
         match &self.watched {
             Some(_) if !idle => wake.min(Instant::now() + sight::LOOKS),
+            // Whether there are media again shows in more than one place.
+            _ if idle && !self.paused && matches!(self.place, Place::None) => {
+                wake.min(Instant::now() + RETRIES)
+            }
             _ => wake,
         }
     }
@@ -510,19 +532,21 @@ impl Watching {
         }
         if let Some(time) = seek {
             self.alight()?;
-            if let Place::Alone(follower) = &mut self.place
-                && follower.cursor.seek(time)
-            {
-                self.session.say(&Event::Discontinuity { reason: Discontinuity::Seek });
+            match &mut self.place {
+                Place::Alone(follower) => {
+                    if follower.cursor.seek(time) {
+                        self.session.say(&Event::Discontinuity { reason: Discontinuity::Seek });
+                    }
+                }
+                Place::None | Place::Rides(_) => self.sought = Some(time),
             }
         }
-        match (pause, &self.place) {
-            (Some(true), Place::Alone(_) | Place::Rides(_)) => {
-                self.alight()?;
-                self.place = Place::None;
-            }
-            (Some(false), Place::None) => self.begin(Discontinuity::Pause)?,
-            _ => {}
+        if let Some(pause) = pause {
+            self.paused = pause;
+        }
+        if self.paused {
+            self.alight()?;
+            self.place = Place::None;
         }
         Ok(())
     }
@@ -530,6 +554,7 @@ impl Watching {
     /// Follows what its wishes come to now, from a keyframe on.
     fn choose_again(&mut self) -> Result<(), Error> {
         self.alight()?;
+        self.watched = None;
         let Place::Alone(follower) = &mut self.place else { return Ok(()) };
         let cursor = &mut follower.cursor;
         let best = cursor.wish(self.choice.clone());
@@ -541,27 +566,40 @@ impl Watching {
             Some(best) if !stays => cursor.switch_to(&best),
             _ => cursor.stay(),
         }
-        self.watched = None;
         Ok(())
     }
 
-    /// Goes on at the newest keyframe.
-    fn begin(&mut self, reason: Discontinuity) -> Result<(), Error> {
+    /// Goes on where it sought while it had no place, or else at the newest keyframe, with the rendition
+    /// it had if it may have that. False if it has a place, or there are no media.
+    fn begin(&mut self) -> Result<bool, Error> {
+        let Place::None = self.place else { return Ok(false) };
         let limits = self.session.push.origin.viewer_limits();
-        let whole = self.unit == Unit::Segment;
-        let before =
-            self.watched.as_ref().and_then(|watched| watched.sight.borrow().track().cloned());
-        let first = before.or_else(|| sight::begin(&self.stream.state(), &self.choice));
-        let first = Choice { rendition: first.map(|track| track.name.clone()), max: None };
-        if let Some(cursor) = Cursor::chosen(&self.stream, limits, first, whole) {
-            let cursor = cursor.with_choice(self.choice.clone());
-            let mut follower = Box::new(Follower::new(cursor));
-            let header = header(&mut follower)?;
-            self.place = Place::Alone(follower);
-            self.session.say(&Event::Discontinuity { reason });
-            self.session.outbox.push(header);
+        let (state, whole) = (self.stream.state(), self.unit == Unit::Segment);
+        let before = self.counted.clone();
+        let first = before.filter(|track| sight::allows(&state, &self.choice, track));
+        let first = first.or_else(|| sight::begin(&state, &self.choice));
+        let first = Choice { rendition: first.map(|track| track.name.clone()), ..self.choice };
+        let Some(cursor) = Cursor::chosen(&self.stream, limits, first, whole) else {
+            return Ok(false);
+        };
+        let mut cursor = cursor.with_choice(self.choice.clone());
+        let reason = match self.sought.take() {
+            Some(time) if cursor.seek(time) => Discontinuity::Seek,
+            _ => Discontinuity::Pause,
+        };
+        let mut follower = Box::new(Follower::new(cursor));
+        let header = header(&mut follower)?;
+        self.place = Place::Alone(follower);
+        self.session.say(&Event::Discontinuity { reason });
+        match self.picture().flatten() {
+            Some(track) if !self.counted.as_ref().is_some_and(|now| Arc::ptr_eq(now, &track)) => {
+                self.follows(track);
+            }
+            Some(_) => {}
+            None => self.count(None),
         }
-        Ok(())
+        self.session.outbox.push(header);
+        Ok(true)
     }
 
     /// Says how it ended, to the viewer too where it can hear it.

@@ -257,6 +257,66 @@ fn a_viewer_is_sent_what_it_says_and_nothing_is_missing() {
 }
 
 #[test]
+fn what_a_paused_viewer_wishes_for_counts_when_it_goes_on() {
+    let server = server("");
+    let _publisher = publish(&server);
+    let mut client = Client::connect(server.http, "/live/film/push?rendition=low");
+    let hello = client.next().unwrap().event();
+    let names: Vec<_> =
+        hello["renditions"].as_array().unwrap().iter().map(|r| &r["name"]).collect();
+    let mut now = &hello["rendition"];
+    assert_eq!(now, names[2]);
+    let viewers = |name: &Value| {
+        let name = name.as_str().unwrap();
+        metric(
+            &server,
+            &format!("headwater_push_viewers{{stream=\"live/film\",rendition=\"{name}\"}}"),
+        )
+    };
+    for wanted in [names[0], names[0], names[1]] {
+        client.say(r#"{"pause": true}"#);
+        for name in [names[2], names[1], wanted] {
+            client.say(&format!("{{\"rendition\": {name}}}"));
+        }
+        client.say(r#"{"pause": false}"#);
+        let event = client.until(|frame| frame.opcode == 1).event();
+        assert_eq!((&event["event"], &event["reason"]), (&"discontinuity".into(), &"pause".into()));
+        if wanted != now {
+            let event = client.next().unwrap().event();
+            assert_eq!((&event["event"], &event["rendition"]), (&"rendition".into(), wanted));
+            now = wanted;
+        }
+        // In it pictures have the size of the rendition.
+        assert_eq!(client.next().unwrap().payload[4..8], *b"ftyp");
+        assert!(is_whole(&client.next().unwrap().payload));
+        assert_eq!(names.iter().map(|name| viewers(name)).sum::<u64>(), 1);
+        assert_eq!(viewers(now), 1);
+    }
+}
+
+#[test]
+fn one_that_goes_on_while_nobody_publishes_is_sent_what_comes() {
+    let server = server("[live]\nsilence = \"1s\"\n");
+    let publisher = testkit::publish(testkit::demo_clip(), &server.rtmp_url("live/film"));
+    server.get_until("/live/film/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let mut client = Client::connect(server.http, "/live/film/push");
+    client.until(|frame| frame.opcode == 2 && is_whole(&frame.payload));
+    client.say(r#"{"pause": true}"#);
+    publisher.pause();
+    server.get_until("/live/film/index.m3u8", LIMIT, |answer| {
+        answer.status() != 200 || !answer.text().contains("#EXT-X-STREAM-INF")
+    });
+    client.say(r#"{"pause": false}"#);
+    client.send(0x89, b"heard");
+    client.until(|frame| frame.opcode == 10);
+    publisher.resume();
+    let event = client.until(|frame| frame.opcode == 1).event();
+    assert_eq!((&event["event"], &event["reason"]), (&"discontinuity".into(), &"pause".into()));
+    assert_eq!(client.next().unwrap().payload[4..8], *b"ftyp");
+    assert!(is_whole(&client.next().unwrap().payload));
+}
+
+#[test]
 fn a_rendition_that_goes_away_is_replaced_by_its_neighbour() {
     let server = server("[live]\nreconnect = \"1s\"\n");
     let film = |name: &str| server.rtmp_url(&format!("live/film?rendition={name}"));

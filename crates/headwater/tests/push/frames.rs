@@ -4,7 +4,7 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, masked, metric, server, until};
+use crate::support::{Client, Frame, masked, metric, server, time_of, track_of, until};
 
 #[test]
 fn a_table_of_what_clients_may_not_send() {
@@ -131,6 +131,31 @@ fn who_pauses_is_sent_nothing_and_goes_on_at_a_keyframe() {
     assert_eq!(client.next().unwrap().event()["reason"], "pause");
     assert_eq!(&client.next().unwrap().payload[4..8], b"ftyp");
     assert_eq!(client.next().unwrap().opcode, 2);
+}
+
+/// It is told of the seek when it goes on, with that in one command or after it.
+#[test]
+fn who_seeks_while_paused_goes_on_there() {
+    let server = server("");
+    for commands in
+        [&["{\"seek\":TIME,\"pause\":false}"][..], &["{\"seek\":TIME}", "{\"pause\":false}"]]
+    {
+        let mut client = Client::connect(server.http, "/live/demo/push");
+        let is_picture = |frame: &Frame| {
+            frame.opcode == 2 && frame.payload[4..8] != *b"ftyp" && track_of(&frame.payload) == 1
+        };
+        let first = time_of(&client.until(is_picture).payload);
+        // The newest keyframe is another by then.
+        while time_of(&client.until(is_picture).payload) < first + 3 * 90_000 {}
+        client.say("{\"pause\":true}");
+        for command in commands {
+            client.say(&command.replace("TIME", &format!("{}", first as f64 / 90_000.0)));
+        }
+        let event = client.until(|frame| frame.opcode == 1 && frame.event()["event"] != "hello");
+        assert_eq!(event.event()["reason"], "seek");
+        assert_eq!(client.next().unwrap().payload[4..8], *b"ftyp");
+        assert!(time_of(&client.until(is_picture).payload) <= first);
+    }
 }
 
 /// A server that reads on after a close would never close.
