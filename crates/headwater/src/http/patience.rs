@@ -17,23 +17,63 @@ const LOOKS: u32 = 8;
 /// third of what the socket may hold has been acknowledged, or half of what may be unsent, for which
 /// one that reads slowly may need longer than the time-out. So the kernel is asked how much is left;
 /// but most waits are short, and not until some time has passed. Whoever waits writes nothing
-/// meanwhile.
+/// meanwhile: when something could be written, another wait begins.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     timeout: Duration,
     next: Instant,
     /// Bytes that were not acknowledged, and since when they have been no fewer.
     left: Option<(u64, Instant)>,
 }
 
+/// What a look at a peer came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It has taken something since the last look.
+    Takes,
+    /// It has not, or it is too early to say.
+    Waits,
+    /// It has taken nothing for the time-out.
+    Stalled,
+}
+
 impl Patience {
     /// Begins to wait.
-    pub(super) fn new(timeout: Duration) -> Self {
+    pub(crate) fn new(timeout: Duration) -> Self {
         Self { timeout, next: Instant::now() + timeout / LOOKS, left: None }
     }
 
-    /// Ready when the peer took nothing for the time-out, which is noticed up to a quarter of it
-    /// later.
+    /// When to look.
+    pub(crate) fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// Looks, if it is time to. That the peer took nothing for the time-out is noticed up to a quarter
+    /// of it later.
+    pub(crate) fn look(&mut self, tcp: &TcpStream) -> Look {
+        let now = Instant::now();
+        if now < self.next {
+            return Look::Waits;
+        }
+        self.next = now + self.timeout / LOOKS;
+        // One that cannot be asked has taken nothing.
+        let left = kernel::unacknowledged(tcp).unwrap_or(0);
+        match self.left {
+            Some((before, since)) if before == left => {
+                if now - since >= self.timeout {
+                    Look::Stalled
+                } else {
+                    Look::Waits
+                }
+            }
+            before => {
+                self.left = Some((left, now));
+                if before.is_some() { Look::Takes } else { Look::Waits }
+            }
+        }
+    }
+
+    /// Ready when the peer has stalled.
     pub(super) fn poll(
         &mut self,
         timer: &mut Timer,
@@ -42,18 +82,9 @@ impl Patience {
     ) -> Poll<()> {
         loop {
             ready!(timer.poll(self.next, cx));
-            let now = Instant::now();
-            // One that cannot be asked has taken nothing.
-            let left = kernel::unacknowledged(tcp).unwrap_or(0);
-            match self.left {
-                Some((before, since)) if before == left => {
-                    if now - since >= self.timeout {
-                        return Poll::Ready(());
-                    }
-                }
-                _ => self.left = Some((left, now)),
+            if self.look(tcp) == Look::Stalled {
+                return Poll::Ready(());
             }
-            self.next = now + self.timeout / LOOKS;
         }
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::wire::Wire;
 use super::{Push, messages};
 use crate::fan::Outbox;
-use crate::http::{Broken, Fault, Timer, Upgraded, Watch};
+use crate::http::{Broken, Fault, Look, Patience, Timer, Upgraded, Watch};
 use crate::metrics::TooSlow;
 
 /// Bytes of one read: more than a record of TLS holds.
@@ -94,8 +94,8 @@ pub(super) struct Session {
     input: Bytes,
     /// What is to be sent before anything else: whole messages, the first of which may have begun.
     pub(super) outbox: Outbox,
-    /// Since when the viewer has taken nothing of what is to be sent.
-    blocked: Option<Instant>,
+    /// While there is something to be sent for which there is no room.
+    blocked: Option<Box<Patience>>,
     /// When it is pinged next, and how many pings it has not answered.
     pub(super) ping: Instant,
     unanswered: u32,
@@ -172,8 +172,8 @@ impl Session {
         Ok(())
     }
 
-    /// To be told after each attempt to write: whether the viewer took `some`, and whether that was
-    /// `all` there is for it.
+    /// To be told after each attempt to write: whether there was room for `some`, and whether that was
+    /// `all` there is for the viewer.
     pub(super) fn took(&mut self, some: bool, all: bool) {
         if all {
             self.blocked = None;
@@ -182,28 +182,29 @@ impl Session {
                 // There was no room, and now there is: it has taken something.
                 self.unanswered = 0;
             }
-            self.blocked = Some(Instant::now());
+            let timeout = self.push.origin.config.http.send_timeout;
+            self.blocked = Some(Box::new(Patience::new(timeout.into())));
         }
     }
 
     /// When to look at the time again.
     pub(super) fn wake(&self) -> Instant {
-        let stalled = self.blocked.map(|since| since + self.patience());
-        stalled.map_or(self.ping, |stalled| stalled.min(self.ping))
-    }
-
-    /// How long a viewer may take nothing.
-    fn patience(&self) -> Duration {
-        self.push.origin.config.http.send_timeout.into()
+        self.blocked.as_ref().map_or(self.ping, |patience| patience.next().min(self.ping))
     }
 
     /// A time that was waited for has come.
     pub(super) fn look_around(&mut self) -> Result<(), Error> {
-        let now = Instant::now();
-        let patience = self.patience();
-        if self.blocked.is_some_and(|since| since + patience <= now) {
-            return Err(Error::Stalled(patience));
+        if let Some(patience) = &mut self.blocked {
+            match self.wire.transport.with_tcp(|tcp| patience.look(tcp)) {
+                // What it was asked comes after what it has yet to take.
+                Look::Takes => self.unanswered = 0,
+                Look::Waits => {}
+                Look::Stalled => {
+                    return Err(Error::Stalled(self.push.origin.config.http.send_timeout.into()));
+                }
+            }
         }
+        let now = Instant::now();
         if self.ping <= now {
             let interval: Duration = self.push.origin.config.push.ping_interval.into();
             self.unanswered += 1;

@@ -285,13 +285,15 @@ impl Line for Watched {
     }
 }
 
-/// `TCP_INFO` and `SIOCOUTQ`, for which neither the standard library nor rustix nor socket2 has calls.
+/// `TCP_INFO`, for which neither the standard library nor rustix nor socket2 has a call.
 #[allow(unsafe_code)]
 pub(super) mod kernel {
     use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
 
     use tokio::net::TcpStream;
+
+    use crate::http::unacknowledged;
 
     /// What the kernel tells of a connection. Times in microseconds.
     #[derive(Debug, Clone, Copy, Default)]
@@ -331,15 +333,8 @@ pub(super) mod kernel {
         }
         // SAFETY: every pattern of bits is a value of integers, and what the kernel has not written is 0.
         let info = unsafe { info.assume_init() };
-        let mut unacknowledged: libc::c_int = 0;
-        // SAFETY: the kernel writes an integer to a live one, during the call only.
-        let result =
-            unsafe { libc::ioctl(tcp.as_raw_fd(), libc::TIOCOUTQ, &raw mut unacknowledged) };
-        if result != 0 {
-            return None;
-        }
         Some(Told {
-            unacknowledged: u64::try_from(unacknowledged).unwrap_or_default(),
+            unacknowledged: unacknowledged(tcp)?,
             acknowledged: info.tcpi_bytes_acked,
             busy: info.tcpi_busy_time,
             viewer_limited: info.tcpi_rwnd_limited,

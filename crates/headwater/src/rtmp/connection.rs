@@ -24,6 +24,7 @@ use super::server::Shared;
 use super::{Error, REFUSED, file, play};
 use crate::Origin;
 use crate::fan::{Outbox, Seat};
+use crate::http::{Look, Patience};
 use crate::ingest::Ingest;
 use crate::metrics::TooSlow;
 use crate::pace::Pace;
@@ -84,8 +85,8 @@ pub(super) struct Connection {
     /// What the session and the role have to send. Nothing more is asked of the role until it is
     /// empty.
     outbox: Outbox,
-    /// Since when the peer has taken nothing of it.
-    blocked: Option<Instant>,
+    /// While there is something in it for which there is no room.
+    blocked: Option<Box<Patience>>,
     /// When a player of a file that takes nothing is to be looked at again.
     again: Option<Instant>,
     /// What was read while nothing could be done with it.
@@ -263,16 +264,14 @@ impl Connection {
             return Ok(());
         }
         let sent = self.outbox.send(|parts| self.socket.try_write_vectored(parts))?;
-        let now = Instant::now();
-        if sent > 0 || self.blocked.is_none() {
-            self.blocked = Some(now);
-        }
         if self.outbox.is_empty() {
             self.blocked = None;
+        } else if sent > 0 || self.blocked.is_none() {
+            self.blocked = Some(Box::new(Patience::new(self.timeout())));
         }
         if let Role::File(play) = &mut self.role {
             let again = play.sent(self.outbox.len(), self.shared.origin.now());
-            self.again = again.map(|wait| now + wait);
+            self.again = again.map(|wait| Instant::now() + wait);
         }
         Ok(())
     }
@@ -281,10 +280,11 @@ impl Connection {
     async fn finish(&mut self) -> Result<Phase, Error> {
         loop {
             self.send()?;
-            let Some(blocked) = self.blocked else { return Ok(Phase::Over) };
-            let patience = self.patience();
-            let writable = tokio::time::timeout_at(blocked + patience, self.socket.writable());
-            writable.await.map_err(|_| Error::Stalled(patience))??;
+            let Some(patience) = &self.blocked else { return Ok(Phase::Over) };
+            match tokio::time::timeout_at(patience.next(), self.socket.writable()).await {
+                Ok(writable) => writable?,
+                Err(_) => self.look_at_peer()?,
+            }
         }
     }
 
@@ -335,23 +335,25 @@ impl Connection {
 
     /// When to look at the time again.
     fn wake(&self) -> Option<Instant> {
-        let stalled = self.blocked.map(|since| since + self.patience());
+        let look = self.blocked.as_ref().map(|patience| patience.next());
         let deadline = self.deadline().map(|(at, _)| at);
-        [stalled, deadline, self.again].into_iter().flatten().min()
+        [look, deadline, self.again].into_iter().flatten().min()
     }
 
     /// A time that [`wake`](Self::wake) named has come.
     fn overdue(&mut self) -> Result<(), Error> {
-        let now = Instant::now();
-        let patience = self.patience();
-        if self.blocked.is_some_and(|since| since + patience <= now) {
-            return Err(Error::Stalled(patience));
-        }
+        self.look_at_peer()?;
         match self.deadline() {
-            Some((at, error)) if at <= now => Err(error),
+            Some((at, error)) if at <= Instant::now() => Err(error),
             // The next round looks after the player.
             _ => Ok(()),
         }
+    }
+
+    /// Finds out, if it is time to, whether a peer for which there is no room takes anything.
+    fn look_at_peer(&mut self) -> Result<(), Error> {
+        let look = self.blocked.as_mut().map(|patience| patience.look(&self.socket));
+        if look == Some(Look::Stalled) { Err(Error::Stalled(self.timeout())) } else { Ok(()) }
     }
 
     /// Until when the peer must have done something.
@@ -368,7 +370,7 @@ impl Connection {
     }
 
     /// How long a peer may take nothing.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         self.shared.origin.config.http.send_timeout.into()
     }
 

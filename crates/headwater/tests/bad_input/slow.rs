@@ -251,6 +251,27 @@ fn viewer_that_reads_too_slowly_for_too_long() {
     drop(torrent);
 }
 
+/// There is room to write again only after longer than the time-out.
+#[test]
+fn viewer_that_reads_slowly_takes_something_all_the_time() {
+    let config = CONFIG.replace("patience = \"2s\"", "patience = \"1m\"");
+    let origin = Origin::start(&config);
+    let _torrent = Torrent::start(&origin, "live/torrent");
+    origin.playlist("live/torrent", "v0");
+    let rate = 20_000;
+    let mp4 = SlowReader::get(origin.http, "/live/torrent/live.mp4", rate).unwrap();
+    let flv = SlowReader::get(origin.http, "/live/torrent/live.flv", rate).unwrap();
+    let push = SlowReader::start(origin.http, PUSH, rate).unwrap();
+    let deadline = Instant::now() + LIMIT;
+    for viewer in [mp4, flv, push] {
+        while viewer.received() < 200_000 {
+            assert!(!viewer.is_ended() && Instant::now() < deadline, "{}", origin.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert!(!origin.log().contains("closed"), "{}", origin.log());
+}
+
 #[test]
 fn viewer_that_pauses_is_skipped_and_goes_on() {
     let config = CONFIG.replace("patience = \"2s\"", "patience = \"30s\"");

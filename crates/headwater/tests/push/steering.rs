@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, fadvise, fstatfs};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
+use testkit::SlowReader;
 
-use crate::support::{Client, Frame, LIMIT, metric, track_of, until};
+use crate::support::{Client, Frame, LIMIT, metric, request, track_of, until};
 use crate::titles::{ffmpeg, media, segments, server};
 
 const LONG: &str = "bbb/bbb_2min_240p_h264_aac.mp4";
@@ -423,6 +424,16 @@ fn one_that_takes_nothing_is_closed_and_the_others_are_served() {
     drop(reads);
     until(|| metric(&server, &gauge) == 0);
     drop(deaf);
+}
+
+/// There is room to write again only after longer than the time-out.
+#[test]
+fn one_that_reads_slowly_stays() {
+    let server = server(&testkit::media_dir(), "workers = 1\n[http]\nsend_timeout = \"2s\"\n");
+    let request = request(&format!("/vod/{LARGE}/push?pace=fast"));
+    let reader = SlowReader::start(server.http, request.as_bytes(), 20_000).unwrap();
+    until(|| reader.received() > 160_000 || reader.is_ended());
+    assert!(!reader.is_ended(), "{}", server.log());
 }
 
 #[test]

@@ -34,11 +34,17 @@ const SIZE: usize = 20_000;
 /// A server that keeps everything for players that are behind, and lets streams end soon.
 #[track_caller]
 pub(crate) fn server(options: &str) -> Server {
+    server_with(options, "1m")
+}
+
+/// One that closes the connections of players that take nothing for `send_timeout`.
+#[track_caller]
+pub(crate) fn server_with(options: &str, send_timeout: &str) -> Server {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("headwater.toml");
     let config = format!(
-        "{options}\n[http]\nsend_timeout = \"1m\"\n[live]\nwindow = \"2m\"\nreconnect = \"2s\"\n\
-         silence = \"1s\"\nviewer_queue = \"1GiB\"\nviewer_patience = \"1m\"\n"
+        "{options}\n[http]\nsend_timeout = \"{send_timeout}\"\n\
+         [live]\nwindow = \"2m\"\nreconnect = \"2s\"\nsilence = \"1s\"\nviewer_queue = \"1GiB\"\nviewer_patience = \"1m\"\n"
     );
     std::fs::write(&path, config).unwrap();
     Server::start(env!("CARGO_BIN_EXE_headwater"), [OsStr::new("--config"), path.as_os_str()])

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use protocol::rtmp::PlayStart;
+use protocol::rtmp::{ClientEvent, PlayStart};
+use socket2::{Domain, Socket, Type};
 
 use crate::support::{Player, server_with};
 
@@ -31,4 +32,17 @@ fn nothing_comes_before_it_is_due() {
     let mut player = Player::new(&server, &format!("{file}?pace=fast"), PlayStart::Any, None);
     player.finish();
     assert!(player.media.last().unwrap().at < Duration::from_secs(5));
+}
+
+/// There is room to write again only after longer than the time-out.
+#[test]
+fn a_player_that_reads_slowly_stays() {
+    let server = server_with("[http]\nsend_timeout = \"2s\"");
+    let socket = Socket::new(Domain::for_address(server.rtmp), Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    socket.connect(&server.rtmp.into()).unwrap();
+    let name = "bbb/bbb_10s_1080p_h264_aac.mp4?pace=fast";
+    let mut player = Player::over(socket.into(), &server, name, PlayStart::Any, None);
+    player.until(|event| matches!(event, ClientEvent::Started));
+    player.listen_slowly(Duration::from_secs(8), 5000.0);
 }

@@ -103,10 +103,22 @@ impl Player {
         start: PlayStart,
         duration: Option<f64>,
     ) -> Self {
+        let socket = TcpStream::connect(server.rtmp).unwrap();
+        Self::over(socket, server, name, start, duration)
+    }
+
+    /// One by a connection of the test's own.
+    #[track_caller]
+    pub(crate) fn over(
+        socket: TcpStream,
+        server: &Server,
+        name: &str,
+        start: PlayStart,
+        duration: Option<f64>,
+    ) -> Self {
         let url = Url::parse(&server.rtmp_url(&format!("vod/{name}"))).unwrap();
         let mut config = ClientConfig::new(&url, Purpose::Play(start));
         config.duration = duration;
-        let socket = TcpStream::connect(server.rtmp).unwrap();
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let session = ClientSession::new(config, 1);
@@ -149,15 +161,32 @@ impl Player {
         }
     }
 
+    /// What comes during so long is taken in, so many bytes a second.
+    #[track_caller]
+    pub(crate) fn listen_slowly(&mut self, time: Duration, rate: f64) {
+        let (began, mut taken) = (Instant::now(), 0);
+        while began.elapsed() < time {
+            let due = (rate * began.elapsed().as_secs_f64()) as usize;
+            taken += self.read(due.saturating_sub(taken).max(1));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// One read, and all that is in it.
     fn take_in(&mut self) {
+        self.read(64 << 10);
+    }
+
+    /// One read of at most so many bytes, and all that is in it; how many there were.
+    #[track_caller]
+    fn read(&mut self, most: usize) -> usize {
         self.flush();
-        let mut buffer = vec![0; 64 << 10];
+        let mut buffer = vec![0; most];
         let size = match self.socket.read(&mut buffer) {
             Ok(0) => panic!("closed by the server"),
             Ok(size) => size,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return;
+                return 0;
             }
             Err(error) => panic!("{error}"),
         };
@@ -170,6 +199,7 @@ impl Player {
             }
             self.flush();
         }
+        size
     }
 
     fn handle(&mut self, event: ClientEvent) {
