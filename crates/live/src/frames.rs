@@ -91,8 +91,9 @@ impl FrameDuration {
         let regular = self.mean().is_none_or(|mean| (step as f64 - mean).abs() <= jitter);
         if !regular {
             // At a varying rate the last step is the best guess at the next; but one step alone
-            // that is much longer is a frame the publisher dropped.
-            let pause = self.times.len() > 2 && step as f64 > 4.0 * self.guess.unwrap_or(0.0);
+            // that is much longer is a frame the publisher dropped, or a hole.
+            let alone = self.times.len() > 2 || step > i64::from(self.timescale);
+            let pause = alone && step as f64 > 4.0 * self.guess.unwrap_or(0.0);
             if !pause {
                 self.guess = Some(step as f64);
             }
