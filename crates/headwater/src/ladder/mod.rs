@@ -21,7 +21,7 @@ mod process;
 mod rendition;
 mod source;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -88,19 +88,23 @@ pub async fn run(origin: Arc<Origin>) {
         return;
     }
     let mut begun = origin.registry.begun();
-    // Those that have, or had, a ladder.
-    let mut streams: Vec<Weak<Stream>> = Vec::new();
+    // Those that have, or had, a ladder, by their names.
+    let mut streams: HashMap<String, Weak<Stream>> = HashMap::new();
     let mut ladders = JoinSet::new();
     let most = origin.config.ladder.max_streams;
     let room = Arc::new(Semaphore::new(if most == 0 { Semaphore::MAX_PERMITS } else { most }));
     loop {
         begun.mark_unchanged();
-        streams.retain(|known| known.strong_count() > 0);
+        streams.retain(|_, known| known.strong_count() > 0);
         for stream in origin.registry.streams() {
-            let wanted = origin.config.ladder.wants(stream.name());
-            let known = || streams.iter().any(|known| known.as_ptr() == Arc::as_ptr(&stream));
-            if wanted && stream.state().status != Status::Ended && !known() {
-                streams.push(Arc::downgrade(&stream));
+            let name = stream.name();
+            // Another may have had that name before.
+            let is_it = |known: &Weak<Stream>| known.as_ptr() == Arc::as_ptr(&stream);
+            if streams.get(name).is_some_and(is_it) {
+                continue;
+            }
+            if origin.config.ladder.wants(name) && stream.state().status != Status::Ended {
+                streams.insert(name.to_owned(), Arc::downgrade(&stream));
                 ladders.spawn(follow(Arc::clone(&origin), stream, Arc::clone(&room)));
             }
         }
@@ -173,6 +177,8 @@ impl Ladder {
 enum End {
     /// With the stream.
     Over,
+    /// Somebody else has the names of all renditions, or none could be in the stream.
+    NothingLeft,
     /// The source has another configuration.
     Changed,
     /// It should not have.
@@ -196,6 +202,10 @@ impl Supervisor {
             let began = Instant::now();
             let failed = match self.make().await {
                 End::Over => return,
+                End::NothingLeft => {
+                    self.ladder.stream.offer(&self.ladder.source, true);
+                    return;
+                }
                 End::Changed => {
                     // A publisher may change its configuration with each picture.
                     sleep_until(began + BACK_OFF.0).await;
@@ -270,7 +280,7 @@ impl Supervisor {
         let made = self.claim(track.codec.resolution().unwrap_or(size));
         if made.is_empty() {
             // Why is in the log.
-            return Err(End::Over);
+            return Err(End::NothingLeft);
         }
         let frames = part.samples.len() as u64;
         let rate = Rate { frames, ticks: part.duration.into(), timescale: track.timescale };
@@ -295,7 +305,7 @@ impl Supervisor {
         let ladder = &self.ladder;
         let _running = Running::one_more(&ladder.origin);
         let Started { process, made, header, source, first } = started;
-        let Process { mut child, input, outputs } = process;
+        let Process { mut child, mut group, input, outputs } = process;
         let mut reading = JoinSet::new();
         for (made, output) in made.iter().zip(outputs) {
             let at = self.renditions.iter().position(|known| known.name() == made.rung.name);
@@ -311,9 +321,9 @@ impl Supervisor {
         if let End::Failed(_) = &end {
             // It may have more to say of why than that it takes nothing.
             let _ = timeout(process::LAST / 5, child.wait()).await;
-            process::kill(&child);
+            group.kill();
         }
-        let status = process::end(&mut child, async {
+        let status = process::end(&mut child, group, async {
             while let Some(read) = reading.join_next().await {
                 self.renditions.extend(read.ok().flatten());
             }

@@ -27,6 +27,7 @@ static STARTING: Mutex<()> = Mutex::new(());
 /// A running ffmpeg.
 pub(super) struct Process {
     pub(super) child: Child,
+    pub(super) group: Group,
     /// Where the pictures go.
     pub(super) input: ChildStdin,
     /// What it makes of them, of each rendition.
@@ -64,7 +65,8 @@ impl Process {
         drop(starting);
 
         let mut child = started?;
-        if let Err(error) = give_way(&child, ladder.nice) {
+        let group = Group::of(&child);
+        if let Err(error) = give_way(group.0, ladder.nice) {
             log.say(Severity::Warning, &format!("ladder.nice = {}: {error}", ladder.nice));
         }
         let piped = |what| io::Error::other(format!("no pipe to its standard {what}"));
@@ -72,31 +74,47 @@ impl Process {
         let stderr = child.stderr.take().ok_or_else(|| piped("error"))?;
         let log = Arc::clone(log);
         tokio::spawn(async move { log.follow(stderr).await });
-        Ok(Self { child, input, outputs })
+        Ok(Self { child, group, input, outputs })
     }
 }
 
 /// Makes a process that has just begun `nice` to this one.
-fn give_way(child: &Child, nice: i32) -> io::Result<()> {
-    let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) else {
-        return Ok(());
-    };
+fn give_way(pid: Option<Pid>, nice: i32) -> io::Result<()> {
+    let Some(pid) = pid else { return Ok(()) };
     let own = getpriority_process(None)?;
     setpriority_process(Some(pid), (own + nice).min(19))?;
     Ok(())
 }
 
-/// Ends it, and what it has started: the program may be a script around ffmpeg.
-pub(super) fn kill(child: &Child) {
-    if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
-        // It may just have ended.
-        let _ = kill_process_group(pid, Signal::KILL);
+/// A process and what it has started, which ends with this: the program may be a script around ffmpeg.
+pub(super) struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
+    }
+
+    /// Ends them. To be done at the latest when the first of them was waited for: when all have gone,
+    /// their number may be given to others, so it is not used again.
+    pub(super) fn kill(&mut self) {
+        if let Some(pid) = self.0.take() {
+            // They may just have ended.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
     }
 }
 
-/// Waits for its end, and for that of reading what it writes. It is killed when that takes too long.
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Waits for its end, and for that of reading what it writes. It is killed when that takes too long,
+/// and what it has left behind is.
 pub(super) async fn end(
     child: &mut Child,
+    mut group: Group,
     outputs: impl Future<Output = ()>,
 ) -> io::Result<ExitStatus> {
     let mut outputs = pin!(outputs);
@@ -107,7 +125,7 @@ pub(super) async fn end(
     if let Ok(status) = read.await {
         return status;
     }
-    kill(child);
+    group.kill();
     let status = child.wait().await;
     // With it, all have gone who could write. Who took themselves out of its group are not waited for.
     let _ = timeout(LAST, outputs).await;

@@ -102,6 +102,34 @@ fn a_source_need_not_be_offered() {
 }
 
 #[test]
+fn a_source_is_offered_when_nothing_is_left_to_make_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // What is smaller than both is made into the second, what is as large as the first into that.
+    let rungs = "source = false
+        rungs = [
+            { name = \"one\", width = 160, height = 90, bitrate = \"60kbit/s\" },
+            { name = \"two\", width = 320, height = 180, bitrate = \"50kbit/s\" },
+        ]
+    ";
+    let server = server(rungs, &[]);
+    let until = |accept: &dyn Fn(&str) -> bool| {
+        server.get_until("/live/x/index.m3u8", LIMIT, |answer| {
+            answer.status() == 200 && accept(answer.text())
+        });
+    };
+    let publisher = publish(&server, &clip(&folder, "128x72", 8), "live/x", &[]);
+    until(&|offered| !offered.contains("v0/media.m3u8"));
+    let other = clip(&folder, "192x108", 8);
+    let other = publish(&server, &other, "live/x?rendition=one", &["--loop"]);
+    until(&|offered| offered.contains("192x108"));
+    assert!(publisher.wait(LIMIT).status.success());
+    let publisher = publish(&server, &clip(&folder, "160x90", 8), "live/x", &["--loop"]);
+    server.log_line(LIMIT, |line| line.contains("one is not made"));
+    until(&|offered| offered.contains("160x90"));
+    drop((publisher, other));
+}
+
+#[test]
 fn a_source_of_another_codec_is_made_into_what_all_can_play() {
     let server = server(RUNGS, &[]);
     let file = testkit::media_dir().join("mp4/torchcodec_testsrc2_h265.mp4");

@@ -7,8 +7,8 @@ use std::process::Command;
 use testkit::{Program, Server};
 
 use crate::support::{
-    LIMIT, RUNGS, clip, configuration, ffmpeg, is_there, kill, media, multivariant, named, parent,
-    publish, server, transcoder, until,
+    Halted, LIMIT, RUNGS, Segment, clip, configuration, ffmpeg, is_over, is_there, kill, media,
+    multivariant, named, parent, publish, server, times, transcoder, until,
 };
 
 /// The value of a metric that has no labels.
@@ -61,6 +61,61 @@ fn one_that_is_killed_is_started_again_and_the_stream_goes_on() {
     after.download(&server, &file);
     ffmpeg(["-xerror", "-i", file.to_str().unwrap(), "-f", "null", "-"]);
     drop(publisher);
+}
+
+/// What was missed has no segments, so the numbers that follow are behind the source's.
+#[test]
+fn one_that_is_held_up_leaves_a_hole_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(RUNGS, &[]);
+    let publisher = publish(&server, &clip(&folder, "640x360", 28), "live/x", &[]);
+    let offered = multivariant(&server, "live/x");
+    let (low, source) = (named(&offered, "160x90"), named(&offered, "640x360"));
+    let listed = |text: &str| text.matches("#EXTINF").count();
+    media(&server, "live/x", &low, |text| listed(text) >= 1);
+    // Plays from the beginning to the end.
+    let mut player = Command::new("ffmpeg");
+    player.args(["-nostdin", "-hide_banner", "-loglevel", "error", "-live_start_index", "0"]);
+    player.args(["-i", &server.url(&format!("/live/x/{low}")), "-map", "0:v"]);
+    let player = Program::spawn(player.args(["-fps_mode", "passthrough", "-f", "framehash", "-"]));
+
+    let halted = Halted::new(transcoder(&server, 0));
+    let before = media(&server, "live/x", &source, |_| true).segments.len();
+    media(&server, "live/x", &source, |text| listed(text) >= before + 8);
+    drop(halted);
+    server.log_line(LIMIT, |line| line.contains("skipped to the newest keyframe"));
+    let low = media(&server, "live/x", &low, is_over);
+    let source = media(&server, "live/x", &source, is_over);
+    assert!(publisher.wait(LIMIT).status.success());
+
+    let files = ["low", "source"].map(|name| folder.path().join(name));
+    low.download(&server, &files[0]);
+    source.download(&server, &files[1]);
+    let (made, _) = times(&files[0]);
+    let (shown, _) = times(&files[1]);
+    let strays: Vec<_> = made.iter().filter(|at| shown.binary_search(at).is_err()).collect();
+    assert!(strays.is_empty(), "not at their own times: {strays:?}");
+    let hole = made.windows(2).map(|two| two[1] - two[0]).max().unwrap();
+    assert!((8 * 90_000..20 * 90_000).contains(&hole), "{hole}");
+    ffmpeg(["-xerror", "-i", files[0].to_str().unwrap(), "-f", "null", "-"]);
+
+    assert_eq!((low.discontinuities, source.discontinuities), (0, 0));
+    let first = low.segments[0].msn;
+    for (segment, number) in low.segments.iter().zip(first..) {
+        assert_eq!(segment.msn, number);
+        assert!(segment.duration.parse::<f64>().unwrap() <= 4.0, "{segment:?}");
+        let is_same = |same: &&Segment| (same.captured - segment.captured).abs() < 0.5;
+        let same = source.segments.iter().find(is_same);
+        let same = same.unwrap_or_else(|| panic!("{segment:?}: {source:?}"));
+        assert!(same.msn >= number);
+    }
+    assert!(low.segments.len() + 4 <= source.segments.len(), "{low:?} {source:?}");
+
+    let finished = player.wait(LIMIT);
+    assert!(finished.status.success() && finished.stderr.is_empty(), "{}", finished.stderr);
+    let played = String::from_utf8(finished.stdout).unwrap();
+    let played = played.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(played, made.len(), "it plays what there is, before the hole and behind it");
 }
 
 #[test]
@@ -146,6 +201,19 @@ fn one_that_does_not_end_is_killed_with_what_it_started() {
     let child: u32 = std::fs::read_to_string(&started).unwrap().trim().parse().unwrap();
     until(|| !is_there(id) && !is_there(child));
     until(|| metric(&server, "headwater_ladders") == 0);
+}
+
+#[test]
+fn one_that_crashes_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, started) = (folder.path().join("crashes"), folder.path().join("started"));
+    // What it started holds its pipes.
+    script(&program, &format!("sleep 1000 &\necho $! >>{}\nexit 3\n", started.display()));
+    let server = server(&format!("ffmpeg = {program:?}\n{RUNGS}"), &["--demo"]);
+    server.log_line(LIMIT, |line| line.contains("exit status: 3"));
+    let children = std::fs::read_to_string(&started).unwrap();
+    let child: u32 = children.lines().next().unwrap().parse().unwrap();
+    until(|| !is_there(child));
 }
 
 /// A program of these lines.

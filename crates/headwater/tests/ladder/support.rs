@@ -127,6 +127,8 @@ pub(crate) struct Segment {
     pub(crate) msn: u64,
     /// Seconds, as written.
     pub(crate) duration: String,
+    /// When it was captured: seconds of the day.
+    pub(crate) captured: f64,
     path: String,
 }
 
@@ -134,15 +136,17 @@ impl Playlist {
     fn parse(text: &str, folder: &str) -> Self {
         let header = text.split("#EXT-X-MAP:URI=\"").nth(1).unwrap().split('"').next().unwrap();
         let mut segments = Vec::new();
-        let mut duration = None;
+        let (mut duration, mut captured) = (None, f64::NAN);
         for line in text.lines() {
             if let Some(value) = line.strip_prefix("#EXTINF:") {
                 duration = Some(value.trim_end_matches(',').to_owned());
+            } else if let Some(value) = line.strip_prefix("#EXT-X-PROGRAM-DATE-TIME:") {
+                captured = seconds_of_day(value);
             } else if !line.starts_with('#')
                 && let Some(duration) = duration.take()
             {
                 let msn = line.split('.').next().unwrap().parse().unwrap();
-                segments.push(Segment { msn, duration, path: format!("{folder}{line}") });
+                segments.push(Segment { msn, duration, captured, path: format!("{folder}{line}") });
             }
         }
         let discontinuities = text.lines().filter(|line| *line == "#EXT-X-DISCONTINUITY").count();
@@ -165,6 +169,13 @@ impl Playlist {
         }
         std::fs::write(into, bytes).unwrap();
     }
+}
+
+/// The time of `2026-01-02T03:04:05.678Z`.
+#[track_caller]
+fn seconds_of_day(date: &str) -> f64 {
+    let time = date.split('T').nth(1).unwrap().trim_end_matches('Z');
+    time.split(':').fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap())
 }
 
 /// Presentation times in the order they are shown, and which of them are keyframes'.
@@ -212,7 +223,27 @@ pub(crate) fn parent(id: u32) -> u32 {
 
 /// Sends SIGKILL to a process of the test's own.
 pub(crate) fn kill(id: u32) {
-    Program::output(Command::new("kill").args(["-KILL", &id.to_string()]), LIMIT);
+    signal(id, "-KILL");
+}
+
+fn signal(id: u32, signal: &str) {
+    Program::output(Command::new("kill").args([signal, &id.to_string()]), LIMIT);
+}
+
+/// Halts a process of the test's own, until this is dropped.
+pub(crate) struct Halted(u32);
+
+impl Halted {
+    pub(crate) fn new(id: u32) -> Self {
+        signal(id, "-STOP");
+        Self(id)
+    }
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        signal(self.0, "-CONT");
+    }
 }
 
 /// Waits.
