@@ -118,19 +118,7 @@ impl Track {
     /// Mean bits per second over the window, and of its densest segment. From the parts at hand
     /// while there is no complete segment; `None` before the first part.
     pub fn bitrate(&self) -> Option<(u64, u64)> {
-        let window = self.window();
-        let timescale = u64::from(self.header().track.timescale);
-        let rate = |bytes: u64, ticks: u64| bytes * 8 * timescale / ticks.max(1);
-        let (mut bytes, mut ticks, mut peak) = (0, 0, 0);
-        for segment in window.all() {
-            let complete = window.is_complete(segment.msn);
-            if complete || window.segments.is_empty() {
-                bytes += segment.len() as u64;
-                ticks += segment.duration;
-                peak = peak.max(rate(segment.len() as u64, segment.duration));
-            }
-        }
-        (ticks > 0).then(|| (rate(bytes, ticks), peak))
+        self.window().bitrate()
     }
 }
 

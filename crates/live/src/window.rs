@@ -134,6 +134,8 @@ pub struct Rendered {
     pub playlist: OnceLock<Bytes>,
     /// The playlist delta update: older segments skipped.
     pub delta: OnceLock<Bytes>,
+    /// What [`Window::bitrate`] answers.
+    bitrate: OnceLock<Option<(u64, u64)>>,
 }
 
 impl Clone for Rendered {
@@ -182,6 +184,24 @@ impl Window {
     /// Whether segment `msn` is complete, or has left.
     pub fn is_complete(&self, msn: u64) -> bool {
         self.next_msn().is_some_and(|next| msn < next)
+    }
+
+    /// Mean bits per second, and of the densest segment. From the parts at hand while there is no
+    /// complete segment; `None` before the first part.
+    pub fn bitrate(&self) -> Option<(u64, u64)> {
+        *self.rendered.bitrate.get_or_init(|| {
+            let timescale = u64::from(self.newest()?.header.track.timescale);
+            let rate = |bytes: u64, ticks: u64| bytes * 8 * timescale / ticks.max(1);
+            let (mut bytes, mut ticks, mut peak) = (0, 0, 0);
+            for segment in self.all() {
+                if self.is_complete(segment.msn) || self.segments.is_empty() {
+                    bytes += segment.len() as u64;
+                    ticks += segment.duration;
+                    peak = peak.max(rate(segment.len() as u64, segment.duration));
+                }
+            }
+            (ticks > 0).then(|| (rate(bytes, ticks), peak))
+        })
     }
 
     /// Where playing starts for a viewer who wants to be near live: segment and part of the
