@@ -50,6 +50,10 @@ const TURN: usize = 128;
 /// Between two looks at a rider that is to be looked at.
 const LOOKS: Duration = Duration::from_millis(390);
 
+/// Of riders that are to be looked at, one in so many has its turn at a time: looks are time that all
+/// after them wait for what they get.
+const SHARES: u32 = 8;
+
 /// A fan itself is never too slow: whoever rides it gets all there is.
 const UNLIMITED: Limits = Limits { queue: u64::MAX, patience: Duration::MAX };
 
@@ -101,8 +105,9 @@ struct Fan {
     riders: RefCell<Slab<Rider>>,
     /// What is being handed out, or was last.
     batch: RefCell<Rc<Batch>>,
-    /// When riders were looked at.
-    looked: Cell<Option<Instant>>,
+    began: Instant,
+    /// When riders were looked at, since it began.
+    looked: Cell<Duration>,
     /// Nobody hands out anything any more.
     over: Cell<bool>,
 }
@@ -114,8 +119,8 @@ struct Batch {
     items: Vec<Item>,
     /// The items one after the other.
     joined: Bytes,
-    /// Riders are looked at before they get it.
-    looks: bool,
+    /// Which shares of the riders, a bit each, are looked at before they get it.
+    looks: u32,
     /// Where a viewer is that has them.
     end: Rc<Bookmark>,
 }
@@ -259,12 +264,13 @@ impl<C> Drop for End<C> {
 impl Fan {
     fn new(stream: Arc<Stream>, first: &Follower) -> Self {
         let end = Rc::new(first.bookmark());
-        let batch = Batch { number: 0, items: Vec::new(), joined: Bytes::new(), looks: false, end };
+        let batch = Batch { number: 0, items: Vec::new(), joined: Bytes::new(), looks: 0, end };
         Self {
             stream,
             tracks: first.cursor.tracks().cloned().collect(),
             riders: RefCell::default(),
             batch: RefCell::new(Rc::new(batch)),
+            began: Instant::now(),
             looked: Cell::default(),
             over: Cell::new(false),
         }
@@ -287,11 +293,8 @@ impl Fan {
     async fn hand_out(&self, items: Vec<Item>, end: Bookmark) {
         let number = self.batch.borrow().number + 1;
         let joined = join(follower::all(&items));
-        let now = Instant::now();
-        let looks = self.looked.get().is_none_or(|at| now.duration_since(at) >= LOOKS);
-        if looks {
-            self.looked.set(Some(now));
-        }
+        let now = self.began.elapsed();
+        let looks = due(self.looked.replace(now), now);
         let batch = Rc::new(Batch { number, items, joined, looks, end: Rc::new(end) });
         *self.batch.borrow_mut() = Rc::clone(&batch);
         let mut key = 0;
@@ -309,7 +312,7 @@ impl Fan {
                 && rider.off.is_none()
                 && rider.served < batch.number
             {
-                rider.serve(batch);
+                rider.serve(batch, batch.looks >> (key % SHARES as usize) & 1 == 1);
             }
         }
         key + TURN < riders.capacity()
@@ -317,9 +320,9 @@ impl Fan {
 }
 
 impl Rider {
-    fn serve(&mut self, batch: &Batch) {
+    fn serve(&mut self, batch: &Batch, looks: bool) {
         let (mut unsent, at) = self.take_due(batch);
-        if batch.looks && self.is_watched && self.line.look() {
+        if looks && self.is_watched && self.line.look() {
             return self.put_off(Off { error: None, unsent, at });
         }
         if unsent.is_empty() {
@@ -396,6 +399,13 @@ impl Drop for Seat {
             self.fan.riders.borrow_mut().try_remove(key);
         }
     }
+}
+
+/// Shares whose turn to be looked at has come between these times, a bit each.
+fn due(before: Duration, now: Duration) -> u32 {
+    let turns = |time: Duration| time.as_micros() * u128::from(SHARES) / LOOKS.as_micros();
+    let due = (turns(before)..turns(now)).take(SHARES as usize);
+    due.fold(0, |shares, turn| shares | 1 << (turn % u128::from(SHARES)))
 }
 
 /// One run of bytes, so that a rider costs the kernel one range and what a slow one keeps is one

@@ -378,3 +378,17 @@ fn only_who_is_watched_is_looked_at_and_gets_off_with_all_that_is_due() {
         assert!(!unsent.is_empty() && *others.taken.borrow() == all);
     });
 }
+
+#[test]
+fn each_share_of_the_riders_is_looked_at_about_twice_a_second() {
+    for (chunk, most) in [(40, 1), (200, 5), (2000, SHARES)] {
+        let times: Vec<_> = (0..100).map(|turn| Duration::from_millis(turn * chunk)).collect();
+        let due: Vec<_> = times.windows(2).map(|pair| due(pair[0], pair[1])).collect();
+        assert!(due.iter().all(|shares| shares.count_ones() <= most), "{chunk} ms: {due:?}");
+        for share in 0..SHARES {
+            let looks = due.iter().filter(|&shares| shares >> share & 1 == 1).count() as u128;
+            let wanted = times[99].as_millis() / LOOKS.as_millis().max(u128::from(chunk));
+            assert!(looks.abs_diff(wanted) <= 1, "{chunk} ms, {share}: {looks} of {wanted}");
+        }
+    }
+}
