@@ -197,9 +197,15 @@ impl Cursor {
         self.catching_up
     }
 
-    /// Bytes there are that it has not come to, but for the newest part of each track.
+    /// Bytes there are that it could be given and has not come to, but for the newest part of each
+    /// track, or the newest segment where they are taken whole.
     pub fn waiting(&self) -> u64 {
-        self.tracks.iter().map(|position| position.waiting(u64::MAX)).sum()
+        let other = self.late_other();
+        let waiting = self.tracks.iter().map(|position| {
+            let until = other.filter(|_| position.track.kind == Kind::Video);
+            position.waiting(u64::MAX, self.whole, until.map_or(f64::INFINITY, |end| end + SAME))
+        });
+        waiting.sum()
     }
 
     /// Waits until there is something to be done, and does nothing of it.
@@ -256,10 +262,8 @@ impl Cursor {
     /// The renditions of the picture there are now.
     pub fn renditions(&self) -> Vec<Arc<Track>> {
         let state = self.state.borrow();
-        let usable = |track: &&Arc<Track>| {
-            track.kind == Kind::Video && track.is_present() && track.part_limit().is_some()
-        };
-        state.tracks.iter().filter(usable).cloned().collect()
+        let pictures = |track: &&Arc<Track>| track.kind == Kind::Video && is_usable(track);
+        state.tracks.iter().filter(pictures).cloned().collect()
     }
 
     /// The rendition of the picture that it is to go on with.
@@ -337,7 +341,10 @@ impl Cursor {
 
     /// Whether there are tracks that it is to follow instead.
     fn has_better(&self) -> bool {
-        best(&self.state.borrow(), &self.wishes()).iter().any(|track| self.is_better(track))
+        let state = self.state.borrow();
+        // Asked at each wait, and the answer is nearly always no.
+        let could_be = state.tracks.iter().any(|track| is_usable(track) && self.is_better(track));
+        could_be && best(&state, &self.wishes()).iter().any(|track| self.is_better(track))
     }
 
     /// In the place of a picture that is gone, one of no more bits per second than it had.
@@ -370,7 +377,10 @@ impl Cursor {
         }
         let Some(place) = found else { return false };
         self.catching_up = true;
-        self.behind = None;
+        if let Some((_, kept_up)) = &mut self.behind {
+            // What follows is no proof of keeping up, nor is having been somewhere else.
+            *kept_up = None;
+        }
         self.go_to(place)
     }
 
@@ -408,7 +418,9 @@ impl Cursor {
                 continue;
             }
             // The other track: the part that is playing then, or the next to come.
-            let found = window.all().find_map(|segment| {
+            let is_over =
+                |segment: &&Arc<Segment>| seconds(segment.end(), &segment.header.track) <= start;
+            let found = window.all().skip_while(is_over).find_map(|segment| {
                 let playing = segment.parts.iter().position(|part| {
                     let end = part.start + i64::from(part.duration);
                     seconds(end, &segment.header.track) > start
@@ -472,15 +484,24 @@ impl Cursor {
         }
     }
 
-    /// Whether the picture it has is not given now: it was dropped, or the other, which comes a little
-    /// later, may have a keyframe within the part that is next.
+    /// Until when there is the picture that it is to go on with, in seconds, if that comes a little
+    /// later than the one it has: what begins there may have a keyframe of it.
+    fn late_other(&self) -> Option<f64> {
+        let switch = self.switch.as_ref()?;
+        let end = |position: &Position| {
+            let window = position.windows.borrow();
+            window.newest().map_or(f64::MIN, |newest| seconds(newest.end(), &newest.header.track))
+        };
+        let (end, other) = (end(self.followed(Kind::Video)?), end(&switch.to));
+        (end - other < LATE).then_some(other)
+    }
+
+    /// Whether the picture it has is not given now: it was dropped, or the other may have a keyframe
+    /// within the part that is next.
     fn withholds_picture(&self) -> bool {
         let Some(switch) = &self.switch else { return false };
         let Some(now) = self.followed(Kind::Video) else { return false };
-        let (window, other) = (now.windows.borrow(), switch.to.windows.borrow());
-        let end = |window: &Window| {
-            window.newest().map_or(f64::MIN, |newest| seconds(newest.end(), &newest.header.track))
-        };
+        let window = now.windows.borrow();
         let next = now.next_in(&window).map(|(segment, part)| {
             let end = match self.whole {
                 true => segment.end(),
@@ -488,8 +509,8 @@ impl Cursor {
             };
             seconds(end, &segment.header.track)
         });
-        let (end, other) = (end(&window), end(&other));
-        switch.drops || next.is_some_and(|next| other < next - SAME && end - other < LATE)
+        let late = || Some((next?, self.late_other()?));
+        switch.drops || late().is_some_and(|(next, other)| other < next - SAME)
     }
 
     /// What changes from here on is waited for.
@@ -521,7 +542,9 @@ impl Cursor {
         let given = |position: &&Position| !drops || position.track.kind != Kind::Video;
         let mut tracks = self.tracks.iter().filter(given);
         let lost = tracks.clone().any(Position::has_left);
-        let waiting: u64 = tracks.by_ref().map(|p| p.waiting(self.limits.queue)).sum();
+        let waits =
+            |position: &Position| position.waiting(self.limits.queue, self.whole, f64::INFINITY);
+        let waiting: u64 = tracks.by_ref().map(waits).sum();
         if !lost && self.catching_up {
             self.catching_up = waiting > self.limits.queue / 4;
             return None;
@@ -536,11 +559,20 @@ impl Cursor {
             }
             return None;
         }
+        self.skip_ahead(now, lost)
+    }
+
+    /// Moves a viewer that has fallen behind to the newest keyframe if that is ahead, or gives it up.
+    pub fn skip(&mut self, now: UnixMicros) -> Option<Next> {
+        self.skip_ahead(now, false)
+    }
+
+    fn skip_ahead(&mut self, now: UnixMicros, anyway: bool) -> Option<Next> {
         let since = self.behind.map(|(since, _)| since);
         if since.is_some_and(|since| now.since(since) > self.limits.patience) {
             return Some(Next::TooSlow);
         }
-        match self.go_ahead(lost) {
+        match self.go_ahead(anyway) {
             None => return Some(Next::TooSlow),
             Some(true) => {
                 self.behind = Some((since.unwrap_or(now), None));
@@ -555,12 +587,8 @@ impl Cursor {
         None
     }
 
-    /// Moves to the newest keyframe if that is ahead; whether it is.
-    pub fn skip(&mut self) -> bool {
-        self.go_ahead(false) == Some(true)
-    }
-
-    /// The same, `anyway` if it is not ahead; `None` if there is no keyframe.
+    /// Moves to the newest keyframe if that is ahead, or `anyway`; whether it has, `None` if there is
+    /// no keyframe.
     fn go_ahead(&mut self, anyway: bool) -> Option<bool> {
         let before: Vec<_> = self.places().collect();
         if !self.seek_live() {
@@ -633,17 +661,20 @@ impl Position {
     /// The first keyframe that starts at a time or later, and when.
     fn keyframe_from(&self, time: f64, whole: bool) -> Option<(Place, f64)> {
         let window = self.windows.borrow();
-        window.all().find_map(|segment| {
-            if whole && !window.is_complete(segment.msn) {
-                return None;
-            }
-            let mut parts =
-                segment.parts.iter().enumerate().take(if whole { 1 } else { usize::MAX });
-            parts.find_map(|(at, part)| {
-                let start = seconds(part.start, &segment.header.track);
-                (part.independent && start >= time).then_some(((segment.msn, at), start))
-            })
-        })
+        let segments = window.all().rev();
+        let parts = segments.filter(|segment| !whole || window.is_complete(segment.msn)).flat_map(
+            |segment| {
+                let parts = if whole { segment.parts.get(..1) } else { segment.parts.get(..) };
+                let parts = parts.unwrap_or_default().iter().enumerate().rev();
+                parts.map(move |(at, part)| {
+                    let start = seconds(part.start, &segment.header.track);
+                    ((segment.msn, at), part.independent, start)
+                })
+            },
+        );
+        // It is close to the end.
+        let from = parts.take_while(|(.., start)| *start >= time);
+        from.filter(|(_, independent, _)| *independent).last().map(|(place, _, at)| (place, at))
     }
 
     /// Whether what it needs next has left the window.
@@ -652,17 +683,24 @@ impl Position {
         window.segments.front().is_some_and(|first| self.msn < first.msn)
     }
 
-    /// Bytes of the window not yet sent, counted no further than just past `limit`. The newest
-    /// part is not among them: whoever waits for parts has it before him each time.
-    fn waiting(&self, limit: u64) -> u64 {
+    /// Bytes of the window not yet sent that end at `until` at the latest, counted no further than just
+    /// past `limit`. The newest part is not among them: whoever waits for parts has it before him each
+    /// time. If segments are taken `whole` that is so of the newest that is complete, and the one that is
+    /// being made is not there for him.
+    fn waiting(&self, limit: u64, whole: bool, until: f64) -> u64 {
         let window = self.windows.borrow();
         let mut bytes = 0;
         let segments = window.all().rev().take_while(|segment| segment.msn >= self.msn);
-        let parts = segments.flat_map(|segment| {
+        let segments = segments.filter(|segment| !whole || window.is_complete(segment.msn));
+        let parts = segments.skip(usize::from(whole)).flat_map(|segment| {
             let sent = if segment.msn == self.msn { self.part } else { 0 };
-            segment.parts.iter().skip(sent).rev()
+            let parts = segment.parts.iter().skip(sent).rev();
+            parts.map(move |part| (part, part.start + i64::from(part.duration), segment))
         });
-        for part in parts.skip(1) {
+        let is_beyond = |(_, end, segment): &(&Arc<Part>, i64, &Arc<Segment>)| {
+            seconds(*end, &segment.header.track) > until
+        };
+        for (part, ..) in parts.skip(usize::from(!whole)).skip_while(is_beyond) {
             bytes += part.region.len() as u64;
             if bytes > limit {
                 break;
@@ -672,12 +710,14 @@ impl Position {
     }
 }
 
+/// Whether there is a track to be followed.
+fn is_usable(track: &Track) -> bool {
+    track.is_present() && track.part_limit().is_some()
+}
+
 /// The best picture by these wishes, and the first sound there is.
 fn best(state: &live::State, choice: &Choice) -> Vec<Arc<Track>> {
-    let of_kind = |kind| {
-        let present = state.tracks.iter().filter(move |t| t.kind == kind && t.is_present());
-        present.filter(|track| track.part_limit().is_some())
-    };
+    let of_kind = |kind| state.tracks.iter().filter(move |t| t.kind == kind && is_usable(t));
     let rate = |track: &&Arc<Track>| track.bitrate().map_or(0, |(mean, _)| mean);
     // Of equals the first, which `max_by_key` would not give.
     let videos = || of_kind(Kind::Video);
@@ -716,6 +756,115 @@ mod tests {
 
     use super::*;
     use crate::deliver::hls::tests::codecs;
+
+    /// A stream of these renditions of a picture, of keyframes a second apart.
+    struct Source {
+        stream: Arc<Stream>,
+        publishers: Vec<(live::Publisher, i64)>,
+        now: UnixMicros,
+        _registry: Registry,
+    }
+
+    impl Source {
+        fn new(renditions: &[&str]) -> Self {
+            let registry = Registry::new(Settings::default());
+            let now = UnixMicros(1_700_000_000_000_000);
+            let publish = |name: &&str| {
+                let rendition = Some((*name).to_owned());
+                let info = PublisherInfo { peer: None, protocol: "test", rendition };
+                let mut publisher = registry.publish("x", info, now).unwrap();
+                publisher.track(0, codecs().0, 1000, *b"und", now).unwrap();
+                (publisher, 0)
+            };
+            let publishers = renditions.iter().map(publish).collect();
+            Self { stream: registry.stream("x").unwrap(), publishers, now, _registry: registry }
+        }
+
+        /// Publishes a rendition up to this time, in frames of which 25 are a second.
+        fn publish(&mut self, rendition: usize, until: i64) {
+            let (publisher, frame) = &mut self.publishers[rendition];
+            for frame in std::mem::replace(frame, until)..until {
+                let (dts, sync) = (frame * 40, frame % 25 == 0);
+                let data = Bytes::from_static(&[0; 64]);
+                let sample = Sample { dts, cts: 0, duration: 0, sync, data };
+                let at = 1_700_000_000_000_000 + 1000 * u64::try_from(dts).unwrap();
+                self.now.0 = self.now.0.max(at);
+                publisher.sample(0, sample, self.now).unwrap();
+            }
+        }
+
+        fn cursor(&self, rendition: &str, whole: bool) -> Cursor {
+            let limits = Limits { queue: 1 << 20, patience: Duration::from_secs(10) };
+            let choice = Choice { rendition: Some(rendition.to_owned()), max: None };
+            Cursor::chosen(&self.stream, limits, choice, whole).unwrap()
+        }
+    }
+
+    #[test]
+    fn the_segment_that_is_being_made_keeps_nobody_waiting_who_takes_them_whole() {
+        let mut source = Source::new(&["one"]);
+        source.publish(0, 60);
+        let mut whole = source.cursor("one", true);
+        while whole.poll(source.now).is_some() {}
+        let parts = source.cursor("one", false);
+        source.publish(0, 74);
+        assert_eq!(whole.waiting(), 0);
+        assert!(parts.waiting() > 0);
+        // Two are complete, of which the newer is what it would be given now.
+        source.publish(0, 160);
+        assert!(whole.waiting() > 0);
+        while whole.poll(source.now).is_some() {}
+        assert_eq!(whole.waiting(), 0);
+    }
+
+    #[test]
+    fn what_is_held_back_for_a_rendition_that_comes_later_does_not_wait_for_the_viewer() {
+        let mut source = Source::new(&["soon", "late"]);
+        source.publish(0, 60);
+        source.publish(1, 40);
+        let mut cursor = source.cursor("soon", false);
+        while cursor.poll(source.now).is_some() {}
+        let late = source.stream.state().tracks[1].clone();
+        assert!(late.is_called("late"));
+        cursor.switch_to(&late);
+        source.publish(0, 70);
+        source.publish(1, 50);
+        while cursor.poll(source.now).is_some() {}
+        assert_eq!(cursor.waiting(), 0);
+        cursor.stay();
+        assert!(cursor.waiting() > 0, "it was held back");
+        // Up to the other's keyframe, and on with that.
+        cursor.switch_to(&late);
+        source.publish(0, 100);
+        source.publish(1, 80);
+        let mut switched = false;
+        while let Some(next) = cursor.poll(source.now) {
+            switched |= matches!(next, Next::Switched { gap: false });
+        }
+        assert!(switched);
+    }
+
+    #[test]
+    fn one_that_is_skipped_again_and_again_is_given_up() {
+        let mut source = Source::new(&["one"]);
+        source.publish(0, 30);
+        let mut cursor = source.cursor("one", false);
+        let began = source.now;
+        let mut skips = 0;
+        for second in 2.. {
+            source.publish(0, second * 25 + 5);
+            match cursor.skip(source.now) {
+                Some(Next::Skipped) => skips += 1,
+                other => {
+                    assert!(matches!(other, Some(Next::TooSlow)), "{other:?}");
+                    break;
+                }
+            }
+            // Back in time it has not kept up either.
+            assert!(cursor.seek(0.0) && cursor.is_behind());
+        }
+        assert!(skips >= 10 && source.now.since(began) < Duration::from_secs(13), "{skips}");
+    }
 
     #[tokio::test]
     async fn a_viewer_of_sound_alone_gets_the_picture_when_it_comes() {

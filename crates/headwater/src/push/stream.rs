@@ -306,7 +306,7 @@ impl Watching {
             if idle && !self.paused && self.begin()? {
                 continue;
             }
-            self.choose_rendition(idle);
+            self.choose_rendition(idle)?;
             if idle && self.board() {
                 return Ok(Phase::Next);
             }
@@ -411,10 +411,10 @@ impl Watching {
     }
 
     /// Looks at the connection when it is time, and does what comes of it. `idle`: nothing is unsent.
-    fn choose_rendition(&mut self, idle: bool) {
+    fn choose_rendition(&mut self, idle: bool) -> Result<(), Error> {
         self.renew_sight();
         let (Place::Alone(follower), Some(watched)) = (&mut self.place, &self.watched) else {
-            return;
+            return Ok(());
         };
         let cursor = &mut follower.cursor;
         let due = {
@@ -422,10 +422,11 @@ impl Watching {
             !sight.has_decided() && sight.is_due()
         };
         if due {
-            let catching_up = cursor.is_catching_up();
             let held = if self.session.wire.transport.holds() { HELD } else { 0 };
             let queued = cursor.waiting() + (self.session.outbox.len() + held) as u64;
-            watched.look_at(queued, catching_up);
+            // A segment comes at once, and takes as long as the link needs for it.
+            let is_segment = cursor.is_whole() && queued > 0;
+            watched.look_at(queued, cursor.is_catching_up() || is_segment);
         }
         let mut sight = watched.sight.borrow_mut();
         match sight.take_decided() {
@@ -444,11 +445,15 @@ impl Watching {
                 }
             }
             Decision::SkipToLive => {
-                if cursor.skip() {
-                    let (stream, peer) = (self.stream.name(), self.session.peer);
-                    let origin = &self.session.push.origin;
-                    origin.slow_viewers.skipped(Delivery::Push, stream, peer);
-                    self.session.say(&Event::Discontinuity { reason: Discontinuity::Skipped });
+                let origin = &self.session.push.origin;
+                match cursor.skip(origin.now()) {
+                    Some(Next::Skipped) => {
+                        let (stream, peer) = (self.stream.name(), self.session.peer);
+                        origin.slow_viewers.skipped(Delivery::Push, stream, peer);
+                        self.session.say(&Event::Discontinuity { reason: Discontinuity::Skipped });
+                    }
+                    Some(_) => return Err(Error::TooSlow),
+                    None => {}
                 }
             }
         }
@@ -457,6 +462,7 @@ impl Watching {
             sight.leaves = false;
             cursor.drop_picture();
         }
+        Ok(())
     }
 
     /// Finds out what there is to choose from, where that may be something else.

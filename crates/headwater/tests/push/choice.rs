@@ -233,6 +233,28 @@ fn a_viewer_goes_down_with_its_link_and_comes_back() {
 }
 
 #[test]
+fn a_viewer_of_segments_goes_up_and_stays_there() {
+    let server = server("");
+    let _publisher = publish(&server);
+    let mut client = Client::connect(server.http, "/live/film/push?latency=segment");
+    let hello = client.next().unwrap().event();
+    let top = &hello["renditions"][0]["name"];
+    assert_ne!(&hello["rendition"], top);
+    let named = |frame: &Frame| {
+        (frame.opcode == 1).then(|| frame.event()).map(|event| {
+            assert_eq!(event["event"], "rendition", "{event}");
+            event["rendition"].clone()
+        })
+    };
+    client.until(|frame| named(frame).is_some_and(|name| name == *top));
+    // While each is being made it has nothing to do, and that is not because it is slow.
+    for _ in 0..20 {
+        let frame = client.next().unwrap();
+        assert_eq!(named(&frame), None);
+    }
+}
+
+#[test]
 fn a_viewer_is_sent_what_it_says_and_nothing_is_missing() {
     let server = server("");
     let _publisher = publish(&server);
