@@ -119,7 +119,6 @@ impl Rungs {
             writes: self.writes,
             rtt: told.rtt,
             min_rtt: told.min_rtt,
-            retransmitted: told.retransmitted,
         };
         let to = match self.rule.decide(&seen, &self.bits, self.at) {
             Decision::Up(to) | Decision::Down { to, .. } if to != self.at => to,

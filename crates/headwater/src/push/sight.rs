@@ -198,7 +198,6 @@ impl Sight {
             writes,
             rtt: kernel.rtt,
             min_rtt: kernel.min_rtt,
-            retransmitted: kernel.retransmitted,
         }
     }
 
@@ -307,8 +306,6 @@ pub(super) mod kernel {
         pub(in crate::push) viewer_limited: u64,
         pub(in crate::push) rtt: u64,
         pub(in crate::push) min_rtt: u64,
-        /// Segments.
-        pub(in crate::push) retransmitted: u64,
     }
 
     /// Asks it. `None` of a kernel older than Linux 4.10, or a connection that is no more.
@@ -340,7 +337,6 @@ pub(super) mod kernel {
             viewer_limited: info.tcpi_rwnd_limited,
             rtt: info.tcpi_rtt.into(),
             min_rtt: info.tcpi_min_rtt.into(),
-            retransmitted: info.tcpi_total_retrans.into(),
         })
     }
 }

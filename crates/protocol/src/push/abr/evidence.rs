@@ -48,6 +48,9 @@ const REMEMBERED: u64 = 5_000_000;
 /// Nothing is learnt of a longer time: what happened in it may have been long ago.
 const RECENT: u64 = 2_000_000;
 
+/// Unless no more was written in it than so many segments: what one of them took does not get old.
+const SEGMENTS: u64 = 4;
+
 /// Nor of a shorter one, while something waits all the time and otherwise.
 const ENOUGH: (u64, u64) = (180_000, 390_000);
 
@@ -71,8 +74,10 @@ const LASTS: u64 = 180_000;
 pub struct Evidence {
     before: Option<Seen>,
     carried: Option<Carried>,
-    /// Since when too much waits, and how many bytes it was then.
-    late: Option<(u64, u64)>,
+    /// What was seen when too much began to wait.
+    late: Option<Seen>,
+    /// When the viewer took nothing of what there was for it, last.
+    stopped: Option<u64>,
     /// Since when nothing waits.
     calm: Option<u64>,
     /// It has gone down and the keyframe has not come yet.
@@ -126,7 +131,13 @@ impl Evidence {
             return;
         }
         self.before = Some(*seen);
-        if time > RECENT {
+        let writes = seen.writes.saturating_sub(before.writes);
+        let is_idle = before.queued == 0 && seen.queued == 0;
+        if time > RECENT && !(is_idle && (1..=SEGMENTS).contains(&writes)) {
+            return;
+        }
+        if takes_nothing(&before, seen) {
+            self.stopped = Some(seen.now);
             return;
         }
         let bits = 8 * seen.acknowledged.saturating_sub(before.acknowledged);
@@ -140,7 +151,7 @@ impl Evidence {
         if bits == 0 {
             return;
         }
-        let writes = seen.writes.saturating_sub(before.writes).max(1);
+        let writes = writes.max(1);
         let delay = seen.rtt.saturating_sub(seen.min_rtt);
         let never_rests = busy >= time / 100 * 95;
         if never_rests && delay >= TELLING {
@@ -180,12 +191,11 @@ impl Evidence {
 
     /// How long what waits will take, beyond what is on its way anyway.
     fn waiting(&self, seen: &Seen, bits: u64) -> u64 {
-        let bytes = seen.queued + seen.unacknowledged;
         let rate = match self.carried(seen.now) {
             Some(known) if known.is_all => known.rate,
             _ => bits as f64,
         };
-        let late = bytes as f64 * 8e6 / rate.max(1.0);
+        let late = left(seen) as f64 * 8e6 / rate.max(1.0);
         (late as u64).saturating_sub(seen.rtt)
     }
 
@@ -195,10 +205,29 @@ impl Evidence {
             self.late = None;
             return false;
         }
-        let bytes = seen.queued + seen.unacknowledged;
-        let (since, before) = *self.late.get_or_insert((seen.now, bytes));
-        let lasts = seen.now.saturating_sub(since) >= LASTS;
-        lasts && (bytes >= before || waiting > WAITS_LONG)
+        let before = *self.late.get_or_insert(*seen);
+        if seen.now.saturating_sub(before.now) < LASTS {
+            return false;
+        }
+        if takes_nothing(&before, seen) {
+            // Of no rendition would it take anything.
+            (self.late, self.stopped) = (Some(*seen), Some(seen.now));
+            return false;
+        }
+        left(seen) >= left(&before) || waiting > WAITS_LONG
+    }
+
+    /// Takes note that the rung is left: soon after it was tried, that was a failed try, unless it was
+    /// the viewer who stopped reading.
+    fn fail(&mut self, seen: &Seen, ladder: &[u64], rung: usize) {
+        let stopped = self.stopped.is_some_and(|at| seen.now.saturating_sub(at) < RECENT);
+        if let Some(tried) = self.tried.take()
+            && seen.now.saturating_sub(tried.at) < FAILED
+            && !stopped
+        {
+            let bits = ladder.get(rung).copied().unwrap_or_default();
+            self.bar(tried, bits, seen.now);
+        }
     }
 
     fn bar(&mut self, failed: Try, bits: u64, now: u64) {
@@ -215,12 +244,7 @@ impl Evidence {
     }
 
     fn go_down(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
-        if let Some(tried) = self.tried.take()
-            && seen.now.saturating_sub(tried.at) < FAILED
-        {
-            let bits = ladder.get(rung).copied().unwrap_or_default();
-            self.bar(tried, bits, seen.now);
-        }
+        self.fail(seen, ladder, rung);
         self.decided = Some(seen.now);
         self.calm = None;
         self.leaves = true;
@@ -260,23 +284,39 @@ impl Evidence {
         }
     }
 
-    /// Of what is sent as fast as it is taken: the best that leaves something to catch up with.
+    /// Of what is sent as fast as it is taken: the best that leaves something to catch up with. Where it
+    /// is only known that the link carries as much, one rung at a time.
     fn follow(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
-        let Some(carried) = self.carried(seen.now).filter(|known| known.is_all) else {
-            return Decision::Stay;
-        };
+        let Some(carried) = self.carried(seen.now) else { return Decision::Stay };
         let higher = fitting(ladder, (carried.rate / MARGIN / MARGIN) as u64);
         let lower = fitting(ladder, (carried.rate * SAFE) as u64);
-        if lower < rung {
+        if lower < rung && carried.is_all {
+            self.fail(seen, ladder, rung);
             self.decided = Some(seen.now);
             return Decision::Down { to: lower, drop: false };
         }
-        if higher > rung {
+        if higher > rung && carried.is_all {
             self.decided = Some(seen.now);
             return Decision::Up(higher);
         }
+        if higher > rung {
+            return self.go_up(seen, ladder, rung, 0);
+        }
         Decision::Stay
     }
+}
+
+/// Bytes that the viewer has not got.
+fn left(seen: &Seen) -> u64 {
+    seen.queued + seen.unacknowledged
+}
+
+/// Whether all that time the viewer had no room and took nothing: it does not read, which says nothing
+/// about the link.
+fn takes_nothing(before: &Seen, seen: &Seen) -> bool {
+    let time = seen.now.saturating_sub(before.now);
+    let limited = seen.viewer_limited.saturating_sub(before.viewer_limited);
+    seen.acknowledged == before.acknowledged && limited >= time / 10 * 9
 }
 
 impl Rule for Evidence {

@@ -42,8 +42,6 @@ pub struct Seen {
     pub rtt: u64,
     /// The least it has been.
     pub min_rtt: u64,
-    /// Segments that were sent again.
-    pub retransmitted: u64,
 }
 
 /// What is to be done.

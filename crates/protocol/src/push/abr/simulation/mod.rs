@@ -144,3 +144,80 @@ fn what_is_sent_of_the_past_is_no_sign_of_slowness() {
     });
     assert!(went_down);
 }
+
+#[test]
+fn segments_that_leave_no_calm_between_them_go_up_all_the_same() {
+    let (mut rule, mut rung, mut top) = (Evidence::default(), 0, None);
+    let mut seen = Seen { rtt: 10_000, min_rtt: 10_000, ..Seen::default() };
+    // Of a title, one a second, each through in 50 ms at most; looked at when one begins and is through,
+    // and while nothing is due.
+    for look in 0..24_u64 {
+        let (second, state) = (look / 4, look % 4);
+        seen.now = second * 1_000_000 + [0, 50_000, 400_000, 800_000][state as usize];
+        seen.queued = if state == 0 { FINE[rung] / 8 } else { 0 };
+        seen.catching_up = state == 0;
+        if state == 0 {
+            seen.writes += 1;
+        }
+        if state == 1 {
+            seen.acknowledged += FINE[rung] / 8;
+            seen.busy += 48_000;
+        }
+        if let Decision::Up(to) = rule.decide(&seen, &FINE, rung) {
+            rung = to;
+            rule.switched(seen.now);
+            top = top.or((rung == 3).then_some(seen.now));
+        }
+    }
+    assert!(top.is_some_and(|at| at < 5_000_000), "{top:?}, at last {rung}");
+}
+
+#[test]
+fn segments_far_apart_tell_what_the_link_carries() {
+    let (mut rule, mut ups) = (Evidence::default(), Vec::new());
+    let mut seen = Seen { rtt: 10_000, min_rtt: 10_000, ..Seen::default() };
+    // Of 4 s; looked at before each is written.
+    for segment in 1..6 {
+        seen.now = segment * 4_000_000;
+        seen.writes += 1;
+        seen.acknowledged += PAPER[1] / 2;
+        seen.busy += 100_000;
+        if rule.decide(&seen, &PAPER, 1) == Decision::Up(2) {
+            ups.push(segment);
+            rule.switched(seen.now);
+        }
+    }
+    assert!(ups.first() <= Some(&3) && !ups.is_empty(), "{ups:?}");
+}
+
+#[test]
+fn a_viewer_that_stops_reading_for_a_moment_is_no_failed_try() {
+    let mut rule = Evidence::default();
+    let mut seen = Seen { rtt: 20_000, min_rtt: 20_000, ..Seen::default() };
+    let mut course = Vec::new();
+    let mut rung = 1_usize;
+    for look in 1..120_u64 {
+        seen.now = look * 100_000;
+        let bytes = PAPER[rung] / 80;
+        // Between 3 and 4.5 s its window is full.
+        if (30..45).contains(&look) {
+            seen.queued += bytes;
+            seen.unacknowledged = 60_000;
+            seen.busy += 100_000;
+            seen.viewer_limited += 100_000;
+        } else {
+            seen.acknowledged += bytes + seen.queued + seen.unacknowledged;
+            (seen.queued, seen.unacknowledged) = (0, 0);
+            seen.busy += 25_000;
+            seen.writes += 1;
+        }
+        match rule.decide(&seen, &PAPER, rung) {
+            Decision::Stay => continue,
+            Decision::Up(to) | Decision::Down { to, .. } => rung = to,
+            Decision::SkipToLive => {}
+        }
+        rule.switched(seen.now);
+        course.push((seen.now, rung));
+    }
+    assert!(matches!(course[..], [(up, 2)] if up < 3_000_000), "{course:?}");
+}

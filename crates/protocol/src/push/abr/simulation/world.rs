@@ -222,7 +222,6 @@ impl<'a> World<'a> {
             self.sent.push_back(self.now);
         }
         if self.waiting.bytes > self.link.buffer && self.now >= self.reduced {
-            self.seen.retransmitted += 1;
             self.window = (0.7 * self.window).max(4.0 * SEGMENT);
             self.threshold = self.window;
             self.reduced = self.now + self.seen.rtt;
