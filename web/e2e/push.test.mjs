@@ -243,6 +243,32 @@ describe('live by push', { concurrency: 2 }, () => {
     }
   });
 
+  test('goes on in a tab behind another, and is live when that is gone', async () => {
+    const tabs = await startTabs();
+    try {
+      const tab = await tabs.open(`${server.url}/watch/live/demo?via=push`);
+      await tab.until('window.headwater?.stats().condition === "playing"');
+      const now = () => tab.evaluate('({ ...headwater.stats(), visibility: document.visibilityState })');
+      // With sound it is heard there.
+      await tab.evaluate('document.querySelector("video").muted = false');
+      const other = await tabs.open('about:blank');
+      await tab.until('document.visibilityState === "hidden"');
+      const before = await now();
+      await tab.until(`headwater.stats().currentTime > ${before.currentTime + 5}`);
+      const behind = await now();
+      assert.equal(behind.visibility, 'hidden');
+      assert.equal(behind.stalls, before.stalls);
+      assert.ok(behind.latency < 1, `latency ${behind.latency}`);
+      // Without, the browser pauses it.
+      await tab.evaluate('document.querySelector("video").muted = true');
+      await other.evaluate('new Promise((resolve) => setTimeout(resolve, 12_000))');
+      await tab.toFront();
+      await tab.until('document.visibilityState === "visible" && headwater.stats().latency < 0.8', 5_000);
+    } finally {
+      await tabs.close();
+    }
+  });
+
   test('takes its place in a stream that begins anew', async () => {
     // Another server under the same address, whose stream is as young as after a restart.
     const [proxy, young] = await Promise.all([startProxy(server.url), startServer({ config: '[live]\n' })]);
@@ -287,32 +313,6 @@ describe('live by push', { concurrency: 2 }, () => {
     await page.getByRole('button', { name: 'Go to live' }).click();
     await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
     assert.deepEqual(complaints, []);
-  });
-
-  test('goes on in a tab behind another, and is live when that is gone', async () => {
-    const tabs = await startTabs();
-    try {
-      const tab = await tabs.open(`${server.url}/watch/live/demo?via=push`);
-      await tab.until('window.headwater?.stats().condition === "playing"');
-      const now = () => tab.evaluate('({ ...headwater.stats(), visibility: document.visibilityState })');
-      // With sound it is heard there.
-      await tab.evaluate('document.querySelector("video").muted = false');
-      const other = await tabs.open('about:blank');
-      await tab.until('document.visibilityState === "hidden"');
-      const before = await now();
-      await tab.until(`headwater.stats().currentTime > ${before.currentTime + 5}`);
-      const behind = await now();
-      assert.equal(behind.visibility, 'hidden');
-      assert.equal(behind.stalls, before.stalls);
-      assert.ok(behind.latency < 1, `latency ${behind.latency}`);
-      // Without, the browser pauses it.
-      await tab.evaluate('document.querySelector("video").muted = true');
-      await other.evaluate('new Promise((resolve) => setTimeout(resolve, 12_000))');
-      await tab.toFront();
-      await tab.until('document.visibilityState === "visible" && headwater.stats().latency < 0.8', 5_000);
-    } finally {
-      await tabs.close();
-    }
   });
 });
 
@@ -543,6 +543,8 @@ describe('titles by push', { concurrency: 3 }, () => {
     await open(page, 'folder');
     await untilCondition(page, 'playing');
     await quality(page).selectOption({ index: 2 });
+    // Behind what has come of the other.
+    await seek(page, 16);
     await page.waitForFunction(() => document.querySelector('video').videoWidth === 212);
     await assertAccessible(page);
     await keep(page, 'vod-push');
@@ -567,6 +569,7 @@ describe('titles by push', { concurrency: 3 }, () => {
       await page.waitForTimeout(2_000);
       await proxy.restore();
       const { buffer, currentTime } = await stats(page);
+      await seek(page, currentTime + Math.max(0, buffer - 4));
       await untilTime(page, currentTime + buffer + 1);
       assert.equal((await stats(page)).stalls, 0);
     } finally {
