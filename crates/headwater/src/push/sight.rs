@@ -30,12 +30,6 @@ pub(super) const LOOKS: Duration = Duration::from_millis(100);
 /// Bytes that the kernel takes for such a viewer and has not sent (`TCP_NOTSENT_LOWAT`).
 const UNSENT: u32 = 32 << 10;
 
-/// Microseconds of a rendition, beside some round trips, that the kernel takes in all (`SO_SNDBUF`); and
-/// the least it takes, in bytes.
-const MOMENT: u64 = 80_000;
-const ROUNDS: u64 = 4;
-const LEAST: usize = 48 << 10;
-
 /// What it may be sent is asked anew after so long.
 const RENEWED: Duration = Duration::from_secs(5);
 
@@ -49,8 +43,6 @@ pub(super) struct Sight {
     rule: Evidence,
     began: Instant,
     looked: Option<Instant>,
-    /// Microseconds; 0 before the first look.
-    min_rtt: u64,
     decided: Decision,
     /// It goes down, and what waits may not be worth sending.
     pub(super) leaves: bool,
@@ -122,7 +114,6 @@ impl Sight {
             rule: Evidence::default(),
             began,
             looked: None,
-            min_rtt: 0,
             decided: Decision::Stay,
             leaves: false,
         })
@@ -170,7 +161,6 @@ impl Sight {
     pub(super) fn look(&mut self, tcp: &TcpStream, queued: u64, writes: u64, catching_up: bool) {
         self.looked = Some(Instant::now());
         let Some(kernel) = kernel::ask(tcp) else { return };
-        self.min_rtt = kernel.min_rtt;
         let seen = self.seen(&kernel, queued, writes, catching_up);
         let (bits, rungs) = self.bits();
         self.decided = self.rule.decide(&seen, &bits[..rungs], self.at);
@@ -233,7 +223,8 @@ pub(super) struct Watched {
 
 impl Watched {
     pub(super) fn new(wire: &Rc<Wire>, sight: Sight) -> Rc<Self> {
-        // What the kernel has taken cannot be dropped. One that knows no such bound does without.
+        // What the kernel has taken cannot be dropped, and what is on its way must not be bound: on a
+        // long link that is much. One that knows no such bound does without.
         let _ = wire.transport.with_tcp(|tcp| SockRef::from(tcp).set_tcp_notsent_lowat(UNSENT));
         Rc::new(Self { wire: Rc::clone(wire), sight: RefCell::new(sight), writes: Cell::default() })
     }
@@ -248,19 +239,6 @@ impl Watched {
         let writes = self.writes.get();
         let mut sight = self.sight.borrow_mut();
         self.wire.transport.with_tcp(|tcp| sight.look(tcp, queued, writes, catching_up));
-    }
-
-    /// Has the kernel take no more at once than a moment of the rendition: what it has taken cannot be
-    /// dropped. To be called when that is another one.
-    pub(super) fn bound(&self) {
-        let sight = self.sight.borrow();
-        let bits = sight.rungs.get(sight.at).map_or(0, |rung| rung.bits);
-        let moment = MOMENT + ROUNDS * sight.min_rtt;
-        let bytes = usize::try_from(bits / 8 * moment / 1_000_000).unwrap_or(usize::MAX);
-        // One that cannot be told so takes what it takes.
-        // It doubles the figure, for its own share of the memory, which is next to nothing here.
-        let bytes = bytes.max(LEAST) / 2;
-        let _ = self.wire.transport.with_tcp(|tcp| SockRef::from(tcp).set_send_buffer_size(bytes));
     }
 }
 

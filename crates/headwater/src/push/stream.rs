@@ -399,7 +399,6 @@ impl Watching {
         self.session.say(&Event::Rendition { rendition: track.name.clone() });
         if let Some(watched) = &self.watched {
             watched.sight.borrow_mut().switched(&track);
-            watched.bound();
         }
         self.count(Some(track));
     }
@@ -481,9 +480,6 @@ impl Watching {
             None => {
                 let sight = Sight::new(&state, &self.choice, &picture);
                 self.watched = sight.map(|sight| Watched::new(&self.session.wire, sight));
-                if let Some(watched) = &self.watched {
-                    watched.bound();
-                }
             }
         }
     }
