@@ -30,6 +30,10 @@ use bytes::Bytes;
 /// Bytes remembered of what was sent first, and of what was sent last.
 const SAMPLE: usize = 64;
 
+/// Times that a file is looked at anew which was modified and is as long as before: a write changes the time
+/// before the length, and one that appends may have done the one and not the other.
+const LOOKS: u32 = 8;
+
 /// A file of the response being sent.
 #[derive(Debug)]
 pub(super) struct Source {
@@ -178,8 +182,18 @@ impl Source {
     /// Whether the bytes not sent yet are still of the version that was begun.
     pub(super) fn check(&self) -> Result<(), Broken> {
         let then = self.version.get();
-        let now =
-            FileVersion::now(&self.file).map_err(|error| self.broken(Why::Unreadable(error)))?;
+        let look = || {
+            let now = FileVersion::now(&self.file);
+            now.map_err(|error| self.broken(Why::Unreadable(error)))
+        };
+        let mut now = look()?;
+        for _ in 0..LOOKS {
+            if now == then || now.size != then.size {
+                break;
+            }
+            std::thread::yield_now();
+            now = look()?;
+        }
         if now == then {
             return Ok(());
         }
