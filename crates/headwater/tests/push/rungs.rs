@@ -51,13 +51,13 @@ fn movie(folder: &Path) {
     for (name, rate, size) in
         [("low", "150k", "160x120"), ("medium", "800k", "320x240"), ("high", "2500k", "480x360")]
     {
-        let picture = format!("testsrc2=size={size}:rate=24:duration=48,noise=alls=50:allf=t");
+        let picture = format!("testsrc2=size={size}:rate=10:duration=48,noise=alls=50:allf=t");
         let file = folder.join(format!("{name}.mp4"));
         ffmpeg(
             ["-f", "lavfi", "-i", &picture, "-c:v", "libx264", "-preset", "ultrafast"]
                 .into_iter()
                 .chain(["-b:v", rate, "-maxrate", rate, "-bufsize", rate, "-pix_fmt", "yuv420p"])
-                .chain(["-g", "48", "-keyint_min", "48", "-sc_threshold", "0"])
+                .chain(["-g", "20", "-keyint_min", "20", "-sc_threshold", "0"])
                 .chain([file.to_str().unwrap()]),
         );
     }

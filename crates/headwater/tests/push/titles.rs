@@ -193,12 +193,12 @@ fn a_foreign_client_gets_the_same_over_tls() {
 fn the_papers_movie_costs_four_bytes_a_chunk() {
     let folder = tempfile::tempdir().unwrap();
     let film = folder.path().join("film.mp4");
-    let picture = "testsrc2=size=320x240:rate=24:duration=600,noise=alls=6:allf=t:all_seed=5";
+    let picture = "testsrc2=size=320x240:rate=6:duration=600,noise=alls=6:allf=t:all_seed=5";
     ffmpeg(
         ["-f", "lavfi", "-i", picture, "-c:v", "libx264", "-preset", "ultrafast", "-threads", "1"]
             .into_iter()
             .chain(["-b:v", "86k", "-maxrate", "120k", "-bufsize", "240k", "-pix_fmt", "yuv420p"])
-            .chain(["-g", "48", "-keyint_min", "48", "-sc_threshold", "0"])
+            .chain(["-g", "12", "-keyint_min", "12", "-sc_threshold", "0"])
             .chain([film.to_str().unwrap()]),
     );
     let server = server(folder.path(), "");
