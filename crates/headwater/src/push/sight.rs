@@ -30,6 +30,16 @@ pub(super) const LOOKS: Duration = Duration::from_millis(100);
 /// Bytes that the kernel takes for such a viewer and has not sent (`TCP_NOTSENT_LOWAT`).
 const UNSENT: u32 = 32 << 10;
 
+/// Microseconds of the best rendition it may go to next, beside some round trips, that the kernel takes in
+/// all (`SO_SNDBUF`), and the least it takes, in bytes. What was sent and lost when a link falls is sent again
+/// before anything else, so what is on the way is bound, but to more than the link has to show.
+const MOMENT: u64 = 80_000;
+const ROUNDS: u64 = 2;
+const LEAST: usize = 48 << 10;
+
+/// What it takes where nothing is chosen: as much as it may.
+const ANY: usize = 4 << 20;
+
 /// What it may be sent is asked anew after so long.
 const RENEWED: Duration = Duration::from_secs(5);
 
@@ -43,6 +53,8 @@ pub(super) struct Sight {
     rule: Evidence,
     began: Instant,
     looked: Option<Instant>,
+    /// Microseconds; 0 before the first look.
+    min_rtt: u64,
     decided: Decision,
     /// It goes down, and what waits may not be worth sending.
     pub(super) leaves: bool,
@@ -114,6 +126,7 @@ impl Sight {
             rule: Evidence::default(),
             began,
             looked: None,
+            min_rtt: 0,
             decided: Decision::Stay,
             leaves: false,
         })
@@ -161,6 +174,7 @@ impl Sight {
     pub(super) fn look(&mut self, tcp: &TcpStream, queued: u64, writes: u64, catching_up: bool) {
         self.looked = Some(Instant::now());
         let Some(kernel) = kernel::ask(tcp) else { return };
+        self.min_rtt = kernel.min_rtt;
         let seen = self.seen(&kernel, queued, writes, catching_up);
         let (bits, rungs) = self.bits();
         self.decided = self.rule.decide(&seen, &bits[..rungs], self.at);
@@ -191,6 +205,14 @@ impl Sight {
         }
     }
 
+    /// Bytes that the kernel is to take in all.
+    fn bound(&self) -> usize {
+        let bits = self.rungs.iter().skip(self.at).take(2).map(|rung| rung.bits).max().unwrap_or(0);
+        let moment = MOMENT + ROUNDS * self.min_rtt;
+        let bytes = bits / 8 * 3 / 2 * moment / 1_000_000;
+        usize::try_from(bytes).unwrap_or(usize::MAX).clamp(LEAST, ANY)
+    }
+
     /// Whether something was decided that is yet to be done.
     pub(super) fn has_decided(&self) -> bool {
         self.decided != Decision::Stay
@@ -219,14 +241,16 @@ pub(super) struct Watched {
     pub(super) sight: RefCell<Sight>,
     /// Times something was written when nothing waited.
     writes: Cell<u64>,
+    /// What the kernel was told to take; 0 if nothing.
+    bound: Cell<usize>,
 }
 
 impl Watched {
     pub(super) fn new(wire: &Rc<Wire>, sight: Sight) -> Rc<Self> {
-        // What the kernel has taken cannot be dropped, and what is on its way must not be bound: on a
-        // long link that is much. One that knows no such bound does without.
+        // What the kernel has taken cannot be dropped. One that knows no such bound does without.
         let _ = wire.transport.with_tcp(|tcp| SockRef::from(tcp).set_tcp_notsent_lowat(UNSENT));
-        Rc::new(Self { wire: Rc::clone(wire), sight: RefCell::new(sight), writes: Cell::default() })
+        let (sight, bound) = (RefCell::new(sight), Cell::default());
+        Rc::new(Self { wire: Rc::clone(wire), sight, writes: Cell::default(), bound })
     }
 
     /// To be told when something is written and nothing waits.
@@ -238,7 +262,28 @@ impl Watched {
     pub(super) fn look_at(&self, queued: u64, catching_up: bool) {
         let writes = self.writes.get();
         let mut sight = self.sight.borrow_mut();
-        self.wire.transport.with_tcp(|tcp| sight.look(tcp, queued, writes, catching_up));
+        self.wire.transport.with_tcp(|tcp| {
+            sight.look(tcp, queued, writes, catching_up);
+            let (bound, before) = (sight.bound(), self.bound.get());
+            if bound.abs_diff(before) > before / 4 {
+                self.bind(tcp, bound);
+            }
+        });
+    }
+
+    /// Has the kernel take no more than so many bytes in all.
+    fn bind(&self, tcp: &TcpStream, bytes: usize) {
+        self.bound.set(bytes);
+        // It doubles the figure, for its own share of the memory, which is next to nothing here.
+        let _ = SockRef::from(tcp).set_send_buffer_size(bytes / 2);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if self.bound.get() > 0 {
+            self.wire.transport.with_tcp(|tcp| self.bind(tcp, ANY));
+        }
     }
 }
 
