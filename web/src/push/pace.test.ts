@@ -101,4 +101,16 @@ describe('Pace', () => {
     for (let now = 1_100; now <= 3_500; now += 100) pace.measured(now, 1.2);
     expect(pace.isTooFar(3_500)).toBe(true);
   });
+
+  it('keeps more of it from when it is told to, and no more than the most', () => {
+    const pace = new Pace(0.1, 0.8);
+    expect(pace.reserve(0)).toBeCloseTo(0.1);
+    for (let n = 0; n < 20; n++) pace.stalled(0);
+    expect(pace.reserve(0)).toBeCloseTo(0.8);
+    pace.atLeast(0.5);
+    expect(pace.reserve(0)).toBeCloseTo(0.8);
+    expect(pace.reserve(600_000)).toBeCloseTo(0.5, 3);
+    pace.atLeast(1);
+    expect(pace.reserve(600_000)).toBe(1);
+  });
 });

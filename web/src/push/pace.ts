@@ -33,14 +33,15 @@ export class Pace {
   private learned = 0;
   private learnedAt = 0;
 
-  private readonly most: number;
-
   /** `least` and `most` are bounds of the reserve, in seconds. It is never less than `least`. */
   constructor(
-    private readonly least: number,
-    most: number,
-  ) {
-    this.most = Math.max(least, most);
+    private least: number,
+    private readonly most: number,
+  ) {}
+
+  /** Changes the lesser bound. */
+  atLeast(seconds: number): void {
+    this.least = seconds;
   }
 
   /** Forgets what was measured: after a jump or a pause it proves nothing. */
@@ -52,7 +53,7 @@ export class Pace {
 
   /** Playback ran out of media. */
   stalled(now: number): void {
-    this.learned = Math.min(this.most - this.least, this.extra(now) + LESSON);
+    this.learned = Math.max(0, Math.min(this.most - this.least, this.extra(now) + LESSON));
     this.learnedAt = now;
     this.reset();
   }
@@ -66,7 +67,7 @@ export class Pace {
 
   /** The least that should be buffered, in seconds. */
   reserve(now: number): number {
-    return this.least + this.extra(now);
+    return Math.max(this.least, Math.min(this.most, this.least + this.extra(now)));
   }
 
   /** How much more than the reserve is buffered, in seconds; null while that is not known. */

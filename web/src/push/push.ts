@@ -21,7 +21,10 @@ export interface PushOptions {
   rendition?: string | null;
   /** No rendition of more than so many bit/s. */
   max?: number | null;
-  /** Seconds that should be buffered at least while live, and at most after stalls. Default 0.1 and 2. */
+  /**
+   * Seconds that should be buffered at least while live, and at most after stalls. Default 2 at most; at least 0.1, or
+   * 0.5 where the server chooses among several renditions.
+   */
   reserve?: { least?: number; most?: number };
   /** How long a lost server is looked for before that is an error, in seconds. Default 30. */
   patience?: number;
@@ -96,6 +99,9 @@ type Listener<K extends keyof PushEvents> = (event: PushEvents[K]) => void;
 /** How often listeners are told figures, and how often the picture is looked at when nothing comes. Milliseconds. */
 const FIGURES_EVERY = 500;
 const LOOK_EVERY = 100;
+/** The reserve, in seconds: of one rendition, and where the server first has to notice that the link has fallen. */
+const RESERVE = 0.1;
+const RESERVE_OF_SEVERAL = 0.5;
 /** The source is made anew at most so often, within a minute. */
 const MOST_RENEWALS = 3;
 
@@ -105,6 +111,7 @@ export class PushPlayer {
     rendition: string | null;
     max: number | null;
   };
+  private readonly least: number | undefined;
   private readonly pace: Pace;
   private readonly steer: Steer;
   private readonly clock: () => number;
@@ -146,7 +153,8 @@ export class PushPlayer {
     address.protocol = address.protocol.replace('http', 'ws');
     const { from = 'live', rendition = null, max = null, patience = 30, reserve = {} } = options;
     this.wish = { url: address.href, from, rendition, max, patience };
-    this.pace = new Pace(reserve.least ?? 0.1, reserve.most ?? 2);
+    this.least = reserve.least;
+    this.pace = new Pace(reserve.least ?? RESERVE, reserve.most ?? 2);
     this.clock = options.clock ?? Date.now;
     this.steer = new Steer(video, this.pace, from, (order) => this.order(order));
     this.keptHere = video.disableRemotePlayback;
@@ -193,6 +201,7 @@ export class PushPlayer {
    */
   setRendition(name: string | null): void {
     this.wish.rendition = name;
+    this.provide();
     this.order({ do: 'rendition', name });
   }
 
@@ -339,6 +348,7 @@ export class PushPlayer {
         const { renditions, rendition, duration } = report.hello;
         this.hello = report.hello;
         this.connected = true;
+        this.provide();
         this.steer.opened(duration !== null);
         this.emit('open', { renditions, rendition, duration });
         break;
@@ -367,6 +377,12 @@ export class PushPlayer {
       case 'failed':
         this.fail(report.code, report.reason);
     }
+  }
+
+  /** Keeps in reserve what it takes, unless that was said. */
+  private provide(): void {
+    const chosen = this.wish.rendition === null && this.renditions.length > 1;
+    this.pace.atLeast(this.least ?? (chosen ? RESERVE_OF_SEVERAL : RESERVE));
   }
 
   private attach(source: unknown): void {
