@@ -42,7 +42,7 @@ def run(program, folder):
 
 
 def main():
-    lanes = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    lanes = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     with concurrent.futures.ThreadPoolExecutor(lanes) as pool:
         failed = sum(pool.map(lambda test: run(*test), programs()))
     documents = subprocess.run(["cargo", "test", "--workspace", "--doc", "--no-fail-fast"])

@@ -95,7 +95,7 @@ export HEADWATER_BIN="$target/debug/headwater"
 web_pid=$!
 
 # Most tests wait for players that take their time, so more run at once than there are cores: so many
-# of each of three programs.
+# of each of two programs.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
 step cargo-test timeout -k 10 "$TEST_TIMEOUT" scripts/run-tests.py
 

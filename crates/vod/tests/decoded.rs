@@ -17,7 +17,7 @@ use testkit::Program;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// How much of a track is decoded. That the rest is the same is another test's matter.
-const FRAMES: &str = "16";
+const FRAMES: &str = "32";
 
 /// Tracks that are not compared, and why. All others of the media folder are.
 const NOT_COMPARED: [(&str, &str, &str); 7] = [

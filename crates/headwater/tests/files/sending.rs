@@ -64,15 +64,18 @@ fn cold() {
     assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
     more_reads("all of it");
     assert_eq!(origin.metric(FILE_BYTES), bytes.len() as u64);
-    for (range, field) in [
-        (0..10, "bytes=0-9"),
-        (4_990_000..5_000_001, "bytes=-10001"),
-        (100_000..900_000, "bytes=100000-899999"),
+    // The last is so short that it is tried at once, which a quick disk may have done before it is looked for.
+    for (range, field, is_read) in [
+        (100_000..900_000, "bytes=100000-899999", true),
+        (4_980_000..5_000_001, "bytes=-20001", true),
+        (0..10, "bytes=0-9", false),
     ] {
         evict(&path);
         let answer = get(&mut client, "/vod/a.bin", &[("Range", field)]);
         assert!(answer.body == bytes[range], "{field}");
-        more_reads(field);
+        if is_read {
+            more_reads(field);
+        }
     }
     // Parts of it, some of which are in memory by now.
     evict(&path);
