@@ -103,6 +103,14 @@ pub(super) fn begin(state: &State, choice: &Choice) -> Option<Arc<Track>> {
     rungs.get(abr::start(&bits)).map(|rung| Arc::clone(&rung.track))
 }
 
+/// Bytes that the kernel is to take in all for a rendition of so many bits per second, over a link of so many
+/// microseconds there and back.
+fn room(bits: u64, min_rtt: u64) -> usize {
+    let moment = ROUNDS.saturating_mul(min_rtt).saturating_add(MOMENT);
+    let bytes = (bits / 8 * 3 / 2).saturating_mul(moment) / 1_000_000;
+    usize::try_from(bytes).unwrap_or(usize::MAX).clamp(LEAST, ANY)
+}
+
 impl Sight {
     /// Of a viewer that is sent `now`. `None` where there is nothing to choose from.
     pub(super) fn new(state: &State, choice: &Choice, now: &Arc<Track>) -> Option<Self> {
@@ -208,9 +216,7 @@ impl Sight {
     /// Bytes that the kernel is to take in all.
     fn bound(&self) -> usize {
         let bits = self.rungs.iter().skip(self.at).take(2).map(|rung| rung.bits).max().unwrap_or(0);
-        let moment = MOMENT + ROUNDS * self.min_rtt;
-        let bytes = bits / 8 * 3 / 2 * moment / 1_000_000;
-        usize::try_from(bytes).unwrap_or(usize::MAX).clamp(LEAST, ANY)
+        room(bits, self.min_rtt)
     }
 
     /// Whether something was decided that is yet to be done.
@@ -403,6 +409,21 @@ mod tests {
             tokio::task::yield_now().await;
         };
         assert!(told.acknowledged >= sent && told.min_rtt > 0, "{told:?}");
+    }
+
+    /// A viewer far away is not held to less than shows that the link carries the next rendition, and of a
+    /// near one no more is on its way than a link that has fallen to a fifth carries in 0.8 s.
+    #[test]
+    fn what_is_on_its_way_is_bound_but_not_below_what_is_to_be_shown() {
+        for bits in [100_000, 1_200_000, 5_000_000, 20_000_000_u64] {
+            for rtt in [500, 20_000, 180_000] {
+                let rate = room(bits, rtt) as u64 * 8_000_000 / rtt;
+                assert!(rate >= bits * 3, "{bits} {rtt}: {rate}");
+            }
+        }
+        assert!(room(5_000_000, 500) * 8 <= 1_000_000 * 4 / 5);
+        assert_eq!(room(0, 0), LEAST);
+        assert_eq!(room(u64::MAX, u64::from(u32::MAX)), ANY);
     }
 
     /// Says what looking at 10,000 viewers twice a second takes of a core.
