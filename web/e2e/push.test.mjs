@@ -323,12 +323,16 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
       window.heard.some(([name, { latency }]) => name === 'latency' && latency > 0),
     );
     await page.waitForFunction(() => document.querySelector('video').currentTime > 3);
+    // What a slow start put between it and live is played away, not jumped over: that takes its time.
+    await page.waitForFunction(() => {
+      const { latency } = window.player.stats();
+      return latency > 0.2 && latency < 1;
+    });
     const { heard, stats } = await page.evaluate(() => ({
       heard: window.heard,
       stats: window.player.stats(),
     }));
     assert.equal(stats.worker, false);
-    assert.ok(stats.latency > 0.2 && stats.latency < 1, `latency ${stats.latency}`);
     assert.equal(heard[0][0], 'open');
     assert.equal(heard[0][1].renditions[0].name, 'v0');
     assert.deepEqual(heard.find(([name]) => name === 'rendition')[1], {
