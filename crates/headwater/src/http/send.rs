@@ -256,7 +256,9 @@ impl Outbox {
         tally: &Tally,
         cx: &mut Context<'_>,
     ) -> Poll<Result<usize, Fault>> {
-        let run = self.parts.iter().take_while(|part| matches!(part, Part::Bytes(_))).count();
+        // No further than one write goes: to count thousands for each of them would take a square of it.
+        let in_memory = |part: &&Part| matches!(part, Part::Bytes(_));
+        let run = self.parts.iter().take(MAX_PARTS).take_while(in_memory).count();
         // A response is not to go out in two segments because its head and its payload take two
         // calls, if one will do; but a head does not wait for what must be read in first.
         let more = match self.parts.get(run) {
@@ -302,14 +304,15 @@ impl Outbox {
         tally: &Tally,
         cx: &mut Context<'_>,
     ) -> Poll<Result<u64, Broken>> {
-        let mut parts = self.parts.range(index..).filter_map(|part| match part {
+        let near = self.parts.range(index..).take(2 * MAX_PARTS);
+        let mut parts = near.filter_map(|part| match part {
             Part::File { source, range, .. } => Some((source, range)),
             Part::Bytes(_) | Part::Region(_) => None,
         });
         let Some((source, range)) = parts.next() else { return Poll::Ready(Ok(0)) };
         // What follows in the same file, where a payload is made of many short ranges of it.
         let mut all = range.clone();
-        for (other, range) in parts.take(MAX_PARTS) {
+        for (other, range) in parts {
             if Rc::ptr_eq(source, other) && (all.end..all.end + NEAR).contains(&range.start) {
                 all.end = range.end;
             }
