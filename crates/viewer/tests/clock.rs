@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::*;
@@ -13,6 +14,17 @@ use viewer::{End, Options};
 /// Figures of time are right to this, on a machine busy with other tests.
 const ERROR: f64 = 0.25;
 
+/// Runs a test of times again where it failed, twice at most. A machine that has other things to do adds
+/// to what a viewer feels, and then both are right; an instrument that is wrong is wrong every time.
+fn undisturbed(test: impl Fn()) {
+    for _ in 0..2 {
+        if catch_unwind(AssertUnwindSafe(&test)).is_ok() {
+            return;
+        }
+    }
+    test();
+}
+
 #[test]
 fn startup_is_what_the_server_delayed() {
     let sound = Sound::new(4);
@@ -20,13 +32,15 @@ fn startup_is_what_the_server_delayed() {
         "/x/0.m4s" => late(700, &sound.fragment(0)),
         other => sound.answer(other),
     });
-    for verify in [false, true] {
+    let watched = |verify| {
         let report = watch(&server.url("/x/index.m3u8"), options(), verify, None, LIMIT);
         // One segment is more than the 500 ms that are buffered.
         near(report.startup.unwrap(), 0.7, ERROR);
         near(report.first_media.unwrap(), 0.7, ERROR);
         assert_eq!((report.end, report.stalls), (End::Ended, 0), "{report:#?}");
-    }
+    };
+    undisturbed(|| watched(false));
+    undisturbed(|| watched(true));
 }
 
 #[test]
@@ -38,11 +52,13 @@ fn stalls_are_as_many_and_as_long_as_the_server_made_them() {
         "/x/3.m4s" => late(2500, &sound.fragment(3)),
         other => sound.answer(other),
     });
-    let patient = Options { patience: Duration::from_secs(10), ..options() };
-    let report = watch(&server.url("/x/index.m3u8"), patient, true, None, LIMIT);
-    assert_eq!((report.end, report.stalls), (End::Ended, 2), "{report:#?}");
-    near(report.stalled, (2.0 - 1.024) + (2.5 - 0.512), 2.0 * ERROR);
-    near(report.received, 5.0 * 0.512, 1e-6);
+    undisturbed(|| {
+        let patient = Options { patience: Duration::from_secs(10), ..options() };
+        let report = watch(&server.url("/x/index.m3u8"), patient, true, None, LIMIT);
+        assert_eq!((report.end, report.stalls), (End::Ended, 2), "{report:#?}");
+        near(report.stalled, (2.0 - 1.024) + (2.5 - 0.512), 2.0 * ERROR);
+        near(report.received, 5.0 * 0.512, 1e-6);
+    });
 }
 
 #[test]
@@ -51,10 +67,12 @@ fn a_player_of_something_finished_takes_no_more_than_it_has_room_for() {
     let server = Server::start(move |asked| sound.answer(&asked.target));
     let narrow = Options { ahead: Some(Duration::from_secs(1)), ..options() };
     let duration = Duration::from_millis(1500);
-    let report = watch(&server.url("/x/index.m3u8"), narrow, false, None, duration);
-    // What has played, what is ahead, and the segment that filled it.
-    assert_eq!((report.end, report.stalls), (End::Time, 0));
-    near(report.received, 1.5 + 1.0, 0.512 + ERROR);
+    undisturbed(|| {
+        let report = watch(&server.url("/x/index.m3u8"), narrow.clone(), false, None, duration);
+        // What has played, what is ahead, and the segment that filled it.
+        assert_eq!((report.end, report.stalls), (End::Time, 0));
+        near(report.received, 1.5 + 1.0, 0.512 + ERROR);
+    });
 }
 
 #[test]
@@ -82,7 +100,7 @@ fn latency_is_from_the_time_that_the_media_say() {
     // The third fragment is waited for: with one alone each next one would come too late, with two one of
     // a busy machine might.
     let buffered = Options { buffer: Duration::from_millis(1300), ..options() };
-    for verify in [false, true] {
+    let watched = |verify| {
         let report = watch(&server.url("/live.mp4"), buffered.clone(), verify, None, LIMIT);
         assert_eq!((report.end, report.stalls, report.holes), (End::Ended, 0, 0), "{report:#?}");
         // To the end of what arrived: half a second less than to its start.
@@ -92,7 +110,9 @@ fn latency_is_from_the_time_that_the_media_say() {
         near(report.behind_live.unwrap().mean, 3.0 + 2.0 * 0.512, ERROR);
         near(report.late.unwrap().max, 0.0, ERROR);
         near(report.received, 8.0 * 0.512, 1e-6);
-    }
+    };
+    undisturbed(|| watched(false));
+    undisturbed(|| watched(true));
 }
 
 /// Serves the sound with a fragment in place of another.

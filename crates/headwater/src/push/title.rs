@@ -455,6 +455,7 @@ impl Watching {
         if paused {
             self.schedule.pause(now);
             self.hand.pause(now);
+            self.gathering = None;
             self.leave();
         } else {
             self.schedule.resume(now);
