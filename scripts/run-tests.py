@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Runs all test programs of the workspace, several at a time. Usage: scripts/run-tests.py [LANES]
+"""Runs test programs of the workspace, several at a time. Usage: scripts/run-tests.py LANES [--but] CRATE... <BUILT
+
+Those of these crates, or of all but these. BUILT is what `cargo test --workspace --no-run` says of them with
+`--message-format=json-render-diagnostics`: nothing is built here, so that cargo may do something else meanwhile.
 
 `cargo test` runs one after the other, and most of ours wait for players rather than compute. They are
-built as `cargo test` builds them, started where it starts them, and what each prints is shown at its
-end; tests in documents come last. The exit status is 1 if any of them failed.
+started where it starts them, and what each prints is shown at its end. The exit status is 1 if any of them
+failed.
 """
 
 import concurrent.futures
@@ -13,17 +16,14 @@ import subprocess
 import sys
 
 
-def programs():
-    """The test programs, and the folder each is started in."""
-    form = "--message-format=json-render-diagnostics"
-    build = ["cargo", "test", "--workspace", "--no-run", "--quiet", form]
-    output = subprocess.run(build, stdout=subprocess.PIPE, text=True)
-    if output.returncode != 0:
-        sys.exit(output.returncode)
-    for line in output.stdout.splitlines():
+def programs(lines, chosen):
+    """The test programs of the crates that are chosen, and the folder each is started in."""
+    for line in lines:
         built = json.loads(line)
         if built.get("executable") and built["profile"]["test"]:
-            yield built["executable"], os.path.dirname(built["manifest_path"])
+            folder = os.path.dirname(built["manifest_path"])
+            if chosen(os.path.basename(folder)):
+                yield built["executable"], folder
 
 
 def run(program, folder):
@@ -42,11 +42,12 @@ def run(program, folder):
 
 
 def main():
-    lanes = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    with concurrent.futures.ThreadPoolExecutor(lanes) as pool:
-        failed = sum(pool.map(lambda test: run(*test), programs()))
-    documents = subprocess.run(["cargo", "test", "--workspace", "--doc", "--no-fail-fast"])
-    sys.exit(1 if failed or documents.returncode != 0 else 0)
+    lanes, *crates = sys.argv[1:]
+    but = crates[0] == "--but"
+    found = programs(sys.stdin, lambda crate: (crate in crates) != but)
+    with concurrent.futures.ThreadPoolExecutor(int(lanes)) as pool:
+        failed = sum(pool.map(lambda test: run(*test), found))
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@
 # summaries. A step that does not count tests (format, lints, types, a build), and a runner that
 # dies before it has counted, is one failure in that sum.
 #
-# The web pages are built first since the origin embeds them. The browser tests use the program
-# that `cargo test` has just built.
+# The web pages are built first since the origin embeds them, then every program. What plays comes
+# next, one suite after the other; it waits most of the time, and must not be kept waiting. What only
+# computes (lints, tests of files) has the time that is left.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -18,14 +19,14 @@ scripts/install.sh test || exit 1
 
 # Colour codes would be in the way of the sum.
 export NO_COLOR=1 FORCE_COLOR=0 CARGO_TERM_COLOR=never
-# Of no use to a build that runs once, and a good part of its time and most of its disk; lines are
-# enough for a backtrace.
-[ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only
+# Of no use to a build that runs once, and a good part of its time and most of its disk: a panic says
+# its line without.
+[ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=none
 
 work=$(mktemp -d)
-web_pid=
+beside=
 trap 'rm -rf "$work"' EXIT
-trap '[ -n "$web_pid" ] && kill "$web_pid" 2>/dev/null; exit 130' INT TERM
+trap '[ -n "$beside" ] && kill $beside 2>/dev/null; exit 130' INT TERM
 
 # step NAME COMMAND…: run it with its output shown and kept, and remember how it ended, and when.
 step() {
@@ -35,6 +36,14 @@ step() {
     step_began=$(date +%s)
     { "$@" 2>&1; echo $? >"$work/$step_name.status"; } | tee "$work/$step_name.log"
     echo $(($(date +%s) - step_began)) >"$work/$step_name.seconds"
+}
+
+# later NAME…: the output of steps that ran beside others.
+later() {
+    for later_name in "$@"; do
+        printf '\n== %s\n' "$later_name"
+        cat "$work/$later_name.log"
+    done
 }
 
 web() { (cd web && npm run --silent "$@"); }
@@ -65,46 +74,48 @@ total() {
 
 step web-build scripts/web.sh
 
-# Types, lints and unit tests of the pages take seconds: they run beside the compiler, and their
-# output waits its turn.
-for name in web-check web-test; do
-    web "${name#web-}" >"$work/$name.log" 2>&1
-    echo $? >"$work/$name.status"
-done &
-web_pid=$!
+# Types, lints and unit tests of the pages take seconds.
+{
+    step web-check web check
+    step web-test web test
+} >/dev/null &
+beside=$!
 
 step format cargo fmt --all --check
-step clippy cargo clippy --workspace --all-targets -- -D warnings
-
-wait "$web_pid"
-web_pid=
-for name in web-check web-test; do
-    printf '\n== %s\n' "$name"
-    cat "$work/$name.log"
-done
-
-step test-build cargo test --workspace --no-run
+built=$work/built.json
+build() { cargo test --workspace --no-run --message-format=json-render-diagnostics >"$built"; }
+step test-build build
 target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 export HEADWATER_BIN="$target/debug/headwater"
 
-# Pages of titles wait for downloads more than for the processor: they run beside the others, too.
-{
-    timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent e2e:titles >"$work/e2e-titles.log" 2>&1
-    echo $? >"$work/e2e-titles.status"
-} &
-web_pid=$!
+wait "$beside"
+later web-check web-test
 
+# Crates that talk to nobody: their tests read files, and have files read.
+files="live media vod"
+idle() { chrt --idle 0 "$@"; }
+tests() { timeout -k 10 "$TEST_TIMEOUT" "$@" <"$built"; }
+e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
+{
+    step clippy idle cargo clippy --workspace --all-targets -- -D warnings
+    step doc-test idle cargo test --workspace --doc --no-fail-fast
+} >/dev/null &
+beside=$!
+
+step e2e-live e2e live
+
+# Pages of titles wait for downloads more than for the processor.
+step e2e-titles e2e titles >/dev/null &
+beside="$beside $!"
 # Most tests wait for players that take their time, so more run at once than there are cores: so many
 # of each of two programs.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
-step cargo-test timeout -k 10 "$TEST_TIMEOUT" scripts/run-tests.py
+step cargo-files tests nice -n 10 scripts/run-tests.py 1 $files >/dev/null &
+beside="$beside $!"
+step cargo-test tests scripts/run-tests.py 2 --but $files
 
-wait "$web_pid"
-web_pid=
-printf '\n== e2e-titles\n'
-cat "$work/e2e-titles.log"
-
-step e2e-live timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent e2e:live
+wait
+later e2e-titles cargo-files clippy doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
@@ -112,10 +123,11 @@ all_passed=0
 all_failed=0
 echo
 echo "== summary"
-for name in web-build format clippy web-check web-test test-build cargo-test e2e-titles e2e-live; do
+for name in web-build format web-check web-test test-build clippy doc-test cargo-files cargo-test \
+    e2e-titles e2e-live; do
     status=$(cat "$work/$name.status" 2>/dev/null || echo "did not run")
     counts=
-    case $name in web-test | cargo-test | e2e-*) counts=$(total "$name") ;; esac
+    case $name in web-test | doc-test | cargo-* | e2e-*) counts=$(total "$name") ;; esac
     passed=${counts% *}
     failed=${counts#* }
     # Failed without a test to blame: the step itself is the failure.
@@ -128,7 +140,7 @@ for name in web-build format clippy web-check web-test test-build cargo-test e2e
     *) verdict="FAILED (status $status)" ;;
     esac
     took=$(cat "$work/$name.seconds" 2>/dev/null)
-    printf '%-10s  %s%s%s\n' "$name" "$verdict" "${counts:+, $passed passed, ${failed} failed}" \
+    printf '%-11s  %s%s%s\n' "$name" "$verdict" "${counts:+, $passed passed, ${failed} failed}" \
         "${took:+ (${took} s)}"
 done
 echo "$all_passed passed, $all_failed failed"

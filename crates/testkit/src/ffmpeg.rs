@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Program;
 
 /// How long ffmpeg or ffprobe may take over one input.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// One packet as ffprobe sees it.
 #[derive(Debug, Clone, PartialEq)]
