@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs test programs of the workspace, several at a time. Usage: scripts/run-tests.py LANES [--but] CRATE... <BUILT
 
-Those of these crates, or of all but these. BUILT is what `cargo test --workspace --no-run` says of them with
-`--message-format=json-render-diagnostics`: nothing is built here, so that cargo may do something else meanwhile.
+Those of these crates, or of all but these. BUILT is what `cargo test --no-run` says of them with
+`--message-format=json-render-diagnostics`: nothing is built here, so that several of us may run at once.
 
 `cargo test` runs one after the other, and most of ours wait for players rather than compute. They are
 started where it starts them, and what each prints is shown at its end. The exit status is 1 if any of them
@@ -17,16 +17,17 @@ import sys
 
 
 def programs(lines, chosen):
-    """The test programs of the crates that are chosen, and the folder each is started in."""
+    """The folder of each test program of the crates that are chosen, and the program: always in this order."""
     for line in lines:
         built = json.loads(line)
-        if built.get("executable") and built["profile"]["test"]:
+        is_test = built.get("executable") and built["profile"]["test"] and built["target"]["test"]
+        if is_test and not {"bench", "example"} & set(built["target"]["kind"]):
             folder = os.path.dirname(built["manifest_path"])
             if chosen(os.path.basename(folder)):
-                yield built["executable"], folder
+                yield folder, built["executable"]
 
 
-def run(program, folder):
+def run(folder, program):
     """Runs one of them; what it printed, and whether it failed."""
     # As under cargo: some tests look for files of their crate by it.
     environment = os.environ | {"CARGO_MANIFEST_DIR": folder}
@@ -44,7 +45,7 @@ def run(program, folder):
 def main():
     lanes, *crates = sys.argv[1:]
     but = crates[0] == "--but"
-    found = programs(sys.stdin, lambda crate: (crate in crates) != but)
+    found = sorted(programs(sys.stdin, lambda crate: (crate in crates) != but))
     with concurrent.futures.ThreadPoolExecutor(int(lanes)) as pool:
         failed = sum(pool.map(lambda test: run(*test), found))
     sys.exit(1 if failed else 0)

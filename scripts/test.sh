@@ -5,9 +5,7 @@
 # summaries. A step that does not count tests (format, lints, types, a build), and a runner that
 # dies before it has counted, is one failure in that sum.
 #
-# The web pages are built first since the origin embeds them, then every program. What plays comes
-# next, one suite after the other; it waits most of the time, and must not be kept waiting. What only
-# computes (lints, tests of files) has the time that is left.
+# The web pages are built first since the origin embeds them, then every program, then all run.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -82,23 +80,33 @@ step web-build scripts/web.sh
 beside=$!
 
 step format cargo fmt --all --check
+
+# The lints come from the build of the tests: clippy-driver is the compiler with more of them, and one
+# build takes half the time of two. Those of the crates alone; cargo repeats what it has said before.
+export RUSTC_WORKSPACE_WRAPPER=clippy-driver
 built=$work/built.json
-build() { cargo test --workspace --no-run --message-format=json-render-diagnostics >"$built"; }
+build() {
+    cargo test --workspace --all-targets --no-run --message-format=json-render-diagnostics >"$built"
+}
 step test-build build
+no_warnings() { ! grep '^warning' "$work/test-build.log"; }
+step clippy no_warnings
 target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 export HEADWATER_BIN="$target/debug/headwater"
 
 wait "$beside"
 later web-check web-test
 
-# Crates that talk to nobody: their tests read files, and have files read.
+# Most tests wait for players that take their time, so more run at once than there are cores.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
+# Crates that talk to nobody: their tests read files, and have files read. They have the time that is
+# left by what plays, which waits most of the time and must not be kept waiting.
 files="live media vod"
-idle() { chrt --idle 0 "$@"; }
 tests() { timeout -k 10 "$TEST_TIMEOUT" "$@" <"$built"; }
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
 {
-    step clippy idle cargo clippy --workspace --all-targets -- -D warnings
-    step doc-test idle cargo test --workspace --doc --no-fail-fast
+    step cargo-files tests nice -n 15 scripts/run-tests.py 1 $files
+    step doc-test nice -n 15 cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
 beside=$!
 
@@ -107,15 +115,10 @@ step e2e-live e2e live
 # Pages of titles wait for downloads more than for the processor.
 step e2e-titles e2e titles >/dev/null &
 beside="$beside $!"
-# Most tests wait for players that take their time, so more run at once than there are cores: so many
-# of each of two programs.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
-step cargo-files tests nice -n 10 scripts/run-tests.py 1 $files >/dev/null &
-beside="$beside $!"
 step cargo-test tests scripts/run-tests.py 2 --but $files
 
 wait
-later e2e-titles cargo-files clippy doc-test
+later e2e-titles cargo-files doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
@@ -123,8 +126,8 @@ all_passed=0
 all_failed=0
 echo
 echo "== summary"
-for name in web-build format web-check web-test test-build clippy doc-test cargo-files cargo-test \
-    e2e-titles e2e-live; do
+for name in web-build web-check web-test format test-build clippy e2e-live cargo-files doc-test \
+    cargo-test e2e-titles; do
     status=$(cat "$work/$name.status" 2>/dev/null || echo "did not run")
     counts=
     case $name in web-test | doc-test | cargo-* | e2e-*) counts=$(total "$name") ;; esac
