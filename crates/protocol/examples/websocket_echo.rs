@@ -2,7 +2,11 @@
 //! what conformance tests need, and the push endpoint is not. `websocket_echo ADDRESS`; docs/push.md
 //! says how it is tested.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it says where it is, and what went wrong")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "it says where it is, and what went wrong"
+)]
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
