@@ -105,8 +105,8 @@ files="live media vod"
 tests() { timeout -k 10 "$TEST_TIMEOUT" "$@" <"$built"; }
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
 {
-    step cargo-files tests nice -n 15 scripts/run-tests.py 1 $files
-    step doc-test nice -n 15 cargo test --workspace --doc --no-fail-fast
+    step cargo-files tests chrt --idle 0 scripts/run-tests.py 1 $files
+    step doc-test chrt --idle 0 cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
 beside=$!
 

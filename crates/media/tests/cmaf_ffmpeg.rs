@@ -11,7 +11,7 @@ use media::{Codec, Kind, Sample, Track};
 use testkit::Program;
 
 /// How long a program may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// What a program writes to standard output; it must not complain.
 fn run(program: &str, arguments: &[&str]) -> Vec<u8> {

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use testkit::Program;
 
 /// How long a program may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// H.264 with NAL unit lengths of so many bytes.
 fn avc(length_size: u8) -> Codec {

@@ -14,7 +14,7 @@ use support::{corpus, every_mp4, index, media, source, whole};
 use testkit::Program;
 
 /// How long ffmpeg may take over one file.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// How much of a track is decoded. That the rest is the same is another test's matter.
 const FRAMES: &str = "32";

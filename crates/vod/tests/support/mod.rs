@@ -91,7 +91,7 @@ pub(crate) fn source<'a>(left: &mut Vec<&'a TrackIndex>, track: &Track) -> &'a T
 pub(crate) fn ffmpeg(arguments: &[&str], to: &Path) {
     let mut command = Command::new("ffmpeg");
     command.args(["-nostdin", "-v", "error", "-y"]).args(arguments).arg(to);
-    Program::output(&mut command, Duration::from_secs(60));
+    Program::output(&mut command, Duration::from_secs(180));
 }
 
 /// Ten seconds of picture (25 a second, a keyframe every `gop`) at this width, and of sound.
