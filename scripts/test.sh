@@ -99,8 +99,8 @@ later web-check web-test
 
 # Most tests wait for players that take their time, so more run at once than there are cores.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
-# Crates that talk to nobody: their tests read files, and have files read. They have the time that is
-# left by what plays, which waits most of the time and must not be kept waiting.
+# Crates that talk to nobody: their tests read files, and have files read. They have the time that
+# browsers leave: those wait half of it, and must not be kept waiting.
 files="live media vod"
 tests() { timeout -k 10 "$TEST_TIMEOUT" "$@" <"$built"; }
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
@@ -109,16 +109,11 @@ e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
     step doc-test chrt --idle 0 cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
 beside=$!
-
 step e2e-live e2e live
-
-# Pages of titles wait for downloads more than for the processor.
-step e2e-titles e2e titles >/dev/null &
-beside="$beside $!"
+step e2e-titles e2e titles
 step cargo-test tests scripts/run-tests.py 2 --but $files
-
 wait
-later e2e-titles cargo-files doc-test
+later cargo-files doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
@@ -126,8 +121,8 @@ all_passed=0
 all_failed=0
 echo
 echo "== summary"
-for name in web-build web-check web-test format test-build clippy e2e-live cargo-files doc-test \
-    cargo-test e2e-titles; do
+for name in web-build web-check web-test format test-build clippy cargo-files doc-test \
+    e2e-live e2e-titles cargo-test; do
     status=$(cat "$work/$name.status" 2>/dev/null || echo "did not run")
     counts=
     case $name in web-test | doc-test | cargo-* | e2e-*) counts=$(total "$name") ;; esac

@@ -10,7 +10,8 @@ fn a_second_publisher_is_refused_and_the_first_goes_on() {
     let server = server();
     let file = media("flv/srs_bbb_10s_360p.flv");
     let url = server.rtmp_url("live/taken");
-    let mut first = publish(&file, &url, "2");
+    // As it plays, 10 s: the others have to come meanwhile.
+    let mut first = publish(&file, &url, "1");
     until_ready(&server, "live/taken");
 
     let ours = headwater_publish(&file, &url, &[]);
