@@ -97,8 +97,9 @@ export HEADWATER_BIN="$target/debug/headwater"
 wait "$beside"
 later web-check web-test
 
-# Most tests wait for players that take their time, so more run at once than there are cores.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
+# Most tests wait for players that take their time, so more run at once than there are cores: so many
+# of each of three programs.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 # Crates that talk to nobody: their tests read files, and have files read. They have the time that
 # browsers leave: those wait half of it, and must not be kept waiting.
 files="live media vod"
@@ -111,7 +112,7 @@ e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
 beside=$!
 step e2e-live e2e live
 step e2e-titles e2e titles
-step cargo-test tests scripts/run-tests.py 2 --but $files
+step cargo-test tests scripts/run-tests.py 3 --but $files
 wait
 later cargo-files doc-test
 
