@@ -100,17 +100,18 @@ later web-check web-test
 # Most tests wait for players that take their time, so more run at once than there are cores: so many
 # of each of three programs.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
-# Crates that talk to nobody: their tests read files, and have files read. They have the time that
-# browsers leave: those wait half of it, and must not be kept waiting.
-files="live media vod"
 tests() { timeout -k 10 "$TEST_TIMEOUT" "$@" <"$built"; }
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
+# How closely a page follows live is measured in time: nothing runs beside it.
+step e2e-live e2e live
+# Crates that talk to nobody: their tests read files, and have files read. They have the time that the
+# others leave, which wait much of it, and must not be kept waiting.
+files="live media vod"
 {
     step cargo-files tests chrt --idle 0 scripts/run-tests.py 1 $files
     step doc-test chrt --idle 0 cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
 beside=$!
-step e2e-live e2e live
 step e2e-titles e2e titles
 step cargo-test tests scripts/run-tests.py 3 --but $files
 wait

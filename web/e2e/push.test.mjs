@@ -75,13 +75,6 @@ const position = (page) => page.evaluate(() => document.querySelector('video').c
 const untilTime = (page, time) =>
   page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time);
 
-/** What a slow start or a stall put between it and live is played away, not jumped over: that takes its time. */
-const untilCloseToLive = (page, latency) =>
-  page.waitForFunction((most) => {
-    const { latency } = window.headwater.stats();
-    return latency !== null && latency < most;
-  }, latency);
-
 /** Has the page note each picture that is shown from now on. */
 function noteFrames(page) {
   return page.evaluate(() => {
@@ -168,7 +161,8 @@ describe('renditions by push', () => {
         await page.waitForTimeout(2_000);
         assert.match((await stats(page)).codec, new RegExp(`^${codec}`));
       }
-      await untilCloseToLive(page, 1);
+      const last = await stats(page);
+      assert.ok(last.latency < 1, `latency ${last.latency}`);
       assert.deepEqual(gapsOf(await page.evaluate(() => window.frames)), []);
       assert.deepEqual(complaints, []);
     } finally {
@@ -230,7 +224,7 @@ describe('live by push', { concurrency: 2 }, () => {
       await page.waitForTimeout(1_000);
       await proxy.restore();
       await untilCondition(page, 'playing', 20_000);
-      await untilCloseToLive(page, 0.8);
+      await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
       // After a good while, one that comes back at once is hardly missed.
       await page.waitForTimeout(6_000);
       const { stallSeconds } = await stats(page);
@@ -241,8 +235,8 @@ describe('live by push', { concurrency: 2 }, () => {
       t.diagnostic(
         `${(now.stallSeconds - stallSeconds).toFixed(2)} s lost; latency ${now.latency.toFixed(2)} s`,
       );
+      assert.ok(now.latency < 1.2, `latency ${now.latency}`);
       assert.ok(now.stallSeconds - stallSeconds < 1.5);
-      await untilCloseToLive(page, 1.2);
     } finally {
       await page.context().close();
       await proxy.stop();
@@ -264,12 +258,12 @@ describe('live by push', { concurrency: 2 }, () => {
       const behind = await now();
       assert.equal(behind.visibility, 'hidden');
       assert.equal(behind.stalls, before.stalls);
-      await tab.until('document.visibilityState === "hidden" && headwater.stats().latency < 1');
+      assert.ok(behind.latency < 1, `latency ${behind.latency}`);
       // Without, the browser pauses it.
       await tab.evaluate('document.querySelector("video").muted = true');
       await other.evaluate('new Promise((resolve) => setTimeout(resolve, 12_000))');
       await tab.toFront();
-      await tab.until('document.visibilityState === "visible" && headwater.stats().latency < 0.8');
+      await tab.until('document.visibilityState === "visible" && headwater.stats().latency < 0.8', 5_000);
     } finally {
       await tabs.close();
     }
@@ -317,7 +311,7 @@ describe('live by push', { concurrency: 2 }, () => {
     );
     assert.ok(now.latency > 2.5, `latency ${now.latency}`);
     await page.getByRole('button', { name: 'Go to live' }).click();
-    await untilCloseToLive(page, 0.8);
+    await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
     assert.deepEqual(complaints, []);
   });
 });
@@ -329,10 +323,15 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
       window.heard.some(([name, { latency }]) => name === 'latency' && latency > 0),
     );
     await page.waitForFunction(() => document.querySelector('video').currentTime > 3);
-    await page.waitForFunction(() => {
-      const { latency } = window.player.stats();
-      return latency > 0.2 && latency < 1;
-    });
+    // What a slow start put between it and live is played away at 1.05, not jumped over.
+    await page.waitForFunction(
+      () => {
+        const { latency } = window.player.stats();
+        return latency > 0.2 && latency < 1;
+      },
+      null,
+      { timeout: 10_000 },
+    );
     const { heard, stats } = await page.evaluate(() => ({
       heard: window.heard,
       stats: window.player.stats(),

@@ -231,14 +231,13 @@ fn an_interrupt_ends_the_run_with_what_was_measured() {
     let arguments = ["--rate", "100", "--duration", "10m", "--json"];
     let program = Program::spawn(&mut command(&[&[url.as_str()], &arguments[..]].concat()));
     let limit = Instant::now() + LIMIT;
-    // Of a busy machine some are on their way when it is interrupted.
-    while server.seen.requests.load(Relaxed) < 150 {
+    while server.seen.requests.load(Relaxed) < 50 {
         assert!(Instant::now() < limit, "no requests");
         std::thread::sleep(Duration::from_millis(5));
     }
     let document = document(&program.stop(Duration::from_secs(10)));
     assert_eq!(document["interrupted"], true);
-    assert!(count(&document, "/counters/responses") >= 100);
+    assert!(count(&document, "/counters/responses") >= 49);
     assert!(count(&document, "/not_begun") > 50_000);
     assert_eq!(count(&document, "/counters/errors"), 0);
 }
