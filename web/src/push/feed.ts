@@ -40,9 +40,16 @@ export type Report =
   | { is: 'source'; source: unknown }
   | { is: 'hello'; hello: Hello }
   | { is: 'rendition'; name: string; mime: string }
-  /** `first` into an empty buffer, after so many seeks. */
-  | { is: 'media'; traffic: Traffic; mime: string; first: boolean; seeks: number; chunk: number }
-  | { is: 'epoch'; at: number }
+  /** `first` into an empty buffer, after so many seeks. `epoch` is when time 0 was captured, milliseconds since 1970. */
+  | {
+      is: 'media';
+      traffic: Traffic;
+      mime: string;
+      first: boolean;
+      seeks: number;
+      chunk: number;
+      epoch: number | null;
+    }
   | { is: 'lost'; attempt: number; delay: number; reason: string }
   | { is: 'broken'; reason: string }
   | { is: 'failed'; code: string; reason: string };
@@ -83,6 +90,7 @@ export class Feed {
   private newest = new Map<number, number>();
   /** How long the last chunks of the picture lasted, in seconds. */
   private chunks: number[] = [];
+  private epoch: number | null = null;
   private readonly seeks = new Seeks();
   /** How many there were. */
   private sought = 0;
@@ -104,6 +112,7 @@ export class Feed {
           first: first && this.seeks.place === null,
           seeks: this.sought,
           chunk: Math.max(0, ...this.chunks),
+          epoch: this.epoch,
         });
       },
       broken: (reason) => report({ is: 'broken', reason }),
@@ -327,7 +336,7 @@ export class Feed {
       if (end !== null && seconds < end - ANOTHER_STREAM && !this.recorded) this.restart();
     }
     if (chunk.captured) {
-      this.report({ is: 'epoch', at: chunk.captured.at - (chunk.captured.time / track.timescale) * 1000 });
+      this.epoch = chunk.captured.at - (chunk.captured.time / track.timescale) * 1000;
     }
     const before = this.newest.get(chunk.track);
     if (before !== undefined && chunk.time <= before) return;
@@ -358,6 +367,7 @@ export class Feed {
 
   /** The server was started anew, and counts from the beginning. */
   private restart(): void {
+    this.epoch = null;
     this.empty();
     this.store.begin(this.header, this.store.mime);
   }

@@ -102,6 +102,15 @@ describe('Pace', () => {
     expect(pace.isTooFar(3_500)).toBe(true);
   });
 
+  it('jumps sooner where the picture has just begun', () => {
+    const pace = new Pace(0.1, 2);
+    expect(pace.beganTooFar(0, 0.1)).toBe(false);
+    for (let now = 0; now <= 1_000; now += 100) pace.measured(now, 0.55);
+    expect([pace.beganTooFar(1_000, 0.1), pace.isTooFar(1_000)]).toEqual([true, false]);
+    // That more was to be kept is no delay.
+    expect(pace.beganTooFar(1_000, 0.5)).toBe(false);
+  });
+
   it('keeps more of it from when it is told to, and no more than the most', () => {
     const pace = new Pace(0.1, 0.8);
     expect(pace.reserve(0)).toBeCloseTo(0.1);

@@ -13,8 +13,12 @@ const GAIN = 0.3;
 /** What a stall adds to the reserve, in seconds, and the time in which two thirds of it are given back, in milliseconds. */
 const LESSON = 0.1;
 const FORGETTING = 60_000;
-/** Media that are so much more than the reserve are not caught up with: they are jumped over, in seconds. */
+/**
+ * Media that are so much more than the reserve are not caught up with: they are jumped over, in seconds. Sooner where
+ * the picture has just begun: what a slow start cost would take long to catch up with.
+ */
 const TOO_FAR = 1;
+const TOO_FAR_AT_FIRST = 0.4;
 /** How long the past has to be before it shows how unevenly media come, in milliseconds. */
 const KNOWN_AFTER = 500;
 
@@ -78,8 +82,13 @@ export class Pace {
 
   /** Whether the way to live is too far to be caught up with. */
   isTooFar(now: number): boolean {
+    return (this.excess(now) ?? 0) > TOO_FAR;
+  }
+
+  /** Whether it is so for a picture that has just begun, where so much was to be the reserve. */
+  beganTooFar(now: number, reserve: number): boolean {
     const excess = this.excess(now);
-    return excess !== null && excess > TOO_FAR;
+    return excess !== null && excess + this.reserve(now) - reserve > TOO_FAR_AT_FIRST;
   }
 
   /** The rate for now. */

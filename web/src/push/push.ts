@@ -361,10 +361,8 @@ export class PushPlayer {
       case 'media':
         this.traffic = report.traffic;
         this.mime = report.mime;
+        this.epoch = report.epoch;
         this.steer.arrived(report.first, report.seeks, report.chunk);
-        break;
-      case 'epoch':
-        this.epoch = report.at;
         break;
       case 'lost':
         if (this.connected) this.reconnects += 1;

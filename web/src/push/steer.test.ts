@@ -69,6 +69,32 @@ describe('live', () => {
     expect([steer.following, told()]).toEqual([true, []]);
   });
 
+  it('is jumped to once after a slow start, and caught up with from then on', () => {
+    steer.settled();
+    /** Media come for a second while the picture plays, as far behind as it is. */
+    const second = () => {
+      for (let i = 0; i < 5; i++) {
+        const end = (video.ranges.at(-1)?.[1] ?? 0) + CHUNK;
+        video.ranges = [[100, end]];
+        video.currentTime += CHUNK;
+        vi.advanceTimersByTime(CHUNK * 1000);
+        steer.arrived(false, 0, CHUNK);
+      }
+    };
+    const behind = () => (video.ranges.at(-1)?.[1] ?? 0) - video.currentTime;
+    // It took 0.6 s until the picture moved.
+    video.seeking = true;
+    video.ranges = [[100, 104.6]];
+    steer.look();
+    video.seeking = false;
+    second();
+    expect([steer.count.jumps, behind()]).toEqual([1, expect.closeTo(BEHIND)]);
+    steer.settled();
+    video.currentTime -= 0.6;
+    for (let i = 0; i < 3; i++) second();
+    expect([steer.count.jumps, video.playbackRate]).toEqual([1, 1.05]);
+  });
+
   it('is left by a seek back to what is buffered', () => {
     steer.sought();
     steer.settled();

@@ -53,6 +53,8 @@ export class Steer {
   /** Where what is buffered ended when it was last looked at, and which place the feed knows of. Seconds. */
   private end = 0;
   private told = 0;
+  /** The reserve with which the picture began, until it is known how far from live that is. Seconds. */
+  private first: number | null = null;
   private still = { time: -1, at: 0 };
 
   constructor(
@@ -102,6 +104,9 @@ export class Steer {
     if (!this.placed) return;
     if (Math.abs(video.currentTime - this.told) > TOLD_EVERY) this.tellPlace();
     const ranges = rangesOf(video.buffered);
+    // Where live is, though there be a hole on the way; and where it was just before the newest came.
+    const before = this.end;
+    this.end = ranges.at(-1)?.end ?? before;
     if (rangeAt(ranges, video.currentTime)) this.awaited = null;
     if (this.hold(now) || video.seeking || video.ended) return;
     const gap = pastGap(ranges, video.currentTime);
@@ -112,14 +117,10 @@ export class Steer {
     }
     this.push(now, rangeAt(ranges, video.currentTime)?.end ?? 0);
     if (!this.following) return;
-    // Where live is, though there be a hole on the way.
-    const end = ranges.at(-1)?.end ?? this.end;
-    if (end !== this.end) {
-      // What was there just before the newest came.
-      if (this.end <= end) pace.measured(now, this.end - video.currentTime);
-      this.end = end;
-    }
-    if (pace.isTooFar(now)) this.jumpToLive();
+    if (before < this.end) pace.measured(now, before - video.currentTime);
+    const beganTooFar = this.first !== null && pace.beganTooFar(now, this.first);
+    if (pace.excess(now) !== null) this.first = null;
+    if (beganTooFar || pace.isTooFar(now)) this.jumpToLive();
     const rate = pace.rate(now);
     if (video.playbackRate !== rate) video.playbackRate = rate;
   }
@@ -222,6 +223,7 @@ export class Steer {
     this.end = range.end;
     if (this.following) {
       this.awaited = null;
+      this.first = this.pace.reserve(now);
       this.move(Math.max(range.start, live));
     } else {
       // The server begins at the keyframe before, and what is between is still to come.
