@@ -54,12 +54,13 @@ pub(crate) fn ffmpeg<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) ->
     Program::output(Command::new("ffmpeg").args(quiet).args(arguments), LIMIT)
 }
 
-/// MD5 of each picture and each run of sound, decoded, in order; edit lists, which a pushed stream
-/// has none of, are passed over.
+/// Hash of each picture and each run of sound, decoded, in order: one that is quickly computed, of
+/// hundreds of megabytes. Edit lists, which a pushed stream has none of, are passed over.
 #[track_caller]
 fn decoded(file: &Path, map: &str) -> Vec<String> {
     let mut arguments = vec![OsStr::new("-ignore_editlist"), OsStr::new("1"), OsStr::new("-i")];
-    let output = ["-map", map, "-fps_mode", "passthrough", "-f", "framemd5", "-"];
+    let output =
+        ["-map", map, "-fps_mode", "passthrough", "-f", "framehash", "-hash", "murmur3", "-"];
     arguments.push(file.as_os_str());
     arguments.extend(output.map(OsStr::new));
     let text = String::from_utf8(ffmpeg(arguments)).unwrap();

@@ -313,7 +313,8 @@ pub(crate) fn samples(fetched: Vec<u8>) -> BTreeMap<u32, usize> {
     counts
 }
 
-/// MD5 of each decoded picture or sound frame of a stream, in order.
+/// Hash of each decoded picture or sound frame of a stream, in order: one that is quickly computed, of
+/// hundreds of megabytes.
 #[track_caller]
 pub(crate) fn decoded(input: &str, options: &[&str], map: &str) -> Vec<String> {
     all_decoded(input, options, &[map]).remove(0)
@@ -322,7 +323,7 @@ pub(crate) fn decoded(input: &str, options: &[&str], map: &str) -> Vec<String> {
 /// The same of several streams at once.
 #[track_caller]
 pub(crate) fn all_decoded(input: &str, options: &[&str], maps: &[&str]) -> Vec<Vec<String>> {
-    let args = ["-fps_mode", "passthrough", "-f", "framemd5", "-"];
+    let args = ["-fps_mode", "passthrough", "-f", "framehash", "-hash", "murmur3", "-"];
     hashes(&ffmpeg(options.iter().chain(&["-i", input]).chain(&mapped(maps)).chain(&args)), maps)
 }
 
@@ -358,8 +359,8 @@ pub(crate) fn timed(input: &str, map: &str) -> Vec<(f64, String)> {
 }
 
 /// Those of each stream.
-fn hashes(framemd5: &[u8], maps: &[&str]) -> Vec<Vec<String>> {
-    let text = std::str::from_utf8(framemd5).unwrap();
+fn hashes(framehash: &[u8], maps: &[&str]) -> Vec<Vec<String>> {
+    let text = std::str::from_utf8(framehash).unwrap();
     let mut hashes = vec![Vec::new(); maps.len()];
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         // Stream, decode and presentation time, duration, size, hash; then side data, if any.
