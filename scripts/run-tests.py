@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Runs test programs of the workspace, several at a time. Usage: scripts/run-tests.py LANES [--but] CRATE... <BUILT
+"""Runs test programs of the workspace, several at a time. Usage: scripts/run-tests.py LANES [--but] NAME... <BUILT
 
-Those of these crates, or of all but these. BUILT is what `cargo test --no-run` says of them with
-`--message-format=json-render-diagnostics`: nothing is built here, so that several of us may run at once.
+Those of these names, or of all but these: a crate, or one program of it as `headwater/vod`. BUILT is
+what `cargo test --no-run` says of them with `--message-format=json-render-diagnostics`: nothing is built
+here, so that several of us may run at once.
 
 `cargo test` runs one after the other, and most of ours wait for players rather than compute. They are
 started where it starts them, and what each prints is shown at its end. The exit status is 1 if any of them
@@ -15,16 +16,20 @@ import os
 import subprocess
 import sys
 
+# It waits long and computes little: at the end all others would have to wait for it.
+FIRST = "bad_input"
+
 
 def programs(lines, chosen):
-    """The folder of each test program of the crates that are chosen, and the program."""
+    """The folder of each test program that is chosen, its name, and the program."""
     for line in lines:
         built = json.loads(line)
         is_test = built.get("executable") and built["profile"]["test"] and built["target"]["test"]
         if is_test and not {"bench", "example"} & set(built["target"]["kind"]):
-            folder = os.path.dirname(built["manifest_path"])
-            if chosen(os.path.basename(folder)):
-                yield folder, built["executable"]
+            folder, name = os.path.dirname(built["manifest_path"]), built["target"]["name"]
+            crate = os.path.basename(folder)
+            if chosen({crate, f"{crate}/{name}"}):
+                yield folder, name, built["executable"]
 
 
 def run(folder, program):
@@ -43,12 +48,13 @@ def run(folder, program):
 
 
 def main():
-    lanes, *crates = sys.argv[1:]
-    but = crates[0] == "--but"
-    # From the end of the alphabet: the studies take longest, and nothing should be left to wait for them.
-    found = sorted(programs(sys.stdin, lambda crate: (crate in crates) != but), reverse=True)
+    lanes, *names = sys.argv[1:]
+    but = names[0] == "--but"
+    found = list(programs(sys.stdin, lambda its: its.isdisjoint(names) == but))
+    # From the end of the alphabet: what takes long is there.
+    found.sort(key=lambda test: (test[1] == FIRST, test[2]), reverse=True)
     with concurrent.futures.ThreadPoolExecutor(int(lanes)) as pool:
-        failed = sum(pool.map(lambda test: run(*test), found))
+        failed = sum(pool.map(lambda test: run(test[0], test[2]), found))
     sys.exit(1 if failed else 0)
 
 

@@ -1,9 +1,7 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import { connect, createServer as createProxy } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { pageTests, position, startEmbed, startProxy, untilTime } from './push.mjs';
 import { makeRenditions, publish, publishTogether } from './renditions.mjs';
 import {
   assertAccessible,
@@ -16,7 +14,6 @@ import {
   untilCondition,
 } from './support.mjs';
 import { startTabs } from './tabs.mjs';
-import { makeTitles } from './titles.mjs';
 
 /** Longest gap in what is shown, in seconds. */
 const GAP = 0.05;
@@ -31,7 +28,7 @@ before(async () => {
   clips = await makeRenditions(60);
   server = await startServer();
   browser = await startBrowser();
-  embed = await startEmbed();
+  embed = await startEmbed(server.url);
 });
 
 after(async () => {
@@ -43,37 +40,13 @@ after(async () => {
 
 const clip = (name) => [name, join(clips.root, `${name}.mp4`)];
 
-/** Runs `body` with a page and closes it, whatever happens. */
-function withPage(name, body, options) {
-  test(name, async (t) => {
-    const opened = await openPage(browser, options);
-    try {
-      await body(opened.page, opened.complaints, t);
-    } finally {
-      await opened.page.context().close();
-    }
-  });
-}
+const withPage = pageTests(() => browser);
+const play = (...what) => embed.play(...what);
 
 async function watch(page, stream = 'live/demo', url = server.url) {
   await page.goto(`${url}/watch/${stream}?via=push`);
   await untilCondition(page, 'playing');
 }
-
-/**
- * Plays `stream`, of the server unless it is a whole address, with the module in a page of another origin. `asked` of
- * that page: `seek`, where it goes at once, and `autoplay=no`.
- */
-function play(page, stream, options = {}, asked = {}) {
-  const url = new URL(stream, server.url);
-  return page.goto(
-    `${embed.url}/?${new URLSearchParams({ url, options: JSON.stringify(options), ...asked })}`,
-  );
-}
-
-const position = (page) => page.evaluate(() => document.querySelector('video').currentTime);
-const untilTime = (page, time) =>
-  page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time);
 
 /** Has the page note each picture that is shown from now on. */
 function noteFrames(page) {
@@ -464,197 +437,3 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
     }
   });
 });
-
-describe('titles by push', { concurrency: 3 }, () => {
-  let titles;
-  let files;
-
-  before(async () => {
-    titles = await makeTitles();
-    files = await startServer({ vod: titles.root });
-  });
-
-  after(async () => {
-    await files?.stop();
-    await titles?.remove();
-  });
-
-  const open = (page, name) => page.goto(`${files.url}/watch/vod/${name}?via=push`);
-  const seek = (page, time) =>
-    page.evaluate((to) => {
-      document.querySelector('video').currentTime = to;
-    }, time);
-
-  for (const [name, duration] of [
-    ['first.mp4', 120.2],
-    ['last.mp4', 52.2],
-    ['fragmented.mp4', 15.6],
-    ['folder', 20],
-  ]) {
-    withPage(`play ${name}, jump, and end`, async (page, complaints, t) => {
-      await open(page, name);
-      await untilCondition(page, 'playing');
-      const { moments, duration: told, latency } = await stats(page);
-      t.diagnostic(`first frame after ${Math.round(moments.firstFrame)} ms`);
-      assert.ok(Math.abs(told - duration) < 0.3, `duration ${told}`);
-      assert.equal(latency, null);
-      await untilTime(page, 1.5);
-      for (const time of [duration / 2, 1, duration - 2.5]) {
-        await seek(page, time);
-        await untilTime(page, time + 0.5);
-        const now = await position(page);
-        assert.ok(now < time + 3, `sought ${time}, is at ${now}`);
-      }
-      await untilCondition(page, 'ended');
-      assert.ok(Math.abs((await position(page)) - duration) < 0.3, `ended at ${await position(page)}`);
-      // And from the beginning.
-      await page.getByRole('button', { name: 'Play' }).click();
-      await page.waitForFunction(() => {
-        const { currentTime, paused } = document.querySelector('video');
-        return !paused && currentTime > 0.5 && currentTime < 10;
-      });
-      assert.deepEqual(complaints, []);
-    });
-  }
-
-  withPage('are played from any place, however often that changes', async (page) => {
-    await play(page, `${files.url}/vod/first.mp4/push?pace=fast`, {}, { seek: 20 });
-    await untilTime(page, 20.5);
-    assert.ok((await position(page)) < 24);
-    // So far ahead that the server is told to pause.
-    await page.waitForFunction(() => {
-      const [before, now] = window.heard.filter(([name]) => name === 'stats').slice(-2);
-      return now?.[1].buffer > 50 && now[1].messages === before[1].messages;
-    });
-    await seek(page, 110);
-    await untilTime(page, 110.5);
-    // A slider is dragged.
-    const last = await page.evaluate(async () => {
-      const video = document.querySelector('video');
-      for (let at = 0; at < 150; at++) {
-        video.currentTime = 5 + ((at * 37) % 110);
-        await new Promise((resolve) => setTimeout(resolve, 16));
-      }
-      return video.currentTime;
-    });
-    await page.waitForFunction(
-      (time) => {
-        const { currentTime, seeking } = document.querySelector('video');
-        return !seeking && currentTime > time + 0.5 && currentTime < time + 5;
-      },
-      last,
-      { timeout: 10_000 },
-    );
-    const heard = await page.evaluate(() => window.heard);
-    assert.deepEqual(
-      heard.filter(([name]) => name === 'reconnecting' || name === 'error'),
-      [],
-    );
-  });
-
-  withPage('choose a rendition of a folder', async (page, complaints) => {
-    await open(page, 'folder');
-    await untilCondition(page, 'playing');
-    await quality(page).selectOption({ index: 2 });
-    // Behind what has come of the other.
-    await seek(page, 16);
-    await page.waitForFunction(() => document.querySelector('video').videoWidth === 212);
-    await assertAccessible(page);
-    await keep(page, 'vod-push');
-    assert.deepEqual(complaints, []);
-  });
-
-  withPage('say why a cut off file is refused', async (page) => {
-    await open(page, 'cut.mp4');
-    await page.locator('.message').getByText('The server refuses to push the stream.').waitFor();
-    await page
-      .locator('.message')
-      .getByText(/^The server says: cut\.mp4: .*cut off/)
-      .waitFor();
-  });
-
-  withPage('go on where the connection was lost', async (page) => {
-    const proxy = await startProxy(files.url);
-    try {
-      await page.goto(`${proxy.url}/watch/vod/first.mp4?via=push`);
-      await untilCondition(page, 'playing');
-      await proxy.drop();
-      await page.waitForTimeout(2_000);
-      await proxy.restore();
-      const { buffer, currentTime } = await stats(page);
-      await seek(page, currentTime + Math.max(0, buffer - 4));
-      await untilTime(page, currentTime + buffer + 1);
-      assert.equal((await stats(page)).stalls, 0);
-    } finally {
-      await proxy.stop();
-    }
-  });
-});
-
-/** A page that plays what its address says with the module from the server, on an origin of its own. */
-async function startEmbed() {
-  const page = `<!doctype html><title>embed</title><video muted autoplay></video><script type="module">
-    import { PushPlayer } from '${server.url}/player/push.js';
-    const asked = new URLSearchParams(location.search);
-    const video = document.querySelector('video');
-    video.autoplay = asked.get('autoplay') !== 'no';
-    window.heard = [];
-    window.player = new PushPlayer(video, asked.get('url'), JSON.parse(asked.get('options')));
-    if (asked.has('seek')) window.player.seek(Number(asked.get('seek')));
-    for (const name of ['open', 'rendition', 'latency', 'stats', 'reconnecting', 'end', 'error'])
-      window.player.on(name, (event) => window.heard.push([name, event]));
-  </script>`;
-  const site = createServer((request, response) => {
-    if (request.url === '/favicon.ico') response.writeHead(204).end();
-    else if (request.url === '/silent.js')
-      response.writeHead(200, { 'Content-Type': 'text/javascript' }).end();
-    else response.writeHead(200, { 'Content-Type': 'text/html' }).end(page);
-  });
-  site.listen(0, '127.0.0.1');
-  await once(site, 'listening');
-  const close = () => {
-    site.closeAllConnections();
-    site.close();
-  };
-  return { url: `http://127.0.0.1:${site.address().port}`, close };
-}
-
-/** A way to the server that can be cut: all connections at once, and no new ones until it is restored, or another. */
-async function startProxy(url) {
-  let { hostname, port } = new URL(url);
-  const sockets = new Set();
-  const proxy = createProxy((socket) => {
-    const other = connect(Number(port), hostname);
-    for (const [from, to] of [
-      [socket, other],
-      [other, socket],
-    ]) {
-      sockets.add(from);
-      from.pipe(to);
-      from.on('error', () => to.destroy());
-      from.on('close', () => {
-        sockets.delete(from);
-        to.destroy();
-      });
-    }
-  });
-  proxy.listen(0, '127.0.0.1');
-  await once(proxy, 'listening');
-  const address = proxy.address();
-  const drop = async () => {
-    const closed = once(proxy, 'close');
-    proxy.close();
-    for (const socket of sockets) socket.destroy();
-    await closed;
-  };
-  return {
-    url: `http://127.0.0.1:${address.port}`,
-    drop,
-    async restore(other = url) {
-      ({ hostname, port } = new URL(other));
-      proxy.listen(address.port, '127.0.0.1');
-      await once(proxy, 'listening');
-    },
-    stop: drop,
-  };
-}

@@ -1,0 +1,140 @@
+import assert from 'node:assert/strict';
+import { after, before, describe } from 'node:test';
+import { pageTests, position, startEmbed, startProxy, untilTime } from './push.mjs';
+import { assertAccessible, keep, startBrowser, startServer, stats, untilCondition } from './support.mjs';
+import { makeTitles } from './titles.mjs';
+
+let titles;
+let files;
+let browser;
+let embed;
+
+before(async () => {
+  titles = await makeTitles();
+  files = await startServer({ vod: titles.root });
+  browser = await startBrowser();
+  embed = await startEmbed(files.url);
+});
+
+after(async () => {
+  await browser?.close();
+  embed?.close();
+  await files?.stop();
+  await titles?.remove();
+});
+
+const withPage = pageTests(() => browser);
+const quality = (page) => page.getByRole('combobox', { name: 'Quality' });
+
+describe('titles by push', { concurrency: 3 }, () => {
+  const open = (page, name) => page.goto(`${files.url}/watch/vod/${name}?via=push`);
+  const seek = (page, time) =>
+    page.evaluate((to) => {
+      document.querySelector('video').currentTime = to;
+    }, time);
+
+  for (const [name, duration] of [
+    ['first.mp4', 120.2],
+    ['last.mp4', 52.2],
+    ['fragmented.mp4', 15.6],
+    ['folder', 20],
+  ]) {
+    withPage(`play ${name}, jump, and end`, async (page, complaints, t) => {
+      await open(page, name);
+      await untilCondition(page, 'playing');
+      const { moments, duration: told, latency } = await stats(page);
+      t.diagnostic(`first frame after ${Math.round(moments.firstFrame)} ms`);
+      assert.ok(Math.abs(told - duration) < 0.3, `duration ${told}`);
+      assert.equal(latency, null);
+      await untilTime(page, 1.5);
+      for (const time of [duration / 2, 1, duration - 2.5]) {
+        await seek(page, time);
+        await untilTime(page, time + 0.5);
+        const now = await position(page);
+        assert.ok(now < time + 3, `sought ${time}, is at ${now}`);
+      }
+      await untilCondition(page, 'ended');
+      assert.ok(Math.abs((await position(page)) - duration) < 0.3, `ended at ${await position(page)}`);
+      // And from the beginning.
+      await page.getByRole('button', { name: 'Play' }).click();
+      await page.waitForFunction(() => {
+        const { currentTime, paused } = document.querySelector('video');
+        return !paused && currentTime > 0.5 && currentTime < 10;
+      });
+      assert.deepEqual(complaints, []);
+    });
+  }
+
+  withPage('are played from any place, however often that changes', async (page) => {
+    await embed.play(page, '/vod/first.mp4/push?pace=fast', {}, { seek: 20 });
+    await untilTime(page, 20.5);
+    assert.ok((await position(page)) < 24);
+    // So far ahead that the server is told to pause.
+    await page.waitForFunction(() => {
+      const [before, now] = window.heard.filter(([name]) => name === 'stats').slice(-2);
+      return now?.[1].buffer > 50 && now[1].messages === before[1].messages;
+    });
+    await seek(page, 110);
+    await untilTime(page, 110.5);
+    // A slider is dragged.
+    const last = await page.evaluate(async () => {
+      const video = document.querySelector('video');
+      for (let at = 0; at < 150; at++) {
+        video.currentTime = 5 + ((at * 37) % 110);
+        await new Promise((resolve) => setTimeout(resolve, 16));
+      }
+      return video.currentTime;
+    });
+    await page.waitForFunction(
+      (time) => {
+        const { currentTime, seeking } = document.querySelector('video');
+        return !seeking && currentTime > time + 0.5 && currentTime < time + 5;
+      },
+      last,
+      { timeout: 10_000 },
+    );
+    const heard = await page.evaluate(() => window.heard);
+    assert.deepEqual(
+      heard.filter(([name]) => name === 'reconnecting' || name === 'error'),
+      [],
+    );
+  });
+
+  withPage('choose a rendition of a folder', async (page, complaints) => {
+    await open(page, 'folder');
+    await untilCondition(page, 'playing');
+    await quality(page).selectOption({ index: 2 });
+    // Behind what has come of the other.
+    await seek(page, 16);
+    await page.waitForFunction(() => document.querySelector('video').videoWidth === 212);
+    await assertAccessible(page);
+    await keep(page, 'vod-push');
+    assert.deepEqual(complaints, []);
+  });
+
+  withPage('say why a cut off file is refused', async (page) => {
+    await open(page, 'cut.mp4');
+    await page.locator('.message').getByText('The server refuses to push the stream.').waitFor();
+    await page
+      .locator('.message')
+      .getByText(/^The server says: cut\.mp4: .*cut off/)
+      .waitFor();
+  });
+
+  withPage('go on where the connection was lost', async (page) => {
+    const proxy = await startProxy(files.url);
+    try {
+      await page.goto(`${proxy.url}/watch/vod/first.mp4?via=push`);
+      await untilCondition(page, 'playing');
+      await proxy.drop();
+      await page.waitForTimeout(2_000);
+      await proxy.restore();
+      const { buffer, currentTime } = await stats(page);
+      await seek(page, currentTime + Math.max(0, buffer - 4));
+      await untilTime(page, currentTime + buffer + 1);
+      assert.equal((await stats(page)).stalls, 0);
+    } finally {
+      await proxy.stop();
+    }
+  });
+});
