@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Runs test programs of the workspace, several at a time. Usage: scripts/run-tests.py LANES [--but] NAME... <BUILT
+"""Runs test programs of the workspace, several at a time. Usage: scripts/run-tests.py LANES [--but] CRATE... <BUILT
 
-Those of these names, or of all but these: a crate, or one program of it as `headwater/vod`. BUILT is
-what `cargo test --no-run` says of them with `--message-format=json-render-diagnostics`: nothing is built
-here, so that several of us may run at once.
+Those of these crates, or of all but these. BUILT is what `cargo test --no-run` says of them with
+`--message-format=json-render-diagnostics`: nothing is built here, so that several of us may run at once.
 
 `cargo test` runs one after the other, and most of ours wait for players rather than compute. They are
 started where it starts them, and what each prints is shown at its end. The exit status is 1 if any of them
@@ -21,15 +20,14 @@ FIRST = {"bad_input", "foreign"}
 
 
 def programs(lines, chosen):
-    """The folder of each test program that is chosen, its name, and the program."""
+    """The folder of each test program of the crates that are chosen, its name, and the program."""
     for line in lines:
         built = json.loads(line)
         is_test = built.get("executable") and built["profile"]["test"] and built["target"]["test"]
         if is_test and not {"bench", "example"} & set(built["target"]["kind"]):
-            folder, name = os.path.dirname(built["manifest_path"]), built["target"]["name"]
-            crate = os.path.basename(folder)
-            if chosen({crate, f"{crate}/{name}"}):
-                yield folder, name, built["executable"]
+            folder = os.path.dirname(built["manifest_path"])
+            if chosen(os.path.basename(folder)):
+                yield folder, built["target"]["name"], built["executable"]
 
 
 def run(folder, program):
@@ -48,9 +46,9 @@ def run(folder, program):
 
 
 def main():
-    lanes, *names = sys.argv[1:]
-    but = names[0] == "--but"
-    found = list(programs(sys.stdin, lambda its: its.isdisjoint(names) == but))
+    lanes, *crates = sys.argv[1:]
+    but = crates[0] == "--but"
+    found = list(programs(sys.stdin, lambda crate: (crate in crates) != but))
     # From the end of the alphabet: what takes long is there.
     found.sort(key=lambda test: (test[1] in FIRST, test[2]), reverse=True)
     with concurrent.futures.ThreadPoolExecutor(int(lanes)) as pool:
