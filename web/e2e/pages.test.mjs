@@ -191,6 +191,8 @@ describe('watch page', () => {
   });
 
   withPage('says that the publisher is lost, and that it is back', {}, async (page, complaints) => {
+    // From the beginning: to look at requests holds up those that are under way, and playback with them.
+    await fakeStreams(page, (streams) => streams);
     await page.goto(`${server.url}/watch/live/demo`);
     await untilCondition(page, 'playing');
     await fakeStreams(page, (streams) => [{ ...demo(streams), state: 'offline' }]);
