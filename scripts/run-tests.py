@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 
-# They wait long and compute little: at the end all others would have to wait for them.
+# They take long, mostly to wait: at the end all others would have to wait for them.
 FIRST = {"bad_input", "foreign"}
 
 

@@ -90,6 +90,7 @@ export class Feed {
   private newest = new Map<number, number>();
   /** How long the last chunks of the picture lasted, in seconds. */
   private chunks: number[] = [];
+  /** When time 0 was captured, in milliseconds since 1970. */
   private epoch: number | null = null;
   private readonly seeks = new Seeks();
   /** How many there were. */
