@@ -37,7 +37,7 @@ describe('titles by push', { concurrency: 3 }, () => {
     ['first.mp4', 120.2],
     ['last.mp4', 52.2],
     ['fragmented.mp4', 15.6],
-    ['folder', 20],
+    ['folder', 60],
   ]) {
     withPage(`play ${name}, jump, and end`, async (page, complaints, t) => {
       await open(page, name);
@@ -105,7 +105,7 @@ describe('titles by push', { concurrency: 3 }, () => {
     await untilCondition(page, 'playing');
     await quality(page).selectOption({ index: 2 });
     // Behind what has come of the other.
-    await seek(page, 16);
+    await seek(page, 50);
     await page.waitForFunction(() => document.querySelector('video').videoWidth === 212);
     await assertAccessible(page);
     await keep(page, 'vod-push');

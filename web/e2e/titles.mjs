@@ -17,7 +17,7 @@ Another subtitle of the test.
 
 /**
  * A folder of titles: `first.mp4`, two minutes, index in front, with subtitles beside it; `last.mp4`, 52 s,
- * index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, two audio tracks; `folder`, two renditions;
+ * index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, two audio tracks; `folder`, a minute, two renditions;
  * and files that cannot be played: `cut.mp4` (the index is missing), `short.mp4` (the media is), `hevc.mp4`,
  * `text.mp4`.
  */
@@ -41,7 +41,7 @@ export async function makeTitles() {
     readFile(last).then((bytes) => writeFile(at('cut.mp4'), bytes.subarray(0, 2_000_000))),
     readFile(long).then((bytes) => writeFile(at('short.mp4'), bytes.subarray(0, 700_000))),
   ]);
-  ffmpeg('-i', long, '-t', '20', '-c', 'copy', at('folder/high.mp4'));
+  ffmpeg('-i', long, '-t', '60', '-c', 'copy', at('folder/high.mp4'));
   ffmpeg(
     '-i',
     at('folder/high.mp4'),
@@ -52,8 +52,8 @@ export async function makeTitles() {
   ffmpeg(
     '-i',
     at('folder/high.mp4'),
-    ...'-f lavfi -i sine=frequency=440:duration=20'.split(' '),
-    ...'-map 0:v -map 0:a -map 1:a -c:v copy -c:a aac'.split(' '),
+    ...'-f lavfi -i sine=frequency=440'.split(' '),
+    ...'-t 20 -map 0:v -map 0:a -map 1:a -c:v copy -c:a aac'.split(' '),
     ...'-metadata:s:a:0 language=eng -metadata:s:a:1 language=deu'.split(' '),
     at('languages.mp4'),
   );

@@ -1,4 +1,10 @@
-import { type MediaInfo, MediaPlayer, type MediaPlayerSettingClass } from 'dashjs';
+import {
+  type MediaInfo,
+  MediaPlayer,
+  type MediaPlayerClass,
+  type MediaPlayerEvent,
+  type MediaPlayerSettingClass,
+} from 'dashjs';
 import { trackLabel } from '../../shared/format';
 import type { Failure } from '../condition';
 import {
@@ -64,6 +70,8 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
     const failure = failureOf(error);
     events.failed(manifestRefused(error) ? { ...failure, refusedBy: url } : failure);
   });
+  const gone = new AbortController();
+  endOnce(player, video, gone.signal);
   player.setAutoPlay(video.autoplay);
   player.attachView(video);
   player.attachSource(url, recorded && startAt > 0 ? startAt : undefined);
@@ -113,6 +121,7 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
       // dash.js takes a viewer back to live by itself only beyond liveCatchup.maxDrift.
     },
     destroy() {
+      gone.abort();
       // dash.js puts off a change of rate until one of these events, and does not take the listener back: it
       // would fire into the destroyed player when the next engine has media.
       for (const event of READINESS) video.dispatchEvent(new Event(event));
@@ -121,6 +130,25 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
     },
   };
 };
+
+/**
+ * Ends a title when dash.js sees its end before the browser has said `ended`, as on a busy page. By itself it
+ * seeks to the end and pauses then, which may keep the browser from saying so; and since a seek starts the timer
+ * again that looks for the end, it does it five times a second, with a request for a header each. Told `ended`,
+ * it does neither. (dash.js 5.2.1: StreamController's timer, PlaybackController's handler of PLAYBACK_ENDED.)
+ */
+function endOnce(player: MediaPlayerClass, video: HTMLVideoElement, signal: AbortSignal): void {
+  let said = false;
+  // Before dash.js hears of it.
+  const first = { signal, capture: true };
+  video.addEventListener('ended', () => (said = true), first);
+  video.addEventListener('seeking', () => (said = false), first);
+  const ends = ({ isLast }: { isLast?: boolean }) => {
+    if (isLast && video.ended && !said) video.dispatchEvent(new Event('ended'));
+  };
+  // Its own handlers have at most 5,000.
+  player.on('playbackEnded', ends as (event: MediaPlayerEvent) => void, undefined, { priority: 10_000 });
+}
 
 function choiceOf(track: MediaInfo, id: number): Choice {
   return { id, label: trackLabel(track.labels[0]?.text ?? '', track.lang ?? '', id) };
