@@ -202,11 +202,6 @@ fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// A port nobody listened on a moment ago, for a program that cannot be told port 0.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// A connection to a program that is still starting.
 fn connect(port: u16) -> TcpStream {
     let deadline = Instant::now() + LIMIT;
@@ -499,12 +494,12 @@ fn play(port: u16, start: PlayStart, wanted: usize, started: impl FnOnce()) -> V
 
 #[test]
 fn publishes_to_ffmpeg() {
-    let port = free_port();
+    let port = testkit::Port::find();
     let url = format!("rtmp://127.0.0.1:{port}/live/x");
     let args = ["-v", "error", "-listen", "1", "-i", &url, "-c", "copy", "-f", "flv", "-"];
     let server = program("ffmpeg", &args);
     let sent = remuxed();
-    publish(port, &sent);
+    publish(port.number(), &sent);
     let finished = server.wait(LIMIT);
     assert!(finished.status.success(), "{}", finished.stderr);
     let found = tags(&finished.stdout);
@@ -515,12 +510,12 @@ fn publishes_to_ffmpeg() {
 
 #[test]
 fn plays_from_ffmpeg() {
-    let port = free_port();
+    let port = testkit::Port::find();
     let url = format!("rtmp://127.0.0.1:{port}/live/x");
     let source = source();
     let args = ["-v", "error", "-i", &source, "-c", "copy", "-listen", "1", "-f", "flv", &url];
     let server = program("ffmpeg", &args);
-    let found = play(port, PlayStart::Any, usize::MAX, || {});
+    let found = play(port.number(), PlayStart::Any, usize::MAX, || {});
     let finished = server.wait(LIMIT);
     assert!(finished.status.success(), "{}", finished.stderr);
     assert_same_media(&found, &remuxed());
@@ -528,7 +523,7 @@ fn plays_from_ffmpeg() {
 
 #[test]
 fn publishes_to_nginx_and_plays_from_it() {
-    let port = free_port();
+    let port = testkit::Port::find();
     let folder = tempdir();
     let path = folder.to_str().unwrap();
     let config = format!(
@@ -545,9 +540,9 @@ fn publishes_to_nginx_and_plays_from_it() {
     let mut publisher = None;
     // It begins a player's stream at a key frame, which is the first there is; its own repeated
     // sequence headers apart, everything comes through.
-    let found = play(port, PlayStart::Live, expected.len(), || {
+    let found = play(port.number(), PlayStart::Live, expected.len(), || {
         let sent = sent.clone();
-        publisher = Some(thread::spawn(move || publish(port, &sent)));
+        publisher = Some(thread::spawn(move || publish(port.number(), &sent)));
     });
     let frames = |tags: &[Tag]| -> Vec<Bytes> {
         payloads(tags, 9).into_iter().filter(|payload| payload[1] == 1).cloned().collect()

@@ -7,6 +7,7 @@
 mod built;
 mod ffmpeg;
 pub mod http;
+mod port;
 mod program;
 mod samples;
 mod server;
@@ -19,6 +20,7 @@ pub use ffmpeg::{
     AccessUnit, Packet, access_unit_hashes, access_unit_hashes_with, ffprobe_packets,
     ffprobe_packets_with, publish,
 };
+pub use port::Port;
 pub use program::{Finished, Program};
 pub use samples::avc_record;
 pub use server::Server;

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use testkit::Program;
+use testkit::{Port, Program};
 
 use super::{LIMIT, count, number, run};
 
 /// An nginx of one process, on a port of its own, with a log of what it sent.
 pub(crate) struct Nginx {
     pub(crate) program: Program,
-    pub(crate) port: u16,
+    pub(crate) port: Port,
     dir: tempfile::TempDir,
 }
 
@@ -24,8 +24,7 @@ impl Nginx {
         std::fs::create_dir(&root).unwrap();
         std::fs::write(root.join("4k"), super::server::pattern(4096)).unwrap();
         std::fs::write(root.join("1m"), super::server::pattern(1 << 20)).unwrap();
-        // nginx binds its port itself: one that was free a moment ago.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = Port::find();
         let tls = if listen.contains("ssl") { certificate(dir.path()) } else { String::new() };
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {path}/t;\n"))
@@ -52,7 +51,7 @@ impl Nginx {
         );
         let nginx = Self { program, port, dir };
         let limit = Instant::now() + LIMIT;
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while std::net::TcpStream::connect(("127.0.0.1", nginx.port.number())).is_err() {
             assert!(Instant::now() < limit, "nginx does not listen");
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -1,22 +1,17 @@
 //! nginx with its RTMP module: RTMP, and HLS with MPEG-TS segments from a folder.
 
-use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use testkit::{Program, http};
+use testkit::{Port, Program, http};
 
 use crate::support::{LIMIT, assert_verdict, document, start};
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 #[test]
 fn plays_what_nginx_has_over_rtmp_and_hls() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    let (rtmp, web) = (free_port(), free_port());
+    let (rtmp, web) = (Port::find(), Port::find());
     let config = format!(
         "load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
          user root; daemon off; master_process off; pid {path}/pid; error_log stderr;
@@ -40,9 +35,9 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
     ]));
     let clip = testkit::demo_clip();
     let url = format!("rtmp://127.0.0.1:{rtmp}/live/x");
-    let address = ([127, 0, 0, 1], web).into();
+    let address = ([127, 0, 0, 1], web.number()).into();
     let deadline = Instant::now() + LIMIT;
-    while std::net::TcpStream::connect(("127.0.0.1", rtmp)).is_err() {
+    while std::net::TcpStream::connect(("127.0.0.1", rtmp.number())).is_err() {
         assert!(Instant::now() < deadline, "{}", nginx.stderr());
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::{Program, Server, demo_clip, headwater};
+use testkit::{Port, Program, Server, demo_clip, headwater};
 
 use relay::Relay;
 use support::{LIMIT, document, start};
@@ -125,7 +125,7 @@ fn bytes_that_are_held_back_are_late_by_that() {
 fn nginx_passes_stamps_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = Port::find();
     let config = format!(
         "load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
          user root; daemon off; master_process off; pid {path}/pid; error_log stderr;
@@ -139,7 +139,7 @@ fn nginx_passes_stamps_on() {
     let nginx =
         Program::spawn(Command::new("nginx").args(["-p", path, "-e", "stderr", "-c", file]));
     let deadline = Instant::now() + LIMIT;
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+    while std::net::TcpStream::connect(("127.0.0.1", port.number())).is_err() {
         assert!(Instant::now() < deadline, "{}", nginx.stderr());
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -1,0 +1,71 @@
+//! Ports for programs that cannot be told port 0.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::fs::{self, File};
+use std::hash::BuildHasher;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+
+/// Below those that Linux gives where port 0 is asked for, and to outgoing connections
+/// (`net.ipv4.ip_local_port_range`, 32768 and up): one that the kernel gave and got back is soon
+/// another test's. Below those of streamgauge's lab, too, 20000 and up.
+const PORTS: Range<u16> = 10_000..20_000;
+
+/// A TCP port of 127.0.0.1 that no other test has while this lives, and that nobody listened on
+/// when it was found.
+#[derive(Debug)]
+pub struct Port {
+    number: u16,
+    /// Locked: where tests of other processes look.
+    _claim: File,
+}
+
+impl Port {
+    /// Finds one.
+    ///
+    /// # Panics
+    /// There is none, or claims cannot be written to the folder for temporary files.
+    pub fn find() -> Self {
+        let user = rustix::process::getuid().as_raw();
+        let claims = std::env::temp_dir().join(format!("headwater-test-ports-{user}"));
+        let written = "claims of ports can be written";
+        fs::create_dir_all(&claims).expect(written);
+        // Left to chance: connections to a program that has just ended may still be closing.
+        let random = RandomState::new();
+        (0..1000_u32)
+            .map(|turn| PORTS.start + (random.hash_one(turn) % PORTS.len() as u64) as u16)
+            .find_map(|number| {
+                let claim = File::create(claims.join(number.to_string())).expect(written);
+                claim.try_lock().ok()?;
+                TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+                Some(Self { number, _claim: claim })
+            })
+            .expect("one of a thousand ports is free")
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.number.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_that_are_held_differ_and_can_be_listened_on() {
+        let ports: Vec<_> = (0..300).map(|_| Port::find()).collect();
+        let _listeners: Vec<_> = ports
+            .iter()
+            .map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).unwrap())
+            .collect();
+    }
+}
