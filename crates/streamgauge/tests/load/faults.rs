@@ -178,13 +178,13 @@ fn a_silent_server_does_not_hold_a_run_past_its_end() {
     let server = Server::start(&[]);
     let began = Instant::now();
     let url = server.url("/timeout");
-    let document = run(&[url, "--rate", "20", "--duration", "1s", "--timeout", "60s"]);
+    let document = run(&[&url, "--rate", "20", "--duration", "1s", "--timeout", "60s"]);
     assert!(began.elapsed() < Duration::from_secs(1 + 10 + 4), "{:?}", began.elapsed());
     assert!(number_of(&document) <= 11.0);
     // They were waited for and did not come: to leave them out would flatter the server.
     assert_only(&document, "timeout", 20);
     let began = Instant::now();
-    let document = run(&[url, "--connections", "5", "--duration", "1s", "--timeout", "60s"]);
+    let document = run(&[&url, "--connections", "5", "--duration", "1s", "--timeout", "60s"]);
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     assert_eq!(count(&document, "/unfinished"), 5);
 }
