@@ -102,7 +102,8 @@ later web-check web-test
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 tests() { timeout -k 10 "$TEST_TIMEOUT" "$@" <"$built"; }
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
-# How closely a page follows live is measured in time: nothing runs beside it.
+# How closely a page follows live is measured in time: nothing runs beside it, nor beside the ladder's
+# encoders, which must keep up with it.
 step e2e-live e2e live
 # Crates that talk to nobody: their tests read files, and have files read. They have the time that the
 # others leave, which wait much of it, and must not be kept waiting. (Players that load from a server give

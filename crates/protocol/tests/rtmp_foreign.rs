@@ -524,6 +524,7 @@ fn plays_from_ffmpeg() {
 #[test]
 fn publishes_to_nginx_and_plays_from_it() {
     let port = testkit::Port::find();
+    let number = port.number();
     let folder = tempdir();
     let path = folder.to_str().unwrap();
     let config = format!(
@@ -540,9 +541,9 @@ fn publishes_to_nginx_and_plays_from_it() {
     let mut publisher = None;
     // It begins a player's stream at a key frame, which is the first there is; its own repeated
     // sequence headers apart, everything comes through.
-    let found = play(port.number(), PlayStart::Live, expected.len(), || {
+    let found = play(number, PlayStart::Live, expected.len(), || {
         let sent = sent.clone();
-        publisher = Some(thread::spawn(move || publish(port.number(), &sent)));
+        publisher = Some(thread::spawn(move || publish(number, &sent)));
     });
     let frames = |tags: &[Tag]| -> Vec<Bytes> {
         payloads(tags, 9).into_iter().filter(|payload| payload[1] == 1).cloned().collect()
