@@ -105,7 +105,7 @@ fn embedded(file: EmbeddedFile, cache: &'static str) -> Response {
 
 /// The origin's clock, for players that measure latency: DASH's `urn:mpeg:dash:utc:http-iso`.
 async fn time(State(origin): State<Arc<Origin>>) -> Response {
-    let now = rfc3339(origin.now());
+    let now = rfc3339(origin.wall_clock());
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
         (header::CACHE_CONTROL, "no-store"),

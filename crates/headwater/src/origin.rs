@@ -47,9 +47,11 @@ impl Origin {
             part_target: live.part_target.into(),
             segment_target: live.segment_target.into(),
             target_duration: live.target_duration.into(),
+            keyframe_distance: live.keyframe_distance.into(),
             window: live.window.into(),
             reconnect: live.reconnect.into(),
             silence: live.silence.into(),
+            foreign_renditions: live.foreign_renditions,
         };
         let titles = vod::Settings {
             segment_target: config.vod.segment_target.into(),
@@ -77,6 +79,18 @@ impl Origin {
     /// it, and a step would take a live publisher for a silent one.
     pub fn now(&self) -> UnixMicros {
         self.started.0.after(self.started.1.elapsed())
+    }
+
+    /// The wall clock, which may be set at any time: for what is told of times of day.
+    pub fn wall_clock(&self) -> UnixMicros {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        UnixMicros::default().after(wall)
+    }
+
+    /// Has the live streams' dates follow the wall clock. To be called about once a second.
+    pub fn follow_wall_clock(&self) {
+        let micros = |time: UnixMicros| i64::try_from(time.0).unwrap_or(i64::MAX);
+        self.registry.follow_wall_clock(micros(self.wall_clock()) - micros(self.now()));
     }
 
     /// What one viewer of an endless delivery may cost.

@@ -113,6 +113,7 @@ async fn sweep(origin: Arc<Origin>) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
+        origin.follow_wall_clock();
         origin.registry.sweep(origin.now());
         origin.title_viewers.sweep(origin.now());
     }

@@ -57,7 +57,7 @@ impl Stream {
         let info =
             PublisherInfo { peer: None, protocol: "ladder", rendition: Some(rendition.to_owned()) };
         let derives = Derives { awaited: Some(now.after(patience)) };
-        let id = self.enter(&info, Some(derives), now).map_err(PublishError::InUse)?;
+        let id = self.enter(&info, Some(derives), now)?;
         Ok(Derived {
             stream: Arc::clone(self),
             id,
@@ -144,10 +144,12 @@ impl Derived {
             }
             (None, None) => return Err(Refused::UnknownTrack),
         };
-        inner.push(index, false, place.period, sample, now)?;
+        let ahead = self.stream.ahead();
+        inner.push(index, false, place.period, sample, (now, ahead))?;
         inner.tracks[index].last_sample = now;
-        let track = Arc::clone(&inner.tracks[index].handle);
+        let (track, id) = (Arc::clone(&inner.tracks[index].handle), inner.tracks[index].id());
         let active = &mut inner.publishers[publisher];
+        active.tracks = vec![id];
         active.last_sample = now;
         let awaited = active.derives.as_mut().and_then(|derives| derives.awaited.take());
         if awaited.is_some() || known.is_none() {

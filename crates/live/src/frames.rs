@@ -1,14 +1,19 @@
-//! How long the newest sample lasts, before the next one is there.
+//! When frames are due, and how long the newest lasts before the next one is there.
 
 use std::collections::VecDeque;
 
 use media::Sample;
 
-use crate::packager::JITTER;
 use crate::rescale;
 
 /// Frames over which the frame duration is averaged.
 const HISTORY: usize = 128;
+/// So many frames in a row must have come when they were due before the next is expected to. One
+/// frame rate says so after fewer: who publishes at a regular rate mostly does from the start.
+const REGULAR: u32 = 3;
+/// A frame that comes within so long of when it was due came in time, in seconds: clocks of a
+/// millisecond round, up, down or to nearest.
+const ROUNDING: f64 = 0.001;
 
 /// How long access units of so many samples last, in a timescale that their sampling rate need not
 /// divide: the rate may change, the timescale may not.
@@ -29,133 +34,170 @@ impl UnitDuration {
     fn advance(&mut self) {
         self.rest = (self.ticks + self.rest) % self.rate;
     }
+
+    /// The end of the first of such units in a row from `from` on that ends at `until` or later.
+    fn reach(mut self, from: i64, until: i64) -> i64 {
+        let each = (self.ticks / self.rate).max(1);
+        let whole = u64::try_from((until - from).max(0)).unwrap_or(0) / (each + 1);
+        // As many as surely fit at once, the rest one after the other.
+        let at_once = whole.saturating_sub(1);
+        let total = u128::from(self.ticks) * u128::from(at_once) + u128::from(self.rest);
+        let mut end = from + i64::try_from(total / u128::from(self.rate)).unwrap_or(i64::MAX / 4);
+        self.rest = u64::try_from(total % u128::from(self.rate)).unwrap_or(0);
+        while end < until {
+            end += i64::from(self.next());
+            self.advance();
+        }
+        end
+    }
 }
 
-/// Predicts how long the newest sample lasts, before the next one is there.
-pub(crate) struct FrameDuration {
+/// Durations of access units of sound, which know how long they last.
+///
+/// Their times count access units; the publisher's clock only tells that some are missing.
+pub(crate) struct Units {
     timescale: u32,
-    /// AAC: every access unit decodes to as many samples. Times then count access units, and the
-    /// publisher's clock only corrects them.
-    pub(crate) fixed: Option<UnitDuration>,
-    opus: bool,
-    /// Decode times the source said, as long as they were about as far apart as each other.
-    times: VecDeque<i64>,
-    /// What the source said the newest sample's duration is; 0 where it does not say.
-    said: u32,
-    /// The prediction.
-    pub(crate) guess: Option<f64>,
+    /// AAC: every access unit decodes to as many samples.
+    fixed: Option<UnitDuration>,
 }
 
-impl FrameDuration {
-    pub(crate) fn new(track: &media::Track) -> Self {
+impl Units {
+    /// Of a track whose access units know their durations; `None` for any other.
+    pub(crate) fn of(track: &media::Track) -> Option<Self> {
         let fixed =
             track.codec.frame_length().zip(track.codec.sound()).map(|(frame, (rate, _))| {
                 let ticks = u64::from(frame) * u64::from(track.timescale);
                 UnitDuration { ticks, rate: u64::from(rate.max(1)), rest: 0 }
             });
-        Self {
-            timescale: track.timescale,
-            fixed,
-            opus: matches!(track.codec, media::Codec::Opus(_)),
-            times: VecDeque::new(),
-            said: 0,
-            guess: None,
+        let known = fixed.is_some() || matches!(track.codec, media::Codec::Opus(_));
+        known.then_some(Self { timescale: track.timescale, fixed })
+    }
+
+    /// How far a source's time may be from the counted one before the source is believed: an
+    /// access unit; one of Opus is 20 ms, mostly.
+    pub(crate) fn tolerance(&self) -> i64 {
+        i64::from(self.fixed.map_or(self.timescale / 50, UnitDuration::next))
+    }
+
+    /// How long `sample` lasts, in ticks.
+    pub(crate) fn duration(&self, sample: &Sample) -> u32 {
+        if let Some(fixed) = self.fixed {
+            return fixed.next();
         }
+        let packet = media::codec::opus::packet_duration(&sample.data).unwrap_or(960);
+        u32::try_from(rescale(i64::from(packet), 48_000, self.timescale)).unwrap_or(1).max(1)
     }
 
-    /// The times that follow have nothing to do with those before.
-    pub(crate) fn restart(&mut self) {
-        self.times.clear();
-    }
-
-    /// A sample of the predicted duration was taken.
+    /// A sample was taken.
     pub(crate) fn advance(&mut self) {
         if let Some(fixed) = &mut self.fixed {
             fixed.advance();
         }
     }
 
-    pub(crate) fn observe(&mut self, dts: i64, duration: u32) {
-        self.said = duration;
-        let Some(&last) = self.times.back() else {
-            self.times.push_back(dts);
-            return;
-        };
-        let step = dts - last;
-        if step <= 0 {
-            self.times.clear();
-            self.times.push_back(dts);
-            return;
-        }
-        let jitter = f64::from(self.timescale) * JITTER;
-        let regular = self.mean().is_none_or(|mean| (step as f64 - mean).abs() <= jitter);
-        if !regular {
-            // At a varying rate the last step is the best guess at the next; but one step alone
-            // that is much longer is a frame the publisher dropped, or a hole.
-            let alone = self.times.len() > 2 || step > i64::from(self.timescale);
-            let pause = alone && step as f64 > 4.0 * self.guess.unwrap_or(0.0);
-            if !pause {
-                self.guess = Some(step as f64);
-            }
-            self.times.clear();
-            self.times.push_back(last);
-        }
-        self.times.push_back(dts);
-        if self.times.len() > HISTORY {
-            self.times.pop_front();
-        }
-        if regular && let Some(mean) = self.mean() {
-            self.guess = Some(self.nominal(mean));
+    /// Where the first unit after the newest begins that starts at `until` or later, the newest
+    /// ending at `from`.
+    pub(crate) fn first_from(&self, from: i64, until: i64) -> Option<i64> {
+        Some(self.fixed?.reach(from, until))
+    }
+}
+
+/// Times of frames that do not know how long they last.
+///
+/// At a regular frame rate the times are those of the rate, within the rounding of the source's
+/// clock. Else they are what the source says.
+#[derive(Debug)]
+pub(crate) struct Cadence {
+    timescale: u32,
+    /// Times the source said, as long as they were about as far apart as each other.
+    times: VecDeque<i64>,
+    /// Frame duration of the rate that those times have.
+    step: Option<f64>,
+    /// When the newest frame was due.
+    due: f64,
+    /// Frames in a row that came when they were due.
+    regular: u32,
+    /// What the source says each frame lasts, where it says so.
+    said: u32,
+}
+
+impl Cadence {
+    pub(crate) fn new(timescale: u32) -> Self {
+        Self { timescale, times: VecDeque::new(), step: None, due: 0.0, regular: 0, said: 0 }
+    }
+
+    /// The times that follow have nothing to do with those before. The frame rate is most likely
+    /// what it was.
+    pub(crate) fn restart(&mut self) {
+        self.times.clear();
+        if self.step.is_none() {
+            self.regular = 0;
         }
     }
 
-    pub(crate) fn mean(&self) -> Option<f64> {
+    /// Takes the time that the source says of the next frame, and the duration it says or 0. Answers
+    /// when it is due: within a millisecond of what the source says.
+    pub(crate) fn observe(&mut self, time: i64, said: u32) -> i64 {
+        self.said = said;
+        let Some(&last) = self.times.back() else {
+            return self.begin(time);
+        };
+        let rounding = f64::from(self.timescale) * ROUNDING;
+        let step = (time - last) as f64;
+        let mean = self.mean();
+        // Both ends of a step are rounded.
+        let like_others = mean.is_none_or(|mean| (step - mean).abs() <= 2.0 * rounding);
+        if step <= 0.0 || !like_others {
+            self.times.clear();
+            if step > 0.0 {
+                self.times.push_back(last);
+            }
+        }
+        self.times.push_back(time);
+        if self.times.len() > HISTORY {
+            self.times.pop_front();
+        }
+        let before = self.step;
+        if let Some(mean) = self.mean() {
+            self.step = Some(self.nominal(mean));
+        }
+        let expected = self.due + before.or(self.step).unwrap_or(step);
+        if (expected - time as f64).abs() <= rounding {
+            self.regular = self.regular.saturating_add(1);
+            self.due = expected;
+            return expected.round() as i64;
+        }
+        self.regular = 0;
+        self.due = time as f64;
+        time
+    }
+
+    fn begin(&mut self, time: i64) -> i64 {
+        self.times.push_back(time);
+        self.due = time as f64;
+        time
+    }
+
+    /// How long the newest frame lasts, where that can be told: at a regular rate, or where the
+    /// source says so.
+    pub(crate) fn step(&self) -> Option<i64> {
+        if self.said > 0 {
+            return Some(i64::from(self.said));
+        }
+        // The end of the newest frame is rounded, not its duration: so do frames of a rate whose
+        // ticks are no whole number add up.
+        let step = self.step.filter(|_| self.regular >= REGULAR)?;
+        Some(((self.due + step).round() - self.due.round()).max(1.0) as i64)
+    }
+
+    fn mean(&self) -> Option<f64> {
         let steps = self.times.len().checked_sub(1).filter(|&steps| steps > 0)?;
         Some((self.times.back()? - self.times.front()?) as f64 / steps as f64)
     }
 
-    /// Whether time is counted in access units that know their duration.
-    pub(crate) fn counts(&self) -> bool {
-        self.fixed.is_some() || self.opus
-    }
-
-    /// How far a source's time may be from the counted one before the source is believed: an
-    /// access unit; one of Opus is 20 ms, mostly.
-    pub(crate) fn tolerance(&self) -> i64 {
-        let opus = if self.opus { self.timescale / 50 } else { 0 };
-        i64::from(self.fixed.map_or(opus, UnitDuration::next))
-    }
-
-    pub(crate) fn is_unknown(&self) -> bool {
-        !self.counts() && self.said == 0 && self.guess.is_none()
-    }
-
-    pub(crate) fn next(&self, sample: &Sample) -> u32 {
-        if let Some(fixed) = self.fixed {
-            return fixed.next();
-        }
-        if self.opus
-            && let Some(duration) = media::codec::opus::packet_duration(&sample.data)
-        {
-            let ticks = rescale(i64::from(duration), 48_000, self.timescale);
-            return u32::try_from(ticks).unwrap_or(1).max(1);
-        }
-        if self.said > 0 {
-            return self.said;
-        }
-        let guess = self.guess.map_or(self.timescale / 30, |guess| guess.round() as u32);
-        guess.clamp(1, self.timescale.saturating_mul(10))
-    }
-
-    /// The duration that stands for all of the track's frames, `newest` being one.
-    pub(crate) fn steady(&self, newest: u32) -> u32 {
-        let counted = self.fixed.map(UnitDuration::next);
-        counted.unwrap_or_else(|| self.guess.map_or(newest, |guess| guess.round() as u32)).max(1)
-    }
-
     /// The exact duration where `mean` is, but for rounding, that of a common frame rate: the one
     /// assumed so far if that still holds.
-    pub(crate) fn nominal(&self, mean: f64) -> f64 {
+    fn nominal(&self, mean: f64) -> f64 {
         const RATES: [(f64, f64); 13] = [
             (10.0, 1.0),
             (12.0, 1.0),
@@ -171,12 +213,63 @@ impl FrameDuration {
             (30_000.0, 1001.0),
             (60_000.0, 1001.0),
         ];
-        let rounding = f64::from(self.timescale) * 0.001 / (self.times.len().max(2) - 1) as f64;
+        let rounding = f64::from(self.timescale) * ROUNDING / (self.times.len().max(2) - 1) as f64;
         RATES
             .iter()
             .map(|(n, d)| f64::from(self.timescale) * d / n)
             .filter(|exact| (exact - mean).abs() <= rounding)
-            .reduce(|best, other| if self.guess == Some(other) { other } else { best })
+            .reduce(|best, other| if self.step == Some(other) { other } else { best })
             .unwrap_or(mean)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(times: impl IntoIterator<Item = i64>) -> (Vec<i64>, Cadence) {
+        let mut cadence = Cadence::new(90_000);
+        let due = times.into_iter().map(|time| cadence.observe(time, 0)).collect();
+        (due, cadence)
+    }
+
+    #[test]
+    fn a_rate_is_found_in_times_of_whole_milliseconds() {
+        for (n, d, exact) in [(30, 1, 3000), (60, 1, 1500), (25, 1, 3600), (30_000, 1001, 3003)] {
+            // Rounded to nearest, down and up.
+            for add in [500 * n, 0, 1000 * n - 1] {
+                let said =
+                    |frame: i64| (frame * d * 1_000_000 + add * 1000 / 1000).div_euclid(n * 1000);
+                let (due, cadence) = due((0..300).map(|frame| said(frame) * 90));
+                assert_eq!(cadence.step(), Some(exact), "{n}/{d}");
+                for (frame, due) in due.iter().enumerate() {
+                    let apart = due.abs_diff(said(frame as i64) * 90);
+                    assert!(apart <= 90, "{n}/{d}: frame {frame} is {apart} ticks from its time");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_irregular_frame_is_due_when_it_comes_and_nothing_is_told_of_its_end() {
+        let times = [0, 33, 67, 100, 167, 200, 233, 267, 333].map(|time| time * 90);
+        let (due, cadence) = due(times);
+        for (due, said) in due.iter().zip(times) {
+            assert!(due.abs_diff(said) <= 90);
+        }
+        assert_eq!(cadence.step(), None);
+    }
+
+    #[test]
+    fn units_are_counted_to_the_one_that_starts_at_a_time_or_later() {
+        let unit = UnitDuration { ticks: 1024 * 48_000, rate: 44_100, rest: 0 };
+        for until in [1, 1114, 1115, 50_000, 96_000, 1_000_000] {
+            let (mut slow, mut end) = (unit, 0);
+            while end < until {
+                end += i64::from(slow.next());
+                slow.advance();
+            }
+            assert_eq!(unit.reach(0, until), end, "{until}");
+        }
     }
 }

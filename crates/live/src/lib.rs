@@ -9,12 +9,16 @@
 //! [`Region`]s of an anonymous memory file, and leaving the window means dropping a reference.
 //! Time is an argument everywhere ([`UnixMicros`]); nothing here reads a clock or opens a socket.
 
+mod dates;
 mod derived;
 mod frames;
+mod gop;
 mod memory;
 mod packager;
 mod publisher;
 mod registry;
+mod segments;
+mod sequence;
 mod silence;
 mod stream;
 mod timeline;
@@ -28,6 +32,7 @@ pub use derived::{Derived, Place};
 pub use memory::Region;
 pub use publisher::{Publisher, PublisherInfo, Refused};
 pub use registry::{PublishError, Registry};
+pub use sequence::Sequence;
 pub use stream::{State, Status, Stream};
 pub use track::Track;
 pub use viewers::{Delivery, Viewing};
@@ -57,14 +62,21 @@ pub struct Settings {
     pub part_target: Duration,
     /// A segment's duration aimed at; keyframes decide.
     pub segment_target: Duration,
-    /// No segment lasts longer: `EXT-X-TARGETDURATION`. Whole seconds.
+    /// No segment of a regular publisher lasts longer: the least `EXT-X-TARGETDURATION`. Whole
+    /// seconds.
     pub target_duration: Duration,
+    /// Segments wait so long for a keyframe where a publisher's come as they like: the greatest
+    /// `EXT-X-TARGETDURATION`. Whole seconds. No more than `target_duration`: nothing is learnt of the
+    /// publisher.
+    pub keyframe_distance: Duration,
     /// How much media playlists list.
     pub window: Duration,
     /// How long a stream without a publisher waits for one to return.
     pub reconnect: Duration,
     /// A publisher silent for so long may be replaced.
     pub silence: Duration,
+    /// Renditions may be published from other addresses than the stream's first publisher's.
+    pub foreign_renditions: bool,
 }
 
 impl Default for Settings {
@@ -73,9 +85,11 @@ impl Default for Settings {
             part_target: Duration::from_millis(200),
             segment_target: Duration::from_secs(2),
             target_duration: Duration::from_secs(4),
+            keyframe_distance: Duration::from_secs(10),
             window: Duration::from_secs(30),
             reconnect: Duration::from_secs(30),
             silence: Duration::from_secs(10),
+            foreign_renditions: false,
         }
     }
 }

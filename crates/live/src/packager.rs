@@ -1,51 +1,102 @@
 //! Cuts one track's samples into chunks and segments.
 //!
-//! Decode times are made to abut: a chunk is published before the sample after it is known, so the
-//! duration of its last sample is a prediction, and the next chunk starts exactly where that
-//! prediction ends. Presentation times stay what the publisher said (within [`JITTER`], the
-//! rounding of millisecond clocks). So parts add up to segments, and segments to the timeline.
+//! A chunk is published before the sample after it is known, so where its last sample ends is the
+//! packager's to say, and the next chunk is decoded from there on: decode times abut, parts add up to
+//! segments and segments to the timeline. Presentation times are what the publisher said, within the
+//! rounding of its clock, whatever becomes of decode times. So the end that is said must not be too
+//! late: a frame that is decoded early is shown in time, one that is decoded late is not. At a regular
+//! frame rate the end is where the next frame is due. At any other a chunk ends right after its last
+//! frame's own time, and the next frame is decoded early.
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
 use media::{Kind, Sample};
 
-use crate::frames::FrameDuration;
+use crate::dates::Dates;
+use crate::frames::{Cadence, Units};
+use crate::segments::{Begin, Segments};
 use crate::timeline::ORIGIN;
-use crate::window::{Header, Part, SampleLayout, Segment, Window};
-use crate::{Settings, UnixMicros, memory::Arena, rescale};
+use crate::window::{Header, Window};
+use crate::{Settings, UnixMicros, rescale};
 
-/// A decode time that differs from the predicted one by no more is the predicted one, in seconds:
-/// clocks of a millisecond round.
-pub(crate) const JITTER: f64 = 0.002;
 /// The most samples that may wait for a chunk to fill: bounds memory when time stands still.
 const MOST_PENDING: usize = 1024;
 /// The most bytes that may wait for a chunk to fill.
 const MOST_PENDING_BYTES: usize = 4 << 20;
-/// The most bytes a window holds, whatever the media's times say: three quarters of a minute at
-/// 100 Mbit/s are half of it.
-const MOST_HELD_BYTES: usize = 1 << 30;
+/// A chunk whose last frame's end is not known ends so long after that frame's time.
+const SOON: Duration = Duration::from_millis(1);
+/// No part but a segment's last may be shorter than this much of PART-TARGET (RFC 8216bis 4.4.4.9).
+/// A little more than it demands, because durations are written rounded.
+const LEAST_PART: f64 = 0.86;
+/// After a pause decode times may be so far behind the source's, until the following parts have made
+/// up for it. More is caught up with in one part, which then is longer than PART-TARGET.
+const MOST_LAG: Duration = Duration::from_secs(1);
+/// TARGETDURATION is compared with durations rounded to seconds (RFC 8216bis 4.4.3.1): a segment
+/// may be that much longer while it waits for its keyframe.
+const ROUNDED: Duration = Duration::from_millis(450);
+/// So many segments of the same duration foretell that of the next.
+const ALIKE: usize = 3;
 
 /// Where a track's segments may end: at its own keyframes, or where the leading track's do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cutting<'a> {
     /// Near the segment target: video at keyframes, audio anywhere.
     Leading,
-    /// Where the leading track starts a segment: microseconds of stream time, newest last.
-    Following(&'a VecDeque<i64>),
+    /// Where the leading track starts a segment.
+    Following(&'a Boundaries),
+}
+
+/// Where the leading track starts segments, microseconds of stream time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Boundaries {
+    /// Newest last.
+    pub(crate) starts: VecDeque<i64>,
+    /// Where the next most likely is.
+    pub(crate) next: Option<i64>,
+}
+
+/// Segment starts of the leading track that followers may still cut at.
+const BOUNDARIES: usize = 16;
+
+impl Boundaries {
+    pub(crate) fn push(&mut self, start: i64) {
+        self.starts.push_back(start);
+        if self.starts.len() > BOUNDARIES {
+            self.starts.pop_front();
+        }
+    }
+}
+
+/// How the times of a track's samples are told.
+enum Timing {
+    /// Access units that know how long they last.
+    Units(Units),
+    /// Frames that last until the next.
+    Frames(Cadence),
+}
+
+impl Timing {
+    fn of(track: &media::Track) -> Self {
+        match Units::of(track) {
+            Some(units) => Self::Units(units),
+            None => Self::Frames(Cadence::new(track.timescale)),
+        }
+    }
 }
 
 pub(crate) struct Packager {
     settings: Settings,
+    /// What no segment exceeds: `EXT-X-TARGETDURATION`.
+    target_duration: Duration,
+    /// Whether that is what regular publishers get, whose first segment foretells the others.
+    regular: bool,
     header: Arc<Header>,
     /// A header for the next sample: the configuration changed.
     new_header: Option<Arc<Header>>,
-    arena: Arena,
-    scratch: Vec<u8>,
-    frames: FrameDuration,
+    timing: Timing,
     /// The longest a part may be, in the track's timescale, once known: `PART-TARGET`.
     part_limit: Option<u32>,
     /// Samples of the chunk being filled, their times final but for the last one's duration.
@@ -53,44 +104,52 @@ pub(crate) struct Packager {
     pending_bytes: usize,
     /// When the first of them came.
     pending_since: UnixMicros,
-    /// The segment being made. Without parts while its first chunk fills.
-    open: Option<Segment>,
-    next_msn: u64,
-    sequence: u32,
+    /// The source's time of the newest sample, which may be decoded earlier.
+    newest: i64,
     period: u64,
-    /// Decode time and distance of the last two keyframes.
+    /// The source's time of the first sample of the segment being made.
+    opened: i64,
+    /// Time and distance of the last two keyframes.
     keyframe: Option<(i64, Option<i64>)>,
-    window: Window,
-    /// Bytes of the window's complete segments.
-    held: usize,
+    segments: Segments,
 }
 
 impl Packager {
-    pub(crate) fn new(settings: &Settings, header: Arc<Header>, period: u64) -> io::Result<Self> {
+    pub(crate) fn new(
+        settings: &Settings,
+        target_duration: Duration,
+        header: Arc<Header>,
+        period: u64,
+    ) -> io::Result<Self> {
         let video = header.track.kind() == Kind::Video;
         Ok(Self {
             settings: settings.clone(),
-            next_msn: header.msn,
-            arena: Arena::new(if video { 1 << 20 } else { 64 << 10 })?,
-            scratch: Vec::new(),
-            frames: FrameDuration::new(&header.track),
+            target_duration,
+            regular: false,
+            timing: Timing::of(&header.track),
+            segments: Segments::new(header.msn, if video { 1 << 20 } else { 64 << 10 })?,
             header,
             new_header: None,
             part_limit: None,
             pending: Vec::new(),
             pending_bytes: 0,
             pending_since: UnixMicros(0),
-            open: None,
-            sequence: 1,
+            newest: 0,
             period,
+            opened: 0,
             keyframe: None,
-            window: Window::default(),
-            held: 0,
         })
     }
 
+    /// No segment is to exceed `longest`; `regular` says that keyframes are expected to be as far
+    /// apart as they have been.
+    pub(crate) fn set_target_duration(&mut self, longest: Duration, regular: bool) {
+        self.target_duration = longest;
+        self.regular = regular;
+    }
+
     pub(crate) fn window(&self) -> &Window {
-        &self.window
+        self.segments.window()
     }
 
     pub(crate) fn header(&self) -> &Arc<Header> {
@@ -98,17 +157,30 @@ impl Packager {
     }
 
     pub(crate) fn next_msn(&self) -> u64 {
-        self.next_msn
+        self.segments.next_msn()
     }
 
     /// Whether the next sample starts a segment, whatever it is.
     pub(crate) fn is_between_segments(&self) -> bool {
-        self.open.is_none()
+        self.segments.open().is_none()
     }
 
-    /// Where the segment being made starts, in the track's timescale.
-    pub(crate) fn segment_start(&self) -> Option<i64> {
-        self.open.as_ref().map(|segment| segment.start)
+    /// Where the segment being made starts, and where it most likely ends, by presentation time in
+    /// the track's timescale.
+    pub(crate) fn segment_times(&self) -> Option<(i64, Option<i64>)> {
+        let open = self.segments.open()?;
+        let early = open.presents - open.start;
+        Some((open.presents, open.expected_end.map(|end| end + early)))
+    }
+
+    /// What no segment exceeds, in the track's timescale.
+    pub(crate) fn longest_segment(&self) -> i64 {
+        self.duration_ticks(self.target_duration)
+    }
+
+    /// Whether its newest sample is of this period.
+    pub(crate) fn is_in(&self, period: u64) -> bool {
+        self.period == period
     }
 
     /// `PART-TARGET` in the track's timescale, once the frame rate is known.
@@ -116,17 +188,26 @@ impl Packager {
         self.part_limit
     }
 
+    /// How far from where the last sample ends the next may begin and still follow on it, where
+    /// samples know how long they last; `None` where they do not.
+    pub(crate) fn tolerance(&self) -> Option<i64> {
+        match &self.timing {
+            Timing::Units(units) => Some(units.tolerance()),
+            Timing::Frames(_) => None,
+        }
+    }
+
     /// Decode time after the last sample, in the track's timescale.
     pub(crate) fn end(&self) -> Option<i64> {
         match self.pending.last() {
             Some(last) => Some(last.dts + i64::from(last.duration)),
-            None => self.window.newest().map(|segment| segment.end()),
+            None => self.window().newest().map(|segment| segment.end()),
         }
     }
 
     /// Duration of the last sample, as far as it is known.
     pub(crate) fn last_duration(&self) -> i64 {
-        match (self.pending.last(), self.window.newest()) {
+        match (self.pending.last(), self.window().newest()) {
             (Some(last), _) => i64::from(last.duration),
             (None, Some(segment)) => segment.parts.last().map_or(0, |part| {
                 let last = part.samples.last().map_or(part.start, |sample| sample.dts);
@@ -138,10 +219,6 @@ impl Packager {
 
     /// Samples that follow need `header`.
     pub(crate) fn reconfigure(&mut self, header: Arc<Header>) {
-        // The frame rate is most likely what it was.
-        let guess = self.frames.guess;
-        self.frames = FrameDuration::new(&header.track);
-        self.frames.guess = guess;
         self.new_header = Some(header);
     }
 
@@ -153,54 +230,55 @@ impl Packager {
         period: u64,
         cutting: Cutting<'_>,
         now: UnixMicros,
-        captured: UnixMicros,
+        dates: &Dates,
     ) -> io::Result<bool> {
         let mut changed = false;
-        if period != self.period || self.new_header.is_some() {
+        let new_period = period != self.period;
+        if new_period || self.new_header.is_some() {
             changed |= self.flush(now)?;
             changed |= self.close_segment(now);
             if let Some(header) = self.new_header.take() {
                 self.header = Arc::new(Header {
-                    msn: self.next_msn,
+                    msn: self.segments.next_msn(),
                     track: header.track.clone(),
                     bytes: header.bytes.clone(),
                 });
+                if let Timing::Units(_) = self.timing {
+                    self.timing = Timing::of(&self.header.track);
+                }
             }
-            self.frames.restart();
+            if let Timing::Frames(cadence) = &mut self.timing {
+                cadence.restart();
+            }
             self.keyframe = None;
         }
-        let discontinuity = period != self.period && self.window.newest().is_some();
-        let new_period = period != self.period;
+        let discontinuity = new_period && self.window().newest().is_some();
         self.period = period;
 
         if !self.place(&mut sample, new_period, now, &mut changed)? {
             return Ok(changed);
         }
-        if self.starts_segment(&sample, cutting) || self.is_overlong(now) {
+        if self.starts_segment(&sample, cutting) || self.segments.is_overlong(&self.holding(), now)
+        {
             changed |= self.flush(now)?;
             changed |= self.close_segment(now);
         }
         if sample.sync && self.header.track.kind() == Kind::Video {
-            let distance = self.keyframe.map(|(at, _)| sample.dts - at);
-            self.keyframe = Some((sample.dts, distance));
+            let distance = self.keyframe.map(|(at, _)| self.newest - at);
+            self.keyframe = Some((self.newest, distance));
         }
-        if self.open.is_none() {
-            let before = self.window.newest().filter(|before| before.period == period);
-            let period_start = match before {
-                Some(before) => before.period_start,
-                None if period == 0 => 0,
-                None => sample.dts,
-            };
-            self.open = Some(Segment {
-                msn: self.next_msn,
+        if self.segments.open().is_none() {
+            self.opened = self.newest;
+            let expected_end = self.expected_end(&sample, cutting);
+            let timescale = self.header.track.timescale;
+            self.segments.begin(Begin {
                 start: sample.dts,
-                duration: 0,
+                presents: sample.pts(),
                 period,
-                period_start,
                 discontinuity,
-                captured,
+                captured: dates.of(period, rescale(sample.pts(), timescale, 1_000_000)),
+                expected_end,
                 header: Arc::clone(&self.header),
-                parts: Vec::new(),
             });
         }
         if self.pending.is_empty() {
@@ -208,103 +286,99 @@ impl Packager {
         }
         self.pending_bytes += sample.data.len();
         self.pending.push(sample);
-        let waited = now.since(self.pending_since);
-        if self.chunk_is_full() || waited >= self.settings.target_duration {
+        let crowded =
+            self.pending.len() >= MOST_PENDING || self.pending_bytes >= MOST_PENDING_BYTES;
+        if crowded || now.since(self.pending_since) >= self.target_duration {
             changed |= self.flush(now)?;
+        } else if self.part_limit.is_some() || self.has_learnt() {
+            changed |= self.publish(false, now)?;
         }
         Ok(changed)
     }
 
     /// Publishes what is pending, without closing the segment. Answers whether there was any.
     pub(crate) fn flush(&mut self, now: UnixMicros) -> io::Result<bool> {
+        self.publish(true, now)
+    }
+
+    /// Publishes the parts that are complete, and what is left if it is to be `all`. Answers whether
+    /// there was any.
+    fn publish(&mut self, all: bool, now: UnixMicros) -> io::Result<bool> {
         if self.pending.is_empty() {
             return Ok(false);
         }
         let limit = i64::from(self.settled_limit());
-        let pending = std::mem::take(&mut self.pending);
-        self.pending_bytes = 0;
-        let mut rest = &pending[..];
-        while let Some(first) = rest.first() {
-            let fits =
-                |sample: &Sample| sample.dts + i64::from(sample.duration) - first.dts <= limit;
-            let count = rest.iter().take_while(|sample| fits(sample)).count().max(1);
-            let (chunk, after) = rest.split_at(count);
-            self.publish(chunk, now)?;
-            rest = after;
+        let (least, lag) = (least_part(limit), self.duration_ticks(MOST_LAG));
+        let mut published = false;
+        while let Some(first) = self.pending.first().map(|first| first.dts) {
+            let ends = |sample: &Sample| sample.dts + i64::from(sample.duration);
+            let over = self.pending.iter().position(|sample| ends(sample) - first > limit);
+            let count = match over {
+                None if all || self.is_complete(least, limit) => self.pending.len(),
+                None => break,
+                Some(over) if over > 0 && self.pending[over].dts - first >= least => over,
+                // It fills the part that would else be too short, and the one after it is decoded
+                // earlier. After a pause parts make up for it, if it was not too long.
+                Some(over) => {
+                    let sample = &mut self.pending[over];
+                    let too_long = ends(sample) - (first + limit).max(sample.dts + 1);
+                    if too_long <= lag {
+                        sample.duration -= u32::try_from(too_long).unwrap_or(0);
+                        if let Some(next) = self.pending.get_mut(over + 1) {
+                            next.dts -= too_long;
+                            next.cts = narrow(i64::from(next.cts) + too_long);
+                            next.duration += u32::try_from(too_long).unwrap_or(0);
+                        }
+                    }
+                    over + 1
+                }
+            };
+            self.segments.publish(&self.pending[..count], now)?;
+            self.pending_bytes -= self.pending[..count].iter().map(|s| s.data.len()).sum::<usize>();
+            self.pending.drain(..count);
+            self.pending_since = now;
+            published = true;
         }
-        self.pending = pending;
-        self.pending.clear();
-        Ok(true)
+        Ok(published)
     }
 
-    /// Writes one chunk and adds it to the window.
-    fn publish(&mut self, chunk: &[Sample], now: UnixMicros) -> io::Result<()> {
-        let (Some(first), Some(last), Some(segment)) =
-            (chunk.first(), chunk.last(), &mut self.open)
-        else {
-            return Ok(());
+    /// Whether no further frame is to be waited for: the pending ones fill a part, as far as can be
+    /// told when the next is due.
+    fn is_complete(&self, least: i64, limit: i64) -> bool {
+        let (Some(first), Some(last)) = (self.pending.first(), self.pending.last()) else {
+            return false;
         };
-        let start = first.dts;
-        let duration = u32::try_from(last.dts + i64::from(last.duration) - start).unwrap_or(0);
-        let info = ChunkInfo {
-            track_id: self.header.track.id,
-            sequence_number: self.sequence,
-            segment_start: segment.parts.is_empty().then(|| SegmentStart {
-                reference: Some(ReferenceTime {
-                    unix_micros: segment.captured.0,
-                    media_time: u64::try_from(start).unwrap_or(0),
-                }),
-            }),
+        let filled = last.dts + i64::from(last.duration) - first.dts;
+        let step = match &self.timing {
+            Timing::Frames(cadence) => cadence.step(),
+            Timing::Units(_) => Some(i64::from(last.duration)),
         };
-        self.scratch.clear();
-        let layout =
-            media::cmaf::write_chunk(&mut self.scratch, &info, chunk).map_err(io::Error::other)?;
-        let region = self.arena.store(&self.scratch)?;
-        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let samples = layout
-            .samples(chunk)
-            .zip(chunk)
-            .map(|(range, sample)| SampleLayout {
-                dts: sample.dts,
-                cts: sample.cts,
-                sync: sample.sync,
-                offset: narrow(range.start),
-                size: narrow(range.len()),
-            })
-            .collect();
-        segment.duration = u64::try_from(start - segment.start).unwrap_or(0) + u64::from(duration);
-        segment.parts.push(Arc::new(Part {
-            start,
-            duration,
-            independent: first.sync,
-            region,
-            samples,
-            published: now,
-            flv: OnceLock::new(),
-            rtmp: OnceLock::new(),
-        }));
-        if self.window.segments.back().is_some_and(|last| segment.period > last.period + 1) {
-            // The track was away for a whole period. A playlist could only tag one of the
-            // discontinuities, and the number of this segment would not be that of the other
-            // tracks' segments beside it (RFC 8216bis 6.2.4): what was before is no longer listed.
-            self.window.unlisted = self.window.segments.len();
-        }
-        self.window.open = Some(Arc::new(segment.clone()));
-        self.window.version += 1;
-        self.sequence = self.sequence.wrapping_add(1);
-        if self.scratch.capacity() > MOST_PENDING_BYTES {
-            self.scratch = Vec::new();
-        }
-        Ok(())
+        filled >= least && step.is_none_or(|step| filled + step > limit)
     }
 
     /// Nothing will follow: everything is published, the last segment complete.
     pub(crate) fn end_stream(&mut self, now: UnixMicros) -> io::Result<()> {
         self.flush(now)?;
         self.close_segment(now);
-        self.window.ended = true;
-        self.window.version += 1;
+        self.segments.end();
         Ok(())
+    }
+
+    fn close_segment(&mut self, now: UnixMicros) -> bool {
+        let holding = self.holding();
+        self.segments.close(&holding, now)
+    }
+
+    /// How much of the track stays.
+    fn holding(&self) -> Holding {
+        // RFC 8216bis 6.2.2: players begin three target durations before the end.
+        let listed = self.settings.window.max(4 * self.target_duration);
+        let held = listed + 3 * self.target_duration;
+        Holding {
+            listed: self.duration_ticks(listed),
+            held: self.duration_ticks(held),
+            longest: 2 * held,
+        }
     }
 
     /// Settles the sample's decode time and duration, and the duration of the one before it. False
@@ -317,113 +391,144 @@ impl Packager {
         changed: &mut bool,
     ) -> io::Result<bool> {
         let said = sample.dts;
-        let expected = self.end();
-        if !new_period {
-            self.frames.observe(said, sample.duration);
-        }
-        // A frame that may last longer than a part is declared as long as a part may be, and the
-        // next one starts after a hole.
-        let most = self.duration_ticks(self.settings.target_duration);
-        let frame = i64::from(self.frames.next(sample));
-        let frame = frame.min(self.part_limit.map_or(most, i64::from));
-        if let Some(expected) = expected {
-            let gap = said - expected;
-            let target = self.duration_ticks(self.settings.part_target);
-            let longest = self.part_limit.map_or(target, i64::from);
-            if new_period {
-                sample.dts = said.max(expected);
-            } else if gap.abs() <= self.ticks(JITTER).max(self.frames.tolerance()) {
-                sample.dts = expected;
-            } else if gap < 0 && self.frames.counts() {
-                tracing::debug!(track = self.header.track.id, gap, "overlapping audio dropped");
-                return Ok(false);
-            } else if self.pending.first().is_none_or(|first| {
-                said - first.dts > if self.is_learning() { longest.max(most) } else { longest }
-            }) {
-                // The chunk before is published, or would become too long if its last sample
-                // lasted until this one.
-                *changed |= self.flush(now)?;
-                self.meet(sample, expected, frame);
-            } else if let Some(last) = self.pending.last_mut() {
-                // Not published yet: its duration becomes what it was.
-                let at = said.max(last.dts + 1);
-                last.duration = u32::try_from(at - last.dts).unwrap_or(1);
-                if gap < 0 && sample.pts() < at {
-                    sample.cts = 0;
-                } else {
-                    sample.cts = narrow(sample.pts() - at);
+        let end = self.end();
+        let cadence = match &mut self.timing {
+            Timing::Frames(cadence) => cadence,
+            Timing::Units(units) => {
+                let gap = end.map_or(0, |end| said - end);
+                if !new_period && gap < -units.tolerance() {
+                    tracing::debug!(track = self.header.track.id, gap, "overlapping audio dropped");
+                    return Ok(false);
                 }
-                sample.dts = at;
+                // What is missing before it leaves a hole: silence stands in for it where it can
+                // (`TrackState`), and sound can be decoded from any access unit on.
+                let follows = !new_period && gap <= units.tolerance();
+                let at = if follows { end } else { end.map(|end| end.max(said)) };
+                if !follows && end.is_some() {
+                    *changed |= self.flush(now)?;
+                }
+                let Timing::Units(units) = &mut self.timing else { return Ok(false) };
+                sample.dts = at.unwrap_or(said).max(0);
+                sample.duration = units.duration(sample);
+                units.advance();
+                self.newest = sample.dts;
+                return Ok(true);
             }
-        } else {
-            sample.dts = said.max(0);
+        };
+        let due = cadence.observe(said, sample.duration);
+        let step = cadence.step();
+        let shown = due + i64::from(sample.cts);
+        let most = self.part_limit.map(i64::from);
+        let at_latest = self.duration_ticks(self.target_duration + ROUNDED);
+        let segment_ends =
+            self.segments.open().map_or(i64::MAX, |open| open.start.saturating_add(at_latest));
+        if let Some(first) = self.pending.first().map(|first| first.dts)
+            && let Some(last) = self.pending.last_mut()
+        {
+            // Not published yet: it lasts until this frame, or as long as its part may be.
+            let room = most.map_or(i64::MAX, |most| first + most).min(segment_ends);
+            let until = due.min(room).max(last.dts + 1);
+            last.duration = u32::try_from(until - last.dts).unwrap_or(u32::MAX);
+            if due >= room {
+                *changed |= self.flush(now)?;
+            }
         }
-        sample.duration = u32::try_from(frame).unwrap_or(1).max(1);
-        self.frames.advance();
+        let longest = self.longest_segment();
+        sample.dts = match self.end() {
+            // Nothing came for longer than a segment may last.
+            Some(end) if new_period || due - end > longest => due.max(end),
+            Some(end) => end,
+            None => due.max(0),
+        };
+        self.newest = due;
+        sample.cts = narrow(shown - sample.dts);
+        let until = (due + step.unwrap_or(self.duration_ticks(SOON))).min(sample.dts + longest);
+        sample.duration = u32::try_from(until - sample.dts).unwrap_or(1).max(1);
         Ok(true)
     }
 
-    /// The chunk before ends at `expected`, and `sample` came at another time: it is decoded where
-    /// that chunk ends, and still shown when it was meant to be.
-    fn meet(&self, sample: &mut Sample, expected: i64, frame: i64) {
-        let room = self.part_limit.map_or(0, |limit| (i64::from(limit) - frame).max(0));
-        if sample.dts - expected > room {
-            // Nothing came for longer than a part: a hole, which the next segment's times show.
-            return;
+    /// Whether there is enough pending to tell how long a part is.
+    fn has_learnt(&self) -> bool {
+        let (Some(first), Some(last)) = (self.pending.first(), self.pending.last()) else {
+            return false;
+        };
+        let filled = last.dts + i64::from(last.duration) - first.dts;
+        let frame = i64::from(last.duration);
+        let target = self.duration_ticks(self.settings.part_target);
+        match &self.timing {
+            Timing::Units(_) => filled + frame / 2 >= target,
+            // One step may be a pause, and a rate shows after a few.
+            Timing::Frames(cadence) => {
+                self.pending.len() > 4 && filled + cadence.step().unwrap_or(0) / 2 >= target
+                    || cadence.step().is_some() && filled + frame / 2 >= target
+            }
         }
-        let pts = sample.pts();
-        sample.dts = expected;
-        sample.cts = narrow((pts - expected).max(i64::from(sample.cts.min(0))));
+    }
+
+    /// The longest a part may be, decided now if it was not: the whole number of frames nearest
+    /// to the target, rounded up by a millisecond for the rounding of source clocks.
+    fn settled_limit(&mut self) -> u32 {
+        if let Some(limit) = self.part_limit {
+            return limit;
+        }
+        let target = self.duration_ticks(self.settings.part_target);
+        let newest = self.pending.last().map_or(1, |last| i64::from(last.duration)).max(1);
+        let steps = self.pending.len().saturating_sub(1);
+        let (first, last) = (self.pending.first(), self.pending.last());
+        let span = first.zip(last).map_or(0, |(first, last)| last.dts - first.dts);
+        let mean = span / i64::try_from(steps).unwrap_or(1).max(1);
+        let frame = match &self.timing {
+            Timing::Units(_) => Some(newest),
+            Timing::Frames(cadence) => cadence.step(),
+        };
+        let limit = match frame {
+            Some(frame) => ((target + frame / 2) / frame).max(1) * frame,
+            // Frames in no order fill a part of any length, but for those that are rarer.
+            None if mean < target => target,
+            None => self.pending[..steps].iter().map(|s| i64::from(s.duration)).max().unwrap_or(1),
+        };
+        let limit = limit + self.duration_ticks(SOON);
+        let limit = limit.min(self.duration_ticks(self.target_duration));
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX).max(1);
+        self.part_limit = Some(limit);
+        limit
     }
 
     fn starts_segment(&self, sample: &Sample, cutting: Cutting<'_>) -> bool {
-        let Some(open) = &self.open else { return false };
-        let elapsed = sample.dts - open.start;
-        let at_latest = self.duration_ticks(self.settings.target_duration);
-        if elapsed + i64::from(sample.duration) > at_latest {
+        let Some(open) = self.segments.open() else { return false };
+        let elapsed = self.newest - self.opened;
+        let video = self.header.track.kind() == Kind::Video;
+        let rounded = if video { ROUNDED } else { Duration::ZERO };
+        let at_latest = self.duration_ticks(self.target_duration + rounded);
+        let ends = (sample.dts + i64::from(sample.duration)).max(self.newest);
+        if ends - open.start > at_latest {
             return true;
         }
         let target = self.duration_ticks(self.settings.segment_target);
-        let video = self.header.track.kind() == Kind::Video;
         match cutting {
             Cutting::Following(boundaries) => boundaries
+                .starts
                 .iter()
                 .rev()
                 .map(|&boundary| rescale(boundary, 1_000_000, self.header.track.timescale))
-                .take_while(|&boundary| boundary > open.start + target / 4)
-                .any(|boundary| boundary <= sample.dts),
+                .take_while(|&boundary| boundary > open.start + target / 8)
+                .any(|boundary| boundary <= sample.pts()),
             Cutting::Leading if video => {
                 let Some((_, distance)) = self.keyframe.filter(|_| sample.sync) else {
                     return sample.sync && elapsed >= target;
                 };
                 // The distance to the keyframe before stands for the distance to the next.
                 let next = match self.keyframe {
-                    Some((at, _)) if sample.dts > at => sample.dts - at,
+                    Some((at, _)) if self.newest > at => self.newest - at,
                     _ => distance.unwrap_or(0),
                 };
                 // Nearest to a multiple of the target on the stream's timeline, not to the target
                 // after this segment's start: so renditions agree, whenever each began.
-                let due = self.due(open.start, target);
-                sample.dts + next / 2 >= due || elapsed + next > at_latest
+                let due = self.due(self.opened, target);
+                self.newest + next / 2 >= due || elapsed + next > at_latest
             }
             Cutting::Leading => elapsed + i64::from(sample.duration) / 2 >= target,
         }
-    }
-
-    /// How long after it was published anything may stay, by the wall clock.
-    fn longest_held(&self) -> Duration {
-        2 * (self.settings.window + 3 * self.settings.target_duration)
-    }
-
-    /// Whether the segment being made must end because it could not leave the window: it has
-    /// gathered too much, and media time, by which segments end and leave, hardly moves.
-    fn is_overlong(&self, now: UnixMicros) -> bool {
-        let Some((open, first)) =
-            self.open.as_ref().and_then(|open| Some((open, open.parts.first()?)))
-        else {
-            return false;
-        };
-        now.since(first.published) > self.longest_held() || open.len() > MOST_HELD_BYTES / 4
     }
 
     /// When a segment that starts at `start` should end: the multiple of the target after the one
@@ -436,98 +541,43 @@ impl Packager {
         origin + (turn + 1) * target
     }
 
-    fn close_segment(&mut self, now: UnixMicros) -> bool {
-        let Some(segment) = self.open.take_if(|segment| !segment.parts.is_empty()) else {
-            return false;
-        };
-        self.next_msn = segment.msn + 1;
-        self.window.open = None;
-        self.held += segment.len();
-        self.window.segments.push_back(Arc::new(segment));
-        self.evict(now);
-        self.window.version += 1;
-        true
-    }
-
-    /// Drops from the playlists what exceeds the window, and from memory what viewers with an
-    /// older playlist have had three target durations to fetch. Where the publisher's clock hardly
-    /// moves, the wall clock decides: twice as long as a segment is held, it may stay.
-    fn evict(&mut self, now: UnixMicros) {
-        let listed = self.duration_ticks(self.settings.window);
-        let held = listed + 3 * self.duration_ticks(self.settings.target_duration);
-        let Some(end) = self.window.segments.back().map(|last| last.end()) else { return };
-        let longest = self.longest_held();
-        let segments = &mut self.window.segments;
-        while let Some(first) = segments.front()
-            && segments.len() > 1
-        {
-            let published = first.parts.last().map_or(now, |part| part.published);
-            let leaves = end - first.end() >= held
-                || now.since(published) > longest
-                || self.held > MOST_HELD_BYTES;
-            if !leaves {
-                break;
-            }
-            self.held -= first.len();
-            segments.pop_front();
-            self.window.unlisted = self.window.unlisted.saturating_sub(1);
+    /// Where a segment that begins with `first` most likely ends, if that can be told: where the
+    /// leading track's does, or as long as those before it lasted.
+    fn expected_end(&self, first: &Sample, cutting: Cutting<'_>) -> Option<i64> {
+        if let Cutting::Following(boundaries) = cutting {
+            let next = rescale(boundaries.next?, 1_000_000, self.header.track.timescale);
+            let Timing::Units(units) = &self.timing else { return None };
+            let end = first.dts + i64::from(first.duration);
+            return units.first_from(end, next).filter(|_| next > end);
         }
-        while segments
-            .get(self.window.unlisted)
-            .is_some_and(|segment| end - segment.end() >= listed && segment.end() < end)
-        {
-            self.window.unlisted += 1;
-        }
-    }
-
-    fn chunk_is_full(&mut self) -> bool {
-        let (Some(first), Some(last)) = (self.pending.first(), self.pending.last()) else {
-            return false;
-        };
-        let filled = last.dts + i64::from(last.duration) - first.dts;
-        let frame = i64::from(last.duration);
-        // The first chunk waits until its frames tell the frame duration.
-        let target = self.duration_ticks(self.settings.part_target);
-        if self.part_limit.is_none() && (self.frames.is_unknown() || filled + frame / 2 < target) {
-            return self.is_overfull();
-        }
-        filled + frame > i64::from(self.settled_limit()) || self.is_overfull()
-    }
-
-    /// The longest a part may be, decided now if it was not: the whole number of frames nearest
-    /// to the target, rounded up by a millisecond for the rounding of source clocks.
-    fn settled_limit(&mut self) -> u32 {
-        if let Some(limit) = self.part_limit {
-            return limit;
-        }
-        let target = self.duration_ticks(self.settings.part_target);
-        let newest = self.pending.last().map_or(1, |last| last.duration);
-        let frame = i64::from(self.frames.steady(newest));
-        let frames = ((target + frame / 2) / frame).max(1);
-        let limit = frames * frame + self.ticks(0.001);
-        let limit = limit.min(self.duration_ticks(self.settings.target_duration));
-        let limit = u32::try_from(limit).unwrap_or(u32::MAX).max(1);
-        self.part_limit = Some(limit);
-        limit
-    }
-
-    /// Whether the first sample's duration is only a guess, which the second corrects.
-    fn is_learning(&self) -> bool {
-        self.part_limit.is_none() && self.pending.len() == 1 && self.frames.fixed.is_none()
-    }
-
-    fn is_overfull(&self) -> bool {
-        self.pending.len() >= MOST_PENDING || self.pending_bytes >= MOST_PENDING_BYTES
-    }
-
-    fn ticks(&self, seconds: f64) -> i64 {
-        (f64::from(self.header.track.timescale) * seconds) as i64
+        let before = self.window().segments.iter().rev().take_while(|s| s.period == self.period);
+        let durations: Vec<u64> = before.take(ALIKE).map(|segment| segment.duration).collect();
+        let last = *durations.first()?;
+        let frame = u64::from(first.duration);
+        let alike = durations.iter().all(|other| other.abs_diff(last) < frame.max(1));
+        let known = durations.len() == ALIKE || self.regular;
+        (alike && known).then(|| first.dts + i64::try_from(last).unwrap_or(0))
     }
 
     fn duration_ticks(&self, duration: Duration) -> i64 {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         rescale(micros, 1_000_000, self.header.track.timescale)
     }
+}
+
+/// The least that a part may last which is not its segment's last.
+fn least_part(limit: i64) -> i64 {
+    (limit as f64 * LEAST_PART).ceil() as i64
+}
+
+/// How much of a track stays, in its timescale.
+pub(crate) struct Holding {
+    /// What playlists list.
+    pub(crate) listed: i64,
+    /// What can be asked for: viewers with an older playlist have three target durations more.
+    pub(crate) held: i64,
+    /// How long after it was published anything may stay, by the wall clock.
+    pub(crate) longest: Duration,
 }
 
 fn narrow(cts: i64) -> i32 {

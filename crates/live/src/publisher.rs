@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use media::{Codec, Kind, Sample};
 
+use crate::gop::Learnt;
 use crate::packager::Packager;
 use crate::stream::{Inner, Stream};
 use crate::timeline::{Mapped, TrackClock};
@@ -43,6 +44,9 @@ pub enum Refused {
     /// There is nothing more to publish to.
     #[error("the stream is over")]
     Over,
+    /// Its clock jumped, or its tracks changed, too often.
+    #[error("its clock jumped, or its tracks changed, too often within a minute")]
+    TooOften,
     /// The sample is of a track that was not announced.
     #[error("sample of a track without a configuration")]
     UnknownTrack,
@@ -110,7 +114,13 @@ impl Publisher {
         let index = match known {
             Some(index) => {
                 if inner.tracks[index].configure(codec, language)? {
+                    if !inner.turns.allows(now) {
+                        return Err(Refused::TooOften);
+                    }
                     inner.next_period();
+                }
+                if inner.tracks[index].handle.set_present(true) {
+                    self.stream.announce(&inner);
                 }
                 index
             }
@@ -123,8 +133,11 @@ impl Publisher {
                 inner.tracks.len() - 1
             }
         };
-        if self.sources.get(&source).is_none_or(|known| known.index != index) {
-            self.sources.insert(source, Source::new(index, timescale, kind));
+        let id = inner.tracks[index].id();
+        inner.publishers[publisher].tracks.push(id);
+        inner.publishers[publisher].tracks.dedup();
+        if self.sources.get(&source).is_none_or(|known| known.track != id) {
+            self.sources.insert(source, Source::new(id, timescale, kind));
         }
         Ok(())
     }
@@ -144,39 +157,48 @@ impl Publisher {
         let inner = &mut *guard;
         let publisher = inner.publisher(self.id).ok_or(Refused::Replaced)?;
         inner.publishers[publisher].last_sample = now;
-        if source.holds_back(&sample, self.stream.settings().target_duration) {
+        if source.holds_back(&sample, self.stream.target_duration()) {
             return Ok(());
         }
-        inner.tracks[source.index].last_sample = now;
+        let index = inner.track(source.track).ok_or(Refused::UnknownTrack)?;
+        inner.tracks[index].last_sample = now;
 
-        if inner.begin(now) {
+        let ahead = self.stream.ahead();
+        if inner.begin(now, ahead) {
             self.stream.announce(inner);
         }
         let said = rescale(sample.dts, source.timescale, 1_000_000);
-        let offset = match inner.place(publisher, &mut source.clock, said, now) {
+        let mapped = inner.place(publisher, &mut source.clock, said, now, ahead);
+        let offset = match mapped.ok_or(Refused::TooOften)? {
             Mapped::Offset(offset) => offset,
             Mapped::Jumped { offset, by } => {
                 tracing::debug!(
                     stream = self.stream.name(), peer = ?self.info.peer,
-                    track = inner.tracks[source.index].handle.name,
+                    track = inner.tracks[index].handle.name,
                     at_ms = said / 1000, by_ms = by / 1000, "publisher's clock jumped"
                 );
                 offset
             }
         };
 
-        let leads = inner.leader() == Some(source.index);
-        let track = &mut inner.tracks[source.index];
-        source.translate(&mut sample, offset, track.timescale());
-        if track.resume(sample.dts, inner.period, &inner.boundaries, now)? {
-            self.stream.announce(inner);
-        }
-        inner.push(source.index, leads, inner.period, sample, now)?;
-        if leads && self.sources.len() > 1 {
-            let tracks = self.sources.values().map(|source| source.index);
-            if inner.stand_in(self.stream.name(), tracks, now)? {
+        let leads = inner.leader() == Some(index);
+        source.translate(&mut sample, offset, inner.tracks[index].timescale());
+        if leads {
+            let sets = inner.clock_sets();
+            inner.breaks_off(index, said.saturating_add(offset), sample.sync, ahead);
+            if inner.clock_sets() != sets {
                 self.stream.announce(inner);
             }
+        }
+        if inner.resume(index, sample.dts, now)? {
+            self.stream.announce(inner);
+        }
+        if leads && let Some(learnt) = inner.learn(index, &sample, self.stream.settings()) {
+            self.stream.learn(inner, learnt);
+        }
+        inner.push(index, leads, inner.period, sample, (now, ahead))?;
+        if leads && inner.stand_in(self.stream.name(), publisher, now)? {
+            self.stream.announce(inner);
         }
         self.stream.note_readiness(inner);
         Ok(())
@@ -189,7 +211,8 @@ impl Drop for Publisher {
         let Some(at) = inner.publisher(self.id) else { return };
         let last = inner.publishers.remove(at).last_sample;
         for source in self.sources.values() {
-            let track = &mut inner.tracks[source.index];
+            let Some(index) = inner.track(source.track) else { continue };
+            let track = &mut inner.tracks[index];
             match track.packager.flush(last) {
                 Ok(true) => track.publish(),
                 Ok(false) => {}
@@ -215,13 +238,18 @@ pub(crate) fn add(
     }
     let kind = codec.kind();
     let letter = if kind == Kind::Video { 'v' } else { 'a' };
-    let number = inner.tracks.iter().filter(|track| track.handle.kind == kind).count();
-    let id = u32::try_from(inner.tracks.len() + 1).unwrap_or(u32::MAX);
+    let id = inner.named.iter().sum::<u32>() + 1;
+    let named = &mut inner.named[usize::from(kind != Kind::Video)];
+    let number = *named;
+    *named += 1;
     // Audio counts in its own samples, so that access units abut exactly.
     let timescale = codec.sound().map_or(90_000, |(rate, _)| rate);
     let described = media::Track { id, timescale, codec, language };
     let header = track::header(msn, described)?;
-    let packager = Packager::new(settings, Arc::clone(&header), period)?;
+    let learnt = inner.learnt.unwrap_or_else(|| Learnt::irregular(settings));
+    let target = learnt.target_duration;
+    let mut packager = Packager::new(settings, target, Arc::clone(&header), period)?;
+    packager.set_target_duration(target, learnt.regular);
     let handle = Arc::new(Track::new(format!("{letter}{number}"), rendition, header));
     inner.tracks.push(TrackState::new(handle, source, packager, now));
     Ok(())
@@ -230,8 +258,8 @@ pub(crate) fn add(
 /// One track as its publisher counts it.
 #[derive(Debug)]
 struct Source {
-    /// Where it is among the stream's tracks.
-    index: usize,
+    /// The track_ID of the stream's track that it is.
+    track: u32,
     timescale: u32,
     clock: TrackClock,
     gate: Gate,
@@ -250,9 +278,9 @@ enum Gate {
 }
 
 impl Source {
-    fn new(index: usize, timescale: u32, kind: Kind) -> Self {
+    fn new(track: u32, timescale: u32, kind: Kind) -> Self {
         let gate = if kind == Kind::Video { Gate::Shut } else { Gate::Open };
-        Self { index, timescale, clock: TrackClock::default(), gate }
+        Self { track, timescale, clock: TrackClock::default(), gate }
     }
 
     /// Whether to drop a sample because decoding cannot start at it, for `longest` at most.

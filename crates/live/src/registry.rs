@@ -1,6 +1,7 @@
 //! The streams there are, by name.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -22,6 +23,12 @@ pub enum PublishError {
     /// Somebody publishes it.
     #[error("already published{}", .0.peer.map(|peer| format!(" by {peer}")).unwrap_or_default())]
     InUse(PublisherInfo),
+    /// It is a rendition of a stream that another address publishes.
+    #[error("other renditions of this stream are published from another address")]
+    Foreign,
+    /// It began anew too often.
+    #[error("the stream began anew too often within a minute")]
+    TooOften,
     /// Too many streams.
     #[error("the limit of {MOST_STREAMS} streams is reached")]
     TooManyStreams,
@@ -36,13 +43,21 @@ pub struct Registry {
     changing: Mutex<()>,
     /// How many streams have begun.
     begun: watch::Sender<u64>,
+    /// What the wall clock is ahead of the clock that the origin goes by, in microseconds.
+    ahead: Arc<AtomicI64>,
 }
 
 impl Registry {
     /// No streams yet.
     pub fn new(settings: Settings) -> Self {
         let (streams, begun) = (ArcSwap::default(), watch::Sender::new(0));
-        Self { settings, streams, changing: Mutex::new(()), begun }
+        Self { settings, streams, changing: Mutex::new(()), begun, ahead: Arc::default() }
+    }
+
+    /// The wall clock is so many microseconds ahead of the clock that never steps, which everything
+    /// here goes by: it was set, or the machine slept. What is told of times of day follows.
+    pub fn follow_wall_clock(&self, ahead: i64) {
+        self.ahead.store(ahead, Ordering::Relaxed);
     }
 
     /// How many streams have begun, with word of every further one.
@@ -80,7 +95,7 @@ impl Registry {
         if let Some(stream) = &before
             && stream.state().status != Status::Ended
         {
-            return stream.admit(info, now).map_err(PublishError::InUse);
+            return stream.admit(info, now);
         }
         // Viewers and caches may still hold segments of the stream that ended.
         let after = before.map_or(0, |stream| stream.next_msn());
@@ -89,8 +104,9 @@ impl Registry {
             return Err(PublishError::TooManyStreams);
         }
         let name: Arc<str> = name.into();
-        let stream = Arc::new(Stream::new(Arc::clone(&name), self.settings.clone(), now, after));
-        let publisher = stream.admit(info, now).map_err(PublishError::InUse)?;
+        let (settings, ahead) = (self.settings.clone(), Arc::clone(&self.ahead));
+        let stream = Arc::new(Stream::new(Arc::clone(&name), settings, now, after, ahead));
+        let publisher = stream.admit(info, now)?;
         streams.insert(name, stream);
         self.streams.store(Arc::new(streams));
         self.begun.send_modify(|count| *count += 1);

@@ -1,7 +1,8 @@
 //! A live stream: its tracks, who publishes them, and who watches.
 
-use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,15 +11,21 @@ use bytes::Bytes;
 use media::{Kind, Sample};
 use tokio::sync::watch;
 
-use crate::packager::Cutting;
+use crate::dates::Dates;
+use crate::gop::{Gop, Learnt};
+use crate::packager::{Boundaries, Cutting};
 use crate::publisher::{Publisher, PublisherInfo};
+use crate::registry::PublishError;
 use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
 use crate::track::{Track, TrackState};
 use crate::viewers::{Delivery, Viewers, Viewing};
 use crate::{Settings, UnixMicros, rescale};
 
-/// Segment starts of the leading track that followers may still cut at.
-const BOUNDARIES: usize = 16;
+/// Periods that may begin in a minute: a publisher whose clock jumps, or that changes or returns, more
+/// often than that is refused. Each costs all viewers' players a new start.
+const MOST_TURNS: u32 = 20;
+/// Streams without a picture are cut like regular ones, once there is so much sound, in microseconds.
+const SOUND_ALONE: i64 = 300_000;
 /// A publisher's clock may lag the wall clock by this before it counts as drift, not jitter.
 const DRIFT: u64 = 500_000;
 
@@ -44,6 +51,9 @@ pub struct State {
     pub publishers: Vec<PublisherInfo>,
     /// Wall-clock time at which its timeline's 0 is played: `availabilityStartTime`.
     pub epoch: UnixMicros,
+    /// From which period on the wall clock had been set by how many microseconds since the stream
+    /// began: `epoch` is off by that.
+    pub clock_sets: Vec<(u64, i64)>,
     /// Counts changes.
     pub version: u64,
 }
@@ -59,14 +69,26 @@ pub struct Stream {
     viewers: Arc<Viewers>,
     manifests: [ArcSwapOption<(u64, Bytes)>; Delivery::ALL.len()],
     ready: watch::Sender<bool>,
+    /// What no segment exceeds, once that is known.
+    target_duration: watch::Sender<Option<Duration>>,
+    /// What the wall clock is ahead of the clock that never steps, in microseconds.
+    ahead: Arc<AtomicI64>,
 }
 
 /// What publishers change.
 #[derive(Debug)]
 pub(crate) struct Inner {
+    /// When the stream's time 0 was, by the clock that never steps.
     epoch: UnixMicros,
-    /// The epoch as it was with the first sample. DASH clients hold on to it.
+    /// The same by the wall clock, for what is told to viewers.
+    dates: Dates,
+    /// The latter as it was with the first sample. DASH clients hold on to it.
     began: Option<UnixMicros>,
+    gop: Gop,
+    pub(crate) learnt: Option<Learnt>,
+    /// Where the first publisher publishes from.
+    owner: Option<PublisherInfo>,
+    pub(crate) turns: Limiter,
     pub(crate) period: u64,
     /// Whether a sample of it has come.
     period_begun: bool,
@@ -75,8 +97,9 @@ pub(crate) struct Inner {
     pub(crate) tracks: Vec<TrackState>,
     /// Number of the first segment.
     first_msn: u64,
-    /// Starts of the leading track's segments, microseconds of stream time.
-    pub(crate) boundaries: VecDeque<i64>,
+    pub(crate) boundaries: Boundaries,
+    /// Tracks so far, of video and of others: no name comes twice.
+    pub(crate) named: [u32; 2],
     /// When the last publisher was found to be gone.
     lost: Option<UnixMicros>,
     ended: Option<UnixMicros>,
@@ -88,7 +111,10 @@ pub(crate) struct Active {
     id: u64,
     info: PublisherInfo,
     pub(crate) last_sample: UnixMicros,
+    /// Its tracks, by track_ID.
+    pub(crate) tracks: Vec<u32>,
     timeline: Timeline,
+    turns: Limiter,
     /// For who makes a rendition of the stream's own media.
     pub(crate) derives: Option<Derives>,
 }
@@ -100,14 +126,40 @@ pub(crate) struct Derives {
     pub(crate) awaited: Option<UnixMicros>,
 }
 
+/// Counts what may happen [`MOST_TURNS`] times a minute.
+#[derive(Debug, Default)]
+pub(crate) struct Limiter {
+    since: UnixMicros,
+    count: u32,
+}
+
+impl Limiter {
+    /// It happened; answers whether that was not too often.
+    pub(crate) fn allows(&mut self, now: UnixMicros) -> bool {
+        if now.since(self.since) >= Duration::from_secs(60) {
+            *self = Self { since: now, count: 0 };
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= MOST_TURNS
+    }
+}
+
 impl Stream {
-    /// A stream nobody publishes yet; no segment of it has a number below `after`.
-    pub(crate) fn new(name: Arc<str>, settings: Settings, now: UnixMicros, after: u64) -> Self {
+    /// A stream nobody publishes yet; no segment of it has a number below `after`. `ahead` is by how
+    /// much the wall clock is ahead of `now`, whenever it is looked at.
+    pub(crate) fn new(
+        name: Arc<str>,
+        settings: Settings,
+        now: UnixMicros,
+        after: u64,
+        ahead: Arc<AtomicI64>,
+    ) -> Self {
         let state = State {
             status: Status::Live,
             tracks: Vec::new(),
             publishers: Vec::new(),
             epoch: now,
+            clock_sets: Vec::new(),
             version: 0,
         };
         Self {
@@ -116,14 +168,20 @@ impl Stream {
             state: watch::Sender::new(Arc::new(state)),
             inner: Mutex::new(Inner {
                 epoch: now,
+                dates: Dates::default(),
                 began: None,
+                gop: Gop::default(),
+                learnt: None,
+                owner: None,
+                turns: Limiter::default(),
                 period: 0,
                 period_begun: false,
                 publishers: Vec::new(),
                 next_publisher: 0,
                 tracks: Vec::new(),
                 first_msn: first_msn(&settings, now).max(after),
-                boundaries: VecDeque::new(),
+                boundaries: Boundaries::default(),
+                named: [0; 2],
                 lost: None,
                 ended: None,
             }),
@@ -131,7 +189,44 @@ impl Stream {
             viewers: Arc::default(),
             manifests: Default::default(),
             ready: watch::Sender::new(false),
+            target_duration: watch::Sender::new(None),
+            ahead,
         }
+    }
+
+    /// What no segment exceeds, but for rounding to whole seconds: EXT-X-TARGETDURATION. Until the
+    /// publisher's keyframes have told, the most that it can be.
+    pub fn target_duration(&self) -> Duration {
+        let most = || self.settings.target_duration.max(self.settings.keyframe_distance);
+        self.target_duration.borrow().unwrap_or_else(most)
+    }
+
+    /// How much playlists list: four target durations at least, since players begin three before the
+    /// end (RFC 8216bis 6.2.2).
+    pub fn window(&self) -> Duration {
+        self.settings.window.max(4 * self.target_duration())
+    }
+
+    /// Waits until it is known what no segment exceeds, or the stream is over without. Playlists
+    /// must not be told before.
+    pub async fn settled(&self) -> bool {
+        let mut known = self.target_duration.subscribe();
+        let mut state = self.state.subscribe();
+        tokio::select! {
+            _ = known.wait_for(Option::is_some) => {}
+            _ = state.wait_for(|state| state.status == Status::Ended) => {}
+        }
+        self.is_settled()
+    }
+
+    /// Whether it is known what no segment exceeds.
+    pub fn is_settled(&self) -> bool {
+        self.target_duration.borrow().is_some()
+    }
+
+    /// What the wall clock is ahead of the clock that never steps, in microseconds.
+    pub(crate) fn ahead(&self) -> i64 {
+        self.ahead.load(Ordering::Relaxed)
     }
 
     /// Its name, `live/` not included.
@@ -170,8 +265,8 @@ impl Stream {
         self.state.borrow().tracks.iter().find(|track| track.name == name).cloned()
     }
 
-    /// Whether manifests can be written: every track that was announced has parts, and there was
-    /// time for each to be announced. Once true, it stays so.
+    /// Whether manifests can be written: something has parts, and of each kind that was announced so
+    /// has one track. Once true, it stays so.
     pub fn is_ready(&self) -> bool {
         *self.ready.borrow()
     }
@@ -192,15 +287,21 @@ impl Stream {
         if self.is_ready() {
             return;
         }
-        let mut present = inner.tracks.iter().filter(|track| track.handle.is_present()).peekable();
+        let present = || inner.tracks.iter().filter(|track| track.handle.is_present());
         let started = |track: &TrackState| {
             let window = track.packager.window();
             window.all().map(|segment| segment.parts.len()).sum::<usize>() >= 2
         };
-        let ready = present.peek().is_some()
-            && !inner.awaits_derived()
-            && present.all(|track| track.handle.part_limit().is_some())
-            && inner.tracks.iter().any(started);
+        // One rendition that is announced and does not come keeps nobody waiting; that there is
+        // sound, or a picture, is waited for.
+        let has_parts = |kind: Kind| {
+            let mut of_kind = present().filter(|track| track.handle.kind == kind).peekable();
+            of_kind.peek().is_none() || of_kind.any(|track| track.handle.part_limit().is_some())
+        };
+        let ready = !inner.awaits_derived()
+            && has_parts(Kind::Video)
+            && has_parts(Kind::Audio)
+            && present().any(started);
         if ready {
             self.ready.send_replace(true);
         }
@@ -264,29 +365,33 @@ impl Stream {
                 tracks: inner.tracks.iter().map(|track| Arc::clone(&track.handle)).collect(),
                 publishers: inner.publishers.iter().map(|active| active.info.clone()).collect(),
                 epoch: inner.began.unwrap_or(inner.epoch),
+                clock_sets: inner.dates.sets().to_vec(),
                 version: state.version + 1,
             });
         });
     }
 
-    /// Lets a publisher in. `Err` names who publishes already.
+    /// Lets a publisher in.
     pub(crate) fn admit(
         self: &Arc<Self>,
         info: PublisherInfo,
         now: UnixMicros,
-    ) -> Result<Publisher, PublisherInfo> {
+    ) -> Result<Publisher, PublishError> {
         let id = self.enter(&info, None, now)?;
         Ok(Publisher::new(Arc::clone(self), id, info))
     }
 
-    /// Adds one to who publish, by a number that is answered. `Err` names who publishes already.
+    /// Adds one to who publish, by a number that is answered.
     pub(crate) fn enter(
         &self,
         info: &PublisherInfo,
         derives: Option<Derives>,
         now: UnixMicros,
-    ) -> Result<u64, PublisherInfo> {
+    ) -> Result<u64, PublishError> {
         let mut inner = self.lock();
+        if derives.is_none() && !self.settings.foreign_renditions && inner.is_foreign(info) {
+            return Err(PublishError::Foreign);
+        }
         if let Some(at) =
             inner.publishers.iter().position(|active| active.info.rendition == info.rendition)
         {
@@ -295,24 +400,38 @@ impl Stream {
             let is_here =
                 active.derives.is_some() || now.since(active.last_sample) < self.settings.silence;
             if is_here {
-                return Err(active.info.clone());
+                return Err(PublishError::InUse(active.info.clone()));
             }
             let silent = inner.publishers.remove(at);
             let peer = silent.info.peer.map(tracing::field::display);
             tracing::info!(stream = %self.name, peer, "silent publisher replaced");
         }
         if derives.is_none() {
-            // What it publishes does not follow on what was published before, if anything was.
+            // What it publishes does not follow on what was published before, if anything was. Beside
+            // others it finds its place on their timeline.
             let returns = inner.tracks.iter().any(|track| track.handle.rendition == info.rendition);
-            if returns {
+            if returns && !inner.is_published() {
+                if !inner.turns.allows(now) {
+                    return Err(PublishError::TooOften);
+                }
                 inner.next_period();
+            }
+            if !inner.is_published() {
+                inner.owner = Some(info.clone());
             }
             inner.lost = None;
         }
         inner.next_publisher += 1;
         let id = inner.next_publisher;
-        let (info, timeline) = (info.clone(), Timeline::default());
-        inner.publishers.push(Active { id, info, last_sample: now, timeline, derives });
+        inner.publishers.push(Active {
+            id,
+            info: info.clone(),
+            last_sample: now,
+            tracks: Vec::new(),
+            timeline: Timeline::default(),
+            turns: Limiter::default(),
+            derives,
+        });
         self.announce(&inner);
         Ok(id)
     }
@@ -322,7 +441,7 @@ impl Stream {
         self.viewers.sweep(now);
         let mut inner = self.lock();
         if let Some(ended) = inner.ended {
-            return now.since(ended) > self.settings.window;
+            return now.since(ended) > self.window();
         }
         let mut changed = false;
         for active in inner.publishers.iter_mut().filter_map(|active| active.derives.as_mut()) {
@@ -343,6 +462,8 @@ impl Stream {
             changed = true;
             tracing::info!(stream = %self.name, "stream ended");
         }
+        let inner = &mut *inner;
+        let mut gone = Vec::new();
         for track in &mut inner.tracks {
             let quiet = now.since(track.last_sample);
             if quiet > Duration::from_secs(1) {
@@ -355,21 +476,59 @@ impl Stream {
                     }
                 }
             }
+            // While nobody publishes, what was there is waited for.
+            if !live || inner.ended.is_some() {
+                continue;
+            }
+            let id = track.id();
+            let announced = inner.publishers.iter().any(|active| active.tracks.contains(&id));
             let expected = quiet < self.settings.silence || track.silent;
-            let present = !live || (expected && !track.missing);
-            changed |= track.handle.set_present(present);
+            changed |= track.handle.set_present(announced && expected && !track.missing);
+            // Whoever plays a track that has gone is given silence for as long as it asks, if that can
+            // be made; a player of segments that plays two tracks would else wait for ever.
+            let played = track.silent && track.handle.is_asked_for(now, self.settings.reconnect);
+            if !announced && quiet >= self.settings.reconnect && !played {
+                gone.push(id);
+            }
+        }
+        for id in gone {
+            changed = true;
+            self.remove(inner, id, now);
         }
         if changed {
-            self.announce(&inner);
+            self.announce(inner);
         }
-        self.note_readiness(&inner);
+        self.note_readiness(inner);
         // A stream whose only publisher left before any sample has nothing to wait for.
         let abandoned = !inner.is_published() && inner.tracks.is_empty();
         if abandoned {
             inner.ended = Some(now);
-            self.announce(&inner);
+            self.announce(inner);
         }
         abandoned
+    }
+
+    /// Ends a track whose publisher has gone, for those who still follow it, and lets go of it.
+    fn remove(&self, inner: &mut Inner, id: u32, now: UnixMicros) {
+        let Some(at) = inner.track(id) else { return };
+        let mut track = inner.tracks.remove(at);
+        let name = &track.handle.name;
+        if let Err(error) = track.packager.end_stream(now) {
+            tracing::warn!(stream = %self.name, track = name, %error, "end of a track");
+        }
+        tracing::info!(stream = %self.name, track = name, "track ended: nobody publishes it");
+        track.handle.set_present(false);
+        track.publish();
+    }
+
+    /// It is known what segments may last.
+    pub(crate) fn learn(&self, inner: &mut Inner, learnt: Learnt) {
+        inner.learnt = Some(learnt);
+        for track in &mut inner.tracks {
+            track.packager.set_target_duration(learnt.target_duration, learnt.regular);
+        }
+        self.target_duration.send_replace(Some(learnt.target_duration));
+        tracing::debug!(stream = %self.name, ?learnt, "what a segment may last");
     }
 }
 
@@ -377,6 +536,26 @@ impl Inner {
     /// Where among the publishers `id` is; `None` if another took its place.
     pub(crate) fn publisher(&self, id: u64) -> Option<usize> {
         self.publishers.iter().position(|active| active.id == id)
+    }
+
+    /// Where among the tracks the one with this track_ID is; `None` if it has gone.
+    pub(crate) fn track(&self, id: u32) -> Option<usize> {
+        self.tracks.iter().position(|track| track.id() == id)
+    }
+
+    /// Whether it is a rendition from elsewhere than the stream's first publisher.
+    fn is_foreign(&self, info: &PublisherInfo) -> bool {
+        let address = |info: &PublisherInfo| info.peer.map(|peer| peer.ip().to_canonical());
+        let from: Option<IpAddr> = address(info);
+        let others = self.publishers.iter().any(|active| active.info.rendition != info.rendition);
+        (info.rendition.is_some() || others)
+            && self.owner.as_ref().is_some_and(|owner| address(owner) != from)
+    }
+
+    /// Whether the stream's timeline is this publisher's: the first of those that publish.
+    pub(crate) fn is_main(&self, publisher: usize) -> bool {
+        let mut others = self.publishers[..publisher].iter();
+        !others.any(|active| active.derives.is_none())
     }
 
     /// Whether somebody publishes it, other than what is made of its own media.
@@ -396,36 +575,75 @@ impl Inner {
     }
 
     /// The timeline begins with the first sample. Answers whether this is the first.
-    pub(crate) fn begin(&mut self, now: UnixMicros) -> bool {
+    pub(crate) fn begin(&mut self, now: UnixMicros, ahead: i64) -> bool {
         if self.began.is_some() {
             return false;
         }
         self.epoch = UnixMicros(now.0.saturating_sub(ORIGIN.unsigned_abs()));
-        self.began = Some(self.epoch);
+        self.dates.begin(ORIGIN, signed(now), ahead);
+        self.began = Some(UnixMicros(u64::try_from(self.dates.epoch(0, ORIGIN)).unwrap_or(0)));
         true
     }
 
     /// Places time `t` of a publisher's track, in microseconds, on the stream's timeline. A jump of
-    /// the publisher's clock begins a period.
+    /// the clock that the timeline goes by begins a period; another publisher that jumps is put back
+    /// to where the stream is, which nobody else notices. `None`: it jumps too often.
     pub(crate) fn place(
         &mut self,
         publisher: usize,
         clock: &mut TrackClock,
         t: i64,
         now: UnixMicros,
-    ) -> Mapped {
+        ahead: i64,
+    ) -> Option<Mapped> {
         let here = self.here(now);
         if self.publishers[publisher].timeline.offset().is_none() {
             let others = self.publishers.iter().find_map(|active| active.timeline.offset());
             self.publishers[publisher].timeline = Timeline::beside(others);
         }
-        let wall = i64::try_from(now.0).unwrap_or(i64::MAX);
-        let mapped = self.publishers[publisher].timeline.map(clock, t, wall, here);
+        let main = self.is_main(publisher);
+        let active = &mut self.publishers[publisher];
+        let mapped = active.timeline.map(clock, t, signed(now), here);
         if matches!(mapped, Mapped::Jumped { .. }) {
-            self.next_period();
+            let turns = if main { &mut self.turns } else { &mut active.turns };
+            if !turns.allows(now) {
+                return None;
+            }
+            if main {
+                self.next_period();
+            }
         }
-        self.period_begun = true;
-        mapped
+        self.begin_period(ahead);
+        Some(mapped)
+    }
+
+    /// A sample of this period comes.
+    fn begin_period(&mut self, ahead: i64) {
+        if !std::mem::replace(&mut self.period_begun, true) && self.period > 0 {
+            self.dates.turn(self.period, ahead);
+        }
+    }
+
+    /// Whether what follows, at stream time `t` of the leading track, must be told apart from what
+    /// was: nothing came for longer than a segment may last, or the wall clock was set.
+    pub(crate) fn breaks_off(&mut self, index: usize, t: i64, sync: bool, ahead: i64) -> bool {
+        let longest = self.learnt.map_or(i64::MAX, |learnt| {
+            i64::try_from(learnt.target_duration.as_micros()).unwrap_or(i64::MAX)
+        });
+        let track = &self.tracks[index];
+        let paused = track.packager.is_in(self.period)
+            && track.end().is_some_and(|end| t.saturating_sub(end) > longest);
+        let breaks = self.period_begun && (paused || sync && self.dates.is_set(ahead));
+        if breaks {
+            self.next_period();
+            self.begin_period(ahead);
+        }
+        breaks
+    }
+
+    /// How often the wall clock was set.
+    pub(crate) fn clock_sets(&self) -> usize {
+        self.dates.sets().len()
     }
 
     /// Has a sample of this period, its times on the stream's timeline in its track's timescale,
@@ -436,14 +654,15 @@ impl Inner {
         leads: bool,
         period: u64,
         sample: Sample,
-        now: UnixMicros,
+        (now, ahead): (UnixMicros, i64),
     ) -> io::Result<()> {
         let units = self.tracks[index].timescale();
         let at = rescale(sample.dts, units, 1_000_000);
+        let shown = rescale(sample.pts(), units, 1_000_000);
         if leads {
             self.keep_time(at, now);
+            self.dates.observe(at, signed(now));
         }
-        let captured = UnixMicros(self.epoch.0.saturating_add(u64::try_from(at).unwrap_or(0)));
         let track = &mut self.tracks[index];
         let cutting = if leads || track.handle.kind == Kind::Video {
             Cutting::Leading
@@ -452,18 +671,18 @@ impl Inner {
         };
         let before = track.packager.next_msn();
         let opens = track.packager.is_between_segments();
-        let changed = track.packager.push(sample, period, cutting, now, captured)?;
-        if leads
-            && (opens || track.packager.next_msn() != before)
-            && let Some(start) = track.packager.segment_start()
-        {
-            self.boundaries.push_back(rescale(start, units, 1_000_000));
-            if self.boundaries.len() > BOUNDARIES {
-                self.boundaries.pop_front();
-            }
+        let changed = track.packager.push(sample, period, cutting, now, &self.dates)?;
+        let begins = leads && (opens || track.packager.next_msn() != before);
+        if let Some((start, end)) = track.packager.segment_times().filter(|_| begins) {
+            self.boundaries.push(rescale(start, units, 1_000_000));
+            self.boundaries.next = end.map(|end| rescale(end, units, 1_000_000));
         }
         if changed {
             track.publish();
+        }
+        if begins {
+            let from = self.tracks.iter().filter_map(TrackState::end).fold(shown, i64::max);
+            self.dates.adjust(period, from, ahead);
         }
         Ok(())
     }
@@ -499,12 +718,12 @@ impl Inner {
         leader.unwrap_or(self.first_msn)
     }
 
-    /// Lets silence stand in for audio among `tracks` that has fallen behind the leading track.
-    /// Answers whether any is no longer offered.
+    /// Lets silence stand in for audio that has fallen behind the leading track: that of
+    /// `publisher`, and what no longer has one. Answers whether any is no longer offered.
     pub(crate) fn stand_in(
         &mut self,
         stream: &str,
-        tracks: impl Iterator<Item = usize>,
+        publisher: usize,
         now: UnixMicros,
     ) -> io::Result<bool> {
         let Some(leader) = self.leader().map(|index| &self.tracks[index]) else { return Ok(false) };
@@ -513,13 +732,44 @@ impl Inner {
         // Where the newest frame starts: that is how far its audio should be.
         let newest = (end - lasts, lasts);
         let mut changed = false;
-        for index in tracks {
-            let track = &mut self.tracks[index];
-            if track.handle.kind == Kind::Audio {
-                changed |= track.stand_in(stream, newest, self.period, &self.boundaries, now)?;
+        for track in self.tracks.iter_mut().filter(|track| track.handle.kind == Kind::Audio) {
+            let id = track.id();
+            let others = self.publishers.iter().enumerate();
+            let elsewhere = others
+                .into_iter()
+                .any(|(at, active)| at != publisher && active.tracks.contains(&id));
+            if !elsewhere {
+                let at = (self.period, &self.boundaries, &self.dates);
+                changed |= track.stand_in(stream, newest, at, now)?;
             }
         }
         Ok(changed)
+    }
+
+    /// Sound of `index` comes, or comes again, the next at decode time `dts`: silence stands in for
+    /// what is missing before. Answers whether the track is offered again.
+    pub(crate) fn resume(&mut self, index: usize, dts: i64, now: UnixMicros) -> io::Result<bool> {
+        let track = &mut self.tracks[index];
+        track.resume(dts, (self.period, &self.boundaries, &self.dates), now)
+    }
+
+    /// Learns from a sample of the leading track what segments may last.
+    pub(crate) fn learn(
+        &mut self,
+        index: usize,
+        sample: &Sample,
+        settings: &Settings,
+    ) -> Option<Learnt> {
+        if self.learnt.is_some() {
+            return None;
+        }
+        let track = &self.tracks[index];
+        let at = rescale(sample.pts(), track.timescale(), 1_000_000);
+        if track.handle.kind == Kind::Video {
+            return self.gop.observe((at, sample.sync), &sample.data, settings);
+        }
+        let first = *self.boundaries.starts.front()?;
+        (at - first >= SOUND_ALONE).then(|| Learnt::regular(settings))
     }
 
     /// Follows the wall clock: a sample for stream time `t` arrived at `now`. Earlier than ever
@@ -530,6 +780,10 @@ impl Inner {
             self.epoch = UnixMicros(epoch);
         }
     }
+}
+
+fn signed(time: UnixMicros) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
 /// Number of a stream's first segment: seconds since 1970, or parts of a second where segments may

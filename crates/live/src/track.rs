@@ -1,16 +1,17 @@
 //! One track of a stream: what viewers ask for, and what makes it.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use media::{Codec, Kind, Sample};
 use tokio::sync::watch;
 
-use crate::packager::{Cutting, Packager};
+use crate::dates::Dates;
+use crate::packager::{Boundaries, Cutting, Packager};
 use crate::publisher::Refused;
 use crate::window::{Header, Window};
 use crate::{UnixMicros, rescale, silence};
@@ -22,6 +23,10 @@ const MISSING: i64 = 2_000_000;
 const BEHIND: i64 = 500_000;
 /// So often silence in a track's place is logged.
 const SILENCES_TOLD: u32 = 8;
+
+/// Where on the stream's timeline silence stands in: the period, where the leading track starts
+/// segments, and what its dates are.
+pub(crate) type At<'a> = (u64, &'a Boundaries, &'a Dates);
 
 /// One track of a stream: what viewers ask for.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ pub struct Track {
     present: AtomicBool,
     /// Whether it is there only for what is made of it.
     withheld: AtomicBool,
+    /// When somebody last asked for its playlist, microseconds.
+    asked: AtomicU64,
 }
 
 impl Track {
@@ -53,6 +60,7 @@ impl Track {
             part_limit: AtomicU32::new(0),
             present: AtomicBool::new(true),
             withheld: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
         }
     }
 
@@ -89,6 +97,16 @@ impl Track {
     /// Whether samples are coming (or are waited for), offered or not.
     pub(crate) fn is_coming(&self) -> bool {
         self.present.load(Ordering::Acquire)
+    }
+
+    /// Somebody asks for its playlist, and so plays it or is about to.
+    pub fn ask(&self, now: UnixMicros) {
+        self.asked.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Whether somebody asked for its playlist within the last `recent`.
+    pub(crate) fn is_asked_for(&self, now: UnixMicros, recent: Duration) -> bool {
+        now.since(UnixMicros(self.asked.load(Ordering::Relaxed))) < recent
     }
 
     /// Answers whether that is new.
@@ -168,6 +186,11 @@ impl TrackState {
         self.packager.header().track.timescale
     }
 
+    /// Its track_ID, by which it is known while the stream lasts.
+    pub(crate) fn id(&self) -> u32 {
+        self.packager.header().track.id
+    }
+
     /// Where its last sample ends, microseconds of stream time.
     pub(crate) fn end(&self) -> Option<i64> {
         Some(rescale(self.packager.end()?, self.timescale(), 1_000_000))
@@ -187,20 +210,19 @@ impl TrackState {
     }
 
     /// Its samples come, or come again, the next at decode time `dts` in its timescale: silence
-    /// that stood in for them lasts until there. Answers whether the track is offered again.
-    pub(crate) fn resume(
-        &mut self,
-        dts: i64,
-        period: u64,
-        boundaries: &VecDeque<i64>,
-        now: UnixMicros,
-    ) -> io::Result<bool> {
+    /// stands in for what is missing before, if that is no more than a segment. Answers whether the
+    /// track is offered again.
+    pub(crate) fn resume(&mut self, dts: i64, at: At<'_>, now: UnixMicros) -> io::Result<bool> {
         self.waited = 0;
-        if std::mem::take(&mut self.silent)
-            && let Some(unit) = silence::access_unit(&self.packager.header().track.codec)
+        let was_silent = std::mem::take(&mut self.silent);
+        if let (Some(end), Some(tolerance)) = (self.packager.end(), self.packager.tolerance())
+            && self.packager.is_in(at.0)
         {
-            let from = self.packager.end().unwrap_or(dts);
-            self.fill(period, boundaries, unit, (from, dts), now)?;
+            let longest = self.packager.longest_segment();
+            let fills = was_silent || (tolerance..longest).contains(&(dts - end));
+            if fills && let Some(unit) = silence::access_unit(&self.packager.header().track.codec) {
+                self.fill(at, unit, (end, dts), now)?;
+            }
         }
         Ok(std::mem::take(&mut self.missing) && self.handle.set_present(true))
     }
@@ -212,8 +234,7 @@ impl TrackState {
         &mut self,
         stream: &str,
         (at, lasts): (i64, i64),
-        period: u64,
-        boundaries: &VecDeque<i64>,
+        context: At<'_>,
         now: UnixMicros,
     ) -> io::Result<bool> {
         self.waited += lasts;
@@ -237,20 +258,23 @@ impl TrackState {
                 );
             }
         }
-        // Not before its own end, and not over a pause in which no video came either.
+        // Not over a pause after which the stream begins a period.
         let units = self.timescale();
         let from = rescale(at - self.waited, 1_000_000, units);
-        let from = self.packager.end().map_or(from, |end| end.max(from));
+        let from = match self.packager.end().filter(|_| self.packager.is_in(context.0)) {
+            Some(end) if from - end < self.packager.longest_segment() => end,
+            Some(end) => end.max(from),
+            None => from,
+        };
         let until = rescale(at - BEHIND, 1_000_000, units);
-        self.fill(period, boundaries, unit, (from, until), now)?;
+        self.fill(context, unit, (from, until), now)?;
         Ok(false)
     }
 
     /// Pushes `unit` again and again, from `from` to `until` in the track's timescale.
     fn fill(
         &mut self,
-        period: u64,
-        boundaries: &VecDeque<i64>,
+        (period, boundaries, dates): At<'_>,
         (unit, duration): (Bytes, u32),
         (from, until): (i64, i64),
         now: UnixMicros,
@@ -264,7 +288,7 @@ impl TrackState {
         while dts + i64::from(duration) <= until {
             let sample = Sample { dts, cts: 0, duration, sync: true, data: unit.clone() };
             let cutting = Cutting::Following(boundaries);
-            changed |= self.packager.push(sample, period, cutting, now, now)?;
+            changed |= self.packager.push(sample, period, cutting, now, dates)?;
             dts = self.packager.end().unwrap_or(dts + i64::from(duration));
         }
         if changed {

@@ -1,10 +1,10 @@
 //! What of a track viewers may ask for: an immutable snapshot, replaced whole with every part.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use crate::sequence::Sequence;
 use crate::{Region, UnixMicros};
 
 /// A CMAF header and the track it describes. A new one begins where the configuration changes.
@@ -69,6 +69,8 @@ pub struct Segment {
     pub msn: u64,
     /// Decode time of its first sample, in the track's timescale.
     pub start: i64,
+    /// Presentation time of its first sample, in the track's timescale.
+    pub presents: i64,
     /// From its start to the end of its last part so far, in the track's timescale.
     pub duration: u64,
     /// Number of discontinuities on the stream's timeline up to and including its own start.
@@ -79,8 +81,12 @@ pub struct Segment {
     pub period_start: i64,
     /// Whether it is the first of its period, and not the stream's first segment.
     pub discontinuity: bool,
-    /// When its first sample was captured, as well as the origin knows.
+    /// When its first sample was captured: its presentation time on the wall clock. The difference
+    /// between the two is the same for all of the stream's tracks.
     pub captured: UnixMicros,
+    /// Where it most likely ends, as it was foretold when it began, by decode time in the track's
+    /// timescale; `None` where keyframes come as they like.
+    pub expected_end: Option<i64>,
     /// What decodes it.
     pub header: Arc<Header>,
     /// Its parts so far.
@@ -107,19 +113,21 @@ impl Segment {
 /// A track's segments at one moment.
 ///
 /// Invariants: segment numbers are consecutive; within a period each part starts where the one
-/// before it ends, unless the publisher sent nothing for longer than a part lasts (a hole, which
-/// counts in its segment's duration); parts and complete segments never change from one snapshot to the next, they only leave at the front.
+/// before it ends, unless sound is missing that silence could not stand in for (a hole, which counts in
+/// its segment's duration); parts and complete segments never change from one snapshot to the next, they only leave at the front.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
     /// Complete segments, oldest first. The first [`Window::unlisted`] have left the playlists and
     /// are kept for viewers that hold an older one.
-    pub segments: VecDeque<Arc<Segment>>,
+    pub segments: Sequence<Arc<Segment>>,
     /// How many of `segments` playlists no longer list.
     pub unlisted: usize,
     /// The segment being made; it has at least one part.
     pub open: Option<Arc<Segment>>,
     /// Nothing will be added.
     pub ended: bool,
+    /// Mean bits per second of the complete segments, and of the densest.
+    pub(crate) rate: Option<(u64, u64)>,
     /// Counts snapshots: two with the same version are the same.
     pub version: u64,
     /// What was rendered from this snapshot.
@@ -134,8 +142,6 @@ pub struct Rendered {
     pub playlist: OnceLock<Bytes>,
     /// The playlist delta update: older segments skipped.
     pub delta: OnceLock<Bytes>,
-    /// What [`Window::bitrate`] answers.
-    bitrate: OnceLock<Option<(u64, u64)>>,
 }
 
 impl Clone for Rendered {
@@ -147,7 +153,7 @@ impl Clone for Rendered {
 impl Window {
     /// The segments that playlists list, oldest first.
     pub fn listed(&self) -> impl DoubleEndedIterator<Item = &Arc<Segment>> {
-        self.segments.iter().skip(self.unlisted)
+        self.segments.iter_from(self.unlisted)
     }
 
     /// Every segment that can be asked for, oldest first, the one being made last.
@@ -189,18 +195,11 @@ impl Window {
     /// Mean bits per second, and of the densest segment. From the parts at hand while there is no
     /// complete segment; `None` before the first part.
     pub fn bitrate(&self) -> Option<(u64, u64)> {
-        *self.rendered.bitrate.get_or_init(|| {
-            let timescale = u64::from(self.newest()?.header.track.timescale);
-            let rate = |bytes: u64, ticks: u64| bytes * 8 * timescale / ticks.max(1);
-            let (mut bytes, mut ticks, mut peak) = (0, 0, 0);
-            for segment in self.all() {
-                if self.is_complete(segment.msn) || self.segments.is_empty() {
-                    bytes += segment.len() as u64;
-                    ticks += segment.duration;
-                    peak = peak.max(rate(segment.len() as u64, segment.duration));
-                }
-            }
-            (ticks > 0).then(|| (rate(bytes, ticks), peak))
+        self.rate.or_else(|| {
+            let open = self.open.as_ref().filter(|open| open.duration > 0)?;
+            let timescale = u64::from(open.header.track.timescale);
+            let rate = open.len() as u64 * 8 * timescale / open.duration;
+            Some((rate, rate))
         })
     }
 

@@ -3,14 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use live::{PublisherInfo, Registry, Settings, Stream, Track, UnixMicros, Window};
 use media::codec::{aac, avc};
-use media::{Codec, Sample};
+use media::{Codec, Kind, Sample};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -44,20 +44,23 @@ struct Witness {
     segments: HashMap<u64, Seen>,
     last_listed: u64,
     part_limit: Option<u32>,
-    pts: Vec<i64>,
-    /// The publisher sent nothing for longer than a part.
-    holes: bool,
+    /// Presentation time of each sample by its bytes, and its period.
+    pts: HashMap<Bytes, (i64, u64)>,
+    /// The publisher sent nothing for longer than parts can make up for.
+    paused: bool,
+    /// Date minus presentation time of each segment, microseconds, by period and presentation time.
+    epochs: BTreeMap<(u64, i64), i64>,
 }
 
 impl Witness {
-    fn look(&mut self, track: &Track, settings: &Settings) {
+    fn look(&mut self, track: &Track, stream: &Stream) {
         let window = track.window();
         let timescale = u64::from(track.header().track.timescale);
         if let Some(limit) = self.part_limit {
             assert_eq!(track.part_limit(), Some(limit), "PART-TARGET changed");
         }
         self.part_limit = track.part_limit();
-        let mut expected: Option<u64> = None;
+        let (mut expected, mut end): (Option<u64>, Option<(i64, u64)>) = (None, None);
         for segment in window.all() {
             if let Some(msn) = expected {
                 assert_eq!(segment.msn, msn, "segment numbers are consecutive");
@@ -66,21 +69,33 @@ impl Witness {
             expected = Some(segment.msn + 1);
             let complete = window.is_complete(segment.msn);
             let sum: u64 = segment.parts.iter().map(|part| u64::from(part.duration)).sum();
-            if self.holes {
-                assert!(sum <= segment.duration, "parts add up to more than their segment");
-            } else {
-                assert_eq!(sum, segment.duration, "parts add up to their segment");
-            }
+            assert_eq!(sum, segment.duration, "parts add up to their segment");
+            let video = track.kind == Kind::Video;
             assert!(
-                segment.duration <= settings.target_duration.as_secs() * timescale,
-                "segment of {} ticks",
-                segment.duration
+                stream.is_settled() || !complete || window.ended || !video,
+                "playlists can be told"
             );
-            let mut end = segment.start;
-            for part in &segment.parts {
-                assert!(part.start == end || self.holes && part.start > end, "parts abut");
+            let longest = stream.target_duration().as_secs() * timescale + timescale / 2;
+            assert!(segment.duration < longest, "segment of {} ticks", segment.duration);
+            let micros = i128::from(segment.presents) * 1_000_000 / i128::from(timescale);
+            let epoch = i128::from(segment.captured.0) - micros;
+            self.epochs.insert((segment.period, micros as i64), epoch as i64);
+            if let Some((at, before)) = end {
+                assert!(before != segment.period || at == segment.start, "segments abut");
+            }
+            end = Some((segment.end(), segment.period));
+            let (mut end, limit) = (segment.start, self.part_limit.unwrap());
+            let last = segment.parts.len() - 1;
+            for (index, part) in segment.parts.iter().enumerate() {
+                assert!(part.start == end, "parts abut");
                 end = part.start + i64::from(part.duration);
-                assert!(part.duration <= self.part_limit.unwrap(), "part longer than PART-TARGET");
+                assert!(part.duration <= limit || self.paused, "part longer than PART-TARGET");
+                let least = f64::from(limit) * 0.85;
+                assert!(
+                    f64::from(part.duration) >= least || index == last || track.kind == Kind::Audio,
+                    "part {index} of {} ticks, PART-TARGET is {limit}",
+                    part.duration
+                );
                 assert_eq!(part.independent, part.samples[0].sync);
             }
             let seen = self
@@ -98,16 +113,26 @@ impl Witness {
             }
             for part in &segment.parts[seen.parts.len()..] {
                 seen.parts.push((part.start, part.duration, part.region.to_bytes()));
-                self.pts.extend(part.samples.iter().map(|s| s.dts + i64::from(s.cts)));
+                for sample in &part.samples {
+                    let pts = sample.dts + i64::from(sample.cts);
+                    let data = Bytes::copy_from_slice(part.sample(sample));
+                    self.pts.insert(data, (pts, segment.period));
+                }
             }
             seen.duration = complete.then_some(segment.duration);
         }
         let first = window.listed().next().map_or(0, |segment| segment.msn);
-        assert!(first >= self.last_listed, "the playlist grew backwards");
+        assert!(
+            first >= self.last_listed,
+            "the playlist grew backwards: {first} {} {} of {}",
+            self.last_listed,
+            window.unlisted,
+            window.segments.len()
+        );
         self.last_listed = first;
         let listed: u64 = window.listed().map(|segment| segment.duration).sum();
-        let most = settings.window + settings.target_duration;
-        assert!(listed <= most.as_secs() * timescale, "the window does not shrink");
+        let most = stream.window() + stream.target_duration() + Duration::from_millis(500);
+        assert!(listed * 1000 <= most.as_millis() as u64 * timescale, "the window does not shrink");
     }
 }
 
@@ -126,6 +151,12 @@ fn payloads(witness: &Witness, header: &[u8]) -> Vec<Bytes> {
             let chunk = &chunks[0];
             assert_eq!(i64::try_from(chunk.decode_time).unwrap(), *start);
             assert_eq!(chunk.samples.iter().map(|s| s.duration).sum::<u32>(), *duration);
+            let mut dts = *start;
+            for sample in &chunk.samples {
+                assert!(sample.duration > 0, "decode times increase");
+                dts += i64::from(sample.duration);
+            }
+            assert_eq!(dts, *start + i64::from(*duration));
             assert!(chunk.sequence_number > sequence);
             sequence = chunk.sequence_number;
             payloads.extend(chunk.samples.iter().map(|sample| sample.data.clone()));
@@ -138,6 +169,8 @@ fn payloads(witness: &Witness, header: &[u8]) -> Vec<Bytes> {
 enum Event {
     /// Frames of video (and the audio beside them) in a row.
     Run { frames: u32, gop: u32 },
+    /// The same, but frames come in no order.
+    Vary { frames: u32, gop: u32, how: Vary },
     /// The publisher sends nothing, its clock goes on.
     Pause { millis: u32 },
     /// The connection is lost and another publisher of the same name comes after a while, its
@@ -151,9 +184,43 @@ enum Event {
     Mute { frames: u32 },
 }
 
+/// How frames depart from a regular rate.
+#[derive(Debug, Clone, Copy)]
+enum Vary {
+    /// Every so manieth is missing.
+    Dropped(u32),
+    /// Each is late by up to so many milliseconds.
+    Jitter(u32),
+    /// Only every so manieth comes.
+    Rare(u32),
+}
+
+impl Vary {
+    fn strategy() -> impl Strategy<Value = Self> {
+        prop_oneof![
+            (2u32..7).prop_map(Self::Dropped),
+            (2u32..30).prop_map(Self::Jitter),
+            (2u32..40).prop_map(Self::Rare),
+        ]
+    }
+
+    /// By how many milliseconds frame `frame` is late; `None` if it is missing.
+    fn late(self, frame: u32) -> Option<i64> {
+        match self {
+            Self::Dropped(nth) if frame % nth == nth - 1 => None,
+            Self::Rare(nth) if frame % nth != 0 => None,
+            // Any sequence without an order does.
+            Self::Jitter(most) => Some(i64::from(frame * frame * 7919 % 65_521 % most)),
+            _ => Some(0),
+        }
+    }
+}
+
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (1u32..200, 1u32..300).prop_map(|(frames, gop)| Event::Run { frames, gop }),
+        4 => (1u32..200, 1u32..300, Vary::strategy())
+            .prop_map(|(frames, gop, how)| Event::Vary { frames, gop, how }),
         1 => (1u32..12_000).prop_map(|millis| Event::Pause { millis }),
         1 => (1u32..25_000, clocks()).prop_map(|(millis, clock)| Event::Reconnect { millis, clock }),
         1 => clocks().prop_map(|to| Event::Jump { to }),
@@ -178,7 +245,9 @@ fn clocks() -> impl Strategy<Value = i64> {
 struct Outcome {
     stream: Arc<Stream>,
     witnesses: HashMap<String, Witness>,
-    sent: HashMap<u32, Vec<Bytes>>,
+    /// What was sent of each source, when it is shown by the publisher's clock in milliseconds, and
+    /// how often that clock had begun anew.
+    sent: HashMap<u32, Vec<(Bytes, i64, u64)>>,
     breaks: u64,
 }
 
@@ -195,9 +264,9 @@ fn play(
     let stream = Arc::clone(publisher.stream());
     let (mut level, mut clock_start, mut media_time) = (31u8, 0i64, 0f64);
     let mut witnesses: HashMap<String, Witness> = HashMap::new();
-    let mut sent: HashMap<u32, Vec<Bytes>> = HashMap::new();
+    let mut sent: HashMap<u32, Vec<(Bytes, i64, u64)>> = HashMap::new();
     let mut counter = 0u32;
-    let (mut breaks, mut holes) = (0, false);
+    let (mut breaks, mut paused) = (0, false);
     let frame = f64::from(frame_rate.1) / f64::from(frame_rate.0);
     let mut next_audio = 0f64;
     let mut waits_for_key;
@@ -213,22 +282,38 @@ fn play(
         };
     }
     announce!();
-    let mut push =
-        |publisher: &mut live::Publisher, source: u32, millis: i64, sync: bool, now: u64| {
-            counter += 1;
-            let data = Bytes::from(counter.to_be_bytes().repeat(8));
-            sent.entry(source).or_default().push(data.clone());
-            let sample = Sample { dts: millis, cts: 0, duration: 0, sync, data };
-            publisher.sample(source, sample, UnixMicros(now)).unwrap();
-        };
+    let mut push = |publisher: &mut live::Publisher,
+                    source: u32,
+                    millis: i64,
+                    sync: bool,
+                    now: u64,
+                    run: u64| {
+        counter += 1;
+        let data = Bytes::from(counter.to_be_bytes().repeat(8));
+        sent.entry(source).or_default().push((data.clone(), millis, run));
+        let sample = Sample { dts: millis, cts: 0, duration: 0, sync, data };
+        publisher.sample(source, sample, UnixMicros(now)).unwrap();
+    };
     for event in events {
-        holes |= matches!(event, Event::Pause { .. } | Event::Mute { .. });
+        // From one frame to the next there may be more than a part can last.
+        let longest = match *event {
+            Event::Vary { how: Vary::Dropped(_), .. } => 2.0 * frame,
+            Event::Vary { how: Vary::Rare(nth), .. } => f64::from(nth) * frame,
+            Event::Vary { how: Vary::Jitter(most), .. } => frame + f64::from(most) / 1000.0,
+            _ => 0.0,
+        };
+        breaks += if longest > 2.0 || matches!(event, Event::Mute { .. }) { 200 } else { 0 };
+        paused |= matches!(event, Event::Pause { .. })
+            || longest > settings.part_target.as_secs_f64().max(frame);
+        let vary = if let Event::Vary { how, .. } = *event { how } else { Vary::Rare(1) };
         let (frames, gop, mute) = match *event {
-            Event::Run { frames, gop } => (frames, gop, false),
+            Event::Run { frames, gop } | Event::Vary { frames, gop, .. } => (frames, gop, false),
             Event::Mute { frames } => (frames, 30, true),
             Event::Pause { millis } => {
                 now += u64::from(millis) * 1000;
                 media_time += f64::from(millis) / 1000.0;
+                // Longer than a segment may last, or than what is not known of segments yet.
+                breaks += u64::from(millis > 2000);
                 next_audio = next_audio.max(media_time);
                 (0, 1, false)
             }
@@ -265,13 +350,13 @@ fn play(
             let sync = i % gop == 0;
             waits_for_key &= !(sync && i == 0);
             assert!(!waits_for_key, "every run starts with a keyframe");
-            if video {
-                push(&mut publisher, 0, millis, sync, now);
+            if let Some(late) = vary.late(i).filter(|_| video) {
+                push(&mut publisher, 0, millis + late, sync, now, breaks);
             }
             while audio && next_audio < media_time + frame {
                 if !mute {
                     let millis = clock_start + (next_audio * 1000.0).round() as i64;
-                    push(&mut publisher, 1000, millis, true, now);
+                    push(&mut publisher, 1000, millis, true, now, breaks);
                 }
                 next_audio += 1024.0 / 48_000.0;
             }
@@ -279,20 +364,20 @@ fn play(
             now += (frame * 1e6) as u64;
             for track in &stream.state().tracks {
                 let witness = witnesses.entry(track.name.clone()).or_default();
-                witness.holes = holes;
-                witness.look(track, settings);
+                witness.paused = paused;
+                witness.look(track, &stream);
             }
         }
     }
     drop(publisher);
     registry.sweep(UnixMicros(now));
     for track in &stream.state().tracks {
-        witnesses.entry(track.name.clone()).or_default().look(track, settings);
+        witnesses.entry(track.name.clone()).or_default().look(track, &stream);
     }
     registry.sweep(UnixMicros(now).after(Duration::from_secs(60)));
     for track in &stream.state().tracks {
         assert!(track.window().ended);
-        witnesses.entry(track.name.clone()).or_default().look(track, settings);
+        witnesses.entry(track.name.clone()).or_default().look(track, &stream);
     }
     Outcome { stream, witnesses, sent, breaks }
 }
@@ -323,8 +408,31 @@ proptest! {
             // Each access unit once, in order; between them silence, where audio did not come.
             let silence: &[u8] = &[0x21, 0x00, 0x49, 0x90, 0x02, 0x19, 0x00, 0x23, 0x80];
             let got: Vec<_> = got.into_iter().filter(|unit| unit != silence).collect();
-            prop_assert_eq!(&got, &outcome.sent[&source]);
+            let sent = &outcome.sent[&source];
+            prop_assert_eq!(&got, &sent.iter().map(|sent| sent.0.clone()).collect::<Vec<_>>());
             prop_assert!(newest_period(&track.window()) <= outcome.breaks);
+            // Each is shown when the publisher said, to the millisecond; sound counts its units.
+            let timescale = f64::from(track.header().track.timescale);
+            let most = if source == 0 { 0.002 } else { 0.045 };
+            let mut runs: HashMap<(u64, u64), (f64, f64)> = HashMap::new();
+            for (data, millis, run) in sent {
+                let (pts, period) = outcome.witnesses[&track.name].pts[data];
+                let offset = pts as f64 / timescale - *millis as f64 / 1000.0;
+                let (least, greatest) = runs.entry((*run, period)).or_insert((offset, offset));
+                (*least, *greatest) = (least.min(offset), greatest.max(offset));
+                prop_assert!(*greatest - *least <= most + 1e-6, "{} {least} {greatest}", track.name);
+            }
+        }
+        // What dates say is the same for all tracks at the same time, and changes by steps that no
+        // player can notice.
+        let mut epochs: BTreeMap<(u64, i64), i64> = BTreeMap::new();
+        for witness in outcome.witnesses.values() {
+            epochs.extend(&witness.epochs);
+        }
+        let epochs: Vec<_> = epochs.into_iter().collect();
+        for pair in epochs.windows(2) {
+            let apart = (pair[1].1 - pair[0].1).abs();
+            prop_assert!(apart <= 300, "epochs {} µs apart: {pair:?}", apart);
         }
     }
 }
@@ -337,7 +445,6 @@ fn regular_streams_are_cut_at_every_keyframe_near_the_target_into_whole_parts() 
         ((25, 1), 50, 180_000, 18_000),
         ((24, 1), 48, 180_000, 18_750),
         ((60, 1), 120, 180_000, 18_000),
-        ((30, 1), 1000, 360_000, 18_000),
     ] {
         let settings = Settings::default();
         let frames = rate.0 * 12;
@@ -386,7 +493,7 @@ fn audio_that_comes_back_takes_its_place_again() {
     let audio = outcome.stream.track("a0").unwrap();
     let units = payloads(&outcome.witnesses["a0"], &audio.header().bytes);
     let sent = &outcome.sent[&1000];
-    let silent = units.iter().filter(|unit| !sent.contains(unit)).count();
+    let silent = units.iter().filter(|unit| sent.iter().all(|sent| sent.0 != unit)).count();
     // Five seconds of 48 kHz in access units of 1,024, and not one of them in a wrong place.
     assert_eq!(silent, 234, "of {}", units.len());
     assert_eq!(units.len(), sent.len() + silent);

@@ -113,14 +113,18 @@ pub struct Live {
     pub part_target: Time,
     /// A segment's duration aimed at; keyframes decide.
     pub segment_target: Time,
-    /// No segment lasts longer (RFC 8216bis, 4.4.3.1). Whole seconds.
+    /// No segment of a regular publisher lasts longer (RFC 8216bis, 4.4.3.1). Whole seconds.
     pub target_duration: Time,
+    /// Segments of any other wait so long for a keyframe. Whole seconds.
+    pub keyframe_distance: Time,
     /// How much media playlists list; at least 4 × `target_duration`.
     pub window: Time,
     /// How long a stream without a publisher waits for one to return.
     pub reconnect: Time,
     /// A publisher silent for so long may be replaced; after three times as long it is disconnected.
     pub silence: Time,
+    /// Renditions may be published from other addresses than the stream's first publisher's.
+    pub foreign_renditions: bool,
     /// Bytes of the window that may wait for one viewer of an endless delivery before it is
     /// skipped to the newest keyframe.
     pub viewer_queue: Size,
@@ -253,9 +257,11 @@ impl Default for Live {
             part_target: Time::from_millis(200),
             segment_target: Time::from_secs(2),
             target_duration: Time::from_secs(4),
+            keyframe_distance: Time::from_secs(10),
             window: Time::from_secs(30),
             reconnect: Time::from_secs(30),
             silence: Time::from_secs(10),
+            foreign_renditions: false,
             viewer_queue: Size::from_mib(4),
             viewer_patience: Time::from_secs(10),
         }

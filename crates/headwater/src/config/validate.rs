@@ -41,6 +41,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("live.part_target", live.part_target, Time::from_millis(4), hour)?;
     within("live.segment_target", live.segment_target, Time::from_millis(100), hour)?;
     within("live.target_duration", live.target_duration, Time::from_secs(1), hour)?;
+    within("live.keyframe_distance", live.keyframe_distance, Time::default(), hour)?;
     within("live.window", live.window, Time::from_secs(1), Time::from_secs(6 * 3600))?;
     within("live.reconnect", live.reconnect, Time::default(), hour)?;
     within("live.silence", live.silence, Time::from_secs(1), hour)?;
@@ -48,11 +49,13 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("live.viewer_patience", live.viewer_patience, least, hour)?;
 
     // EXT-X-TARGETDURATION is a decimal integer (RFC 8216bis, 4.4.3.1).
-    if live.target_duration.0.subsec_nanos() != 0 {
-        return refuse(
-            &["live.target_duration"],
-            format!("must be whole seconds, is {}", live.target_duration),
-        );
+    for (key, value) in [
+        ("live.target_duration", live.target_duration),
+        ("live.keyframe_distance", live.keyframe_distance),
+    ] {
+        if value.0.subsec_nanos() != 0 {
+            return refuse(&[key], format!("must be whole seconds, is {value}"));
+        }
     }
     if live.part_target > live.segment_target {
         return refuse(

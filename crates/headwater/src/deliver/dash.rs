@@ -1,17 +1,21 @@
 //! DASH: the manifest of a live stream, ISO/IEC 23009-1, low latency.
 //!
 //! A period for each run between discontinuities, an adaptation set of all video tracks and one
-//! for each audio track. Segments are listed by their timeline, the one being made and the one
-//! after it with the duration they will most likely have: a player need not learn of a segment from
-//! a new manifest before it can ask for it, and receives its parts as they are published
-//! (`availabilityTimeOffset`, chunked transfer). They are named by their time: ffmpeg's player, up
-//! to 5.1 at least, loses its place in numbered timelines that do not begin at 0.
+//! for each audio track. Segments are listed by their timeline. Where keyframes are regular, so are the
+//! one being made and the one after it, with the duration they will have: a player need not learn of a
+//! segment from a new manifest before it can ask for it, and receives its parts as they are published
+//! (`availabilityTimeOffset`, chunked transfer). Where keyframes come as they like nothing is foretold:
+//! players go by it, and some would ask for what never exists, or pass over what does. The segment
+//! being made is listed with what there is of it, and players keep a little further from the live edge.
+//! Segments are named by their time: ffmpeg's player, up to 5.1 at least, loses its place in numbered
+//! timelines that do not begin at 0.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use live::{Delivery, Segment, Stream, Track};
+use live::{Delivery, Segment, State, Stream, Track};
 use media::Kind;
 use protocol::dash::{
     self, AdaptationSet, Address, Audio, Content, Live, Manifest, Period, PlaybackRate,
@@ -20,11 +24,14 @@ use protocol::dash::{
 };
 
 use super::edge::Edges;
-use super::hls::{answer, independent, language, ready, version};
+use super::hls::{answer, independent, language, no_media, offered, settled};
 use super::segment::change;
 use super::{patience, seen};
 use crate::Origin;
 use crate::http::{Request, Response};
+
+/// Segments of two renditions that start so few milliseconds apart start at the same keyframe.
+const SAME: u64 = 60;
 
 /// `manifest.mpd`. Waits for a stream that has just begun until its tracks are known.
 pub(super) async fn manifest(
@@ -33,65 +40,99 @@ pub(super) async fn manifest(
     edges: &Edges,
     stream: &Arc<Stream>,
 ) -> Response {
-    if !ready(stream).await {
-        return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
+    if !settled(stream).await {
+        return no_media();
     }
-    // Before the first segment is complete there is nothing to guess the next one's duration from.
-    let tracks = stream.state().tracks.clone();
+    // Before a first segment is complete there is nothing to tell the next one's duration from. A
+    // rendition that has none keeps nobody waiting.
     let deadline = tokio::time::Instant::now() + patience(stream);
-    for track in tracks.iter().filter(|track| track.is_present()) {
-        let mut windows = edges.follow(track);
+    for track in offered(&stream.state().tracks) {
+        let mut windows = edges.follow(&track);
         while windows.borrow_and_update().segments.is_empty() && !windows.borrow().ended {
             if let Err(response) = change(&mut windows, deadline).await {
                 return response;
             }
+            let others = offered(&stream.state().tracks);
+            if !others.iter().any(|other| other.name == track.name) {
+                break;
+            }
         }
     }
     seen(stream, Delivery::Dash, request, origin);
-    let version = version(&stream.state());
-    let text = stream
-        .manifest(Delivery::Dash, version, || model(stream, origin.now().0 / 1000).render().into());
-    let etag = format!("{:x}-{version}", stream.since().0);
-    answer(request, "application/dash+xml", &cache_control(stream.settings()), &etag, text)
+    let state = stream.state();
+    let version = version(&state);
+    let now = origin.wall_clock().0 / 1000;
+    let text =
+        stream.manifest(Delivery::Dash, version, || model(stream, &state, now).render().into());
+    let etag = format!("{:x}-{version:x}", stream.since().0);
+    let cache = cache_control(update_period(stream.settings(), is_regular(&state)));
+    answer(request, "application/dash+xml", &cache, &etag, text)
 }
 
-/// From one change of the manifest to the next at least, as it says itself.
-fn update_period(settings: &live::Settings) -> Duration {
-    settings.segment_target / 2
+/// Whether it is foretold of each track that is offered where its newest segment ends.
+fn is_regular(state: &State) -> bool {
+    let foretold = |track: &Arc<Track>| {
+        let window = track.window();
+        window.newest().is_some_and(|newest| newest.expected_end.is_some())
+    };
+    offered(&state.tracks).iter().all(foretold)
+}
+
+/// Stands for what the manifest says: two that are the same say the same. Where nothing is foretold it
+/// lists what there is of a segment, and so changes with each part.
+fn version(state: &State) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.version.hash(&mut hasher);
+    for track in &state.tracks {
+        let window = track.window();
+        let newest = window.newest();
+        track.is_present().hash(&mut hasher);
+        newest.map(|newest| newest.msn).hash(&mut hasher);
+        (window.next_msn(), window.ended).hash(&mut hasher);
+        let parts = newest.filter(|newest| newest.expected_end.is_none()).map(|s| s.parts.len());
+        parts.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// From one change of the manifest to the next at least, as it says itself. Where nothing is foretold,
+/// a player learns of a segment only by it.
+fn update_period(settings: &live::Settings, regular: bool) -> Duration {
+    if regular { settings.segment_target / 2 } else { settings.segment_target / 4 }
 }
 
 /// A manifest holds for `minimumUpdatePeriod` (ISO/IEC 23009-1 5.3.1.2), so caches may share it for as
 /// many whole seconds: were it not for that, each player's manifests would all come from the origin.
 /// Players ask again when they want another.
-fn cache_control(settings: &live::Settings) -> String {
-    format!("max-age=0, s-maxage={}, must-revalidate", update_period(settings).as_secs())
+fn cache_control(update_period: Duration) -> String {
+    format!("max-age=0, s-maxage={}, must-revalidate", update_period.as_secs())
 }
 
 /// The segments of one track that belong to one period.
 struct Run {
     track: Arc<Track>,
     segments: Vec<Arc<Segment>>,
-    /// Duration that the segment being made is expected to have, and the one after it; none in a
-    /// period that is over.
-    expected: Option<u64>,
+    /// Where the newest segment is foretold to end; none in a period that is over.
+    expected_end: Option<i64>,
     /// Whether the last of `segments` is being made.
     open: bool,
 }
 
-fn model(stream: &Stream, now: u64) -> Manifest {
+fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
     let settings = stream.settings();
-    let state = stream.state();
+    let regular = is_regular(state);
     let ended = state.tracks.iter().all(|track| track.window().ended);
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let millis = |duration: Duration| micros(duration) / 1000;
 
     let mut periods: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
-    for track in &state.tracks {
+    let offered = if ended { state.tracks.clone() } else { offered(&state.tracks) };
+    for track in &offered {
         for (period, run) in runs(track) {
             periods.entry(period).or_default().push(run);
         }
     }
-    let latency = latency_target(settings);
+    let latency = latency_target(settings, regular);
     let end = state.tracks.iter().filter_map(|track| {
         let window = track.window();
         let newest = window.newest()?;
@@ -103,8 +144,8 @@ fn model(stream: &Stream, now: u64) -> Manifest {
         Presentation::Dynamic(Live {
             availability_start_time: state.epoch.0 / 1000,
             publish_time: now,
-            minimum_update_period: Some(millis(update_period(settings))),
-            time_shift_buffer_depth: Some(millis(settings.window)),
+            minimum_update_period: Some(millis(update_period(settings, regular))),
+            time_shift_buffer_depth: Some(millis(stream.window())),
             suggested_presentation_delay: Some(latency),
         })
     };
@@ -112,14 +153,15 @@ fn model(stream: &Stream, now: u64) -> Manifest {
         presentation,
         profiles: vec![dash::PROFILE_LIVE.to_owned(), dash::PROFILE_LOW_LATENCY.to_owned()],
         min_buffer_time: millis(settings.segment_target),
-        max_segment_duration: Some(millis(settings.target_duration)),
+        // What it exceeds is less than rounding to seconds takes away.
+        max_segment_duration: Some(millis(stream.target_duration()) + 500),
         service_description: Some(ServiceDescription {
             latency_target: latency,
             latency_min: Some(latency / 2),
             latency_max: Some(latency * 4),
             playback_rate: Some(PlaybackRate { min: 96, max: 104 }),
         }),
-        periods: periods.into_iter().map(|(number, runs)| period(number, &runs)).collect(),
+        periods: self::periods(state, periods),
         utc_timing: vec![UtcTiming {
             scheme: dash::UTC_HTTP_ISO.to_owned(),
             value: "/api/v1/time".to_owned(),
@@ -128,10 +170,33 @@ fn model(stream: &Stream, now: u64) -> Manifest {
 }
 
 /// How far behind live a DASH player should be, in milliseconds: it learns of a segment from the
-/// manifest, so it needs a little more than parts alone would ask for.
-fn latency_target(settings: &live::Settings) -> u64 {
-    let part = u64::try_from(settings.part_target.as_millis()).unwrap_or(u64::MAX);
-    (5 * part).max(1000)
+/// manifest, so it needs a little more than parts alone would ask for. Where it learns of a segment
+/// only when that has begun, it must be able to wait for the next manifest.
+fn latency_target(settings: &live::Settings, regular: bool) -> u64 {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let steady = (5 * millis(settings.part_target)).max(1000);
+    if regular { steady } else { steady + 4 * millis(update_period(settings, false)) }
+}
+
+/// The periods, the oldest first. Each starts where its media do, unless the wall clock was set: then
+/// that much earlier or later, so that what a player reckons from `availabilityStartTime` holds.
+fn periods(state: &State, runs: BTreeMap<u64, Vec<Run>>) -> Vec<Period> {
+    let mut end = 0;
+    let mut periods = Vec::with_capacity(runs.len());
+    for (number, runs) in runs {
+        let set = state.clock_sets.iter().rev().find(|&&(from, _)| from <= number);
+        let set = set.map_or(0, |&(_, micros)| micros / 1000);
+        let media = media_start(&runs);
+        // Periods do not overlap, though a clock may be set back.
+        let start = media.saturating_add_signed(set).max(end);
+        let ends = runs.iter().filter_map(|run| {
+            let last = run.segments.last()?;
+            Some(ticks_to_millis(last.end(), last.header.track.timescale))
+        });
+        end = start + ends.max().unwrap_or(media).saturating_sub(media);
+        periods.push(period(number, &runs, start, media));
+    }
+    periods
 }
 
 fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
@@ -141,7 +206,7 @@ fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
         let run = runs.entry(segment.period).or_insert_with(|| Run {
             track: Arc::clone(track),
             segments: Vec::new(),
-            expected: None,
+            expected_end: None,
             open: false,
         });
         run.segments.push(Arc::clone(segment));
@@ -150,37 +215,54 @@ fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
         && !window.ended
     {
         last.open = window.open.is_some();
-        // The complete segment before tells; in the first one, what there is of it.
-        let complete = last.segments.iter().rev().nth(usize::from(last.open));
-        let known = complete.or(last.segments.last()).map_or(0, |segment| segment.duration);
-        let so_far = window.open.as_ref().map_or(0, |open| open.duration);
-        last.expected = Some(known.max(so_far));
+        let newest = last.segments.last();
+        // One that has lasted longer than was foretold tells no more.
+        last.expected_end =
+            newest.and_then(|newest| newest.expected_end.filter(|&end| end >= newest.end()));
     }
     runs
 }
 
-fn period(number: u64, runs: &[Run]) -> Period {
-    let start = runs
-        .iter()
-        .filter_map(|run| {
-            let first = run.segments.first()?;
-            // It must not change while the period lasts, though its first segments leave.
-            Some(ticks_to_millis(first.period_start, first.header.track.timescale))
-        })
-        .min()
-        .unwrap_or(0);
+/// Where the media of a period start, in milliseconds of stream time. It does not change while the
+/// period lasts, though its first segments leave.
+fn media_start(runs: &[Run]) -> u64 {
+    let starts = runs.iter().filter_map(|run| {
+        let first = run.segments.first()?;
+        Some(ticks_to_millis(first.period_start, first.header.track.timescale))
+    });
+    starts.min().unwrap_or(0)
+}
+
+fn period(number: u64, runs: &[Run], start: u64, media: u64) -> Period {
     let of_kind = |kind| runs.iter().filter(move |run| run.track.kind == kind);
     let mut sets = Vec::new();
-    let video: Vec<_> = of_kind(Kind::Video).filter_map(|run| representation(run, start)).collect();
-    if !video.is_empty() {
-        let reference = of_kind(Kind::Video).next();
-        let mut set = set(1, Content::Video, video, None, true, reference);
-        set.starts_with_sap = of_kind(Kind::Video).all(|run| independent(&run.segments));
+    let mut id = 0;
+    let mut next_id = || {
+        id += 1;
+        id
+    };
+    // Players change rendition within a set where segments are aligned: renditions whose publishers'
+    // keyframes are at other times have sets of their own.
+    let mut aligned: Vec<Vec<&Run>> = Vec::new();
+    for run in of_kind(Kind::Video) {
+        match aligned.iter_mut().find(|set| set.iter().all(|other| is_aligned(run, other))) {
+            Some(set) => set.push(run),
+            None => aligned.push(vec![run]),
+        }
+    }
+    for (index, runs) in aligned.iter().enumerate() {
+        let video: Vec<_> = runs.iter().filter_map(|run| representation(run, media)).collect();
+        if video.is_empty() {
+            continue;
+        }
+        let reference = runs.first().copied();
+        let mut set = set(next_id(), Content::Video, video, None, index == 0, reference);
+        set.starts_with_sap = runs.iter().all(|run| independent(&run.segments));
         sets.push(set);
     }
     for (index, run) in of_kind(Kind::Audio).enumerate() {
-        let Some(audio) = representation(run, start) else { continue };
-        let id = u32::try_from(index + 2).unwrap_or(u32::MAX);
+        let Some(audio) = representation(run, media) else { continue };
+        let id = next_id();
         sets.push(set(
             id,
             Content::Audio,
@@ -205,7 +287,7 @@ fn set(
         reference.and_then(|run| run.segments.last()).map(|newest| ProducerReferenceTime {
             id,
             wall_clock_time: newest.captured.0 / 1000,
-            presentation_time: newest.start.unsigned_abs(),
+            presentation_time: newest.presents.unsigned_abs(),
         });
     AdaptationSet {
         id,
@@ -214,12 +296,30 @@ fn set(
         label: None,
         role: main.then_some(Role::Main),
         producer_reference_time,
-        // Publishers' keyframes cut, and renditions may have different publishers.
-        aligned: false,
+        aligned: true,
         // Sound decodes from any frame on; what video does is for the caller to say.
         starts_with_sap: content == Content::Audio,
         representations,
     }
+}
+
+/// Whether segments of both start within a frame of each other.
+fn is_aligned(a: &Run, b: &Run) -> bool {
+    let starts = |run: &Run| -> Vec<u64> {
+        let start = |s: &Arc<Segment>| ticks_to_millis(s.presents, s.header.track.timescale);
+        run.segments.iter().map(start).collect()
+    };
+    let (a, b) = (starts(a), starts(b));
+    // What one has and the other has not yet, or no longer, tells nothing.
+    let (Some(from), Some(to)) = (a.first().max(b.first()), a.last().min(b.last())) else {
+        return false;
+    };
+    let within = |starts: &[u64]| -> Vec<u64> {
+        let near = |&&at: &&u64| at + SAME >= *from && at <= *to + SAME;
+        starts.iter().filter(near).copied().collect()
+    };
+    let (a, b) = (within(&a), within(&b));
+    a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a.abs_diff(*b) <= SAME)
 }
 
 fn representation(run: &Run, period_start: u64) -> Option<Representation> {
@@ -235,17 +335,18 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
             duration: segment.duration,
         })
         .collect();
-    if let (Some(duration), Some(last)) = (run.expected, segments.last_mut()) {
+    if let (Some(end), Some(last)) = (run.expected_end, segments.last_mut()) {
+        let foretold = end.unsigned_abs().saturating_sub(last.start).max(1);
         if run.open {
-            last.duration = duration;
+            last.duration = foretold;
         }
         let start = last.start + last.duration;
-        segments.push(dash::Segment { start, duration });
+        segments.push(dash::Segment { start, duration: foretold });
     }
+    let newest = segments.last().map_or(0, |last| last.duration);
     // Available as soon as its first part is: that much before it is complete.
     let offset = run.track.part_limit().and_then(|part| {
-        let whole = run.expected.or(run.segments.last().map(|segment| segment.duration))?;
-        Some(whole.saturating_sub(u64::from(part)) * 1000 / u64::from(timescale))
+        Some(newest.saturating_sub(u64::from(part)) * 1000 / u64::from(timescale))
     });
     Some(Representation {
         id: run.track.name.clone(),
@@ -280,7 +381,8 @@ mod tests {
     #[test]
     fn caches_share_a_manifest_for_no_longer_than_it_says_that_it_holds() {
         let of = |segment_target| {
-            cache_control(&live::Settings { segment_target, ..live::Settings::default() })
+            let settings = live::Settings { segment_target, ..live::Settings::default() };
+            cache_control(update_period(&settings, true))
         };
         assert_eq!(of(Duration::from_secs(2)), "max-age=0, s-maxage=1, must-revalidate");
         assert_eq!(of(Duration::from_secs(6)), "max-age=0, s-maxage=3, must-revalidate");

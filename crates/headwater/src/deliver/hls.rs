@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use live::{Delivery, State, Stream, Track, Window};
+use live::{Delivery, State, Status, Stream, Track, Window};
 use media::Kind;
 use protocol::hls::{
     self, Audio, Dates, Decision, LowLatency, MediaPlaylist, MultivariantPlaylist, OpenSegment,
@@ -20,23 +20,20 @@ const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 
 /// `index.m3u8`. Waits for a stream that has just begun until its tracks are known.
 pub(super) async fn multivariant(request: &Request, stream: &Arc<Stream>) -> Response {
-    if !ready(stream).await {
-        return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
+    if !settled(stream).await {
+        return no_media();
     }
     let state = stream.state();
     let version = version(&state);
-    let text = stream.manifest(Delivery::Hls, version, || {
-        let offered = |track: &&Arc<Track>| track.is_present() && track.part_limit().is_some();
-        let tracks: Vec<_> = state.tracks.iter().filter(offered).cloned().collect();
-        render_multivariant(&tracks).into()
-    });
+    let text = stream
+        .manifest(Delivery::Hls, version, || render_multivariant(&offered(&state.tracks)).into());
     let etag = format!("{:x}-{version}", stream.since().0);
     answer(request, CONTENT_TYPE, "max-age=1", &etag, text)
 }
 
 /// Grows with every change of what manifests say: of the stream's tracks and state, and whenever a
 /// segment begins or ends. A part changes nothing in them.
-pub(super) fn version(state: &State) -> u64 {
+fn version(state: &State) -> u64 {
     let progress = |track: &Arc<Track>| {
         let window = track.window();
         window.newest().map_or(0, |newest| newest.msn)
@@ -64,6 +61,17 @@ pub(super) fn answer(
     response.header("Cache-Control", cache_control).header("ETag", format_args!("\"{etag}\""))
 }
 
+/// The tracks that manifests list: those that are present and have a complete segment. Of a kind of
+/// which none has one yet, those that have begun.
+pub(super) fn offered(tracks: &[Arc<Track>]) -> Vec<Arc<Track>> {
+    let present = |track: &&Arc<Track>| track.is_present() && track.part_limit().is_some();
+    let complete = |track: &Arc<Track>| !track.window().segments.is_empty();
+    let of_kind = |kind| tracks.iter().filter(present).filter(move |track| track.kind == kind);
+    let has_complete = |kind| of_kind(kind).any(complete);
+    let listed = |track: &&Arc<Track>| complete(track) || !has_complete(track.kind);
+    tracks.iter().filter(present).filter(listed).cloned().collect()
+}
+
 /// Whether decoding can start at each of these segments.
 pub(super) fn independent<'a>(segments: impl IntoIterator<Item = &'a Arc<live::Segment>>) -> bool {
     segments.into_iter().all(|segment| segment.parts.first().is_none_or(|first| first.independent))
@@ -75,17 +83,23 @@ pub(crate) async fn ready(stream: &Arc<Stream>) -> bool {
         || tokio::time::timeout(patience(stream), stream.ready()).await.unwrap_or(false)
 }
 
+/// Whether playlists can be told: it is known which tracks there are, and what no segment will
+/// exceed. Waits for it; false if that takes too long.
+pub(super) async fn settled(stream: &Arc<Stream>) -> bool {
+    let known = async { stream.ready().await && stream.settled().await };
+    stream.is_ready() && stream.is_settled()
+        || tokio::time::timeout(patience(stream), known).await.unwrap_or(false)
+}
+
+pub(super) fn no_media() -> Response {
+    Response::text(503, "the stream has no media yet").header("Retry-After", 1)
+}
+
 fn render_multivariant(tracks: &[Arc<Track>]) -> String {
     let of_kind = |kind| tracks.iter().filter(move |track| track.kind == kind);
     let rate = |track: &Arc<Track>| track.bitrate().unwrap_or((0, 0));
     let codec = |track: &Arc<Track>| track.header().track.codec.rfc6381().into_owned();
     let uri = |track: &Arc<Track>| format!("{}/media.m3u8", track.name);
-    // Segments are cut without a keyframe where a publisher's are too far apart.
-    let independent_segments = tracks.iter().all(|track| {
-        let window = track.window();
-        independent(window.listed().chain(&window.open))
-    });
-
     if of_kind(Kind::Video).next().is_none() {
         let variants = of_kind(Kind::Audio)
             .map(|track| Variant {
@@ -96,8 +110,7 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
                 ..Variant::default()
             })
             .collect();
-        return MultivariantPlaylist { independent_segments, variants, ..Default::default() }
-            .render();
+        return MultivariantPlaylist { variants, ..Default::default() }.render();
     }
     let audio: Vec<_> = of_kind(Kind::Audio)
         .enumerate()
@@ -138,7 +151,8 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
             }
         })
         .collect();
-    MultivariantPlaylist { independent_segments, audio, variants, ..Default::default() }.render()
+    // EXT-X-INDEPENDENT-SEGMENTS would promise what publishers still to come will do.
+    MultivariantPlaylist { audio, variants, ..Default::default() }.render()
 }
 
 /// RFC 5646 tag of the track's language; nothing where the source did not say.
@@ -163,6 +177,10 @@ pub(super) async fn media(
     let blocking = asked.msn.is_some();
     let delivery = if blocking { Delivery::LlHls } else { Delivery::Hls };
     seen(stream, delivery, request, origin);
+    track.ask(origin.now());
+    if !stream.is_settled() && !settled(stream).await {
+        return no_media();
+    }
 
     let mut windows = edges.follow(&track);
     let deadline = tokio::time::Instant::now() + patience(stream);
@@ -178,6 +196,11 @@ pub(super) async fn media(
             return response;
         }
     };
+    // Its publisher has gone for good, and others go on. A player that is told of an end would end;
+    // one that is told of nothing takes another rendition.
+    if window.ended && stream.state().status == Status::Live {
+        return not_found();
+    }
     let rendered = match asked.skip {
         Skip::No => &window.rendered.playlist,
         _ => &window.rendered.delta,
@@ -187,7 +210,7 @@ pub(super) async fn media(
         .clone();
     let cache = if blocking {
         // The answer to this question until the segment leaves the window.
-        format!("public, max-age={}", stream.settings().target_duration.as_secs())
+        format!("public, max-age={}", stream.target_duration().as_secs())
     } else {
         "public, max-age=0, must-revalidate".to_owned()
     };
@@ -208,7 +231,6 @@ fn state(stream: &Stream, track: &Track, window: &Window) -> hls::State {
 
 /// The playlist's model: all that a window says.
 fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlaylist {
-    let settings = stream.settings();
     let header = track.header();
     let timescale = header.track.timescale;
     let part_limit = u64::from(track.part_limit().unwrap_or(timescale));
@@ -217,7 +239,7 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
     // The tick is for PART-TARGET, which is written rounded up.
     let hold_back = (3 * part_limit + 1).max(u64::from(timescale) / 2);
     let first = window.listed().next();
-    let target_duration = u32::try_from(settings.target_duration.as_secs()).unwrap_or(u32::MAX);
+    let target_duration = u32::try_from(stream.target_duration().as_secs()).unwrap_or(u32::MAX);
     let next = window.next_msn().unwrap_or(header.msn);
     let next_part = window.open.as_ref().map_or(0, |open| open.parts.len());
     let reports = stream.state();
@@ -234,12 +256,12 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
         i_frames_only: false,
         low_latency: Some(LowLatency { part_target: part_limit, part_hold_back: hold_back }),
         blocking_reload: true,
-        delta_updates: settings.window >= 6 * settings.target_duration,
+        delta_updates: stream.window() >= 6 * stream.target_duration(),
         dates: Dates::Segments,
-        segments: window.listed().map(|complete| segment(complete)).collect(),
+        segments: segments(stream, window, timescale),
         open: window.open.as_ref().map(|open| OpenSegment {
             map: Some(map(open)),
-            date: Some(open.captured.0 / 1000),
+            date: Some(date(open)),
             discontinuity: open.discontinuity,
             parts: parts(open),
         }),
@@ -262,15 +284,35 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
     }
 }
 
-fn segment(segment: &live::Segment) -> Segment {
+/// The complete segments, with their parts where these are still listed: within three target
+/// durations of the end (RFC 8216bis 6.2.2).
+fn segments(stream: &Stream, window: &Window, timescale: u32) -> Vec<Segment> {
+    let recent = 4 * stream.target_duration().as_secs() * u64::from(timescale);
+    let end = window.newest().map_or(0, |newest| newest.end());
+    let is_recent = |segment: &live::Segment| end.abs_diff(segment.end()) <= recent;
+    window.listed().map(|complete| segment(complete, is_recent(complete))).collect()
+}
+
+fn segment(segment: &live::Segment, is_recent: bool) -> Segment {
     Segment {
         uri: format!("{}.m4s", segment.msn),
         duration: segment.duration,
         map: Some(map(segment)),
-        date: Some(segment.captured.0 / 1000),
+        date: Some(date(segment)),
         discontinuity: segment.discontinuity,
         gap: false,
-        parts: parts(segment),
+        parts: if is_recent { parts(segment) } else { Vec::new() },
+    }
+}
+
+/// EXT-X-PROGRAM-DATE-TIME in milliseconds, as which players read it. hls.js places sound by the
+/// difference to the picture's, and where that has it a part of a millisecond late it may take a part
+/// for buffered that is not, and stand still. So what is rounded never makes it late: the picture's
+/// dates are rounded up, those of sound down.
+fn date(segment: &live::Segment) -> u64 {
+    match segment.header.track.kind() {
+        Kind::Video => segment.captured.0.div_ceil(1000),
+        _ => segment.captured.0 / 1000,
     }
 }
 

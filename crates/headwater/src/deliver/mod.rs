@@ -118,7 +118,7 @@ fn not_found() -> Response {
 /// How long a viewer is kept waiting for something that must come: three target durations
 /// (RFC 8216bis 6.2.5.2).
 fn patience(stream: &Stream) -> Duration {
-    3 * stream.settings().target_duration
+    3 * stream.target_duration()
 }
 
 /// Counts the viewer behind a request: one an address and player.
@@ -138,5 +138,5 @@ fn player(request: &Request) -> u64 {
 
 /// `Cache-Control` of what never changes but leaves with the window.
 fn immutable(stream: &Stream) -> String {
-    format!("public, max-age={}, immutable", stream.settings().window.as_secs())
+    format!("public, max-age={}, immutable", stream.window().as_secs())
 }

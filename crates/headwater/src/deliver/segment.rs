@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use live::{Region, Stream, Track, Window};
+use live::{Region, Segment, Stream, Track, Window};
 use protocol::hls;
 use tokio::sync::watch;
 
@@ -42,6 +42,18 @@ pub(super) async fn segment(
     track: &str,
     msn: u64,
 ) -> Response {
+    run(request, edges, stream, track, msn, None).await
+}
+
+/// Segment `msn`, and after it all that start at `until` or earlier.
+async fn run(
+    request: &Request,
+    edges: &Edges,
+    stream: &Arc<Stream>,
+    track: &str,
+    msn: u64,
+    until: Option<i64>,
+) -> Response {
     let Some(track) = stream.track(track) else { return not_found() };
     // Whether it is complete is asked of the same window: it may be completed any moment.
     let found = find(edges, stream, &track, msn, |window| {
@@ -51,8 +63,9 @@ pub(super) async fn segment(
         Ok(found) => found,
         Err(response) => return response,
     };
+    let goes_on = move |segment: &Segment| until.is_some_and(|until| segment.end() <= until);
     let cache = immutable(stream);
-    if complete {
+    if complete && !goes_on(&segment) {
         let bytes: Vec<_> = segment.parts.iter().map(|part| part.region.clone().into()).collect();
         let etag = format!("{}-{msn}", track.name);
         return whole(request, &etag, "iso.segment", &track, &cache, &bytes);
@@ -60,35 +73,58 @@ pub(super) async fn segment(
     // Chunked transfer of the segment being made. Only what is missing is looked for, so a part is
     // sent as soon as it is published.
     let windows = edges.follow(&track);
-    let body = unfold((windows, 0), false, move |(mut windows, sent)| async move {
-        loop {
-            let (parts, complete) = {
-                let window = windows.borrow_and_update();
-                let Some(segment) = window.segment(msn) else {
-                    // An orderly end would say that this is all there was.
-                    return Err(io::Error::other("the segment left the window while it was sent"));
+    let body =
+        unfold((windows, msn, 0), false, move |(mut windows, mut msn, mut sent)| async move {
+            loop {
+                let (parts, complete, goes_on) = {
+                    let window = windows.borrow_and_update();
+                    let Some(segment) = window.segment(msn) else {
+                        if sent == 0 && window.next_msn() == Some(msn) && !window.ended {
+                            // It follows on one that was sent, and has not begun.
+                            drop(window);
+                            if windows.changed().await.is_err() {
+                                return Ok(None);
+                            }
+                            continue;
+                        }
+                        // An orderly end would say that this is all there was.
+                        return Err(io::Error::other(
+                            "the segment left the window while it was sent",
+                        ));
+                    };
+                    let new = segment.parts.iter().skip(sent);
+                    let parts: Vec<Region> = new.map(|part| part.region.clone()).collect();
+                    (
+                        parts,
+                        window.is_complete(msn) || window.ended,
+                        goes_on(segment) && !window.ended,
+                    )
                 };
-                let new = segment.parts.iter().skip(sent);
-                let parts: Vec<Region> = new.map(|part| part.region.clone()).collect();
-                (parts, window.is_complete(msn) || window.ended)
-            };
-            if !parts.is_empty() {
-                let sent = sent + parts.len();
-                return Ok(Some((parts, (windows, sent))));
+                if !parts.is_empty() {
+                    let sent = sent + parts.len();
+                    return Ok(Some((parts, (windows, msn, sent))));
+                }
+                if complete && goes_on {
+                    (msn, sent) = (msn + 1, 0);
+                    continue;
+                }
+                if complete || windows.changed().await.is_err() {
+                    return Ok(None);
+                }
             }
-            if complete || windows.changed().await.is_err() {
-                return Ok(None);
-            }
-        }
-    });
+        });
     Response::new(200)
         .header("Content-Type", content_type("iso.segment", &track))
         .header("Cache-Control", cache)
         .body(Body::Stream(Box::new(body)))
 }
 
-/// `TRACK/tTIME.m4s`: the segment that starts at `time`, as DASH names it. The manifest guesses
-/// where the next segment will start, so the first one that does not start much earlier is meant.
+/// `TRACK/tTIME.m4s`: the segment that starts at `time`, as DASH names it.
+///
+/// Manifests foretell where the segment after the one being made starts, where keyframes are regular
+/// ([`Segment::expected_end`]). Where it then starts at another time, it is meant all the same. A player
+/// that asked for it goes on with what starts after the foretold time, so it is given what starts
+/// before.
 pub(super) async fn segment_at(
     request: &Request,
     edges: &Edges,
@@ -97,42 +133,18 @@ pub(super) async fn segment_at(
     time: i64,
 ) -> Response {
     let Some(track) = stream.track(name) else { return not_found() };
-    let timescale = track.header().track.timescale;
-    let ticks = |duration: std::time::Duration| {
-        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-        live::rescale(micros, 1_000_000, timescale)
+    let found = {
+        let window = edges.follow(&track).borrow_and_update().clone();
+        let exact = window.all().rev().find(|segment| segment.start == time);
+        let foretold = || window.all().rev().find(|before| before.expected_end == Some(time));
+        match (exact, foretold) {
+            (Some(exact), _) => Some((exact.msn, None)),
+            (None, foretold) => foretold().map(|before| (before.msn + 1, Some(time))),
+        }
     };
-    let settings = stream.settings();
-    let (tolerance, most) = (ticks(settings.segment_target) / 4, ticks(settings.target_duration));
-    let mut windows = edges.follow(&track);
-    let deadline = tokio::time::Instant::now() + patience(stream);
-    loop {
-        let found = {
-            let window = windows.borrow_and_update();
-            let mut all = window.all();
-            let first = all.next().map(|first| first.start);
-            let newest = window.newest().map(|newest| newest.start);
-            if first.is_some_and(|first| time < first.saturating_sub(tolerance)) {
-                return not_found();
-            }
-            if newest.is_none_or(|newest| time > newest.saturating_add(2 * most)) {
-                return too_far();
-            }
-            let found = window
-                .all()
-                .find(|segment| segment.start >= time.saturating_sub(tolerance))
-                .map(|segment| segment.msn);
-            if found.is_none() && window.ended {
-                return not_found();
-            }
-            found
-        };
-        if let Some(msn) = found {
-            return segment(request, edges, stream, name, msn).await;
-        }
-        if let Err(response) = change(&mut windows, deadline).await {
-            return response;
-        }
+    match found {
+        Some((msn, until)) => run(request, edges, stream, name, msn, until).await,
+        None => not_found(),
     }
 }
 

@@ -10,9 +10,12 @@ pub mod aac;
 pub mod av1;
 pub mod avc;
 mod bits;
+mod encoder;
 pub mod hevc;
 pub mod nal;
 pub mod opus;
+
+pub use encoder::keyframe_interval;
 
 /// A codec with its configuration: all that a decoder must know before the first sample.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,0 +1,244 @@
+//! What of a track is published: the window, and the bytes of its parts.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use media::Sample;
+use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
+
+use crate::UnixMicros;
+use crate::memory::Arena;
+use crate::packager::Holding;
+use crate::window::{Header, Part, SampleLayout, Segment, Window};
+
+/// The most bytes a window holds, whatever the media's times say: three quarters of a minute at
+/// 100 Mbit/s are half of it.
+const MOST_HELD_BYTES: usize = 1 << 30;
+/// A buffer for chunks that has grown beyond this is not kept.
+const MOST_SCRATCH: usize = 4 << 20;
+/// The most segments playlists list, and the most a window holds of those that no longer are. More
+/// come of a publisher whose clock hardly moves, or jumps.
+const MOST_SEGMENTS: usize = 1 << 15;
+
+/// A segment that begins.
+pub(crate) struct Begin {
+    /// Decode time of its first sample.
+    pub(crate) start: i64,
+    /// Presentation time of its first sample.
+    pub(crate) presents: i64,
+    pub(crate) period: u64,
+    pub(crate) discontinuity: bool,
+    pub(crate) captured: UnixMicros,
+    pub(crate) expected_end: Option<i64>,
+    pub(crate) header: Arc<Header>,
+}
+
+/// Writes a track's chunks, and keeps its window.
+pub(crate) struct Segments {
+    arena: Arena,
+    scratch: Vec<u8>,
+    /// The segment being made. Without parts while its first chunk fills.
+    open: Option<Segment>,
+    next_msn: u64,
+    sequence: u32,
+    window: Window,
+    /// Bytes and ticks of the window's complete segments.
+    held: (usize, u64),
+    /// Bit rates of complete segments that no later one exceeds, falling: the first is the highest of
+    /// the window.
+    peaks: VecDeque<(u64, u64)>,
+}
+
+impl Segments {
+    /// None yet; the first will have the number `msn`. `slab` bytes of memory are taken at a time.
+    pub(crate) fn new(msn: u64, slab: usize) -> io::Result<Self> {
+        Ok(Self {
+            arena: Arena::new(slab)?,
+            scratch: Vec::new(),
+            open: None,
+            next_msn: msn,
+            sequence: 1,
+            window: Window::default(),
+            held: (0, 0),
+            peaks: VecDeque::new(),
+        })
+    }
+
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
+    }
+
+    pub(crate) fn next_msn(&self) -> u64 {
+        self.next_msn
+    }
+
+    pub(crate) fn open(&self) -> Option<&Segment> {
+        self.open.as_ref()
+    }
+
+    /// Begins a segment.
+    pub(crate) fn begin(&mut self, begin: Begin) {
+        let before = self.window.newest().filter(|before| before.period == begin.period);
+        let period_start = match before {
+            Some(before) => before.period_start,
+            None if begin.period == 0 => 0,
+            None => begin.start,
+        };
+        self.open = Some(Segment {
+            msn: self.next_msn,
+            start: begin.start,
+            presents: begin.presents,
+            duration: 0,
+            period: begin.period,
+            period_start,
+            discontinuity: begin.discontinuity,
+            captured: begin.captured,
+            expected_end: begin.expected_end,
+            header: begin.header,
+            parts: Vec::new(),
+        });
+    }
+
+    /// Writes one chunk and adds it to the segment being made.
+    pub(crate) fn publish(&mut self, chunk: &[Sample], now: UnixMicros) -> io::Result<()> {
+        let (Some(first), Some(last), Some(segment)) =
+            (chunk.first(), chunk.last(), &mut self.open)
+        else {
+            return Ok(());
+        };
+        let start = first.dts;
+        let duration = u32::try_from(last.dts + i64::from(last.duration) - start).unwrap_or(0);
+        let info = ChunkInfo {
+            track_id: segment.header.track.id,
+            sequence_number: self.sequence,
+            segment_start: segment.parts.is_empty().then(|| SegmentStart {
+                reference: Some(ReferenceTime {
+                    unix_micros: segment.captured.0,
+                    media_time: u64::try_from(segment.presents).unwrap_or(0),
+                }),
+            }),
+        };
+        self.scratch.clear();
+        let layout =
+            media::cmaf::write_chunk(&mut self.scratch, &info, chunk).map_err(io::Error::other)?;
+        let region = self.arena.store(&self.scratch)?;
+        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let samples = layout
+            .samples(chunk)
+            .zip(chunk)
+            .map(|(range, sample)| SampleLayout {
+                dts: sample.dts,
+                cts: sample.cts,
+                sync: sample.sync,
+                offset: narrow(range.start),
+                size: narrow(range.len()),
+            })
+            .collect();
+        segment.duration = u64::try_from(start - segment.start).unwrap_or(0) + u64::from(duration);
+        segment.parts.push(Arc::new(Part {
+            start,
+            duration,
+            independent: first.sync,
+            region,
+            samples,
+            published: now,
+            flv: OnceLock::new(),
+            rtmp: OnceLock::new(),
+        }));
+        if self.window.segments.back().is_some_and(|last| segment.period > last.period + 1) {
+            // The track was away for a whole period. A playlist could only tag one of the
+            // discontinuities, and the number of this segment would not be that of the other
+            // tracks' segments beside it (RFC 8216bis 6.2.4): what was before is no longer listed.
+            self.window.unlisted = self.window.segments.len();
+        }
+        self.window.open = Some(Arc::new(segment.clone()));
+        self.window.version += 1;
+        self.sequence = self.sequence.wrapping_add(1);
+        if self.scratch.capacity() > MOST_SCRATCH {
+            self.scratch = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Completes the segment being made; answers whether there was one with parts.
+    pub(crate) fn close(&mut self, holding: &Holding, now: UnixMicros) -> bool {
+        let Some(segment) = self.open.take_if(|segment| !segment.parts.is_empty()) else {
+            return false;
+        };
+        self.next_msn = segment.msn + 1;
+        self.window.open = None;
+        self.count(&segment);
+        self.window.segments.push_back(Arc::new(segment));
+        self.evict(holding, now);
+        self.window.rate = self.peaks.front().map(|&(_, peak)| {
+            let newest = self.window.segments.back().map_or(1, |last| last.header.track.timescale);
+            (rate(self.held.0 as u64, self.held.1, newest), peak)
+        });
+        self.window.version += 1;
+        true
+    }
+
+    /// Nothing will be added.
+    pub(crate) fn end(&mut self) {
+        self.window.ended = true;
+        self.window.version += 1;
+    }
+
+    /// Whether the segment being made must end because it could not leave the window: it has
+    /// gathered too much, and media time, by which segments end and leave, hardly moves.
+    pub(crate) fn is_overlong(&self, holding: &Holding, now: UnixMicros) -> bool {
+        let Some((open, first)) =
+            self.open.as_ref().and_then(|open| Some((open, open.parts.first()?)))
+        else {
+            return false;
+        };
+        now.since(first.published) > holding.longest || open.len() > MOST_HELD_BYTES / 4
+    }
+
+    fn count(&mut self, segment: &Segment) {
+        self.held.0 += segment.len();
+        self.held.1 += segment.duration;
+        let timescale = segment.header.track.timescale;
+        let rate = rate(segment.len() as u64, segment.duration, timescale);
+        while self.peaks.back().is_some_and(|&(_, peak)| peak <= rate) {
+            self.peaks.pop_back();
+        }
+        self.peaks.push_back((segment.msn, rate));
+    }
+
+    /// Drops from the playlists what exceeds the window, and from memory what viewers with an
+    /// older playlist have had their time to fetch. Where the publisher's clock hardly moves, the
+    /// wall clock decides, and the number of segments.
+    fn evict(&mut self, holding: &Holding, now: UnixMicros) {
+        let Some(end) = self.window.segments.back().map(|last| last.end()) else { return };
+        let Window { segments, unlisted, .. } = &mut self.window;
+        while let Some(first) = segments.front()
+            && segments.len() > 1
+        {
+            let published = first.parts.last().map_or(now, |part| part.published);
+            let leaves = end - first.end() >= holding.held
+                || now.since(published) > holding.longest
+                || self.held.0 > MOST_HELD_BYTES
+                || segments.len() > MOST_SEGMENTS;
+            if !leaves {
+                break;
+            }
+            self.held.0 -= first.len();
+            self.held.1 -= first.duration;
+            self.peaks.pop_front_if(|&mut (msn, _)| msn == first.msn);
+            segments.pop_front();
+            *unlisted = unlisted.saturating_sub(1);
+        }
+        while segments
+            .get(*unlisted)
+            .is_some_and(|segment| end - segment.end() >= holding.listed && segment.end() < end)
+        {
+            *unlisted += 1;
+        }
+    }
+}
+
+fn rate(bytes: u64, ticks: u64, timescale: u32) -> u64 {
+    bytes * 8 * u64::from(timescale) / ticks.max(1)
+}
