@@ -15,6 +15,8 @@ use crate::UnixMicros;
 /// The epoch moves by no more at the start of a segment, in microseconds: an eighth of a
 /// millisecond a second for segments of two seconds, and no clock drifts by that.
 const STEP: i64 = 250;
+/// It moves no more often than that, in microseconds of stream time.
+const APART: i64 = 1_500_000;
 /// For so long the earliest arrival counts, in microseconds of stream time, and up to twice as long.
 const RECENT: i64 = 10_000_000;
 /// The wall clock was set where it is off by more, in microseconds.
@@ -92,7 +94,7 @@ impl Dates {
         }
         let off = earliest + self.ahead - newest.micros;
         let micros = newest.micros + off.clamp(-STEP, STEP);
-        if off != 0 {
+        if off != 0 && from - newest.from >= APART {
             self.push(Epoch { period, from, first: false, micros });
         }
     }

@@ -58,6 +58,13 @@ impl Timeline {
             let step = t.saturating_sub(last);
             let elapsed = now.saturating_sub(then).max(0);
             if (-BACK..=AHEAD.saturating_add(elapsed)).contains(&step) {
+                // One that sent nothing while the others jumped seems not to have jumped.
+                let off = |offset: i64| t.saturating_add(offset).abs_diff(here);
+                let offset = match self.shared {
+                    Some(shared) if off(shared) + BACK.unsigned_abs() < off(offset) => shared,
+                    _ => offset,
+                };
+                track.offset = Some(offset);
                 return Mapped::Offset(offset);
             }
             // The other tracks may have jumped before this one: then it follows them.
