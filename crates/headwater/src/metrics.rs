@@ -212,6 +212,18 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         registry.register(name, help, ConstCounter::new(value));
     }
 
+    let memory = origin.registry.memory();
+    for (name, help, value) in [
+        ("live_memory", "Memory that live streams hold", memory.used),
+        ("live_memory_limit", "Memory that live streams may hold", memory.limit),
+    ] {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(whole(value));
+        registry.register_with_unit(name, help, Unit::Bytes, gauge);
+    }
+    let help = "Segments that left their window early to make room";
+    registry.register("live_segments_given_up", help, ConstCounter::new(memory.given_up));
+
     let blocks = Gauge::<i64>::default();
     blocks.set(whole(origin.films.memory() as u64));
     let help = "Memory for what RTMP players are sent of files";

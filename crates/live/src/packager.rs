@@ -7,16 +7,17 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
 use media::{Kind, Sample};
 
 use crate::frames::FrameDuration;
+use crate::memory::{Arena, Pressure, no_room};
 use crate::timeline::ORIGIN;
-use crate::window::{Header, Part, SampleLayout, Segment, Window};
-use crate::{Settings, UnixMicros, memory::Arena, rescale};
+use crate::window::{Beside, Header, Part, SampleLayout, Segment, Window};
+use crate::{Settings, UnixMicros, rescale};
 
 /// A decode time that differs from the predicted one by no more is the predicted one, in seconds:
 /// clocks of a millisecond round.
@@ -66,12 +67,11 @@ pub(crate) struct Packager {
 }
 
 impl Packager {
-    pub(crate) fn new(settings: &Settings, header: Arc<Header>, period: u64) -> io::Result<Self> {
-        let video = header.track.kind() == Kind::Video;
-        Ok(Self {
+    pub(crate) fn new(settings: &Settings, header: Arc<Header>, period: u64, arena: Arena) -> Self {
+        Self {
             settings: settings.clone(),
             next_msn: header.msn,
-            arena: Arena::new(if video { 1 << 20 } else { 64 << 10 })?,
+            arena,
             scratch: Vec::new(),
             frames: FrameDuration::new(&header.track),
             header,
@@ -86,7 +86,7 @@ impl Packager {
             keyframe: None,
             window: Window::default(),
             held: 0,
-        })
+        }
     }
 
     pub(crate) fn window(&self) -> &Window {
@@ -260,6 +260,8 @@ impl Packager {
         let layout =
             media::cmaf::write_chunk(&mut self.scratch, &info, chunk).map_err(io::Error::other)?;
         let region = self.arena.store(&self.scratch)?;
+        let known = size_of::<Part>() + chunk.len() * size_of::<SampleLayout>();
+        let known = region.charge(known).ok_or_else(no_room)?;
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let samples = layout
             .samples(chunk)
@@ -280,8 +282,9 @@ impl Packager {
             region,
             samples,
             published: now,
-            flv: OnceLock::new(),
-            rtmp: OnceLock::new(),
+            flv: Beside::default(),
+            rtmp: Beside::default(),
+            _known: known,
         }));
         if self.window.segments.back().is_some_and(|last| segment.period > last.period + 1) {
             // The track was away for a whole period. A playlist could only tag one of the
@@ -478,6 +481,24 @@ impl Packager {
         {
             self.window.unlisted += 1;
         }
+    }
+
+    /// Gives the oldest complete segment up, to make room: one that playlists no longer list, or one
+    /// without which they are not shorter than three target durations (RFC 8216bis 6.2.2), or, at last,
+    /// any but the newest. Answers whether there was one.
+    pub(crate) fn give_way(&mut self, pressure: Pressure) -> bool {
+        let least = 3 * self.duration_ticks(self.settings.target_duration);
+        let segments = &self.window.segments;
+        let (Some(newest), Some(second)) = (segments.back(), segments.get(1)) else { return false };
+        let spared = self.window.unlisted > 0 || newest.end() - second.start >= least;
+        if !spared && pressure == Pressure::Shorten {
+            return false;
+        }
+        let oldest = self.window.segments.pop_front();
+        self.held -= oldest.map_or(0, |segment| segment.len());
+        self.window.unlisted = self.window.unlisted.saturating_sub(1);
+        self.window.version += 1;
+        true
     }
 
     fn chunk_is_full(&mut self) -> bool {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use media::{Codec, Kind, Sample};
 
+use crate::memory::Arena;
 use crate::packager::Packager;
 use crate::stream::{Inner, Stream};
 use crate::timeline::{Mapped, TrackClock};
@@ -221,7 +222,8 @@ pub(crate) fn add(
     let timescale = codec.sound().map_or(90_000, |(rate, _)| rate);
     let described = media::Track { id, timescale, codec, language };
     let header = track::header(msn, described)?;
-    let packager = Packager::new(settings, Arc::clone(&header), period)?;
+    let arena = Arena::new(&inner.memory, Arc::clone(&inner.account))?;
+    let packager = Packager::new(settings, Arc::clone(&header), period, arena);
     let handle = Arc::new(Track::new(format!("{letter}{number}"), rendition, header));
     inner.tracks.push(TrackState::new(handle, source, packager, now));
     Ok(())

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
+use crate::memory::Memory;
 use crate::publisher::{Publisher, PublisherInfo};
 use crate::stream::Stream;
 use crate::{Settings, Status, UnixMicros};
@@ -25,12 +26,30 @@ pub enum PublishError {
     /// Too many streams.
     #[error("the limit of {MOST_STREAMS} streams is reached")]
     TooManyStreams,
+    /// Those there are hold nearly all the memory there is for them.
+    #[error("the memory for live streams, {limit} bytes, is used up")]
+    NoMemory {
+        /// How much there is.
+        limit: u64,
+    },
+}
+
+/// What live streams hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes of windows and what belongs to them.
+    pub used: u64,
+    /// How many they may be.
+    pub limit: u64,
+    /// Segments that left their window early so far, because it was nearly as many.
+    pub given_up: u64,
 }
 
 /// Every live stream. Looking one up takes no lock.
 #[derive(Debug)]
 pub struct Registry {
     settings: Settings,
+    memory: Arc<Memory>,
     streams: ArcSwap<HashMap<Arc<str>, Arc<Stream>>>,
     /// Held while the map is replaced.
     changing: Mutex<()>,
@@ -39,10 +58,23 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// No streams yet.
+    /// No streams yet, and no limit to what they may hold.
     pub fn new(settings: Settings) -> Self {
+        Self::with_memory(settings, u64::MAX)
+    }
+
+    /// No streams yet. Together they may hold `limit` bytes of media and of what is known of it: when
+    /// that is nearly used up, none begins, and those that hold more than others have shorter windows.
+    pub fn with_memory(settings: Settings, limit: u64) -> Self {
         let (streams, begun) = (ArcSwap::default(), watch::Sender::new(0));
-        Self { settings, streams, changing: Mutex::new(()), begun }
+        let memory = Arc::new(Memory::new(limit));
+        Self { settings, memory, streams, changing: Mutex::new(()), begun }
+    }
+
+    /// What the streams hold.
+    pub fn memory(&self) -> MemoryUse {
+        let budget = self.memory.budget();
+        MemoryUse { used: budget.used(), limit: budget.limit(), given_up: budget.given_up() }
     }
 
     /// How many streams have begun, with word of every further one.
@@ -65,7 +97,7 @@ impl Registry {
     /// Begins publishing `name`, or returns to it.
     ///
     /// # Errors
-    /// The name is bad or taken, or there are too many streams.
+    /// The name is bad or taken, there are too many streams, or there is no memory for a further one.
     pub fn publish(
         &self,
         name: &str,
@@ -88,8 +120,17 @@ impl Registry {
         if streams.len() >= MOST_STREAMS {
             return Err(PublishError::TooManyStreams);
         }
+        if !self.memory.budget().has_room() {
+            return Err(PublishError::NoMemory { limit: self.memory.budget().limit() });
+        }
         let name: Arc<str> = name.into();
-        let stream = Arc::new(Stream::new(Arc::clone(&name), self.settings.clone(), now, after));
+        let stream = Arc::new(Stream::new(
+            Arc::clone(&name),
+            self.settings.clone(),
+            &self.memory,
+            now,
+            after,
+        ));
         let publisher = stream.admit(info, now).map_err(PublishError::InUse)?;
         streams.insert(name, stream);
         self.streams.store(Arc::new(streams));

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use media::{Kind, Sample};
 use tokio::sync::watch;
 
+use crate::memory::{Account, Memory};
 use crate::packager::Cutting;
 use crate::publisher::{Publisher, PublisherInfo};
 use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
@@ -80,6 +81,10 @@ pub(crate) struct Inner {
     /// When the last publisher was found to be gone.
     lost: Option<UnixMicros>,
     ended: Option<UnixMicros>,
+    /// Where its tracks' windows are.
+    pub(crate) memory: Arc<Memory>,
+    /// What they hold of it.
+    pub(crate) account: Arc<Account>,
 }
 
 /// One of who publish.
@@ -102,7 +107,13 @@ pub(crate) struct Derives {
 
 impl Stream {
     /// A stream nobody publishes yet; no segment of it has a number below `after`.
-    pub(crate) fn new(name: Arc<str>, settings: Settings, now: UnixMicros, after: u64) -> Self {
+    pub(crate) fn new(
+        name: Arc<str>,
+        settings: Settings,
+        memory: &Arc<Memory>,
+        now: UnixMicros,
+        after: u64,
+    ) -> Self {
         let state = State {
             status: Status::Live,
             tracks: Vec::new(),
@@ -126,6 +137,8 @@ impl Stream {
                 boundaries: VecDeque::new(),
                 lost: None,
                 ended: None,
+                account: Account::open(memory.budget()),
+                memory: Arc::clone(memory),
             }),
             settings,
             viewers: Arc::default(),
@@ -321,6 +334,7 @@ impl Stream {
     pub(crate) fn sweep(&self, now: UnixMicros) -> bool {
         self.viewers.sweep(now);
         let mut inner = self.lock();
+        inner.give_way();
         if let Some(ended) = inner.ended {
             return now.since(ended) > self.settings.window;
         }
@@ -438,6 +452,7 @@ impl Inner {
         sample: Sample,
         now: UnixMicros,
     ) -> io::Result<()> {
+        self.give_way();
         let units = self.tracks[index].timescale();
         let at = rescale(sample.dts, units, 1_000_000);
         if leads {
@@ -466,6 +481,20 @@ impl Inner {
             track.publish();
         }
         Ok(())
+    }
+
+    /// Gives up the oldest segment of each track if memory runs out and this stream holds more than its
+    /// share.
+    fn give_way(&mut self) {
+        let Some(pressure) = self.account.pressure() else { return };
+        let mut given_up = 0;
+        for track in &mut self.tracks {
+            if track.packager.give_way(pressure) {
+                track.publish();
+                given_up += 1;
+            }
+        }
+        self.account.gave_up(given_up);
     }
 
     /// What follows does not continue what came before. Several reasons before the next sample,

@@ -121,6 +121,8 @@ pub struct Live {
     pub reconnect: Time,
     /// A publisher silent for so long may be replaced; after three times as long it is disconnected.
     pub silence: Time,
+    /// What all live streams may hold together, in bytes; 0 is half of the machine's memory.
+    pub memory: Size,
     /// Bytes of the window that may wait for one viewer of an endless delivery before it is
     /// skipped to the newest keyframe.
     pub viewer_queue: Size,
@@ -256,6 +258,7 @@ impl Default for Live {
             window: Time::from_secs(30),
             reconnect: Time::from_secs(30),
             silence: Time::from_secs(10),
+            memory: Size::default(),
             viewer_queue: Size::from_mib(4),
             viewer_patience: Time::from_secs(10),
         }

@@ -44,6 +44,11 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("live.window", live.window, Time::from_secs(1), Time::from_secs(6 * 3600))?;
     within("live.reconnect", live.reconnect, Time::default(), hour)?;
     within("live.silence", live.silence, Time::from_secs(1), hour)?;
+    // Below that, a single stream might not have room for its window.
+    let least_memory = Size::from_mib(16);
+    if live.memory != Size::default() {
+        within("live.memory", live.memory, least_memory, Size::from_mib(1 << 20))?;
+    }
     within("live.viewer_queue", live.viewer_queue, Size::from_kib(64), Size::from_mib(1024))?;
     within("live.viewer_patience", live.viewer_patience, least, hour)?;
 
