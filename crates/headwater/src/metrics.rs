@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use live::{Delivery, Status};
@@ -17,6 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::Origin;
+use crate::control::{Once, harmless};
 use crate::http::Counters;
 
 /// What became of viewers that read too slowly: told in the log by stream and peer, counted by
@@ -105,20 +107,28 @@ impl SlowViewers {
 
 /// `/metrics`.
 pub fn router(origin: Arc<Origin>, http: Arc<Counters>) -> Router {
-    Router::new().route("/metrics", get(metrics)).with_state((origin, http))
+    let state = Arc::new(Metrics { origin, http, rendered: Once::default() });
+    Router::new().route("/metrics", get(metrics)).with_state(state).layer(map_response(harmless))
 }
 
-async fn metrics(State((origin, http)): State<(Arc<Origin>, Arc<Counters>)>) -> Response {
-    let mut text = String::new();
-    match encode(&mut text, &registry(&origin, &http)) {
-        Ok(()) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], text)
-                .into_response()
-        }
-        // Writing to a string does not fail.
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
+struct Metrics {
+    origin: Arc<Origin>,
+    http: Arc<Counters>,
+    rendered: Once<()>,
+}
+
+async fn metrics(State(metrics): State<Arc<Metrics>>) -> Response {
+    let Metrics { origin, http, rendered } = &*metrics;
+    let render = || {
+        let mut text = String::new();
+        encode(&mut text, &registry(origin, http)).ok().map(|()| text.into())
+    };
+    // Writing to a string does not fail.
+    let Some(text) = rendered.get((), render).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], text).into_response()
 }
 
 /// Everything there is to say now. Streams come and go, so what is said of them is collected anew
