@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import {
   assertAccessible,
@@ -279,5 +282,50 @@ describe('watch page', () => {
     await page.getByRole('heading', { name: 'The server cannot be reached' }).waitFor();
     await page.unroute('**/api/v1/streams');
     await untilCondition(page, 'playing');
+  });
+});
+
+describe('other pages', () => {
+  test('files that are HTML, SVG or XML run nothing', async () => {
+    const root = await mkdtemp(join(tmpdir(), 'headwater-strangers-'));
+    const script = (name) => `fetch('/api/v1/streams'); fetch('/vod/ran-${name}');`;
+    const svg = 'xmlns="http://www.w3.org/2000/svg"';
+    const files = {
+      'page.html': `<!doctype html><p>Page</p><script>${script('html')}</script>`,
+      'picture.svg': `<svg ${svg}><text y="20">Picture</text><script>${script('svg')}</script></svg>`,
+      'data.xml': `<data><script xmlns="http://www.w3.org/1999/xhtml">${script('xml')}</script></data>`,
+      'own.mpd': `<MPD><script xmlns="http://www.w3.org/1999/xhtml">${script('mpd')}</script></MPD>`,
+    };
+    for (const [name, text] of Object.entries(files)) await writeFile(join(root, name), text);
+    const origin = await startServer({ vod: root });
+    const { page } = await openPage(browser);
+    try {
+      const asked = [];
+      page.on('request', (request) => asked.push(new URL(request.url()).pathname));
+      for (const name of Object.keys(files)) {
+        // A type that is not shown but saved ends the navigation.
+        await page.goto(`${origin.url}/vod/${name}`).catch(() => {});
+      }
+      // A page of ours asks the API, so that what was asked for before has been seen.
+      await page.goto(`${origin.url}/`);
+      await page.getByRole('article', { name: 'live/demo' }).waitFor();
+      assert.deepEqual(
+        asked.filter((path) => path.startsWith('/vod/')),
+        Object.keys(files).map((name) => `/vod/${name}`),
+      );
+    } finally {
+      await page.context().close();
+      await origin.stop();
+      await rm(root, { recursive: true });
+    }
+  });
+
+  withPage('may have the player in a frame, and not the dashboard', {}, async (page) => {
+    const frames = ['/watch/live/demo', '/'].map((path) => `<iframe src="${server.url}${path}"></iframe>`);
+    await page.setContent(frames.join(''));
+    const player = page.frameLocator('iframe >> nth=0');
+    await player.getByRole('group', { name: 'Player controls' }).waitFor();
+    const dashboard = page.frameLocator('iframe >> nth=1');
+    assert.equal(await dashboard.getByRole('article', { name: 'live/demo' }).count(), 0);
   });
 });

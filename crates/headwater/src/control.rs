@@ -1,18 +1,26 @@
 //! The control plane: the web pages, the API, health. Everything here may be slow; media is not.
 
+mod admin;
+mod once;
+
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::Router;
+use axum::extract::{ConnectInfo, Path, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use bytes::Bytes;
 use live::{Status, Stream, Track, UnixMicros};
 use media::Kind;
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
 
 use crate::Origin;
+pub(crate) use once::Once;
 
 /// What `npm run build` made of `web/`.
 #[derive(RustEmbed)]
@@ -20,21 +28,89 @@ use crate::Origin;
 #[allow_missing = true]
 struct Pages;
 
+/// What a page may do that is not told otherwise: nothing.
+const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
+
+/// What the dashboard may do: what it brings along, and ask us. No other page may have it in a frame, where
+/// a click could be made to fall on it.
+const DASHBOARD: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What the player may do. Media reach the video element as `blob:` URLs, and hls.js and dash.js make workers
+/// of their own code by such.
+const PLAYER: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    media-src 'self' blob:; worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
+
+/// What the control plane's answers are made of.
+struct Control {
+    origin: Arc<Origin>,
+    /// The list of streams, under no name, and single ones; whether with what only who administers may
+    /// see.
+    rendered: Once<(Option<String>, bool)>,
+}
+
 /// Everything that is not media.
 pub fn router(origin: Arc<Origin>) -> Router {
-    Router::new()
-        .route("/", get(|| async { page("index.html") }))
-        .route("/watch/{*stream}", get(|| async { page("watch.html") }))
+    let control = Arc::new(Control { origin, rendered: Once::default() });
+    // A worker may do what its script's answer says, which may be one that says only that the script is as
+    // it was: these have no policy.
+    let parts = Router::new()
         .route("/assets/{*file}", get(asset))
         .route("/player/push.js", get(script))
-        .route("/player/push.d.ts", get(types))
+        .route("/player/push.d.ts", get(types));
+    Router::new()
+        .route("/", get(|| async { secured(page("index.html"), DASHBOARD) }))
+        .route("/watch/{*stream}", get(player))
         .route("/api/v1/streams", get(streams))
         .route("/api/v1/streams/{*name}", get(stream))
         .route("/api/v1/time", get(time))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(|| async { "ok\n" }))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
-        .with_state(origin)
+        .layer(map_response(harmless))
+        .merge(parts.layer(map_response(nosniff)))
+        .with_state(control)
+}
+
+/// What is no page stays none, whatever is in it.
+pub(crate) async fn harmless(response: Response) -> Response {
+    let mut response = nosniff(response).await;
+    let policy = response.headers_mut().entry(header::CONTENT_SECURITY_POLICY);
+    policy.or_insert(HeaderValue::from_static(NOTHING));
+    response
+}
+
+/// It is of the type that is said.
+async fn nosniff(mut response: Response) -> Response {
+    let nosniff = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+fn secured(mut page: Response, policy: &str) -> Response {
+    if let Ok(policy) = HeaderValue::from_str(policy) {
+        page.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+    page
+}
+
+/// The player's page.
+async fn player(State(control): State<Arc<Control>>, headers: HeaderMap) -> Response {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse().ok());
+    let embed = &control.origin.config.control.embed;
+    secured(page("watch.html"), &player_policy(host.as_ref(), embed))
+}
+
+/// Not all browsers take `'self'` for WebSockets of the same host as well.
+fn player_policy(host: Option<&Authority>, embed: &str) -> String {
+    let sockets = host.map(|host| format!(" ws://{host} wss://{host}")).unwrap_or_default();
+    let ancestors = match embed {
+        // Without the directive, really everybody: `*` leaves schemes out.
+        "*" => String::new(),
+        "" => "; frame-ancestors 'none'".to_owned(),
+        origins => format!("; frame-ancestors {origins}"),
+    };
+    format!("{PLAYER}; connect-src 'self'{sockets}{ancestors}")
 }
 
 /// A page, or a file at the site's root: may change with the next release.
@@ -104,8 +180,8 @@ fn embedded(file: EmbeddedFile, cache: &'static str) -> Response {
 }
 
 /// The origin's clock, for players that measure latency: DASH's `urn:mpeg:dash:utc:http-iso`.
-async fn time(State(origin): State<Arc<Origin>>) -> Response {
-    let now = rfc3339(origin.wall_clock());
+async fn time(State(control): State<Arc<Control>>) -> Response {
+    let now = rfc3339(control.origin.wall_clock());
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
         (header::CACHE_CONTROL, "no-store"),
@@ -159,26 +235,58 @@ struct TrackInfo {
     channels: Option<u16>,
 }
 
-async fn streams(State(origin): State<Arc<Origin>>) -> Response {
-    let now = origin.now();
-    let streams = origin.registry.streams().iter().map(|stream| describe(stream, now)).collect();
-    no_store(Json(StreamList { streams }))
+async fn streams(
+    State(control): State<Arc<Control>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let origin = &control.origin;
+    let admin = admin::may_administer(&origin.config.control.admin, peer, &uri, &headers);
+    let render = || {
+        let (streams, now) = (origin.registry.streams(), origin.now());
+        let streams = streams.iter().map(|stream| describe(stream, now, admin)).collect();
+        json(&StreamList { streams })
+    };
+    api(control.rendered.get((None, admin), render).await, admin)
 }
 
-async fn stream(State(origin): State<Arc<Origin>>, Path(name): Path<String>) -> Response {
+async fn stream(
+    State(control): State<Arc<Control>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let origin = &control.origin;
+    let admin = admin::may_administer(&origin.config.control.admin, peer, &uri, &headers);
     let found = name.strip_prefix("live/").and_then(|name| origin.registry.stream(name));
-    match found {
-        Some(stream) => no_store(Json(describe(&stream, origin.now()))),
-        None => (StatusCode::NOT_FOUND, "no such stream\n").into_response(),
+    let Some(stream) = found else {
+        return (StatusCode::NOT_FOUND, "no such stream\n").into_response();
+    };
+    let render = || json(&describe(&stream, origin.now(), admin));
+    api(control.rendered.get((Some(name), admin), render).await, admin)
+}
+
+fn json(value: &impl Serialize) -> Option<Bytes> {
+    serde_json::to_vec(value).ok().map(Bytes::from)
+}
+
+/// An answer of the API. Pages of other origins may read it, unless it is for who administers.
+fn api(body: Option<Bytes>, admin: bool) -> Response {
+    // Texts and numbers can always be written.
+    let Some(body) = body else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    let mut response = (headers, body).into_response();
+    if !admin {
+        let anybody = HeaderValue::from_static("*");
+        response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, anybody);
     }
+    response
 }
 
-fn no_store(body: impl IntoResponse) -> Response {
-    ([(header::CACHE_CONTROL, "no-store"), (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*")], body)
-        .into_response()
-}
-
-fn describe(stream: &Stream, now: UnixMicros) -> StreamInfo {
+/// What is said of a stream: publishers' addresses only to who may administer.
+fn describe(stream: &Stream, now: UnixMicros, admin: bool) -> StreamInfo {
     let state = stream.state();
     StreamInfo {
         name: format!("live/{}", stream.name()),
@@ -192,7 +300,7 @@ fn describe(stream: &Stream, now: UnixMicros) -> StreamInfo {
             .publishers
             .iter()
             .map(|publisher| PublisherInfo {
-                peer: publisher.peer.map(|peer| peer.to_string()),
+                peer: publisher.peer.filter(|_| admin).map(|peer| peer.to_string()),
                 protocol: publisher.protocol,
                 rendition: publisher.rendition.clone(),
             })
@@ -226,5 +334,32 @@ fn track(track: &Arc<Track>) -> TrackInfo {
             .map(|(n, d)| (f64::from(n) / f64::from(d) * 1000.0).round() / 1000.0),
         sample_rate,
         channels,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_have_the_player_in_a_frame() {
+        let host = "origin.example:8080".parse().unwrap();
+        let anybody = player_policy(Some(&host), "*");
+        assert!(!anybody.contains("frame-ancestors"), "{anybody}");
+        let sockets = "connect-src 'self' ws://origin.example:8080 wss://origin.example:8080";
+        assert!(anybody.ends_with(sockets), "{anybody}");
+        let some = player_policy(None, "https://a.example https://b.example");
+        let ending = "connect-src 'self'; frame-ancestors https://a.example https://b.example";
+        assert!(some.ends_with(ending), "{some}");
+        assert!(player_policy(None, "").ends_with("; frame-ancestors 'none'"));
+    }
+
+    #[tokio::test]
+    async fn what_has_no_policy_of_its_own_may_do_nothing() {
+        let answer = harmless("text".into_response()).await;
+        assert_eq!(answer.headers()[header::CONTENT_SECURITY_POLICY], NOTHING);
+        assert_eq!(answer.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
+        let page = harmless(secured(().into_response(), DASHBOARD)).await;
+        assert_eq!(page.headers()[header::CONTENT_SECURITY_POLICY], DASHBOARD);
     }
 }

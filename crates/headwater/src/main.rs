@@ -89,7 +89,7 @@ fn main() -> ExitCode {
 }
 
 /// Raises the soft limit of open descriptors to the hard one. A viewer costs a descriptor, and so
-/// does a track; the usual soft limit of 1,024 is for programs that use `select`.
+/// does a publisher; the usual soft limit of 1,024 is for programs that use `select`.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use live::{Delivery, Status};
@@ -17,6 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::Origin;
+use crate::control::{Once, harmless};
 use crate::http::Counters;
 
 /// What became of viewers that read too slowly: told in the log by stream and peer, counted by
@@ -105,20 +107,28 @@ impl SlowViewers {
 
 /// `/metrics`.
 pub fn router(origin: Arc<Origin>, http: Arc<Counters>) -> Router {
-    Router::new().route("/metrics", get(metrics)).with_state((origin, http))
+    let state = Arc::new(Metrics { origin, http, rendered: Once::default() });
+    Router::new().route("/metrics", get(metrics)).with_state(state).layer(map_response(harmless))
 }
 
-async fn metrics(State((origin, http)): State<(Arc<Origin>, Arc<Counters>)>) -> Response {
-    let mut text = String::new();
-    match encode(&mut text, &registry(&origin, &http)) {
-        Ok(()) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], text)
-                .into_response()
-        }
-        // Writing to a string does not fail.
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
+struct Metrics {
+    origin: Arc<Origin>,
+    http: Arc<Counters>,
+    rendered: Once<()>,
+}
+
+async fn metrics(State(metrics): State<Arc<Metrics>>) -> Response {
+    let Metrics { origin, http, rendered } = &*metrics;
+    let render = || {
+        let mut text = String::new();
+        encode(&mut text, &registry(origin, http)).ok().map(|()| text.into())
+    };
+    // Writing to a string does not fail.
+    let Some(text) = rendered.get((), render).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], text).into_response()
 }
 
 /// Everything there is to say now. Streams come and go, so what is said of them is collected anew
@@ -211,6 +221,18 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
     ] {
         registry.register(name, help, ConstCounter::new(value));
     }
+
+    let memory = origin.registry.memory();
+    for (name, help, value) in [
+        ("live_memory", "Memory that live streams hold", memory.used),
+        ("live_memory_limit", "Memory that live streams may hold", memory.limit),
+    ] {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(whole(value));
+        registry.register_with_unit(name, help, Unit::Bytes, gauge);
+    }
+    let help = "Segments that left their window early to make room";
+    registry.register("live_segments_given_up", help, ConstCounter::new(memory.given_up));
 
     let blocks = Gauge::<i64>::default();
     blocks.set(whole(origin.films.memory() as u64));

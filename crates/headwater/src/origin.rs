@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::deliver::TitleViewers;
 use crate::deliver::cursor::Limits;
 use crate::ladder;
+use crate::machine;
 use crate::metrics::{SlowViewers, Violations};
 use crate::pace::Balance;
 use crate::push::Chosen;
@@ -58,10 +59,14 @@ impl Origin {
             memory: usize::try_from(u64::from(config.vod.index_memory)).unwrap_or(usize::MAX),
         };
         let films = usize::try_from(u64::from(config.vod.segment_memory)).unwrap_or(usize::MAX);
+        let live_memory = match u64::from(config.live.memory) {
+            0 => machine::memory().map_or(u64::MAX, |bytes| bytes / 2),
+            bytes => bytes,
+        };
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = UnixMicros::default().after(wall);
         Self {
-            registry: Registry::new(settings),
+            registry: Registry::with_memory(settings, live_memory),
             titles: vod::Library::new(config.vod.root.clone(), titles),
             title_viewers: TitleViewers::default(),
             films: Films::new(films),

@@ -111,10 +111,22 @@ fn http_config(config: &Config) -> http::Config {
 async fn sweep(origin: Arc<Origin>) {
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut given_up, mut told) = (0, http::Throttle::default());
     loop {
         interval.tick().await;
         origin.follow_wall_clock();
         origin.registry.sweep(origin.now());
+        let memory = origin.registry.memory();
+        if memory.given_up > given_up && told.admit(std::time::Instant::now()).is_some() {
+            let (used, limit, segments) = (memory.used, memory.limit, memory.given_up - given_up);
+            tracing::warn!(
+                used,
+                limit,
+                segments,
+                "live.memory is nearly used up: windows are shorter"
+            );
+            given_up = memory.given_up;
+        }
         origin.title_viewers.sweep(origin.now());
     }
 }

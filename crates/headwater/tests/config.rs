@@ -71,7 +71,8 @@ fn a_file_changes_what_it_names_and_nothing_else() {
          [live]\npart_target = \"33.3ms\"\nviewer_queue = \"512KiB\"\n\
          [ladder]\nsource = false\nstreams = [\"events/*\"]\n\
          [[ladder.rungs]]\nname = \"low\"\nwidth = 640\nheight = 360\nbitrate = \"400kbit/s\"\n\
-         [vod]\nroot = \"/srv/films\"\n",
+         [vod]\nroot = \"/srv/films\"\n\
+         [control]\nadmin = [\"10.0.0.0/8\"]\nembed = \"https://example.org https://*.example.net\"\n",
     )
     .unwrap();
     let mut expected = Config { workers: 2, ..Config::default() };
@@ -84,6 +85,8 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     let (name, bitrate) = ("low".to_owned(), Bitrate(400_000));
     expected.ladder.rungs = vec![Rung { name, width: 640, height: 360, bitrate }];
     expected.vod.root = "/srv/films".into();
+    expected.control.admin = vec!["10.0.0.0/8".parse().unwrap()];
+    expected.control.embed = "https://example.org https://*.example.net".to_owned();
     assert_eq!(config, expected);
 }
 
@@ -199,6 +202,18 @@ fn bounds_name_the_option_its_line_and_what_is_allowed() {
         (
             "[vod]\nsegment_target = \"10ms\"",
             "headwater.toml:2: vod.segment_target: must be from 100ms to 1h, is 10ms",
+        ),
+        (
+            "[live]\nmemory = \"1MiB\"",
+            "headwater.toml:2: live.memory: must be from 16MiB to 1024GiB, is 1MiB",
+        ),
+        (
+            "[control]\nembed = \"https://a.example; script-src *\"",
+            "headwater.toml:2: control.embed: must be \"*\", origins such as https://example.org, or empty",
+        ),
+        (
+            "[control]\nadmin = [\"127.0.0.1/33\"]",
+            "headwater.toml:2: control.admin: invalid IP address syntax",
         ),
         ("[vod]\nrate = 0.5", "headwater.toml:2: vod.rate: must be from 1 to 100, is 0.5"),
         ("[vod]\nburst = \"2h\"", "headwater.toml:2: vod.burst: must be from 0s to 1h, is 2h"),

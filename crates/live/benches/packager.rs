@@ -1,5 +1,5 @@
 //! What a publisher's samples cost the packager: ten seconds of 720p video and audio, cut into
-//! parts and segments, with nobody watching.
+//! parts and segments, with nobody watching; and what ten thousand streams cost the registry.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -54,5 +54,25 @@ fn packager(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, packager);
+/// What it costs to begin one stream more, beside 9,999 others.
+fn registry(c: &mut Criterion) {
+    let registry = Registry::new(Settings::default());
+    let now = UnixMicros(1_700_000_000_000_000);
+    let info = PublisherInfo { peer: None, protocol: "bench", rendition: None };
+    let begin = |name: &str| registry.publish(name, info.clone(), now).unwrap();
+    let held: Vec<_> = (1..10_000).map(|number| begin(&number.to_string())).collect();
+    let mut group = c.benchmark_group("registry");
+    // Whoever leaves before any sample is forgotten by the next sweep.
+    group.bench_function("begin and sweep", |b| {
+        b.iter(|| {
+            drop(begin("x"));
+            registry.sweep(now);
+        });
+    });
+    group.bench_function("sweep", |b| b.iter(|| registry.sweep(now)));
+    drop(held);
+    group.finish();
+}
+
+criterion_group!(benches, packager, registry);
 criterion_main!(benches);

@@ -6,7 +6,7 @@
 //!
 //! A publisher's samples are cut once into CMAF chunks; a chunk is a part, a run of parts a
 //! segment. What is published never changes: a [`Window`] is an immutable snapshot, its parts are
-//! [`Region`]s of an anonymous memory file, and leaving the window means dropping a reference.
+//! [`Region`]s of an anonymous memory file that all streams share, and leaving the window means dropping a reference.
 //! Time is an argument everywhere ([`UnixMicros`]); nothing here reads a clock or opens a socket.
 
 mod dates;
@@ -31,12 +31,12 @@ use std::time::Duration;
 pub use derived::{Derived, Place};
 pub use memory::Region;
 pub use publisher::{Publisher, PublisherInfo, Refused};
-pub use registry::{PublishError, Registry};
+pub use registry::{MemoryUse, PublishError, Registry};
 pub use sequence::Sequence;
 pub use stream::{State, Status, Stream};
 pub use track::Track;
 pub use viewers::{Delivery, Viewing};
-pub use window::{Header, Part, Rendered, SampleLayout, Segment, Window};
+pub use window::{Beside, Header, Part, Rendered, SampleLayout, Segment, Window};
 
 /// Microseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -17,6 +17,7 @@ use media::{Kind, Sample};
 
 use crate::dates::Dates;
 use crate::frames::{Cadence, Units};
+use crate::memory::{Arena, Pressure};
 use crate::segments::{Begin, Segments};
 use crate::timeline::ORIGIN;
 use crate::window::{Header, Window};
@@ -120,14 +121,14 @@ impl Packager {
         target_duration: Duration,
         header: Arc<Header>,
         period: u64,
-    ) -> io::Result<Self> {
-        let video = header.track.kind() == Kind::Video;
-        Ok(Self {
+        arena: Arena,
+    ) -> Self {
+        Self {
             settings: settings.clone(),
             target_duration,
             regular: false,
             timing: Timing::of(&header.track),
-            segments: Segments::new(header.msn, if video { 1 << 20 } else { 64 << 10 })?,
+            segments: Segments::new(header.msn, arena),
             header,
             new_header: None,
             part_limit: None,
@@ -138,7 +139,7 @@ impl Packager {
             period,
             opened: 0,
             keyframe: None,
-        })
+        }
     }
 
     /// No segment is to exceed `longest`; `regular` says that keyframes are expected to be as far
@@ -362,6 +363,17 @@ impl Packager {
         self.close_segment(now);
         self.segments.end();
         Ok(())
+    }
+
+    /// Gives the oldest complete segment up, to make room: one that playlists no longer list, or one
+    /// without which they are not shorter than three target durations (RFC 8216bis 6.2.2), or, at last,
+    /// any but the newest. Answers whether there was one.
+    pub(crate) fn give_way(&mut self, pressure: Pressure) -> bool {
+        let least = match pressure {
+            Pressure::Shorten => Some(3 * self.longest_segment()),
+            _ => None,
+        };
+        self.segments.give_way(least)
     }
 
     fn close_segment(&mut self, now: UnixMicros) -> bool {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use media::{Codec, Kind, Sample};
 
 use crate::gop::Learnt;
+use crate::memory::Arena;
 use crate::packager::Packager;
 use crate::stream::{Inner, Stream};
 use crate::timeline::{Mapped, TrackClock};
@@ -246,9 +247,10 @@ pub(crate) fn add(
     let timescale = codec.sound().map_or(90_000, |(rate, _)| rate);
     let described = media::Track { id, timescale, codec, language };
     let header = track::header(msn, described)?;
+    let arena = Arena::new(&inner.memory, Arc::clone(&inner.account))?;
     let learnt = inner.learnt.unwrap_or_else(|| Learnt::irregular(settings));
     let target = learnt.target_duration;
-    let mut packager = Packager::new(settings, target, Arc::clone(&header), period)?;
+    let mut packager = Packager::new(settings, target, Arc::clone(&header), period, arena);
     packager.set_target_duration(target, learnt.regular);
     let handle = Arc::new(Track::new(format!("{letter}{number}"), rendition, header));
     inner.tracks.push(TrackState::new(handle, source, packager, now));

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use media::Sample;
 use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
 
 use crate::UnixMicros;
-use crate::memory::Arena;
+use crate::memory::{Arena, no_room};
 use crate::packager::Holding;
-use crate::window::{Header, Part, SampleLayout, Segment, Window};
+use crate::window::{Beside, Header, Part, SampleLayout, Segment, Window};
 
 /// The most bytes a window holds, whatever the media's times say: three quarters of a minute at
 /// 100 Mbit/s are half of it.
@@ -51,10 +51,10 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// None yet; the first will have the number `msn`. `slab` bytes of memory are taken at a time.
-    pub(crate) fn new(msn: u64, slab: usize) -> io::Result<Self> {
-        Ok(Self {
-            arena: Arena::new(slab)?,
+    /// None yet; the first will have the number `msn`. Their bytes will be in `arena`.
+    pub(crate) fn new(msn: u64, arena: Arena) -> Self {
+        Self {
+            arena,
             scratch: Vec::new(),
             open: None,
             next_msn: msn,
@@ -62,7 +62,7 @@ impl Segments {
             window: Window::default(),
             held: (0, 0),
             peaks: VecDeque::new(),
-        })
+        }
     }
 
     pub(crate) fn window(&self) -> &Window {
@@ -123,6 +123,8 @@ impl Segments {
         let layout =
             media::cmaf::write_chunk(&mut self.scratch, &info, chunk).map_err(io::Error::other)?;
         let region = self.arena.store(&self.scratch)?;
+        let known = size_of::<Part>() + chunk.len() * size_of::<SampleLayout>();
+        let known = region.charge(known).ok_or_else(no_room)?;
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let samples = layout
             .samples(chunk)
@@ -143,8 +145,9 @@ impl Segments {
             region,
             samples,
             published: now,
-            flv: OnceLock::new(),
-            rtmp: OnceLock::new(),
+            flv: Beside::default(),
+            rtmp: Beside::default(),
+            _known: known,
         }));
         if self.window.segments.back().is_some_and(|last| segment.period > last.period + 1) {
             // The track was away for a whole period. A playlist could only tag one of the
@@ -196,6 +199,28 @@ impl Segments {
         now.since(first.published) > holding.longest || open.len() > MOST_HELD_BYTES / 4
     }
 
+    /// Gives the oldest complete segment up, if playlists no longer list it, or list `least` ticks
+    /// without it. Answers whether there was one.
+    pub(crate) fn give_way(&mut self, least: Option<i64>) -> bool {
+        let segments = &self.window.segments;
+        let (Some(newest), Some(second)) = (segments.back(), segments.get(1)) else { return false };
+        let left = newest.end() - second.start;
+        if self.window.unlisted == 0 && least.is_some_and(|least| left < least) {
+            return false;
+        }
+        self.drop_oldest();
+        self.window.version += 1;
+        true
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some(oldest) = self.window.segments.pop_front() else { return };
+        self.held.0 -= oldest.len();
+        self.held.1 -= oldest.duration;
+        self.peaks.pop_front_if(|&mut (msn, _)| msn == oldest.msn);
+        self.window.unlisted = self.window.unlisted.saturating_sub(1);
+    }
+
     fn count(&mut self, segment: &Segment) {
         self.held.0 += segment.len();
         self.held.1 += segment.duration;
@@ -212,24 +237,20 @@ impl Segments {
     /// wall clock decides, and the number of segments.
     fn evict(&mut self, holding: &Holding, now: UnixMicros) {
         let Some(end) = self.window.segments.back().map(|last| last.end()) else { return };
-        let Window { segments, unlisted, .. } = &mut self.window;
-        while let Some(first) = segments.front()
-            && segments.len() > 1
+        while let Some(first) = self.window.segments.front()
+            && self.window.segments.len() > 1
         {
             let published = first.parts.last().map_or(now, |part| part.published);
             let leaves = end - first.end() >= holding.held
                 || now.since(published) > holding.longest
                 || self.held.0 > MOST_HELD_BYTES
-                || segments.len() > MOST_SEGMENTS;
+                || self.window.segments.len() > MOST_SEGMENTS;
             if !leaves {
                 break;
             }
-            self.held.0 -= first.len();
-            self.held.1 -= first.duration;
-            self.peaks.pop_front_if(|&mut (msn, _)| msn == first.msn);
-            segments.pop_front();
-            *unlisted = unlisted.saturating_sub(1);
+            self.drop_oldest();
         }
+        let Window { segments, unlisted, .. } = &mut self.window;
         while segments
             .get(*unlisted)
             .is_some_and(|segment| end - segment.end() >= holding.listed && segment.end() < end)

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::dates::Dates;
 use crate::gop::{Gop, Learnt};
+use crate::memory::{Account, Memory};
 use crate::packager::{Boundaries, Cutting};
 use crate::publisher::{Publisher, PublisherInfo};
 use crate::registry::PublishError;
@@ -103,6 +104,10 @@ pub(crate) struct Inner {
     /// When the last publisher was found to be gone.
     lost: Option<UnixMicros>,
     ended: Option<UnixMicros>,
+    /// Where its tracks' windows are.
+    pub(crate) memory: Arc<Memory>,
+    /// What they hold of it.
+    pub(crate) account: Arc<Account>,
 }
 
 /// One of who publish.
@@ -150,6 +155,7 @@ impl Stream {
     pub(crate) fn new(
         name: Arc<str>,
         settings: Settings,
+        memory: &Arc<Memory>,
         now: UnixMicros,
         after: u64,
         ahead: Arc<AtomicI64>,
@@ -184,6 +190,8 @@ impl Stream {
                 named: [0; 2],
                 lost: None,
                 ended: None,
+                account: Account::open(memory.budget()),
+                memory: Arc::clone(memory),
             }),
             settings,
             viewers: Arc::default(),
@@ -440,6 +448,7 @@ impl Stream {
     pub(crate) fn sweep(&self, now: UnixMicros) -> bool {
         self.viewers.sweep(now);
         let mut inner = self.lock();
+        inner.give_way();
         if let Some(ended) = inner.ended {
             return now.since(ended) > self.window();
         }
@@ -656,6 +665,7 @@ impl Inner {
         sample: Sample,
         (now, ahead): (UnixMicros, i64),
     ) -> io::Result<()> {
+        self.give_way();
         let units = self.tracks[index].timescale();
         let at = rescale(sample.dts, units, 1_000_000);
         let shown = rescale(sample.pts(), units, 1_000_000);
@@ -685,6 +695,20 @@ impl Inner {
             self.dates.adjust(period, from, ahead);
         }
         Ok(())
+    }
+
+    /// Gives up the oldest segment of each track if memory runs out and this stream holds more than its
+    /// share.
+    fn give_way(&mut self) {
+        let Some(pressure) = self.account.pressure() else { return };
+        let mut given_up = 0;
+        for track in &mut self.tracks {
+            if track.packager.give_way(pressure) {
+                track.publish();
+                given_up += 1;
+            }
+        }
+        self.account.gave_up(given_up);
     }
 
     /// What follows does not continue what came before. Several reasons before the next sample,

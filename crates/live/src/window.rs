@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use crate::memory::Charge;
 use crate::sequence::Sequence;
 use crate::{Region, UnixMicros};
 
@@ -49,9 +50,32 @@ pub struct Part {
     /// When it was published.
     pub published: UnixMicros,
     /// The same samples as FLV tags, made when the first viewer needs them.
-    pub flv: OnceLock<Bytes>,
+    pub flv: Beside,
     /// The same samples as RTMP chunks, made when the first viewer needs them.
-    pub rtmp: OnceLock<Bytes>,
+    pub rtmp: Beside,
+    /// What it takes besides its bytes.
+    pub(crate) _known: Charge,
+}
+
+/// Room for another form of a part's samples, kept as long as the part. It counts as what the stream
+/// holds.
+#[derive(Debug, Default)]
+pub struct Beside(OnceLock<(Bytes, Charge)>);
+
+impl Beside {
+    /// The form, if it was made.
+    pub fn get(&self) -> Option<&Bytes> {
+        self.0.get().map(|(bytes, _)| bytes)
+    }
+
+    /// Keeps `bytes` as the form of `part`, whose own this is, unless there is one by now or no room
+    /// for it. Answers the form.
+    pub fn keep(&self, part: &Part, bytes: Bytes) -> Bytes {
+        match part.region.charge(bytes.len()) {
+            Some(charge) => self.0.get_or_init(|| (bytes, charge)).0.clone(),
+            None => bytes,
+        }
+    }
 }
 
 impl Part {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
+use live::{PublishError, Publisher, PublisherInfo, Registry, Settings, UnixMicros};
 use media::codec::{aac, avc};
 use media::{Codec, Sample};
 
@@ -237,4 +237,107 @@ fn video_that_never_begins_does_not_keep_the_sound_from_viewers() {
     }
     assert!(publisher.stream().is_ready());
     assert!(!publisher.stream().track("v0").unwrap().is_present());
+}
+
+/// Publishes `frames` of 40 ms, each of `size` bytes and every 25th a keyframe, to each stream in turn.
+fn publish_side_by_side(
+    publishers: &mut [(Publisher, usize)],
+    frames: std::ops::Range<i64>,
+    mut after_each: impl FnMut(UnixMicros),
+) {
+    for frame in frames {
+        let now = UnixMicros(START + frame as u64 * 40_000);
+        for (publisher, size) in &mut *publishers {
+            publisher.sample(1, sample(frame * 40, frame % 25 == 0, *size), now).unwrap();
+        }
+        after_each(now);
+    }
+}
+
+fn begin(registry: &Registry, name: &str) -> Result<Publisher, PublishError> {
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+    let mut publisher = registry.publish(name, info, UnixMicros(START))?;
+    publisher.track(1, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    Ok(publisher)
+}
+
+/// How many seconds of media playlists list, and can be asked for.
+fn listed_and_held(publisher: &Publisher) -> (f64, f64) {
+    let track = publisher.stream().track("v0").unwrap();
+    let window = track.window();
+    let seconds = |ticks: u64| ticks as f64 / 90_000.0;
+    let held = window.all().map(|segment| segment.duration).sum();
+    (seconds(window.listed().map(|segment| segment.duration).sum()), seconds(held))
+}
+
+#[test]
+fn what_streams_hold_together_is_bounded_and_who_holds_most_gives_way() {
+    let limit = 40 << 20;
+    let registry = Registry::with_memory(Settings::default(), limit);
+    let sizes = [40_000, 20_000, 1_000, 1_000];
+    let mut publishers: Vec<_> = sizes
+        .into_iter()
+        .enumerate()
+        .map(|(i, size)| (begin(&registry, &format!("s{i}")).unwrap(), size))
+        .collect();
+    let mut refused = 0;
+    publish_side_by_side(&mut publishers, 0..3000, |now| {
+        let memory = registry.memory();
+        assert!(memory.used <= memory.limit, "{memory:?}");
+        if now.0 % 1_000_000 == 0 {
+            registry.sweep(now);
+            match begin(&registry, "late") {
+                Err(PublishError::NoMemory { limit: said }) => {
+                    assert_eq!(said, limit);
+                    refused += 1;
+                }
+                Err(other) => panic!("{other}"),
+                // It leaves at once, and is forgotten before the next comes.
+                Ok(late) => drop(late),
+            }
+        }
+    });
+    assert!(refused >= 90, "of 120 seconds, {refused}");
+    let memory = registry.memory();
+    assert!(memory.given_up > 0 && memory.used > limit / 4 * 3, "{memory:?}");
+    let windows: Vec<(f64, f64)> =
+        publishers.iter().map(|(publisher, _)| listed_and_held(publisher)).collect();
+    for (stream, (listed, held)) in windows.iter().enumerate() {
+        assert!(*listed >= 12.0, "{stream} lists {listed} s");
+        assert!(held >= listed);
+    }
+    // 1 MB/s and half of that would hold 42 MB and 21 MB; the others have all of theirs.
+    assert!(windows[0].1 < 42.0, "{windows:?}");
+    for (listed, held) in &windows[2..] {
+        assert!(*listed >= 29.0 && *held >= 41.0, "{windows:?}");
+    }
+    drop(publishers);
+    registry.sweep(UnixMicros(START + 200_000_000));
+    registry.sweep(UnixMicros(START + 240_000_000));
+    registry.sweep(UnixMicros(START + 280_000_000));
+    assert_eq!(registry.memory().used, 0);
+    assert!(begin(&registry, "late").is_ok());
+}
+
+/// Where not even three target durations of each fit, what is refused is more of whoever has most.
+#[test]
+fn a_stream_that_cannot_give_way_any_further_is_refused_more_and_others_are_not() {
+    let limit = 8 << 20;
+    let registry = Registry::with_memory(Settings::default(), limit);
+    let mut small = vec![(begin(&registry, "small").unwrap(), 1_000)];
+    publish_side_by_side(&mut small, 0..250, |_| {});
+    let mut large = begin(&registry, "large").unwrap();
+    // No keyframe but the first, and hardly any time: its first segment only grows.
+    let now = UnixMicros(START + 250 * 40_000);
+    let refused = (0..10_000).find_map(|frame| {
+        let result = large.sample(1, sample(frame, frame == 0, 20_000), now);
+        assert!(registry.memory().used <= limit);
+        result.err()
+    });
+    let refused = refused.expect("there is a limit").to_string();
+    assert_eq!(refused, "packaging failed: the memory for live streams is used up");
+    let registry = &registry;
+    publish_side_by_side(&mut small, 250..2000, |_| assert!(registry.memory().used <= limit));
+    let (listed, held) = listed_and_held(&small[0].0);
+    assert!(listed >= 29.0 && held >= 41.0, "{listed} s, {held} s");
 }

@@ -1,9 +1,10 @@
 //! Which files a title is made of, and whether they still are what they were.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs::Metadata;
-use std::io::Read;
-use std::sync::Arc;
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use crate::build::Source;
 use crate::rendered::hash;
@@ -20,7 +21,12 @@ mod limits {
     pub(super) const RENDITIONS: usize = 16;
     /// WebVTT files of a title.
     pub(super) const SIDECARS: usize = 64;
+    /// Folders whose names are kept.
+    pub(super) const FOLDERS: usize = 16;
 }
+
+/// Longer than a tick of a file system's clock.
+const TICK: Duration = Duration::from_millis(50);
 
 /// Names of MP4 files.
 const MP4: [&str; 6] = ["mp4", "m4v", "m4a", "mov", "cmfv", "cmfa"];
@@ -54,17 +60,25 @@ pub(crate) struct Found {
 }
 
 impl Contents {
-    /// Whether the files at these paths still are the ones that were found.
+    /// Whether the files at these paths still are the ones that were found, and nothing has come to
+    /// their folder or left it.
     pub(crate) fn is_current(&self, root: &Root) -> bool {
-        let stamp = |path: &str| root.stat(path).ok().map(|metadata| Stamp::of(&metadata));
-        stamp(&self.names.folder) == Some(self.folder)
-            && self.files.iter().all(|(path, was)| stamp(path) == Some(*was))
+        stamp(root, &self.names.folder) == Some(self.folder) && self.is_intact(root)
     }
 
-    /// Whether both are the same files with the same content, whatever else their folder has
-    /// gained or lost.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.names == other.names && self.files == other.files
+    fn is_intact(&self, root: &Root) -> bool {
+        self.files.iter().all(|(path, was)| stamp(root, path) == Some(*was))
+    }
+
+    /// Takes the folder as it was listed now, if the title still is made of the same files. Answers
+    /// whether it is.
+    pub(crate) fn renew(&mut self, root: &Root, listing: &Listing) -> bool {
+        let is_same =
+            listing.refusal.is_none() && self.names == listing.names && self.is_intact(root);
+        if is_same {
+            self.folder = listing.folder;
+        }
+        is_same
     }
 
     /// Of these files, cut this way.
@@ -82,6 +96,10 @@ impl Contents {
         let names = self.files.keys().map(|path| 3 * path.len() + 200);
         self.names.folder.len() + names.sum::<usize>()
     }
+}
+
+fn stamp(root: &Root, path: &str) -> Option<Stamp> {
+    root.stat(path).ok().map(|metadata| Stamp::of(&metadata))
 }
 
 /// How titles are packaged, counted: what changes the bytes of a segment counts it up, because
@@ -106,8 +124,13 @@ impl Listing {
     }
 }
 
-/// Lists the files of the title at `path`.
-pub(crate) fn list(root: &Root, path: &str) -> Result<Listing, Error> {
+/// Lists the files of the title at `path`. `now` is the wall clock.
+pub(crate) fn list(
+    root: &Root,
+    folders: &Folders,
+    path: &str,
+    now: SystemTime,
+) -> Result<Listing, Error> {
     let failed = |error| Error::io(path, error);
     let metadata = root.stat(path).map_err(failed)?;
     let (folder, movie) = if metadata.is_dir() {
@@ -118,8 +141,7 @@ pub(crate) fn list(root: &Root, path: &str) -> Result<Listing, Error> {
     } else {
         return Err(Error::NotFound);
     };
-    let stamp = Stamp::of(&root.stat(folder).map_err(failed)?);
-    let listed = root.list(folder, limits::ENTRIES).map_err(failed)?;
+    let listed = folders.list(root, folder, now).map_err(failed)?;
     let too_many = |what: &'static str, value: usize, limit: usize| media::Error::Limit {
         what: what.into(),
         at: 0,
@@ -127,7 +149,7 @@ pub(crate) fn list(root: &Root, path: &str) -> Result<Listing, Error> {
         limit: limit as u64,
     };
     let mut refusal = None;
-    if listed.is_none() {
+    if listed.is_too_full {
         match movie {
             // The movie does not need the others; nor is it known what belongs to it.
             Some(_) => {
@@ -139,21 +161,19 @@ pub(crate) fn list(root: &Root, path: &str) -> Result<Listing, Error> {
             }
         }
     }
-    let mut entries = listed.unwrap_or_default();
-    entries.sort_unstable();
     let below = |name: &str| {
         if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
     };
-    let movies: Vec<&str> =
-        entries.iter().map(String::as_str).filter(|name| is_movie(name)).collect();
-    let chosen: Vec<&str> = movie.map_or_else(|| movies.clone(), |movie| vec![movie]);
+    let mut chosen: Vec<&str> = movie.map_or_else(|| listed.movies().collect(), |one| vec![one]);
+    chosen.sort_unstable();
     if chosen.is_empty() && refusal.is_none() {
         return Err(Error::NotFound);
     }
     if chosen.len() > limits::RENDITIONS {
         refusal = Some(too_many("files of one title", chosen.len(), limits::RENDITIONS));
     }
-    let sidecars = sidecars(&entries, &movies, movie)
+    let sidecars = listed
+        .sidecars(movie)
         .take(limits::SIDECARS)
         .map(|(name, suffix)| (below(name), suffix.to_owned()));
     let names = Names {
@@ -161,38 +181,118 @@ pub(crate) fn list(root: &Root, path: &str) -> Result<Listing, Error> {
         movies: chosen.into_iter().map(below).collect(),
         folder: folder.to_owned(),
     };
-    Ok(Listing { names, folder: stamp, refusal })
+    Ok(Listing { names, folder: listed.stamp, refusal })
 }
 
-/// The WebVTT files of a title, each with what its name says beside the movie's: of one movie those
-/// that are named after it, of a folder all.
-fn sidecars<'a>(
-    entries: &'a [String],
-    movies: &[&'a str],
-    movie: Option<&'a str>,
-) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let own = movie.map(stem);
-    // A movie's name may have another ending.
-    let stems: HashSet<&str> = movies.iter().map(|name| stem(name)).chain(own).collect();
-    entries.iter().filter_map(move |name| {
-        let script = name.strip_suffix(".vtt").or_else(|| name.strip_suffix(".VTT"))?;
-        if script.is_empty() || script.starts_with('.') {
-            return None;
+/// The folders that were listed last. One that changes is listed once for all titles in it, however many
+/// are watched.
+#[derive(Debug, Default)]
+pub(crate) struct Folders {
+    /// By path, the last used at the end.
+    kept: Mutex<Vec<(String, Arc<Slot>)>>,
+    #[cfg(test)]
+    pub(crate) listings: std::sync::atomic::AtomicUsize,
+}
+
+/// Held while the folder is listed.
+type Slot = Mutex<Option<Arc<Folder>>>;
+
+/// What a folder holds.
+#[derive(Debug)]
+struct Folder {
+    /// From before it was listed: what comes while it is listed is seen next time.
+    stamp: Stamp,
+    /// Names, sorted; none of a folder that holds too many.
+    entries: Vec<String>,
+    /// Which of them are MP4 files, sorted by what is before their ending.
+    movies: Vec<u32>,
+    is_too_full: bool,
+}
+
+impl Folders {
+    fn list(&self, root: &Root, path: &str, now: SystemTime) -> io::Result<Arc<Folder>> {
+        let slot = self.slot(path);
+        let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = Stamp::of(&root.stat(path)?);
+        if let Some(known) = known.as_ref().filter(|known| known.stamp == stamp) {
+            return Ok(Arc::clone(known));
         }
-        if own.is_some_and(|own| !script.starts_with(own)) {
-            return None;
-        }
-        // `movie.extended.en.vtt` is that of `movie.extended.mp4`, if that exists.
-        let shorter = |name: &&'a str| name.rsplit_once('.').map(|(name, _)| name);
-        let owner = std::iter::successors(Some(script), shorter).find(|name| stems.contains(name));
-        let suffix = match owner {
-            Some(owner) if own.is_none_or(|own| own == owner) => script.strip_prefix(owner)?,
-            // In the folder of a title every script is the title's.
-            None if own.is_none() => script,
-            _ => return None,
+        #[cfg(test)]
+        self.listings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let folder = Arc::new(Folder::new(stamp, root.list(path, limits::ENTRIES)?));
+        // Of a folder that changes again within a tick of the file system's clock, the time stays the
+        // same: what was listed right after a change need not be all that there is of that time.
+        *known = stamp.is_before(now - TICK).then(|| Arc::clone(&folder));
+        Ok(folder)
+    }
+
+    fn slot(&self, path: &str) -> Arc<Slot> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept.iter().position(|(name, _)| name == path);
+        let entry = match known {
+            Some(at) => kept.remove(at),
+            None => {
+                if kept.len() == limits::FOLDERS {
+                    kept.remove(0);
+                }
+                (path.to_owned(), Arc::default())
+            }
         };
-        Some((name.as_str(), suffix))
-    })
+        let slot = Arc::clone(&entry.1);
+        kept.push(entry);
+        slot
+    }
+}
+
+impl Folder {
+    fn new(stamp: Stamp, listed: Option<Vec<String>>) -> Self {
+        let is_too_full = listed.is_none();
+        let mut entries = listed.unwrap_or_default();
+        entries.sort_unstable();
+        entries.shrink_to_fit();
+        let movie = |(at, name): (usize, &String)| is_movie(name).then_some(at as u32);
+        let mut movies: Vec<u32> = entries.iter().enumerate().filter_map(movie).collect();
+        movies.sort_by(|a, b| stem(&entries[*a as usize]).cmp(stem(&entries[*b as usize])));
+        Self { stamp, entries, movies, is_too_full }
+    }
+
+    fn movies(&self) -> impl Iterator<Item = &str> {
+        self.movies.iter().filter_map(|at| self.entries.get(*at as usize)).map(String::as_str)
+    }
+
+    /// Whether there is an MP4 file of this name, whatever its ending.
+    fn has_movie(&self, wanted: &str) -> bool {
+        let name = |at: &u32| self.entries.get(*at as usize).map_or("", |name| stem(name));
+        self.movies.binary_search_by(|at| name(at).cmp(wanted)).is_ok()
+    }
+
+    /// The WebVTT files of a title, each with what its name says beside the movie's: of one movie
+    /// those that are named after it, of a folder all.
+    fn sidecars<'a>(&'a self, movie: Option<&'a str>) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let own = movie.map(stem);
+        // Those of a movie begin with its name and a dot, so they are next to each other.
+        let prefix = own.map(|own| format!("{own}.")).unwrap_or_default();
+        let first = self.entries.partition_point(|name| **name < *prefix);
+        let candidates = self.entries[first..].iter();
+        candidates.take_while(move |name| name.starts_with(&prefix)).filter_map(move |name| {
+            let script = name.strip_suffix(".vtt").or_else(|| name.strip_suffix(".VTT"))?;
+            if script.is_empty() || script.starts_with('.') {
+                return None;
+            }
+            // `movie.extended.en.vtt` is that of `movie.extended.mp4`, if that exists. A movie's own
+            // name may have another ending.
+            let shorter = |name: &&'a str| name.rsplit_once('.').map(|(name, _)| name);
+            let mut names = std::iter::successors(Some(script), shorter);
+            let owner = names.find(|name| own == Some(*name) || self.has_movie(name));
+            let suffix = match owner {
+                Some(owner) if own.is_none_or(|own| own == owner) => script.strip_prefix(owner)?,
+                // In the folder of a title every script is the title's.
+                None if own.is_none() => script,
+                _ => return None,
+            };
+            Some((name.as_str(), suffix))
+        })
+    }
 }
 
 fn is_movie(name: &str) -> bool {
@@ -255,4 +355,74 @@ fn script(
     let (blocks, cues) = text::parse_vtt(&bytes)?;
     let (language, label) = text::names(suffix);
     Ok(Script { file: name.to_owned(), track: None, language, label, blocks, cues })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    /// A wall clock so long after the folder last changed.
+    fn after(folder: &Path, by: Duration) -> SystemTime {
+        fs::metadata(folder).unwrap().modified().unwrap() + by
+    }
+
+    #[test]
+    fn a_folder_is_listed_once_for_all_titles_and_again_when_it_changes() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (root, folders) = (Root::new(temporary.path()), Folders::default());
+        let films = temporary.path().join("films");
+        fs::create_dir(&films).unwrap();
+        for number in 0..50 {
+            for ending in ["mp4", "en.vtt", "extended.de.vtt"] {
+                fs::write(films.join(format!("{number}.{ending}")), "").unwrap();
+            }
+        }
+        let list = |number: u32, by: Duration| {
+            let path = format!("films/{number}.mp4");
+            let listing = list(&root, &folders, &path, after(&films, by)).unwrap();
+            listing.names.sidecars.into_iter().collect::<Vec<_>>()
+        };
+        let listings = || folders.listings.load(Ordering::Relaxed);
+        let found = |number: u32| {
+            [("en.vtt", ".en"), ("extended.de.vtt", ".extended.de")]
+                .map(|(ending, says)| (format!("films/{number}.{ending}"), says.to_owned()))
+        };
+        for number in 0..50 {
+            assert_eq!(list(number, 2 * TICK), found(number));
+        }
+        assert_eq!(listings(), 1);
+        // One file comes, and all titles look again.
+        fs::write(films.join("1.extended.mp4"), "").unwrap();
+        for number in 0..50 {
+            let count = if number == 1 { 1 } else { 2 };
+            assert_eq!(list(number, 2 * TICK), found(number)[..count]);
+        }
+        assert_eq!(listings(), 2);
+        // Within a tick of a change there may be another at the same time.
+        fs::remove_file(films.join("1.extended.mp4")).unwrap();
+        for _ in 0..3 {
+            assert_eq!(list(1, Duration::ZERO), found(1));
+        }
+        assert_eq!(listings(), 5);
+    }
+
+    #[test]
+    fn names_of_few_folders_are_kept() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (root, folders) = (Root::new(temporary.path()), Folders::default());
+        for number in 0..=limits::FOLDERS {
+            fs::create_dir(temporary.path().join(number.to_string())).unwrap();
+            fs::write(temporary.path().join(format!("{number}/a.mp4")), "").unwrap();
+        }
+        for number in (0..=limits::FOLDERS).chain([0]) {
+            let now = after(&temporary.path().join(number.to_string()), 2 * TICK);
+            list(&root, &folders, &format!("{number}/a.mp4"), now).unwrap();
+        }
+        assert_eq!(folders.kept.lock().unwrap().len(), limits::FOLDERS);
+        assert_eq!(folders.listings.load(Ordering::Relaxed), limits::FOLDERS + 2);
+    }
 }

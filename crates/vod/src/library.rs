@@ -1,9 +1,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use crate::find::{self, Contents};
+use crate::find::{self, Contents, Folders};
 use crate::root::Root;
 use crate::{Error, Title, build};
 
@@ -36,6 +36,7 @@ pub struct Library {
     root: Root,
     settings: Settings,
     kept: Mutex<Kept>,
+    folders: Folders,
     builds: Builds,
 }
 
@@ -107,7 +108,8 @@ impl Library {
     pub fn new(root: PathBuf, settings: Settings) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let builds = Builds { free: Mutex::new(cores), freed: Condvar::new() };
-        Self { root: Root::new(root), settings, kept: Mutex::default(), builds }
+        let (root, folders) = (Root::new(root), Folders::default());
+        Self { root, settings, kept: Mutex::default(), folders, builds }
     }
 
     /// The folder.
@@ -156,21 +158,20 @@ impl Library {
 
     fn make(&self, path: &str, made: &mut Option<Made>) -> Result<Arc<Title>, Error> {
         let _turn = self.builds.turn();
-        let listing = find::list(&self.root, path)?;
+        let listing = find::list(&self.root, &self.folders, path, SystemTime::now())?;
         if let Some(reason) = listing.refusal.clone() {
             let error = Error::Unreadable { what: path.to_owned(), reason };
             tracing::warn!(title = path, %error, "not packaged");
             *made = Some(Made { contents: listing.into_contents(), title: Err(error.clone()) });
             return Err(error);
         }
-        let found = find::open(&self.root, listing)?;
         if let Some(made) = made
-            && made.contents.is_same(&found.contents)
+            && made.contents.renew(&self.root, &listing)
         {
             // Something else in the folder came or went.
-            made.contents = found.contents;
             return made.title.clone();
         }
+        let found = find::open(&self.root, listing)?;
         let contents = found.contents;
         let version = contents.version(&self.settings);
         let title = build::title(path, &found.sources, found.beside, &self.settings, version);
@@ -259,5 +260,53 @@ impl Kept {
             self.memory -= entry.memory;
             self.files -= entry.files;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn when_a_folder_changes_its_titles_are_neither_listed_nor_read_each_by_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let clip =
+            testkit::media_dir().join("bbb/androidx_bbb_800x640_768kbps_30fps_avc_pyramid_3b.mp4");
+        let names: Vec<String> = (0..20).map(|number| format!("{number}.mp4")).collect();
+        for name in &names {
+            fs::copy(&clip, folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join("0.en.vtt"), "WEBVTT\n").unwrap();
+        let mut day = SystemTime::UNIX_EPOCH;
+        // A day later each time, and long ago: no clock decides what is kept.
+        let mut changed = || {
+            day += Duration::from_secs(86_400);
+            fs::File::open(folder.path()).unwrap().set_modified(day).unwrap();
+        };
+        let library = Library::new(folder.path().to_owned(), Settings::default());
+        let titles = || names.iter().map(|name| library.title(name).unwrap()).collect::<Vec<_>>();
+        let listings = || library.folders.listings.load(Ordering::Relaxed);
+        changed();
+        let before = titles();
+        assert_eq!(listings(), 1);
+        fs::write(folder.path().join("other.txt"), "").unwrap();
+        changed();
+        for (before, after) in before.iter().zip(titles()) {
+            assert!(Arc::ptr_eq(before, &after), "it is the same title");
+        }
+        assert_eq!(listings(), 2);
+        titles();
+        assert_eq!(listings(), 2, "nothing has changed");
+        fs::write(folder.path().join("1.de.vtt"), "WEBVTT\n").unwrap();
+        changed();
+        let after = titles();
+        assert_eq!(listings(), 3);
+        for (number, (before, after)) in before.iter().zip(&after).enumerate() {
+            assert_eq!(Arc::ptr_eq(before, after), number != 1, "{number}");
+        }
+        assert_eq!(after[1].texts.len(), 1);
     }
 }

@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use media::mp4;
@@ -88,6 +89,13 @@ impl Stamp {
             seconds: metadata.mtime(),
             nanoseconds: metadata.mtime_nsec(),
         }
+    }
+
+    /// Whether the content was last changed before this time.
+    pub(crate) fn is_before(&self, time: SystemTime) -> bool {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        (self.seconds, self.nanoseconds) < (seconds, since.subsec_nanos().into())
     }
 
     /// As numbers, for a hash.

@@ -9,9 +9,10 @@ mod ladder;
 mod units;
 mod validate;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::http::Credentials;
@@ -39,6 +40,8 @@ pub struct Config {
     pub ladder: Ladder,
     /// Files from disk.
     pub vod: Vod,
+    /// Pages and API.
+    pub control: Control,
     /// Shutting down.
     pub drain: Drain,
 }
@@ -125,6 +128,8 @@ pub struct Live {
     pub silence: Time,
     /// Renditions may be published from other addresses than the stream's first publisher's.
     pub foreign_renditions: bool,
+    /// What all live streams may hold together, in bytes; 0 is half of the machine's memory.
+    pub memory: Size,
     /// Bytes of the window that may wait for one viewer of an endless delivery before it is
     /// skipped to the newest keyframe.
     pub viewer_queue: Size,
@@ -152,6 +157,16 @@ pub struct Vod {
     pub rate: Factor,
     /// Memory for what RTMP players are sent of files, in bytes.
     pub segment_memory: Size,
+}
+
+/// `[control]`: the pages, and the API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Control {
+    /// Who may administer, by address: only they are told the addresses of publishers.
+    pub admin: Vec<IpNet>,
+    /// Whose pages may have the player in a frame: `*`, origins separated by blanks, or nobody.
+    pub embed: String,
 }
 
 /// `[drain]`: shutting down.
@@ -262,6 +277,7 @@ impl Default for Live {
             reconnect: Time::from_secs(30),
             silence: Time::from_secs(10),
             foreign_renditions: false,
+            memory: Size::default(),
             viewer_queue: Size::from_mib(4),
             viewer_patience: Time::from_secs(10),
         }
@@ -291,6 +307,16 @@ impl Default for Vod {
             rate: Factor::from_thousandths(1250),
             segment_memory: Size::from_mib(64),
         }
+    }
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        let loopback = [
+            IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
+            IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
+        ];
+        Self { admin: loopback.into(), embed: "*".to_owned() }
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) struct Found {
 
 /// The first option out of bounds or in disagreement.
 pub(super) fn check(config: &Config) -> Result<(), Found> {
-    let Config { workers, http, rtmp, push, live, ladder, vod, drain } = config;
+    let Config { workers, http, rtmp, push, live, ladder, vod, control, drain } = config;
 
     // More than that is a slip of the finger: no machine has as many cores.
     within("workers", *workers, 0, 1024)?;
@@ -45,6 +45,11 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("live.window", live.window, Time::from_secs(1), Time::from_secs(6 * 3600))?;
     within("live.reconnect", live.reconnect, Time::default(), hour)?;
     within("live.silence", live.silence, Time::from_secs(1), hour)?;
+    // Below that, a single stream might not have room for its window.
+    let least_memory = Size::from_mib(16);
+    if live.memory != Size::default() {
+        within("live.memory", live.memory, least_memory, Size::from_mib(1 << 20))?;
+    }
     within("live.viewer_queue", live.viewer_queue, Size::from_kib(64), Size::from_mib(1024))?;
     within("live.viewer_patience", live.viewer_patience, least, hour)?;
 
@@ -98,6 +103,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     let (least, fastest) = (Factor::from_thousandths(1000), Factor::from_thousandths(100_000));
     within("vod.rate", vod.rate, least, fastest)?;
     within("vod.segment_memory", vod.segment_memory, Size::from_mib(1), most)?;
+    sources("control.embed", &control.embed)?;
     within("drain.timeout", drain.timeout, Time(Duration::ZERO), hour)
 }
 
@@ -194,6 +200,21 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(
         return refuse(&[key], format!("must be from {least} to {most}, is {value}"));
     }
     Ok(())
+}
+
+/// Origins as they stand in a policy for pages: one that had more in it would be another policy.
+fn sources(key: &'static str, value: &str) -> Result<(), Found> {
+    let is_origin = |word: &str| {
+        let rest = word.strip_prefix("https://").or_else(|| word.strip_prefix("http://"));
+        rest.is_some_and(|host| {
+            let known = |b: u8| b.is_ascii_alphanumeric() || b"-._:*[]".contains(&b);
+            !host.is_empty() && host.bytes().all(known)
+        })
+    };
+    if value == "*" || value.split(' ').all(is_origin) || value.is_empty() {
+        return Ok(());
+    }
+    refuse(&[key], "must be \"*\", origins such as https://example.org, or empty".to_owned())
 }
 
 /// It goes into a response's head as it is: a line break there would end the header.

@@ -38,6 +38,10 @@ pub(super) use opened::Opened;
 /// `Cache-Control` of what may be replaced any time.
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
 
+/// What the page of a folder may do: be looked at.
+const LISTING: &str =
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 /// A path that leads through `..` of a link is looked up again when a folder was renamed meanwhile,
 /// so often.
 const RETRIES: usize = 8;
@@ -81,6 +85,8 @@ pub(super) async fn respond(
                     .header("Content-Type", content_type)
                     .header("Cache-Control", REVALIDATE)
                     .header("Vary", "Accept")
+                    .header("X-Content-Type-Options", "nosniff")
+                    .header("Content-Security-Policy", LISTING)
                     .body(text),
                 Err(error) => {
                     let path = request.path();
@@ -129,7 +135,14 @@ fn send(request: &Request, path: &str, found: &Found) -> Response {
         Some(bytes) => Piece::Bytes(bytes.slice(range.start as usize..range.end as usize)),
         None => Piece::File { file: Arc::clone(file), range, version: Some(version) },
     };
-    representation.respond(request, |range| vec![piece(range)])
+    let response = representation.respond(request, |range| vec![piece(range)]);
+    let response = response.header("X-Content-Type-Options", "nosniff");
+    if media_type::is_passive(representation.content_type) {
+        return response;
+    }
+    // Whoever may put files here is not to act in the name of the dashboard, which is of the same origin:
+    // as a document, this one is of an origin of its own, and runs nothing.
+    response.header("Content-Security-Policy", "sandbox")
 }
 
 /// Whether opening may wait for a disk.

@@ -225,7 +225,7 @@ impl Mux for Flv {
         for message in messages(segment, part)? {
             tags.extend_from_slice(&message.tag());
         }
-        Ok(part.flv.get_or_init(|| tags.into()).clone())
+        Ok(part.flv.keep(part, tags.into()))
     }
 }
 

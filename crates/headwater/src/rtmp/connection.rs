@@ -502,11 +502,19 @@ impl Connection {
                 self.session.accept_publish()?;
             }
             Err(error) => {
-                tracing::warn!(%peer, stream = shown(name), %error, "publish refused");
-                let code = match error {
-                    PublishError::TooManyStreams => code::PUBLISH_DENIED,
-                    _ => code::PUBLISH_BAD_NAME,
+                let is_full =
+                    matches!(error, PublishError::TooManyStreams | PublishError::NoMemory { .. });
+                // Of these each publisher that there is may bring many.
+                let told = if is_full {
+                    self.shared.full.borrow_mut().admit(std::time::Instant::now())
+                } else {
+                    Some(0)
                 };
+                if let Some(held_back) = told {
+                    let stream = shown(name);
+                    tracing::warn!(%peer, stream, %error, held_back, "publish refused");
+                }
+                let code = if is_full { code::PUBLISH_DENIED } else { code::PUBLISH_BAD_NAME };
                 return self.refuse(code, &error.to_string());
             }
         }

@@ -175,7 +175,7 @@ impl Container for Messages {
         for message in messages(segment, part)? {
             bytes.extend_from_slice(&wire(&message));
         }
-        out.push(part.rtmp.get_or_init(|| bytes.freeze()).clone());
+        out.push(part.rtmp.keep(part, bytes.freeze()));
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Listeners, one for each event loop of the media plane, and the connections that come by them.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,7 +13,8 @@ use tokio::task::{JoinSet, spawn_local};
 
 use super::connection::Connection;
 use super::play::{Fans, Messages};
-use crate::{Origin, http};
+use crate::Origin;
+use crate::http::{self, Throttle};
 
 /// A bound address, ready to serve.
 pub struct Server {
@@ -28,6 +30,8 @@ pub struct Server {
 pub(super) struct Shared {
     pub(super) origin: Arc<Origin>,
     pub(super) fans: Rc<Fans>,
+    /// Of publishers there is no room for.
+    pub(super) full: RefCell<Throttle>,
 }
 
 impl Server {
@@ -53,7 +57,8 @@ impl Server {
         let listener = listeners.get_mut(worker.index).and_then(Option::take);
         let interval = self.origin.config.rtmp.flush_interval.into();
         let fans = Fans::new(Messages, interval);
-        let shared = Rc::new(Shared { origin: Arc::clone(&self.origin), fans });
+        let shared =
+            Rc::new(Shared { origin: Arc::clone(&self.origin), fans, full: RefCell::default() });
         let (connections, drain) = (Arc::clone(&self.connections), worker.drain.clone());
         spawn_local(async move {
             let Some(listener) = listener else { return };
@@ -143,7 +148,8 @@ mod tests {
         let peer = listener.local_addr().unwrap();
         let socket = TcpStream::connect(peer).await.unwrap();
         let origin = Arc::new(Origin::new(crate::config::Config::default()));
-        let shared = Rc::new(Shared { origin, fans: Fans::new(Messages, Duration::ZERO) });
+        let fans = Fans::new(Messages, Duration::ZERO);
+        let shared = Rc::new(Shared { origin, fans, full: RefCell::default() });
         let drive = drive(shared, socket, peer, Counted::one_more(&Arc::default()));
         // The session and its own, and hardly more.
         assert!(size_of_val(&drive) <= 900, "{}", size_of_val(&drive));

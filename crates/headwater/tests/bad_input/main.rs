@@ -7,6 +7,7 @@ mod publishers;
 mod requests;
 mod shutdown;
 mod slow;
+mod strangers;
 mod support;
 mod watcher;
 mod window;

@@ -359,3 +359,42 @@ fn a_file_published_by_a_stranger_to_no_stream() {
             .wait(LIMIT);
     assert_eq!(finished.status.code(), Some(2), "{finished:?}");
 }
+
+/// What streams hold together has a bound. Where it is nearly reached, further ones are refused and told
+/// why, in few log lines, and those there are go on.
+#[test]
+fn more_streams_than_there_is_memory_for() {
+    let origin = Origin::start(&BRISK.replace("[live]\n", "[live]\nmemory = \"16MiB\"\n"));
+    let mut first = Client::publish(origin.rtmp, "live/first");
+    let headers = clip().iter().take(2);
+    headers.for_each(|header| first.send(header));
+    // A keyframe of 80 KiB, again and again: a window of that is 16 MiB.
+    let mut frame = vec![0x17, 1, 0, 0, 0, 0, 1, 0x3f, 0xfc, 0x65];
+    frame.resize(5 + (80 << 10), 0x88);
+    let frame = Bytes::from(frame);
+    for at in 0..175 {
+        first.tag(TagKind::Video, at * 33, frame.clone());
+    }
+    let used = |response: &testkit::http::Response| {
+        let mut lines = response.text().lines();
+        let line = lines.find_map(|line| line.strip_prefix("headwater_live_memory_bytes "));
+        line.expect("a gauge").parse::<u64>().expect("a number")
+    };
+    origin.get_until("/metrics", LIMIT, |response| used(response) > 13 << 20);
+    for turn in 0..20 {
+        let refused = Client::try_publish(origin.rtmp, &format!("live/late-{turn}"));
+        assert_eq!(refused.err().as_deref(), Some("NetStream.Publish.Denied"));
+    }
+    let line = origin.log_line(LIMIT, |line| line.contains("publish refused"));
+    assert!(line.contains("the memory for live streams, 16777216 bytes, is used up"), "{line}");
+    let lines = origin.log().lines().filter(|line| line.contains("publish refused")).count();
+    assert!(lines <= 6, "{lines} lines for 20 publishers");
+    for at in 175..1000 {
+        first.tag(TagKind::Video, at * 33, frame.clone());
+    }
+    assert!(used(&origin.get("/metrics")) <= 16 << 20);
+    let playlist = origin.playlist("live/first", "v0");
+    assert!(!playlist.segments().is_empty());
+    origin.log_line(LIMIT, |line| line.contains("live.memory is nearly used up"));
+    first.finish();
+}

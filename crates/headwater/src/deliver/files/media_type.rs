@@ -1,5 +1,12 @@
 //! Media types by file name.
 
+/// Whether a browser that opens something of this type as a document only shows or plays it. HTML, SVG and
+/// all other XML can have scripts in it.
+pub(super) fn is_passive(media_type: &str) -> bool {
+    let passive = ["video/", "audio/", "image/", "font/"];
+    passive.iter().any(|kind| media_type.starts_with(kind)) && !media_type.contains("xml")
+}
+
 /// The media type of what has this name. Players and browsers go by it, so the container's own
 /// registered type is meant, also where it could hold audio only.
 pub(super) fn of(path: &str) -> &'static str {

@@ -1,0 +1,162 @@
+//! Who may administer: for whom answers say more than for everybody.
+//!
+//! An address alone does not say it. A browser on this machine sends requests for any page that it shows,
+//! and a proxy for anybody; so a request counts only if nothing in it speaks of another page or of a
+//! client behind a proxy. A proxy that adds nothing cannot be told from a client: where one runs on an
+//! address of `control.admin`, that has to be another list.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Uri, header};
+use ipnet::IpNet;
+
+/// What proxies say of the clients they speak for.
+const FORWARDED: [&str; 7] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-server",
+    "x-real-ip",
+];
+
+/// Whether a request is that of somebody who may administer, from an address in one of `networks`.
+pub(super) fn may_administer(
+    networks: &[IpNet],
+    peer: SocketAddr,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> bool {
+    let address = peer.ip().to_canonical();
+    networks.iter().any(|network| network.contains(&address))
+        && !FORWARDED.iter().any(|name| headers.contains_key(*name))
+        && host(uri, headers).is_some_and(|host| is_own_name(&host) && is_own_page(&host, headers))
+}
+
+/// Whom the request is addressed to, if it says so once.
+fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
+    let mut named = headers.get_all(header::HOST).iter();
+    let host = match (named.next(), named.next()) {
+        (Some(host), None) => host.to_str().ok()?.parse().ok(),
+        (None, _) => uri.authority().cloned(),
+        (Some(_), Some(_)) => None,
+    };
+    host.filter(|host| uri.authority().is_none_or(|other| other == host))
+}
+
+/// Whether a page that was loaded by this name can only be ours. Whoever owns another name can have it
+/// lead to this machine, and then a page of theirs is of one origin with ours (DNS rebinding).
+fn is_own_name(host: &Authority) -> bool {
+    let name = host.host();
+    let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || literal.parse::<IpAddr>().is_ok()
+}
+
+/// Whether no page of another origin has sent it, as far as browsers say: `Origin` (RFC 6454 7) and
+/// `Sec-Fetch-Site` (Fetch Metadata).
+fn is_own_page(host: &Authority, headers: &HeaderMap) -> bool {
+    let own_origin = headers.get_all(header::ORIGIN).iter().all(|origin| {
+        let origin = origin.to_str().unwrap_or_default();
+        let (scheme, authority) = origin.split_once("://").unwrap_or_default();
+        matches!(scheme, "http" | "https") && *host == authority
+    });
+    let own_site = headers
+        .get_all("sec-fetch-site")
+        .iter()
+        .all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
+    own_origin && own_site
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn asks(peer: &str, target: &str, headers: &[(&str, &str)]) -> bool {
+        let networks = ["127.0.0.0/8", "::1/128"].map(|network| network.parse().unwrap());
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            map.append(name, HeaderValue::from_str(value).unwrap());
+        }
+        may_administer(&networks, peer.parse().unwrap(), &target.parse().unwrap(), &map)
+    }
+
+    const HERE: &str = "127.0.0.1:50000";
+
+    #[test]
+    fn who_is_at_an_address_that_may() {
+        let host = ("host", "127.0.0.1:8080");
+        for (peer, may) in [
+            (HERE, true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("10.0.0.1:1", false),
+            ("[::2]:1", false),
+            ("[::ffff:10.0.0.1]:1", false),
+        ] {
+            assert_eq!(asks(peer, "/", &[host]), may, "{peer}");
+        }
+    }
+
+    #[test]
+    fn by_a_name_that_nobody_else_can_have() {
+        for (name, may) in [
+            ("localhost", true),
+            ("LocalHost:8080", true),
+            ("127.0.0.1", true),
+            ("[::1]:8080", true),
+            ("192.168.1.7:8080", true),
+            ("rebound.example:8080", false),
+            ("127.0.0.1.example", false),
+            ("localhost.example", false),
+            ("[localhost]", false),
+            ("", false),
+        ] {
+            assert_eq!(asks(HERE, "/", &[("host", name)]), may, "{name:?}");
+        }
+        assert!(!asks(HERE, "/", &[]), "nameless");
+        assert!(!asks(HERE, "/", &[("host", "localhost"), ("host", "localhost")]), "twice");
+        // As HTTP/2 has it.
+        assert!(asks(HERE, "https://localhost:8443/", &[]));
+        assert!(!asks(HERE, "https://rebound.example/", &[]));
+        assert!(!asks(HERE, "https://localhost/", &[("host", "127.0.0.1")]));
+    }
+
+    #[test]
+    fn of_no_page_but_our_own() {
+        let host = ("host", "127.0.0.1:8080");
+        for (name, value, may) in [
+            ("origin", "http://127.0.0.1:8080", true),
+            ("origin", "https://127.0.0.1:8080", true),
+            ("origin", "http://127.0.0.1:8081", false),
+            ("origin", "http://127.0.0.1", false),
+            ("origin", "https://elsewhere.example", false),
+            ("origin", "chrome-extension://127.0.0.1:8080", false),
+            ("origin", "null", false),
+            ("origin", "", false),
+            ("sec-fetch-site", "same-origin", true),
+            ("sec-fetch-site", "none", true),
+            ("sec-fetch-site", "same-site", false),
+            ("sec-fetch-site", "cross-site", false),
+            ("sec-fetch-site", "", false),
+            ("accept", "application/json", true),
+        ] {
+            assert_eq!(asks(HERE, "/", &[host, (name, value)]), may, "{name}: {value}");
+        }
+        let own = ("origin", "http://127.0.0.1:8080");
+        assert!(!asks(HERE, "/", &[host, own, ("origin", "http://elsewhere.example")]));
+    }
+
+    #[test]
+    fn and_not_by_way_of_a_proxy() {
+        for name in FORWARDED {
+            let headers = [("host", "127.0.0.1:8080"), (name, "127.0.0.1")];
+            assert!(!asks(HERE, "/", &headers), "{name}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Answers that are rendered at most once a second, however many ask and however often.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// So long an answer stays what it is.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// The most answers that are kept. Further ones are rendered for whoever asks.
+const MOST: usize = 1024;
+
+/// What was rendered of late, by what was asked for.
+#[derive(Debug)]
+pub(crate) struct Once<K> {
+    kept: Mutex<HashMap<K, (Instant, Bytes)>>,
+}
+
+impl<K> Default for Once<K> {
+    fn default() -> Self {
+        Self { kept: Mutex::default() }
+    }
+}
+
+impl<K: Hash + Eq> Once<K> {
+    /// The answer to `key`, by `render` if there was none for a second; who asks meanwhile waits for it.
+    /// There is none where `render` gives none.
+    pub(crate) async fn get(
+        &self,
+        key: K,
+        render: impl FnOnce() -> Option<Bytes>,
+    ) -> Option<Bytes> {
+        let mut kept = self.kept.lock().await;
+        let now = Instant::now();
+        let is_fresh = |at: Instant| now.duration_since(at) < KEPT;
+        if let Some((at, answer)) = kept.get(&key)
+            && is_fresh(*at)
+        {
+            return Some(answer.clone());
+        }
+        let answer = render()?;
+        if kept.len() >= MOST {
+            kept.retain(|_, (at, _)| is_fresh(*at));
+        }
+        if kept.len() < MOST {
+            kept.insert(key, (now, answer.clone()));
+        }
+        Some(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_rendering_a_second_and_answer() {
+        let (once, renderings) = (Once::default(), Cell::new(0));
+        let render = || {
+            renderings.set(renderings.get() + 1);
+            Some(Bytes::from(renderings.get().to_string()))
+        };
+        for _ in 0..1000 {
+            assert_eq!(once.get("a", render).await.unwrap(), "1");
+        }
+        assert_eq!(once.get("b", render).await.unwrap(), "2");
+        tokio::time::advance(Duration::from_millis(999)).await;
+        assert_eq!(once.get("a", render).await.unwrap(), "1");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(once.get("a", render).await.unwrap(), "3");
+        assert_eq!(once.get("a", render).await.unwrap(), "3");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_there_is_not_kept_and_of_the_rest_not_too_much() {
+        let once = Once::default();
+        assert_eq!(once.get(0, || None).await, None);
+        assert!(once.kept.lock().await.is_empty());
+        for key in 0..2 * MOST {
+            assert_eq!(once.get(key, || Some(Bytes::from_static(b"x"))).await.unwrap(), "x");
+        }
+        assert_eq!(once.kept.lock().await.len(), MOST);
+        tokio::time::advance(KEPT).await;
+        once.get(2 * MOST, || Some(Bytes::new())).await;
+        assert_eq!(once.kept.lock().await.len(), 1);
+    }
+}

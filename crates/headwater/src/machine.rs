@@ -1,0 +1,112 @@
+//! What the machine has for us.
+
+use std::fs::read_to_string;
+use std::path::{Component, Path, PathBuf};
+
+/// Bytes of memory this process may use: the machine's, or the least that a control group allows which
+/// it is in, itself or by one further up. `None` if neither can be found out.
+pub(crate) fn memory() -> Option<u64> {
+    memory_below(Path::new("/"))
+}
+
+/// The same, of the machine whose files are below `root`.
+fn memory_below(root: &Path) -> Option<u64> {
+    let total = total(&read_to_string(root.join("proc/meminfo")).unwrap_or_default());
+    let groups = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let limits = groups.lines().flat_map(|line| limits(&root.join("sys/fs/cgroup"), line));
+    total.into_iter().chain(limits).min()
+}
+
+/// `MemTotal` of `/proc/meminfo`.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The limits of one line of `/proc/self/cgroup`: of a group and of those above it. In a container,
+/// those below may not be visible, and what is mounted is its own; that is found as the last one.
+fn limits(mounted: &Path, line: &str) -> Vec<u64> {
+    // Number, controllers, path (cgroups(7)); version 2 is number 0, without controllers.
+    let mut fields = line.splitn(3, ':');
+    let (Some(number), Some(controllers), Some(path)) =
+        (fields.next(), fields.next(), fields.next())
+    else {
+        return Vec::new();
+    };
+    let (mounted, file) = if number == "0" && controllers.is_empty() {
+        (mounted.to_owned(), "memory.max")
+    } else if controllers.split(',').any(|controller| controller == "memory") {
+        (mounted.join("memory"), "memory.limit_in_bytes")
+    } else {
+        return Vec::new();
+    };
+    // Of a group outside of what this process may see, the path begins with `/..`.
+    let named = |part: &Component<'_>| matches!(part, Component::Normal(_));
+    let path: PathBuf = Path::new(path).components().filter(named).collect();
+    let limit = |group: &Path| {
+        let text = read_to_string(mounted.join(group).join(file)).ok()?;
+        // `max` is no limit.
+        text.trim().parse().ok()
+    };
+    path.ancestors().filter_map(limit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> Option<u64> {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        memory_below(root.path())
+    }
+
+    const MEMINFO: (&str, &str) =
+        ("proc/meminfo", "MemTotal:       24683520 kB\nMemFree:        19515392 kB\n");
+
+    #[test]
+    fn the_least_limit_that_holds_is_the_one() {
+        let total = 24_683_520 * 1024;
+        assert_eq!(machine(&[]), None);
+        assert_eq!(machine(&[MEMINFO]), Some(total));
+        // Version 2: no limit of its own, one further up.
+        let second = ("proc/self/cgroup", "0::/system.slice/headwater.service\n");
+        let own = "sys/fs/cgroup/system.slice/headwater.service/memory.max";
+        let above = "sys/fs/cgroup/system.slice/memory.max";
+        assert_eq!(machine(&[MEMINFO, second, (own, "max\n")]), Some(total));
+        assert_eq!(
+            machine(&[MEMINFO, second, (own, "max\n"), (above, "1073741824\n")]),
+            Some(1 << 30)
+        );
+        assert_eq!(
+            machine(&[MEMINFO, second, (own, "4096\n"), (above, "1073741824\n")]),
+            Some(4096)
+        );
+        // Version 1, in a container that sees its own group as the root of what is mounted.
+        let first = (
+            "proc/self/cgroup",
+            "9:name=systemd:/\n4:cpu,memory:/docker/1f\n1:cpu:/docker/1f\n0::/\n",
+        );
+        let own = "sys/fs/cgroup/memory/memory.limit_in_bytes";
+        assert_eq!(machine(&[MEMINFO, first, (own, "536870912\n")]), Some(512 << 20));
+        // What version 1 says where there is no limit.
+        assert_eq!(machine(&[MEMINFO, first, (own, "9223372036854771712\n")]), Some(total));
+        // A group that is not below what is mounted.
+        let outside = ("proc/self/cgroup", "0::/../../other\n");
+        assert_eq!(
+            machine(&[MEMINFO, outside, ("sys/fs/cgroup/other/memory.max", "1\n")]),
+            Some(1)
+        );
+        assert_eq!(machine(&[MEMINFO, ("proc/self/cgroup", "0\n::\n4:memory\n")]), Some(total));
+    }
+
+    #[test]
+    fn this_machine_has_some() {
+        assert!(memory().is_some_and(|bytes| bytes > 64 << 20));
+    }
+}

@@ -1,0 +1,136 @@
+//! Pages of other sites, and files that pose as ours.
+
+use testkit::http::{Client as Http, Response, get_with};
+
+use crate::support::{BRISK, Client, LIMIT, Origin, clip};
+
+const LIST: &str = "/api/v1/streams";
+const ONE: &str = "/api/v1/streams/live/watched";
+
+/// An origin with a stream that is published from somewhere.
+fn published(config: &str) -> (Origin, Client) {
+    let origin = Origin::start(&format!("{BRISK}{config}"));
+    let mut publisher = Client::publish(origin.rtmp, "live/watched");
+    clip()[..20].iter().for_each(|message| publisher.send(message));
+    origin.get_until(ONE, LIMIT, |answer| answer.text().contains("\"publishers\":[{"));
+    (origin, publisher)
+}
+
+/// The answer to a request with exactly these header fields.
+fn ask(origin: &Origin, path: &str, fields: &str) -> Response {
+    let mut client = Http::connect(origin.http, LIMIT).expect("the server answers");
+    client
+        .send_raw(format!("GET {path} HTTP/1.1\r\n{fields}\r\n").as_bytes())
+        .expect("the server answers");
+    client.receive().expect("the server answers")
+}
+
+#[test]
+fn addresses_of_publishers_are_for_who_administers() {
+    let (origin, publisher) = published("");
+    let own = format!("http://{}", origin.http);
+    let address = publisher.address().to_string();
+    for path in [LIST, ONE] {
+        for headers in [&[][..], &[("Origin", &*own), ("Sec-Fetch-Site", "same-origin")]] {
+            let answer = get_with(origin.http, path, headers);
+            assert!(answer.text().contains(&address), "{path} {headers:?}: {answer:?}");
+            assert_eq!(answer.header("Access-Control-Allow-Origin"), None);
+        }
+        for headers in [
+            &[("Origin", "https://elsewhere.example")][..],
+            &[("Origin", "null")],
+            &[("Sec-Fetch-Site", "cross-site")],
+            &[("X-Forwarded-For", "127.0.0.1")],
+            &[("Forwarded", "for=127.0.0.1")],
+        ] {
+            let answer = get_with(origin.http, path, headers);
+            assert_eq!(answer.status(), 200);
+            assert!(answer.text().contains("live/watched"), "{answer:?}");
+            assert!(!answer.text().contains(&address), "{path} {headers:?}: {answer:?}");
+            assert!(answer.text().contains("\"peer\":null"), "{answer:?}");
+            assert_eq!(answer.header("Access-Control-Allow-Origin"), Some("*"));
+        }
+        // A name that somebody else made lead here.
+        let rebound = ask(&origin, path, "Host: rebound.example\r\n");
+        assert!(!rebound.text().contains(&address), "{rebound:?}");
+    }
+    // What is kept for one is not given to the other, whoever comes first.
+    assert!(origin.get(LIST).text().contains(&address));
+    drop(publisher);
+}
+
+#[test]
+fn nobody_administers_where_no_address_may() {
+    let (origin, publisher) = published("[control]\nadmin = []\n");
+    let address = publisher.address().to_string();
+    assert!(!origin.get(LIST).text().contains(&address));
+    assert!(!origin.get(ONE).text().contains(&address));
+}
+
+#[test]
+fn what_the_control_plane_says_is_what_it_is() {
+    let origin = Origin::start("[control]\nembed = \"https://club.example\"\n");
+    let policy = |path: &str| {
+        let answer = origin.get(path);
+        assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"), "{path}");
+        answer.header("Content-Security-Policy").unwrap_or_default().to_owned()
+    };
+    for path in [LIST, "/metrics", "/nothing", "/api/v1/time", "/healthz"] {
+        assert_eq!(policy(path), "default-src 'none'; frame-ancestors 'none'", "{path}");
+    }
+    // A worker may do what the answer to its script says, also one that says that it is as it was.
+    let script = origin.get("/player/push.js");
+    let etag = script.header("ETag").unwrap_or("*").to_owned();
+    let known = get_with(origin.http, "/player/push.js", &[("If-None-Match", &etag)]);
+    for answer in [script, known] {
+        assert_eq!(answer.header("Content-Security-Policy"), None);
+        assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
+    }
+    let dashboard = policy("/");
+    assert!(dashboard.contains("script-src 'self'"), "{dashboard}");
+    assert!(dashboard.contains("frame-ancestors 'none'"), "{dashboard}");
+    let player = policy("/watch/live/demo");
+    assert!(player.contains("media-src 'self' blob:"), "{player}");
+    assert!(player.contains(&format!(" ws://{} ", origin.http)), "{player}");
+    assert!(player.ends_with("; frame-ancestors https://club.example"), "{player}");
+}
+
+#[test]
+fn files_are_no_pages_of_ours() {
+    let origin = Origin::start("[vod]\nlisting = true\n");
+    let root = origin.folder().join("media");
+    std::fs::create_dir(&root).unwrap();
+    for (name, sandboxed) in [
+        ("page.html", true),
+        ("page.HTM", true),
+        ("picture.svg", true),
+        ("data.xml", true),
+        ("page.xhtml", true),
+        ("own.mpd", true),
+        ("captions.ttml", true),
+        ("paper.pdf", true),
+        ("script.js", true),
+        ("list.m3u8", true),
+        ("unknown", true),
+        ("film.mp4", false),
+        ("sound.mp3", false),
+        ("picture.png", false),
+    ] {
+        std::fs::write(root.join(name), "<script>alert(1)</script>").unwrap();
+        let path = format!("/vod/{name}");
+        let whole = origin.get(&path);
+        let etag = whole.header("ETag").unwrap().to_owned();
+        let some = get_with(origin.http, &path, &[("Range", "bytes=0-3")]);
+        let known = get_with(origin.http, &path, &[("If-None-Match", &etag)]);
+        for (answer, status) in [(whole, 200), (some, 206), (known, 304)] {
+            assert_eq!(answer.status(), status, "{name}");
+            assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"), "{name}");
+            let policy = answer.header("Content-Security-Policy");
+            assert_eq!(policy, sandboxed.then_some("sandbox"), "{name}");
+        }
+    }
+    let listing = origin.get("/vod/");
+    assert_eq!(listing.header("X-Content-Type-Options"), Some("nosniff"));
+    let policy = listing.header("Content-Security-Policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'"), "{policy}");
+}
