@@ -41,7 +41,6 @@ mod send;
 mod server;
 mod source;
 mod target;
-mod throttle;
 mod timer;
 mod tls;
 mod upgrade;
@@ -67,7 +66,6 @@ pub(crate) use server::listen_all;
 pub use server::{Server, Worker};
 pub(crate) use source::Broken;
 pub use source::FileVersion;
-pub(crate) use throttle::Throttle;
 pub(crate) use timer::Timer;
 pub use upgrade::{Held, Transport, Upgraded};
 

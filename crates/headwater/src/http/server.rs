@@ -19,9 +19,8 @@ use tracing::{info, warn};
 
 use super::credentials::{Current, Keeper};
 use super::limits::{Counters, Full, Gate, OwnTally, Tally, count};
-use super::{
-    Config, Credentials, Drain, Handler, Method, Request, Response, Throttle, connection, tls,
-};
+use super::{Config, Credentials, Drain, Handler, Method, Request, Response, connection, tls};
+use crate::log::Allowance;
 
 /// Connections the kernel completes before they are accepted.
 const BACKLOG: i32 = 4096;
@@ -397,8 +396,8 @@ async fn accept<H: Handler>(
     shared: &Rc<Shared<H>>,
 ) -> Never {
     let mut back_off = BACK_OFF.0;
-    let mut exhausted = Throttle::default();
-    let mut full = Throttle::default();
+    let mut exhausted = Allowance::rare();
+    let mut full = Allowance::rare();
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -422,7 +421,7 @@ async fn accept<H: Handler>(
                     }
                     Err(reason) => {
                         count(&shared.tally().refused, 1);
-                        if let Some(others) = full.admit(Instant::now()) {
+                        if let Some(others) = full.take(Instant::now()) {
                             let limit = match reason {
                                 Full::Server => "all connections",
                                 Full::Address => "connections from one address",
@@ -438,7 +437,7 @@ async fn accept<H: Handler>(
             }
             Err(error) if is_of_the_connection(&error) => {}
             Err(error) => {
-                if let Some(others) = exhausted.admit(Instant::now()) {
+                if let Some(others) = exhausted.take(Instant::now()) {
                     warn!(%error, others, "cannot accept connections, trying again");
                 }
                 tokio::time::sleep(back_off).await;
