@@ -101,7 +101,7 @@ fn http_config(config: &Config) -> http::Config {
         stall_timeout: http.send_timeout.into(),
         grace: config.drain.timeout.into(),
         max_connections: if http.max_connections == 0 { usize::MAX } else { http.max_connections },
-        max_connections_per_address: NonZeroUsize::new(http.max_connections_per_address),
+        max_connections_per_address: http.per_address(http.max_connections_per_address),
         cors: (!http.cors_origin.is_empty()).then(|| http.cors_origin.clone()),
         ..http::Config::default()
     }

@@ -54,7 +54,8 @@ pub use conditional::{Precondition, Validators};
 pub use credentials::{Credentials, CredentialsError, CredentialsFile};
 pub use drain::{Drain, Watch};
 pub(crate) use kernel::unacknowledged;
-pub use limits::{Counters, Totals};
+pub use limits::{Counters, PerAddress, Totals};
+pub(crate) use limits::{Full, Gate, Permit};
 pub(crate) use patience::{Look, Patience};
 pub use piece::{Piece, length, slice};
 pub use range::{ByteRanges, MAX_RANGES};
@@ -109,8 +110,8 @@ pub struct Config {
     /// Connections at a time over all workers. Default: 16,000. Each takes a file descriptor; where
     /// the process may open fewer, accepting pauses until some are closed.
     pub max_connections: usize,
-    /// Connections at a time from one address (IPv6: one /64 network). Default: no limit.
-    pub max_connections_per_address: Option<NonZeroUsize>,
+    /// Connections at a time from one address. Default: no limit.
+    pub max_connections_per_address: Option<PerAddress>,
     /// Bytes accepted by the kernel and not yet sent, per connection (`TCP_NOTSENT_LOWAT`). Keeps a
     /// slow viewer's backlog where it can still be skipped. Default: 128 KiB. Of an answer that is
     /// all at hand and goes out without being copied, from a file or a window, the kernel may have

@@ -89,7 +89,8 @@ impl Server {
             None => String::new(),
         };
         let (listeners, address) = listen_all(address, &config)?;
-        let gate = Arc::new(Gate::new(config.max_connections, config.max_connections_per_address));
+        let per_address = config.max_connections_per_address.clone();
+        let gate = Arc::new(Gate::new(config.max_connections, per_address));
         let counters = Arc::new(Counters::new(Arc::clone(&gate), listeners.len()));
         let cors = cors.into_bytes().into();
         let tls = None;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::film;
 use super::lookup::{self, Found, Lookup, NoFilm, Wanted};
-use super::server::Shared;
+use super::server::{Place, Shared};
 use super::{Error, REFUSED, file, play};
 use crate::Origin;
 use crate::fan::{Outbox, Seat};
@@ -31,6 +31,9 @@ use crate::pace::Pace;
 
 /// Ignored messages of a publisher that are logged; it is disconnected after many more.
 const IGNORED: (u32, u32) = (3, 32);
+
+/// How long a peer that was told to leave has to read that, and close.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// Characters of a refused name that are logged.
 const SHOWN: usize = 160;
@@ -95,7 +98,12 @@ pub(super) struct Connection {
     /// Application, as the peer named it.
     app: String,
     role: Role,
-    /// When it last published something; without a role, since when it has none.
+    /// Among all publishers or players, while it is one.
+    place: Option<Place>,
+    /// It was told why, and is to be closed when that is sent.
+    leaves: bool,
+    /// When it last published something; without a role, since when it has none; of a player that
+    /// is sent nothing, since when.
     heard: Instant,
     /// Messages that could not be read.
     ignored: u32,
@@ -118,6 +126,8 @@ impl Connection {
             lookup: None,
             app: String::new(),
             role: Role::None,
+            place: None,
+            leaves: false,
             heard: Instant::now(),
             ignored: 0,
             refused: 0,
@@ -131,6 +141,15 @@ impl Connection {
             Role::Publish(ingest) => Some(ingest.publisher().stream().name()),
             Role::Play(play) => Some(play.name()),
             Role::File(play) => Some(play.path()),
+        }
+    }
+
+    /// Whether it is a player that is sent nothing until it asks.
+    fn is_at_rest(&self) -> bool {
+        match &self.role {
+            Role::Play(play) => play.is_paused(),
+            Role::File(play) => play.is_at_rest(),
+            Role::None | Role::Publish(_) => false,
         }
     }
 
@@ -181,7 +200,8 @@ impl Connection {
                 return Ok(Phase::Over);
             }
             self.send()?;
-            if !self.outbox.is_empty() || self.lookup.is_some() || !self.unread.is_empty() {
+            let busy = !self.outbox.is_empty() || self.lookup.is_some() || !self.unread.is_empty();
+            if busy || self.leaves {
                 return self.alight();
             }
         }
@@ -207,6 +227,9 @@ impl Connection {
     async fn go_alone(&mut self) -> Result<Phase, Error> {
         loop {
             coop::consume_budget().await;
+            if self.leaves {
+                return self.finish().await;
+            }
             self.send()?;
             let listens = self.lookup.is_none() && !self.outbox.is_full();
             if listens && !self.unread.is_empty() {
@@ -236,6 +259,7 @@ impl Connection {
                     Ok(Next::Complete) => {
                         self.session.play_complete()?;
                         self.collect();
+                        self.heard = Instant::now();
                     }
                     Ok(Next::Ended) => {
                         self.session.play_unpublished()?;
@@ -280,12 +304,34 @@ impl Connection {
     async fn finish(&mut self) -> Result<Phase, Error> {
         loop {
             self.send()?;
-            let Some(patience) = &self.blocked else { return Ok(Phase::Over) };
+            let Some(patience) = &self.blocked else { break };
             match tokio::time::timeout_at(patience.next(), self.socket.writable()).await {
                 Ok(writable) => writable?,
                 Err(_) => self.look_at_peer()?,
             }
         }
+        if self.leaves {
+            self.linger().await;
+        }
+        Ok(Phase::Over)
+    }
+
+    /// Reads and drops what a peer still sends that does not know yet that it is to leave: unread
+    /// input would make the kernel drop what it was told.
+    async fn linger(&self) {
+        let read = async {
+            SockRef::from(&self.socket).shutdown(Shutdown::Write)?;
+            loop {
+                self.socket.readable().await?;
+                match BUFFER.with_borrow_mut(|buffer| self.socket.try_read(buffer)) {
+                    Ok(0) => return io::Result::Ok(()),
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                    _ => {}
+                }
+            }
+        };
+        // Either way the connection is closed now.
+        let _ = tokio::time::timeout(LINGER, read).await;
     }
 
     /// Reads what is there; false when the peer has said its last.
@@ -316,7 +362,7 @@ impl Connection {
                 }
             };
             input = &input[taken..];
-            if input.is_empty() {
+            if input.is_empty() || self.leaves {
                 return Ok(());
             }
             if self.lookup.is_some() || self.outbox.is_full() {
@@ -364,6 +410,7 @@ impl Connection {
             // Another may have its name long before. This is for its memory, and for viewers, who
             // are to learn that nobody publishes.
             Role::Publish(_) => (3 * Duration::from(config.live.silence), Error::Silent),
+            _ if self.is_at_rest() => (config.rtmp.pause_timeout.into(), Error::AtRest),
             Role::Play(_) | Role::File(_) => return None,
         };
         Some((self.heard + limit, error(limit)))
@@ -418,14 +465,22 @@ impl Connection {
                 }
                 _ => self.session.reject_seek("live streams do not seek")?,
             },
-            ServerEvent::Pause { paused, .. } => match &mut self.role {
-                Role::Play(play) => play.pause(paused),
-                Role::File(play) => play.pause(paused, now),
-                Role::None | Role::Publish(_) => {}
-            },
+            ServerEvent::Pause { paused, .. } => {
+                let rested = self.is_at_rest();
+                match &mut self.role {
+                    Role::Play(play) => play.pause(paused),
+                    Role::File(play) => play.pause(paused, now),
+                    Role::None | Role::Publish(_) => {}
+                }
+                // To pause again is no news.
+                if !rested {
+                    self.heard = Instant::now();
+                }
+            }
             ServerEvent::Ignored(error) => self.ignore(error)?,
             ServerEvent::Close { .. } => {
                 self.role = Role::None;
+                self.place = None;
                 self.again = None;
                 self.heard = Instant::now();
             }
@@ -493,11 +548,19 @@ impl Connection {
             .find_map(|pair| pair.strip_prefix("rendition="))
             .filter(|name| !name.is_empty())
             .map(|name| name.chars().take(64).collect());
+        let Some(place) = self.shared.publishers.take() else {
+            let limit = self.shared.origin.config.rtmp.max_publishers;
+            tracing::warn!(%peer, stream = shown(name), limit, "publish refused: too many publishers");
+            self.session.reject_publish(code::PUBLISH_DENIED, "too many publishers")?;
+            self.leaves = true;
+            return Ok(());
+        };
         let info = PublisherInfo { peer: Some(peer), protocol: "rtmp", rendition };
         match self.shared.origin.registry.publish(name, info, self.shared.origin.now()) {
             Ok(publisher) => {
                 tracing::info!(%peer, stream = name, "publisher");
                 self.role = Role::Publish(Box::new(Ingest::new(publisher)));
+                self.place = Some(place);
                 self.heard = Instant::now();
                 self.session.accept_publish()?;
             }
@@ -528,10 +591,21 @@ impl Connection {
             self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such stream")?;
             return Ok(());
         };
+        let Some(place) = self.shared.players.take() else { return self.refuse_player(path) };
+        self.place = Some(place);
         let play = play::Play::new(stream, self.peer, self.shared.origin.viewer_limits());
         self.role = Role::Play(Box::new(play));
         self.keep_unsent(UNSENT);
         self.session.accept_play(false)?;
+        Ok(())
+    }
+
+    /// Tells a player that there are too many.
+    fn refuse_player(&mut self, path: &str) -> Result<(), Error> {
+        let limit = self.shared.origin.config.rtmp.max_players;
+        tracing::warn!(peer = %self.peer, path = shown(path), limit, "play refused: too many players");
+        self.session.reject_play(code::PLAY_FAILED, "too many players")?;
+        self.leaves = true;
         Ok(())
     }
 
@@ -568,7 +642,11 @@ impl Connection {
             }
             // There is no answer that means no.
             (Err(_), Wanted::Length { .. }) => {}
-            (Ok(film), Wanted::Play { plan, start, duration, .. }) => {
+            (Ok(film), Wanted::Play { path, plan, start, duration }) => {
+                let Some(place) = self.shared.players.take() else {
+                    return self.refuse_player(&path);
+                };
+                self.place = Some(place);
                 let play = file::Play::new(&self.shared.origin, film, plan, start, duration);
                 tracing::debug!(peer = %self.peer, path = play.path(), "plays");
                 self.role = Role::File(Box::new(play));

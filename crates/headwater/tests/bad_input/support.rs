@@ -255,11 +255,11 @@ impl Client {
                 let taken = self.session.handle_input(input).expect("the server speaks RTMP");
                 input = &input[taken..];
                 while let Some(event) = self.session.poll_event() {
-                    if let ClientEvent::Rejected { code, .. } = event {
-                        return Err(code);
-                    }
                     if done(&event) {
                         return Ok(());
+                    }
+                    if let ClientEvent::Rejected { code, .. } = event {
+                        return Err(code);
                     }
                 }
                 self.flush();
