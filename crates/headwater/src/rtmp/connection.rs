@@ -423,22 +423,15 @@ impl Connection {
 
     fn handle_event(&mut self, event: ServerEvent) -> Result<(), Error> {
         let now = self.shared.origin.now();
-        let mut media = |kind, timestamp, payload: &Bytes| match &mut self.role {
-            Role::Publish(ingest) => {
-                self.heard = Instant::now();
-                ingest.handle_tag(kind, timestamp, payload, now)
-            }
-            Role::None | Role::Play(_) | Role::File(_) => Ok(()),
-        };
         match event {
             ServerEvent::Audio { timestamp, payload } => {
-                media(TagKind::Audio, timestamp, &payload)?;
+                self.take_tag(TagKind::Audio, timestamp, &payload);
             }
             ServerEvent::Video { timestamp, payload } => {
-                media(TagKind::Video, timestamp, &payload)?;
+                self.take_tag(TagKind::Video, timestamp, &payload);
             }
             ServerEvent::Metadata { timestamp, payload, .. } => {
-                media(TagKind::Script, timestamp, &payload)?;
+                self.take_tag(TagKind::Script, timestamp, &payload);
             }
             ServerEvent::Connect { app, .. } => {
                 self.app = app;
@@ -489,6 +482,20 @@ impl Connection {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Takes what a publisher sends; one that may not go on is told why, and leaves.
+    fn take_tag(&mut self, kind: TagKind, timestamp: u32, payload: &Bytes) {
+        let Role::Publish(ingest) = &mut self.role else { return };
+        self.heard = Instant::now();
+        if let Err(error) = ingest.handle_tag(kind, timestamp, payload, self.shared.origin.now()) {
+            self.session.send_status("error", code::FAILED, &error.to_string());
+            self.say_end(&Err(error.into()));
+            // Before it has gone: whoever returns finds the name free.
+            self.role = Role::None;
+            self.place = None;
+            self.leaves = true;
+        }
     }
 
     /// A message that could not be read: there may be a few.

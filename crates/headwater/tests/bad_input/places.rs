@@ -115,6 +115,33 @@ fn a_player_may_pause_for_so_long() {
     assert!(origin.warnings(plays.address()).is_empty(), "{}", origin.log());
 }
 
+/// The kernel gives the server no further descriptor, which a track needs, once its publisher has
+/// been let in.
+#[test]
+fn a_publisher_whose_track_cannot_be_made_is_told_and_may_return() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+    let origin = Origin::start("");
+    let mut publisher = Client::publish(origin.rtmp, "live/short");
+    let pid = Pid::from_raw(origin.id().cast_signed()).unwrap();
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    let limit = |current| {
+        // Only the soft limit: it can be raised again.
+        let limit = Rlimit { current: Some(current), maximum: before.maximum };
+        prlimit(Some(pid), Resource::Nofile, limit).unwrap();
+    };
+    // The kernel gives the lowest number that is free, and below this there is none.
+    limit(3);
+    clip().iter().take(2).for_each(|message| publisher.send(message));
+    let failed = |event: &ClientEvent| matches!(event, ClientEvent::Ended { code } if code == "NetStream.Failed");
+    publisher.until(failed).unwrap();
+    assert!(publisher.is_closed_within(LIMIT));
+    let line = origin.warning(publisher.address());
+    assert!(line.contains("rtmp connection ended") && line.contains("os error 24"), "{line}");
+    limit(before.current.or(before.maximum).unwrap_or(1024));
+    published(&origin, "live/short").finish();
+}
+
 fn connect_from(host: u8, to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0));

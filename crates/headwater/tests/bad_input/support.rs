@@ -244,7 +244,8 @@ impl Client {
         Self::connect(address, name, Purpose::Play(PlayStart::Live), started).expect("it may play")
     }
 
-    fn until(&mut self, done: impl Fn(&ClientEvent) -> bool) -> Result<(), String> {
+    /// Reads until `done`, or a refusal: its code.
+    pub(crate) fn until(&mut self, done: impl Fn(&ClientEvent) -> bool) -> Result<(), String> {
         let mut buffer = [0; 4096];
         loop {
             self.flush();
