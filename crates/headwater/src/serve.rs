@@ -14,7 +14,8 @@ use crate::config::Config;
 use crate::deliver::Deliver;
 use crate::{Origin, control, http, ingest, ladder, metrics, rtmp};
 
-/// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once.
+/// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. At SIGHUP the
+/// certificate and key are read again, if there are any.
 ///
 /// Prints `ready http=IP:PORT rtmp=IP:PORT` on standard output when every listener is bound, and
 /// ` https=IP:PORT` after it if one has TLS.
@@ -53,6 +54,9 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     // Before `ready` is said: whoever reads it may signal at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // With TLS, certificate and key are read again. Without, nothing is, and that it came does not
+    // end the process, as it would by itself.
+    let _hang_up = signal(SignalKind::hangup())?;
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}{https}")?;
     stdout.flush()?;

@@ -76,6 +76,27 @@ fn sigterm_drains() {
     drop(publisher);
 }
 
+/// Without TLS there is nothing to be read again; `tls/certificates.rs` has the other case.
+#[test]
+fn sighup_ends_nothing() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let origin = Origin::start("");
+    let publisher = origin.publish("live/on", &["--loop"]);
+    origin.playlist("live/on", "v0");
+    let pid = Pid::from_raw(origin.id().cast_signed()).unwrap();
+    for _ in 0..3 {
+        kill_process(pid, Signal::HUP).unwrap();
+        assert_eq!(origin.get("/healthz").status(), 200);
+    }
+    origin.playlist("live/on", "v0");
+    let (server, _folder) = origin.into_server();
+    // Not by the signal: in order, when asked to.
+    let finished = server.stop(LIMIT);
+    assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+    drop(publisher);
+}
+
 #[test]
 fn second_signal_stops_at_once() {
     let origin = with_file();
