@@ -5,6 +5,7 @@ mod once;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Path, State};
@@ -65,7 +66,7 @@ pub fn router(origin: Arc<Origin>) -> Router {
         .route("/api/v1/streams/{*name}", get(stream))
         .route("/api/v1/time", get(time))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
         .layer(map_response(harmless))
         .merge(parts.layer(map_response(nosniff)))
@@ -111,6 +112,16 @@ fn player_policy(host: Option<&Authority>, embed: &str) -> String {
         origins => format!("; frame-ancestors {origins}"),
     };
     format!("{PLAYER}; connect-src 'self'{sockets}{ancestors}")
+}
+
+/// Whether new viewers and publishers are welcome: not from the moment on at which the process was
+/// told to end, while it still serves those it has.
+async fn ready(State(control): State<Arc<Control>>) -> (StatusCode, &'static str) {
+    if control.origin.draining.load(Ordering::Relaxed) {
+        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+    } else {
+        (StatusCode::OK, "ok\n")
+    }
 }
 
 /// A page, or a file at the site's root: may change with the next release.

@@ -15,6 +15,7 @@ pub mod fan;
 pub mod http;
 pub mod ingest;
 pub mod ladder;
+pub mod log;
 mod machine;
 pub mod metrics;
 mod origin;

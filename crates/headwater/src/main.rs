@@ -1,14 +1,12 @@
 //! The command line of the origin.
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use headwater::config::Config;
-use headwater::{publish, serve};
-use tracing_subscriber::EnvFilter;
+use headwater::{log, publish, serve};
 
 /// Takes live streams and files in, and serves them to as many viewers as the machine carries.
 #[derive(Parser)]
@@ -71,14 +69,7 @@ struct Serve {
 }
 
 fn main() -> ExitCode {
-    // h2 warns of every frame that a peer should not have sent, which is for peers to decide.
-    let filter = EnvFilter::try_from_env("HEADWATER_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,h2=error"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let _logging = log::start();
     match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

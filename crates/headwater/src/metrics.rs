@@ -17,9 +17,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::Origin;
 use crate::control::{Once, harmless};
 use crate::http::Counters;
+use crate::{Origin, log};
 
 /// What became of viewers that read too slowly: told in the log by stream and peer, counted by
 /// delivery.
@@ -238,6 +238,14 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
     blocks.set(whole(origin.films.memory() as u64));
     let help = "Memory for what RTMP players are sent of files";
     registry.register_with_unit("film_blocks", help, Unit::Bytes, blocks);
+
+    let missing = log::missing();
+    for (name, help, value) in [
+        ("log_lines_dropped", "Lines of the log that nobody took", missing.dropped),
+        ("log_lines_held_back", "Lines of the log of which there were too many", missing.held_back),
+    ] {
+        registry.register(name, help, ConstCounter::new(value));
+    }
 
     let totals = http.totals();
     let open = Gauge::<i64>::default();

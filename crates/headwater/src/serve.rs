@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,9 +13,11 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::deliver::Deliver;
+use crate::log::Allowance;
 use crate::{Origin, control, http, ingest, ladder, metrics, rtmp};
 
-/// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once.
+/// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. At SIGHUP the
+/// certificate and key are read again, if there are any.
 ///
 /// Prints `ready http=IP:PORT rtmp=IP:PORT` on standard output when every listener is bound, and
 /// ` https=IP:PORT` after it if one has TLS.
@@ -53,6 +56,9 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     // Before `ready` is said: whoever reads it may signal at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // With TLS, certificate and key are read again. Without, nothing is, and that it came does not
+    // end the process, as it would by itself.
+    let _hang_up = signal(SignalKind::hangup())?;
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}{https}")?;
     stdout.flush()?;
@@ -67,8 +73,10 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         }
     };
     let (first, mut begin) = watch::channel(false);
+    let draining = Arc::clone(&origin);
     let signals = async move {
         asked().await;
+        draining.draining.store(true, Ordering::Relaxed);
         tracing::info!("draining");
         let _ = first.send(true);
         asked().await;
@@ -101,7 +109,7 @@ fn http_config(config: &Config) -> http::Config {
         stall_timeout: http.send_timeout.into(),
         grace: config.drain.timeout.into(),
         max_connections: if http.max_connections == 0 { usize::MAX } else { http.max_connections },
-        max_connections_per_address: NonZeroUsize::new(http.max_connections_per_address),
+        max_connections_per_address: http.per_address(http.max_connections_per_address),
         cors: (!http.cors_origin.is_empty()).then(|| http.cors_origin.clone()),
         ..http::Config::default()
     }
@@ -111,13 +119,13 @@ fn http_config(config: &Config) -> http::Config {
 async fn sweep(origin: Arc<Origin>) {
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut given_up, mut told) = (0, http::Throttle::default());
+    let (mut given_up, mut told) = (0, Allowance::rare());
     loop {
         interval.tick().await;
         origin.follow_wall_clock();
         origin.registry.sweep(origin.now());
         let memory = origin.registry.memory();
-        if memory.given_up > given_up && told.admit(std::time::Instant::now()).is_some() {
+        if memory.given_up > given_up && told.take(std::time::Instant::now()).is_some() {
             let (used, limit, segments) = (memory.used, memory.limit, memory.given_up - given_up);
             tracing::warn!(
                 used,

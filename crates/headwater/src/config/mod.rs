@@ -10,12 +10,13 @@ mod units;
 mod validate;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
-use crate::http::Credentials;
+use crate::http::{Credentials, PerAddress};
 use crate::pace::{Pace, Plan};
 
 pub use error::Error;
@@ -62,6 +63,8 @@ pub struct Http {
     pub max_connections: usize,
     /// Connections at once from one address (IPv6: one /64 network); 0 is no limit.
     pub max_connections_per_address: usize,
+    /// Networks whose addresses have no such limit, neither here nor of RTMP.
+    pub unlimited_networks: Vec<IpNet>,
     /// `Access-Control-Allow-Origin` of media and playlists; empty sends none.
     pub cors_origin: String,
     /// The same with TLS.
@@ -87,10 +90,16 @@ pub struct Tls {
 pub struct Rtmp {
     /// Address to bind; port 0 takes any free one.
     pub listen: SocketAddr,
-    /// Connections at once, publishers and players; 0 is no limit.
-    pub max_connections: usize,
+    /// Publishers at once; 0 is no limit.
+    pub max_publishers: usize,
+    /// Players at once; 0 is no limit.
+    pub max_players: usize,
+    /// Connections at once from one address (IPv6: one /64 network); 0 is no limit.
+    pub max_connections_per_address: usize,
     /// A peer must have begun to publish or to play after so long.
     pub setup_timeout: Time,
+    /// A player that is paused, or at the end of what it plays, is disconnected after so long.
+    pub pause_timeout: Time,
     /// Parts of a live stream that come within so long go to its players in one write; 0 sends each
     /// as it comes.
     pub flush_interval: Time,
@@ -227,10 +236,19 @@ impl Default for Http {
             idle_timeout: Time::from_secs(60),
             send_timeout: Time::from_secs(30),
             max_connections: 16_000,
-            max_connections_per_address: 0,
+            max_connections_per_address: 1_000,
+            unlimited_networks: loopback(),
             cors_origin: "*".to_owned(),
             tls: Tls::default(),
         }
+    }
+}
+
+impl Http {
+    /// A limit by address, here or of RTMP.
+    pub(crate) fn per_address(&self, max: usize) -> Option<PerAddress> {
+        let max = NonZeroUsize::new(max)?;
+        Some(PerAddress { max, except: self.unlimited_networks.clone() })
     }
 }
 
@@ -253,8 +271,11 @@ impl Default for Rtmp {
     fn default() -> Self {
         Self {
             listen: any_address(1935),
-            max_connections: 4_000,
+            max_publishers: 10_000,
+            max_players: 4_000,
+            max_connections_per_address: 1_000,
             setup_timeout: Time::from_secs(10),
+            pause_timeout: Time::from_secs(300),
             flush_interval: Time::from_millis(100),
         }
     }
@@ -324,6 +345,12 @@ impl Default for Drain {
     fn default() -> Self {
         Self { timeout: Time::from_secs(10) }
     }
+}
+
+/// This machine, with its proxies and load generators.
+fn loopback() -> Vec<IpNet> {
+    let v4 = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+    vec![v4.into(), Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into()]
 }
 
 fn any_address(port: u16) -> SocketAddr {

@@ -28,6 +28,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("http.idle_timeout", http.idle_timeout, least, hour)?;
     within("http.send_timeout", http.send_timeout, least, hour)?;
     within("rtmp.setup_timeout", rtmp.setup_timeout, least, hour)?;
+    within("rtmp.pause_timeout", rtmp.pause_timeout, least, Time::from_secs(24 * 3600))?;
     // What waits goes out in one piece: more than a second of it would be a burst.
     let second = Time::from_secs(1);
     within("rtmp.flush_interval", rtmp.flush_interval, Time::default(), second)?;

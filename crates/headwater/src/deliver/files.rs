@@ -30,7 +30,8 @@ use tokio::task::spawn_blocking;
 use super::not_found;
 use super::vod::Recent;
 use crate::Origin;
-use crate::http::{FileVersion, Piece, Representation, Request, Response, Throttle, Validators};
+use crate::http::{FileVersion, Piece, Representation, Request, Response, Validators};
+use crate::log::Allowance;
 
 use opened::Found;
 pub(super) use opened::Opened;
@@ -193,9 +194,9 @@ fn refuse(request: &Request, error: &io::Error) -> Option<Response> {
         }
         _ if is_ours(error) => {
             thread_local! {
-                static LOG: RefCell<Throttle> = RefCell::default();
+                static LOG: RefCell<Allowance> = const { RefCell::new(Allowance::rare()) };
             }
-            if let Some(others) = LOG.with_borrow_mut(|log| log.admit(Instant::now())) {
+            if let Some(others) = LOG.with_borrow_mut(|log| log.take(Instant::now())) {
                 let path = request.path();
                 tracing::error!(peer = %request.peer(), path, %error, others, "file not opened");
             }

@@ -7,6 +7,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ipnet::IpNet;
+
 /// What a server has done since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -120,48 +122,60 @@ pub(super) fn count(counter: &AtomicU64, n: u64) {
 
 /// Lets connections in while there are few enough. Taken per connection, never per request.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     open: AtomicUsize,
     max: usize,
-    per_address: Option<(NonZeroUsize, Mutex<HashMap<IpAddr, usize>>)>,
+    per_address: Option<(PerAddress, Mutex<HashMap<IpAddr, usize>>)>,
+}
+
+/// How many connections there may be from one address at a time.
+#[derive(Clone, Debug)]
+pub struct PerAddress {
+    /// So many; from one /64 network of IPv6.
+    pub max: NonZeroUsize,
+    /// Not from these networks: proxies have many users.
+    pub except: Vec<IpNet>,
 }
 
 /// Why a connection was not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
+pub(crate) enum Full {
     Server,
     Address,
 }
 
 /// A connection's place; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(crate) struct Permit {
     gate: Arc<Gate>,
     address: Option<IpAddr>,
 }
 
 impl Gate {
-    pub(super) fn new(max: usize, per_address: Option<NonZeroUsize>) -> Self {
+    pub(crate) fn new(max: usize, per_address: Option<PerAddress>) -> Self {
         let per_address = per_address.map(|max| (max, Mutex::default()));
         Self { open: AtomicUsize::new(0), max, per_address }
     }
 
     /// Connections open now.
-    pub(super) fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Permit, Full> {
+    pub(crate) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Permit, Full> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Err(Full::Server);
         }
         let mut permit = Permit { gate: Arc::clone(self), address: None };
-        if let Some((max, addresses)) = &self.per_address {
+        let peer = peer.to_canonical();
+        if let Some((limit, addresses)) = &self.per_address
+            && !limit.except.iter().any(|network| network.contains(&peer))
+        {
             let network = network(peer);
             let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
             let open = addresses.entry(network).or_insert(0);
-            if *open >= max.get() {
+            if *open >= limit.max.get() {
                 drop(addresses);
                 return Err(Full::Address);
             }
@@ -190,7 +204,7 @@ impl Drop for Permit {
 
 /// What counts as one address: an IPv6 subscriber has a whole /64 to choose from.
 fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
+    match address {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();
             Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
@@ -203,9 +217,34 @@ fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
+    fn gate(max: usize, except: &[&str]) -> Arc<Gate> {
+        let except = except.iter().map(|network| network.parse().unwrap()).collect();
+        let per_address = PerAddress { max: NonZeroUsize::new(2).unwrap(), except };
+        Arc::new(Gate::new(max, Some(per_address)))
+    }
+
+    #[test]
+    fn some_networks_have_no_limit() {
+        let gate = gate(100, &["127.0.0.0/8", "2001:db8::/32"]);
+        for (address, others, limited) in [
+            ("127.0.0.1", "127.9.9.9", false),
+            ("::ffff:127.0.0.1", "127.0.0.1", false),
+            ("2001:db8:1::1", "2001:db8:1::2", false),
+            ("::1", "::2", true),
+            ("::ffff:10.0.0.1", "10.0.0.1", true),
+        ] {
+            let (address, others): (IpAddr, IpAddr) =
+                (address.parse().unwrap(), others.parse().unwrap());
+            let held = [address, others, others].map(|address| gate.admit(address));
+            let last = held.last().unwrap().as_ref().err();
+            assert_eq!(last, limited.then_some(&Full::Address), "{address}");
+        }
+        assert_eq!(gate.open(), 0);
+    }
+
     #[test]
     fn places_are_given_back() {
-        let gate = Arc::new(Gate::new(3, NonZeroUsize::new(2)));
+        let gate = gate(3, &[]);
         let (a, b) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let first = gate.admit(a).unwrap();
         let _second = gate.admit(a).unwrap();
@@ -222,7 +261,7 @@ mod tests {
 
     #[test]
     fn networks() {
-        let of = |text: &str| network(text.parse().unwrap());
+        let of = |text: &str| network(text.parse::<IpAddr>().unwrap().to_canonical());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));

@@ -41,7 +41,6 @@ mod send;
 mod server;
 mod source;
 mod target;
-mod throttle;
 mod timer;
 mod tls;
 mod upgrade;
@@ -55,7 +54,8 @@ pub use conditional::{Precondition, Validators};
 pub use credentials::{Credentials, CredentialsError, CredentialsFile};
 pub use drain::{Drain, Watch};
 pub(crate) use kernel::unacknowledged;
-pub use limits::{Counters, Totals};
+pub use limits::{Counters, PerAddress, Totals};
+pub(crate) use limits::{Full, Gate, Permit};
 pub(crate) use patience::{Look, Patience};
 pub use piece::{Piece, length, slice};
 pub use range::{ByteRanges, MAX_RANGES};
@@ -63,11 +63,10 @@ pub use representation::Representation;
 pub use request::{BadRequest, Method, PayloadFraming, Request, Version};
 pub use response::{Body, BodyStream, Response};
 pub(crate) use send::{Fault, Outbox};
-pub(crate) use server::listen_all;
 pub use server::{Server, Worker};
+pub(crate) use server::{Task, listen_all};
 pub(crate) use source::Broken;
 pub use source::FileVersion;
-pub(crate) use throttle::Throttle;
 pub(crate) use timer::Timer;
 pub use upgrade::{Held, Transport, Upgraded};
 
@@ -111,8 +110,8 @@ pub struct Config {
     /// Connections at a time over all workers. Default: 16,000. Each takes a file descriptor; where
     /// the process may open fewer, accepting pauses until some are closed.
     pub max_connections: usize,
-    /// Connections at a time from one address (IPv6: one /64 network). Default: no limit.
-    pub max_connections_per_address: Option<NonZeroUsize>,
+    /// Connections at a time from one address. Default: no limit.
+    pub max_connections_per_address: Option<PerAddress>,
     /// Bytes accepted by the kernel and not yet sent, per connection (`TCP_NOTSENT_LOWAT`). Keeps a
     /// slow viewer's backlog where it can still be skipped. Default: 128 KiB. Of an answer that is
     /// all at hand and goes out without being copied, from a file or a window, the kernel may have

@@ -90,7 +90,11 @@ impl Ingest {
                             stream = self.stream(), %track, codec = name, "track"
                         ),
                         Ok(()) => {}
-                        Err(Refused::Replaced) => return Err(Refused::Replaced.into()),
+                        // The publisher is not to blame, and without the track it would go on in
+                        // vain: it may be better off when it returns.
+                        Err(error @ (Refused::Replaced | Refused::Io(_))) => {
+                            return Err(error.into());
+                        }
                         Err(error) => {
                             let problem = format!("tag {}, {track}: {error}", self.tag());
                             self.problem(Some(track), &problem);

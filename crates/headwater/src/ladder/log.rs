@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::log::Allowance;
+
 /// So many lines are logged in so long; further ones are counted.
 const LINES: (u32, Duration) = (16, Duration::from_secs(10));
 
@@ -26,32 +28,10 @@ pub(super) enum Severity {
     Error,
 }
 
-#[derive(Debug, Default)]
-struct Allowance {
-    since: Option<Instant>,
-    lines: u32,
-    held_back: u64,
-}
-
-impl Allowance {
-    /// Whether a line may be logged at `now`, and how many were held back before it.
-    fn take(&mut self, now: Instant) -> Option<u64> {
-        let (most, span) = LINES;
-        if self.since.is_none_or(|since| now.duration_since(since) >= span) {
-            (self.since, self.lines) = (Some(now), 0);
-        }
-        if self.lines >= most {
-            self.held_back += 1;
-            return None;
-        }
-        self.lines += 1;
-        Some(std::mem::take(&mut self.held_back))
-    }
-}
-
 impl Log {
     pub(super) fn new(stream: &str) -> Self {
-        Self { stream: stream.to_owned(), allowance: Mutex::default() }
+        let allowance = Mutex::new(Allowance::new(LINES.0, LINES.1));
+        Self { stream: stream.to_owned(), allowance }
     }
 
     /// Logs a line, unless there were too many.
@@ -155,19 +135,5 @@ mod tests {
         }
         all.extend(lines.take(b'\n'));
         assert_eq!(all.iter().map(String::len).collect::<Vec<_>>(), [LONGEST, 1, 1]);
-    }
-
-    #[test]
-    fn too_many_lines_are_counted() {
-        let mut allowance = Allowance::default();
-        let start = Instant::now();
-        let (most, span) = LINES;
-        for _ in 0..most {
-            assert_eq!(allowance.take(start), Some(0));
-        }
-        assert_eq!(allowance.take(start), None);
-        assert_eq!(allowance.take(start), None);
-        assert_eq!(allowance.take(start + span), Some(2));
-        assert_eq!(allowance.take(start + span), Some(0));
     }
 }

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -20,17 +21,23 @@ use tokio::time::Instant;
 
 use super::film;
 use super::lookup::{self, Found, Lookup, NoFilm, Wanted};
-use super::server::Shared;
+use super::server::{Place, Shared};
 use super::{Error, REFUSED, file, play};
 use crate::Origin;
 use crate::fan::{Outbox, Seat};
-use crate::http::{Look, Patience};
+use crate::http::{Look, Patience, Watch};
 use crate::ingest::Ingest;
 use crate::metrics::TooSlow;
 use crate::pace::Pace;
 
 /// Ignored messages of a publisher that are logged; it is disconnected after many more.
 const IGNORED: (u32, u32) = (3, 32);
+
+/// How long a peer that was told to leave has to read that, and close.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What peers are told when the server drains.
+const SHUTTING_DOWN: &str = "The server is shutting down.";
 
 /// Characters of a refused name that are logged.
 const SHOWN: usize = 160;
@@ -95,7 +102,15 @@ pub(super) struct Connection {
     /// Application, as the peer named it.
     app: String,
     role: Role,
-    /// When it last published something; without a role, since when it has none.
+    /// Among all publishers or players, while it is one.
+    place: Option<Place>,
+    /// It was told why, and is to be closed when that is sent.
+    leaves: bool,
+    drain: Watch,
+    /// When it is to leave, since the server drains.
+    farewell: Option<Instant>,
+    /// When it last published something; without a role, since when it has none; of a player that
+    /// is sent nothing, since when.
     heard: Instant,
     /// Messages that could not be read.
     ignored: u32,
@@ -106,6 +121,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(shared: Rc<Shared>, socket: TcpStream, peer: SocketAddr) -> Self {
         let session = ServerSession::new(ServerConfig::default(), shared.origin.now().0);
+        let drain = shared.drain.begun();
         Self {
             shared,
             socket: Rc::new(socket),
@@ -118,6 +134,10 @@ impl Connection {
             lookup: None,
             app: String::new(),
             role: Role::None,
+            place: None,
+            leaves: false,
+            drain,
+            farewell: None,
             heard: Instant::now(),
             ignored: 0,
             refused: 0,
@@ -131,6 +151,15 @@ impl Connection {
             Role::Publish(ingest) => Some(ingest.publisher().stream().name()),
             Role::Play(play) => Some(play.name()),
             Role::File(play) => Some(play.path()),
+        }
+    }
+
+    /// Whether it is a player that is sent nothing until it asks.
+    fn is_at_rest(&self) -> bool {
+        match &self.role {
+            Role::Play(play) => play.is_paused(),
+            Role::File(play) => play.is_at_rest(),
+            Role::None | Role::Publish(_) => false,
         }
     }
 
@@ -164,11 +193,16 @@ impl Connection {
         self.session.shrink();
         self.outbox.shrink();
         loop {
-            let Some(seat) = self.seat() else { return Ok(Phase::Next) };
+            let seat = match &self.role {
+                Role::Play(play) => play.seat(),
+                _ => None,
+            };
+            let Some(seat) = seat else { return Ok(Phase::Next) };
+            let drain = &mut self.drain;
             // By hand: this is all the state that most players' tasks have.
             let readable = poll_fn(|cx| {
                 // First: where a write ended in the middle of a message, nothing else may follow.
-                if seat.poll_left(cx).is_ready() {
+                if seat.poll_left(cx).is_ready() || Pin::new(&mut *drain).poll(cx).is_ready() {
                     return Poll::Ready(None);
                 }
                 self.socket.poll_read_ready(cx).map(Some)
@@ -181,7 +215,8 @@ impl Connection {
                 return Ok(Phase::Over);
             }
             self.send()?;
-            if !self.outbox.is_empty() || self.lookup.is_some() || !self.unread.is_empty() {
+            let busy = !self.outbox.is_empty() || self.lookup.is_some() || !self.unread.is_empty();
+            if busy || self.leaves {
                 return self.alight();
             }
         }
@@ -207,6 +242,9 @@ impl Connection {
     async fn go_alone(&mut self) -> Result<Phase, Error> {
         loop {
             coop::consume_budget().await;
+            if self.leaves {
+                return self.finish().await;
+            }
             self.send()?;
             let listens = self.lookup.is_none() && !self.outbox.is_full();
             if listens && !self.unread.is_empty() {
@@ -215,7 +253,7 @@ impl Connection {
                 continue;
             }
             let idle = self.outbox.is_empty() && self.lookup.is_none();
-            if idle && self.board() {
+            if idle && !self.shared.drain.has_begun() && self.board() {
                 return Ok(Phase::Next);
             }
             let interest = match (listens, self.outbox.is_empty()) {
@@ -236,6 +274,7 @@ impl Connection {
                     Ok(Next::Complete) => {
                         self.session.play_complete()?;
                         self.collect();
+                        self.heard = Instant::now();
                     }
                     Ok(Next::Ended) => {
                         self.session.play_unpublished()?;
@@ -253,6 +292,7 @@ impl Connection {
                     self.found(found)?;
                     self.collect();
                 }
+                () = &mut self.drain, if self.farewell.is_none() => self.prepare_to_leave(),
                 () = sleep_until(wake) => self.overdue()?,
             }
         }
@@ -280,12 +320,34 @@ impl Connection {
     async fn finish(&mut self) -> Result<Phase, Error> {
         loop {
             self.send()?;
-            let Some(patience) = &self.blocked else { return Ok(Phase::Over) };
+            let Some(patience) = &self.blocked else { break };
             match tokio::time::timeout_at(patience.next(), self.socket.writable()).await {
                 Ok(writable) => writable?,
                 Err(_) => self.look_at_peer()?,
             }
         }
+        if self.leaves {
+            self.linger().await;
+        }
+        Ok(Phase::Over)
+    }
+
+    /// Reads and drops what a peer still sends that does not know yet that it is to leave: unread
+    /// input would make the kernel drop what it was told.
+    async fn linger(&self) {
+        let read = async {
+            SockRef::from(&self.socket).shutdown(Shutdown::Write)?;
+            loop {
+                self.socket.readable().await?;
+                match BUFFER.with_borrow_mut(|buffer| self.socket.try_read(buffer)) {
+                    Ok(0) => return io::Result::Ok(()),
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                    _ => {}
+                }
+            }
+        };
+        // Either way the connection is closed now.
+        let _ = tokio::time::timeout(LINGER, read).await;
     }
 
     /// Reads what is there; false when the peer has said its last.
@@ -316,7 +378,7 @@ impl Connection {
                 }
             };
             input = &input[taken..];
-            if input.is_empty() {
+            if input.is_empty() || self.leaves {
                 return Ok(());
             }
             if self.lookup.is_some() || self.outbox.is_full() {
@@ -337,17 +399,46 @@ impl Connection {
     fn wake(&self) -> Option<Instant> {
         let look = self.blocked.as_ref().map(|patience| patience.next());
         let deadline = self.deadline().map(|(at, _)| at);
-        [look, deadline, self.again].into_iter().flatten().min()
+        [look, deadline, self.again, self.farewell].into_iter().flatten().min()
     }
 
     /// A time that [`wake`](Self::wake) named has come.
     fn overdue(&mut self) -> Result<(), Error> {
         self.look_at_peer()?;
+        if self.farewell.is_some_and(|at| at <= Instant::now()) {
+            return self.bid_farewell();
+        }
         match self.deadline() {
             Some((at, error)) if at <= Instant::now() => Err(error),
             // The next round looks after the player.
             _ => Ok(()),
         }
+    }
+
+    /// The server drains. A peer that understands the request to connect again has some time to do so,
+    /// elsewhere or when there is a server again, and goes on until then; others leave now.
+    fn prepare_to_leave(&mut self) {
+        let has_role = !matches!(self.role, Role::None);
+        let told = has_role && self.session.request_reconnect(None, SHUTTING_DOWN);
+        self.collect();
+        let grace: Duration = self.shared.origin.config.drain.timeout.into();
+        let time = if told { grace / 2 } else { Duration::ZERO };
+        self.farewell = Some(Instant::now() + time);
+    }
+
+    /// Ends what is published or played, in order.
+    fn bid_farewell(&mut self) -> Result<(), Error> {
+        match std::mem::replace(&mut self.role, Role::None) {
+            Role::None => {}
+            Role::Publish(_) => {
+                self.session.send_status("status", code::UNPUBLISH_SUCCESS, SHUTTING_DOWN);
+            }
+            Role::Play(_) | Role::File(_) => self.session.play_unpublished()?,
+        }
+        self.collect();
+        self.place = None;
+        self.leaves = true;
+        Ok(())
     }
 
     /// Finds out, if it is time to, whether a peer for which there is no room takes anything.
@@ -364,6 +455,7 @@ impl Connection {
             // Another may have its name long before. This is for its memory, and for viewers, who
             // are to learn that nobody publishes.
             Role::Publish(_) => (3 * Duration::from(config.live.silence), Error::Silent),
+            _ if self.is_at_rest() => (config.rtmp.pause_timeout.into(), Error::AtRest),
             Role::Play(_) | Role::File(_) => return None,
         };
         Some((self.heard + limit, error(limit)))
@@ -376,22 +468,15 @@ impl Connection {
 
     fn handle_event(&mut self, event: ServerEvent) -> Result<(), Error> {
         let now = self.shared.origin.now();
-        let mut media = |kind, timestamp, payload: &Bytes| match &mut self.role {
-            Role::Publish(ingest) => {
-                self.heard = Instant::now();
-                ingest.handle_tag(kind, timestamp, payload, now)
-            }
-            Role::None | Role::Play(_) | Role::File(_) => Ok(()),
-        };
         match event {
             ServerEvent::Audio { timestamp, payload } => {
-                media(TagKind::Audio, timestamp, &payload)?;
+                self.take_tag(TagKind::Audio, timestamp, &payload);
             }
             ServerEvent::Video { timestamp, payload } => {
-                media(TagKind::Video, timestamp, &payload)?;
+                self.take_tag(TagKind::Video, timestamp, &payload);
             }
             ServerEvent::Metadata { timestamp, payload, .. } => {
-                media(TagKind::Script, timestamp, &payload)?;
+                self.take_tag(TagKind::Script, timestamp, &payload);
             }
             ServerEvent::Connect { app, .. } => {
                 self.app = app;
@@ -418,14 +503,22 @@ impl Connection {
                 }
                 _ => self.session.reject_seek("live streams do not seek")?,
             },
-            ServerEvent::Pause { paused, .. } => match &mut self.role {
-                Role::Play(play) => play.pause(paused),
-                Role::File(play) => play.pause(paused, now),
-                Role::None | Role::Publish(_) => {}
-            },
+            ServerEvent::Pause { paused, .. } => {
+                let rested = self.is_at_rest();
+                match &mut self.role {
+                    Role::Play(play) => play.pause(paused),
+                    Role::File(play) => play.pause(paused, now),
+                    Role::None | Role::Publish(_) => {}
+                }
+                // To pause again is no news.
+                if !rested {
+                    self.heard = Instant::now();
+                }
+            }
             ServerEvent::Ignored(error) => self.ignore(error)?,
             ServerEvent::Close { .. } => {
                 self.role = Role::None;
+                self.place = None;
                 self.again = None;
                 self.heard = Instant::now();
             }
@@ -434,6 +527,20 @@ impl Connection {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Takes what a publisher sends; one that may not go on is told why, and leaves.
+    fn take_tag(&mut self, kind: TagKind, timestamp: u32, payload: &Bytes) {
+        let Role::Publish(ingest) = &mut self.role else { return };
+        self.heard = Instant::now();
+        if let Err(error) = ingest.handle_tag(kind, timestamp, payload, self.shared.origin.now()) {
+            self.session.send_status("error", code::FAILED, &error.to_string());
+            self.say_end(&Err(error.into()));
+            // Before it has gone: whoever returns finds the name free.
+            self.role = Role::None;
+            self.place = None;
+            self.leaves = true;
+        }
     }
 
     /// A message that could not be read: there may be a few.
@@ -493,28 +600,28 @@ impl Connection {
             .find_map(|pair| pair.strip_prefix("rendition="))
             .filter(|name| !name.is_empty())
             .map(|name| name.chars().take(64).collect());
+        let Some(place) = self.shared.publishers.take() else {
+            let limit = self.shared.origin.config.rtmp.max_publishers;
+            tracing::warn!(%peer, stream = shown(name), limit, "publish refused: too many publishers");
+            self.session.reject_publish(code::PUBLISH_DENIED, "too many publishers")?;
+            self.leaves = true;
+            return Ok(());
+        };
         let info = PublisherInfo { peer: Some(peer), protocol: "rtmp", rendition };
         match self.shared.origin.registry.publish(name, info, self.shared.origin.now()) {
             Ok(publisher) => {
                 tracing::info!(%peer, stream = name, "publisher");
                 self.role = Role::Publish(Box::new(Ingest::new(publisher)));
+                self.place = Some(place);
                 self.heard = Instant::now();
                 self.session.accept_publish()?;
             }
             Err(error) => {
-                let is_full =
-                    matches!(error, PublishError::TooManyStreams | PublishError::NoMemory { .. });
-                // Of these each publisher that there is may bring many.
-                let told = if is_full {
-                    self.shared.full.borrow_mut().admit(std::time::Instant::now())
-                } else {
-                    Some(0)
+                tracing::warn!(%peer, stream = shown(name), %error, "publish refused");
+                let code = match error {
+                    PublishError::BadName(_) | PublishError::InUse(_) => code::PUBLISH_BAD_NAME,
+                    _ => code::PUBLISH_DENIED,
                 };
-                if let Some(held_back) = told {
-                    let stream = shown(name);
-                    tracing::warn!(%peer, stream, %error, held_back, "publish refused");
-                }
-                let code = if is_full { code::PUBLISH_DENIED } else { code::PUBLISH_BAD_NAME };
                 return self.refuse(code, &error.to_string());
             }
         }
@@ -536,10 +643,21 @@ impl Connection {
             self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such stream")?;
             return Ok(());
         };
+        let Some(place) = self.shared.players.take() else { return self.refuse_player(path) };
+        self.place = Some(place);
         let play = play::Play::new(stream, self.peer, self.shared.origin.viewer_limits());
         self.role = Role::Play(Box::new(play));
         self.keep_unsent(UNSENT);
         self.session.accept_play(false)?;
+        Ok(())
+    }
+
+    /// Tells a player that there are too many.
+    fn refuse_player(&mut self, path: &str) -> Result<(), Error> {
+        let limit = self.shared.origin.config.rtmp.max_players;
+        tracing::warn!(peer = %self.peer, path = shown(path), limit, "play refused: too many players");
+        self.session.reject_play(code::PLAY_FAILED, "too many players")?;
+        self.leaves = true;
         Ok(())
     }
 
@@ -576,7 +694,11 @@ impl Connection {
             }
             // There is no answer that means no.
             (Err(_), Wanted::Length { .. }) => {}
-            (Ok(film), Wanted::Play { plan, start, duration, .. }) => {
+            (Ok(film), Wanted::Play { path, plan, start, duration }) => {
+                let Some(place) = self.shared.players.take() else {
+                    return self.refuse_player(&path);
+                };
+                self.place = Some(place);
                 let play = file::Play::new(&self.shared.origin, film, plan, start, duration);
                 tracing::debug!(peer = %self.peer, path = play.path(), "plays");
                 self.role = Role::File(Box::new(play));

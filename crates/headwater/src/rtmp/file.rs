@@ -114,6 +114,11 @@ impl Play {
         }
     }
 
+    /// Whether nothing is sent until the player asks: it is paused, or has everything.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.paused || self.complete
+    }
+
     /// What to send next, once it is due; never where that is nothing more. May be dropped while
     /// it waits.
     pub(super) async fn next(&mut self, origin: &Origin) -> Result<Next, Error> {

@@ -36,6 +36,8 @@ enum Error {
     Io(#[from] std::io::Error),
     #[error("nothing was published or played within {0:?}")]
     Idle(Duration),
+    #[error("paused, or at the end of what it plays, for {0:?}")]
+    AtRest(Duration),
     #[error("silent for {0:?}, and another publisher took over")]
     Replaced(Duration),
     #[error("no whole message was published for {0:?}")]

@@ -61,6 +61,10 @@ impl Play {
         }
     }
 
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     /// Lets it ride if it may, all it was given having been sent; answers whether it rides.
     pub(super) fn board(&mut self, fans: &Rc<Fans>, socket: &Rc<TcpStream>) -> bool {
         self.place = match std::mem::replace(&mut self.place, Place::None) {

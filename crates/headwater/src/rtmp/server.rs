@@ -1,20 +1,25 @@
 //! Listeners, one for each event loop of the media plane, and the connections that come by them.
 
-use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, spawn_local};
 
 use super::connection::Connection;
 use super::play::{Fans, Messages};
-use crate::Origin;
-use crate::http::{self, Throttle};
+use crate::config::Config;
+use crate::http::{Drain, Full, Gate, Permit, Task};
+use crate::log::Allowance;
+use crate::{Origin, http};
+
+/// Connections besides those that publish or play: who has yet to say what it wants, within
+/// `rtmp.setup_timeout`, may have any place there is, and when there is none it is told so.
+const UNDECIDED: usize = 256;
 
 /// A bound address, ready to serve.
 pub struct Server {
@@ -22,16 +27,38 @@ pub struct Server {
     address: SocketAddr,
     /// Each is taken by its worker.
     listeners: Mutex<Vec<Option<std::net::TcpListener>>>,
-    /// Connections of all workers.
-    connections: Arc<AtomicUsize>,
+    /// What the connections of all workers have to share.
+    places: Arc<Places>,
 }
+
+/// How many there may be, over all event loops.
+#[derive(Debug)]
+struct Places {
+    /// Connections, whatever they are there for: as many as have a place below, and some more.
+    all: Arc<Gate>,
+    publishers: Arc<Pool>,
+    players: Arc<Pool>,
+}
+
+/// Places that are taken and given back.
+#[derive(Debug)]
+pub(super) struct Pool {
+    most: usize,
+    taken: AtomicUsize,
+}
+
+/// One of them, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Pool>);
 
 /// What the connections of one event loop share.
 pub(super) struct Shared {
     pub(super) origin: Arc<Origin>,
     pub(super) fans: Rc<Fans>,
-    /// Of publishers there is no room for.
-    pub(super) full: RefCell<Throttle>,
+    /// Their own, so that no number of players keeps a publisher out.
+    pub(super) publishers: Arc<Pool>,
+    pub(super) players: Arc<Pool>,
+    pub(super) drain: Drain,
 }
 
 impl Server {
@@ -42,7 +69,8 @@ impl Server {
     pub fn bind(origin: Arc<Origin>, config: &http::Config) -> io::Result<Self> {
         let (listeners, address) = http::listen_all(origin.config.rtmp.listen, config)?;
         let listeners = Mutex::new(listeners.into_iter().map(Some).collect());
-        Ok(Self { origin, address, listeners, connections: Arc::default() })
+        let places = Arc::new(Places::new(&origin.config));
+        Ok(Self { origin, address, listeners, places })
     }
 
     /// The address bound, with the port taken.
@@ -51,38 +79,43 @@ impl Server {
     }
 
     /// Accepts connections on this worker's event loop, which it is called on, until the worker
-    /// drains. Those in progress are closed then.
+    /// drains. It waits for those in progress then, which take their leave.
     pub fn serve(&self, worker: &http::Worker) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = listeners.get_mut(worker.index).and_then(Option::take);
         let interval = self.origin.config.rtmp.flush_interval.into();
         let fans = Fans::new(Messages, interval);
-        let shared =
-            Rc::new(Shared { origin: Arc::clone(&self.origin), fans, full: RefCell::default() });
-        let (connections, drain) = (Arc::clone(&self.connections), worker.drain.clone());
+        let places = &self.places;
+        let shared = Rc::new(Shared {
+            origin: Arc::clone(&self.origin),
+            fans,
+            publishers: Arc::clone(&places.publishers),
+            players: Arc::clone(&places.players),
+            drain: worker.drain.clone(),
+        });
+        let (gate, worker) = (Arc::clone(&places.all), worker.clone());
         spawn_local(async move {
             let Some(listener) = listener else { return };
             match TcpListener::from_std(listener) {
-                Ok(listener) => tokio::select! {
-                    () = accept(listener, shared, connections) => {}
-                    () = drain.begun() => {}
-                },
+                Ok(listener) => accept(listener, shared, gate, worker).await,
                 Err(error) => tracing::error!(%error, "cannot accept rtmp connections"),
             }
         });
     }
 }
 
-/// Accepts connections. Dropped, it closes them.
-async fn accept(listener: TcpListener, shared: Rc<Shared>, connections: Arc<AtomicUsize>) {
-    let limit = shared.origin.config.rtmp.max_connections;
+/// Accepts connections until the worker drains, and lasts as long as they. Dropped, it closes them.
+async fn accept(listener: TcpListener, shared: Rc<Shared>, gate: Arc<Gate>, worker: http::Worker) {
     let mut tasks = JoinSet::new();
     let mut failing = false;
+    let mut full = Allowance::rare();
+    let mut draining = worker.drain.begun();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             // What became of it is in the log.
             Some(_) = tasks.join_next() => continue,
+            () = &mut draining => break,
         };
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -98,13 +131,26 @@ async fn accept(listener: TcpListener, shared: Rc<Shared>, connections: Arc<Atom
         if std::mem::take(&mut failing) {
             tracing::info!("rtmp connections are accepted again");
         }
-        let counted = Counted::one_more(&connections);
-        if limit > 0 && connections.load(Ordering::Relaxed) > limit {
-            tracing::warn!(%peer, limit, "rtmp connection refused: too many");
-            continue;
+        match gate.admit(peer.ip()) {
+            Ok(permit) => {
+                let task = worker.task();
+                tasks.spawn_local(drive(Rc::clone(&shared), socket, peer, (permit, task)));
+            }
+            Err(reason) => {
+                if let Some(others) = full.take(Instant::now()) {
+                    let limit = match reason {
+                        Full::Server => "all connections",
+                        Full::Address => "connections from one address",
+                    };
+                    tracing::warn!(
+                        %peer, others, "rtmp connection refused: the limit of {limit} is reached"
+                    );
+                }
+            }
         }
-        tasks.spawn_local(drive(Rc::clone(&shared), socket, peer, counted));
     }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
 }
 
 /// The whole of a connection's life.
@@ -112,29 +158,44 @@ fn drive(
     shared: Rc<Shared>,
     socket: TcpStream,
     peer: SocketAddr,
-    counted: Counted,
+    held: (Permit, Task),
 ) -> impl Future<Output = ()> {
     // What an asynchronous function is given it keeps beside what it makes of it.
     let mut connection = Connection::new(shared, socket, peer);
     async move {
-        let _counted = counted;
+        let _held = held;
         let result = connection.run().await;
         connection.say_end(&result);
     }
 }
 
-struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    fn one_more(connections: &Arc<AtomicUsize>) -> Self {
-        connections.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(connections))
+impl Places {
+    fn new(config: &Config) -> Self {
+        let rtmp = &config.rtmp;
+        let (publishers, players) = (Pool::new(rtmp.max_publishers), Pool::new(rtmp.max_players));
+        let all = publishers.most.saturating_add(players.most).saturating_add(UNDECIDED);
+        let per_address = config.http.per_address(rtmp.max_connections_per_address);
+        Self { all: Arc::new(Gate::new(all, per_address)), publishers, players }
     }
 }
 
-impl Drop for Counted {
+impl Pool {
+    /// Of so many places; any number for 0.
+    fn new(most: usize) -> Arc<Self> {
+        let most = if most == 0 { usize::MAX } else { most };
+        Arc::new(Self { most, taken: AtomicUsize::new(0) })
+    }
+
+    /// A place, if there is one left.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Place> {
+        let place = Place(Arc::clone(self));
+        (self.taken.fetch_add(1, Ordering::Relaxed) < self.most).then_some(place)
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -147,11 +208,29 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = listener.local_addr().unwrap();
         let socket = TcpStream::connect(peer).await.unwrap();
-        let origin = Arc::new(Origin::new(crate::config::Config::default()));
+        let origin = Arc::new(Origin::new(Config::default()));
+        let places = Places::new(&origin.config);
+        let permit = places.all.admit(peer.ip()).unwrap();
+        let Places { publishers, players, .. } = places;
         let fans = Fans::new(Messages, Duration::ZERO);
-        let shared = Rc::new(Shared { origin, fans, full: RefCell::default() });
-        let drive = drive(shared, socket, peer, Counted::one_more(&Arc::default()));
+        let worker = http::Worker::alone();
+        let drain = worker.drain.clone();
+        let shared = Rc::new(Shared { origin, fans, publishers, players, drain });
+        let drive = drive(shared, socket, peer, (permit, worker.task()));
         // The session and its own, and hardly more.
-        assert!(size_of_val(&drive) <= 900, "{}", size_of_val(&drive));
+        assert!(size_of_val(&drive) <= 950, "{}", size_of_val(&drive));
+    }
+
+    #[test]
+    fn places_are_given_back() {
+        let pool = Pool::new(2);
+        let (first, _second) = (pool.take().unwrap(), pool.take().unwrap());
+        for _ in 0..3 {
+            assert!(pool.take().is_none());
+        }
+        drop(first);
+        assert!(pool.take().is_some());
+        let unlimited = Pool::new(0);
+        assert!((0..100).map(|_| unlimited.take()).collect::<Vec<_>>().iter().all(Option::is_some));
     }
 }

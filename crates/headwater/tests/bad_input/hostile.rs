@@ -128,6 +128,46 @@ fn garbage_in_media_messages() {
     bystander.finish();
 }
 
+/// Enhanced RTMP's multitrack tag, as long as one can be: four million tracks without anything in
+/// them, then 32 with sequence headers of half a mebibyte. And messages of nothing in an aggregate.
+#[test]
+fn a_tag_with_millions_of_tracks() {
+    /// In KiB: a message as it arrives may have twice its bytes, and a session its share.
+    const MESSAGE: u64 = 2 * (16 << 10) + PER_PUBLISHER;
+    let origin = Origin::start(BRISK);
+    let bystander = Bystander::start(&origin);
+    let before = origin.memory();
+    let mut empty = b"\x96\x13avc1".to_vec();
+    empty.resize((16 << 20) - 2, 0);
+    let mut headers = b"\x96\x10avc1".to_vec();
+    for track in 0..31 {
+        headers.extend_from_slice(&[track, 8, 0, 0]);
+        headers.extend_from_slice(&vec![1; 512 << 10]);
+    }
+    let (empty, headers) = (Bytes::from(empty), Bytes::from(headers));
+    let mut client = Client::publish(origin.rtmp, "live/tracks");
+    for (time, tag) in [&empty, &empty, &headers].into_iter().enumerate() {
+        client.tag(TagKind::Video, time as u32, tag.clone());
+        let line = origin.log_line(LIMIT, |line| {
+            line.contains("publisher's media") && line.contains(&format!("tag {time}"))
+        });
+        assert!(line.contains("exceeds the limit of"), "{line}");
+        let during = origin.memory();
+        assert!(during < before + MESSAGE + SLACK, "{before} KiB before, {during} KiB now");
+    }
+    // What is good goes on, on the same connection.
+    for message in clip() {
+        client.send(message);
+    }
+    origin.playlist("live/tracks", "v0");
+    client.finish();
+
+    let mut client = Client::publish(origin.rtmp, "live/aggregate");
+    client.raw(&message(6, 22, &[8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11].repeat(1 << 20)));
+    assert_closed(&origin, &mut client.socket, "a million messages in an aggregate");
+    bystander.finish();
+}
+
 /// Fifty publishers announce 16 MiB each and send a byte of it. They may hold 4 MiB each, but what
 /// never came must not be there: 128 KiB each is already more than they are given.
 #[test]

@@ -3,6 +3,7 @@
 
 mod configuration;
 mod hostile;
+mod places;
 mod publishers;
 mod requests;
 mod shutdown;

@@ -35,7 +35,7 @@ fn connect_from(address: IpAddr, to: SocketAddr) -> TcpStream {
 #[test]
 fn attempts_above_the_limit() {
     for limit in ["max_connections", "max_connections_per_address"] {
-        let server = start(&format!("[http]\n{limit} = {INSIDE}\n"));
+        let server = start(&format!("[http]\nunlimited_networks = []\n{limit} = {INSIDE}\n"));
         let (_, bytes) = put(&server, "file.bin", 1000);
         let mut inside: Vec<_> = (0..INSIDE).map(|_| connect(&server)).collect();
         for client in &mut inside {

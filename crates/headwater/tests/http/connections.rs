@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use headwater::http::Config;
+use headwater::http::{Config, PerAddress};
 use socket2::{Domain, Socket, Type};
 use testkit::SlowReader;
 
@@ -217,7 +217,8 @@ fn a_peer_that_leaves_takes_its_request_along() {
 #[test]
 fn limits() {
     let max = Config { max_connections: 2, ..config() };
-    let per_address = Config { max_connections_per_address: NonZeroUsize::new(2), ..config() };
+    let limit = PerAddress { max: NonZeroUsize::new(2).unwrap(), except: Vec::new() };
+    let per_address = Config { max_connections_per_address: Some(limit), ..config() };
     for config in [max, per_address] {
         let origin = Origin::with(config);
         let hello = |client: &mut testkit::http::Client| {

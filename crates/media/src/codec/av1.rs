@@ -195,14 +195,27 @@ struct Obu<'a> {
     at: u64,
 }
 
+/// OBUs a temporal unit may have: four times the tiles of the largest picture (annex A.3), each of
+/// which could be one. 16 MiB of headers alone would take long to walk.
+const MAX_OBUS: u64 = 16_384;
+
 /// Walks open bitstream units, AV1 specification 5.3; the last may go without a size. One error,
-/// and nothing after it, where a size runs past the end.
+/// and nothing after it, where a size runs past the end, or there are more than [`MAX_OBUS`].
 fn obus(data: &[u8]) -> impl Iterator<Item = Result<Obu<'_>, Error>> {
     let mut position = 0;
+    let mut count = 0;
     std::iter::from_fn(move || {
         let rest = data.get(position..).filter(|rest| !rest.is_empty())?;
         let at = position as u64;
-        match obu(rest, at) {
+        count += 1;
+        let unit = match count {
+            ..=MAX_OBUS => obu(rest, at),
+            _ => {
+                let what = "OBUs of a temporal unit".into();
+                Err(Error::Limit { what, at, value: count, limit: MAX_OBUS })
+            }
+        };
+        match unit {
             Ok((obu, length)) => {
                 position += length;
                 Some(Ok(obu))

@@ -49,6 +49,10 @@ pub struct ProfileTierLevel {
     pub level: u8,
 }
 
+/// NAL units of a record: as many parameter sets as there can be (7.4.3) are fewer, and each takes
+/// more memory than the two bytes it may have in the record.
+const MAX_NAL_UNITS: usize = 256;
+
 impl Config {
     /// Reads a configuration record. Size and rate are those of its first sequence parameter set.
     ///
@@ -92,6 +96,11 @@ impl Config {
             for _ in 0..count {
                 // Each takes two bytes of the record at least, so the record bounds the loop.
                 let at = position as u64 + 2;
+                if nal_units.len() == MAX_NAL_UNITS {
+                    let (value, limit) = (MAX_NAL_UNITS as u64 + 1, MAX_NAL_UNITS as u64);
+                    let what = "hvcC: NAL units".into();
+                    return Err(Error::Limit { what, at, value, limit });
+                }
                 let unit = parameter_set("hvcC", &record, &mut position)?;
                 match nal_unit_type(&unit) {
                     Some(SPS) if picture.is_none() => {

@@ -4,18 +4,26 @@
 use crate::Error;
 
 /// Walks the NAL units of an access unit. Yields one error, and nothing after it, where a length
-/// runs past the end; its position counts from the start of the access unit. Empty NAL units,
+/// runs past the end, or there are more than [`MAX_UNITS`]; its position counts from the start of the access unit. Empty NAL units,
 /// which some encoders write as padding, are passed over.
 #[derive(Debug, Clone)]
 pub struct Units<'a> {
     data: &'a [u8],
     position: usize,
     length_size: usize,
+    /// How many may still come, empty ones included.
+    left: usize,
 }
+
+/// NAL units an access unit may have, empty ones included: more than the largest picture has
+/// macroblocks (H.264 A.3.1, level 6.2), each of which could be a slice. An access unit may be all
+/// lengths, and to walk 16 million of them takes long.
+pub const MAX_UNITS: usize = 160_000;
 
 /// The NAL units of `access_unit`, whose lengths take `length_size` bytes (1, 2 or 4).
 pub fn units(access_unit: &[u8], length_size: u8) -> Units<'_> {
-    Units { data: access_unit, position: 0, length_size: usize::from(length_size.clamp(1, 4)) }
+    let length_size = usize::from(length_size.clamp(1, 4));
+    Units { data: access_unit, position: 0, length_size, left: MAX_UNITS }
 }
 
 impl Units<'_> {
@@ -31,6 +39,13 @@ impl<'a> Iterator for Units<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let rest = self.data.get(self.position..).filter(|rest| !rest.is_empty())?;
+            let Some(left) = self.left.checked_sub(1) else {
+                let (at, limit) = (self.position as u64, MAX_UNITS as u64);
+                self.position = self.data.len();
+                let what = "NAL units of an access unit".into();
+                return Some(Err(Error::Limit { what, at, value: limit + 1, limit }));
+            };
+            self.left = left;
             let Some((prefix, rest)) = rest.split_at_checked(self.length_size) else {
                 let error = Error::cut_off(
                     "NAL unit length",

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::metadata::Metadata;
-use super::payload::{Body, CodecId, Packet, parse_audio, parse_video};
+use super::payload::{Body, CodecId, MAX_TRACKS, Packet, parse_audio, parse_video};
 use super::{TagKind, TrackId};
 use crate::clock::Unwrapper;
 use crate::codec::{aac, av1, avc, hevc, nal, opus};
@@ -15,11 +15,19 @@ use crate::{Codec, Error, Kind, Sample};
 /// as a jump in time.
 pub const MAX_STEP: i64 = 10_000;
 
+/// Bytes of a sequence header. Encoders send some hundred, or a few thousand where they say what
+/// they are; what is longer is kept by nobody.
+pub const MAX_CONFIGURATION: usize = 32 << 10;
+
+/// A payload up to this size is kept whole for any slice of it. Of a larger one, samples that are
+/// less than half of it are copied, so that none of them keeps 16 MiB in memory.
+const SMALL: usize = 4 << 10;
+
 /// Turns the tags of a file, or the messages of an RTMP stream, into samples.
 ///
 /// Give it each tag with [`handle_tag`](Self::handle_tag), then take what came of it with
 /// [`poll_event`](Self::poll_event) until there is nothing more. It keeps no media: a sample's
-/// data is a slice of the payload it came in.
+/// data is a slice of the payload it came in, or a copy where it is a small part of that.
 ///
 /// - **Configuration.** A track exists from its first good sequence header on. One that differs
 ///   from that before makes another [`Event::Track`]; a repetition makes none. One that cannot be
@@ -30,6 +38,9 @@ pub const MAX_STEP: i64 = 10_000;
 ///   dropped with an [`Event::Problem`]: for the first two once, until something changes, for
 ///   the last each time. Other tracks, and later samples, are not affected. Frames without any
 ///   data are passed over.
+/// - **Bounds.** [`MAX_TRACKS`] tracks a tag and in all, the first to come, and sequence headers of
+///   [`MAX_CONFIGURATION`] bytes, which are copied. So it keeps less than 3 MiB, and a tag makes
+///   less than 100 events.
 /// - **Time.** One clock of 32 bits, unwrapped ([`Unwrapper`]), serves all tracks, so dts means the
 ///   same in each. It is passed on as the publisher wrote it, also where it runs back or jumps;
 ///   [`Event::Sample`] says how far from the track's previous sample it is, and [`Event::jumped`]
@@ -39,6 +50,8 @@ pub const MAX_STEP: i64 = 10_000;
 pub struct Demuxer {
     clock: Unwrapper,
     tracks: Vec<Track>,
+    /// That there are too many tracks has been reported.
+    full: bool,
     events: VecDeque<Event>,
     packets: Vec<Packet>,
     tags: u64,
@@ -107,6 +120,9 @@ pub enum Reason {
     /// A sample came before any sequence header that could be read; so will all up to the next.
     #[error("samples dropped that came before a sequence header")]
     NoConfiguration,
+    /// There are [`MAX_TRACKS`] tracks already; said once for all others.
+    #[error("passed over, and all further tracks: there are {MAX_TRACKS} before it")]
+    TooManyTracks,
     /// The sequence header cannot be read.
     #[error("sequence header: {0}")]
     Configuration(Error),
@@ -155,6 +171,7 @@ impl Demuxer {
         Self {
             clock: Unwrapper::new(32),
             tracks: Vec::new(),
+            full: false,
             events: VecDeque::new(),
             packets: Vec::new(),
             tags: 0,
@@ -190,8 +207,9 @@ impl Demuxer {
             TagKind::Video => (Kind::Video, parse_video(payload, &mut packets)),
             _ => (Kind::Audio, parse_audio(payload, &mut packets)),
         };
+        let size = payload.len();
         for packet in packets.drain(..) {
-            self.handle_packet(kind, tag, time, packet);
+            self.handle_packet(kind, tag, time, detached(packet, size));
         }
         self.packets = packets;
         if let Err(error) = result {
@@ -212,17 +230,31 @@ impl Demuxer {
 
     fn handle_packet(&mut self, kind: Kind, tag: u64, time: i64, packet: Packet) {
         let id = TrackId { kind, number: packet.track };
-        let index = self.tracks.iter().position(|track| track.id == id).unwrap_or_else(|| {
+        let found = self.tracks.iter().position(|track| track.id == id);
+        let index = found.unwrap_or(self.tracks.len());
+        if found.is_none() && index < MAX_TRACKS {
             self.tracks.push(Track::new(id));
-            self.tracks.len() - 1
-        });
-        let Some(track) = self.tracks.get_mut(index) else {
-            return;
+        }
+        let handled = match self.tracks.get_mut(index) {
+            Some(track) => track.handle(time, packet, &mut self.events),
+            None if std::mem::replace(&mut self.full, true) => Ok(()),
+            None => Err(Reason::TooManyTracks),
         };
-        if let Err(reason) = track.handle(time, packet, &mut self.events) {
+        if let Err(reason) = handled {
             self.events.push_back(Event::Problem(Problem { track: Some(id), tag, time, reason }));
         }
     }
+}
+
+/// The packet, its sample without the rest of a payload of `size` bytes if that is most of it.
+fn detached(mut packet: Packet, size: usize) -> Packet {
+    if let Body::Frame { data, .. } = &mut packet.body
+        && size > SMALL
+        && data.len() < size / 2
+    {
+        *data = Bytes::copy_from_slice(data);
+    }
+    packet
 }
 
 impl Track {
@@ -276,11 +308,14 @@ impl Track {
             self.waiting = false;
             return Ok(());
         }
-        // Copied, so that a header of some bytes does not keep the buffer it came in.
-        let header = Bytes::copy_from_slice(header);
-        match parse_configuration(id, &header) {
-            Ok(codec) => {
-                self.set_configuration(Config { id, header, codec }, events);
+        let parsed = within("bytes of a sequence header", header.len()).and_then(|()| {
+            // Copied, so that a header of some bytes does not keep the buffer it came in.
+            let header = Bytes::copy_from_slice(header);
+            parse_configuration(id, &header).map(|codec| Config { id, header, codec })
+        });
+        match parsed {
+            Ok(config) => {
+                self.set_configuration(config, events);
                 Ok(())
             }
             Err(error) => {
@@ -341,6 +376,7 @@ impl Track {
             return Ok(());
         }
         if let Some(codec) = av1::Config::from_temporal_unit(temporal_unit)? {
+            within("bytes of a sequence header", codec.record.len())?;
             // The tags' header stays what repetitions are compared with.
             let header = self.config.take().map(|config| config.header).unwrap_or_default();
             let codec = Codec::Av1(codec);
@@ -355,6 +391,16 @@ fn is_supported(kind: Kind, codec: CodecId) -> bool {
         Kind::Video => matches!(codec, CodecId::AVC | CodecId::HEVC | CodecId::AV1),
         Kind::Audio => matches!(codec, CodecId::AAC | CodecId::OPUS),
         Kind::Other => false,
+    }
+}
+
+/// Whether a configuration is short enough to be kept.
+fn within(what: &'static str, size: usize) -> Result<(), Error> {
+    let (value, limit) = (size as u64, MAX_CONFIGURATION as u64);
+    if value <= limit {
+        Ok(())
+    } else {
+        Err(Error::Limit { what: what.into(), at: 0, value, limit })
     }
 }
 
@@ -382,4 +428,174 @@ fn check(codec: &Codec, data: &[u8]) -> Result<(), Error> {
         },
         Codec::Aac(_) | Codec::Other(_) => Ok(()),
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `AvMultitrackType` ManyTracks of AVC: each track is its number, a length and so many bytes.
+    fn tag(packet_type: u8, tracks: impl IntoIterator<Item = (u8, Vec<u8>)>) -> Bytes {
+        let mut tag = vec![0x96, 0x10 | packet_type];
+        tag.extend_from_slice(b"avc1");
+        for (number, body) in tracks {
+            tag.push(number);
+            tag.extend_from_slice(&(body.len() as u32).to_be_bytes()[1..]);
+            tag.extend_from_slice(&body);
+        }
+        tag.into()
+    }
+
+    /// An AVCDecoderConfigurationRecord of Baseline, 16 by 16, with so many bytes behind it.
+    fn record(padding: usize) -> Vec<u8> {
+        let mut record = vec![1, 66, 0, 10, 0xff, 0xe1, 0, 6];
+        record.extend_from_slice(&[0x67, 66, 0, 10, 0xfb, 0xc8, 1, 0, 1, 0x68]);
+        record.resize(record.len() + padding, 0);
+        record
+    }
+
+    /// What the demuxer holds: events and packets that wait, and configurations.
+    fn held(demuxer: &Demuxer) -> usize {
+        let configurations = demuxer.tracks.iter().flat_map(|track| {
+            let header = track.config.as_ref().map(|config| config.header.len());
+            header.into_iter().chain(track.announced.as_ref().map(|codec| codec.record().len()))
+        });
+        demuxer.events.capacity() * size_of::<Event>()
+            + demuxer.packets.capacity() * size_of::<Packet>()
+            + demuxer.tracks.capacity() * size_of::<Track>()
+            + configurations.sum::<usize>()
+    }
+
+    fn events(demuxer: &mut Demuxer) -> Vec<Event> {
+        std::iter::from_fn(|| demuxer.poll_event()).collect()
+    }
+
+    /// Which limits were exceeded.
+    fn limits(events: &[Event]) -> Vec<(&str, u64)> {
+        let limit = |event| match event {
+            &Event::Problem(Problem {
+                reason:
+                    Reason::Tag(Error::Limit { ref what, limit, .. })
+                    | Reason::Configuration(Error::Limit { ref what, limit, .. })
+                    | Reason::Sample(Error::Limit { ref what, limit, .. }),
+                ..
+            }) => Some((&**what, limit)),
+            _ => None,
+        };
+        events.iter().filter_map(limit).collect()
+    }
+
+    #[test]
+    fn a_tag_of_four_million_empty_tracks_costs_nothing() {
+        let mut tag = vec![0x96, 0x13];
+        tag.extend_from_slice(b"avc1");
+        tag.resize(crate::flv::MAX_PAYLOAD / 4 * 4 + 2, 0);
+        let tag = Bytes::from(tag);
+        let mut demuxer = Demuxer::new();
+        for _ in 0..2 {
+            demuxer.handle_tag(TagKind::Video, 0, &tag);
+            assert!(held(&demuxer) < 64 << 10, "{}", held(&demuxer));
+            let events = events(&mut demuxer);
+            assert_eq!(limits(&events), [("tracks of a tag", MAX_TRACKS as u64)], "{events:?}");
+            assert!(events.len() <= 2, "{events:?}");
+        }
+        drop(demuxer);
+        assert!(tag.is_unique());
+    }
+
+    #[test]
+    fn tracks_are_bounded_over_all_tags() {
+        let mut demuxer = Demuxer::new();
+        let mut all = Vec::new();
+        for number in 0..=255 {
+            for kind in [TagKind::Video, TagKind::Audio] {
+                let tag = match kind {
+                    TagKind::Video => tag(SEQUENCE_START, [(number, record(0))]),
+                    _ => [b"\x95\x00mp4a", &[number][..], b"\x12\x10"].concat().into(),
+                };
+                demuxer.handle_tag(kind, 0, &tag);
+                all.extend(events(&mut demuxer));
+            }
+        }
+        let tracks = all.iter().filter(|event| matches!(event, Event::Track { .. })).count();
+        assert_eq!((tracks, demuxer.tracks.len()), (MAX_TRACKS, MAX_TRACKS));
+        let [Event::Problem(problem)] = &all[MAX_TRACKS..] else { panic!("{all:?}") };
+        assert_eq!(
+            problem.to_string(),
+            "tag 32, video track 16: passed over, and all further tracks: there are 32 before it"
+        );
+    }
+
+    #[test]
+    fn configurations_are_short_and_not_of_the_message() {
+        let mut demuxer = Demuxer::new();
+        let longest = MAX_CONFIGURATION - record(0).len();
+        for attempt in 0..3 {
+            // Another each time, so that what was announced and what came last are two.
+            let header = |number| {
+                let mut header = record(longest);
+                *header.last_mut().unwrap() = attempt;
+                (number, header)
+            };
+            let tag = tag(SEQUENCE_START, (0..MAX_TRACKS as u8).map(header));
+            demuxer.handle_tag(TagKind::Video, 0, &tag);
+            assert!(held(&demuxer) < 3 << 20, "{}", held(&demuxer));
+            let events = events(&mut demuxer);
+            assert_eq!(events.len(), MAX_TRACKS, "{events:?}");
+            assert!(tag.is_unique(), "no configuration keeps the message it came in");
+        }
+        let long = tag(SEQUENCE_START, [(0, record(longest + 1)), (1, record((15 << 20) + 1))]);
+        demuxer.handle_tag(TagKind::Video, 0, &long);
+        let events = events(&mut demuxer);
+        let limit = ("bytes of a sequence header", MAX_CONFIGURATION as u64);
+        assert_eq!(limits(&events), [limit, limit], "{events:?}");
+        assert!(held(&demuxer) < 3 << 20 && long.is_unique());
+    }
+
+    #[test]
+    fn a_small_sample_does_not_keep_a_large_message() {
+        let mut demuxer = Demuxer::new();
+        let headers = (0..2).map(|number| (number, record(0)));
+        demuxer.handle_tag(TagKind::Video, 0, &tag(SEQUENCE_START, headers));
+        events(&mut demuxer);
+        let unit = |size: usize| [&(size as u32).to_be_bytes()[..], &vec![0x41; size]].concat();
+        let frames = [(0, unit(1 << 20)), (1, unit(10))];
+        let message = tag(VIDEO_CODED_FRAMES_X, frames);
+        demuxer.handle_tag(TagKind::Video, 0, &message);
+        let found = events(&mut demuxer);
+        let [Event::Sample { sample: large, .. }, Event::Sample { sample: small, .. }] = &found[..]
+        else {
+            panic!("{found:?}")
+        };
+        assert!(message.as_ptr_range().contains(&large.data.as_ptr()), "not copied");
+        assert!(!message.as_ptr_range().contains(&small.data.as_ptr()), "copied");
+        assert_eq!((large.data.len(), small.data.len()), (4 + (1 << 20), 14));
+    }
+
+    #[test]
+    fn what_takes_long_to_walk_is_refused() {
+        let mut demuxer = Demuxer::new();
+        let mut many = vec![0x97];
+        // TimestampOffsetNano with one byte, again and again.
+        many.extend([0, 0, 0x07].repeat(5 << 20));
+        demuxer.handle_tag(TagKind::Video, 0, &many.into());
+        assert_eq!(limits(&events(&mut demuxer)), [("ModEx packets of a tag", 16)]);
+
+        demuxer.handle_tag(TagKind::Video, 0, &tag(SEQUENCE_START, [(0, record(0))]));
+        assert_eq!(events(&mut demuxer).len(), 1);
+        // Empty NAL units, which pass as padding.
+        let empty = tag(VIDEO_CODED_FRAMES_X, [(0, vec![0; 8 << 20])]);
+        demuxer.handle_tag(TagKind::Video, 0, &empty);
+        let limit = ("NAL units of an access unit", nal::MAX_UNITS as u64);
+        assert_eq!(limits(&events(&mut demuxer)), [limit]);
+
+        // OBUs of nothing, as many as bytes by two.
+        let mut obus = b"\x93av01".to_vec();
+        obus.extend([0x2a, 0].repeat(4 << 20));
+        demuxer.handle_tag(TagKind::Video, 0, &obus.into());
+        assert_eq!(limits(&events(&mut demuxer)), [("OBUs of a temporal unit", 16_384)]);
+    }
+
+    const SEQUENCE_START: u8 = 0;
+    const VIDEO_CODED_FRAMES_X: u8 = 3;
 }

@@ -20,9 +20,9 @@ mod payload;
 mod read;
 mod write;
 
-pub use demux::{Demuxer, Event, MAX_STEP, Problem, Reason};
+pub use demux::{Demuxer, Event, MAX_CONFIGURATION, MAX_STEP, Problem, Reason};
 pub use metadata::Metadata;
-pub use payload::{Body, CodecId, Packet, parse_audio, parse_video};
+pub use payload::{Body, CodecId, MAX_TRACKS, Packet, parse_audio, parse_video};
 pub use read::{Header, Reader, Tag};
 pub use write::{Message, Packetizer, file_header};
 

@@ -24,6 +24,14 @@ const ONE_TRACK: u8 = 0;
 const MANY_TRACKS: u8 = 1;
 const MANY_TRACKS_MANY_CODECS: u8 = 2;
 
+/// Tracks that one tag may have, and one stream of tags. Encoders send two or three. Each may cost
+/// four bytes of the tag, and much more once it is read.
+pub const MAX_TRACKS: usize = 32;
+
+/// ModEx packets before the packet proper: one is known today. Without a bound, a tag of 16 MiB
+/// could have five million of them.
+const MAX_MOD_EX: usize = 16;
+
 /// How a tag names its codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CodecId {
@@ -154,11 +162,23 @@ impl Cursor<'_> {
         Error::cut_off(self.what, 0, (self.position + count) as u64, self.payload.len() as u64)
     }
 
+    /// Whether there are no more than `limit` of something, here.
+    fn limit(&self, what: &'static str, value: usize, limit: usize) -> Result<(), Error> {
+        if value <= limit {
+            return Ok(());
+        }
+        let (at, value, limit) = (self.position as u64, value as u64, limit as u64);
+        Err(Error::Limit { what: what.into(), at, value, limit })
+    }
+
     /// ModEx packets before the packet proper: the packet type behind them and the offset in
     /// nanoseconds, if one of them is TimestampOffsetNano. Others are passed over.
     fn mod_ex(&mut self, mut packet_type: u8) -> Result<(u8, u32), Error> {
         let mut nanoseconds = 0;
+        let mut count = 0;
         while packet_type == MOD_EX {
+            count += 1;
+            self.limit("ModEx packets of a tag", count, MAX_MOD_EX)?;
             let mut size = usize::from(self.u8()?) + 1;
             if size == 256 {
                 size = usize::from(u16::from_be_bytes(self.take()?)) + 1;
@@ -207,7 +227,8 @@ impl Cursor<'_> {
                 ));
             }
         };
-        loop {
+        for count in 1.. {
+            self.limit("tracks of a tag", count, MAX_TRACKS)?;
             if layout == MANY_TRACKS_MANY_CODECS {
                 codec = CodecId::Fourcc(self.take()?);
             }
@@ -225,9 +246,10 @@ impl Cursor<'_> {
             out.push(Packet { track, codec, body, at: self.position as u64, nanoseconds });
             self.position = end;
             if end == all {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 }
 
@@ -235,7 +257,8 @@ impl Cursor<'_> {
 /// for an empty one. Data are slices of the payload.
 ///
 /// # Errors
-/// The payload is cut off, or laid out in a way unknown; tracks read before that are in `out`.
+/// The payload is cut off, laid out in a way unknown, or has more than [`MAX_TRACKS`] tracks; those
+/// read before that are in `out`.
 /// An unknown codec is no error here.
 pub fn parse_video(payload: &Bytes, out: &mut Vec<Packet>) -> Result<(), Error> {
     let Some(&first) = payload.first() else {
@@ -321,7 +344,8 @@ fn legacy_video(first: u8, cursor: &mut Cursor<'_>, out: &mut Vec<Packet>) -> Re
 /// for an empty one. Data are slices of the payload.
 ///
 /// # Errors
-/// The payload is cut off, or laid out in a way unknown; tracks read before that are in `out`.
+/// The payload is cut off, laid out in a way unknown, or has more than [`MAX_TRACKS`] tracks; those
+/// read before that are in `out`.
 /// An unknown codec is no error here.
 pub fn parse_audio(payload: &Bytes, out: &mut Vec<Packet>) -> Result<(), Error> {
     const EX_HEADER: u8 = 9;

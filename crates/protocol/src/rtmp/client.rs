@@ -47,7 +47,8 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// The usual settings for that URL.
+    /// The usual settings for that URL. Of all that forwarding needs, connecting again when the server
+    /// asks for it is left out: it is the caller who can say that it does so.
     pub fn new(url: &Url, purpose: Purpose) -> Self {
         Self {
             app: url.app.clone(),
@@ -59,7 +60,10 @@ impl ClientConfig {
             window_ack_size: 2_500_000,
             buffer_length: 3000,
             duration: None,
-            capabilities: Capabilities::forward_all(),
+            capabilities: Capabilities {
+                caps_ex: Capabilities::MULTITRACK | Capabilities::MODEX,
+                ..Capabilities::forward_all()
+            },
             measure_media: false,
         }
     }

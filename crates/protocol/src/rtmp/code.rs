@@ -17,6 +17,8 @@ pub const PUBLISH_START: &str = "NetStream.Publish.Start";
 pub const PUBLISH_BAD_NAME: &str = "NetStream.Publish.BadName";
 /// Publishing is refused for want of permission.
 pub const PUBLISH_DENIED: &str = "NetStream.Publish.Denied";
+/// An error that no other code is for.
+pub const FAILED: &str = "NetStream.Failed";
 /// Publishing has ended.
 pub const UNPUBLISH_SUCCESS: &str = "NetStream.Unpublish.Success";
 /// The play list was reset.

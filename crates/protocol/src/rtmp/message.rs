@@ -3,6 +3,7 @@
 use bytes::{Buf, Bytes};
 
 use super::Error;
+use super::chunk::Limits;
 
 /// Set Chunk Size (5.4.1).
 pub const SET_CHUNK_SIZE: u8 = 1;
@@ -111,7 +112,12 @@ pub(crate) fn control_word(message: &Message) -> Result<u32, Error> {
     })
 }
 
-/// The messages inside an aggregate, drawn one at a time, their payloads slices of it.
+/// Messages an aggregate may have. A server that gathers them does so for a second or so; 16 MiB
+/// could have a million of nothing, each of which is an event.
+const MAX_INNER: usize = 1024;
+
+/// The messages inside an aggregate, drawn one at a time, their payloads slices of it, or copies
+/// where they are a small part: whoever keeps one is not to keep 16 MiB for it.
 ///
 /// The inner timestamps are those of the FLV file it was cut from: only their distance from the
 /// first counts, from the aggregate's own timestamp on (7.1.6).
@@ -119,11 +125,16 @@ pub(crate) fn control_word(message: &Message) -> Result<u32, Error> {
 pub(crate) struct Aggregate {
     message: Message,
     first: Option<u32>,
+    /// Bytes of all of it.
+    size: usize,
+    /// Messages drawn so far.
+    drawn: usize,
 }
 
 impl Aggregate {
     pub(crate) fn new(message: Message) -> Self {
-        Self { message, first: None }
+        let size = message.payload.len();
+        Self { message, first: None, size, drawn: 0 }
     }
 
     /// The next inner message; `None` at the end.
@@ -133,6 +144,13 @@ impl Aggregate {
         if left.is_empty() {
             return Ok(None);
         }
+        if self.drawn == MAX_INNER {
+            let what = format!("more than {MAX_INNER} messages in an aggregate");
+            return Err(
+                Error::limit(what, self.message.at).on(self.message.kind, self.message.csid)
+            );
+        }
+        self.drawn += 1;
         let cut_off = Error::misbehaved("aggregate message is cut off", self.message.at)
             .on(self.message.kind, self.message.csid);
         let Some(&[kind, l0, l1, l2, t0, t1, t2, t3, ..]) = left.get(..11) else {
@@ -144,8 +162,18 @@ impl Aggregate {
         if left.len() < 11 + length {
             return Err(cut_off);
         }
+        let is_data = matches!(kind & 0x1F, DATA_AMF0 | DATA_AMF3);
+        if is_data && length > Limits::default().data {
+            let what = format!("data message of {length} bytes in an aggregate");
+            return Err(
+                Error::limit(what, self.message.at).on(self.message.kind, self.message.csid)
+            );
+        }
         left.advance(11);
-        let payload = left.split_to(length);
+        let mut payload = left.split_to(length);
+        if length < self.size / 2 {
+            payload = Bytes::copy_from_slice(&payload);
+        }
         left.advance(left.len().min(4));
         let first = *self.first.get_or_insert(inner);
         let since_first = inner.wrapping_sub(first);
@@ -160,6 +188,7 @@ impl Aggregate {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Blame;
     use super::*;
 
     fn message(kind: u8, payload: &[u8]) -> Message {
@@ -229,5 +258,28 @@ mod tests {
         }
         let mut cut = Aggregate::new(message(AGGREGATE, &bytes[..12]));
         assert!(cut.next().is_err());
+    }
+
+    #[test]
+    fn aggregate_has_an_end_and_is_not_kept_for_a_part_of_it() {
+        let whole = message(AGGREGATE, &tag(AUDIO, 0, b"").repeat(1 << 16));
+        let mut aggregate = Aggregate::new(whole);
+        for _ in 0..MAX_INNER {
+            assert!(aggregate.next().unwrap().is_some());
+        }
+        let error = aggregate.next().unwrap_err();
+        assert_eq!(error.blame, Blame::LimitExceeded, "{error}");
+
+        let mut data = vec![DATA_AMF0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        data.resize(data.len() + (5 << 16), 0);
+        let error = Aggregate::new(message(AGGREGATE, &data)).next().unwrap_err();
+        assert_eq!(error.blame, Blame::LimitExceeded, "{error}");
+
+        let whole = message(AGGREGATE, &[tag(VIDEO, 0, &[1; 200]), tag(AUDIO, 0, b"abc")].concat());
+        let place = whole.payload.as_ptr_range();
+        let mut aggregate = Aggregate::new(whole);
+        let [large, small] = [(); 2].map(|()| aggregate.next().unwrap().unwrap().payload);
+        assert!(place.contains(&large.as_ptr()) && !place.contains(&small.as_ptr()));
+        assert_eq!((&large[..], &small[..]), (&[1; 200][..], &b"abc"[..]));
     }
 }

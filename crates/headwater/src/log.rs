@@ -1,0 +1,422 @@
+//! The program's log: lines on standard error, which nobody may be reading.
+//!
+//! An event loop that writes to a full pipe stops for ever, and all its viewers with it. So a line is
+//! put into a queue of [`QUEUE`] bytes, which a thread of its own empties; what finds no room is
+//! dropped, counted, and told of when there is room again. And because most lines can be caused by
+//! whoever connects, there is a limit to those that come from one place in the code, [`LINES`]:
+//! one kind of trouble, however much there is of it, leaves room for the others.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tracing::callsite::Identifier;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::FmtContext;
+use tracing_subscriber::fmt::format::{self, FormatEvent, FormatFields};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Bytes of lines that wait to be written.
+const QUEUE: usize = 1 << 20;
+
+/// What a line in the queue costs besides its bytes.
+const OVERHEAD: usize = 64;
+
+/// Lines of one kind, which come from one place in the code, in so much time. Those of debugging
+/// are not limited: whoever asks for them wants them all.
+const LINES: (u32, Duration) = (200, Duration::from_secs(10));
+
+/// How long the end of the program waits for the last lines to be written.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+static HELD_BACK: AtomicU64 = AtomicU64::new(0);
+
+/// Lines that are in no log, since the program was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missing {
+    /// Nobody took them from standard error.
+    pub dropped: u64,
+    /// There were too many of their kind.
+    pub held_back: u64,
+}
+
+/// How many lines are in no log.
+pub fn missing() -> Missing {
+    Missing { dropped: DROPPED.load(Relaxed), held_back: HELD_BACK.load(Relaxed) }
+}
+
+/// Begins to log to standard error what `HEADWATER_LOG` asks for, a panic included. The last lines
+/// are written when what this returns is dropped.
+///
+/// # Panics
+/// If it was called before, or no thread can be started.
+#[must_use]
+pub fn start() -> Logging {
+    // h2 warns of every frame that a peer should not have sent, which is for peers to decide.
+    let filter = EnvFilter::try_from_env("HEADWATER_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("info,h2=error"));
+    let limits = Arc::new(Limits::default());
+    let (queue, lines) = queue();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(Arc::clone(&queue))
+        .with_ansi(io::stderr().is_terminal())
+        .event_format(Limited { format: format::format(), limits: Arc::clone(&limits) })
+        .init();
+    // A panic's own message would wait for whoever reads standard error.
+    std::panic::set_hook(Box::new(|panic| {
+        let trace = std::backtrace::Backtrace::capture();
+        match trace.status() {
+            std::backtrace::BacktraceStatus::Captured => tracing::error!("{panic}\n{trace}"),
+            _ => tracing::error!("{panic}"),
+        }
+    }));
+    let write = {
+        let queue = Arc::clone(&queue);
+        move || write(&lines, &queue, &limits, io::stderr())
+    };
+    let thread = thread::Builder::new().name("log".to_owned()).spawn(write);
+    thread.expect("a program that cannot start a thread can do nothing else either");
+    Logging(queue)
+}
+
+/// The log, while the program runs.
+#[derive(Debug)]
+pub struct Logging(Arc<Queue>);
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        let (done, written) = mpsc::channel();
+        if self.0.entries.send(Entry::End(done)).is_ok() {
+            // They may be written or not: nobody is made to wait for a reader.
+            let _ = written.recv_timeout(FAREWELL);
+        }
+    }
+}
+
+/// How many lines there may be in so much time.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    most: u32,
+    span: Duration,
+    since: Option<Instant>,
+    lines: u32,
+    held_back: u64,
+}
+
+impl Allowance {
+    /// So many lines in so long.
+    pub(crate) const fn new(most: u32, span: Duration) -> Self {
+        Self { most, span, since: None, lines: 0, held_back: 0 }
+    }
+
+    /// For a condition that comes with every connection, and that one line tells all of.
+    pub(crate) const fn rare() -> Self {
+        Self::new(1, Duration::from_secs(5))
+    }
+
+    /// Whether a line may be logged at `now`, and how many were held back before it.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<u64> {
+        if self.since.is_none_or(|since| now.duration_since(since) >= self.span) {
+            (self.since, self.lines) = (Some(now), 0);
+        }
+        if self.lines >= self.most {
+            self.held_back += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.held_back))
+    }
+}
+
+/// The lines of each kind.
+#[derive(Debug, Default)]
+struct Limits(Mutex<HashMap<Identifier, (&'static Metadata<'static>, Allowance, u64)>>);
+
+impl Limits {
+    /// Whether this line may be logged.
+    fn take(&self, kind: &'static Metadata<'static>, now: Instant) -> bool {
+        if *kind.level() > Level::INFO {
+            return true;
+        }
+        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || (kind, Allowance::new(LINES.0, LINES.1), 0);
+        let (_, allowance, untold) = kinds.entry(kind.callsite()).or_insert_with(new);
+        let admitted = allowance.take(now).is_some();
+        if !admitted {
+            *untold += 1;
+            HELD_BACK.fetch_add(1, Relaxed);
+        }
+        admitted
+    }
+
+    /// How many lines of each kind were held back since this was last asked.
+    fn untold(&self) -> Vec<(&'static Metadata<'static>, u64)> {
+        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let untold = kinds.values_mut().map(|(kind, _, untold)| (*kind, std::mem::take(untold)));
+        untold.filter(|&(_, lines)| lines > 0).collect()
+    }
+}
+
+/// Writes the events that the limits let through.
+struct Limited<F> {
+    format: F,
+    limits: Arc<Limits>,
+}
+
+impl<S, N, F> FormatEvent<S, N> for Limited<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        writer: format::Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        if !self.limits.take(event.metadata(), Instant::now()) {
+            return Ok(());
+        }
+        self.format.format_event(context, writer, event)
+    }
+}
+
+enum Entry {
+    Line(Vec<u8>),
+    /// To be answered when everything before is written.
+    End(Sender<()>),
+}
+
+/// Where lines wait to be written.
+#[derive(Debug)]
+struct Queue {
+    entries: Sender<Entry>,
+    /// What is in it, by bytes.
+    size: AtomicUsize,
+    /// Lines that found no room, and were not told of yet.
+    dropped: AtomicU64,
+}
+
+fn queue() -> (Arc<Queue>, Receiver<Entry>) {
+    let (entries, lines) = mpsc::channel();
+    (Arc::new(Queue { entries, size: AtomicUsize::new(0), dropped: AtomicU64::new(0) }), lines)
+}
+
+impl Queue {
+    fn drop_one(&self) {
+        self.dropped.fetch_add(1, Relaxed);
+        DROPPED.fetch_add(1, Relaxed);
+    }
+}
+
+/// Each call is a whole line.
+impl Write for &Queue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // What the limits held back comes as nothing.
+        if line.is_empty() {
+            return Ok(0);
+        }
+        let size = line.len() + OVERHEAD;
+        if self.size.fetch_add(size, Relaxed) + size > QUEUE {
+            self.size.fetch_sub(size, Relaxed);
+            self.drop_one();
+        } else if self.entries.send(Entry::Line(line.to_vec())).is_err() {
+            self.drop_one();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes what is in the queue, for as long as anything may come.
+fn write(lines: &Receiver<Entry>, queue: &Queue, limits: &Limits, mut sink: impl Write) {
+    let mut told = Instant::now();
+    loop {
+        let mut end = None;
+        match lines.recv_timeout(LINES.1) {
+            Ok(Entry::Line(line)) => {
+                // Also where nobody will ever read again, and each line fails.
+                if sink.write_all(&line).is_err() {
+                    queue.drop_one();
+                }
+                queue.size.fetch_sub(line.len() + OVERHEAD, Relaxed);
+            }
+            Ok(Entry::End(done)) => end = Some(done),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let mut notices = String::new();
+        let dropped = queue.dropped.swap(0, Relaxed);
+        if dropped > 0 {
+            notice(
+                &mut notices,
+                format_args!("lines were dropped: nobody took them lines={dropped}"),
+            );
+        }
+        if end.is_some() || told.elapsed() >= LINES.1 {
+            told = Instant::now();
+            for (kind, lines) in limits.untold() {
+                let (target, line) = (kind.target(), kind.line().unwrap_or_default());
+                let text = format_args!(
+                    "too many lines of a kind: some were not logged lines={lines} kind={target}:{line}"
+                );
+                notice(&mut notices, text);
+            }
+        }
+        if !notices.is_empty() && sink.write_all(notices.as_bytes()).is_err() {
+            // As many as before are still to be told of.
+            queue.dropped.fetch_add(dropped, Relaxed);
+        }
+        if let Some(done) = end {
+            // Whoever waited for it may have given up.
+            let _ = done.send(());
+        }
+    }
+}
+
+/// A line of the log's own, as the others look.
+fn notice(to: &mut String, text: fmt::Arguments<'_>) {
+    // Writing to a string does not fail, and a line without its time is still one.
+    let _ = SystemTime.format_time(&mut format::Writer::new(to));
+    let _ = fmt::Write::write_fmt(to, format_args!("  WARN {}: {text}\n", module_path!()));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::SyncSender;
+
+    use tracing::dispatcher::{self, Dispatch};
+
+    use super::*;
+
+    /// A subscriber as the program's, over `queue`.
+    fn subscriber(queue: &Arc<Queue>, limits: &Arc<Limits>) -> Dispatch {
+        let format = Limited { format: format::format(), limits: Arc::clone(limits) };
+        let subscriber = tracing_subscriber::fmt().with_writer(Arc::clone(queue));
+        Dispatch::new(subscriber.with_ansi(false).event_format(format).finish())
+    }
+
+    /// Takes a write each time it is let, by the reader of the other end.
+    struct Gate(SyncSender<String>);
+
+    impl Write for Gate {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            self.0.send(text).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_nobody_reads_are_dropped_and_told_of() {
+        let (queue, lines) = queue();
+        let limits = Arc::new(Limits::default());
+        // Nothing is written before it is received.
+        let (gate, written) = mpsc::sync_channel(0);
+        thread::spawn({
+            let (queue, limits) = (Arc::clone(&queue), Arc::clone(&limits));
+            move || write(&lines, &queue, &limits, Gate(gate))
+        });
+        let line = [&[b'x'; 999][..], b"\n"].concat();
+        let sent = 2 * QUEUE / line.len();
+        for _ in 0..sent {
+            (&*queue).write_all(&line).unwrap();
+        }
+        let dropped = queue.dropped.load(Relaxed) as usize;
+        let room = QUEUE / (line.len() + OVERHEAD);
+        // The one that is being written has its place until it is written.
+        assert_eq!(sent - dropped, room);
+        let first = written.recv().unwrap();
+        assert_eq!(first.as_bytes(), line);
+        let told = written.recv().unwrap();
+        assert!(told.contains(" WARN headwater::log: lines were dropped"), "{told}");
+        assert!(told.ends_with(&format!(" lines={dropped}\n")), "{told}");
+        for _ in 1..room {
+            assert_eq!(written.recv().unwrap().as_bytes(), line);
+        }
+        // There is room again.
+        (&*queue).write_all(b"after\n").unwrap();
+        assert_eq!(written.recv().unwrap(), "after\n");
+        assert_eq!(queue.dropped.load(Relaxed), 0);
+        drop(Logging(Arc::clone(&queue)));
+        assert_eq!(queue.size.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn one_kind_of_line_leaves_room_for_the_others() {
+        let (queue, lines) = queue();
+        let limits = Arc::new(Limits::default());
+        dispatcher::with_default(&subscriber(&queue, &limits), || {
+            for peer in 0..LINES.0 + 50 {
+                tracing::info!(peer, "refused");
+                tracing::debug!(peer, "is not logged at all");
+            }
+            tracing::warn!("another");
+        });
+        let mut logged = Vec::new();
+        while let Ok(Entry::Line(line)) = lines.try_recv() {
+            logged.push(String::from_utf8(line).unwrap());
+        }
+        let refused = logged.iter().filter(|line| line.contains("refused peer=")).count();
+        assert_eq!((refused, logged.len()), (LINES.0 as usize, LINES.0 as usize + 1));
+        assert!(logged.last().unwrap().contains(" WARN headwater::log::tests: another"));
+        let untold = limits.untold();
+        let [(kind, 50)] = untold[..] else { panic!("{untold:?}") };
+        assert_eq!(kind.level(), &Level::INFO);
+        assert!(limits.untold().is_empty());
+        assert!(missing().held_back >= 50);
+    }
+
+    #[test]
+    fn what_was_held_back_is_told_of_at_the_end() {
+        let (queue, lines) = queue();
+        let limits = Arc::new(Limits::default());
+        dispatcher::with_default(&subscriber(&queue, &limits), || {
+            for _ in 0..LINES.0 + 7 {
+                tracing::info!("again");
+            }
+        });
+        let (gate, written) = mpsc::sync_channel(1000);
+        thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || write(&lines, &queue, &limits, Gate(gate))
+        });
+        drop(Logging(queue));
+        let last = written.try_iter().last().unwrap();
+        assert!(
+            last.contains("some were not logged lines=7 kind=headwater::log::tests:"),
+            "{last}"
+        );
+    }
+
+    #[test]
+    fn too_many_lines_are_counted() {
+        let start = Instant::now();
+        let span = Duration::from_secs(10);
+        let mut allowance = Allowance::new(16, span);
+        for _ in 0..16 {
+            assert_eq!(allowance.take(start), Some(0));
+        }
+        assert_eq!(allowance.take(start), None);
+        assert_eq!(allowance.take(start), None);
+        assert_eq!(allowance.take(start + span), Some(2));
+        assert_eq!(allowance.take(start + span), Some(0));
+    }
+}
