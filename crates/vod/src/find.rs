@@ -86,7 +86,7 @@ impl Contents {
 
 /// How titles are packaged, counted: what changes the bytes of a segment counts it up, because
 /// caches keep segments for good.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 
 /// Which files may be the title at `path`, found by names alone.
 #[derive(Debug)]
