@@ -18,7 +18,7 @@ Another subtitle of the test.
 /**
  * A folder of titles: `first.mp4`, two minutes, index in front, with subtitles beside it; `last.mp4`, 52 s,
  * index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, two audio tracks; `folder`, a minute, two renditions;
- * and files that cannot be played: `cut.mp4` (the index is missing), `short.mp4` (the media is), `hevc.mp4`,
+ * `edited.mp4`, which is green, but its first second, which its edit list skips, is red; and files that cannot be played: `cut.mp4` (the index is missing), `short.mp4` (the media is), `hevc.mp4`,
  * `text.mp4`.
  */
 export async function makeTitles() {
@@ -57,6 +57,14 @@ export async function makeTitles() {
     ...'-metadata:s:a:0 language=eng -metadata:s:a:1 language=deu'.split(' '),
     at('languages.mp4'),
   );
+  ffmpeg(
+    ...'-f lavfi -i color=red:s=320x180:r=25:d=12,drawbox=color=green:t=fill:enable=gte(t\\,5)'.split(' '),
+    ...'-f lavfi -i sine=frequency=440:duration=12'.split(' '),
+    ...'-c:v libx264 -pix_fmt yuv420p -bf 2 -g 100 -sc_threshold 0 -c:a aac'.split(' '),
+    at('unedited.mp4'),
+  );
+  // Pictures from the keyframe before on, and the sound from there.
+  ffmpeg('-ss', '5', '-i', at('unedited.mp4'), '-c', 'copy', at('edited.mp4'));
   return { root, remove: () => rm(root, { recursive: true }) };
 }
 

@@ -58,6 +58,50 @@ function play(description, name, via, body, options) {
   });
 }
 
+for (const via of ['hls', 'dash', 'push']) {
+  test(`what an edit list skips is not played over ${via}`, async (t) => {
+    const { page, complaints } = await openPage(browser);
+    try {
+      // Every picture that is shown, by its colour.
+      await page.addInitScript(() => {
+        window.shown = [];
+        const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+        const look =
+          (video) =>
+          (_now, { mediaTime }) => {
+            canvas.drawImage(video, 0, 0, 1, 1);
+            const [red, green] = canvas.getImageData(0, 0, 1, 1).data;
+            window.shown.push({ at: mediaTime, colour: red > green ? 'red' : 'green' });
+            video.requestVideoFrameCallback(look(video));
+          };
+        new MutationObserver((_changes, observer) => {
+          const video = document.querySelector('video');
+          if (!video) return;
+          observer.disconnect();
+          video.requestVideoFrameCallback(look(video));
+        }).observe(document, { childList: true, subtree: true });
+      });
+      await page.goto(address('edited.mp4', via));
+      await untilCondition(page, 'playing');
+      await untilTime(page, 3);
+      const { shown, duration } = await page.evaluate(() => ({
+        shown: window.shown,
+        duration: document.querySelector('video').duration,
+      }));
+      t.diagnostic(JSON.stringify(shown.slice(0, 5)));
+      assert.ok(Math.abs(duration - 7) < 0.2, `duration ${duration}`);
+      assert.ok(shown.length > 30, `${shown.length} pictures`);
+      // What a browser paints before it plays may be one of the first: 25 of them last a hundredth of a second.
+      const red = shown.filter(({ colour }) => colour === 'red');
+      const early = ({ at }) => at - shown[0].at < 0.01;
+      assert.ok(red.length <= 2 && red.every(early), JSON.stringify(red));
+      assert.deepEqual(complaints, []);
+    } finally {
+      await page.context().close();
+    }
+  });
+}
+
 for (const via of ['hls', 'dash']) {
   describe(`titles over ${via.toUpperCase()}`, AT_ONCE, () => {
     for (const [name, duration] of [

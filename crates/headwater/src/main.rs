@@ -1,12 +1,16 @@
 //! The command line of the origin.
 
+use std::ffi::OsString;
+use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use headwater::config::Config;
+use headwater::ladder::confine;
 use headwater::{log, publish, serve};
+use tokio::runtime::Runtime;
 
 /// Takes live streams and files in, and serves them to as many viewers as the machine carries.
 #[derive(Parser)]
@@ -44,6 +48,17 @@ enum Command {
         #[arg(long)]
         stamp: bool,
     },
+    /// Become another program that may do little: how the origin starts ffmpeg
+    #[command(hide = true)]
+    Confine {
+        #[command(flatten)]
+        limits: confine::Limits,
+        /// The program
+        program: PathBuf,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 #[derive(Args)]
@@ -71,12 +86,20 @@ struct Serve {
 fn main() -> ExitCode {
     let _logging = log::start();
     match run(Arguments::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
             ExitCode::from(2)
         }
     }
+}
+
+/// Comes back only when that failed, which the one who started this is told as ffmpeg would tell it.
+fn become_another(limits: &confine::Limits, program: &Path, arguments: &[OsString]) -> ExitCode {
+    let error = confine::run(limits, program, arguments);
+    // Nobody is there to be told that nobody listens.
+    let _ = writeln!(std::io::stderr(), "[fatal] {}: {error}", program.display());
+    ExitCode::from(126)
 }
 
 /// Raises the soft limit of open descriptors to the hard one. A viewer costs a descriptor, and so
@@ -89,8 +112,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Runtime::new()?;
+fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(arguments) => {
             raise_descriptor_limit();
@@ -100,10 +122,11 @@ fn run(command: Command) -> anyhow::Result<()> {
             config.vod.root = arguments.vod.unwrap_or(config.vod.root);
             config.workers = arguments.workers.unwrap_or(config.workers);
             config.validate()?;
+            let runtime = Runtime::new()?;
             let served = runtime.block_on(serve::run(config, arguments.demo));
             // RTMP connections end with their tasks.
             runtime.shutdown_background();
-            served
+            served?;
         }
         Command::Check { config } => {
             let text = Config::load(config.as_deref())?.to_toml()?;
@@ -111,10 +134,15 @@ fn run(command: Command) -> anyhow::Result<()> {
             {
                 print!("{text}");
             }
-            Ok(())
         }
         Command::Publish { input, url, repeat, fast, stamp } => {
-            runtime.block_on(publish::run(&input, &url, publish::Options { repeat, fast, stamp }))
+            let options = publish::Options { repeat, fast, stamp };
+            Runtime::new()?.block_on(publish::run(&input, &url, options))?;
+        }
+        Command::Confine { limits, program, arguments } => {
+            // What confines a process holds for the thread that asks for it: there is no other yet.
+            return Ok(become_another(&limits, &program, &arguments));
         }
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -193,6 +193,33 @@ fn bounds_name_the_option_its_line_and_what_is_allowed() {
             "headwater.toml:2: ladder.streams: \"b c\" is not a stream's name, in which * may \
              stand for anything",
         ),
+        (
+            "[ladder]\nreserved_for = [\"a b\"]",
+            "headwater.toml:2: ladder.reserved_for: \"a b\" is not a stream's name, in which * may \
+             stand for anything",
+        ),
+        (
+            "[ladder]\nreserved = 9\nreserved_for = [\"a\"]",
+            "headwater.toml:2: ladder.reserved: 9 are more than ladder.max_streams",
+        ),
+        (
+            "[ladder]\nreserved = 1",
+            "headwater.toml:2: ladder.reserved: places are kept for no stream: ladder.reserved_for \
+             is empty",
+        ),
+        (
+            "[ladder]\nmemory = \"1MiB\"",
+            "headwater.toml:2: ladder.memory: must be from 64MiB to 1024GiB, is 1MiB",
+        ),
+        (
+            "[ladder]\nread = [\"/opt\", \"lib\"]",
+            "headwater.toml:2: ladder.read: lib does not begin with /",
+        ),
+        (
+            "[ladder]\nsandbox = \"on\"",
+            "headwater.toml:2: ladder.sandbox: unknown variant `on`, expected one of `auto`, \
+             `require`, `off`",
+        ),
         ("[ladder]\nrungs = []", "headwater.toml:2: ladder.rungs: must be 1 to 8"),
         (
             "[ladder]\nenabled = true\nffmpeg = \"/no/such/ffmpeg\"",

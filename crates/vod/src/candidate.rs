@@ -1,11 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use media::mp4::TrackIndex;
+use media::mp4::{SampleEntry, TrackIndex};
 use media::{Codec, Error, Kind, cmaf};
 
 use crate::bandwidth::{Bandwidth, FrameRate};
 use crate::build::Source;
+use crate::lead::Lead;
 use crate::plan::{self, Grid};
 use crate::samples::first_from;
 use crate::scan::Scan;
@@ -47,6 +48,8 @@ pub(crate) struct Candidate {
     pub(crate) alternate: bool,
     /// Before this time its samples only prepare the decoder.
     from: i64,
+    /// The samples of video that do.
+    lead: Option<Lead>,
 }
 
 /// Why something is not in the title.
@@ -116,7 +119,7 @@ impl Candidate {
             match packageable(&index, &scan) {
                 Ok(codec) => {
                     let cuts = Vec::new();
-                    // Of video, all that is decoded can be seen.
+                    // Of video, what prepares the decoder is its lead.
                     let from = i64::MIN;
                     return Ok(Self {
                         source,
@@ -127,6 +130,7 @@ impl Candidate {
                         last: count,
                         alternate: false,
                         from,
+                        lead: None,
                     });
                 }
                 Err(error) => error,
@@ -169,6 +173,7 @@ impl Candidate {
         let number = |keyframe: usize| self.scan.keyframes.get(keyframe).map(|(number, _)| *number);
         self.cuts = keyframes.filter_map(number).collect();
         self.trim();
+        self.begin_late();
     }
 
     /// Cuts audio, all of whose samples are sync samples, where the grid's segments end.
@@ -215,9 +220,32 @@ impl Candidate {
         }
     }
 
+    /// Has video begin with the last keyframe that what is presented can be decoded from.
+    fn begin_late(&mut self) {
+        let end = self.cuts.get(1).copied().unwrap_or(self.last);
+        let Some(first) = self.cuts.first_mut() else { return };
+        let (edit, keyframes) = (self.index.edit, &self.scan.keyframes);
+        let before = keyframes.partition_point(|(_, time)| *time <= edit.start);
+        if let Some((number, _)) = before.checked_sub(1).and_then(|last| keyframes.get(last))
+            && (*first..end).contains(number)
+        {
+            *first = *number;
+        }
+        self.lead = Lead::of(&self.index.samples, &edit, *first..end, self.index.track.timescale);
+    }
+
     /// When the segments begin, in the track's units.
     pub(crate) fn starts(&self) -> impl Iterator<Item = i64> + '_ {
-        self.cuts.iter().filter_map(|cut| Some(self.index.samples.get(*cut)?.pts()))
+        self.cuts.iter().filter_map(|cut| Some(self.sample(*cut)?.pts()))
+    }
+
+    /// A sample with the times that it has in the title, in the track's units.
+    fn sample(&self, number: u32) -> Option<SampleEntry> {
+        let mut sample = self.index.samples.get(number)?;
+        if let Some(lead) = &self.lead {
+            lead.place(number, &mut sample);
+        }
+        Some(sample)
     }
 
     /// Units of the longest segment.
@@ -229,7 +257,7 @@ impl Candidate {
 
     /// When it is first decoded and presented.
     pub(crate) fn beginning(&self) -> Option<Beginning> {
-        let first = self.index.samples.get(*self.cuts.first()?)?;
+        let first = self.sample(*self.cuts.first()?)?;
         let presented = first.pts().max(self.from);
         Some(Beginning { decoded: first.dts, presented, timescale: self.timescale() })
     }
@@ -284,6 +312,7 @@ impl Candidate {
             file: Arc::clone(&source.file),
             end: self.index.end().saturating_add(shift),
             samples: std::mem::take(&mut self.index.samples),
+            lead: self.lead.take(),
             shift,
             origin: timeline.shift.in_timescale(timescale),
             tail,
@@ -343,6 +372,7 @@ impl Candidate {
     fn pictures(&self, track: &mut Track) {
         let timescale = track.media.timescale;
         let first = track.rows.first().map_or(track.last, |row| row.first);
+        // The file's own times: those of a lead are no rate.
         let start = track.samples.get(first).map_or(0, |sample| sample.dts);
         let end = track.samples.get(track.last).map_or(track.samples.end_dts(), |next| next.dts);
         let span = u64::try_from(end.saturating_sub(start)).unwrap_or_default();
@@ -369,6 +399,7 @@ impl Track {
     /// Bytes of memory it holds.
     pub(crate) fn memory(&self) -> usize {
         let rows = self.rows.capacity() * size_of::<Row>();
-        self.samples.memory() + rows + self.iframes.capacity() * size_of::<u32>()
+        let lead = self.lead.as_ref().map_or(0, Lead::memory);
+        self.samples.memory() + lead + rows + self.iframes.capacity() * size_of::<u32>()
     }
 }

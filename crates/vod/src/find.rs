@@ -104,7 +104,7 @@ fn stamp(root: &Root, path: &str) -> Option<Stamp> {
 
 /// How titles are packaged, counted: what changes the bytes of a segment counts it up, because
 /// caches keep segments for good.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 
 /// Which files may be the title at `path`, found by names alone.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ mod build;
 mod candidate;
 mod error;
 mod find;
+mod lead;
 mod library;
 mod piece;
 mod plan;

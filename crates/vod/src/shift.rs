@@ -28,7 +28,7 @@ impl Shift {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timeline {
     /// When the title begins in the files' time, in units of the shift. Later than 0 where media
-    /// were cut out of something longer, before 0 where an edit list begins between keyframes.
+    /// were cut out of something longer, a little before 0 where an edit list begins between keyframes.
     pub(crate) start: i64,
     pub(crate) shift: Shift,
 }
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(late.shift.in_timescale(90_000), 3_000);
         assert_eq!(video.decoded + late.to_stream(90_000), 0);
         assert_eq!(audio.decoded + late.to_stream(48_000), 24_000 + 1_600);
-        // The edit list begins between keyframes: the one before is where the title begins.
+        // Pictures before 0 are shown.
         let early = Timeline::of(&[beginning(-45_000, -42_000, 90_000)]);
         assert_eq!((early.start_millis(), early.shift.units), (-467, 3_000));
         assert_eq!(early.to_stream(90_000), 45_000);

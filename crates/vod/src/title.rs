@@ -17,7 +17,8 @@ use crate::{Shift, Text, Track};
 /// # Time
 /// *Presentation time* is the movie's: 0 is when its first track is first presented. That is where
 /// its edit lists let it begin, unless its media are later (a piece of a recording keeps the times
-/// of the whole), or pictures before are shown because the edit lists begin between keyframes.
+/// of the whole). Where an edit list begins between keyframes, the pictures before are shown for an
+/// instant each, and the first of these is at 0.
 /// What only prepares decoders lies before. *Stream time* is presentation time plus [`shift`](Self::shift), so that no decode time is
 /// negative (CMAF has no way to say so): segments and [`Sample`](crate::Sample)s are in stream
 /// time, in their track's timescale. For DASH the shift is `presentationTimeOffset`.

@@ -8,6 +8,7 @@ use media::cmaf::{self, ChunkInfo, SegmentStart};
 use media::mp4::{SampleEntry, SampleTable};
 
 use crate::bandwidth::{Bandwidth, FrameRate};
+use crate::lead::Lead;
 use crate::piece::{Piece, ranges};
 use crate::time;
 
@@ -41,6 +42,8 @@ pub struct Track {
     pub(crate) matrix: cmaf::Matrix,
     pub(crate) file: Arc<File>,
     pub(crate) samples: SampleTable,
+    /// Those of its samples that are there to be decoded only.
+    pub(crate) lead: Option<Lead>,
     /// From the table's times to stream time.
     pub(crate) shift: i64,
     /// Stream time of presentation time 0.
@@ -156,7 +159,7 @@ impl Track {
                 _ => break sync,
             }
         };
-        self.samples.get(sync).map_or(0, |sample| sample.dts.saturating_add(self.shift))
+        self.entry(sync).map_or(0, |sample| sample.dts)
     }
 
     /// Segment number `n`: `styp`, `moof` and the header of `mdat` as bytes, the samples where
@@ -213,6 +216,9 @@ impl Track {
 
     /// A sample of the table in stream time.
     fn in_stream(&self, number: u32, mut sample: SampleEntry) -> SampleEntry {
+        if let Some(lead) = &self.lead {
+            lead.place(number, &mut sample);
+        }
         sample.dts = sample.dts.saturating_add(self.shift);
         if sample.duration == 0 && number.saturating_add(1) == self.samples.len() {
             sample.duration = self.tail;

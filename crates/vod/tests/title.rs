@@ -344,19 +344,87 @@ fn a_title_begins_with_its_media() {
         assert_eq!(title.tracks[0].segment_at(Duration::ZERO), 0);
         assert!(title.tracks[0].sync_at(Duration::ZERO) < 180_000, "{path}");
     }
+}
 
-    // Cut between keyframes: what the edit list hides of the first group of pictures is decoded
-    // anyway, and so is where the title begins, for every track.
+/// Cut at 5 s, with keyframes every 4 s: the second from 4 s on is there to be decoded.
+#[test]
+fn a_title_begins_where_its_edit_list_does() {
     let (root, library) = folder(64 << 20);
     let (whole, cut) = (root.path().join("whole.mp4"), root.path().join("cut.mp4"));
     clip(&whole, 64, 100);
     ffmpeg(&["-ss", "5", "-i", whole.to_str().unwrap(), "-c", "copy"], &cut);
     let title = library.title("cut.mp4").unwrap();
-    let [video, audio] = [0, 1].map(|at| starts(&title, &title.tracks[at]));
-    assert!(video[0].abs() < 0.005, "{video:?}");
-    // The picture at 4 s is a keyframe; of the sound, some before 5 s prepares the decoder.
-    assert!((5.9..6.1).contains(&title.duration.as_secs_f64()), "{:?}", title.duration);
-    assert!(audio.iter().all(|start| *start > -0.2), "{audio:?}");
+    let (index, data) = index(&cut);
+    // Each sample of the title by its data: when it is presented, and when in the file.
+    let seconds = |time: i64, timescale: u32| time as f64 / f64::from(timescale);
+    let mut presented = Vec::new();
+    for (track, source) in title.tracks.iter().zip(&index.tracks) {
+        let timescale = track.media.timescale;
+        let chunks = support::chunks(track);
+        let samples: Vec<_> = chunks.iter().flat_map(|chunk| &chunk.samples).collect();
+        let first = samples[0].data.as_ref();
+        let place = |number: u32| {
+            let entry = source.samples.get(number).unwrap();
+            let at = usize::try_from(entry.offset).unwrap();
+            (entry.pts(), &data[at..at + entry.size as usize])
+        };
+        let skipped = (0..source.samples.len()).find(|number| place(*number).1 == first).unwrap();
+        let times = samples.iter().zip(skipped..).map(|(sample, number)| {
+            let (pts, data) = place(number);
+            assert_eq!(sample.data, data);
+            let shown = sample.pts() - title.shift.in_timescale(timescale);
+            (seconds(shown, timescale), seconds(pts, timescale))
+        });
+        presented.push(times.collect::<Vec<_>>());
+        // Decoded one after the other, none after it is shown, and each as long as until the next.
+        for pair in samples.windows(2) {
+            assert_eq!(pair[0].dts + i64::from(pair[0].duration), pair[1].dts);
+            assert!(pair[0].duration > 0);
+        }
+        assert!(samples.iter().all(|sample| sample.cts >= 0 && sample.dts >= 0));
+    }
+    let [video, audio] = &presented[..] else { panic!("{}", presented.len()) };
+    let (lead, shown): (Vec<_>, Vec<_>) = video.iter().partition(|(_, file)| *file < 0.0);
+    assert_eq!((lead.len(), shown.len()), (25, 125));
+    let begins = shown.iter().map(|(at, _)| *at).fold(f64::MAX, f64::min);
+    // Together they last less than one is seen, and those after have kept their times.
+    assert!((0.0..0.005).contains(&begins), "{begins}");
+    assert!(shown.iter().all(|(at, file)| (at - file - begins).abs() < 1e-4), "{shown:?}");
+    let mut hidden: Vec<f64> = lead.iter().map(|(at, _)| *at).collect();
+    hidden.sort_by(f64::total_cmp);
+    assert!(hidden[0] >= 0.0 && hidden.windows(2).all(|pair| pair[0] < pair[1]), "{hidden:?}");
+    assert!(hidden.iter().all(|at| *at < begins), "{hidden:?}");
+    // The sound is heard with the pictures it belongs to; of what is before, some to prepare.
+    assert!(audio.iter().all(|(at, file)| (at - file - begins).abs() < 0.001), "{audio:?}");
+    assert!((-0.2..=0.0).contains(&audio[0].0), "{:?}", audio[0]);
+    assert!((5.0..5.05).contains(&title.duration.as_secs_f64()), "{:?}", title.duration);
+    let starts = starts(&title, &title.tracks[0]);
+    assert!((0.0..0.001).contains(&starts[0]) && (starts[1] - 3.0).abs() < 0.005, "{starts:?}");
+}
+
+/// What ffmpeg shows of the file, by its edit list, it shows of the segments.
+#[test]
+fn what_is_shown_is_what_the_edit_list_says() {
+    let (root, library) = folder(64 << 20);
+    let (whole, cut) = (root.path().join("whole.mp4"), root.path().join("cut.mp4"));
+    clip(&whole, 64, 100);
+    ffmpeg(&["-ss", "5", "-i", whole.to_str().unwrap(), "-c", "copy"], &cut);
+    let title = library.title("cut.mp4").unwrap();
+    let segments = root.path().join("segments.mp4");
+    fs::write(&segments, support::whole(&title.tracks[0])).unwrap();
+    let shown = |file: &std::path::Path| -> Vec<String> {
+        let hashes = root.path().join("hashes");
+        // At the file's rate, as on a display: what is shown for no time is seen by nobody.
+        let rate = ["-map", "0:v", "-vf", "setpts=PTS-STARTPTS,fps=25:round=down"];
+        let input = ["-i", file.to_str().unwrap()];
+        ffmpeg(&[&input[..], &rate, &["-f", "framehash", "-hash", "md5"]].concat(), &hashes);
+        let hashes = fs::read_to_string(&hashes).unwrap();
+        let frames = hashes.lines().filter(|line| !line.starts_with('#'));
+        frames.map(|line| line.rsplit(',').next().unwrap().trim().to_owned()).collect()
+    };
+    let (by_file, by_segments) = (shown(&cut), shown(&segments));
+    assert_eq!(by_file.len(), 125);
+    assert_eq!(by_segments, by_file);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! `[ladder]`: renditions of live streams that the origin makes itself.
 
+use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::units::{Bitrate, Time};
+use super::units::{Bitrate, Size, Time};
 
 /// The most renditions that are made of one stream.
 pub(super) const MOST_RUNGS: usize = 8;
@@ -33,8 +35,22 @@ pub struct Ladder {
     pub streams: Vec<String>,
     /// Of how many at once; 0 is no limit.
     pub max_streams: usize,
+    /// Of how many from one address; 0 is no limit.
+    pub max_per_address: usize,
+    /// So many of `max_streams` are kept for those in `reserved_for`.
+    pub reserved: usize,
+    /// Streams for which places are kept, by name; `*` stands for any characters.
+    pub reserved_for: Vec<String>,
     /// The program: a path, or a name to be looked for in `PATH`.
     pub ffmpeg: PathBuf,
+    /// Whether ffmpeg is kept from files, network and other processes.
+    pub sandbox: Sandbox,
+    /// Files and folders that it may read nonetheless.
+    pub read: Vec<PathBuf>,
+    /// Memory that one ffmpeg may take.
+    pub memory: Size,
+    /// Processors that one may use; 0 is all.
+    pub cores: usize,
     /// x264's preset.
     pub preset: String,
     /// A rendition has a keyframe where its source has one, and after so long without.
@@ -47,6 +63,28 @@ pub struct Ladder {
     pub nice: i32,
     /// The renditions.
     pub rungs: Vec<Rung>,
+}
+
+/// Whether ffmpeg is kept from files, network and other processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Sandbox {
+    /// As far as the kernel can.
+    Auto,
+    /// Or no ladder is made.
+    Require,
+    /// Not at all.
+    Off,
+}
+
+impl fmt::Display for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Require => "require",
+            Self::Off => "off",
+        })
+    }
 }
 
 /// One rendition of a ladder.
@@ -75,6 +113,16 @@ impl Ladder {
     pub fn wants(&self, stream: &str) -> bool {
         self.enabled && self.streams.iter().any(|pattern| matches(pattern, stream))
     }
+
+    /// Whether places are kept for the stream of that name.
+    pub fn expects(&self, stream: &str) -> bool {
+        self.reserved_for.iter().any(|pattern| matches(pattern, stream))
+    }
+
+    /// Where the program is.
+    pub fn program(&self) -> Option<PathBuf> {
+        find(&self.ffmpeg)
+    }
 }
 
 impl Default for Ladder {
@@ -83,7 +131,14 @@ impl Default for Ladder {
             enabled: false,
             streams: vec!["*".to_owned()],
             max_streams: 8,
+            max_per_address: 4,
+            reserved: 0,
+            reserved_for: Vec::new(),
             ffmpeg: PathBuf::from("ffmpeg"),
+            sandbox: Sandbox::Auto,
+            read: Vec::new(),
+            memory: Size::from_mib(1024),
+            cores: 4,
             preset: "veryfast".to_owned(),
             keyframe_interval: Time::from_secs(4),
             source: true,
@@ -126,17 +181,17 @@ pub(super) fn is_rung_name(name: &str) -> bool {
     (1..=32).contains(&name.len()) && name.bytes().all(good) && !track
 }
 
-/// Whether there is such a program.
-pub(super) fn is_program(program: &Path) -> bool {
-    let is_executable = |path: &Path| {
+/// Where such a program is: a path, or a name to be looked for as a shell does.
+fn find(program: &Path) -> Option<PathBuf> {
+    let is_executable = |path: &PathBuf| {
         path.metadata()
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
     if program.components().count() != 1 || program.has_root() {
-        return is_executable(program);
+        return Some(program.to_owned()).filter(is_executable);
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).any(|folder| is_executable(&folder.join(program)))
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(is_executable)
 }
 
 #[cfg(test)]
@@ -179,9 +234,10 @@ mod tests {
 
     #[test]
     fn a_program_is_looked_for_as_a_shell_does() {
-        assert!(is_program(Path::new("sh")) && is_program(Path::new("/bin/sh")));
+        assert_eq!(find(Path::new("/bin/sh")).unwrap(), Path::new("/bin/sh"));
+        assert!(find(Path::new("sh")).unwrap().ends_with("bin/sh"));
         for none in ["no-such-program", "/bin", "./sh", "/etc/passwd", ""] {
-            assert!(!is_program(Path::new(none)), "{none}");
+            assert_eq!(find(Path::new(none)), None, "{none}");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::http::{Credentials, PerAddress};
 use crate::pace::{Pace, Plan};
 
 pub use error::Error;
-pub use ladder::{Ladder, Rung};
+pub use ladder::{Ladder, Rung, Sandbox};
 pub use units::{Bitrate, Factor, ParseError, Size, Time};
 
 /// Everything that can be configured. A file gives what differs from [`Config::default`].

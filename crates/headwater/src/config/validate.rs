@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::ladder;
-use super::{Bitrate, Config, Factor, Http, Ladder, Rtmp, Size, Time, Tls};
+use super::{Bitrate, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Time, Tls};
 use crate::http::CredentialsFile;
+use crate::ladder::confine;
 
 /// An option that cannot stand.
 pub(super) struct Found {
@@ -157,9 +158,30 @@ fn ladder(ladder: &Ladder) -> Result<(), Found> {
     within("ladder.max_streams", ladder.max_streams, 0, 10_000)?;
     within("ladder.threads", *threads, 0, 256)?;
     within("ladder.nice", *nice, 0, 19)?;
-    if let Some(bad) = streams.iter().find(|pattern| !ladder::is_pattern(pattern)) {
-        let message = format!("{bad:?} is not a stream's name, in which * may stand for anything");
-        return refuse(&["ladder.streams"], message);
+    within("ladder.max_per_address", ladder.max_per_address, 0, 10_000)?;
+    within("ladder.reserved", ladder.reserved, 0, 10_000)?;
+    within("ladder.cores", ladder.cores, 0, 1024)?;
+    // Below that, ffmpeg does not even start.
+    within("ladder.memory", ladder.memory, Size::from_mib(64), Size::from_mib(1 << 20))?;
+    for (key, names) in [("ladder.streams", streams), ("ladder.reserved_for", &ladder.reserved_for)]
+    {
+        if let Some(bad) = names.iter().find(|pattern| !ladder::is_pattern(pattern)) {
+            let message =
+                format!("{bad:?} is not a stream's name, in which * may stand for anything");
+            return refuse(&[key], message);
+        }
+    }
+    if ladder.max_streams != 0 && ladder.reserved > ladder.max_streams {
+        let message = format!("{} are more than ladder.max_streams", ladder.reserved);
+        return refuse(&["ladder.reserved", "ladder.max_streams"], message);
+    }
+    if ladder.reserved > 0 && ladder.reserved_for.is_empty() {
+        let message = "places are kept for no stream: ladder.reserved_for is empty".to_owned();
+        return refuse(&["ladder.reserved", "ladder.reserved_for"], message);
+    }
+    if let Some(bad) = ladder.read.iter().find(|path| !path.has_root()) {
+        let message = format!("{} does not begin with /", bad.display());
+        return refuse(&["ladder.read"], message);
     }
     if rungs.is_empty() || rungs.len() > ladder::MOST_RUNGS {
         return refuse(&[RUNGS], format!("must be 1 to {}", ladder::MOST_RUNGS));
@@ -180,9 +202,13 @@ fn ladder(ladder: &Ladder) -> Result<(), Found> {
         within(RUNGS, rung.bitrate, slowest, fastest)?;
     }
     // What is found out now does not fail each time a stream is published.
-    if ladder.enabled && !ladder::is_program(&ladder.ffmpeg) {
+    if ladder.enabled && ladder.program().is_none() {
         let path = ladder.ffmpeg.display();
         return refuse(&["ladder.ffmpeg"], format!("there is no program {path}"));
+    }
+    if ladder.enabled && ladder.sandbox == Sandbox::Require && !confine::is_supported() {
+        let message = "this kernel has no Landlock to keep ffmpeg from files".to_owned();
+        return refuse(&["ladder.sandbox"], message);
     }
     Ok(())
 }

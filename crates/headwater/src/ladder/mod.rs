@@ -15,8 +15,10 @@
 //! renditions agree with their source to the tick.
 
 mod command;
+pub mod confine;
 mod log;
 mod matroska;
+mod places;
 mod process;
 mod rendition;
 mod source;
@@ -30,13 +32,15 @@ use live::{Part, Segment, Status, Stream, Track};
 use media::Kind;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::Origin;
+use crate::config::Sandbox;
 use command::{Made, Rate, fitting};
 use log::{Log, Severity};
+use places::{Applicant, Places};
 use process::Process;
 use rendition::Rendition;
 use source::{Frames, Next, Source};
@@ -91,8 +95,12 @@ pub async fn run(origin: Arc<Origin>) {
     // Those that have, or had, a ladder, by their names.
     let mut streams: HashMap<String, Weak<Stream>> = HashMap::new();
     let mut ladders = JoinSet::new();
-    let most = origin.config.ladder.max_streams;
-    let room = Arc::new(Semaphore::new(if most == 0 { Semaphore::MAX_PERMITS } else { most }));
+    let places = Arc::new(Places::new(&origin.config.ladder));
+    if origin.config.ladder.sandbox != Sandbox::Off && !confine::is_supported() {
+        tracing::warn!(
+            "ladder.sandbox: this kernel has no Landlock, so ffmpeg can read what the origin can"
+        );
+    }
     loop {
         begun.mark_unchanged();
         streams.retain(|_, known| known.strong_count() > 0);
@@ -105,7 +113,7 @@ pub async fn run(origin: Arc<Origin>) {
             }
             if origin.config.ladder.wants(name) && stream.state().status != Status::Ended {
                 streams.insert(name.to_owned(), Arc::downgrade(&stream));
-                ladders.spawn(follow(Arc::clone(&origin), stream, Arc::clone(&room)));
+                ladders.spawn(follow(Arc::clone(&origin), stream, Arc::clone(&places)));
             }
         }
         tokio::select! {
@@ -116,31 +124,39 @@ pub async fn run(origin: Arc<Origin>) {
 }
 
 /// The renditions of one stream, until it is over.
-async fn follow(origin: Arc<Origin>, stream: Arc<Stream>, room: Arc<Semaphore>) {
+async fn follow(origin: Arc<Origin>, stream: Arc<Stream>, places: Arc<Places>) {
     let over = ended(stream.subscribe());
     tokio::select! {
-        () = make_renditions(origin, stream, room) => {}
+        () = make_renditions(origin, stream, places) => {}
         // Whatever that waits for. A process that is left ends with its handle.
         () = over => {}
     }
 }
 
-async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, room: Arc<Semaphore>) {
+async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, places: Arc<Places>) {
     // The publisher's own picture. What it publishes under a rendition's name is a ladder already.
     let is_source = |track: &&Arc<Track>| track.kind == Kind::Video && track.rendition.is_none();
     let mut state = stream.subscribe();
     let known = state.wait_for(|state| state.tracks.iter().any(|track| is_source(&track)));
-    let Ok(source) = known.await.map(|state| state.tracks.iter().find(is_source).cloned()) else {
-        return;
-    };
-    let Some(source) = source else { return };
+    let Ok(known) = known.await.map(|state| Arc::clone(&state)) else { return };
+    let Some(source) = known.tracks.iter().find(is_source).cloned() else { return };
     let log = Arc::new(Log::new(stream.name()));
-    if room.available_permits() == 0 {
-        let most = origin.config.ladder.max_streams;
-        let what = format!("no renditions yet: ladder.max_streams = {most} have theirs made");
-        log.say(Severity::Warning, &what);
-    }
-    let Ok(_place) = room.acquire().await else { return };
+    let config = &origin.config.ladder;
+    let waits = |option: &str| {
+        let what = match option {
+            "max_per_address" => {
+                let most = config.max_per_address;
+                format!("ladder.max_per_address = {most} of its publisher have theirs made")
+            }
+            _ => format!("ladder.max_streams = {} have theirs made", config.max_streams),
+        };
+        log.say(Severity::Warning, &format!("no renditions yet: {what}"));
+    };
+    let publisher = known.publishers.iter().find(|publisher| publisher.rendition.is_none());
+    let address = publisher.and_then(|publisher| publisher.peer).map(|peer| peer.ip());
+    let applicant = Applicant { address, is_expected: config.expects(stream.name()) };
+    drop(known);
+    let Some(_place) = places.take(applicant, waits).await else { return };
     let ladder = Arc::new(Ladder { origin, stream, source, frames: Mutex::default(), log });
     let mut supervisor = Supervisor { ladder, renditions: Vec::new(), given_up: HashSet::new() };
     supervisor.run().await;

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::timeout;
 
 use super::command::{Made, Rate, arguments};
+use super::confine::Limits;
 use super::log::{Log, Severity};
 use crate::config::Ladder;
 
@@ -23,6 +25,9 @@ pub(super) const LAST: Duration = Duration::from_secs(5);
 /// Held while a process is started: for that long, what it is to write into is inherited by whatever
 /// is started.
 static STARTING: Mutex<()> = Mutex::new(());
+
+/// Counts those that were started.
+static TURNS: AtomicUsize = AtomicUsize::new(0);
 
 /// A running ffmpeg.
 pub(super) struct Process {
@@ -50,7 +55,9 @@ impl Process {
         }
         let numbers: Vec<_> =
             inherited.iter().map(|(made, into)| (made.clone(), into.as_raw_fd())).collect();
-        let mut command = Command::new(&ladder.ffmpeg);
+        let program = ladder.program().ok_or(io::ErrorKind::NotFound)?;
+        let turn = TURNS.fetch_add(1, Ordering::Relaxed);
+        let mut command = Command::from(Limits::new(ladder, turn).command(&program));
         command.args(arguments(ladder, &numbers, rate));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         // In a group of its own: a terminal's Ctrl-C is for the origin, which drains.

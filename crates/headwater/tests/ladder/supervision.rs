@@ -1,14 +1,12 @@
 //! That ffmpeg is there as long as its stream, and is no danger to it.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
 use testkit::{Program, Server};
 
 use crate::support::{
     Halted, LIMIT, RUNGS, Segment, clip, configuration, ffmpeg, is_over, is_there, kill, media,
-    multivariant, named, parent, publish, server, times, transcoder, until,
+    multivariant, named, parent, publish, script, server, times, transcoder, until,
 };
 
 /// The value of a metric that has no labels.
@@ -189,16 +187,14 @@ fn one_that_fails_again_and_again_leaves_the_stream_as_it_is() {
 #[test]
 fn one_that_does_not_end_is_killed_with_what_it_started() {
     let folder = tempfile::tempdir().unwrap();
-    let (program, started) = (folder.path().join("lingers"), folder.path().join("started"));
+    let program = folder.path().join("lingers");
     // It reads what it is fed with, and stays when that ends.
-    let lines = format!("cat >/dev/null\nsleep 1000 &\necho $! >{}\nwait\n", started.display());
-    script(&program, &lines);
+    script(&program, "cat >/dev/null\nsleep 1000 2>/dev/null &\necho started $!. >&2\nwait\n");
     let server = server(&format!("ffmpeg = {program:?}\n{RUNGS}"), &[]);
     let publisher = publish(&server, &clip(&folder, "320x180", 4), "live/x", &[]);
     let id = transcoder(&server, 0);
     assert!(publisher.wait(LIMIT).status.success());
-    until(|| std::fs::read_to_string(&started).is_ok_and(|id| id.ends_with('\n')));
-    let child: u32 = std::fs::read_to_string(&started).unwrap().trim().parse().unwrap();
+    let child = started(&server);
     until(|| !is_there(id) && !is_there(child));
     until(|| metric(&server, "headwater_ladders") == 0);
 }
@@ -206,20 +202,19 @@ fn one_that_does_not_end_is_killed_with_what_it_started() {
 #[test]
 fn one_that_crashes_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let (program, started) = (folder.path().join("crashes"), folder.path().join("started"));
+    let program = folder.path().join("crashes");
     // What it started holds its pipes.
-    script(&program, &format!("sleep 1000 &\necho $! >>{}\nexit 3\n", started.display()));
+    script(&program, "sleep 1000 &\necho started $!. >&2\nexit 3\n");
     let server = server(&format!("ffmpeg = {program:?}\n{RUNGS}"), &["--demo"]);
     server.log_line(LIMIT, |line| line.contains("exit status: 3"));
-    let children = std::fs::read_to_string(&started).unwrap();
-    let child: u32 = children.lines().next().unwrap().parse().unwrap();
+    let child = started(&server);
     until(|| !is_there(child));
 }
 
-/// A program of these lines.
-fn script(path: &Path, lines: &str) {
-    std::fs::write(path, format!("#!/bin/sh\n{lines}")).unwrap();
-    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+/// The process that a script says it started.
+fn started(server: &Server) -> u32 {
+    let line = server.log_line(LIMIT, |line| line.contains("ffmpeg: started "));
+    line.split("started ").nth(1).unwrap().split('.').next().unwrap().parse().unwrap()
 }
 
 #[test]

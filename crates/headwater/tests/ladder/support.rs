@@ -1,6 +1,7 @@
 //! A server that makes renditions, clips to make them of, and what is looked at.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -67,6 +68,17 @@ pub(crate) fn ffmpeg<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) ->
     let finished = program.wait(LIMIT);
     assert!(finished.status.success() && finished.stderr.is_empty(), "{}", finished.stderr);
     finished.stdout
+}
+
+/// A program of these lines, for a shell.
+pub(crate) fn script(path: &Path, lines: &str) {
+    program(path, &format!("#!/bin/sh\n{lines}"));
+}
+
+/// A program of this text.
+pub(crate) fn program(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 /// `headwater publish`.

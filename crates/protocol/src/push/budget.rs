@@ -23,12 +23,14 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes one at `now`, in microseconds of any clock that does not run back.
+    /// Takes one at `now`, in microseconds of any clock. One that is set back costs what was due, and
+    /// no more: who says little is never refused for it.
     ///
     /// # Errors
     /// There is none left.
     pub fn spend(&mut self, now: u64) -> Result<(), Violation> {
-        let due = now.saturating_sub(self.filled) / REFILL;
+        self.filled = self.filled.min(now);
+        let due = (now - self.filled) / REFILL;
         self.left = self.left.saturating_add(u32::try_from(due).unwrap_or(BURST)).min(BURST);
         self.filled += due * REFILL;
         match self.left.checked_sub(1) {
@@ -62,5 +64,22 @@ mod tests {
             budget.spend(now).unwrap();
         }
         assert!(budget.spend(now).is_err());
+    }
+
+    /// A viewer that only answers pings lives longer than a clock that was wrong by hours.
+    #[test]
+    fn a_clock_that_is_set_back_costs_nobody_the_connection() {
+        let (mut budget, mut now) = (Budget::default(), 1_700_000_000_000_000);
+        budget.spend(now).unwrap();
+        now -= 3600 * 1_000_000;
+        for _ in 0..3 * BURST {
+            now += 9 * 1_000_000;
+            budget.spend(now).unwrap();
+        }
+        // To set it to and fro is no way to say more.
+        for _ in 0..BURST {
+            let _ = budget.spend(now);
+        }
+        assert!(budget.spend(now - 1_000_000_000).is_err());
     }
 }

@@ -1,0 +1,275 @@
+//! What ffmpeg is confined to: it decodes what strangers send.
+//!
+//! The origin does not start ffmpeg itself. It starts its own program once more, as `headwater confine`,
+//! which takes from itself what ffmpeg does not need ([`Limits`]) and then becomes ffmpeg: none of it can be
+//! taken back. So nothing is done between `fork` and `exec`, where little is safe.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+use crate::config::{Ladder, Sandbox};
+
+/// What may be read and executed: programs, their libraries, and what the loader looks into. Those that
+/// are not there are left out.
+const READ: [&str; 13] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/nix/store",
+    "/gnu/store",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.preload",
+    "/dev/urandom",
+    // How many processors and kinds of memory there are.
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+    "/proc/cpuinfo",
+];
+
+/// What may be written to as well.
+const WRITTEN: [&str; 1] = ["/dev/null"];
+
+/// Landlock's rules as of Linux 6.12; of an older one those that it knows.
+const RULES: ABI = ABI::V6;
+
+/// What is in its environment, where the origin has it.
+const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
+
+/// Descriptors: a rendition has one, and libraries are opened one after the other.
+const DESCRIPTORS: u64 = 64;
+
+/// Bytes of a thread's stack. They count as memory, and encoders have many threads.
+const STACK: u64 = 2 << 20;
+
+/// What a ladder's process may use.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct Limits {
+    /// Whether the kernel must be able to confine it.
+    #[arg(long, value_enum)]
+    pub sandbox: Sandbox,
+    /// Files and folders that it may read, besides the system's.
+    #[arg(long, value_name = "PATH")]
+    pub read: Vec<PathBuf>,
+    /// Bytes of memory.
+    #[arg(long, value_name = "BYTES")]
+    pub memory: u64,
+    /// So many processors; 0 is all.
+    #[arg(long, value_name = "N")]
+    pub cores: usize,
+    /// Which of the processors: others than those of the turn before, as long as there are others.
+    #[arg(long, value_name = "N")]
+    pub turn: usize,
+}
+
+impl Limits {
+    /// As configured.
+    pub(super) fn new(ladder: &Ladder, turn: usize) -> Self {
+        Self {
+            sandbox: ladder.sandbox,
+            read: ladder.read.clone(),
+            memory: ladder.memory.into(),
+            cores: ladder.cores,
+            turn,
+        }
+    }
+
+    /// The command that becomes `program`, confined to these; its arguments are to follow.
+    pub(super) fn command(&self, program: &Path) -> Command {
+        // The same file as this process is of, whatever has its name now.
+        let mut command = Command::new("/proc/self/exe");
+        let sandbox = self.sandbox.to_string();
+        command.arg("confine").args(["--sandbox", &sandbox]);
+        for path in &self.read {
+            command.arg("--read").arg(path);
+        }
+        let numbers = [
+            ("--memory", self.memory),
+            ("--cores", self.cores as u64),
+            ("--turn", self.turn as u64),
+        ];
+        for (name, number) in numbers {
+            command.args([name, &number.to_string()]);
+        }
+        command.arg("--").arg(program).env_clear();
+        for name in ENVIRONMENT {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        command
+    }
+}
+
+/// Whether this kernel can keep a process from files.
+pub fn is_supported() -> bool {
+    let rules = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1));
+    let created = rules.and_then(Ruleset::create).map(Option::<std::os::fd::OwnedFd>::from);
+    created.is_ok_and(|rules| rules.is_some())
+}
+
+/// Confines this process, which must have no other thread, and has it become `program`. Comes back
+/// only to say why that cannot be.
+pub fn run(limits: &Limits, program: &Path, arguments: &[OsString]) -> io::Error {
+    match confine(limits, program) {
+        Ok(()) => Command::new(program).args(arguments).exec(),
+        Err(error) => error,
+    }
+}
+
+fn confine(limits: &Limits, program: &Path) -> io::Result<()> {
+    stay_on_cores(limits)?;
+    let bounds = [
+        (Resource::Data, limits.memory),
+        (Resource::Stack, STACK),
+        (Resource::Nofile, DESCRIPTORS),
+        // It writes to pipes.
+        (Resource::Fsize, 0),
+        (Resource::Core, 0),
+    ];
+    for (resource, most) in bounds {
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    if limits.sandbox == Sandbox::Off {
+        return Ok(());
+    }
+    let required = limits.sandbox == Sandbox::Require;
+    let is_kept = keep_from_files(limits, program, required).map_err(io::Error::other)?;
+    if required && !is_kept {
+        return Err(io::Error::other("this kernel has no Landlock, ladder.sandbox requires it"));
+    }
+    // Where it is not, the origin said so when it started.
+    keep_from_calls()
+}
+
+/// Its threads run on so many of the processors that this process may use.
+fn stay_on_cores(limits: &Limits) -> io::Result<()> {
+    if limits.cores == 0 {
+        return Ok(());
+    }
+    let usable = sched_getaffinity(None)?;
+    let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| usable.is_set(cpu)).collect();
+    let mut chosen = CpuSet::new();
+    for cpu in chosen_of(&usable, limits.cores, limits.turn) {
+        chosen.set(cpu);
+    }
+    Ok(sched_setaffinity(None, &chosen)?)
+}
+
+/// `cores` of these processors, the next ones with each turn.
+fn chosen_of(usable: &[usize], cores: usize, turn: usize) -> impl Iterator<Item = usize> {
+    let cores = cores.min(usable.len());
+    // After as many turns as there are processors it begins again.
+    let first = turn % usable.len().max(1) * cores;
+    (first..first + cores).map(move |at| usable[at % usable.len()])
+}
+
+/// Whether it can no longer open files but those it needs, reach TCP ports, or signal processes
+/// that it did not start: as far as the kernel knows such rules, unless the first is `required`.
+fn keep_from_files(limits: &Limits, program: &Path, required: bool) -> Result<bool, RulesetError> {
+    let least = if required { CompatLevel::HardRequirement } else { CompatLevel::BestEffort };
+    let read = AccessFs::from_read(RULES);
+    let status = Ruleset::default()
+        .set_compatibility(least)
+        .handle_access(AccessFs::from_all(ABI::V1))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(RULES))?
+        .handle_access(AccessNet::from_all(RULES))?
+        .scope(Scope::from_all(RULES))?
+        .create()?
+        .add_rules(path_beneath_rules(READ, read))?
+        .add_rules(path_beneath_rules(&limits.read, read))?
+        .add_rules(path_beneath_rules([program], read))?
+        .add_rules(path_beneath_rules(WRITTEN, AccessFs::ReadFile | AccessFs::WriteFile))?
+        .restrict_self()?;
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// System calls that making pictures into others does not need: those that reach the network by any
+/// protocol, other processes, and parts of the kernel that few use and attackers do.
+const REFUSED: [libc::c_long; 33] = [
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    // It opens sockets by itself.
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_shmget,
+    libc::SYS_msgget,
+];
+
+/// On x86-64, the same calls have other numbers where the kernel knows the x32 ABI.
+const X32: libc::c_long = 0x4000_0000;
+
+/// Has the kernel refuse [`REFUSED`], for good: `no_new_privs` is set.
+fn keep_from_calls() -> io::Result<()> {
+    let architecture = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+    let also = if cfg!(target_arch = "x86_64") { Some(X32) } else { None };
+    let calls = REFUSED.iter().flat_map(|&call| [Some(call), also.map(|bit| call | bit)]);
+    let filter = SeccompFilter::new(
+        calls.flatten().map(|call| (call, Vec::new())).collect(),
+        SeccompAction::Allow,
+        // As if it lacked the permission: libraries do without, where they only try.
+        SeccompAction::Errno(libc::EPERM.unsigned_abs()),
+        architecture,
+    );
+    let filter: BpfProgram =
+        filter.and_then(TryInto::try_into).map_err(|error| io::Error::other(format!("{error}")))?;
+    seccompiler::apply_filter(&filter).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_share_the_processors() {
+        let of = |usable: &[usize], cores, turn| chosen_of(usable, cores, turn).collect::<Vec<_>>();
+        let usable = [0, 1, 4, 5, 6];
+        assert_eq!(of(&usable, 2, 0), [0, 1]);
+        assert_eq!(of(&usable, 2, 1), [4, 5]);
+        assert_eq!(of(&usable, 2, 2), [6, 0]);
+        assert_eq!(of(&usable, 9, 3), [0, 1, 4, 5, 6]);
+        assert_eq!(of(&usable, 1, usize::MAX).len(), 1);
+        assert!(of(&[], 2, 0).is_empty());
+    }
+}

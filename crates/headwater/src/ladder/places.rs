@@ -1,0 +1,232 @@
+//! Who may have renditions made, while there are more streams than places for them.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::config::Ladder;
+
+/// The places of all ladders. Whoever has one keeps it; those who wait get theirs in the order in
+/// which they came.
+pub(super) struct Places {
+    /// For any stream.
+    general: Arc<Semaphore>,
+    /// For those of certain names.
+    reserved: Arc<Semaphore>,
+    /// So many of the first are for one address.
+    most_of_one: usize,
+    addresses: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
+}
+
+/// A place, until it is dropped.
+pub(super) struct Place {
+    _place: OwnedSemaphorePermit,
+    /// Its share of those of its address.
+    _share: Option<Share>,
+}
+
+/// Keeps its address's count of places.
+struct Share {
+    _permit: OwnedSemaphorePermit,
+    _of: Arc<Semaphore>,
+}
+
+/// Who asks for a place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Applicant {
+    /// Where its publisher is; none is the origin's own clip.
+    pub(super) address: Option<IpAddr>,
+    /// Whether places are reserved for streams of its name.
+    pub(super) is_expected: bool,
+}
+
+impl Places {
+    pub(super) fn new(ladder: &Ladder) -> Self {
+        let all = match ladder.max_streams {
+            0 => Semaphore::MAX_PERMITS,
+            most => most,
+        };
+        let reserved = ladder.reserved.min(all);
+        Self {
+            general: Arc::new(Semaphore::new(all - reserved)),
+            reserved: Arc::new(Semaphore::new(reserved)),
+            most_of_one: ladder.max_per_address,
+            addresses: Mutex::default(),
+        }
+    }
+
+    /// A place. If it must be waited for, `waits` is told which option has it so.
+    pub(super) async fn take(
+        &self,
+        applicant: Applicant,
+        mut waits: impl FnMut(&'static str),
+    ) -> Option<Place> {
+        let shares = self.shares(applicant);
+        let share = match shares {
+            None => None,
+            Some(of) => {
+                if of.available_permits() == 0 {
+                    waits("max_per_address");
+                }
+                let permit = Arc::clone(&of).acquire_owned().await.ok()?;
+                Some(Share { _permit: permit, _of: of })
+            }
+        };
+        let is_full = |places: &Arc<Semaphore>| places.available_permits() == 0;
+        if is_full(&self.general) && (!applicant.is_expected || is_full(&self.reserved)) {
+            waits("max_streams");
+        }
+        let general = Arc::clone(&self.general).acquire_owned();
+        let place = if applicant.is_expected {
+            let reserved = Arc::clone(&self.reserved).acquire_owned();
+            tokio::select! {
+                biased;
+                place = reserved => place,
+                place = general => place,
+            }
+        } else {
+            general.await
+        };
+        Some(Place { _place: place.ok()?, _share: share })
+    }
+
+    /// The places that those at its address share. Who is expected has no such limit.
+    fn shares(&self, applicant: Applicant) -> Option<Arc<Semaphore>> {
+        let address = network(applicant.address?);
+        if applicant.is_expected || self.most_of_one == 0 {
+            return None;
+        }
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = addresses.get(&address).and_then(Weak::upgrade) {
+            return Some(known);
+        }
+        addresses.retain(|_, shares| shares.strong_count() > 0);
+        let shares = Arc::new(Semaphore::new(self.most_of_one));
+        addresses.insert(address, Arc::downgrade(&shares));
+        Some(shares)
+    }
+}
+
+/// Whose address it is: who has one of IPv6 has 2⁶⁴ of them.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn places(max_streams: usize, max_per_address: usize, reserved: usize) -> Arc<Places> {
+        let ladder = Ladder { max_streams, max_per_address, reserved, ..Ladder::default() };
+        Arc::new(Places::new(&ladder))
+    }
+
+    /// One who asked for a place, and why it was told to wait.
+    struct Waiting {
+        place: Pin<Box<dyn Future<Output = Option<Place>>>>,
+        told: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    impl Waiting {
+        fn at(places: &Arc<Places>, address: &str) -> Self {
+            Self::new(places, Some(address), false)
+        }
+
+        fn new(places: &Arc<Places>, address: Option<&str>, is_expected: bool) -> Self {
+            let address = address.map(|address| address.parse().unwrap());
+            let told: Arc<Mutex<Vec<_>>> = Arc::default();
+            let (places, tell) = (Arc::clone(places), Arc::clone(&told));
+            let place = Box::pin(async move {
+                let tell = |option| tell.lock().unwrap().push(option);
+                places.take(Applicant { address, is_expected }, tell).await
+            });
+            Self { place, told }
+        }
+
+        fn place(&mut self) -> Option<Place> {
+            let mut context = Context::from_waker(Waker::noop());
+            match self.place.as_mut().poll(&mut context) {
+                std::task::Poll::Ready(place) => Some(place.unwrap()),
+                std::task::Poll::Pending => None,
+            }
+        }
+
+        fn told(&self) -> Vec<&'static str> {
+            self.told.lock().unwrap().clone()
+        }
+    }
+
+    #[test]
+    fn one_address_does_not_take_all() {
+        let places = places(4, 2, 0);
+        let mut stranger: Vec<_> = (0..8).map(|_| Waiting::at(&places, "192.0.2.1")).collect();
+        let mut had: Vec<_> = stranger.iter_mut().filter_map(Waiting::place).collect();
+        assert_eq!(had.len(), 2);
+        assert_eq!(stranger[2].told(), ["max_per_address"]);
+        // Others find places, however many wait there.
+        let other = Waiting::at(&places, "192.0.2.2").place();
+        let own = Waiting::new(&places, None, false).place();
+        assert!(other.is_some() && own.is_some());
+        // All are taken now: a third address waits for any.
+        let mut third = Waiting::at(&places, "192.0.2.3");
+        assert!(third.place().is_none());
+        assert_eq!(third.told(), ["max_streams"]);
+        drop(other);
+        assert!(third.place().is_some());
+        // And one of those that wait gets what another of its address leaves.
+        assert!(stranger[2].place().is_none());
+        had.pop();
+        assert!(stranger[2].place().is_some());
+    }
+
+    #[test]
+    fn those_that_are_expected_find_a_place_kept() {
+        let places = places(3, 0, 1);
+        let strangers: Vec<_> = (0..8)
+            .filter_map(|at| Waiting::at(&places, &format!("192.0.2.{at}")).place())
+            .collect();
+        assert_eq!(strangers.len(), 2, "the third is kept");
+        let expected = || Waiting::new(&places, Some("192.0.2.1"), true);
+        let first = expected().place();
+        assert!(first.is_some());
+        let mut second = expected();
+        assert!(second.place().is_none());
+        assert_eq!(second.told(), ["max_streams"]);
+        // It takes whichever comes free.
+        drop(strangers);
+        assert!(second.place().is_some());
+    }
+
+    #[test]
+    fn an_address_of_ipv6_is_a_network() {
+        let places = places(4, 1, 0);
+        let first = Waiting::at(&places, "2001:db8::1").place();
+        assert!(first.is_some());
+        assert!(Waiting::at(&places, "2001:db8::ffff:1").place().is_none());
+        assert!(Waiting::at(&places, "2001:db8:0:1::1").place().is_some());
+        let mapped = Waiting::at(&places, "::ffff:192.0.2.1").place();
+        assert!(mapped.is_some());
+        assert!(Waiting::at(&places, "192.0.2.1").place().is_none());
+    }
+
+    #[test]
+    fn addresses_without_a_place_are_forgotten() {
+        let places = places(0, 1, 0);
+        for at in 0..1000_u32 {
+            let address = std::net::Ipv4Addr::from_bits(at).to_string();
+            assert!(Waiting::at(&places, &address).place().is_some());
+        }
+        assert!(places.addresses.lock().unwrap().len() <= 1);
+    }
+}
