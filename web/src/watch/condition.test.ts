@@ -151,3 +151,31 @@ describe('when an engine runs', () => {
     expect(next(failed, { type: 'engine', engine: 'playing' }).engine).toBe('failed');
   });
 });
+
+describe('a track that is over', () => {
+  const over: Happening = { type: 'track-over' };
+  const waits: Happening = { type: 'engine', engine: 'waiting' };
+
+  it('has the stream loaded anew once what is buffered was played', () => {
+    const before = factsAfter(...playing, over);
+    expect(before.generation).toBe(factsAfter(...playing).generation);
+    const after = next(before, waits);
+    expect(after.generation).toBe(before.generation + 1);
+    expect(wantsEngine(after)).toBe(true);
+    // Once: what waits then waits for something else.
+    const again = [{ type: 'engine', engine: 'playing' } as const, waits].reduce(next, after);
+    expect(again.generation).toBe(after.generation);
+  });
+
+  it('does so at once for who waits already, and for an engine that fails for want of it', () => {
+    const waiting = factsAfter(...playing, waits);
+    expect(next(waiting, over).generation).toBe(waiting.generation + 1);
+    const failed = factsAfter(...playing, over, { type: 'failed', failure: network });
+    expect([failed.failure, failed.engine]).toEqual([null, 'idle']);
+  });
+
+  it('is no news where the whole broadcast is', () => {
+    const before = factsAfter(...playing, seen('ended'), over, waits);
+    expect(before.generation).toBe(factsAfter(...playing).generation);
+  });
+});

@@ -35,6 +35,8 @@ export interface Facts {
   seen: boolean;
   engine: EngineState;
   failure: Failure | null;
+  /** A track that the engine plays is over, though the broadcast goes on: it will wait for media that never come. */
+  incomplete: boolean;
   /** Counts the engines started; a new number asks for a new engine. */
   generation: number;
 }
@@ -44,6 +46,7 @@ export type Happening =
   | { type: 'engine'; engine: Exclude<EngineState, 'failed'> }
   | { type: 'failed'; failure: Failure }
   | { type: 'stuck' }
+  | { type: 'track-over' }
   | { type: 'retry' }
   | { type: 'via'; unknownVia: string | null };
 
@@ -56,12 +59,19 @@ export function initialFacts(request: Pick<Facts, 'stream' | 'recorded' | 'unkno
     seen: false,
     engine: 'idle',
     failure: null,
+    incomplete: false,
     generation: 0,
   };
 }
 
 function renewed(facts: Facts): Facts {
-  return { ...facts, engine: 'idle', failure: null, generation: facts.generation + 1 };
+  return { ...facts, engine: 'idle', failure: null, incomplete: false, generation: facts.generation + 1 };
+}
+
+/** Begins anew where the engine waits for, or fails for want of, a track that is over. What is buffered is played. */
+function completed(facts: Facts): Facts {
+  const vain = facts.engine === 'waiting' || facts.engine === 'finished' || facts.engine === 'failed';
+  return facts.incomplete && vain && facts.directory === 'live' ? renewed(facts) : facts;
 }
 
 /** The facts after something has happened. */
@@ -90,9 +100,11 @@ export function next(facts: Facts, happening: Happening): Facts {
     }
     case 'engine':
       // A failed engine is torn down; what it still says on the way is not news.
-      return facts.engine === 'failed' ? facts : { ...facts, engine: happening.engine };
+      return facts.engine === 'failed' ? facts : completed({ ...facts, engine: happening.engine });
     case 'failed':
-      return { ...facts, engine: 'failed', failure: happening.failure };
+      return completed({ ...facts, engine: 'failed', failure: happening.failure });
+    case 'track-over':
+      return completed({ ...facts, incomplete: true });
     case 'stuck':
       // Stuck although the publisher is there: begin anew, for instance after the server was restarted.
       return (facts.engine === 'waiting' || facts.engine === 'starting') && facts.directory === 'live'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Pace } from './pace';
+import { type Band, LOW_LATENCY, Pace, WHOLE_SEGMENTS } from './pace';
 
 /** Plays for `duration` ms against a server whose parts last `part` seconds; returns the course of the latency. */
 function play(
@@ -7,8 +7,9 @@ function play(
   target: number,
   part: number,
   duration: number,
+  band: Band = LOW_LATENCY,
 ): { latency: number; rates: Set<number> } {
-  const pace = new Pace();
+  const pace = new Pace(band);
   const rates = new Set<number>();
   let latency = start;
   const step = 250;
@@ -27,11 +28,35 @@ describe('Pace', () => {
     expect(play(2, 1, 0.2, 40_000).latency).toBeCloseTo(1.03, 1);
   });
 
-  it('never plays faster than a tenth above normal, nor slower than normal', () => {
-    for (const rate of play(9, 0.6, 0.2, 60_000).rates) {
+  it('never plays slower than normal, nor faster than a tenth above it where live is near', () => {
+    for (const rate of play(1.6, 0.6, 0.2, 60_000).rates) {
       expect(rate).toBeGreaterThanOrEqual(1);
       expect(rate).toBeLessThanOrEqual(1.1);
     }
+    expect(Math.max(...play(9, 0.6, 0.2, 60_000).rates)).toBe(1.3);
+  });
+
+  it.each([4, 5, 6])('brings one who is %d s too far behind within a second of live in 20 s', (behind) => {
+    expect(play(0.6 + behind, 0.6, 0.2, 20_000).latency).toBeLessThan(1.6);
+    // By whole segments, of which the newest is asked for every two seconds.
+    expect(play(6 + behind, 6, 2, 20_000, WHOLE_SEGMENTS).latency).toBeLessThan(7);
+  });
+
+  it('leaves alone by whole segments who is less than a second too far behind', () => {
+    expect([...play(6.8, 6, 2, 20_000, WHOLE_SEGMENTS).rates]).toEqual([1]);
+  });
+
+  it('says where live is too far to be caught up with', () => {
+    const pace = new Pace();
+    pace.rate(0, 9, 1, 8);
+    expect(pace.isTooFar()).toBe(false);
+    pace.rate(1_000, 9, 1, 8);
+    expect(pace.isTooFar()).toBe(true);
+    // What is not buffered cannot be jumped to.
+    pace.rate(1_250, 9, 1, 2);
+    expect(pace.isTooFar()).toBe(false);
+    pace.reset();
+    expect(pace.isTooFar()).toBe(false);
   });
 
   it('stays further behind than asked where parts come too unevenly for less', () => {

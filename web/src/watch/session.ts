@@ -127,6 +127,8 @@ export class Session {
     this.video.defaultMuted = true;
     this.video.autoplay = true;
     this.video.playsInline = true;
+    // Who catches up with live hears the same voices.
+    this.video.preservesPitch = true;
     this.observe();
   }
 
@@ -338,6 +340,12 @@ export class Session {
       manifest: () => {
         this.moments.manifest ??= performance.now();
       },
+      trackOver: () => {
+        // Of a broadcast that has ended all tracks are over: the server knows which it is.
+        void this.look().then(() => {
+          if (current()) this.happen({ type: 'track-over' });
+        });
+      },
       failed: (failure) => {
         if (current()) this.fail(failure);
       },
@@ -452,6 +460,15 @@ export class Session {
     );
   }
 
+  /** Whether tracks have gone since the last look, though the broadcast goes on. */
+  private hasLost(stream: Stream | null): boolean {
+    const before = this.listed;
+    if (this.facts.recorded || before === null || stream?.state !== 'live') return false;
+    if (before.since?.getTime() !== stream.since?.getTime()) return false;
+    const names = new Set(stream.tracks.map(({ name }) => name));
+    return before.tracks.some(({ name }) => !names.has(name));
+  }
+
   private async look(): Promise<void> {
     this.looking?.abort();
     const looking = new AbortController();
@@ -461,6 +478,7 @@ export class Session {
       if (looking.signal.aborted) return;
       this.moments.listed ??= performance.now();
       const stream = streams.find((candidate) => candidate.name === this.request.stream) ?? null;
+      if (this.hasLost(stream)) this.happen({ type: 'track-over' });
       this.listed = stream;
       const directory = stream?.state ?? 'absent';
       if (directory !== this.facts.directory) this.looks = 0;

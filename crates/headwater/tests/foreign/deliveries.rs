@@ -15,9 +15,15 @@ use crate::support::{
 const STREAM: &str = "live/film";
 
 /// A low-latency player's requests: every part as soon as it is there, by blocking reloads named
-/// after the preload hint. Answers the header and all parts, concatenated.
-fn walk_parts(server: &Server, track: &str) -> Vec<u8> {
-    let folder = format!("/{STREAM}/{track}");
+/// after the preload hint. Answers the header and all parts, concatenated; `seen` is told of each
+/// playlist.
+pub(crate) fn walk_parts(
+    server: &Server,
+    stream: &str,
+    track: &str,
+    mut seen: impl FnMut(&str),
+) -> Vec<u8> {
+    let folder = format!("/{stream}/{track}");
     let mut client = Client::connect(server.http, Duration::from_secs(20)).unwrap();
     let mut get = |path: &str| {
         client.send("GET", path, &[], b"").unwrap();
@@ -33,6 +39,7 @@ fn walk_parts(server: &Server, track: &str) -> Vec<u8> {
         assert!(Instant::now() < deadline, "no end after {} parts", fetched.len());
         let answer = get(&format!("{folder}/media.m3u8{query}"));
         let playlist = answer.text();
+        seen(playlist);
         let uris = |tag: &str| -> Vec<String> {
             let tagged = playlist.lines().filter(|line| line.starts_with(tag));
             let uri =
@@ -121,7 +128,7 @@ fn every_delivery_hands_on_the_source_unit_by_unit() {
     let (hls, dash) = std::thread::scope(|scope| {
         let tracks = ["v0", "a0"].map(|track| {
             let server = &server;
-            (track, scope.spawn(move || walk_parts(server, track)))
+            (track, scope.spawn(move || walk_parts(server, STREAM, track, |_| {})))
         });
         until_listed(&server, STREAM, &["v0", "a0"], 1);
         let hls = play(&url("index.m3u8"), FROM_START);

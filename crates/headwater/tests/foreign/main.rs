@@ -12,6 +12,10 @@ mod clocks;
 mod deliveries;
 mod peers;
 mod publish;
+#[expect(dead_code, reason = "a client of other tests, of which these need a part")]
+#[path = "../push/support.rs"]
+mod push_client;
 mod reconnect;
 mod renditions;
 mod support;
+mod times;

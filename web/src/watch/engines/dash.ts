@@ -34,6 +34,11 @@ const TIME_SYNC_FAILED = 16;
 /** The events at which a video element is readier than before. */
 const READINESS = ['loadedmetadata', 'loadeddata', 'canplay', 'canplaythrough'] as const;
 
+/** How much faster than normal is caught up with live, and from how many seconds too far behind. */
+const FASTER = 0.1;
+const FASTER_WHEN_FAR = 0.3;
+const FAR = 1;
+
 interface DashError {
   error?: { code?: number; message?: string; data?: { response?: { status?: number } | null } } | string;
 }
@@ -45,7 +50,7 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
     debug: { logLevel: 0 },
     streaming: {
       applyServiceDescription: true,
-      liveCatchup: { enabled: true, playbackRate: { min: -0.1, max: 0.1 } },
+      liveCatchup: { enabled: true, playbackRate: { min: -FASTER, max: FASTER } },
       delay: { liveDelay: Number.NaN, useSuggestedPresentationDelay: true },
       utcSynchronization: {
         useManifestDateHeaderTimeSource: false,
@@ -69,6 +74,16 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
     if (typeof error === 'object' && error.code === TIME_SYNC_FAILED) return;
     const failure = failureOf(error);
     events.failed(manifestRefused(error) ? { ...failure, refusedBy: url } : failure);
+  });
+  let fastest = FASTER;
+  // A viewer 4 to 6 s too far behind is within a second of the wanted distance in less than 20 s.
+  player.on('playbackTimeUpdated', () => {
+    if (recorded || !player.isDynamic()) return;
+    const behind = player.getCurrentLiveLatency() - player.getTargetLiveDelay();
+    const max = behind > FAR ? FASTER_WHEN_FAR : FASTER;
+    if (max === fastest) return;
+    fastest = max;
+    player.updateSettings({ streaming: { liveCatchup: { playbackRate: { min: -FASTER, max } } } });
   });
   const gone = new AbortController();
   endOnce(player, video, gone.signal);

@@ -21,6 +21,8 @@ export interface EngineStats {
 export interface EngineEvents {
   /** The manifest was read. */
   manifest(): void;
+  /** A track of a broadcast is over, or its playlist is gone. The broadcast may go on without it. */
+  trackOver(): void;
   /** No way on without a new engine. */
   failed(failure: Failure): void;
 }

@@ -1,7 +1,8 @@
-import Hls, { type ErrorData } from 'hls.js';
+import Hls, { type ErrorData, type LevelDetails } from 'hls.js';
 import { trackLabel } from '../../shared/format';
 import type { Failure } from '../condition';
-import { Pace } from '../pace';
+import { LOW_LATENCY, Pace, WHOLE_SEGMENTS } from '../pace';
+import { Standstill } from '../standstill';
 import {
   type Choices,
   type EngineStats,
@@ -13,6 +14,9 @@ import {
 
 /** How many target durations a low-latency viewer may fall behind before being taken back to live. */
 const MOST_BEHIND = 3;
+
+/** How often the picture is looked at for standing still, in milliseconds. */
+const LOOK_EVERY = 50;
 
 /** Events after which the buffer's past says nothing about its future. */
 const INTERRUPTIONS = ['seeking', 'pause', 'waiting'] as const;
@@ -40,26 +44,36 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
   };
   stayClose();
   let mediaRecoveries = 0;
-  const pace = new Pace();
+  const pace = new Pace(lowLatency ? LOW_LATENCY : WHOLE_SEGMENTS);
   const steer = () => {
     const { targetLatency } = hls;
     if (video.seeking || video.paused || hls.latency <= 0 || targetLatency === null) return;
     const buffer = hls.mainForwardBufferInfo?.len ?? 0;
     const rate = pace.rate(performance.now(), hls.latency, targetLatency, buffer);
     if (video.playbackRate !== rate) video.playbackRate = rate;
+    if (pace.isTooFar() && hls.liveSyncPosition !== null && hls.liveSyncPosition > video.currentTime)
+      video.currentTime = hls.liveSyncPosition;
   };
   const forget = () => {
     pace.reset();
     video.playbackRate = 1;
   };
-  const steers = lowLatency && !recorded;
-  if (steers) {
+  if (!recorded) {
     video.addEventListener('timeupdate', steer);
     for (const event of INTERRUPTIONS) video.addEventListener(event, forget);
   }
+  const unwatch = lowLatency && !recorded ? goOnWhereItStands(hls, video) : () => undefined;
 
   hls.on(Hls.Events.MANIFEST_PARSED, () => events.manifest());
+  if (!recorded) {
+    const look = (_event: string, { details }: { details: LevelDetails }) => {
+      if (!details.live) events.trackOver();
+    };
+    hls.on(Hls.Events.LEVEL_LOADED, look);
+    hls.on(Hls.Events.AUDIO_TRACK_LOADED, look);
+  }
   hls.on(Hls.Events.ERROR, (_event, data) => {
+    if (!recorded && isPlaylistGone(data)) events.trackOver();
     if (!data.fatal) return;
     // A decoder that chokes on one picture recovers by starting over; once is tried, more would loop.
     if (data.type === Hls.ErrorTypes.MEDIA_ERROR && !isCodecError(data) && mediaRecoveries === 0) {
@@ -115,6 +129,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
       hls.config.liveMaxLatencyDurationCount = Number.POSITIVE_INFINITY;
     },
     destroy() {
+      unwatch();
       video.removeEventListener('timeupdate', steer);
       for (const event of INTERRUPTIONS) video.removeEventListener(event, forget);
       video.playbackRate = 1;
@@ -122,6 +137,48 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
     },
   };
 };
+
+/**
+ * Has hls.js go on where it stands still though its playlists name newer media (docs/player.md, "Where hls.js stands
+ * still"): a seek to just behind what is buffered makes it look for media anew. Returns the way to stop that.
+ */
+function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
+  const standstill = new Standstill();
+  hls.on(Hls.Events.FRAG_LOADING, (_event, { frag }) => standstill.asks(frag.type, performance.now()));
+  for (const event of [Hls.Events.FRAG_LOADED, Hls.Events.FRAG_LOAD_EMERGENCY_ABORTED] as const) {
+    hls.on(event, (_event: string, { frag }: { frag: { type: string } }) => standstill.answered(frag.type));
+  }
+  hls.on(Hls.Events.ERROR, (_event, { frag }) => {
+    if (frag) standstill.answered(frag.type);
+  });
+  const timer = setInterval(() => {
+    const edges = [hls.levels[hls.currentLevel], hls.audioTracks[hls.audioTrack]]
+      .map((playlist) => playlist?.details?.edge)
+      .filter((edge) => edge !== undefined);
+    const to = standstill.look(performance.now(), {
+      time: video.currentTime,
+      wanted: !video.paused && !video.seeking && !video.ended && video.readyState > 0,
+      bufferedTo: endOfBuffered(video),
+      listedTo: Math.min(...edges),
+    });
+    if (to !== null && edges.length > 0) video.currentTime = to;
+  }, LOOK_EVERY);
+  return () => clearInterval(timer);
+}
+
+/** Until when there are media at the picture without a hole, in seconds. */
+function endOfBuffered({ buffered, currentTime }: HTMLVideoElement): number {
+  for (let i = 0; i < buffered.length; i++) {
+    if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i)) return buffered.end(i);
+  }
+  return currentTime;
+}
+
+/** A track's playlist is not there any more. */
+function isPlaylistGone({ details, response }: ErrorData): boolean {
+  const { LEVEL_LOAD_ERROR, AUDIO_TRACK_LOAD_ERROR } = Hls.ErrorDetails;
+  return (details === LEVEL_LOAD_ERROR || details === AUDIO_TRACK_LOAD_ERROR) && response?.code === 404;
+}
 
 function isCodecError(data: ErrorData): boolean {
   return (

@@ -1,0 +1,560 @@
+//! When pictures are shown: at the publisher's times, whatever the pattern of its frames and
+//! keyframes, over every delivery; and playlists and manifests that keep their word meanwhile.
+//!
+//! ffmpeg encodes and publishes in real time, ffprobe says when pictures are shown. All faults of
+//! a publication are told at once: one seldom comes alone, and each takes seconds to see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use shiguredo_mp4::demux::Fmp4SegmentDemuxer;
+use testkit::{Packet, Server, ffprobe_packets, http};
+
+use crate::deliveries::walk_parts;
+use crate::push_client::Client;
+use crate::support::{LIMIT, ffmpeg_done, finish, publish, server, until_ended};
+
+/// A picture's time may differ by so much from the publisher's, in seconds; the rest is for the
+/// rounding of decimals.
+const WITHIN: f64 = 0.001 + 1e-6;
+
+/// A segment may begin so far from where a manifest expected it, in ticks of 90 kHz: 20 ms.
+const CLOSE: u64 = 1_800;
+
+/// Decimals of a playlist.
+const ROUNDED: f64 = 1e-5;
+
+/// Makes a clip: pictures by libavfilter, named in a graph whose times are in milliseconds as
+/// RTMP's are, and a tone beside them. So what is published has the very times of the file.
+#[track_caller]
+fn clip(folder: &Path, name: &str, pictures: &str, seconds: u32, encoding: &[&str]) -> PathBuf {
+    let into = folder.join(format!("{name}.flv"));
+    let pictures = format!("{pictures},settb=1/1000");
+    let tone = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
+    let seconds = seconds.to_string();
+    let mut args = vec!["-f", "lavfi", "-i", &pictures, "-f", "lavfi", "-i", &tone];
+    args.extend(["-map", "0:v", "-map", "1:a", "-fps_mode", "passthrough"]);
+    args.extend(["-enc_time_base:v", "1:1000", "-c:v", "libx264", "-preset", "ultrafast"]);
+    args.extend(["-pix_fmt", "yuv420p", "-sc_threshold", "0", "-c:a", "aac", "-b:a", "64k"]);
+    args.extend(["-ac", "2", "-t", &seconds, "-flvflags", "no_duration_filesize"]);
+    args.extend(encoding);
+    args.push(into.to_str().unwrap());
+    ffmpeg_done(args);
+    into
+}
+
+/// 24, then 30, then 60 pictures a second, three seconds each.
+const FASTER_AND_FASTER: &str = "testsrc2=size=320x180:rate=24:duration=3[a];\
+     testsrc2=size=320x180:rate=30:duration=3[b];testsrc2=size=320x180:rate=60:duration=3[c];\
+     [a][b][c]concat=n=3:v=1:a=0";
+
+/// Keyframes at 0.3 to 10 s from each other, in any order.
+pub(crate) const IRREGULAR: &str = "0,0.3,1.0,3.5,3.8,4.1,10.1,10.9,12.4";
+
+#[test]
+fn pictures_left_out() {
+    judge(&[("fifths", "testsrc2=size=320x180:rate=30:duration=8,select='mod(n,5)'", 8, GOP)]);
+}
+
+#[test]
+fn rates_that_change() {
+    judge(&[
+        ("faster", FASTER_AND_FASTER, 9, GOP),
+        (
+            "reordered",
+            &format!("{FASTER_AND_FASTER},select='mod(n,5)'"),
+            9,
+            &["-g", "60", "-bf", "3"],
+        ),
+    ]);
+}
+
+#[test]
+fn a_picture_a_second() {
+    let pauses = "testsrc2=size=320x180:rate=30:duration=12,\
+                  select='not(between(t,4,8))+not(mod(n,30))'";
+    judge(&[
+        ("slides", "testsrc2=size=320x180:rate=1:duration=12", 12, &["-g", "4"]),
+        ("pauses", pauses, 12, GOP),
+    ]);
+}
+
+#[test]
+fn pictures_that_come_unevenly() {
+    // Up to 15 ms to either side, the same each time.
+    let uneven = "testsrc2=size=320x180:rate=30:duration=8,settb=1/1000,\
+                  setpts='20+N*1000/30+random(0)*30-15'";
+    judge(&[("uneven", uneven, 8, GOP)]);
+}
+
+#[test]
+fn keyframes_at_any_distance() {
+    let pictures = "testsrc2=size=320x180:rate=30:duration=14";
+    let forced = ["-g", "1000", "-force_key_frames", IRREGULAR];
+    judge(&[("irregular", pictures, 14, &forced)]);
+}
+
+const GOP: &[&str] = &["-g", "60"];
+
+/// Publishes clips, all at the same time: name, pictures, seconds, encoding.
+#[track_caller]
+fn judge(clips: &[(&str, &str, u32, &[&str])]) {
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    let faults: Vec<Faults> = thread::scope(|scope| {
+        let publications: Vec<_> = clips
+            .iter()
+            .map(|&(name, pictures, seconds, encoding)| {
+                let (server, folder) = (&server, folder.path());
+                scope.spawn(move || {
+                    let clip = clip(folder, name, pictures, seconds, encoding);
+                    publication(server, folder, name, &clip)
+                })
+            })
+            .collect();
+        publications.into_iter().map(|publication| publication.join().unwrap()).collect()
+    });
+    let told: String = faults.iter().map(|faults| faults.0.as_str()).collect();
+    assert!(told.is_empty(), "\n{told}");
+}
+
+/// What is wrong, a line each.
+#[derive(Debug, Default)]
+struct Faults(String);
+
+impl Faults {
+    fn add(&mut self, fault: impl std::fmt::Display) {
+        writeln!(self.0, "{fault}").unwrap();
+    }
+}
+
+/// Publishes a clip once, watched over every delivery, and says what is wrong with what came.
+fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Faults {
+    let stream = format!("live/{name}");
+    let url = |path: &str| server.url(&format!("/{stream}/{path}"));
+    let source = video(ffprobe_packets(clip));
+    let rtmp = server.rtmp_url(&stream);
+    let publisher = publish(clip, &rtmp, "1");
+    // Early, so that most of it is seen: who comes before there are media waits for them.
+    server.get_until("/api/v1/streams", LIMIT, |answer| {
+        let listed: Value = serde_json::from_slice(&answer.body).unwrap();
+        let streams = listed["streams"].as_array().unwrap();
+        let ours = streams.iter().find(|one| one["name"] == *stream);
+        ours.is_some_and(|ours| ours["tracks"].as_array().unwrap().len() == 2)
+    });
+
+    let mut faults = Faults::default();
+    let over = AtomicBool::new(false);
+    let (mp4, flv) = (url("live.mp4"), url("live.flv"));
+    let (joined, playlists, named) = thread::scope(|scope| {
+        let joiners = [("live.mp4", &mp4), ("live.flv", &flv), ("RTMP", &rtmp)]
+            .map(|(by, url)| (by, scope.spawn(move || video(ffprobe_packets(url)))));
+        let push = folder.join(format!("{name}-push.mp4"));
+        let pushed = scope.spawn({
+            let stream = &stream;
+            move || {
+                std::fs::write(&push, pushed(server, stream)).unwrap();
+                video(ffprobe_packets(&push))
+            }
+        });
+        let walks = ["v0", "a0"].map(|track| {
+            let stream = &stream;
+            let mut seen = Vec::new();
+            scope.spawn(move || {
+                walk_parts(server, stream, track, |playlist| seen.push(playlist.to_owned()));
+                seen
+            })
+        });
+        let named = scope.spawn(|| named_by_manifests(server, &stream, &over));
+        finish(publisher);
+        let mut joined: Vec<_> = joiners.map(|(by, it)| (by, it.join().unwrap())).into();
+        joined.push(("push", pushed.join().unwrap()));
+        let playlists = walks.map(|walk| walk.join().unwrap());
+        over.store(true, Ordering::Relaxed);
+        (joined, playlists, named.join().unwrap())
+    });
+
+    for (by, got) in &joined {
+        let keyframe = source.len().checked_sub(got.len()).and_then(|at| source.get(at));
+        if !keyframe.is_some_and(Packet::is_keyframe) {
+            faults.add(format_args!("{name} by {by}: begins with no keyframe"));
+        }
+        same_times(&format!("{name} by {by}"), &source, got, &mut faults);
+    }
+    let mut offsets = Vec::new();
+    for (track, playlists) in ["v0", "a0"].into_iter().zip(&playlists) {
+        let about = format!("{name}, {track}");
+        keeps_its_word(&about, playlists, &mut faults);
+        let whole = until_ended(server, &stream, track);
+        let hls = Hls::fetch(server, &stream, track, &whole, folder);
+        abut(&format!("{about} by HLS"), &hls.bytes, &mut faults);
+        if track == "v0" {
+            all_of("HLS", name, &source, &hls.packets, &mut faults);
+            for (segment, packets) in hls.segments() {
+                if !packets[0].is_keyframe() {
+                    faults.add(format_args!("{about}: {} begins with no keyframe", segment.uri));
+                }
+            }
+        }
+        offsets
+            .extend(hls.segments().map(|(segment, packets)| Offset::of(track, segment, &packets)));
+    }
+    one_date_time(name, &offsets, &mut faults);
+
+    let manifest = server.get(&format!("/{stream}/manifest.mpd"));
+    let times = segment_times(manifest.text(), "video");
+    let dash = folder.join(format!("{name}-dash.mp4"));
+    let mut bytes = server.get(&format!("/{stream}/v0/init.mp4")).body;
+    for time in &times {
+        let answer = server.get(&format!("/{stream}/v0/t{time}.m4s"));
+        assert_eq!(answer.status(), 200, "{name}: the manifest names t{time}.m4s");
+        bytes.extend(answer.body);
+    }
+    std::fs::write(&dash, bytes).unwrap();
+    all_of("DASH", name, &source, &video(ffprobe_packets(&dash)), &mut faults);
+    // What was to come next never did where the publisher ended. A few milliseconds' difference is
+    // a clock's rounding, and such a name is still answered.
+    let last = times.last().copied().unwrap_or(0);
+    for time in named.into_iter().filter(|time| *time < last) {
+        let near = times.iter().any(|real| real.abs_diff(time) < CLOSE);
+        let status = server.get(&format!("/{stream}/v0/t{time}.m4s")).status();
+        if !near || status != 200 {
+            let seconds = time as f64 / 90_000.0;
+            faults.add(format_args!(
+                "{name} by DASH: named a segment at {seconds:.3} s, where none began ({status})"
+            ));
+        }
+    }
+    faults
+}
+
+fn video(packets: Vec<Packet>) -> Vec<Packet> {
+    packets.into_iter().filter(|packet| packet.kind == "video").collect()
+}
+
+/// Everything that push sends from the beginning to the end: header and chunks.
+fn pushed(server: &Server, stream: &str) -> Vec<u8> {
+    let mut client = Client::connect(server.http, &format!("/{stream}/push"));
+    let mut media = Vec::new();
+    while let Some(frame) = client.next() {
+        match frame.opcode {
+            2 => media.extend(frame.payload),
+            8 => break,
+            _ => {}
+        }
+    }
+    media
+}
+
+/// Asserts that pictures are a run of the source's, up to its last, in its order, each at its
+/// time: the difference is one for all of them.
+fn same_times(name: &str, source: &[Packet], got: &[Packet], faults: &mut Faults) {
+    let Some(first) = source.len().checked_sub(got.len()).filter(|_| !got.is_empty()) else {
+        faults.add(format_args!("{name}: {} pictures of {}", got.len(), source.len()));
+        return;
+    };
+    let source = &source[first..];
+    if let Some(at) = (0..got.len()).find(|&at| got[at].size != source[at].size) {
+        faults.add(format_args!(
+            "{name}: {} pictures, picture {at} is not {} of the source",
+            got.len(),
+            first + at
+        ));
+        return;
+    }
+    let shown = |packets: &[Packet]| {
+        let mut times: Vec<f64> = packets.iter().map(|packet| packet.pts_time.unwrap()).collect();
+        times.sort_by(f64::total_cmp);
+        times
+    };
+    let (wanted, times) = (shown(source), shown(got));
+    let late = |at: usize| (times[at] - times[0]) - (wanted[at] - wanted[0]);
+    let wrong: Vec<usize> = (0..times.len()).filter(|&at| late(at).abs() > WITHIN).collect();
+    if let Some(&worst) = wrong.iter().max_by(|a, b| late(**a).abs().total_cmp(&late(**b).abs())) {
+        faults.add(format_args!(
+            "{name}: {} of {} pictures at another time; picture {}, of {:.3} s, by {:+.3} ms",
+            wrong.len(),
+            times.len(),
+            first + worst,
+            wanted[worst],
+            late(worst) * 1000.0
+        ));
+    }
+}
+
+/// [`same_times`], from the source's first picture on.
+fn all_of(by: &str, name: &str, source: &[Packet], got: &[Packet], faults: &mut Faults) {
+    let name = format!("{name} by {by}");
+    if got.len() < source.len() {
+        faults.add(format_args!("{name}: {} pictures of {}", got.len(), source.len()));
+    }
+    same_times(&name, source, got, faults);
+}
+
+/// Asserts that decode times rise, and that each sample lasts until the next is decoded, within
+/// chunks and from each to the next: as a parser of another hand reads them (ffprobe says no
+/// durations).
+#[track_caller]
+fn abut(name: &str, file: &[u8], faults: &mut Faults) {
+    let mut demuxer = Fmp4SegmentDemuxer::new();
+    let first = boxes(file).find(|(kind, _)| kind == b"moof").unwrap().1.start;
+    demuxer.handle_init_segment(&file[..first]).unwrap();
+    let mut end = None;
+    let mut moof = 0;
+    for (kind, at) in boxes(file) {
+        match &kind {
+            b"moof" => moof = at.start,
+            b"mdat" => {
+                for sample in demuxer.handle_media_segment(&file[moof..at.end]).unwrap() {
+                    let (begin, lasts) = (sample.timestamp, u64::from(sample.duration));
+                    if lasts == 0 || end.is_some_and(|end| begin != end) {
+                        faults.add(format_args!(
+                            "{name}: decoded at {begin} for {lasts}, the one before until {end:?}"
+                        ));
+                        return;
+                    }
+                    end = Some(begin + lasts);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Types of a file's boxes, and where each is.
+fn boxes(file: &[u8]) -> impl Iterator<Item = ([u8; 4], Range<usize>)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let head = file.get(at..at + 8)?;
+        let size = u32::from_be_bytes(*head.first_chunk().unwrap()) as usize;
+        let begin = at;
+        at += size;
+        Some((*head.last_chunk().unwrap(), begin..at))
+    })
+}
+
+/// A segment as a media playlist names it.
+#[derive(Debug, Clone, PartialEq)]
+struct Segment {
+    uri: String,
+    /// EXTINF.
+    duration: f64,
+    /// EXT-X-PROGRAM-DATE-TIME, as seconds of its day.
+    date: Option<f64>,
+    /// Durations of the parts that are listed of it.
+    parts: Vec<f64>,
+}
+
+/// A value of an attribute, or of a tag that has but one.
+fn number(line: &str, before: &str) -> Option<f64> {
+    let rest = &line[line.find(before)? + before.len()..];
+    let end = rest.find([',', ' ']).unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+/// Complete segments, and parts of the one that is not.
+fn segments(playlist: &str) -> (Vec<Segment>, Vec<f64>) {
+    let (mut found, mut parts, mut duration, mut date) = (Vec::new(), Vec::new(), None, None);
+    for line in playlist.lines() {
+        if line.starts_with("#EXT-X-PART:") {
+            parts.push(number(line, "DURATION=").unwrap());
+        } else if line.starts_with("#EXTINF:") {
+            duration = number(line, "#EXTINF:");
+        } else if line.starts_with("#EXT-X-PROGRAM-DATE-TIME:") {
+            let time = line.split('T').next_back().unwrap();
+            let field = |at: Range<usize>| time[at].parse::<f64>().unwrap();
+            let seconds = time[6..].trim_end_matches('Z').parse::<f64>().unwrap();
+            date = Some((field(0..2) * 60.0 + field(3..5)) * 60.0 + seconds);
+        } else if !line.starts_with('#') && !line.is_empty() {
+            let parts = std::mem::take(&mut parts);
+            let (uri, duration) = (line.to_owned(), duration.take().unwrap());
+            found.push(Segment { uri, duration, date: date.take(), parts });
+        }
+    }
+    (found, parts)
+}
+
+/// Asserts what RFC 8216bis has a server promise, over all playlists of a track that were seen.
+fn keeps_its_word(name: &str, playlists: &[String], faults: &mut Faults) {
+    let mut promised = BTreeSet::new();
+    let mut complete: BTreeMap<String, Segment> = BTreeMap::new();
+    for playlist in playlists {
+        let tagged = |tag: &str| playlist.lines().find(|line| line.starts_with(tag));
+        let target = number(tagged("#EXT-X-TARGETDURATION:").unwrap(), "DURATION:").unwrap();
+        let most = number(tagged("#EXT-X-PART-INF:").unwrap(), "PART-TARGET=").unwrap();
+        promised.insert(format!("{target} s a segment, {most} s a part"));
+        let (segments, open) = segments(playlist);
+        let mut told = |what: String| {
+            if !faults.0.contains(&what) {
+                faults.add(what);
+            }
+        };
+        for segment in segments {
+            let Segment { uri, duration, .. } = &segment;
+            if duration.round() > target {
+                told(format!("{name}: {uri} lasts {duration} s, TARGETDURATION is {target}"));
+            }
+            if let Some(before) = complete.get(uri).filter(|before| before.duration != *duration) {
+                told(format!("{name}: {uri} was {} s, then {duration} s", before.duration));
+            }
+            if let Some((_, all_but_last)) = segment.parts.split_last() {
+                let sum: f64 = segment.parts.iter().sum();
+                if (sum - duration).abs() > ROUNDED * (1 + segment.parts.len()) as f64 {
+                    told(format!("{name}: {uri} lasts {duration} s, its parts {sum} s"));
+                }
+                for part in all_but_last {
+                    if *part < 0.85 * most - ROUNDED {
+                        told(format!("{name}: a part of {uri} lasts {part} s, target {most}"));
+                    }
+                }
+            }
+            complete.entry(uri.clone()).or_insert(segment);
+        }
+        // The newest may turn out to be the last of its segment.
+        for part in open.iter().rev().skip(1) {
+            if *part < 0.85 * most - ROUNDED {
+                told(format!("{name}: a part of the open segment lasts {part} s, target {most}"));
+            }
+        }
+        for part in complete.values().flat_map(|segment| &segment.parts).chain(&open) {
+            if *part > most + ROUNDED {
+                told(format!("{name}: a part lasts {part} s, target {most}"));
+            }
+        }
+    }
+    if promised.len() > 1 {
+        faults.add(format_args!("{name}: promises {promised:?}"));
+    }
+}
+
+/// A track's complete segments after the end, fetched by name and read by ffprobe.
+struct Hls {
+    /// With where each begins in the file.
+    listed: Vec<(Segment, u64)>,
+    bytes: Vec<u8>,
+    packets: Vec<Packet>,
+}
+
+impl Hls {
+    #[track_caller]
+    fn fetch(server: &Server, stream: &str, track: &str, playlist: &str, folder: &Path) -> Self {
+        let maps: Vec<&str> =
+            playlist.lines().filter(|line| line.starts_with("#EXT-X-MAP:")).collect();
+        assert_eq!(maps.len(), 1, "{playlist}");
+        let get = |name: &str| {
+            let answer = server.get(&format!("/{stream}/{track}/{name}"));
+            assert_eq!(answer.status(), 200, "{stream}, {track}: {name}");
+            answer.body
+        };
+        let mut bytes = get(maps[0].split('"').nth(1).unwrap());
+        let mut listed = Vec::new();
+        for segment in segments(playlist).0 {
+            let at = bytes.len() as u64;
+            bytes.extend(get(&segment.uri));
+            listed.push((segment, at));
+        }
+        let file = folder.join(format!("{}-{track}-hls.mp4", stream.replace('/', "-")));
+        std::fs::write(&file, &bytes).unwrap();
+        Self { listed, bytes, packets: ffprobe_packets(&file) }
+    }
+
+    /// Each segment and what is in it.
+    fn segments(&self) -> impl Iterator<Item = (&Segment, Vec<&Packet>)> {
+        self.listed.iter().enumerate().filter_map(|(index, (segment, from))| {
+            let to = self.listed.get(index + 1).map_or(u64::MAX, |next| next.1);
+            let within = |packet: &&Packet| (*from..to).contains(&packet.position.unwrap());
+            let packets: Vec<&Packet> = self.packets.iter().filter(within).collect();
+            (!packets.is_empty()).then_some((segment, packets))
+        })
+    }
+}
+
+/// Program date-time minus media time, of a segment.
+#[derive(Debug)]
+struct Offset {
+    of: String,
+    /// Where media time is that of decoding, and of the first picture shown.
+    decoded: f64,
+    shown: f64,
+}
+
+impl Offset {
+    fn of(track: &str, segment: &Segment, packets: &[&Packet]) -> Self {
+        let date = segment.date.unwrap_or(f64::NAN);
+        let first = packets.iter().map(|packet| packet.pts_time.unwrap());
+        Self {
+            of: format!("{track}/{}", segment.uri),
+            decoded: date - packets[0].dts_time.unwrap(),
+            shown: date - first.fold(f64::INFINITY, f64::min),
+        }
+    }
+}
+
+/// Asserts that program date-time minus media time is one number for all segments of all tracks,
+/// to the millisecond: hls.js places tracks on each other by it.
+fn one_date_time(name: &str, offsets: &[Offset], faults: &mut Faults) {
+    if let Some(undated) = offsets.iter().find(|offset| !offset.shown.is_finite()) {
+        faults.add(format_args!("{name}: no date of {}", undated.of));
+        return;
+    }
+    let differences = |of: fn(&Offset) -> f64| -> Vec<f64> {
+        let least = offsets.iter().map(of).fold(f64::INFINITY, f64::min);
+        offsets.iter().map(|offset| (of(offset) - least) * 1000.0).collect()
+    };
+    let (decoded, shown) = (differences(|it| it.decoded), differences(|it| it.shown));
+    // A date has milliseconds, of which half a one is lost on either side.
+    let fine = |differences: &[f64]| differences.iter().all(|ms| *ms <= WITHIN * 1000.0 + 0.5);
+    if fine(&decoded) || fine(&shown) {
+        return;
+    }
+    faults.add(format_args!("{name}: program date-time minus media time is not one number"));
+    for ((offset, decoded), shown) in offsets.iter().zip(decoded).zip(shown) {
+        let of = &offset.of;
+        faults.add(format_args!("  {of}: {decoded:+.1} ms decoded, {shown:+.1} ms shown"));
+    }
+}
+
+/// Times of the segments that a manifest names for pictures, or sound.
+fn segment_times(manifest: &str, content: &str) -> Vec<u64> {
+    let mpd = dash_mpd_core::parse(manifest).unwrap_or_else(|error| panic!("{error}: {manifest}"));
+    let mut times = Vec::new();
+    for set in mpd.periods.iter().flat_map(|period| &period.adaptations) {
+        if set.contentType.as_deref() != Some(content) {
+            continue;
+        }
+        let of_first = set.representations[0].SegmentTemplate.as_ref();
+        let template = set.SegmentTemplate.as_ref().or(of_first).unwrap();
+        let mut at = 0;
+        for run in &template.SegmentTimeline.as_ref().unwrap().segments {
+            at = run.t.unwrap_or(at);
+            for _ in 0..=run.r.unwrap_or(0) {
+                times.push(at);
+                at += run.d;
+            }
+        }
+    }
+    times
+}
+
+/// Times of all segments of pictures that any manifest names until it is over.
+fn named_by_manifests(server: &Server, stream: &str, over: &AtomicBool) -> BTreeSet<u64> {
+    let mut named = BTreeSet::new();
+    let deadline = Instant::now() + LIMIT;
+    while !over.load(Ordering::Relaxed) && Instant::now() < deadline {
+        // The first may be long in coming.
+        let mut client = http::Client::connect(server.http, LIMIT).unwrap();
+        client.send("GET", &format!("/{stream}/manifest.mpd"), &[], b"").unwrap();
+        let manifest = client.receive().unwrap();
+        if manifest.status() == 200 && manifest.text().contains("type=\"dynamic\"") {
+            named.extend(segment_times(manifest.text(), "video"));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    named
+}

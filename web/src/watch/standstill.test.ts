@@ -1,0 +1,52 @@
+import { describe, expect, it } from 'vitest';
+import { type Look, Standstill } from './standstill';
+
+const STANDS: Look = { time: 18, wanted: true, bufferedTo: 18.005, listedTo: 18.8 };
+
+/** Looks every 50 ms from `from` to `to`; when the picture was put elsewhere, and to where. */
+function look(standstill: Standstill, from: number, to: number, at: Look): [number, number][] {
+  const put: [number, number][] = [];
+  for (let now = from; now <= to; now += 50) {
+    const time = standstill.look(now, at);
+    if (time !== null) put.push([now, time]);
+  }
+  return put;
+}
+
+describe('Standstill', () => {
+  it('puts the picture behind what is buffered within half a second', () => {
+    const [first] = look(new Standstill(), 0, 500, STANDS);
+    expect(first?.[0]).toBeLessThan(400);
+    expect(first?.[1]).toBeGreaterThan(18.0073);
+    expect(first?.[1]).toBeLessThan(18.1);
+  });
+
+  it('does so again where it was of no use, but not all the time', () => {
+    const put = look(new Standstill(), 0, 3_000, STANDS);
+    expect(put.length).toBe(3);
+  });
+
+  it('leaves alone a picture that moves, or is not meant to', () => {
+    const standstill = new Standstill();
+    for (let now = 0; now < 3_000; now += 50) {
+      expect(standstill.look(now, { ...STANDS, time: 18 + now / 1000, listedTo: 99 })).toBeNull();
+    }
+    expect(look(standstill, 3_000, 6_000, { ...STANDS, wanted: false })).toEqual([]);
+    // From when it is meant to move again.
+    expect(look(standstill, 6_000, 6_200, STANDS)).toEqual([]);
+  });
+
+  it('waits where there is nothing newer', () => {
+    expect(look(new Standstill(), 0, 5_000, { ...STANDS, listedTo: 18.01 })).toEqual([]);
+  });
+
+  it('waits for what has been asked for, but not for ever', () => {
+    const standstill = new Standstill();
+    standstill.asks('audio', 0);
+    const put = look(standstill, 0, 3_000, STANDS);
+    expect(put[0]?.[0]).toBe(2_000);
+    standstill.asks('audio', 3_000);
+    standstill.answered('audio');
+    expect(look(standstill, 3_050, 4_000, STANDS).length).toBe(1);
+  });
+});

@@ -1,0 +1,59 @@
+/** A picture that has not moved for so long stands still, in milliseconds. */
+const STANDS_AFTER = 250;
+/** What was asked for so long ago does not count any more, in milliseconds. */
+const LOST_AFTER = 2_000;
+/** After a push, so long until the next, in milliseconds. */
+const BETWEEN = 1_000;
+/** Newer media are those that are so much later, in seconds: times are rounded. */
+const NEWER = 0.05;
+
+/** What of a player is looked at; times of media in seconds. */
+export interface Look {
+  time: number;
+  /** Playback is meant to run: neither paused, nor seeking, nor over. */
+  wanted: boolean;
+  /** Where what can be played without a hole ends. */
+  bufferedTo: number;
+  /** Until when the playlists name media, of the track that is shortest. */
+  listedTo: number;
+}
+
+/**
+ * Notices a player that stands still and asks for nothing, though its playlists name newer media.
+ *
+ * hls.js 1.7.4 can come to that at the end of a segment: see docs/player.md, "Where hls.js stands still". Times are
+ * arguments, in milliseconds on one clock.
+ */
+export class Standstill {
+  private time = -1;
+  private since = 0;
+  private pushedAt = Number.NEGATIVE_INFINITY;
+  private readonly asked = new Map<string, number>();
+
+  /** A track's media were asked for. */
+  asks(track: string, now: number): void {
+    this.asked.set(track, now);
+  }
+
+  /** What was asked for has come, or will not. */
+  answered(track: string): void {
+    this.asked.delete(track);
+  }
+
+  /** Where to put the picture so that the player goes on, or null while there is nothing to do. In seconds. */
+  look(now: number, { time, wanted, bufferedTo, listedTo }: Look): number | null {
+    if (time !== this.time || !wanted) {
+      this.time = time;
+      this.since = now;
+      return null;
+    }
+    if (now - this.since < STANDS_AFTER || now - this.pushedAt < BETWEEN) return null;
+    if (listedTo < bufferedTo + NEWER) return null;
+    for (const at of this.asked.values()) {
+      // It is on its way: the network is slow, and the player is not at fault.
+      if (now - at < LOST_AFTER) return null;
+    }
+    this.pushedAt = now;
+    return bufferedTo + NEWER;
+  }
+}
