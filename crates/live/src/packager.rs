@@ -317,6 +317,8 @@ impl Packager {
             let count = match over {
                 None if all || self.is_complete(least, limit) => self.pending.len(),
                 None => break,
+                // Access units of sound last as long as they last.
+                Some(over) if matches!(self.timing, Timing::Units(_)) => over.max(1),
                 Some(over) if over > 0 && self.pending[over].dts - first >= least => over,
                 // It fills the part that would else be too short, and the one after it is decoded
                 // earlier. After a pause parts make up for it, if it was not too long.
@@ -488,7 +490,7 @@ impl Packager {
         let steps = self.pending.len().saturating_sub(1);
         let (first, last) = (self.pending.first(), self.pending.last());
         let span = first.zip(last).map_or(0, |(first, last)| last.dts - first.dts);
-        let mean = span / i64::try_from(steps).unwrap_or(1).max(1);
+        let mean = if steps == 0 { newest } else { span / i64::try_from(steps).unwrap_or(1) };
         let frame = match &self.timing {
             Timing::Units(_) => Some(newest),
             Timing::Frames(cadence) => cadence.step(),
@@ -497,7 +499,11 @@ impl Packager {
             Some(frame) => ((target + frame / 2) / frame).max(1) * frame,
             // Frames in no order fill a part of any length, but for those that are rarer.
             None if mean < target => target,
-            None => self.pending[..steps].iter().map(|s| i64::from(s.duration)).max().unwrap_or(1),
+            None => self.pending[..steps.max(1)]
+                .iter()
+                .map(|s| i64::from(s.duration))
+                .max()
+                .unwrap_or(1),
         };
         let limit = limit + self.duration_ticks(SOON);
         let limit = limit.min(self.duration_ticks(self.target_duration));

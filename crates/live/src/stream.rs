@@ -419,7 +419,7 @@ impl Stream {
             // others it finds its place on their timeline.
             let returns = inner.tracks.iter().any(|track| track.handle.rendition == info.rendition);
             if returns && !inner.is_published() {
-                if !inner.turns.allows(now) {
+                if inner.period_begun && !inner.turns.allows(now) {
                     return Err(PublishError::TooOften);
                 }
                 inner.next_period();
@@ -750,7 +750,10 @@ impl Inner {
         publisher: usize,
         now: UnixMicros,
     ) -> io::Result<bool> {
-        let Some(leader) = self.leader().map(|index| &self.tracks[index]) else { return Ok(false) };
+        let leader = self.leader().map(|index| &self.tracks[index]);
+        let Some(leader) = leader.filter(|leader| leader.handle.kind == Kind::Video) else {
+            return Ok(false);
+        };
         let Some(end) = leader.end() else { return Ok(false) };
         let lasts = rescale(leader.packager.last_duration(), leader.timescale(), 1_000_000);
         // Where the newest frame starts: that is how far its audio should be.
