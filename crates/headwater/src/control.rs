@@ -1,6 +1,7 @@
 //! The control plane: the web pages, the API, health. Everything here may be slow; media is not.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -32,9 +33,19 @@ pub fn router(origin: Arc<Origin>) -> Router {
         .route("/api/v1/streams/{*name}", get(stream))
         .route("/api/v1/time", get(time))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
         .with_state(origin)
+}
+
+/// Whether new viewers and publishers are welcome: not from the moment on at which the process was
+/// told to end, while it still serves those it has.
+async fn ready(State(origin): State<Arc<Origin>>) -> (StatusCode, &'static str) {
+    if origin.draining.load(Ordering::Relaxed) {
+        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+    } else {
+        (StatusCode::OK, "ok\n")
+    }
 }
 
 /// A page, or a file at the site's root: may change with the next release.

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use live::{Registry, Settings, UnixMicros};
@@ -36,6 +37,8 @@ pub struct Origin {
     pub chosen: Chosen,
     /// What became of renditions that are made here.
     pub ladders: ladder::Counters,
+    /// It takes nobody new: `/readyz` says so.
+    pub draining: AtomicBool,
     started: (UnixMicros, Instant),
 }
 
@@ -68,6 +71,7 @@ impl Origin {
             violations: Violations::default(),
             chosen: Chosen::default(),
             ladders: ladder::Counters::default(),
+            draining: AtomicBool::new(false),
             started: (started, Instant::now()),
             config,
         }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -71,8 +72,10 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         }
     };
     let (first, mut begin) = watch::channel(false);
+    let draining = Arc::clone(&origin);
     let signals = async move {
         asked().await;
+        draining.draining.store(true, Ordering::Relaxed);
         tracing::info!("draining");
         let _ = first.send(true);
         asked().await;

@@ -77,6 +77,10 @@ pub(super) const MAX_DISCARD: u64 = 64 << 10;
 /// that unread input does not make the kernel drop the response (RFC 9112 9.6).
 const LINGER: (usize, Duration) = (1 << 20, Duration::from_secs(2));
 
+/// How long a connection that has asked for nothing yet may take to do so once the server drains:
+/// whoever looks whether it is ready is to be told, and not cut off.
+const FIRST_REQUEST: Duration = Duration::from_millis(500);
+
 /// Characters of a request line in a log line.
 const LOGGED: usize = 200;
 
@@ -171,6 +175,8 @@ struct Connection<S, H> {
     head_deadline: Option<Instant>,
     /// Whether a request has been received.
     served: bool,
+    /// It came when the server was draining already, or just before, and is answered once.
+    late: bool,
     /// Bytes sent, and answers made, since the others of its thread last had their turn.
     burst: usize,
     /// Whether the kernel may take no more than `Config::unsent_limit`, not [`FILES_UNSENT`].
@@ -247,6 +253,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             timer: Timer::new(shared.config.head_timeout),
             head_deadline: None,
             served: false,
+            late: shared.drain.has_begun(),
             burst: 0,
             bounded: true,
             drain: shared.drain.begun(),
@@ -575,14 +582,20 @@ impl<S: Stream, H: Handler> Connection<S, H> {
     }
 
     /// Waits for any input.
-    async fn wait(&mut self, deadline: Instant, idle: bool) -> Result<Input, Fault> {
+    async fn wait(&mut self, mut deadline: Instant, idle: bool) -> Result<Input, Fault> {
         poll_fn(|cx| {
             if let Poll::Ready(n) = self.poll_read(cx) {
                 return Poll::Ready(Ok(if n? == 0 { Input::Closed } else { Input::Received }));
             }
             self.burst = 0;
             if idle && Pin::new(&mut self.drain).poll(cx).is_ready() {
-                return Poll::Ready(Ok(Input::Draining));
+                if self.served {
+                    return Poll::Ready(Ok(Input::Draining));
+                }
+                // Its first request may be on its way.
+                if !std::mem::replace(&mut self.late, true) {
+                    deadline = deadline.min(Instant::now() + FIRST_REQUEST);
+                }
             }
             self.timer.poll(deadline, cx).map(|()| Ok(Input::Expired))
         })

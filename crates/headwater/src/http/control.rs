@@ -48,7 +48,9 @@ pub(super) async fn serve<S: Stream, H: Handler>(
         .header_read_timeout(shared.config.head_timeout)
         .max_buf_size(shared.config.max_head)
         .serve_connection(TokioIo::new(io), service);
+    // In this order: a server that drains answers the request that is there, and then closes.
     let result = tokio::select! {
+        biased;
         result = &mut connection => result,
         () = shared.drain.begun() => {
             Pin::new(&mut connection).graceful_shutdown();

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 /// A worker's signal to its connections to come to an end: idle ones close, responses in progress
-/// finish, endless ones end at their next boundary. Stays on its thread.
+/// finish, endless ones end at their next boundary. New ones are answered once, with a refusal where
+/// they ask for media. Stays on its thread.
 ///
 /// Watching costs nothing until the signal is given: a watcher leaves its waker once.
 #[derive(Clone, Default)]

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
@@ -58,12 +59,28 @@ pub struct Worker {
     pub index: usize,
     /// When this worker begins to drain.
     pub drain: Drain,
+    tasks: Rc<Tasks>,
+}
+
+impl Worker {
+    /// Without a server.
+    #[cfg(test)]
+    pub(crate) fn alone() -> Self {
+        Self { index: 0, drain: Drain::default(), tasks: Rc::default() }
+    }
+
+    /// To be held by what draining has to wait for, besides the server's own connections.
+    pub(crate) fn task(&self) -> Task {
+        Tasks::one_more(&self.tasks)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Serving,
     Draining,
+    /// No worker has anything left to wait for.
+    Done,
 }
 
 impl Server {
@@ -128,9 +145,10 @@ impl Server {
         Arc::clone(&self.counters)
     }
 
-    /// Serves until `shutdown` is ready, then drains: stops accepting, closes idle connections, lets
-    /// responses in progress finish for `Config::grace` at most. Dropping the future instead ends
-    /// the workers at once.
+    /// Serves until `shutdown` is ready, then drains: closes idle connections, lets responses in
+    /// progress finish for `Config::grace` at most. Until the end connections are accepted, so that
+    /// the control plane can be asked how it goes; media are refused with 503. Dropping the future
+    /// instead ends the workers at once.
     ///
     /// `handlers` is called on each worker's thread, inside its runtime. The `control` router runs
     /// on the runtime this is called on.
@@ -148,6 +166,7 @@ impl Server {
         let runtime = runtime::Handle::current();
         let (phase, _) = watch::channel(Phase::Serving);
         let (ended, mut ends) = mpsc::unbounded_channel();
+        let (idle, mut idles) = mpsc::unbounded_channel();
         let mut threads = Vec::new();
         let (mut secured, keeper) = match self.tls {
             Some(Tls { listeners, keeper, .. }) => (listeners.into_iter(), Some(keeper)),
@@ -157,20 +176,20 @@ impl Server {
             let secured = secured.next().zip(keeper.as_ref().map(Keeper::current));
             let handlers = Arc::clone(&handlers);
             let phase = phase.subscribe();
-            let end = End(ended.clone());
+            let end = End { ended: ended.clone(), idle: idle.clone() };
             let (config, cors) = (Arc::clone(&self.config), Arc::clone(&self.cors));
             let (gate, counters) = (Arc::clone(&self.gate), Arc::clone(&self.counters));
             let (router, control) = (control.clone(), runtime.clone());
             let work = move || -> io::Result<()> {
-                let _end = end;
                 let runtime = runtime::Builder::new_current_thread()
                     .enable_all()
                     .build_local(LocalOptions::default())?;
                 runtime.block_on(async {
-                    let drain = Drain::default();
+                    let (drain, tasks) = (Drain::default(), Rc::<Tasks>::default());
+                    let worker = Worker { index, drain: drain.clone(), tasks: Rc::clone(&tasks) };
                     let shared = Shared {
                         index,
-                        handler: handlers(Worker { index, drain: drain.clone() }),
+                        handler: handlers(worker),
                         config,
                         cors,
                         gate,
@@ -178,7 +197,7 @@ impl Server {
                         drain,
                         router: TowerToHyperService::new(router),
                         control,
-                        tasks: Rc::default(),
+                        tasks,
                     };
                     let listener = TcpListener::from_std(listener)?;
                     let secured = match secured {
@@ -187,7 +206,7 @@ impl Server {
                         }
                         None => None,
                     };
-                    work(listener, secured, Rc::new(shared), phase).await;
+                    work(listener, secured, Rc::new(shared), phase, &end).await;
                     io::Result::Ok(())
                 })?;
                 // What still blocks on a disk is not waited for.
@@ -205,6 +224,12 @@ impl Server {
         tokio::select! {
             () = shutdown => {
                 phase.send_replace(Phase::Draining);
+                // Who has nothing left to do still listens: what is in a listener's queue when it is
+                // closed is reset, and the kernel gives each a share of the connections.
+                for _ in &threads {
+                    idles.recv().await;
+                }
+                phase.send_replace(Phase::Done);
                 for _ in &threads {
                     ends.recv().await;
                 }
@@ -222,12 +247,17 @@ impl Server {
 }
 
 /// Tells when a worker's thread has come to its end, be it by a panic.
-struct End(mpsc::UnboundedSender<()>);
+struct End {
+    ended: mpsc::UnboundedSender<()>,
+    /// For a worker that has nothing left to wait for.
+    idle: mpsc::UnboundedSender<()>,
+}
 
 impl Drop for End {
     fn drop(&mut self) {
         // Nobody listens any more if `run` was dropped.
-        let _ = self.0.send(());
+        let _ = self.idle.send(());
+        let _ = self.ended.send(());
     }
 }
 
@@ -294,8 +324,7 @@ impl<H> Shared<H> {
 
     /// To be held by every task of the worker that draining has to wait for.
     pub(super) fn task(&self) -> Task {
-        self.tasks.running.set(self.tasks.running.get() + 1);
-        Task(Rc::clone(&self.tasks))
+        Tasks::one_more(&self.tasks)
     }
 }
 
@@ -306,6 +335,10 @@ impl<H: Handler> Shared<H> {
 
     /// Answers a request of the media plane.
     pub(super) async fn answer(&self, request: Request) -> Response {
+        if self.drain.has_begun() {
+            let response = Response::text(503, "the server is shutting down");
+            return response.header("Retry-After", 5).header("Cache-Control", "no-store");
+        }
         match request.method() {
             Method::Get | Method::Head => self.handler.handle(request).await,
             Method::Options => self.options(&request),
@@ -338,7 +371,15 @@ struct Tasks {
     ended: Notify,
 }
 
-pub(super) struct Task(Rc<Tasks>);
+impl Tasks {
+    fn one_more(tasks: &Rc<Self>) -> Task {
+        tasks.running.set(tasks.running.get() + 1);
+        Task(Rc::clone(tasks))
+    }
+}
+
+/// While it lives, the worker does not end, unless draining takes too long.
+pub(crate) struct Task(Rc<Tasks>);
 
 impl Drop for Task {
     fn drop(&mut self) {
@@ -356,6 +397,7 @@ async fn work<H: Handler>(
     secured: Option<(TcpListener, Current)>,
     shared: Rc<Shared<H>>,
     mut phase: watch::Receiver<Phase>,
+    end: &End,
 ) {
     let accept_secured = async {
         match &secured {
@@ -363,29 +405,40 @@ async fn work<H: Handler>(
             None => std::future::pending().await,
         }
     };
+    let mut accept = pin!(async {
+        tokio::select! {
+            never = accept(&listener, None, &shared) => match never {},
+            never = accept_secured => match never {},
+        }
+    });
     let told = tokio::select! {
-        never = accept(&listener, None, &shared) => match never {},
-        never = accept_secured => match never {},
+        never = &mut accept => match never {},
         told = phase.wait_for(|&phase| phase == Phase::Draining) => told.is_ok(),
     };
-    drop((listener, secured));
     if !told {
         return;
     }
     shared.drain.begin();
+    let mut server = phase.clone();
     let ended = async {
         while shared.tasks.running.get() > 0 {
             shared.tasks.ended.notified().await;
         }
+        // It was dropped, if it does not hear that.
+        let _ = end.idle.send(());
+        let _ = phase.wait_for(|&phase| phase == Phase::Done).await;
     };
     tokio::select! {
+        never = accept => match never {},
         () = ended => {}
         () = tokio::time::sleep(shared.config.grace) => {
             let (worker, open) = (shared.index, shared.tasks.running.get());
-            info!(worker, open, "draining took too long: closing what is left");
+            if open > 0 {
+                info!(worker, open, "draining took too long: closing what is left");
+            }
         }
-        // Never sent again: the server was dropped.
-        _ = phase.changed() => {}
+        // Only if the server was dropped.
+        _ = server.wait_for(|_| false) => {}
     }
 }
 
@@ -406,7 +459,9 @@ async fn accept<H: Handler>(
                 count(&shared.tally().accepted, 1);
                 match shared.gate.admit(peer.ip()) {
                     Ok(permit) => {
-                        let (shared, task) = (Rc::clone(shared), shared.task());
+                        // Who comes when the server drains is answered, but not waited for.
+                        let task = (!shared.drain.has_begun()).then(|| shared.task());
+                        let shared = Rc::clone(shared);
                         let tls = tls.map(|current| Arc::clone(&current.borrow()));
                         // Tasks of two kinds: a plain connection takes no room for TLS.
                         match tls {

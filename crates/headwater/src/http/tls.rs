@@ -45,9 +45,11 @@ pub(super) async fn drive<H: Handler>(
     config: Arc<ServerConfig>,
 ) {
     let handshake = TlsAcceptor::from(config).accept(stream);
+    let late = shared.drain.has_begun();
     let accepted = tokio::select! {
         accepted = tokio::time::timeout(shared.config.head_timeout, handshake) => accepted,
-        () = shared.drain.begun() => return,
+        // Who comes later than that is still told.
+        () = shared.drain.begun(), if !late => return,
     };
     let stream = match accepted.map_err(io::Error::from).flatten() {
         Ok(stream) => Tls::new(stream),

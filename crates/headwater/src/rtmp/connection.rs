@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use super::server::{Place, Shared};
 use super::{Error, REFUSED, file, play};
 use crate::Origin;
 use crate::fan::{Outbox, Seat};
-use crate::http::{Look, Patience};
+use crate::http::{Look, Patience, Watch};
 use crate::ingest::Ingest;
 use crate::metrics::TooSlow;
 use crate::pace::Pace;
@@ -34,6 +35,9 @@ const IGNORED: (u32, u32) = (3, 32);
 
 /// How long a peer that was told to leave has to read that, and close.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// What peers are told when the server drains.
+const SHUTTING_DOWN: &str = "The server is shutting down.";
 
 /// Characters of a refused name that are logged.
 const SHOWN: usize = 160;
@@ -102,6 +106,9 @@ pub(super) struct Connection {
     place: Option<Place>,
     /// It was told why, and is to be closed when that is sent.
     leaves: bool,
+    drain: Watch,
+    /// When it is to leave, since the server drains.
+    farewell: Option<Instant>,
     /// When it last published something; without a role, since when it has none; of a player that
     /// is sent nothing, since when.
     heard: Instant,
@@ -114,6 +121,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(shared: Rc<Shared>, socket: TcpStream, peer: SocketAddr) -> Self {
         let session = ServerSession::new(ServerConfig::default(), shared.origin.now().0);
+        let drain = shared.drain.begun();
         Self {
             shared,
             socket: Rc::new(socket),
@@ -128,6 +136,8 @@ impl Connection {
             role: Role::None,
             place: None,
             leaves: false,
+            drain,
+            farewell: None,
             heard: Instant::now(),
             ignored: 0,
             refused: 0,
@@ -183,11 +193,16 @@ impl Connection {
         self.session.shrink();
         self.outbox.shrink();
         loop {
-            let Some(seat) = self.seat() else { return Ok(Phase::Next) };
+            let seat = match &self.role {
+                Role::Play(play) => play.seat(),
+                _ => None,
+            };
+            let Some(seat) = seat else { return Ok(Phase::Next) };
+            let drain = &mut self.drain;
             // By hand: this is all the state that most players' tasks have.
             let readable = poll_fn(|cx| {
                 // First: where a write ended in the middle of a message, nothing else may follow.
-                if seat.poll_left(cx).is_ready() {
+                if seat.poll_left(cx).is_ready() || Pin::new(&mut *drain).poll(cx).is_ready() {
                     return Poll::Ready(None);
                 }
                 self.socket.poll_read_ready(cx).map(Some)
@@ -238,7 +253,7 @@ impl Connection {
                 continue;
             }
             let idle = self.outbox.is_empty() && self.lookup.is_none();
-            if idle && self.board() {
+            if idle && !self.shared.drain.has_begun() && self.board() {
                 return Ok(Phase::Next);
             }
             let interest = match (listens, self.outbox.is_empty()) {
@@ -277,6 +292,7 @@ impl Connection {
                     self.found(found)?;
                     self.collect();
                 }
+                () = &mut self.drain, if self.farewell.is_none() => self.prepare_to_leave(),
                 () = sleep_until(wake) => self.overdue()?,
             }
         }
@@ -383,17 +399,46 @@ impl Connection {
     fn wake(&self) -> Option<Instant> {
         let look = self.blocked.as_ref().map(|patience| patience.next());
         let deadline = self.deadline().map(|(at, _)| at);
-        [look, deadline, self.again].into_iter().flatten().min()
+        [look, deadline, self.again, self.farewell].into_iter().flatten().min()
     }
 
     /// A time that [`wake`](Self::wake) named has come.
     fn overdue(&mut self) -> Result<(), Error> {
         self.look_at_peer()?;
+        if self.farewell.is_some_and(|at| at <= Instant::now()) {
+            return self.bid_farewell();
+        }
         match self.deadline() {
             Some((at, error)) if at <= Instant::now() => Err(error),
             // The next round looks after the player.
             _ => Ok(()),
         }
+    }
+
+    /// The server drains. A peer that understands the request to connect again has some time to do so,
+    /// elsewhere or when there is a server again, and goes on until then; others leave now.
+    fn prepare_to_leave(&mut self) {
+        let has_role = !matches!(self.role, Role::None);
+        let told = has_role && self.session.request_reconnect(None, SHUTTING_DOWN);
+        self.collect();
+        let grace: Duration = self.shared.origin.config.drain.timeout.into();
+        let time = if told { grace / 2 } else { Duration::ZERO };
+        self.farewell = Some(Instant::now() + time);
+    }
+
+    /// Ends what is published or played, in order.
+    fn bid_farewell(&mut self) -> Result<(), Error> {
+        match std::mem::replace(&mut self.role, Role::None) {
+            Role::None => {}
+            Role::Publish(_) => {
+                self.session.send_status("status", code::UNPUBLISH_SUCCESS, SHUTTING_DOWN);
+            }
+            Role::Play(_) | Role::File(_) => self.session.play_unpublished()?,
+        }
+        self.collect();
+        self.place = None;
+        self.leaves = true;
+        Ok(())
     }
 
     /// Finds out, if it is time to, whether a peer for which there is no room takes anything.

@@ -13,7 +13,7 @@ use tokio::task::{JoinSet, spawn_local};
 use super::connection::Connection;
 use super::play::{Fans, Messages};
 use crate::config::Config;
-use crate::http::{Full, Gate, Permit};
+use crate::http::{Drain, Full, Gate, Permit, Task};
 use crate::log::Allowance;
 use crate::{Origin, http};
 
@@ -58,6 +58,7 @@ pub(super) struct Shared {
     /// Their own, so that no number of players keeps a publisher out.
     pub(super) publishers: Arc<Pool>,
     pub(super) players: Arc<Pool>,
+    pub(super) drain: Drain,
 }
 
 impl Server {
@@ -78,7 +79,7 @@ impl Server {
     }
 
     /// Accepts connections on this worker's event loop, which it is called on, until the worker
-    /// drains. Those in progress are closed then.
+    /// drains. It waits for those in progress then, which take their leave.
     pub fn serve(&self, worker: &http::Worker) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = listeners.get_mut(worker.index).and_then(Option::take);
@@ -90,31 +91,31 @@ impl Server {
             fans,
             publishers: Arc::clone(&places.publishers),
             players: Arc::clone(&places.players),
+            drain: worker.drain.clone(),
         });
-        let (gate, drain) = (Arc::clone(&places.all), worker.drain.clone());
+        let (gate, worker) = (Arc::clone(&places.all), worker.clone());
         spawn_local(async move {
             let Some(listener) = listener else { return };
             match TcpListener::from_std(listener) {
-                Ok(listener) => tokio::select! {
-                    () = accept(listener, shared, gate) => {}
-                    () = drain.begun() => {}
-                },
+                Ok(listener) => accept(listener, shared, gate, worker).await,
                 Err(error) => tracing::error!(%error, "cannot accept rtmp connections"),
             }
         });
     }
 }
 
-/// Accepts connections. Dropped, it closes them.
-async fn accept(listener: TcpListener, shared: Rc<Shared>, gate: Arc<Gate>) {
+/// Accepts connections until the worker drains, and lasts as long as they. Dropped, it closes them.
+async fn accept(listener: TcpListener, shared: Rc<Shared>, gate: Arc<Gate>, worker: http::Worker) {
     let mut tasks = JoinSet::new();
     let mut failing = false;
     let mut full = Allowance::rare();
+    let mut draining = worker.drain.begun();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             // What became of it is in the log.
             Some(_) = tasks.join_next() => continue,
+            () = &mut draining => break,
         };
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -132,7 +133,8 @@ async fn accept(listener: TcpListener, shared: Rc<Shared>, gate: Arc<Gate>) {
         }
         match gate.admit(peer.ip()) {
             Ok(permit) => {
-                tasks.spawn_local(drive(Rc::clone(&shared), socket, peer, permit));
+                let task = worker.task();
+                tasks.spawn_local(drive(Rc::clone(&shared), socket, peer, (permit, task)));
             }
             Err(reason) => {
                 if let Some(others) = full.take(Instant::now()) {
@@ -147,6 +149,8 @@ async fn accept(listener: TcpListener, shared: Rc<Shared>, gate: Arc<Gate>) {
             }
         }
     }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
 }
 
 /// The whole of a connection's life.
@@ -154,12 +158,12 @@ fn drive(
     shared: Rc<Shared>,
     socket: TcpStream,
     peer: SocketAddr,
-    permit: Permit,
+    held: (Permit, Task),
 ) -> impl Future<Output = ()> {
     // What an asynchronous function is given it keeps beside what it makes of it.
     let mut connection = Connection::new(shared, socket, peer);
     async move {
-        let _permit = permit;
+        let _held = held;
         let result = connection.run().await;
         connection.say_end(&result);
     }
@@ -209,10 +213,12 @@ mod tests {
         let permit = places.all.admit(peer.ip()).unwrap();
         let Places { publishers, players, .. } = places;
         let fans = Fans::new(Messages, Duration::ZERO);
-        let shared = Rc::new(Shared { origin, fans, publishers, players });
-        let drive = drive(shared, socket, peer, permit);
+        let worker = http::Worker::alone();
+        let drain = worker.drain.clone();
+        let shared = Rc::new(Shared { origin, fans, publishers, players, drain });
+        let drive = drive(shared, socket, peer, (permit, worker.task()));
         // The session and its own, and hardly more.
-        assert!(size_of_val(&drive) <= 900, "{}", size_of_val(&drive));
+        assert!(size_of_val(&drive) <= 950, "{}", size_of_val(&drive));
     }
 
     #[test]

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use media::flv::{Message, Packetizer, TagKind};
 use media::mp4;
-use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PlayStart, PublishKind, Purpose};
+use protocol::rtmp::{
+    Capabilities, ClientConfig, ClientEvent, ClientSession, PlayStart, PublishKind, Purpose,
+};
 use tempfile::TempDir;
 use testkit::http::Response;
 use testkit::{Program, Server};
@@ -204,6 +206,8 @@ pub(crate) fn clip() -> &'static [Message] {
 pub(crate) struct Client {
     pub(crate) socket: TcpStream,
     pub(crate) session: ClientSession,
+    /// Received, and not yet taken in.
+    unread: Vec<u8>,
 }
 
 impl Client {
@@ -215,13 +219,27 @@ impl Client {
         purpose: Purpose,
         until: impl Fn(&ClientEvent) -> bool,
     ) -> Result<Self, String> {
+        let capabilities = Capabilities { caps_ex: 0, ..Capabilities::forward_all() };
+        Self::connect_as(address, name, purpose, capabilities, until)
+    }
+
+    /// The same as a client that says this of itself.
+    #[track_caller]
+    pub(crate) fn connect_as(
+        address: SocketAddr,
+        name: &str,
+        purpose: Purpose,
+        capabilities: Capabilities,
+        until: impl Fn(&ClientEvent) -> bool,
+    ) -> Result<Self, String> {
         let socket = TcpStream::connect_timeout(&address, LIMIT).expect("the server listens");
         socket.set_read_timeout(Some(LIMIT)).expect("not zero");
         socket.set_write_timeout(Some(LIMIT)).expect("not zero");
         socket.set_nodelay(true).expect("it is a TCP socket");
         let url = protocol::rtmp::Url::parse(&format!("rtmp://{address}/{name}")).expect("a URL");
-        let session = ClientSession::new(ClientConfig::new(&url, purpose), 1);
-        let mut client = Self { socket, session };
+        let config = ClientConfig { capabilities, ..ClientConfig::new(&url, purpose) };
+        let session = ClientSession::new(config, 1);
+        let mut client = Self { socket, session, unread: Vec::new() };
         client.until(until)?;
         Ok(client)
     }
@@ -246,24 +264,37 @@ impl Client {
 
     /// Reads until `done`, or a refusal: its code.
     pub(crate) fn until(&mut self, done: impl Fn(&ClientEvent) -> bool) -> Result<(), String> {
+        loop {
+            match self.next() {
+                Some(event) if done(&event) => return Ok(()),
+                Some(ClientEvent::Rejected { code, .. }) => return Err(code),
+                Some(_) => {}
+                None => panic!("the server closed the connection"),
+            }
+        }
+    }
+
+    /// What the server says until it closes the connection.
+    pub(crate) fn rest(&mut self) -> Vec<ClientEvent> {
+        std::iter::from_fn(|| self.next()).collect()
+    }
+
+    /// The next event; `None` when the server has closed the connection.
+    fn next(&mut self) -> Option<ClientEvent> {
         let mut buffer = [0; 4096];
         loop {
+            if let Some(event) = self.session.poll_event() {
+                return Some(event);
+            }
+            let taken = self.session.handle_input(&self.unread).expect("the server speaks RTMP");
+            self.unread.drain(..taken);
             self.flush();
-            let size = self.socket.read(&mut buffer).expect("the server answers");
-            assert!(size > 0, "the server closed the connection");
-            let mut input = &buffer[..size];
-            while !input.is_empty() {
-                let taken = self.session.handle_input(input).expect("the server speaks RTMP");
-                input = &input[taken..];
-                while let Some(event) = self.session.poll_event() {
-                    if done(&event) {
-                        return Ok(());
-                    }
-                    if let ClientEvent::Rejected { code, .. } = event {
-                        return Err(code);
-                    }
+            if taken == 0 {
+                let size = self.socket.read(&mut buffer).expect("the server answers");
+                self.unread.extend_from_slice(&buffer[..size]);
+                if size == 0 {
+                    return None;
                 }
-                self.flush();
             }
         }
     }
