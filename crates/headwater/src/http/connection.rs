@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use socket2::SockRef;
-use tokio::io::{AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncWriteExt, Interest, ReadBuf};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -177,6 +177,8 @@ struct Connection<S, H> {
     served: bool,
     /// It came when the server was draining already, or just before, and is answered once.
     late: bool,
+    /// The peer has said all it had to say; it may still listen.
+    half_closed: bool,
     /// Bytes sent, and answers made, since the others of its thread last had their turn.
     burst: usize,
     /// Whether the kernel may take no more than `Config::unsent_limit`, not [`FILES_UNSENT`].
@@ -202,7 +204,7 @@ enum Fault {
     File(Broken),
     /// Took nothing for `Config::stall_timeout`.
     Stalled,
-    /// Closed the connection while its answer was being made.
+    /// Reset the connection while its answer was being made.
     Gone,
 }
 
@@ -254,6 +256,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             head_deadline: None,
             served: false,
             late: shared.drain.has_begun(),
+            half_closed: false,
             burst: 0,
             bounded: true,
             drain: shared.drain.begun(),
@@ -336,11 +339,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 Poll::Ready(response) => response,
                 Poll::Pending => {
                     self.flush().await?;
-                    poll_fn(|cx| match answer.as_mut().poll(cx) {
-                        Poll::Ready(response) => Poll::Ready(Ok(response)),
-                        Poll::Pending => self.poll_gone(cx).map(Err),
-                    })
-                    .await?
+                    self.unless_gone(|cx| answer.as_mut().poll(cx)).await?
                 }
             }
         };
@@ -478,20 +477,18 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         mut framing: Framing,
     ) -> Result<(), Fault> {
         let mut told = false;
+        let mut drain = self.shared.drain.begun();
         while !matches!(framing, Framing::Length(0)) {
             let parts = match poll_fn(|cx| Poll::Ready(body.poll_next(cx))).await {
                 Poll::Ready(next) => next,
                 Poll::Pending => {
                     self.flush().await?;
-                    poll_fn(|cx| {
-                        if !told && Pin::new(&mut self.drain).poll(cx).is_ready() {
+                    self.unless_gone(|cx| {
+                        if !told && Pin::new(&mut drain).poll(cx).is_ready() {
                             told = true;
                             body.drain();
                         }
-                        match body.poll_next(cx) {
-                            Poll::Ready(next) => Poll::Ready(Ok(next)),
-                            Poll::Pending => self.poll_gone(cx).map(Err),
-                        }
+                        body.poll_next(cx)
                     })
                     .await?
                 }
@@ -611,14 +608,39 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         })
     }
 
-    /// Ready when the peer closes the connection. Requests it sends meanwhile are kept, as long as
-    /// there is room.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+    /// Waits for an answer, or for what comes next of one, unless the peer is gone. Requests it sends
+    /// meanwhile are kept, as long as there is room.
+    ///
+    /// A peer that has closed its sending half may wait for the answer (RFC 9112 9.6), and one that
+    /// has closed the connection looks the same until something is sent to it. So both are waited
+    /// for: no answer takes for ever.
+    async fn unless_gone<T>(
+        &mut self,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Result<T, Fault> {
+        if !self.half_closed {
+            let ready = poll_fn(|cx| match poll(cx) {
+                Poll::Ready(ready) => Poll::Ready(Ok(Some(ready))),
+                Poll::Pending => self.poll_last(cx).map(|last| last.map(|()| None)),
+            });
+            if let Some(ready) = ready.await? {
+                return Ok(ready);
+            }
+            self.half_closed = true;
+        }
+        let mut reset = pin!(self.stream.tcp().ready(Interest::ERROR));
+        poll_fn(|cx| match poll(cx) {
+            Poll::Ready(ready) => Poll::Ready(Ok(ready)),
+            Poll::Pending => reset.as_mut().poll(cx).map(|_| Err(Fault::Gone)),
+        })
+        .await
+    }
+
+    /// Ready when the peer has said its last.
+    fn poll_last(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.input.len() < MAX_AHEAD {
-            match ready!(self.poll_read(cx)) {
-                Ok(0) => return Poll::Ready(Fault::Gone),
-                Ok(_) => {}
-                Err(error) => return Poll::Ready(error.into()),
+            if ready!(self.poll_read(cx))? == 0 {
+                return Poll::Ready(Ok(()));
             }
         }
         Poll::Pending

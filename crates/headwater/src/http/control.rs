@@ -47,6 +47,8 @@ pub(super) async fn serve<S: Stream, H: Handler>(
         .timer(TokioTimer::new())
         .header_read_timeout(shared.config.head_timeout)
         .max_buf_size(shared.config.max_head)
+        // As the media plane: the answer, then the close.
+        .half_close(true)
         .serve_connection(TokioIo::new(io), service);
     // In this order: a server that drains answers the request that is there, and then closes.
     let result = tokio::select! {

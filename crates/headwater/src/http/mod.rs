@@ -85,7 +85,9 @@ pub trait Handler: Clone + 'static {
 
     /// Answers a GET or HEAD. The body of an answer to HEAD is not sent, only its length.
     ///
-    /// Dropped if the peer closes the connection (or its sending half) while it waits.
+    /// Dropped if the peer resets the connection while it waits. One that closes its sending half is
+    /// answered, and one that closes both cannot be told from it: so every answer must come in
+    /// bounded time.
     fn handle(&self, request: Request) -> impl Future<Output = Response>;
 }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use media::flv::{Message, TagKind};
-use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PublishKind, Purpose, Url};
+use protocol::rtmp::{
+    Capabilities, ClientConfig, ClientEvent, ClientSession, PublishKind, Purpose, Url,
+};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -46,7 +48,9 @@ pub async fn run(input: &Path, url: &str, options: Options) -> anyhow::Result<()
         .context("connecting takes too long")?
         .with_context(|| format!("{}:{}", parsed.host, parsed.port))?;
     socket.set_nodelay(true)?;
-    let config = ClientConfig::new(&parsed, Purpose::Publish(PublishKind::Live));
+    let mut config = ClientConfig::new(&parsed, Purpose::Publish(PublishKind::Live));
+    // Whoever says so has to do it.
+    config.capabilities = config.capabilities.without(Capabilities::RECONNECT);
     let session = ClientSession::new(config, u64::from(std::process::id()));
     let mut connection = Connection { socket, session };
     timeout(PATIENCE, connection.start()).await.context("the server does not answer")??;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{BRISK, LIMIT, Origin, assert_refused};
+use crate::support::{BRISK, Client, LIMIT, Origin, assert_refused, clip};
 
 /// An origin whose stream was published faster than its window lasts, and whose publisher has gone.
 fn stopped() -> Origin {
@@ -41,6 +41,38 @@ fn segment_far_in_the_future() {
         assert_refused(&origin.get(&format!("/live/gone/v0/{name}")), 400);
     }
     assert_refused(&origin.get(&format!("/live/gone/v0/{open}.99.m4s")), 400);
+}
+
+/// A viewer that says with its request that it has nothing more to ask gets the answer all the same,
+/// however long that takes; one that resets its connection is not waited for.
+#[test]
+fn blocking_reload_of_a_viewer_that_closes_its_half() {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpStream};
+
+    let origin = Origin::start(BRISK);
+    let mut publisher = Client::publish(origin.rtmp, "live/half");
+    let (before, after) = clip().split_at(clip().len() / 2);
+    before.iter().for_each(|message| publisher.send(message));
+    let playlist = origin.playlist("live/half", "v0");
+    let open = playlist.open_msn();
+    let mut viewer = TcpStream::connect(origin.http).unwrap();
+    viewer.set_read_timeout(Some(LIMIT)).unwrap();
+    let path = format!("/live/half/v0/media.m3u8?_HLS_msn={open}");
+    write!(viewer, "GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    viewer.shutdown(Shutdown::Write).unwrap();
+    // The server has had time to take its leave: it served somebody else meanwhile.
+    viewer.set_nonblocking(true).unwrap();
+    origin.get("/healthz");
+    let unanswered = viewer.read(&mut [0; 1]).map_err(|error| error.kind());
+    assert_eq!(unanswered.unwrap_err(), std::io::ErrorKind::WouldBlock);
+    viewer.set_nonblocking(false).unwrap();
+    after.iter().for_each(|message| publisher.send(message));
+    let mut answer = String::new();
+    viewer.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.contains(&format!("\n{open}.m4s\n")), "{answer}");
+    publisher.finish();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use headwater::http::{Config, PerAddress};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 use testkit::SlowReader;
 
 use crate::support::{LIMIT, Origin, config, eventually, read_all, statuses};
@@ -198,20 +198,51 @@ fn idle_ones_are_closed() {
 #[test]
 fn a_peer_that_leaves_takes_its_request_along() {
     let origin = Origin::start();
-    for how in [Shutdown::Write, Shutdown::Both] {
+    for closes_half_before in [false, true] {
         let before = origin.seen.abandoned.load(Ordering::Acquire);
         let mut socket = TcpStream::connect(origin.address).unwrap();
         socket.write_all(b"GET /media/wait HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         eventually("one is open", || origin.totals().open == 1);
-        socket.shutdown(how).unwrap();
+        if closes_half_before {
+            socket.shutdown(Shutdown::Write).unwrap();
+        }
+        // A reset, not an orderly close, which is no more than a half of one to the other side.
+        SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(socket);
         eventually("abandoned", || origin.seen.abandoned.load(Ordering::Acquire) > before);
         eventually("none is open", || origin.totals().open == 0);
     }
-    // What was asked for before that is answered first.
-    let answer = origin.raw(
-        b"GET /media/hello HTTP/1.1\r\nHost: h\r\n\r\nGET /media/wait HTTP/1.1\r\nHost: h\r\n\r\n",
-    );
-    assert_eq!(statuses(&answer), ["200"]);
+}
+
+#[test]
+fn a_peer_that_closes_its_half_is_answered() {
+    let mut origin = Origin::start();
+    // Answers that are made when the server drains: one by one, as a stream, and behind another.
+    let (hello, late) =
+        ("GET /media/hello HTTP/1.1\r\nHost: h\r\n\r\n", "GET /media/late HTTP/1.1\r\n");
+    let sockets = [
+        format!("{late}Host: h\r\n\r\n"),
+        "GET /media/waiting HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(),
+        format!("{hello}{late}Host: h\r\n\r\n"),
+    ]
+    .map(|requests| {
+        let mut socket = TcpStream::connect(origin.address).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.write_all(requests.as_bytes()).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        socket
+    });
+    eventually("all are being answered", || origin.totals().requests == 4);
+    // The control plane has its own way of answering.
+    let page = origin.raw(b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(statuses(&page), ["200"], "{page}");
+    origin.stop();
+    let [late, stream, both] = sockets.map(|mut socket| read_all(&mut socket));
+    assert!(late.ends_with("\r\n\r\nlate"), "{late}");
+    assert!(stream.ends_with("\r\n0\r\n\r\n"), "{stream}");
+    assert_eq!(statuses(&both), ["200", "200"], "{both}");
+    assert!(origin.join() < Duration::from_secs(4), "closed when they were answered");
+    assert_eq!(origin.seen.abandoned.load(Ordering::Acquire), 0);
 }
 
 #[test]

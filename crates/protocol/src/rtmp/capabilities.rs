@@ -57,6 +57,13 @@ impl Capabilities {
         self.caps_ex & mask == mask
     }
 
+    /// The same but for these bits of `capsEx`.
+    #[must_use]
+    pub fn without(mut self, mask: u32) -> Self {
+        self.caps_ex &= !mask;
+        self
+    }
+
     /// Reads what stands in an object of `connect` or its answer; what is malformed counts as
     /// not said.
     pub(crate) fn read(object: &Value) -> Self {

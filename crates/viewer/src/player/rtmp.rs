@@ -2,7 +2,9 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use media::flv::{Metadata, TagKind};
-use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PlayStart, Purpose, Url, message};
+use protocol::rtmp::{
+    Capabilities, ClientConfig, ClientEvent, ClientSession, PlayStart, Purpose, Url, message,
+};
 
 use crate::playback::{Stamps, Track};
 use crate::skim::{FlvTimes, is_media};
@@ -18,6 +20,8 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let socket = Box::pin(viewer.lane.connect(&url.host, url.port, within)).await?;
     let mut config = ClientConfig::new(url, Purpose::Play(PlayStart::Any));
     config.measure_media = !viewer.verify;
+    // A player that is told to connect again is one whose playing ended.
+    config.capabilities = config.capabilities.without(Capabilities::RECONNECT);
     // What players of 2008 said; some servers look for it.
     config.flash_ver = "LNX 9,0,124,2".to_owned();
     let mut player = Player {
