@@ -1,0 +1,195 @@
+// Streams in the first minute of their life, and how well fresh pages play them.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { openPage, untilLive } from './support.mjs';
+
+/** A picture that stands for longer, after the first, is seen to: milliseconds. */
+export const STANDS = 300;
+
+const PICTURES = ['-f', 'lavfi', '-i', 'testsrc2=size=320x180:rate=30'];
+const SOUND = ['-f', 'lavfi', '-i', 'sine=frequency=440:sample_rate=48000'];
+/** Sound for 6 s of every 12. */
+const SOUND_AT_TIMES = [
+  '-f',
+  'lavfi',
+  '-i',
+  "sine=frequency=440:sample_rate=48000,aselect='lt(mod(t,12),6)'",
+];
+const REGULAR = ['-g', '60'];
+/** 0.3 to 6 s apart, in any order, for a minute. */
+const IRREGULAR = [
+  '-g',
+  '1000',
+  '-force_key_frames',
+  [0, 2, 2.3, 4.5, 9.9, 10.2, 12.4, 15, 15.7, 21, 23, 23.4, 26, 30, 35, 36, 38, 44, 46, 48, 50, 55].join(','),
+];
+
+/** What ffmpeg is told, of each kind of stream but the demo. */
+export const VARIANTS = {
+  'late audio': [...PICTURES, '-itsoffset', '3', ...SOUND, ...REGULAR],
+  'late video': ['-itsoffset', '3', ...PICTURES, ...SOUND, ...REGULAR],
+  'audio at times': [...PICTURES, ...SOUND_AT_TIMES, ...REGULAR],
+  'irregular keyframes': [...PICTURES, ...SOUND, ...IRREGULAR],
+};
+/** How long each of them is, in seconds. */
+const LONG = '50';
+
+/**
+ * Files of the variants in a folder of their own: read from one, picture and sound are sent when they are due, which
+ * ffmpeg does not see to where it encodes and one of them pauses.
+ */
+export async function makeVariants() {
+  const folder = await mkdtemp(join(tmpdir(), 'headwater-young-'));
+  const made = await Promise.all(
+    Object.entries(VARIANTS).map(async ([variant, inputs]) => {
+      const file = join(folder, `${variant.replaceAll(' ', '-')}.flv`);
+      const coding = ['-map', '0:v', '-map', '1:a', '-c:v', 'libx264', '-preset', 'ultrafast'];
+      const form = ['-pix_fmt', 'yuv420p', '-sc_threshold', '0', '-c:a', 'aac', '-ac', '2', '-t', LONG];
+      await ffmpeg([...inputs, ...coding, ...form, file]).ended;
+      return [variant, file];
+    }),
+  );
+  return { files: Object.fromEntries(made), remove: () => rm(folder, { recursive: true }) };
+}
+
+function ffmpeg(words) {
+  const child = spawn('ffmpeg', ['-nostdin', '-loglevel', 'error', ...words], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  return { child, ended: new Promise((resolve) => child.once('exit', resolve)) };
+}
+
+/** Publishes a file as `live/NAME` in real time until `stop`. Resolves once it is live. */
+export async function publishFile(server, file, name) {
+  const { child, ended } = ffmpeg([
+    '-re',
+    '-i',
+    file,
+    '-c',
+    'copy',
+    '-f',
+    'flv',
+    `${server.rtmp}/live/${name}`,
+  ]);
+  await untilLive(server.url, `live/${name}`);
+  return {
+    async stop() {
+      child.kill('SIGKILL');
+      await ended;
+    },
+  };
+}
+
+/** In the page, before all else: notes when pictures are shown, and where the video element stands. */
+function observe(stands) {
+  const seen = { first: null, frames: 0, standings: [], rate: [] };
+  window.seen = seen;
+  let [time, since, standing] = [-1, 0, null];
+  const look = () => {
+    const video = document.querySelector('video');
+    const now = performance.now();
+    if (video && seen.first === null && video.requestVideoFrameCallback && !video.observed) {
+      video.observed = true;
+      const shown = (at) => {
+        seen.first ??= at;
+        seen.frames += 1;
+        video.requestVideoFrameCallback(shown);
+      };
+      video.requestVideoFrameCallback(shown);
+    }
+    if (!video || seen.first === null) return;
+    if (video.currentTime !== time) {
+      [time, since, standing] = [video.currentTime, now, null];
+    } else if (now - since > stands) {
+      if (!standing) {
+        standing = { at: Math.round(since - seen.first), time, ms: 0 };
+        seen.standings.push(standing);
+      }
+      standing.ms = Math.round(now - since);
+    }
+  };
+  setInterval(look, 20);
+}
+
+/** A page with hls.js as it comes, without a setting of ours. */
+export async function startPlain() {
+  const library = await readFile(createRequire(import.meta.url).resolve('hls.js/dist/hls.js'));
+  const page = `<!doctype html><title>hls.js</title><video muted autoplay></video><script src="/hls.js"></script>
+    <script>
+      window.hls = new Hls();
+      hls.loadSource(new URLSearchParams(location.search).get('url'));
+      hls.attachMedia(document.querySelector('video'));
+    </script>`;
+  const site = createServer(({ url }, response) => {
+    if (url === '/hls.js') response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(library);
+    else if (url === '/favicon.ico') response.writeHead(204).end();
+    else response.writeHead(200, { 'Content-Type': 'text/html' }).end(page);
+  });
+  site.listen(0, '127.0.0.1');
+  await once(site, 'listening');
+  return {
+    url: `http://127.0.0.1:${site.address().port}/`,
+    close() {
+      site.closeAllConnections();
+      site.close();
+    },
+  };
+}
+
+/** In the page: how far fragments are from where their media are, by hls.js itself, in seconds. */
+function watchPlacement() {
+  window.placed = [];
+  const { hls } = window;
+  hls.on('hlsFragBuffered', (_event, { frag, part }) => {
+    const of = part ?? frag;
+    const media = part ? part.elementaryStreams : frag.elementaryStreams;
+    for (const kind of ['audio', 'video']) {
+      const stream = media?.[kind];
+      if (stream)
+        window.placed.push({ kind, sn: frag.sn, part: part?.index, off: of.start - stream.startPTS });
+    }
+  });
+}
+
+/**
+ * Watches `live/NAME` in a fresh page for `seconds` after its first picture: standings, pictures shown, and pictures
+ * decoded by the browser's own count. `via` is `plain` for hls.js without our page.
+ */
+export async function watchYoung(browser, server, plain, name, via, seconds) {
+  const { page, complaints } = await openPage(browser);
+  try {
+    await page.addInitScript(observe, STANDS);
+    const address =
+      via === 'plain'
+        ? `${plain.url}?url=${encodeURIComponent(`${server.url}/live/${name}/index.m3u8`)}`
+        : `${server.url}/watch/live/${name}?via=${via}`;
+    await page.goto(address);
+    if (via === 'plain') await page.evaluate(watchPlacement);
+    await page
+      .waitForFunction(() => window.seen.first !== null, undefined, { timeout: 30_000 })
+      .catch(() => {
+        throw new Error(`${name} by ${via}: no picture within 30 s`);
+      });
+    const begin = await page.evaluate(() => document.querySelector('video').currentTime);
+    await page.waitForTimeout(seconds * 1000);
+    const seen = await page.evaluate(() => {
+      const video = document.querySelector('video');
+      const { totalVideoFrames, droppedVideoFrames } = video.getVideoPlaybackQuality();
+      return {
+        ...window.seen,
+        time: video.currentTime,
+        decoded: totalVideoFrames,
+        dropped: droppedVideoFrames,
+        placed: window.placed ?? [],
+      };
+    });
+    return { ...seen, begin, played: seen.time - begin, seconds, complaints };
+  } finally {
+    await page.context().close();
+  }
+}

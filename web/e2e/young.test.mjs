@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { startBrowser, startServer } from './support.mjs';
+import { makeVariants, publishFile, STANDS, startPlain, VARIANTS, watchYoung } from './young.mjs';
+
+/** How long each page is watched after its first picture, in seconds. */
+const WATCHED = 12;
+/** Where hls.js believes a part to be and where its media are may differ by so much, in seconds. */
+const PLACED = 0.001 + 1e-5;
+
+let browser;
+let plain;
+let variants;
+
+before(async () => {
+  variants = await makeVariants();
+  [browser, plain] = [await startBrowser(), await startPlain()];
+});
+
+after(async () => {
+  plain?.close();
+  await browser?.close();
+  await variants?.remove();
+});
+
+/** A stream that has just begun, watched by several deliveries at once. */
+async function young(variant, vias) {
+  // Each stream has its own server, whose life begins with it.
+  const server = await startServer({ config: '' });
+  const name = variant === 'demo' ? 'demo' : 'young';
+  const publisher = variant === 'demo' ? null : await publishFile(server, variants.files[variant], name);
+  try {
+    return await Promise.all(vias.map((via) => watchYoung(browser, server, plain, name, via, WATCHED)));
+  } finally {
+    await publisher?.stop();
+    await server.stop();
+  }
+}
+
+function assertGoesOn(t, via, { standings, played, decoded, complaints }) {
+  t.diagnostic(`${via}: played ${played.toFixed(2)} s of ${WATCHED}, ${decoded} pictures`);
+  assert.deepEqual(standings, [], `${via}: stood for more than ${STANDS} ms`);
+  assert.ok(played > WATCHED * 0.9, `${via}: played ${played} s of ${WATCHED}`);
+  // Who catches up with live may jump over some.
+  assert.ok(decoded > Math.min(played, WATCHED) * 30 * 0.95, `${via}: decoded ${decoded} pictures`);
+  if (via !== 'plain') assert.deepEqual(complaints, []);
+}
+
+describe('a young stream', () => {
+  for (const variant of ['demo', ...Object.keys(VARIANTS)]) {
+    test(`${variant}: goes on from the first picture`, async (t) => {
+      const vias = ['llhls', 'plain', 'dash'];
+      const seen = await young(variant, vias);
+      for (const [i, via] of vias.entries()) assertGoesOn(t, via, seen[i]);
+    });
+  }
+
+  test('is placed by hls.js where its media are', async (t) => {
+    const [{ placed }] = await young('demo', ['plain']);
+    assert.ok(placed.length > 50, `${placed.length} parts`);
+    const most = Math.max(...placed.map(({ off }) => Math.abs(off)));
+    t.diagnostic(`${placed.length} parts, ${(most * 1000).toFixed(3)} ms at most`);
+    assert.ok(most <= PLACED, `${most * 1000} ms off`);
+  });
+});
