@@ -124,16 +124,6 @@ async fn ready(State(control): State<Arc<Control>>) -> (StatusCode, &'static str
     }
 }
 
-/// Whether new viewers and publishers are welcome: not from the moment on at which the process was
-/// told to end, while it still serves those it has.
-async fn ready(State(origin): State<Arc<Origin>>) -> (StatusCode, &'static str) {
-    if origin.draining.load(Ordering::Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-    } else {
-        (StatusCode::OK, "ok\n")
-    }
-}
-
 /// A page, or a file at the site's root: may change with the next release.
 fn page(name: &str) -> Response {
     match Pages::get(name) {
