@@ -12,9 +12,9 @@ use std::collections::VecDeque;
 
 use crate::UnixMicros;
 
-/// The epoch moves by no more at the start of a segment, in microseconds: an eighth of a
-/// millisecond a second for segments of two seconds, and no clock drifts by that.
-const STEP: i64 = 250;
+/// The epoch moves by no more at the start of a segment, in microseconds: 50 in a second for segments
+/// of two seconds, which is about what clocks drift.
+const STEP: i64 = 100;
 /// It moves no more often than that, in microseconds of stream time.
 const APART: i64 = 1_500_000;
 /// For so long the earliest arrival counts, in microseconds of stream time, and up to twice as long.
@@ -58,13 +58,14 @@ impl Dates {
         self.since = t;
     }
 
-    /// The epoch of what is shown at stream time `t` of a period.
+    /// The epoch of what is shown at stream time `t` of a period, in whole milliseconds: so the date of
+    /// what a publisher's clock of milliseconds says is one of milliseconds, and not rounded when told.
     pub(crate) fn epoch(&self, period: u64, t: i64) -> i64 {
         let holds = |epoch: &&Epoch| {
             epoch.period < period || epoch.period == period && (epoch.first || epoch.from <= t)
         };
         let found = self.epochs.iter().rev().find(holds).or(self.epochs.front());
-        found.map_or(0, |epoch| epoch.micros)
+        found.map_or(0, |epoch| (epoch.micros + 500).div_euclid(1000) * 1000)
     }
 
     /// When what is shown at stream time `t` of a period was captured.
@@ -150,14 +151,14 @@ mod tests {
         let mut dates = begun();
         let epoch = NOON - 1_000_000;
         assert_eq!(dates.epoch(0, 0), epoch);
-        // From now on samples arrive 1 ms earlier.
+        // From now on samples arrive earlier.
         for segment in 1..10 {
             let t = 1_000_000 + segment * 2_000_000;
-            dates.observe(t, NOON + segment * 2_000_000 - 1000);
+            dates.observe(t, NOON + segment * 2_000_000 - 800);
             dates.adjust(0, t, 0);
-            let moved = (segment * STEP).min(1000);
-            assert_eq!(dates.epoch(0, t), epoch - moved);
-            assert_eq!(dates.epoch(0, t - 1), epoch - ((segment - 1) * STEP).min(1000));
+            let moved = |segment: i64| if (segment * STEP).min(800) > 500 { 1000 } else { 0 };
+            assert_eq!(dates.epoch(0, t), epoch - moved(segment));
+            assert_eq!(dates.epoch(0, t - 1), epoch - moved(segment - 1));
         }
     }
 
@@ -172,7 +173,7 @@ mod tests {
             let is_early = segment < 10;
             assert_eq!(dates.epoch(0, t) == NOON - 1_000_000, is_early);
         }
-        for segment in 10..20 {
+        for segment in 10..40 {
             let t = 1_000_000 + segment * 2_000_000;
             dates.observe(t, NOON + segment * 2_000_000 + 300_000);
             dates.adjust(0, t, 0);

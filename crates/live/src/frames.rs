@@ -190,6 +190,11 @@ impl Cadence {
         Some(((self.due + step).round() - self.due.round()).max(1.0) as i64)
     }
 
+    /// How long frames lasted lately, whether at a regular rate or not.
+    pub(crate) fn usual(&self) -> Option<i64> {
+        self.step.map(|step| step.round() as i64)
+    }
+
     fn mean(&self) -> Option<f64> {
         let steps = self.times.len().checked_sub(1).filter(|&steps| steps > 0)?;
         Some((self.times.back()? - self.times.front()?) as f64 / steps as f64)

@@ -12,6 +12,8 @@ use crate::Settings;
 
 /// Keyframes of regular publishers are a multiple of this apart, in microseconds.
 const GRID: i64 = 500_000;
+/// Keyframes are as far apart as they should be, but for a frame, in microseconds.
+const SLACK: i64 = 50_000;
 /// By the encoder's word and the first frames' rate it is decided after so long, in microseconds.
 const GLANCE: i64 = 150_000;
 
@@ -74,14 +76,14 @@ impl Gop {
         {
             // An encoder that adds keyframes where scenes change stays below its own maximum.
             let most = i64::from(most).saturating_mul(distance / *frames);
-            let slack = distance / *frames;
+            let slack = (distance / *frames).min(SLACK);
             return Some(match most <= regular + slack {
                 true => Learnt::regular(settings),
                 false => Learnt::irregular(settings),
             });
         }
         if sync {
-            let frame = distance / *frames;
+            let frame = (distance / *frames).min(SLACK);
             let off = (distance + GRID / 2).rem_euclid(GRID) - GRID / 2;
             let is_round = off.abs() <= frame * 3 / 2;
             return Some(match distance <= regular + frame && is_round {

@@ -1,12 +1,11 @@
 //! Cuts one track's samples into chunks and segments.
 //!
-//! A chunk is published before the sample after it is known, so where its last sample ends is the
-//! packager's to say, and the next chunk is decoded from there on: decode times abut, parts add up to
-//! segments and segments to the timeline. Presentation times are what the publisher said, within the
-//! rounding of its clock, whatever becomes of decode times. So the end that is said must not be too
-//! late: a frame that is decoded early is shown in time, one that is decoded late is not. At a regular
-//! frame rate the end is where the next frame is due. At any other a chunk ends right after its last
-//! frame's own time, and the next frame is decoded early.
+//! A chunk is published before the frame after it is there, so how long its last frame is shown is not
+//! known. Nor need it be: a frame is decoded when the one before it was due, and so lasts, as far as
+//! decoding goes, until it is due itself. All durations are known then, and decode times abut: parts add
+//! up to segments, and segments to the timeline, at any frame rate and at none. Presentation times are
+//! what the publisher said, within the rounding of its clock. Access units of sound know how long they
+//! last, and are decoded when they are heard.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,8 +26,8 @@ use crate::{Settings, UnixMicros, rescale};
 const MOST_PENDING: usize = 1024;
 /// The most bytes that may wait for a chunk to fill.
 const MOST_PENDING_BYTES: usize = 4 << 20;
-/// A chunk whose last frame's end is not known ends so long after that frame's time.
-const SOON: Duration = Duration::from_millis(1);
+/// PART-TARGET has room for the rounding of source clocks.
+const ROUNDING: Duration = Duration::from_millis(1);
 /// No part but a segment's last may be shorter than this much of PART-TARGET (RFC 8216bis 4.4.4.9).
 /// A little more than it demands, because durations are written rounded.
 const LEAST_PART: f64 = 0.86;
@@ -105,8 +104,12 @@ pub(crate) struct Packager {
     pending_bytes: usize,
     /// When the first of them came.
     pending_since: UnixMicros,
-    /// The source's time of the newest sample, which may be decoded earlier.
+    /// When the newest sample is due, by the source's clock.
     newest: i64,
+    /// How long it lasts.
+    lasted: i64,
+    /// Only the track's first frame has come.
+    first_waits: bool,
     period: u64,
     /// The source's time of the first sample of the segment being made.
     opened: i64,
@@ -136,6 +139,8 @@ impl Packager {
             pending_bytes: 0,
             pending_since: UnixMicros(0),
             newest: 0,
+            lasted: 0,
+            first_waits: false,
             period,
             opened: 0,
             keyframe: None,
@@ -170,8 +175,7 @@ impl Packager {
     /// the track's timescale.
     pub(crate) fn segment_times(&self) -> Option<(i64, Option<i64>)> {
         let open = self.segments.open()?;
-        let early = open.presents - open.start;
-        Some((open.presents, open.expected_end.map(|end| end + early)))
+        Some((open.presents, open.expected_end))
     }
 
     /// What no segment exceeds, in the track's timescale.
@@ -206,16 +210,9 @@ impl Packager {
         }
     }
 
-    /// Duration of the last sample, as far as it is known.
+    /// Duration of the last sample.
     pub(crate) fn last_duration(&self) -> i64 {
-        match (self.pending.last(), self.window().newest()) {
-            (Some(last), _) => i64::from(last.duration),
-            (None, Some(segment)) => segment.parts.last().map_or(0, |part| {
-                let last = part.samples.last().map_or(part.start, |sample| sample.dts);
-                part.start + i64::from(part.duration) - last
-            }),
-            (None, None) => 0,
-        }
+        self.lasted
     }
 
     /// Samples that follow need `header`.
@@ -285,6 +282,7 @@ impl Packager {
         if self.pending.is_empty() {
             self.pending_since = now;
         }
+        self.lasted = i64::from(sample.duration);
         self.pending_bytes += sample.data.len();
         self.pending.push(sample);
         let crowded =
@@ -336,7 +334,8 @@ impl Packager {
                     over + 1
                 }
             };
-            self.segments.publish(&self.pending[..count], now)?;
+            let early = matches!(self.timing, Timing::Frames(_));
+            self.segments.publish(&self.pending[..count], early, now)?;
             self.pending_bytes -= self.pending[..count].iter().map(|s| s.data.len()).sum::<usize>();
             self.pending.drain(..count);
             self.pending_since = now;
@@ -354,9 +353,9 @@ impl Packager {
         let filled = last.dts + i64::from(last.duration) - first.dts;
         let step = match &self.timing {
             Timing::Frames(cadence) => cadence.step(),
-            Timing::Units(_) => Some(i64::from(last.duration)),
+            Timing::Units(_) => None,
         };
-        filled >= least && step.is_none_or(|step| filled + step > limit)
+        filled >= least && filled + step.unwrap_or(i64::from(last.duration)) > limit
     }
 
     /// Nothing will follow: everything is published, the last segment complete.
@@ -410,7 +409,8 @@ impl Packager {
             Timing::Frames(cadence) => cadence,
             Timing::Units(units) => {
                 let gap = end.map_or(0, |end| said - end);
-                if !new_period && gap < -units.tolerance() {
+                // A period may begin up to a unit after its time, where the one before ends.
+                if !new_period && gap < -units.tolerance() * 3 / 2 {
                     tracing::debug!(track = self.header.track.id, gap, "overlapping audio dropped");
                     return Ok(false);
                 }
@@ -429,35 +429,33 @@ impl Packager {
                 return Ok(true);
             }
         };
+        // After a gap frames last as long as they did before.
+        let usual = cadence.usual();
         let due = cadence.observe(said, sample.duration);
-        let step = cadence.step();
         let shown = due + i64::from(sample.cts);
-        let most = self.part_limit.map(i64::from);
-        let at_latest = self.duration_ticks(self.target_duration + ROUNDED);
-        let segment_ends =
-            self.segments.open().map_or(i64::MAX, |open| open.start.saturating_add(at_latest));
-        if let Some(first) = self.pending.first().map(|first| first.dts)
-            && let Some(last) = self.pending.last_mut()
+        let before = due - usual.unwrap_or(0);
+        // How long the frame before the first would have lasted, the second tells.
+        if std::mem::take(&mut self.first_waits)
+            && let [first] = &mut self.pending[..]
         {
-            // Not published yet: it lasts until this frame, or as long as its part may be.
-            let room = most.map_or(i64::MAX, |most| first + most).min(segment_ends);
-            let until = due.min(room).max(last.dts + 1);
-            last.duration = u32::try_from(until - last.dts).unwrap_or(u32::MAX);
-            if due >= room {
-                *changed |= self.flush(now)?;
-            }
+            let lasts = (due - first.dts).clamp(1, first.dts.max(1));
+            first.dts -= lasts;
+            first.cts = narrow(i64::from(first.cts) + lasts);
+            first.duration = u32::try_from(lasts).unwrap_or(1);
+            self.segments.begin_earlier(first.dts);
         }
-        let longest = self.longest_segment();
-        sample.dts = match self.end() {
+        let end = self.end();
+        sample.dts = match end {
             // Nothing came for longer than a segment may last.
-            Some(end) if new_period || due - end > longest => due.max(end),
+            Some(end) if new_period || due - end > self.longest_segment() => before.max(end),
             Some(end) => end,
-            None => due.max(0),
+            None => before.max(0),
         };
         self.newest = due;
-        sample.cts = narrow(shown - sample.dts);
-        let until = (due + step.unwrap_or(self.duration_ticks(SOON))).min(sample.dts + longest);
-        sample.duration = u32::try_from(until - sample.dts).unwrap_or(1).max(1);
+        // A clock that runs back is held, unless the publisher wants the frame shown before that.
+        sample.cts = narrow((shown - sample.dts).max(i64::from(sample.cts.min(0))));
+        sample.duration = u32::try_from(due - sample.dts).unwrap_or(1).max(1);
+        self.first_waits = usual.is_none() && end.is_none();
         Ok(true)
     }
 
@@ -486,26 +484,20 @@ impl Packager {
             return limit;
         }
         let target = self.duration_ticks(self.settings.part_target);
-        let newest = self.pending.last().map_or(1, |last| i64::from(last.duration)).max(1);
-        let steps = self.pending.len().saturating_sub(1);
-        let (first, last) = (self.pending.first(), self.pending.last());
-        let span = first.zip(last).map_or(0, |(first, last)| last.dts - first.dts);
-        let mean = if steps == 0 { newest } else { span / i64::try_from(steps).unwrap_or(1) };
-        let frame = match &self.timing {
-            Timing::Units(_) => Some(newest),
-            Timing::Frames(cadence) => cadence.step(),
+        let lasts = |sample: &Sample| i64::from(sample.duration);
+        let newest = self.pending.last().map_or(1, lasts).max(1);
+        let longest = self.pending.iter().map(lasts).max().unwrap_or(1);
+        let (frame, usual) = match &self.timing {
+            Timing::Units(_) => (Some(newest), newest),
+            Timing::Frames(cadence) => (cadence.step(), cadence.usual().unwrap_or(newest)),
         };
         let limit = match frame {
             Some(frame) => ((target + frame / 2) / frame).max(1) * frame,
             // Frames in no order fill a part of any length, but for those that are rarer.
-            None if mean < target => target,
-            None => self.pending[..steps.max(1)]
-                .iter()
-                .map(|s| i64::from(s.duration))
-                .max()
-                .unwrap_or(1),
+            None if usual < target => target,
+            None => longest.max(usual),
         };
-        let limit = limit + self.duration_ticks(SOON);
+        let limit = limit + self.duration_ticks(ROUNDING);
         let limit = limit.min(self.duration_ticks(self.target_duration));
         let limit = u32::try_from(limit).unwrap_or(u32::MAX).max(1);
         self.part_limit = Some(limit);
@@ -574,7 +566,7 @@ impl Packager {
         let frame = u64::from(first.duration);
         let alike = durations.iter().all(|other| other.abs_diff(last) < frame.max(1));
         let known = durations.len() == ALIKE || self.regular;
-        (alike && known).then(|| first.dts + i64::try_from(last).unwrap_or(0))
+        (alike && known).then(|| first.pts() + i64::try_from(last).unwrap_or(0))
     }
 
     fn duration_ticks(&self, duration: Duration) -> i64 {

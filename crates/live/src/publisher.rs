@@ -220,6 +220,11 @@ impl Drop for Publisher {
                 Err(error) => tracing::warn!(stream = self.stream.name(), %error, "last samples"),
             }
         }
+        // What it did not tell will not be told.
+        if inner.learnt.is_none() {
+            let learnt = Learnt::irregular(self.stream.settings());
+            self.stream.learn(&mut inner, learnt);
+        }
         self.stream.announce(&inner);
         self.stream.note_readiness(&inner);
     }

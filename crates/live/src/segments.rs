@@ -83,7 +83,7 @@ impl Segments {
         let period_start = match before {
             Some(before) => before.period_start,
             None if begin.period == 0 => 0,
-            None => begin.start,
+            None => begin.presents,
         };
         self.open = Some(Segment {
             msn: self.next_msn,
@@ -100,8 +100,21 @@ impl Segments {
         });
     }
 
-    /// Writes one chunk and adds it to the segment being made.
-    pub(crate) fn publish(&mut self, chunk: &[Sample], now: UnixMicros) -> io::Result<()> {
+    /// The segment being made, which has no parts, begins with decode time `start` after all.
+    pub(crate) fn begin_earlier(&mut self, start: i64) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.parts.is_empty()) {
+            open.start = start;
+        }
+    }
+
+    /// Writes one chunk and adds it to the segment being made. Samples of video are decoded `early`:
+    /// each is due where it ends.
+    pub(crate) fn publish(
+        &mut self,
+        chunk: &[Sample],
+        early: bool,
+        now: UnixMicros,
+    ) -> io::Result<()> {
         let (Some(first), Some(last), Some(segment)) =
             (chunk.first(), chunk.last(), &mut self.open)
         else {
@@ -129,12 +142,15 @@ impl Segments {
         let samples = layout
             .samples(chunk)
             .zip(chunk)
-            .map(|(range, sample)| SampleLayout {
-                dts: sample.dts,
-                cts: sample.cts,
-                sync: sample.sync,
-                offset: narrow(range.start),
-                size: narrow(range.len()),
+            .map(|(range, sample)| {
+                let by = if early { sample.duration.cast_signed() } else { 0 };
+                SampleLayout {
+                    dts: sample.dts + i64::from(by),
+                    cts: sample.cts.saturating_sub(by),
+                    sync: sample.sync,
+                    offset: narrow(range.start),
+                    size: narrow(range.len()),
+                }
             })
             .collect();
         segment.duration = u64::try_from(start - segment.start).unwrap_or(0) + u64::from(duration);

@@ -25,6 +25,9 @@ use crate::{Settings, UnixMicros, rescale};
 /// Periods that may begin in a minute: a publisher whose clock jumps, or that changes or returns, more
 /// often than that is refused. Each costs all viewers' players a new start.
 const MOST_TURNS: u32 = 20;
+/// Samples that fill no part are published all the same when nothing has come for so long. More than
+/// there is between the frames of a slide show, whose parts would else be too short.
+const HELD: Duration = Duration::from_secs(3);
 /// Streams without a picture are cut like regular ones, once there is so much sound, in microseconds.
 const SOUND_ALONE: i64 = 300_000;
 /// A publisher's clock may lag the wall clock by this before it counts as drift, not jitter.
@@ -475,7 +478,7 @@ impl Stream {
         let mut gone = Vec::new();
         for track in &mut inner.tracks {
             let quiet = now.since(track.last_sample);
-            if quiet > Duration::from_secs(1) {
+            if quiet > HELD {
                 match track.packager.flush(now) {
                     Ok(true) => track.publish(),
                     Ok(false) => {}
@@ -491,8 +494,13 @@ impl Stream {
             }
             let id = track.id();
             let announced = inner.publishers.iter().any(|active| active.tracks.contains(&id));
-            let expected = quiet < self.settings.silence || track.silent;
-            changed |= track.handle.set_present(announced && expected && !track.missing);
+            let returned = |active: &Active| active.info.rendition == track.handle.rendition;
+            // Its publisher is back without it, or may yet come back with it.
+            let expected = match announced || !inner.publishers.iter().any(returned) {
+                true => quiet < self.settings.silence || announced && track.silent,
+                false => quiet < Duration::from_secs(1),
+            };
+            changed |= track.handle.set_present(expected && !track.missing);
             // Whoever plays a track that has gone is given silence for as long as it asks, if that can
             // be made; a player of segments that plays two tracks would else wait for ever.
             let played = track.silent && track.handle.is_asked_for(now, self.settings.reconnect);
@@ -756,8 +764,8 @@ impl Inner {
         };
         let Some(end) = leader.end() else { return Ok(false) };
         let lasts = rescale(leader.packager.last_duration(), leader.timescale(), 1_000_000);
-        // Where the newest frame starts: that is how far its audio should be.
-        let newest = (end - lasts, lasts);
+        // When the newest frame is due: that is how far its audio should be.
+        let newest = (end, lasts);
         let mut changed = false;
         for track in self.tracks.iter_mut().filter(|track| track.handle.kind == Kind::Audio) {
             let id = track.id();

@@ -22,9 +22,10 @@ pub struct Header {
 /// Where a sample lies in its part, and when it is decoded and shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleLayout {
-    /// Decode time on the stream's timeline, in the track's timescale.
+    /// When it is due by the publisher's clock, on the stream's timeline in the track's timescale.
+    /// Frames of video are decoded one frame earlier in CMAF ([`Part::start`]).
     pub dts: i64,
-    /// Composition time minus decode time.
+    /// Composition time minus `dts`.
     pub cts: i32,
     /// Whether decoding can start here.
     pub sync: bool,
@@ -99,7 +100,7 @@ pub struct Segment {
     pub duration: u64,
     /// Number of discontinuities on the stream's timeline up to and including its own start.
     pub period: u64,
-    /// Decode time of the period's first sample, in the track's timescale; 0 in period 0, where
+    /// Presentation time of the period's first sample, in the track's timescale; 0 in period 0, where
     /// the stream's timeline starts. The same for all of the track's segments of a period, also
     /// when the first of them have left.
     pub period_start: i64,
@@ -108,8 +109,8 @@ pub struct Segment {
     /// When its first sample was captured: its presentation time on the wall clock. The difference
     /// between the two is the same for all of the stream's tracks.
     pub captured: UnixMicros,
-    /// Where it most likely ends, as it was foretold when it began, by decode time in the track's
-    /// timescale; `None` where keyframes come as they like.
+    /// Where the next most likely starts, as it was foretold when this began, by presentation time in the
+    /// track's timescale; `None` where keyframes come as they like.
     pub expected_end: Option<i64>,
     /// What decodes it.
     pub header: Arc<Header>,
@@ -121,6 +122,11 @@ impl Segment {
     /// Decode time after its last sample, in the track's timescale.
     pub fn end(&self) -> i64 {
         self.start.saturating_add(i64::try_from(self.duration).unwrap_or(i64::MAX))
+    }
+
+    /// Presentation time after its last sample, as far as can be told before the next segment begins.
+    pub fn presented_end(&self) -> i64 {
+        self.presents.saturating_add(i64::try_from(self.duration).unwrap_or(i64::MAX))
     }
 
     /// Bytes of its parts so far.

@@ -81,7 +81,13 @@ impl Witness {
             let epoch = i128::from(segment.captured.0) - micros;
             self.epochs.insert((segment.period, micros as i64), epoch as i64);
             if let Some((at, before)) = end {
-                assert!(before != segment.period || at == segment.start, "segments abut");
+                assert!(
+                    before != segment.period || at == segment.start,
+                    "{}: {} begins at {}, the one before ends at {at}",
+                    track.name,
+                    segment.msn,
+                    segment.start
+                );
             }
             end = Some((segment.end(), segment.period));
             let (mut end, limit) = (segment.start, self.part_limit.unwrap());
@@ -351,7 +357,9 @@ fn play(
             let sync = i % gop == 0;
             waits_for_key &= !(sync && i == 0);
             assert!(!waits_for_key, "every run starts with a keyframe");
-            if let Some(late) = vary.late(i).filter(|_| video) {
+            // Not so late that the next frame's time would be before it.
+            let latest = (frame * 1000.0) as i64 - 1;
+            if let Some(late) = vary.late(i).filter(|_| video).map(|late| late.min(latest)) {
                 push(&mut publisher, 0, millis + late, sync, now, breaks);
             }
             while audio && next_audio < media_time + frame {
@@ -434,7 +442,7 @@ proptest! {
         for pair in epochs.windows(2) {
             let apart = (pair[1].1 - pair[0].1).abs();
             let steps = 1 + (pair[1].0.1 - pair[0].0.1).max(0) / 1_500_000;
-            prop_assert!(apart <= 250 * steps + 1, "epochs {} µs apart: {pair:?}", apart);
+            prop_assert!(apart <= 1000 + 100 * steps, "epochs {} µs apart: {pair:?}", apart);
         }
     }
 }
@@ -476,7 +484,7 @@ fn audio_that_stalls_does_not_stop_video() {
     let events = [Event::Run { frames: 90, gop: 60 }, Event::Mute { frames: 600 }];
     let outcome = play(&events, (30, 1), true, true, &Settings::default());
     let video = outcome.stream.track("v0").unwrap().window();
-    assert_eq!(video.newest().unwrap().end() / 90_000, 24);
+    assert_eq!(video.newest().unwrap().presented_end() / 90_000, 24);
     // Nor in front of a viewer, whose player waits for both: silence stands in for it.
     let audio = outcome.stream.track("a0").unwrap();
     let behind = 24.0 - audio.window().newest().unwrap().end() as f64 / 48_000.0;

@@ -34,7 +34,7 @@ fn live() -> MediaPlaylist {
                 uri: format!("{msn}.m4s"),
                 duration: 180_000,
                 map: Some("init.0.mp4".into()),
-                date: Some(1_795_291_260_250),
+                date: Some(1_795_291_260_250_000),
                 discontinuity: false,
                 gap: false,
                 parts: parts(msn, 10),

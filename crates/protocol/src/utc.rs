@@ -17,6 +17,22 @@ impl fmt::Display for Utc {
     }
 }
 
+/// A time in microseconds since 1970 UTC, shown like [`Utc`] where it is of whole milliseconds, and with
+/// six decimals where it is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UtcMicros(pub u64);
+
+impl fmt::Display for UtcMicros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (millis, micros) = (self.0 / 1000, self.0 % 1000);
+        if micros == 0 {
+            return Utc(millis).fmt(f);
+        }
+        let text = Utc(millis).to_string();
+        write!(f, "{}{micros:03}Z", text.trim_end_matches('Z'))
+    }
+}
+
 /// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
 ///
 /// Years are taken to begin in March, so that the leap day is a year's last; 400 of them are
@@ -49,6 +65,12 @@ mod tests {
         ] {
             assert_eq!(Utc(millis).to_string(), text);
         }
+    }
+
+    #[test]
+    fn microseconds_are_written_where_there_are_any() {
+        assert_eq!(UtcMicros(1_250_000).to_string(), "1970-01-01T00:00:01.250Z");
+        assert_eq!(UtcMicros(1_250_007).to_string(), "1970-01-01T00:00:01.250007Z");
     }
 
     #[test]

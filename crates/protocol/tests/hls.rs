@@ -23,7 +23,7 @@ fn live(segments: u64) -> MediaPlaylist {
         uri: format!("{msn}.m4s"),
         duration: 180_000,
         map: Some("init.0.mp4".into()),
-        date: Some(1_795_291_260_250 + msn * 2000),
+        date: Some(1_795_291_260_250_000 + msn * 2_000_000),
         discontinuity: false,
         gap: false,
         parts: (0..4).map(|n| part(&format!("{msn}.{n}.m4s"), 45_000, n == 0)).collect(),
@@ -43,7 +43,7 @@ fn live(segments: u64) -> MediaPlaylist {
         segments: (10..10 + segments).map(segment).collect(),
         open: Some(OpenSegment {
             map: Some("init.0.mp4".into()),
-            date: Some(1_795_291_260_250 + (10 + segments) * 2000),
+            date: Some(1_795_291_260_250_000 + (10 + segments) * 2_000_000),
             discontinuity: false,
             parts: vec![part(&format!("{}.0.m4s", 10 + segments), 45_000, true)],
         }),

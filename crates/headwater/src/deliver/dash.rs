@@ -191,7 +191,7 @@ fn periods(state: &State, runs: BTreeMap<u64, Vec<Run>>) -> Vec<Period> {
         let start = media.saturating_add_signed(set).max(end);
         let ends = runs.iter().filter_map(|run| {
             let last = run.segments.last()?;
-            Some(ticks_to_millis(last.end(), last.header.track.timescale))
+            Some(ticks_to_millis(last.presented_end(), last.header.track.timescale))
         });
         end = start + ends.max().unwrap_or(media).saturating_sub(media);
         periods.push(period(number, &runs, start, media));
@@ -217,8 +217,8 @@ fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
         last.open = window.open.is_some();
         let newest = last.segments.last();
         // One that has lasted longer than was foretold tells no more.
-        last.expected_end =
-            newest.and_then(|newest| newest.expected_end.filter(|&end| end >= newest.end()));
+        last.expected_end = newest
+            .and_then(|newest| newest.expected_end.filter(|&end| end >= newest.presented_end()));
     }
     runs
 }
@@ -327,12 +327,18 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
     let described = &first.header.track;
     let codec = &described.codec;
     let timescale = described.timescale;
+    // By presentation time: each lasts until the next one's first sample is shown.
     let mut segments: Vec<_> = run
         .segments
         .iter()
-        .map(|segment| dash::Segment {
-            start: segment.start.unsigned_abs(),
-            duration: segment.duration,
+        .enumerate()
+        .map(|(index, segment)| {
+            let next = run.segments.get(index + 1).map(|next| next.presents);
+            let end = next.unwrap_or_else(|| segment.presented_end());
+            dash::Segment {
+                start: segment.presents.unsigned_abs(),
+                duration: (end - segment.presents).max(1).unsigned_abs(),
+            }
         })
         .collect();
     if let (Some(end), Some(last)) = (run.expected_end, segments.last_mut()) {

@@ -305,14 +305,14 @@ fn segment(segment: &live::Segment, is_recent: bool) -> Segment {
     }
 }
 
-/// EXT-X-PROGRAM-DATE-TIME in milliseconds, as which players read it. hls.js places sound by the
-/// difference to the picture's, and where that has it a part of a millisecond late it may take a part
-/// for buffered that is not, and stand still. So what is rounded never makes it late: the picture's
-/// dates are rounded up, those of sound down.
+/// EXT-X-PROGRAM-DATE-TIME in microseconds. hls.js places sound by the difference to the picture's, and
+/// where that has it a part of a millisecond late it may take a part for buffered that is not, and stand
+/// still. It reads milliseconds and drops what is beyond, so the picture's dates are rounded up to them:
+/// what is dropped never makes sound late.
 fn date(segment: &live::Segment) -> u64 {
     match segment.header.track.kind() {
-        Kind::Video => segment.captured.0.div_ceil(1000),
-        _ => segment.captured.0 / 1000,
+        Kind::Video => segment.captured.0.next_multiple_of(1000),
+        _ => segment.captured.0,
     }
 }
 

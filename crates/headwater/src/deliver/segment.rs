@@ -63,7 +63,8 @@ async fn run(
         Ok(found) => found,
         Err(response) => return response,
     };
-    let goes_on = move |segment: &Segment| until.is_some_and(|until| segment.end() <= until);
+    let goes_on =
+        move |segment: &Segment| until.is_some_and(|until| segment.presented_end() <= until);
     let cache = immutable(stream);
     if complete && !goes_on(&segment) {
         let bytes: Vec<_> = segment.parts.iter().map(|part| part.region.clone().into()).collect();
@@ -119,7 +120,7 @@ async fn run(
         .body(Body::Stream(Box::new(body)))
 }
 
-/// `TRACK/tTIME.m4s`: the segment that starts at `time`, as DASH names it.
+/// `TRACK/tTIME.m4s`: the segment whose first sample is shown at `time`, as DASH names it.
 ///
 /// Manifests foretell where the segment after the one being made starts, where keyframes are regular
 /// ([`Segment::expected_end`]). Where it then starts at another time, it is meant all the same. A player
@@ -135,7 +136,7 @@ pub(super) async fn segment_at(
     let Some(track) = stream.track(name) else { return not_found() };
     let found = {
         let window = edges.follow(&track).borrow_and_update().clone();
-        let exact = window.all().rev().find(|segment| segment.start == time);
+        let exact = window.all().rev().find(|segment| segment.presents == time);
         let foretold = || window.all().rev().find(|before| before.expected_end == Some(time));
         match (exact, foretold) {
             (Some(exact), _) => Some((exact.msn, None)),

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::request::{Skip, State};
 use super::text::{Line, Quoted, Seconds, micros, micros_up};
-use crate::utc::Utc;
+use crate::utc::UtcMicros;
 
 /// A media playlist: the segments of one track, RFC 8216bis 4.4.3 to 4.4.5.
 ///
@@ -88,7 +88,7 @@ pub struct Segment {
     pub duration: u64,
     /// URI of its header, EXT-X-MAP; written where it differs from the one before.
     pub map: Option<Arc<str>>,
-    /// When its first sample was captured, in milliseconds since 1970 UTC.
+    /// When its first sample was captured, in microseconds since 1970 UTC.
     pub date: Option<u64>,
     /// Whether it does not continue the one before: EXT-X-DISCONTINUITY.
     pub discontinuity: bool,
@@ -303,7 +303,7 @@ impl MediaPlaylist {
         if let Some(date) = start.date
             && (start.first || start.discontinuity || self.dates == Dates::Segments)
         {
-            writeln!(out, "#EXT-X-PROGRAM-DATE-TIME:{}", Utc(date))?;
+            writeln!(out, "#EXT-X-PROGRAM-DATE-TIME:{}", UtcMicros(date))?;
         }
         Ok(())
     }
