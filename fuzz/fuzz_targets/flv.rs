@@ -1,8 +1,8 @@
-//! FLV files from anyone: every tag that can be read is demuxed, and what comes out is sound.
+//! FLV files from anyone: every tag that can be read is demuxed, and what comes out is sound and bounded.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use media::flv::{Demuxer, Event, Packetizer, Reader};
+use media::flv::{Demuxer, Event, MAX_CONFIGURATION, MAX_TRACKS, Packetizer, Reader};
 
 fuzz_target!(|file: &[u8]| {
     let mut reader = Reader::new();
@@ -12,13 +12,18 @@ fuzz_target!(|file: &[u8]| {
         reader.handle_bytes(bytes);
         while let Ok(Some(tag)) = reader.poll_tag() {
             demuxer.handle_tag(tag.kind, tag.timestamp, &tag.payload);
+            let mut events = 0;
             while let Some(event) = demuxer.poll_event() {
+                events += 1;
+                assert!(events <= 3 * MAX_TRACKS, "{events} events of one tag");
                 match event {
                     Event::Track { track, codec } => {
+                        assert!(codec.record().len() <= MAX_CONFIGURATION);
                         let writer = Packetizer::new(track.number, &codec, 1000);
                         let writer = writer.expect("every codec read can be written");
                         writers.retain(|(id, _)| *id != track);
                         writers.push((track, writer));
+                        assert!(writers.len() <= MAX_TRACKS, "{} tracks", writers.len());
                     }
                     Event::Sample { track, sample, .. } => {
                         let writer = writers.iter().find(|(id, _)| *id == track);

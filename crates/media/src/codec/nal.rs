@@ -15,10 +15,10 @@ pub struct Units<'a> {
     left: usize,
 }
 
-/// NAL units an access unit may have, empty ones included: more than the largest picture has
-/// macroblocks (H.264 A.3.1, level 6.2), each of which could be a slice. An access unit may be all
-/// lengths, and to walk 16 million of them takes long.
-pub const MAX_UNITS: usize = 160_000;
+/// NAL units an access unit may have, empty ones included: three times as many as a picture of 1 MB
+/// has in slices of the smallest packets. An access unit may be all lengths, a tag may have 32 of
+/// those, and to walk 16 million of them holds an event loop up.
+pub const MAX_UNITS: usize = 16_384;
 
 /// The NAL units of `access_unit`, whose lengths take `length_size` bytes (1, 2 or 4).
 pub fn units(access_unit: &[u8], length_size: u8) -> Units<'_> {
