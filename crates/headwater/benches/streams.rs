@@ -1,10 +1,10 @@
 //! What many publishers cost the origin: processor time, memory, descriptors, mappings.
 //!
 //! `cargo bench -p headwater --bench streams -- --streams N --file FILE.mp4 [--seconds N]
-//! [--config FILE.toml] [--binary HEADWATER] [--server-core N --load-core N]`
+//! [--batch MS] [--config FILE.toml] [--binary HEADWATER] [--server-core N --load-core N]`
 //!
 //! The file's video and audio are published under N names over RTMP, in real time and over and over, one
-//! connection each, a fifth of a second of media to a write. They begin one after the other, so that
+//! connection each, `--batch` of media (200 ms) to a write. They begin one after the other, so that
 //! writes are spread. Nobody watches. Measured is the last third of the time. One process may open some
 //! 20,000 files, and a publisher is one at either end. scripts/bench-streams.sh runs it at several
 //! numbers, server and load on a core each.
@@ -26,9 +26,6 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// So much media goes into one write.
-const BATCH: Duration = Duration::from_millis(200);
-
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let option = |name: &str| {
@@ -41,6 +38,7 @@ fn main() {
         return;
     };
     let seconds = number("--seconds").unwrap_or(60);
+    let batch = Duration::from_millis(number("--batch").unwrap_or(200).into());
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     rustix::process::setrlimit(
         rustix::process::Resource::Nofile,
@@ -65,12 +63,13 @@ fn main() {
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = tokio::task::LocalSet::new();
-    let (before, after, outcome) = local.block_on(&runtime, run(&server, &file, streams, seconds));
+    let (before, after, outcome) =
+        local.block_on(&runtime, run(&server, &file, streams, seconds, batch));
     let span = (after.at - before.at).as_secs_f64();
     let used = (after.processor - before.processor).as_secs_f64() / span;
     let own = (after.own - before.own).as_secs_f64() / span;
     let each = |bytes: u64| bytes as f64 / f64::from(streams) / 1024.0;
-    let metrics = server.get("/metrics");
+    let metrics = server.metrics();
     let metric = |name: &str| {
         let mut lines = metrics.text().lines();
         lines.find_map(|line| line.strip_prefix(name)).map_or("?", str::trim).to_owned()
@@ -129,10 +128,16 @@ impl Outcome {
 }
 
 /// Publishes; answers what the server had used when the last third began and when it ended.
-async fn run(server: &Server, file: &str, streams: u32, seconds: u32) -> (Usage, Usage, Outcome) {
+async fn run(
+    server: &Server,
+    file: &str,
+    streams: u32,
+    seconds: u32,
+    each: Duration,
+) -> (Usage, Usage, Outcome) {
     let address = server.rtmp;
     // All sessions are in the same state when publishing begins, so what one has to send is what all do.
-    let batches = Rc::new(batches(address, file, seconds).await);
+    let batches = Rc::new(batches(address, file, seconds, each).await);
     let bytes: usize = batches.iter().map(Bytes::len).sum();
     let start = Instant::now();
     let duration = Duration::from_secs(seconds.into());
@@ -145,10 +150,16 @@ async fn run(server: &Server, file: &str, streams: u32, seconds: u32) -> (Usage,
         publishers.spawn_local(async move {
             let begin = start + apart * number;
             sleep_until(begin).await;
-            let mut socket = connect(address, &format!("live/s{number}")).await.0;
             let mut late = Vec::new();
+            let mut socket = match connect(address, &format!("live/s{number}")).await {
+                Ok((socket, _)) => socket,
+                Err(error) => {
+                    println!("s{number}: {error}");
+                    return (None, late);
+                }
+            };
             for (due, batch) in batches.iter().enumerate() {
-                let due = begin + BATCH * u32::try_from(due).unwrap();
+                let due = begin + each * u32::try_from(due).unwrap();
                 if due > start + duration {
                     break;
                 }
@@ -178,8 +189,8 @@ async fn run(server: &Server, file: &str, streams: u32, seconds: u32) -> (Usage,
     (before, after, Outcome { alive: alive.len(), bitrate, lateness })
 }
 
-/// What a publisher sends, in wire bytes, by fifths of a second; the sequence headers are in the first.
-async fn batches(address: SocketAddr, file: &str, seconds: u32) -> Vec<Bytes> {
+/// What a publisher sends, in wire bytes, so much media in each; the sequence headers are in the first.
+async fn batches(address: SocketAddr, file: &str, seconds: u32, each: Duration) -> Vec<Bytes> {
     let bytes = Bytes::from(std::fs::read(file).unwrap());
     let index = mp4::Index::read(&bytes).unwrap();
     let packetizers: Vec<Packetizer> = index
@@ -187,23 +198,29 @@ async fn batches(address: SocketAddr, file: &str, seconds: u32) -> Vec<Bytes> {
         .iter()
         .map(|track| Packetizer::new(0, &track.track.codec, track.track.timescale).unwrap())
         .collect();
-    let (_socket, mut session) = connect(address, "live/batches").await;
+    let (_socket, mut session) = connect(address, "live/batches").await.unwrap();
     let mut batches = vec![BytesMut::new()];
     for packetizer in &packetizers {
         send(&mut session, &packetizer.sequence_header(0).unwrap(), 0, &mut batches[0]);
     }
-    let messages: Vec<Message> = mp4::Reader::new(index.merge(0..index.tracks.len()), &bytes)
-        .map(|read| {
-            let read = read.unwrap();
-            packetizers[read.track].sample(&read.sample).unwrap()
-        })
-        .collect();
+    // What is before 0, as an edit list says it of sound, is sent at 0.
+    let time = |message: &Message| message.timestamp().cast_signed().max(0).unsigned_abs();
+    let messages: Vec<(u32, Message)> =
+        mp4::Reader::new(index.merge(0..index.tracks.len()), &bytes)
+            .map(|read| {
+                let read = read.unwrap();
+                let message = packetizers[read.track].sample(&read.sample).unwrap();
+                (time(&message), message)
+            })
+            .collect();
     // As long as its last picture lasts, more or less: it begins again there.
-    let turn = messages.iter().map(Message::timestamp).max().unwrap() + 40;
+    let turn = messages.iter().map(|(time, _)| *time).max().unwrap() + 40;
     let turns = seconds * 1000 / turn + 1;
-    let of_batch = u32::try_from(BATCH.as_millis()).unwrap();
-    for (turn, message) in (0..turns).flat_map(|n| messages.iter().map(move |m| (n * turn, m))) {
-        let at = turn + message.timestamp();
+    let of_batch = u32::try_from(each.as_millis()).unwrap();
+    for (turn, (time, message)) in
+        (0..turns).flat_map(|n| messages.iter().map(move |message| (n * turn, message)))
+    {
+        let at = turn + time;
         let batch = (at / of_batch) as usize;
         if batch >= batches.len() {
             batches.resize_with(batch + 1, BytesMut::new);
@@ -227,29 +244,32 @@ fn send(session: &mut ClientSession, message: &Message, at: u32, out: &mut Bytes
 }
 
 /// A connection that may publish.
-async fn connect(address: SocketAddr, name: &str) -> (TcpStream, ClientSession) {
-    let mut socket = TcpStream::connect(address).await.unwrap();
-    socket.set_nodelay(true).unwrap();
+async fn connect(address: SocketAddr, name: &str) -> std::io::Result<(TcpStream, ClientSession)> {
+    let mut socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
     let url = Url::parse(&format!("rtmp://{address}/{name}")).unwrap();
     let config = ClientConfig::new(&url, Purpose::Publish(PublishKind::Live));
     let mut session = ClientSession::new(config, 1);
     let mut buffer = [0; 4096];
     loop {
         while let Some(piece) = session.poll_output() {
-            socket.write_all(&piece).await.unwrap();
+            socket.write_all(&piece).await?;
         }
         if session.is_started() {
-            return (socket, session);
+            return Ok((socket, session));
         }
-        let size = socket.read(&mut buffer).await.unwrap();
-        assert!(size > 0, "{name}: the server closed the connection");
+        let size = socket.read(&mut buffer).await?;
+        if size == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
         let mut input = &buffer[..size];
         while !input.is_empty() {
             let taken = session.handle_input(input).unwrap();
             input = &input[taken..];
             while let Some(event) = session.poll_event() {
-                let rejected = matches!(event, protocol::rtmp::ClientEvent::Rejected { .. });
-                assert!(!rejected, "{name}: {event:?}");
+                if let protocol::rtmp::ClientEvent::Rejected { description, .. } = event {
+                    return Err(std::io::Error::other(description));
+                }
             }
         }
     }

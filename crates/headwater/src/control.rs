@@ -37,10 +37,11 @@ const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 const DASHBOARD: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What the player may do. Media reach the video element as `blob:` URLs, and hls.js and dash.js make workers
+/// What the player may do. Media reach the video element as `blob:` URLs, subtitles begin with an empty
+/// script as a `data:` URL, and hls.js and dash.js make workers
 /// of their own code by such.
 const PLAYER: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-    media-src 'self' blob:; worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
+    media-src 'self' blob: data:; worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
 
 /// What the control plane's answers are made of.
 struct Control {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use axum::Router;
 use axum::extract::State;
@@ -136,6 +137,10 @@ async fn metrics(State(metrics): State<Arc<Metrics>>) -> Response {
 fn registry(origin: &Origin, http: &Counters) -> Registry {
     let mut registry = Registry::with_prefix("headwater");
     let now = origin.now();
+
+    let time = Gauge::<f64, AtomicU64>::default();
+    time.set(now.0 as f64 / 1e6);
+    registry.register_with_unit("time", "When this was said, since 1970", Unit::Seconds, time);
 
     let streams = Family::<InState, Gauge>::default();
     let viewers = Family::<Viewers, Gauge>::default();

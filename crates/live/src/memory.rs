@@ -309,7 +309,8 @@ impl fmt::Debug for Region {
 pub(crate) struct Arena {
     file: Arc<File>,
     account: Arc<Account>,
-    /// Bytes of a chunk, about: a mean in which each counts for a quarter.
+    /// Bytes of a chunk, about: a mean in which each counts for a quarter. It begins small, since a track's
+    /// first chunk has a keyframe in it.
     usual: usize,
     /// The slab being filled, and how much of it is. Only the arena writes to what is not.
     current: Option<(Arc<Slab>, usize)>,
@@ -329,7 +330,7 @@ impl Arena {
     /// # Errors
     /// There is no memory, or the budget has none for this stream.
     pub(crate) fn store(&mut self, bytes: &[u8]) -> io::Result<Region> {
-        self.usual = if self.usual == 0 { bytes.len() } else { (3 * self.usual + bytes.len()) / 4 };
+        self.usual = (3 * self.usual + bytes.len()) / 4;
         let (slab, start) = match self.current.take() {
             Some((slab, used)) if slab.len() - used >= bytes.len() => (slab, used),
             // Before there is another: this one may be nobody's any more.

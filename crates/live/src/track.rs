@@ -238,7 +238,10 @@ impl TrackState {
         now: UnixMicros,
     ) -> io::Result<bool> {
         self.waited += lasts;
-        if self.missing || self.waited < if self.silent { BEHIND } else { MISSING } {
+        // What came of it covers this much, unless it is of an earlier period.
+        let covered = self.end().filter(|_| self.packager.is_in(context.0));
+        let behind = covered.map_or(self.waited, |end| self.waited.min(at - end));
+        if self.missing || behind < if self.silent { BEHIND } else { MISSING } {
             return Ok(false);
         }
         let Some(unit) = silence::access_unit(&self.packager.header().track.codec) else {
@@ -261,8 +264,9 @@ impl TrackState {
         // Not over a pause after which the stream begins a period.
         let units = self.timescale();
         let from = rescale(at - self.waited, 1_000_000, units);
-        let from = match self.packager.end().filter(|_| self.packager.is_in(context.0)) {
-            Some(end) if from - end < self.packager.longest_segment() => end,
+        let follows = self.packager.is_in(context.0);
+        let from = match self.packager.end() {
+            Some(end) if follows && from - end < self.packager.longest_segment() => end,
             Some(end) => end.max(from),
             None => from,
         };

@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long [`get`] waits for a whole answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -97,6 +97,27 @@ pub fn get_with(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Re
         client.receive()
     };
     ask().unwrap_or_else(|error| panic!("GET http://{address}{path}: {error}"))
+}
+
+/// What `ask` gets of `/metrics`, again and again until it was rendered after this was called: a server
+/// renders it once a second, and what was before is not what a test has just brought about.
+///
+/// # Panics
+/// There is none in 10 s.
+#[track_caller]
+pub fn current_metrics(mut ask: impl FnMut() -> Response) -> Response {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let answer = ask();
+        let mut lines = answer.text().lines();
+        let rendered = lines.find_map(|line| line.strip_prefix("headwater_time_seconds "));
+        if rendered.and_then(|time| time.parse().ok()).is_some_and(|at: f64| at >= now) {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "no metrics since {now}: {answer:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// One connection, kept alive: requests may be pipelined, answers come in their order.

@@ -87,6 +87,15 @@ impl Server {
         http::get(self.http, path)
     }
 
+    /// `/metrics` as it is now.
+    ///
+    /// # Panics
+    /// As [`http::current_metrics`].
+    #[track_caller]
+    pub fn metrics(&self) -> Response {
+        http::current_metrics(|| self.get("/metrics"))
+    }
+
     /// GET again and again until `wanted` accepts the answer: for what a stream just published
     /// brings about.
     ///

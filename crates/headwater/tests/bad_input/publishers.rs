@@ -392,7 +392,7 @@ fn more_streams_than_there_is_memory_for() {
     for at in 175..1000 {
         first.tag(TagKind::Video, at * 33, frame.clone());
     }
-    assert!(used(&origin.get("/metrics")) <= 16 << 20);
+    assert!(used(&origin.metrics()) <= 16 << 20);
     let playlist = origin.playlist("live/first", "v0");
     assert!(!playlist.segments().is_empty());
     origin.log_line(LIMIT, |line| line.contains("live.memory is nearly used up"));

@@ -90,7 +90,7 @@ fn what_the_control_plane_says_is_what_it_is() {
     assert!(dashboard.contains("script-src 'self'"), "{dashboard}");
     assert!(dashboard.contains("frame-ancestors 'none'"), "{dashboard}");
     let player = policy("/watch/live/demo");
-    assert!(player.contains("media-src 'self' blob:"), "{player}");
+    assert!(player.contains("media-src 'self' blob: data:"), "{player}");
     assert!(player.contains(&format!(" ws://{} ", origin.http)), "{player}");
     assert!(player.ends_with("; frame-ancestors https://club.example"), "{player}");
 }

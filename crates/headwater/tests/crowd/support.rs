@@ -51,7 +51,7 @@ pub(crate) fn get(client: &mut Client, path: &str) -> Response {
 /// A counter of `/metrics`.
 #[track_caller]
 pub(crate) fn metric(client: &mut Client, name: &str) -> u64 {
-    let metrics = get(client, "/metrics");
+    let metrics = testkit::http::current_metrics(|| get(client, "/metrics"));
     let line = metrics.text().lines().find(|line| line.starts_with(&format!("{name} ")));
     let value = line.unwrap_or_else(|| panic!("no {name} in {}", metrics.text()));
     value.rsplit(' ').next().unwrap().parse().unwrap()

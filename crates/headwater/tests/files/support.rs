@@ -63,7 +63,7 @@ impl Origin {
 
     /// A counter of `/metrics`.
     pub(crate) fn metric(&self, name: &str) -> u64 {
-        let metrics = self.server.get("/metrics");
+        let metrics = self.server.metrics();
         let line = metrics.text().lines().find(|line| line.starts_with(&format!("{name} ")));
         let value = line.unwrap_or_else(|| panic!("no {name} in {}", metrics.text()));
         value.rsplit(' ').next().unwrap().parse().unwrap()

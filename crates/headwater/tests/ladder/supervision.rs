@@ -11,7 +11,7 @@ use crate::support::{
 
 /// The value of a metric that has no labels.
 fn metric(server: &Server, name: &str) -> u64 {
-    let answer = server.get("/metrics");
+    let answer = server.metrics();
     let line = answer.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{name}: {}", answer.text())).parse().unwrap()
 }
@@ -153,7 +153,7 @@ fn its_renditions_are_no_viewers_and_nobody_elses() {
     assert!(!other.contains("160x90"), "not asked for: {other}");
     assert_eq!(metric(&server, "headwater_ladders"), 1);
 
-    let streams = server.get("/metrics");
+    let streams = server.metrics();
     let viewers = streams.text().lines().filter(|line| {
         line.starts_with("headwater_viewers{") && line.contains("live/x") && !line.ends_with(" 0")
     });

@@ -210,7 +210,7 @@ pub(crate) fn time_of(chunk: &[u8]) -> u64 {
 
 /// A value of `/metrics`.
 pub(crate) fn metric(server: &Server, name: &str) -> u64 {
-    let metrics = server.get("/metrics");
+    let metrics = server.metrics();
     let line = metrics.text().lines().find(|line| line.starts_with(&format!("{name} ")));
     line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }

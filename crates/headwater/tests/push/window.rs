@@ -73,7 +73,7 @@ fn the_whole_window_may_be_watched_by_who_is_behind_on_purpose() {
         assert!(time <= wanted && time > wanted - 1.5, "{wanted}: {time} {starts:?}");
     }
     for counter in ["skipped", "closed"] {
-        let metrics = server.get("/metrics");
+        let metrics = server.metrics();
         let slow = format!("headwater_slow_viewers_{counter}_total{{delivery=\"push\"");
         assert!(!metrics.text().contains(&slow), "{}", metrics.text());
     }

@@ -326,7 +326,7 @@ fn a_track_that_is_left_out_is_named_in_the_log() {
 
 /// The metric's value for a title and delivery.
 fn viewers(server: &testkit::Server, title: &str, delivery: &str) -> Option<u64> {
-    let metrics = server.get("/metrics");
+    let metrics = server.metrics();
     let label = format!("headwater_viewers{{stream=\"vod/{title}\",delivery=\"{delivery}\"}} ");
     let line = metrics.text().lines().find_map(|line| line.strip_prefix(&label).map(str::to_owned));
     line.map(|value| value.parse().unwrap())
