@@ -25,13 +25,17 @@ targets=${1:-$declared}
 
 media=${HEADWATER_MEDIA:-../shared/media}
 
-# seed TARGET: the corpus starts from real files, where the test media are there, and grows from
-# run to run. Small ones only, since the fuzzer is as fast as its inputs are short.
+# seed TARGET: the corpus starts from what is kept in fuzz/seeds (examples, and what was found) and from
+# real files, where the test media are there, and grows from run to run. Small ones only, since the
+# fuzzer is as fast as its inputs are short.
 seed() {
     mkdir -p "fuzz/corpus/$1"
+    [ ! -d "fuzz/seeds/$1" ] || cp -n "fuzz/seeds/$1"/* "fuzz/corpus/$1/"
     case $1 in
+    flv_memory) folders= ;;
     flv*) folders="flv corrupt" ;;
-    mp4* | cmaf*) folders="mp4 corrupt" ;;
+    mp4* | cmaf* | titles) folders="mp4 corrupt" ;;
+    viewer_media) folders="mp4 flv" ;;
     codec*) folders="mp4" ;;
     rtmp*) folders="rtmp" ;;
     *) folders= ;;

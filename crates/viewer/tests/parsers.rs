@@ -272,3 +272,32 @@ fn a_manifest_is_read_as_another_parser_reads_it() {
             .collect::<Vec<_>>()
     );
 }
+
+/// What the fuzz target begins with is what there is to be read.
+#[test]
+fn examples_of_the_fuzz_target_are_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/viewer_playlists");
+    let mut read = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        if path.extension().is_some_and(|ending| ending == "mpd") {
+            assert!(!mpd::parse(&text).unwrap().periods.is_empty(), "{path:?}");
+            read.push("manifest");
+            continue;
+        }
+        read.push(match hls::parse(&text).unwrap() {
+            Playlist::Multivariant(multivariant) => {
+                assert_eq!((multivariant.variants.len(), multivariant.audio.len()), (1, 1));
+                "multivariant"
+            }
+            Playlist::Media(media) => {
+                assert_eq!((media.first(), media.segments.len()), (1_700_000_003, 2));
+                assert!(media.hint.is_some() && media.parts.len() == 2);
+                "media"
+            }
+        });
+    }
+    read.sort_unstable();
+    assert_eq!(read, ["manifest", "media", "multivariant"]);
+}
