@@ -66,16 +66,9 @@ function ffmpeg(words) {
 
 /** Publishes a file as `live/NAME` in real time until `stop`. Resolves once it is live. */
 export async function publishFile(server, file, name) {
-  const { child, ended } = ffmpeg([
-    '-re',
-    '-i',
-    file,
-    '-c',
-    'copy',
-    '-f',
-    'flv',
-    `${server.rtmp}/live/${name}`,
-  ]);
+  // By itself ffmpeg keeps pictures back for up to 10 s where no sound comes.
+  const copy = ['-c', 'copy', '-max_interleave_delta', '200000', '-f', 'flv'];
+  const { child, ended } = ffmpeg(['-re', '-i', file, ...copy, `${server.rtmp}/live/${name}`]);
   await untilLive(server.url, `live/${name}`);
   return {
     async stop() {

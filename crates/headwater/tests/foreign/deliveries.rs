@@ -70,8 +70,8 @@ pub(crate) fn walk_parts(
 }
 
 /// GStreamer's DASH client, which writes each representation's segments to a file.
-fn gstreamer_dash(server: &Server, into: &Path) -> Program {
-    let location = format!("location={}", server.url(&format!("/{STREAM}/manifest.mpd")));
+pub(crate) fn gstreamer_dash(server: &Server, stream: &str, into: &Path) -> Program {
+    let location = format!("location={}", server.url(&format!("/{stream}/manifest.mpd")));
     let file = |name: &str| format!("location={}", into.join(name).display());
     let (video, audio) = (file("dash-v.mp4"), file("dash-a.mp4"));
     Program::spawn(Command::new("gst-launch-1.0").args([
@@ -97,7 +97,7 @@ fn gstreamer_dash(server: &Server, into: &Path) -> Program {
 }
 
 /// What two tracks' files hold, their times as they are, so that the tracks can be compared.
-fn joined(video: &Path, audio: &Path) -> Received {
+pub(crate) fn joined(video: &Path, audio: &Path) -> Received {
     let as_it_is = |file: &Path| Received::by(play(file.to_str().unwrap(), &["-copyts"]));
     let mut both = as_it_is(video);
     both.streams.extend(as_it_is(audio).streams);
@@ -134,7 +134,7 @@ fn every_delivery_hands_on_the_source_unit_by_unit() {
         let hls = play(&url("index.m3u8"), FROM_START);
         // GStreamer takes a manifest for invalid whose window is shorter than its delay.
         until_listed(&server, STREAM, &["v0", "a0"], 3);
-        let dash = gstreamer_dash(&server, folder.path());
+        let dash = gstreamer_dash(&server, STREAM, folder.path());
         for (track, walker) in tracks {
             std::fs::write(name(track), walker.join().unwrap()).unwrap();
         }

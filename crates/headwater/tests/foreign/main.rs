@@ -10,6 +10,7 @@
 mod awkward;
 mod clocks;
 mod deliveries;
+mod keyframes;
 mod peers;
 mod publish;
 #[expect(dead_code, reason = "a client of other tests, of which these need a part")]

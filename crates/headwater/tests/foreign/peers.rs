@@ -1,7 +1,7 @@
 //! GStreamer, rtmpdump and VLC in either direction.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use testkit::Program;
@@ -73,9 +73,18 @@ fn assert_played(name: &str, source: &Received, file: &Path, missing: usize) {
     }
 }
 
+/// VLC, which writes what it plays to a file of a folder that is open to everybody; and that file.
+pub(crate) fn vlc(folder: &Path, url: &str, file: &str) -> (Program, PathBuf) {
+    let path = folder.join(file);
+    let sout = format!("#std{{access=file,mux=ts,dst={}}}", path.display());
+    let program = ["-u", "nobody", "--", "cvlc", "-q", url, "--sout", &sout, "vlc://quit"];
+    let mut command = Command::new("runuser");
+    (Program::spawn(command.args(program).env("HOME", folder)), path)
+}
+
 /// The pictures of a file, decoded: VLC's transport streams hold the same NAL units otherwise
 /// framed, and delimiters of its own.
-fn decoded(file: &Path) -> Vec<String> {
+pub(crate) fn decoded(file: &Path) -> Vec<String> {
     let file = file.to_str().unwrap();
     let args = ["-i", file, "-map", "0:v", "-fps_mode", "passthrough", "-f", "framehash"];
     let pictures = finish(ffmpeg(args.into_iter().chain(["-hash", "md5", "-"])));
@@ -101,16 +110,9 @@ fn rtmpdump_gstreamer_and_vlc_play() {
     let (from, to) = (format!("location={url}"), format!("location={}", saved.display()));
     let save = ["-q", "rtmp2src", &from, "!", "filesink", &to];
     let save = Program::spawn(Command::new("gst-launch-1.0").args(save));
-    let vlc = |url: &str, file: &str| {
-        let path = folder.path().join(file);
-        let sout = format!("#std{{access=file,mux=ts,dst={}}}", path.display());
-        let program = ["-u", "nobody", "--", "cvlc", "-q", url, "--sout", &sout, "vlc://quit"];
-        let mut command = Command::new("runuser");
-        (Program::spawn(command.args(program).env("HOME", folder.path())), path)
-    };
     let players = [
-        ("VLC by RTMP", vlc(&url, "rtmp.ts")),
-        ("VLC by HLS", vlc(&server.url("/live/x/index.m3u8"), "hls.ts")),
+        ("VLC by RTMP", vlc(folder.path(), &url, "rtmp.ts")),
+        ("VLC by HLS", vlc(folder.path(), &server.url("/live/x/index.m3u8"), "hls.ts")),
     ];
     finish(publisher);
 

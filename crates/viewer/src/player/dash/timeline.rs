@@ -10,6 +10,8 @@ use crate::{Error, Micros, Rendition};
 const AT_ONCE: usize = 4;
 /// Where a period ends may differ by this from where its segments do.
 const ROUNDING: Micros = 1_000;
+/// No segment is so short: what begins less after one than this is the same, corrected.
+const SAME: Micros = 50_000;
 
 /// A segment to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +54,15 @@ pub(super) struct Cursor {
     pub(super) rate: Option<f64>,
     /// Where on the presentation's timeline to go on.
     pub(super) next: Option<Micros>,
+    /// Where the segment began that was fetched last: it is not fetched again, whatever a later
+    /// manifest says of its end, which may have been a guess.
+    pub(super) fetched: Option<Micros>,
+}
+
+impl Cursor {
+    fn has(&self, start: Micros) -> bool {
+        self.fetched.is_some_and(|fetched| start < fetched.saturating_add(SAME))
+    }
 }
 
 /// What to fetch of the manifest as it is; `now` is microseconds since 1970. A player that begins
@@ -194,7 +205,7 @@ fn list(
     }
     let Some(template) = &representation.template else {
         // One file: nothing before it was played, or all of it.
-        if bounds.from <= period.start {
+        if bounds.from <= period.start && !cursor.has(period.start) {
             let duration = bounds.end.map_or(1, |end| end - period.start);
             step.segments.push(Segment {
                 url: base,
@@ -222,8 +233,7 @@ fn list(
         if over || step.segments.len() >= AT_ONCE {
             return Ok(false);
         }
-        // The end of the segment before may have been a guess, of one that was being made.
-        if start.saturating_add((end - start) / 2) < bounds.from {
+        if cursor.has(start) || start.saturating_add((end - start) / 2) < bounds.from {
             return Ok(true);
         }
         let early = if cursor.low_latency { early } else { 0 };
@@ -307,7 +317,14 @@ mod tests {
     use crate::mpd::parse;
 
     fn cursor(track: Track) -> Cursor {
-        Cursor { track, rendition: Rendition::Highest, low_latency: true, rate: None, next: None }
+        Cursor {
+            track,
+            rendition: Rendition::Highest,
+            low_latency: true,
+            rate: None,
+            next: None,
+            fetched: None,
+        }
     }
 
     fn names(step: &Step) -> Vec<&str> {
@@ -378,5 +395,23 @@ mod tests {
         assert_eq!(found.segments[1].start, 8_000_000);
         cursor.next = Some(found.segments[0].start + found.segments[0].duration);
         assert_eq!(names(&step(&manifest, &url, &mut cursor, 12_500_000).unwrap()), ["/b500"]);
+    }
+    #[test]
+    fn a_guessed_end_neither_repeats_a_segment_nor_skips_one() {
+        let manifest = |runs: &str| {
+            parse(&format!(
+                "<MPD type=\"dynamic\" availabilityStartTime=\"1970-01-01T00:00:00Z\"><Period start=\"PT0S\">\
+                 <AdaptationSet mimeType=\"video/mp4\"><Representation id=\"a\">\
+                 <SegmentTemplate timescale=\"1000\" media=\"$Time$\"><SegmentTimeline>{runs}\
+                 </SegmentTimeline></SegmentTemplate></Representation></AdaptationSet></Period></MPD>"
+            ))
+            .unwrap()
+        };
+        let url = Url::parse("http://h/m.mpd").unwrap();
+        // The one at 4 s was fetched when it was being made; it lasted 2 s.
+        let now = manifest("<S t=\"4000\" d=\"2000\"/><S t=\"6000\" d=\"300\"/>");
+        let mut cursor = cursor(Track::Video);
+        (cursor.next, cursor.fetched) = (Some(4_000_000), Some(4_000_000));
+        assert_eq!(names(&step(&now, &url, &mut cursor, 7_000_000).unwrap()), ["/6000"]);
     }
 }

@@ -43,6 +43,7 @@ impl<'a> Player<'a> {
                 low_latency: options.low_latency,
                 rate: None,
                 next: None,
+                fetched: None,
             },
             header: None,
             feed: viewer.verify.then(|| Box::new(Feed::new(viewer.reference.clone()))),
@@ -73,7 +74,7 @@ impl<'a> Player<'a> {
                 sleep(Duration::from_micros((available - now).max(0).unsigned_abs())).await;
             }
             self.segment(segment, &step).await?;
-            self.cursor.next = Some(segment.start + segment.duration);
+            (self.cursor.next, self.cursor.fetched) = (Some(segment.start), Some(segment.start));
         }
         Ok(progress)
     }
