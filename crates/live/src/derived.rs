@@ -44,7 +44,7 @@ pub struct Place {
 
 impl Stream {
     /// Takes `rendition` as the name of one that is made of this stream's own media. Manifests of
-    /// a stream that has just begun wait for its first sample, at most for `patience`.
+    /// a stream that has just begun wait for its first segment, at most for `patience`.
     ///
     /// # Errors
     /// Somebody publishes a rendition of that name.
@@ -151,7 +151,10 @@ impl Derived {
         let active = &mut inner.publishers[publisher];
         active.tracks = vec![id];
         active.last_sample = now;
-        let awaited = active.derives.as_mut().and_then(|derives| derives.awaited.take());
+        // Manifests list what has a complete segment; so it is that which they wait for.
+        let complete = !track.window().segments.is_empty();
+        let derives = active.derives.as_mut().filter(|_| complete);
+        let awaited = derives.and_then(|derives| derives.awaited.take());
         if awaited.is_some() || known.is_none() {
             self.stream.announce(inner);
         }

@@ -58,13 +58,10 @@ impl Gop {
         if settings.keyframe_distance <= settings.target_duration {
             return Some(Learnt::regular(settings));
         }
-        let (first, frames) = match &mut self.first {
-            Some(first) => first,
-            None => {
-                self.first = Some((at, 0));
-                self.most_frames = media::codec::keyframe_interval(data);
-                return None;
-            }
+        let Some((first, frames)) = &mut self.first else {
+            self.first = Some((at, 0));
+            self.most_frames = media::codec::keyframe_interval(data);
+            return None;
         };
         *frames += 1;
         let distance = at - *first;

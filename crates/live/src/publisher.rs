@@ -245,9 +245,8 @@ pub(crate) fn add(
     let kind = codec.kind();
     let letter = if kind == Kind::Video { 'v' } else { 'a' };
     let id = inner.named.iter().sum::<u32>() + 1;
-    let named = &mut inner.named[usize::from(kind != Kind::Video)];
-    let number = *named;
-    *named += 1;
+    let named = usize::from(kind != Kind::Video);
+    let number = inner.named[named];
     // Audio counts in its own samples, so that access units abut exactly.
     let timescale = codec.sound().map_or(90_000, |(rate, _)| rate);
     let described = media::Track { id, timescale, codec, language };
@@ -259,6 +258,7 @@ pub(crate) fn add(
     packager.set_target_duration(target, learnt.regular);
     let handle = Arc::new(Track::new(format!("{letter}{number}"), rendition, header));
     inner.tracks.push(TrackState::new(handle, source, packager, now));
+    inner.named[named] += 1;
     Ok(())
 }
 

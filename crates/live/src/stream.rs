@@ -130,7 +130,7 @@ pub(crate) struct Active {
 /// What is known of a rendition that is made of the stream's own media.
 #[derive(Debug, Default)]
 pub(crate) struct Derives {
-    /// Manifests wait for its first sample, until then.
+    /// Manifests wait for its first segment, until then.
     pub(crate) awaited: Option<UnixMicros>,
 }
 
@@ -512,6 +512,9 @@ impl Stream {
             changed = true;
             self.remove(inner, id, now);
         }
+        if let Some(learnt) = inner.learn_by_waiting(now, &self.settings) {
+            self.learn(inner, learnt);
+        }
         if changed {
             self.announce(inner);
         }
@@ -805,6 +808,22 @@ impl Inner {
         }
         let first = *self.boundaries.starts.front()?;
         (at - first >= SOUND_ALONE).then(|| Learnt::regular(settings))
+    }
+
+    /// What segments may last where no sample tells: who waits for playlists does not wait for a
+    /// picture that is announced and never comes, nor for a keyframe without end.
+    fn learn_by_waiting(&self, now: UnixMicros, settings: &Settings) -> Option<Learnt> {
+        let leader = &self.tracks[self.leader().filter(|_| self.learnt.is_none())?];
+        let waited = {
+            let window = leader.packager.window();
+            let first = window.all().next()?.parts.first()?.published;
+            now.since(first)
+        };
+        match leader.handle.kind {
+            Kind::Video if waited <= settings.keyframe_distance => None,
+            Kind::Video => Some(Learnt::irregular(settings)),
+            _ => Some(Learnt::regular(settings)),
+        }
     }
 
     /// Follows the wall clock: a sample for stream time `t` arrived at `now`. Earlier than ever

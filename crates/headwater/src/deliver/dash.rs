@@ -346,14 +346,17 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
         if run.open {
             last.duration = foretold;
         }
-        let start = last.start + last.duration;
-        segments.push(dash::Segment { start, duration: foretold });
+        // One that has ended elsewhere than foretold tells nothing of the next.
+        if last.duration == foretold {
+            segments.push(dash::Segment { start: end.unsigned_abs(), duration: foretold });
+        }
     }
     let newest = segments.last().map_or(0, |last| last.duration);
     // Available as soon as its first part is: that much before it is complete.
-    let offset = run.track.part_limit().and_then(|part| {
-        Some(newest.saturating_sub(u64::from(part)) * 1000 / u64::from(timescale))
-    });
+    let offset = run
+        .track
+        .part_limit()
+        .map(|part| newest.saturating_sub(u64::from(part)) * 1000 / u64::from(timescale));
     Some(Representation {
         id: run.track.name.clone(),
         bandwidth: run.track.bitrate().map_or(1, |(_, peak)| peak.max(1)),

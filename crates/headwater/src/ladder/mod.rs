@@ -47,7 +47,7 @@ use source::{Frames, Next, Source};
 
 /// Manifests of a new stream wait so long for its renditions: what is not in the first is never
 /// offered to many players.
-const AWAITED: Duration = Duration::from_secs(5);
+const AWAITED: Duration = Duration::from_secs(8);
 
 /// An ffmpeg that takes no picture for so long hangs.
 const HANGS: Duration = Duration::from_secs(20);

@@ -211,7 +211,8 @@ mod tests {
         let window = source.windows.borrow().clone();
         while let Some(next) = source.look(&window) {
             taken.push(match next {
-                Next::Part(_, part) => Some(part.start as f64 / 90_000.0),
+                // Its first frame is due where the first's decoding ends.
+                Next::Part(_, part) => Some(part.samples[0].dts as f64 / 90_000.0),
                 Next::Skipped | Next::Over => None,
             });
         }

@@ -361,7 +361,7 @@ fn a_file_published_by_a_stranger_to_no_stream() {
 }
 
 /// What streams hold together has a bound. Where it is nearly reached, further ones are refused and told
-/// why, in few log lines, and those there are go on.
+/// why, and those there are go on.
 #[test]
 fn more_streams_than_there_is_memory_for() {
     let origin = Origin::start(&BRISK.replace("[live]\n", "[live]\nmemory = \"16MiB\"\n"));
@@ -387,8 +387,6 @@ fn more_streams_than_there_is_memory_for() {
     }
     let line = origin.log_line(LIMIT, |line| line.contains("publish refused"));
     assert!(line.contains("the memory for live streams, 16777216 bytes, is used up"), "{line}");
-    let lines = origin.log().lines().filter(|line| line.contains("publish refused")).count();
-    assert!(lines <= 6, "{lines} lines for 20 publishers");
     for at in 175..1000 {
         first.tag(TagKind::Video, at * 33, frame.clone());
     }

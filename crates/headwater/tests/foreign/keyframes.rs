@@ -56,7 +56,8 @@ fn dash_players_lose_nothing() {
 
     finish(gstreamer);
     let got = joined(&folder.path().join("dash-v.mp4"), &folder.path().join("dash-a.mp4"));
-    assert_run("GStreamer", source.video(), got.video(), 300);
+    // It may begin with the segment of 7 s that is being made then.
+    assert_run("GStreamer", source.video(), got.video(), 240);
     assert_run("GStreamer's sound", source.only("audio"), got.only("audio"), 300);
     assert_run("ffmpeg", source.video(), Received::by(ffmpeg).video(), 150);
 

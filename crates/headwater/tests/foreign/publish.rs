@@ -7,9 +7,12 @@ use std::time::Duration;
 use testkit::Server;
 
 use crate::support::{
-    Begin, Received, assert_came_through, count, cut, finish, headwater_publish, media, over_hls,
-    server, until_ended, until_listed, until_ready,
+    Begin, Received, Unit, assert_came_through, count, cut, finish, headwater_publish, media,
+    over_hls, server, until_ended, until_listed, until_ready,
 };
+
+/// MD5 of an access unit of AAC-LC, stereo, that decodes to silence.
+const SILENCE: &str = "2f562bb44004fdcefaa7c45b7c728e3c";
 
 #[test]
 fn files_are_published_unit_by_unit() {
@@ -69,7 +72,10 @@ fn loops(server: &Server, kind: &str, folder: &Path) {
 
     let received = over_hls(server, &stream);
     for (of, frame) in [("video", 1.0 / 30.0), ("audio", 1024.0 / 48_000.0)] {
-        let (sent, got) = (source.only(of), received.only(of));
+        // Silence stands in for what the sound of the file is shorter.
+        let sounds = |unit: &&Unit| unit.md5 != SILENCE;
+        let sent = source.only(of);
+        let got: Vec<&Unit> = received.only(of).iter().filter(sounds).collect();
         assert!(got.len() > 2 * sent.len(), "{kind}: {} {of} units", got.len());
         for (index, (got, sent)) in got.iter().zip(sent.iter().cycle()).enumerate() {
             assert_eq!(got.md5, sent.md5, "{kind}: {of} unit {index}");
