@@ -172,7 +172,9 @@ fn frames_further_apart_than_segments_may_last_break_no_promise() {
 /// viewers' players as many new starts, and playlists and manifests as many periods.
 #[test]
 fn who_makes_too_many_periods_is_refused() {
-    let turn = |how: &dyn Fn(&Registry, &mut Option<Publisher>, i64) -> Result<(), String>| {
+    /// Publishes a little for the so manieth time.
+    type Turn<'a> = &'a dyn Fn(&Registry, &mut Option<Publisher>, i64) -> Result<(), String>;
+    let turn = |how: Turn<'_>| {
         let registry = Registry::new(Settings::default());
         let mut publisher = None;
         let refused = (0..100).find_map(|i| how(&registry, &mut publisher, i).err());
