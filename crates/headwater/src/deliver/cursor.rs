@@ -227,6 +227,20 @@ impl Cursor {
         self.tracks.iter().map(|position| &position.track)
     }
 
+    /// How many seconds of media there are by now from what it needs next on: how far behind live a
+    /// viewer begins that plays at once.
+    pub fn behind(&mut self) -> f64 {
+        let whole = self.whole;
+        let behind = self.tracks.iter_mut().filter_map(|position| {
+            let start = position.peek(whole).map(|(_, part)| part.start)?;
+            let window = position.track.window();
+            let newest = window.newest()?;
+            let timescale = f64::from(newest.header.track.timescale);
+            Some((newest.end() - start) as f64 / timescale)
+        });
+        behind.fold(0.0, f64::max)
+    }
+
     /// What decodes what it needs next, of each track.
     pub fn headers(&mut self) -> Vec<Arc<live::Header>> {
         let whole = self.whole;

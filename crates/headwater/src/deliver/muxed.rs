@@ -28,8 +28,8 @@ pub(super) async fn flv(request: &Request, origin: &Arc<Origin>, stream: &Arc<St
 
 /// How parts become bytes of a container.
 trait Mux: 'static {
-    /// What goes before the first part.
-    fn start(&self, tracks: &[Arc<Track>]) -> Result<Bytes, media::Error>;
+    /// What goes before the first part, which is so many seconds behind live.
+    fn start(&self, tracks: &[Arc<Track>], behind: f64) -> Result<Bytes, media::Error>;
     /// What a new configuration of a track needs before its parts; `None` where the container
     /// cannot change, and the response ends.
     fn reconfigure(&self, segment: &Segment) -> Option<Result<Bytes, media::Error>>;
@@ -48,11 +48,12 @@ async fn respond<M: Mux>(
     if !ready(stream).await {
         return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
     }
-    let Some(cursor) = Cursor::new(stream, origin.viewer_limits()) else {
+    let Some(mut cursor) = Cursor::new(stream, origin.viewer_limits()) else {
         return Response::text(503, "the stream has no keyframe yet").header("Retry-After", 1);
     };
     let tracks: Vec<_> = cursor.tracks().cloned().collect();
-    let start = match mux.start(&tracks) {
+    let behind = cursor.behind();
+    let start = match mux.start(&tracks, behind) {
         Ok(start) => start,
         Err(error) => return Response::text(406, error),
     };
@@ -73,6 +74,8 @@ async fn respond<M: Mux>(
     Response::new(200)
         .header("Content-Type", content_type)
         .header("Cache-Control", "no-store")
+        // Seconds of media that come at once: it begins with a keyframe.
+        .header("Headwater-Behind", format_args!("{behind:.3}"))
         .body(Body::Stream(Box::new(Watched {
             body,
             origin: Arc::clone(origin),
@@ -179,7 +182,7 @@ impl<M: Mux> Viewer<M> {
 struct Mp4;
 
 impl Mux for Mp4 {
-    fn start(&self, tracks: &[Arc<Track>]) -> Result<Bytes, media::Error> {
+    fn start(&self, tracks: &[Arc<Track>], _: f64) -> Result<Bytes, media::Error> {
         let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
         let tracks: Vec<_> = headers.iter().map(|header| &header.track).collect();
         media::cmaf::header(&tracks)
@@ -197,12 +200,12 @@ impl Mux for Mp4 {
 struct Flv;
 
 impl Mux for Flv {
-    fn start(&self, tracks: &[Arc<Track>]) -> Result<Bytes, media::Error> {
+    fn start(&self, tracks: &[Arc<Track>], behind: f64) -> Result<Bytes, media::Error> {
         let has = |kind| tracks.iter().any(|track| track.kind == kind);
         let mut out =
             media::flv::file_header(has(media::Kind::Audio), has(media::Kind::Video)).to_vec();
         let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
-        out.extend_from_slice(&Message::metadata(0, &metadata(tracks))?.tag());
+        out.extend_from_slice(&Message::metadata(0, &metadata(tracks, behind))?.tag());
         for header in headers {
             out.extend_from_slice(&packetizer(&header.track)?.sequence_header(0)?.tag());
         }
@@ -252,10 +255,11 @@ pub fn messages(segment: &Segment, part: &Part) -> Result<Vec<Message>, media::E
     Ok(out)
 }
 
-/// `onMetaData` for a viewer of `tracks`.
-pub fn metadata(tracks: &[Arc<Track>]) -> Metadata {
+/// `onMetaData` for a viewer of `tracks` that begins so many seconds `behind` live.
+pub fn metadata(tracks: &[Arc<Track>], behind: f64) -> Metadata {
     let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
     let mut metadata = Metadata::describe(headers.iter().map(|header| &header.track.codec));
+    metadata.behind = Some((behind * 1000.0).round() / 1000.0);
     for track in tracks {
         let rate = track.bitrate().map(|(mean, _)| mean as f64 / 1000.0);
         match track.kind {
@@ -301,7 +305,8 @@ mod tests {
         origin.registry.sweep(now.after(std::time::Duration::from_secs(31)));
 
         let stream = origin.registry.stream("x").unwrap();
-        let cursor = Cursor::new(&stream, origin.viewer_limits()).unwrap();
+        let mut cursor = Cursor::new(&stream, origin.viewer_limits()).unwrap();
+        assert!((cursor.behind() - 30.0).abs() < 0.1, "{} s behind", cursor.behind());
         let mut viewer = Viewer {
             origin: Arc::clone(&origin),
             headers: cursor.tracks().map(|track| track.header().msn).collect(),

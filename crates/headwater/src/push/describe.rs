@@ -36,6 +36,7 @@ pub(super) fn hello<'a>(state: &State, followed: impl Iterator<Item = &'a Arc<Tr
             codecs: codecs(track),
         }),
         timescale: followed.first().map_or(0, |track| track.header().track.timescale),
+        behind: None,
         duration: None,
     }
 }

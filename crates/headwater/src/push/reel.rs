@@ -145,6 +145,7 @@ impl Reel {
                 codecs: codecs(track),
             }),
             timescale: followed.map_or(0, |track| track.media.timescale),
+            behind: None,
             duration: Some(self.title.duration.as_secs_f64()),
         }
     }

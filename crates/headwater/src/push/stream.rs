@@ -11,7 +11,7 @@ use bytes::Bytes;
 use live::{Delivery, Status, Stream, Track, Viewing};
 use media::Kind;
 use protocol::push::abr::Decision;
-use protocol::push::message::{Command, Discontinuity, Event};
+use protocol::push::message::{Command, Discontinuity, Event, Hello};
 use protocol::push::query::{From, Query, Unit};
 use tokio::task::coop;
 use tokio::time::Instant;
@@ -203,7 +203,8 @@ impl Watching {
     fn welcome(&mut self) -> Result<(), Error> {
         if let Place::Alone(follower) = &mut self.place {
             let hello = describe::hello(&self.stream.state(), follower.cursor.tracks());
-            self.session.say(&Event::Hello(hello));
+            let behind = (follower.cursor.behind() * 1000.0).round() / 1000.0;
+            self.session.say(&Event::Hello(Hello { behind: Some(behind), ..hello }));
             self.session.outbox.push(header(follower)?);
         }
         if let Some(picture) = self.picture() {

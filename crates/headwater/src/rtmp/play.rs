@@ -112,8 +112,8 @@ impl Play {
             if !self.stream.ready().await {
                 return Ok(None);
             }
-            let Some(cursor) = Cursor::new(&self.stream, self.limits) else { return Ok(None) };
-            out.push(announce(cursor.tracks())?);
+            let Some(mut cursor) = Cursor::new(&self.stream, self.limits) else { return Ok(None) };
+            out.push(announce(&mut cursor)?);
             self.place = Place::Alone(Box::new(Follower::new(cursor)));
         }
         let Place::Alone(follower) = &mut self.place else { return std::future::pending().await };
@@ -133,7 +133,7 @@ impl Play {
                 }
                 Next::Tracks | Next::Switched { .. } => {
                     follower.forget_headers();
-                    out.push(announce(follower.cursor.tracks())?);
+                    out.push(announce(&mut follower.cursor)?);
                 }
                 Next::Skipped => {
                     origin.slow_viewers.skipped(Delivery::Rtmp, self.stream.name(), self.peer);
@@ -185,9 +185,10 @@ impl Container for Messages {
 }
 
 /// What a player is told of the tracks before their parts.
-fn announce<'a>(tracks: impl Iterator<Item = &'a Arc<Track>>) -> Result<Bytes, Error> {
-    let tracks: Vec<_> = tracks.cloned().collect();
-    let metadata = Message::metadata(0, &metadata(&tracks)).map_err(broken)?;
+fn announce(cursor: &mut Cursor) -> Result<Bytes, Error> {
+    let tracks: Vec<_> = cursor.tracks().cloned().collect();
+    let metadata = metadata(&tracks, cursor.behind());
+    let metadata = Message::metadata(0, &metadata).map_err(broken)?;
     Ok(wire(&metadata))
 }
 

@@ -34,6 +34,9 @@ pub struct Metadata {
     pub audio_sample_rate: Option<f64>,
     /// Two channels, or only one.
     pub stereo: Option<bool>,
+    /// Seconds of media that there are of a live stream from what follows on: how far behind it a player
+    /// begins that plays at once. No property of annex E.5; players pass over those they do not know.
+    pub behind: Option<f64>,
     /// The program that encoded it.
     pub encoder: Option<String>,
 }
@@ -88,6 +91,7 @@ impl Metadata {
             b"videocodecid" => &mut self.video_codec,
             b"audiocodecid" => &mut self.audio_codec,
             b"audiosamplerate" => &mut self.audio_sample_rate,
+            b"behind" => &mut self.behind,
             _ => return,
         };
         if number.is_finite() {
@@ -139,13 +143,14 @@ impl Metadata {
             ("audiocodecid", self.audio_codec),
             ("audiodatarate", self.audio_data_rate),
             ("audiosamplerate", self.audio_sample_rate),
+            ("behind", self.behind),
         ];
         let count = numbers.iter().filter(|(_, number)| number.is_some()).count()
             + usize::from(self.stereo.is_some())
             + usize::from(self.encoder.is_some());
         let mut out = Vec::new();
         amf::write_string(&mut out, "onMetaData");
-        // Twelve at most.
+        // Thirteen at most.
         amf::write_ecma_array(&mut out, count as u32);
         for (name, number) in numbers {
             if let Some(number) = number {

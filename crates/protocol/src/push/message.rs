@@ -42,6 +42,10 @@ pub struct Hello {
     pub audio: Option<Audio>,
     /// Units of a second in which the times of the first rendition are.
     pub timescale: u32,
+    /// Seconds of media that there are of a live stream from what is sent first on: how far behind it
+    /// a viewer begins that plays at once, since pictures begin with a keyframe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind: Option<f64>,
     /// Seconds of media, where they are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<f64>,
@@ -156,11 +160,12 @@ mod tests {
             rendition: Some("v0".to_owned()),
             audio: None,
             timescale: 90_000,
+            behind: Some(1.966),
             duration: None,
         });
         assert_eq!(
             hello.to_json(),
-            r#"{"event":"hello","renditions":[{"name":"v0","bitrate":800000,"resolution":"640x360","codecs":"avc1.64001f"}],"rendition":"v0","audio":null,"timescale":90000}"#
+            r#"{"event":"hello","renditions":[{"name":"v0","bitrate":800000,"resolution":"640x360","codecs":"avc1.64001f"}],"rendition":"v0","audio":null,"timescale":90000,"behind":1.966}"#
         );
         let skipped = Event::Discontinuity { reason: Discontinuity::Skipped };
         assert_eq!(skipped.to_json(), r#"{"event":"discontinuity","reason":"skipped"}"#);
