@@ -80,7 +80,7 @@ export async function publishFile(server, file, name) {
 
 /** In the page, before all else: notes when pictures are shown, and where the video element stands. */
 function observe(stands) {
-  const seen = { first: null, frames: 0, standings: [], rate: [] };
+  const seen = { first: null, moves: 0, frames: 0, standings: [], rate: [] };
   window.seen = seen;
   let [time, since, standing] = [-1, 0, null];
   const look = () => {
@@ -98,7 +98,9 @@ function observe(stands) {
     if (!video || seen.first === null) return;
     if (video.currentTime !== time) {
       [time, since, standing] = [video.currentTime, now, null];
-    } else if (now - since > stands) {
+      seen.moves += 1;
+      // The first picture is there before it moves, for as long as it takes to have enough to play.
+    } else if (now - since > stands && seen.moves > 1) {
       if (!standing) {
         standing = { at: Math.round(since - seen.first), time, ms: 0 };
         seen.standings.push(standing);

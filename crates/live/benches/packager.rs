@@ -3,6 +3,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use live::{PublisherInfo, Registry, Settings, UnixMicros};
@@ -46,6 +48,53 @@ fn publish(clip: &Clip) -> usize {
     state.tracks.iter().map(|track| track.window().segments.len()).sum()
 }
 
+/// A stream whose window is full, of 30 small pictures a second with a keyframe every two.
+struct Long {
+    publisher: live::Publisher,
+    frame: i64,
+}
+
+impl Long {
+    fn new(window: Duration) -> Self {
+        let registry = Registry::new(Settings { window, ..Settings::default() });
+        let info = PublisherInfo { peer: None, protocol: "bench", rendition: None };
+        let mut publisher = registry.publish("x", info, Self::at(0)).unwrap();
+        let record = testkit::avc_record(31).into();
+        let codec = Codec::Avc(media::codec::avc::Config::parse(record).unwrap());
+        publisher.track(0, codec, 1000, *b"und", Self::at(0)).unwrap();
+        let mut long = Self { publisher, frame: 0 };
+        let full = i64::try_from((window + Duration::from_secs(60)).as_secs()).unwrap() * 30;
+        while long.frame < full {
+            long.publish();
+        }
+        long
+    }
+
+    fn at(frame: i64) -> UnixMicros {
+        UnixMicros(1_700_000_000_000_000 + frame.unsigned_abs() * 33_333)
+    }
+
+    fn publish(&mut self) {
+        let (dts, sync) = (self.frame * 100 / 3, self.frame % 60 == 0);
+        let data = Bytes::from_static(&[0; 256]);
+        let sample = Sample { dts, cts: 0, duration: 0, sync, data };
+        self.publisher.sample(0, sample, Self::at(self.frame)).unwrap();
+        self.frame += 1;
+    }
+}
+
+/// What a segment of ten parts costs when as much is held as the window says.
+fn windows(c: &mut Criterion) {
+    let mut group = c.benchmark_group("window");
+    // Parts, of six pictures each.
+    group.throughput(Throughput::Elements(10));
+    for (name, seconds) in [("30 s", 30), ("6 h", 6 * 3600)] {
+        let mut long = Long::new(Duration::from_secs(seconds));
+        group.bench_function(name, |b| b.iter(|| (0..60).for_each(|_| long.publish())));
+    }
+    group.finish();
+}
+
 fn packager(c: &mut Criterion) {
     let clip = clip();
     let mut group = c.benchmark_group("packager");
@@ -74,5 +123,5 @@ fn registry(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, packager, registry);
+criterion_group!(benches, windows, packager, registry);
 criterion_main!(benches);

@@ -222,7 +222,11 @@ impl Drop for Publisher {
         }
         // What it did not tell will not be told.
         if inner.learnt.is_none() {
-            let learnt = Learnt::irregular(self.stream.settings());
+            let settings = self.stream.settings();
+            let has_picture = inner.tracks.iter().any(|track| {
+                track.handle.kind == Kind::Video && track.packager.window().newest().is_some()
+            });
+            let learnt = if has_picture { Learnt::irregular } else { Learnt::regular }(settings);
             self.stream.learn(&mut inner, learnt);
         }
         self.stream.announce(&inner);

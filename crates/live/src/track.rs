@@ -16,11 +16,12 @@ use crate::publisher::Refused;
 use crate::window::{Header, Window};
 use crate::{UnixMicros, rescale, silence};
 
-/// Audio so far behind the video is taken to be missing, in microseconds.
-const MISSING: i64 = 2_000_000;
+/// Audio is taken to be missing when so much video came without any, in microseconds: before players that
+/// are close behind live have played all they have.
+const MISSING: i64 = 600_000;
 /// Silence that stands in for it stays so far behind the video, so that sound that comes back finds
 /// its place free.
-const BEHIND: i64 = 500_000;
+const BEHIND: i64 = 300_000;
 /// So often silence in a track's place is logged.
 const SILENCES_TOLD: u32 = 8;
 

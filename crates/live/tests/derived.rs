@@ -184,6 +184,10 @@ fn manifests_wait_for_it_but_not_for_long() {
     for _ in 0..20 {
         scene.frame(30);
     }
+    assert!(!scene.stream.is_ready(), "what has no complete segment is not listed");
+    for _ in 0..60 {
+        scene.frame(30);
+    }
     assert!(scene.stream.is_ready());
 
     // One that does not come.

@@ -144,7 +144,8 @@ proptest! {
             audio_codec, audio_sample_rate] = numbers;
         let metadata = Metadata {
             duration, file_size, width, height, frame_rate, video_data_rate, audio_data_rate, video_codec,
-            audio_codec, audio_sample_rate, stereo, encoder,
+            audio_codec, audio_sample_rate, stereo, behind: Some(1.5),
+            encoder,
         };
         let payload = metadata.payload();
         prop_assert_eq!(Metadata::parse(&payload), Ok(Some(metadata.clone())));

@@ -613,7 +613,7 @@ proptest! {
             let date = segment.date.filter(|_| dated);
             prop_assert_eq!(read.second.is_some(), date.is_some());
             if let (Some(second), Some(date)) = (read.second, date) {
-                prop_assert!((second - (date % 60_000) as f64 / 1000.0).abs() < 1e-6);
+                prop_assert!((second - (date % 60_000_000) as f64 / 1e6).abs() < 1e-6);
             }
             // Parts: all of a segment's or none, and all near the end.
             let near = model.low_latency.is_some() && after(skipped + index + 1) < 3.0 * target;

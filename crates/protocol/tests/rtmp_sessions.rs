@@ -29,7 +29,13 @@ impl Link {
     fn new(purpose: Purpose, piece: usize) -> Self {
         let url = Url::parse("rtmp://localhost/live/x?key=value").unwrap();
         Self {
-            client: ClientSession::new(ClientConfig::new(&url, purpose), 1),
+            client: ClientSession::new(
+                ClientConfig {
+                    capabilities: Capabilities::forward_all(),
+                    ..ClientConfig::new(&url, purpose)
+                },
+                1,
+            ),
             server: ServerSession::new(ServerConfig::default(), 2),
             to_server: Vec::new(),
             to_client: Vec::new(),
@@ -262,6 +268,7 @@ fn recordings_pause_seek_and_end() {
 fn a_player_asks_for_a_part_and_for_the_length() {
     let url = Url::parse("rtmp://localhost/live/x?key=value").unwrap();
     let mut config = ClientConfig::new(&url, Purpose::Play(PlayStart::At(2500.0)));
+    config.capabilities = Capabilities::forward_all();
     config.duration = Some(4000.0);
     let mut link = Link::play(11);
     link.client = ClientSession::new(config, 1);

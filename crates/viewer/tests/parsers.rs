@@ -122,7 +122,7 @@ proptest! {
         prop_assert_eq!(media.ended, playlist.ended);
         prop_assert_eq!(media.hint.is_some(), playlist.preload_hint.is_some());
         for (read, written) in media.segments.iter().rev().zip(playlist.segments.iter().rev()) {
-            prop_assert_eq!(read.date, written.date.map(|millis| millis as i64 * 1000));
+            prop_assert_eq!(read.date, written.date.map(|micros| micros as i64));
             prop_assert_eq!((read.discontinuity, read.gap), (written.discontinuity, written.gap));
         }
     }

@@ -909,7 +909,12 @@ mod tests {
         for frame in 0..30 {
             publisher.sample(0, sample(1280 + frame * 100 / 3, frame == 0), now).unwrap();
         }
-        assert!(matches!(cursor.next(|| now).await, Next::Tracks));
+        // Silence stands in for the sound beside it, which may come first.
+        let mut next = cursor.next(|| now).await;
+        while let Next::Part { .. } = next {
+            next = cursor.next(|| now).await;
+        }
+        assert!(matches!(next, Next::Tracks), "{next:?}");
         assert_eq!(cursor.tracks().map(|track| &*track.name).collect::<Vec<_>>(), ["v0", "a0"]);
         assert!(matches!(cursor.next(|| now).await, Next::Part { .. }));
     }

@@ -116,8 +116,11 @@ fn not_found() -> Response {
 }
 
 /// How long a viewer is kept waiting for something that must come: three target durations
-/// (RFC 8216bis 6.2.5.2).
+/// (RFC 8216bis 6.2.5.2), or of the least there may be while that is unknown.
 fn patience(stream: &Stream) -> Duration {
+    if !stream.is_settled() {
+        return 3 * stream.settings().target_duration;
+    }
     3 * stream.target_duration()
 }
 

@@ -43,7 +43,11 @@ impl Source {
             let begins =
                 |segment: &&Arc<Segment>| segment.parts.first().is_some_and(|p| p.independent);
             let missed = made.and_then(|made| {
-                let mut after = window.all().filter(|segment| segment.start >= made);
+                let due = |segment: &Segment| {
+                    let first = segment.parts.first().and_then(|part| part.samples.first());
+                    first.map_or(segment.start, |sample| sample.dts)
+                };
+                let mut after = window.all().filter(|segment| due(segment) >= made);
                 after.find(|segment| {
                     begins(segment) && !is_far_behind(&window, segment.start, segment)
                 })

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use live::{Delivery, Part, Segment, Stream, Track, Viewing};
+use live::{Delivery, Part, Segment, Stream, Viewing};
 use media::flv::Message;
 use tokio::net::TcpStream;
 

@@ -54,8 +54,14 @@ fn blocking_reload_of_a_viewer_that_closes_its_half() {
     let mut publisher = Client::publish(origin.rtmp, "live/half");
     let (before, after) = clip().split_at(clip().len() / 2);
     before.iter().for_each(|message| publisher.send(message));
-    let playlist = origin.playlist("live/half", "v0");
-    let open = playlist.open_msn();
+    // All of that has arrived when nothing changes any more.
+    let mut open = origin.playlist("live/half", "v0").open_msn();
+    let mut alike = 0;
+    while alike < 100 {
+        let now = origin.playlist("live/half", "v0").open_msn();
+        alike = if now == open { alike + 1 } else { 0 };
+        open = now;
+    }
     let mut viewer = TcpStream::connect(origin.http).unwrap();
     viewer.set_read_timeout(Some(LIMIT)).unwrap();
     let path = format!("/live/half/v0/media.m3u8?_HLS_msn={open}");
