@@ -256,7 +256,9 @@ pub(crate) fn add(
     let described = media::Track { id, timescale, codec, language };
     let header = track::header(msn, described)?;
     let arena = Arena::new(&inner.memory, Arc::clone(&inner.account))?;
-    let learnt = inner.learnt.unwrap_or_else(|| Learnt::irregular(settings));
+    // Sound that comes before any picture is cut without waiting for keyframes.
+    let yet = if kind == Kind::Video { Learnt::irregular } else { Learnt::regular };
+    let learnt = inner.learnt.unwrap_or_else(|| yet(settings));
     let target = learnt.target_duration;
     let mut packager = Packager::new(settings, target, Arc::clone(&header), period, arena);
     packager.set_target_duration(target, learnt.regular);

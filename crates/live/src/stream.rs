@@ -476,6 +476,7 @@ impl Stream {
         }
         let inner = &mut *inner;
         let mut gone = Vec::new();
+        let newest = inner.tracks.iter().map(|track| track.last_sample).max().unwrap_or(now);
         for track in &mut inner.tracks {
             let quiet = now.since(track.last_sample);
             if quiet > HELD {
@@ -488,8 +489,14 @@ impl Stream {
                     }
                 }
             }
-            // While nobody publishes, what was there is waited for.
-            if !live || inner.ended.is_some() {
+            if inner.ended.is_some() {
+                continue;
+            }
+            // While nobody publishes, what was there is waited for: not what had gone before.
+            if !live {
+                let recent = newest.since(track.last_sample) < self.settings.silence;
+                let there = track.packager.window().newest().is_some() && (recent || track.silent);
+                changed |= track.handle.set_present(there);
                 continue;
             }
             let id = track.id();

@@ -215,7 +215,7 @@ impl Vary {
     fn late(self, frame: u32) -> Option<i64> {
         match self {
             Self::Dropped(nth) if frame % nth == nth - 1 => None,
-            Self::Rare(nth) if frame % nth != 0 => None,
+            Self::Rare(nth) if !frame.is_multiple_of(nth) => None,
             // Any sequence without an order does.
             Self::Jitter(most) => Some(i64::from(frame * frame * 7919 % 65_521 % most)),
             _ => Some(0),
