@@ -265,6 +265,50 @@ fn another_publishers_clock_cuts_nobody_elses_tracks_and_strangers_may_not_join(
     assert_eq!(stream.state().tracks.len(), 1);
 }
 
+#[test]
+fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
+    let registry = Registry::new(Settings::default());
+    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+    let mut first = publisher(&registry);
+    first.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+    first.track(1, audio_codec(48_000), 1000, *b"und", at(0)).unwrap();
+    for frame in 0..300 {
+        let millis = frame * 100 / 3;
+        first.sample(0, sample(millis, frame % 60 == 0, 100), at(millis)).unwrap();
+        first.sample(1, sample(millis, true, 50), at(millis)).unwrap();
+    }
+    let stream = std::sync::Arc::clone(first.stream());
+    let (picture, sound) = (stream.track("v0").unwrap(), stream.track("a0").unwrap());
+    drop(first);
+    registry.sweep(at(12_000));
+    assert!(sound.is_present(), "its publisher may come back with it");
+
+    let mut second = publisher(&registry);
+    second.track(0, video_codec(31), 1000, *b"und", at(12_000)).unwrap();
+    for frame in 0..2700 {
+        let now = 12_000 + frame * 100 / 3;
+        second.sample(0, sample(frame * 100 / 3, frame % 60 == 0, 100), at(now)).unwrap();
+        if frame % 30 == 29 {
+            registry.sweep(at(now));
+        }
+        // Somebody plays it as HLS, for half a minute.
+        if frame < 900 {
+            sound.ask(at(now));
+        }
+        if (60..1500).contains(&frame) {
+            assert!(!sound.is_present() && picture.is_present(), "frame {frame}");
+            assert!(!sound.window().ended, "frame {frame}");
+            let end = |track: &live::Track, timescale: f64| {
+                track.window().newest().unwrap().presented_end() as f64 / timescale
+            };
+            let behind = end(&picture, 90_000.0) - end(&sound, 48_000.0);
+            assert!((-0.1..1.0).contains(&behind), "{behind} s behind at frame {frame}");
+        }
+    }
+    assert!(sound.window().ended && stream.track("a0").is_none());
+    assert!(!picture.window().ended);
+}
+
 /// Media by the publisher's word, dates by the wall clock, which was set and is followed.
 #[test]
 fn dates_follow_a_wall_clock_that_was_set_with_the_next_period() {

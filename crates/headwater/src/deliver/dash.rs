@@ -387,6 +387,100 @@ fn ticks_to_millis(ticks: i64, timescale: u32) -> u64 {
 mod tests {
     use super::*;
 
+    /// Renditions of one stream, a picture each, with a keyframe so often; 0 for one that is announced and
+    /// sends nothing.
+    struct Renditions {
+        registry: live::Registry,
+        publishers: Vec<(live::Publisher, u32)>,
+        frame: u32,
+    }
+
+    impl Renditions {
+        fn new(distances: &[u32]) -> Self {
+            let registry = live::Registry::new(live::Settings::default());
+            let mut publishers = Vec::new();
+            for (number, &distance) in distances.iter().enumerate() {
+                let rendition = (number > 0).then(|| format!("r{number}"));
+                let info = live::PublisherInfo { peer: None, protocol: "test", rendition };
+                let mut publisher = registry.publish("x", info, Self::at(0)).unwrap();
+                let (picture, _) = super::super::hls::tests::codecs();
+                publisher.track(0, picture, 1000, *b"und", Self::at(0)).unwrap();
+                publishers.push((publisher, distance));
+            }
+            Self { registry, publishers, frame: 0 }
+        }
+
+        fn at(frame: u32) -> live::UnixMicros {
+            live::UnixMicros(1_700_000_000_000_000 + u64::from(frame) * 33_333)
+        }
+
+        fn publish(&mut self, frames: u32) {
+            for _ in 0..frames {
+                let (dts, now) = (i64::from(self.frame) * 100 / 3, Self::at(self.frame));
+                for (publisher, distance) in self.publishers.iter_mut().filter(|(_, d)| *d > 0) {
+                    let sync = self.frame % *distance == 0;
+                    let data = bytes::Bytes::from_static(&[0; 64]);
+                    let sample = media::Sample { dts, cts: 0, duration: 0, sync, data };
+                    publisher.sample(0, sample, now).unwrap();
+                }
+                self.frame += 1;
+                if self.frame % 30 == 0 {
+                    self.registry.sweep(now);
+                }
+            }
+        }
+
+        /// The renditions of each adaptation set that is listed.
+        fn sets(&self) -> Vec<Vec<String>> {
+            let stream = self.registry.stream("x").unwrap();
+            let text = model(&stream, &stream.state(), 0).render();
+            let sets = text.split("<AdaptationSet ").skip(1).map(|set| {
+                assert!(set.contains("segmentAlignment=\"true\""), "{set}");
+                let named = set.split("<Representation id=\"").skip(1);
+                named.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+            });
+            sets.collect()
+        }
+    }
+
+    #[test]
+    fn who_is_present_and_has_a_segment_is_listed_and_nobody_waits_for_others() {
+        let mut renditions = Renditions::new(&[60, 60, 0, 45]);
+        renditions.publish(300);
+        // v2 sends nothing; v3 is cut elsewhere.
+        assert_eq!(renditions.sets(), [vec!["v0", "v1"], vec!["v3"]]);
+        renditions.publishers.remove(1);
+        renditions.publish(330);
+        assert_eq!(renditions.sets(), [vec!["v0"], vec!["v3"]]);
+    }
+
+    #[test]
+    fn the_next_segment_is_foretold_where_keyframes_are_regular() {
+        let listed = |distances: &[u32]| {
+            let mut renditions = Renditions::new(distances);
+            renditions.publish(630);
+            let stream = renditions.registry.stream("x").unwrap();
+            let window = stream.track("v0").unwrap().window();
+            let run = runs(&stream.track("v0").unwrap()).into_values().next_back().unwrap();
+            let listed = representation(&run, 0).unwrap();
+            let Address::Template(template) = listed.address else { panic!() };
+            (window, template.segments)
+        };
+        let (window, segments) = listed(&[60]);
+        let open = window.open.as_ref().unwrap();
+        assert_eq!(segments.len(), window.listed().count() + 2);
+        let [.., last, next] = &segments[..] else { panic!() };
+        assert_eq!((last.start, last.duration), (open.presents.unsigned_abs(), 180_000));
+        assert_eq!(next.start, last.start + 180_000);
+        // Of one whose first keyframes are 1.4 s apart, nothing is foretold before it is found regular.
+        let mut odd = Renditions::new(&[42]);
+        odd.publish(100);
+        let stream = odd.registry.stream("x").unwrap();
+        assert!(!is_regular(&stream.state()));
+        odd.publish(400);
+        assert!(is_regular(&stream.state()));
+    }
+
     #[test]
     fn caches_share_a_manifest_for_no_longer_than_it_says_that_it_holds() {
         let of = |segment_target| {
