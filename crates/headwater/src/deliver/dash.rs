@@ -472,9 +472,9 @@ mod tests {
         let [.., last, next] = &segments[..] else { panic!() };
         assert_eq!((last.start, last.duration), (open.presents.unsigned_abs(), 180_000));
         assert_eq!(next.start, last.start + 180_000);
-        // Of one whose first keyframes are 1.4 s apart, nothing is foretold before it is found regular.
-        let mut odd = Renditions::new(&[42]);
-        odd.publish(100);
+        // Of one whose keyframes are further apart than a regular publisher's, only once they are alike.
+        let mut odd = Renditions::new(&[130]);
+        odd.publish(300);
         let stream = odd.registry.stream("x").unwrap();
         assert!(!is_regular(&stream.state()));
         odd.publish(400);
