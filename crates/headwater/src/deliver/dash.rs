@@ -418,13 +418,13 @@ mod tests {
             for _ in 0..frames {
                 let (dts, now) = (i64::from(self.frame) * 100 / 3, Self::at(self.frame));
                 for (publisher, distance) in self.publishers.iter_mut().filter(|(_, d)| *d > 0) {
-                    let sync = self.frame % *distance == 0;
+                    let sync = self.frame.is_multiple_of(*distance);
                     let data = bytes::Bytes::from_static(&[0; 64]);
                     let sample = media::Sample { dts, cts: 0, duration: 0, sync, data };
                     publisher.sample(0, sample, now).unwrap();
                 }
                 self.frame += 1;
-                if self.frame % 30 == 0 {
+                if self.frame.is_multiple_of(30) {
                     self.registry.sweep(now);
                 }
             }
