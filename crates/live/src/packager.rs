@@ -335,9 +335,11 @@ impl Packager {
                 }
             };
             let early = matches!(self.timing, Timing::Frames(_));
-            self.segments.publish(&self.pending[..count], early, now)?;
-            self.pending_bytes -= self.pending[..count].iter().map(|s| s.data.len()).sum::<usize>();
-            self.pending.drain(..count);
+            let written = self.segments.publish(&self.pending[..count], early, now);
+            // Also where there was no room for it: it is not tried again with all that follows.
+            let taken = self.pending.drain(..count).map(|sample| sample.data.len()).sum::<usize>();
+            self.pending_bytes -= taken;
+            written?;
             self.pending_since = now;
             published = true;
         }

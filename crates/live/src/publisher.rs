@@ -135,8 +135,11 @@ impl Publisher {
             }
         };
         let id = inner.tracks[index].id();
-        inner.publishers[publisher].tracks.push(id);
-        inner.publishers[publisher].tracks.dedup();
+        let announced = &mut inner.publishers[publisher].tracks;
+        // Announced anew with each configuration, which may come with each frame.
+        if !announced.contains(&id) {
+            announced.push(id);
+        }
         if self.sources.get(&source).is_none_or(|known| known.track != id) {
             self.sources.insert(source, Source::new(id, timescale, kind));
         }

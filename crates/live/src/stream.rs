@@ -574,7 +574,9 @@ impl Inner {
     fn is_foreign(&self, info: &PublisherInfo) -> bool {
         let address = |info: &PublisherInfo| info.peer.map(|peer| peer.ip().to_canonical());
         let from: Option<IpAddr> = address(info);
-        let others = self.publishers.iter().any(|active| active.info.rendition != info.rendition);
+        // What is made here of the stream's own media is nobody's.
+        let mut others = self.publishers.iter().filter(|active| active.derives.is_none());
+        let others = others.any(|active| active.info.rendition != info.rendition);
         (info.rendition.is_some() || others)
             && self.owner.as_ref().is_some_and(|owner| address(owner) != from)
     }

@@ -265,6 +265,22 @@ fn another_publishers_clock_cuts_nobody_elses_tracks_and_strangers_may_not_join(
     assert_eq!(stream.state().tracks.len(), 1);
 }
 
+/// A phone changes its network, and so its address; what is made of its stream here does not keep it out.
+#[test]
+fn a_publisher_may_return_from_another_address_beside_what_is_made_of_its_media() {
+    let registry = Registry::new(Settings::default());
+    let publish = |peer: &str| {
+        let peer = Some(peer.parse().unwrap());
+        let info = PublisherInfo { peer, protocol: "test", rendition: None };
+        registry.publish("x", info, UnixMicros(START))
+    };
+    let first = publish("192.0.2.1:1000").unwrap();
+    let stream = std::sync::Arc::clone(first.stream());
+    let _made = stream.derive("low", Duration::from_secs(5), UnixMicros(START)).unwrap();
+    drop(first);
+    assert!(publish("192.0.2.2:1000").is_ok());
+}
+
 #[test]
 fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
     let registry = Registry::new(Settings::default());
