@@ -1,7 +1,23 @@
 import { describe, expect, it } from 'vitest';
 import { type Look, Standstill } from './standstill';
 
-const STANDS: Look = { time: 18, wanted: true, bufferedTo: 18.005, listedTo: 18.8 };
+const STANDS: Look = {
+  time: 18,
+  wanted: true,
+  seeking: false,
+  bufferedTo: 18.005,
+  nextFrom: null,
+  listedTo: 18.8,
+};
+/** Sound begins later than the place at which to start. */
+const BEFORE_SOUND: Look = {
+  time: 1.49,
+  wanted: false,
+  seeking: true,
+  bufferedTo: 1.49,
+  nextFrom: 1.953,
+  listedTo: 3,
+};
 
 /** Looks every 50 ms from `from` to `to`; when the picture was put elsewhere, and to where. */
 function look(standstill: Standstill, from: number, to: number, at: Look): [number, number][] {
@@ -42,11 +58,33 @@ describe('Standstill', () => {
 
   it('waits for what has been asked for, but not for ever', () => {
     const standstill = new Standstill();
-    standstill.asks('audio', 0);
+    standstill.asks('audio', 0, 18.1);
     const put = look(standstill, 0, 3_000, STANDS);
     expect(put[0]?.[0]).toBe(2_000);
-    standstill.asks('audio', 3_000);
+    standstill.asks('audio', 3_000, 18.1);
     standstill.answered('audio');
     expect(look(standstill, 3_050, 4_000, STANDS).length).toBe(1);
+  });
+
+  it('goes to where media begin if there are none at the picture', () => {
+    const [first] = look(new Standstill(), 0, 500, BEFORE_SOUND);
+    expect(first?.[0]).toBeLessThan(400);
+    expect(first?.[1]).toBeGreaterThan(1.953);
+    expect(first?.[1]).toBeLessThan(2.05);
+  });
+
+  it('waits for media on their way that may fill the hole, and for no others', () => {
+    const standstill = new Standstill();
+    standstill.asks('audio', 0, 2.3);
+    expect(look(standstill, 0, 500, BEFORE_SOUND).length).toBe(1);
+    const back = new Standstill();
+    back.asks('main', 0, 1.2);
+    expect(look(back, 0, 1_000, BEFORE_SOUND)).toEqual([]);
+    back.answered('main');
+    expect(look(back, 1_050, 1_100, BEFORE_SOUND).length).toBe(1);
+  });
+
+  it('leaves a seek alone that has nothing to go to', () => {
+    expect(look(new Standstill(), 0, 5_000, { ...BEFORE_SOUND, nextFrom: null })).toEqual([]);
   });
 });

@@ -1,6 +1,7 @@
 //! HLS: the multivariant playlist and the tracks' media playlists, RFC 8216bis.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use live::{Delivery, State, Status, Stream, Track, Window};
@@ -17,6 +18,10 @@ use crate::Origin;
 use crate::http::{Precondition, Request, Response, Validators};
 
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
+
+/// So long the first playlists of a stream wait for a track whose first segment is not complete when
+/// another's is. Silence that stands in for sound is less behind.
+const STRAGGLER: Duration = Duration::from_secs(1);
 
 /// `index.m3u8`. Waits for a stream that has just begun until its tracks are known.
 pub(super) async fn multivariant(request: &Request, stream: &Arc<Stream>) -> Response {
@@ -184,6 +189,9 @@ pub(super) async fn media(
 
     let mut windows = edges.follow(&track);
     let deadline = tokio::time::Instant::now() + patience(stream);
+    if !blocking {
+        begun_together(stream).await;
+    }
     let window = loop {
         let window = windows.borrow_and_update().clone();
         match asked.decide(&state(stream, &track, &window)) {
@@ -217,6 +225,26 @@ pub(super) async fn media(
     let skipped = u8::from(asked.skip != Skip::No);
     let etag = format!("{:x}-{}-{}-{skipped}", stream.since().0, track.name, window.version);
     answer(request, CONTENT_TYPE, &cache, &etag, text)
+}
+
+/// Waits until each of the offered tracks has a complete segment, for [`STRAGGLER`] at most.
+///
+/// hls.js asks for the playlists of sound and picture at once, and lets each begin at the live edge of
+/// the moment in which its playlist comes. Sound whose playlist comes later begins behind the picture's
+/// first place, where it is then missing.
+async fn begun_together(stream: &Stream) {
+    let complete = |window: &Arc<Window>| !window.segments.is_empty() || window.ended;
+    let state = stream.state();
+    if state.tracks.iter().all(|track| complete(&track.window())) {
+        return;
+    }
+    let all = async {
+        for track in offered(&state.tracks) {
+            // A track that is gone is waited for no longer.
+            let _ = track.subscribe().wait_for(complete).await;
+        }
+    };
+    let _ = tokio::time::timeout(STRAGGLER, all).await;
 }
 
 fn state(stream: &Stream, track: &Track, window: &Window) -> hls::State {

@@ -139,12 +139,15 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
 };
 
 /**
- * Has hls.js go on where it stands still though its playlists name newer media (docs/player.md, "Where hls.js stands
- * still"): a seek to just behind what is buffered makes it look for media anew. Returns the way to stop that.
+ * Has hls.js go on where it stands still though there are newer media (docs/player.md, "Where hls.js stands still"): a
+ * seek to just behind what is buffered makes it look for media anew, and one over a hole leaves the hole. Returns the
+ * way to stop that.
  */
 function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
   const standstill = new Standstill();
-  hls.on(Hls.Events.FRAG_LOADING, (_event, { frag }) => standstill.asks(frag.type, performance.now()));
+  hls.on(Hls.Events.FRAG_LOADING, (_event, { frag, part }) =>
+    standstill.asks(frag.type, performance.now(), (part ?? frag).start),
+  );
   for (const event of [Hls.Events.FRAG_LOADED, Hls.Events.FRAG_LOAD_EMERGENCY_ABORTED] as const) {
     hls.on(event, (_event: string, { frag }: { frag: { type: string } }) => standstill.answered(frag.type));
   }
@@ -158,7 +161,9 @@ function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
     const to = standstill.look(performance.now(), {
       time: video.currentTime,
       wanted: !video.paused && !video.seeking && !video.ended && video.readyState > 0,
+      seeking: video.seeking,
       bufferedTo: endOfBuffered(video),
+      nextFrom: nextBuffered(video),
       listedTo: Math.min(...edges),
     });
     if (to !== null && edges.length > 0) video.currentTime = to;
@@ -172,6 +177,15 @@ function endOfBuffered({ buffered, currentTime }: HTMLVideoElement): number {
     if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i)) return buffered.end(i);
   }
   return currentTime;
+}
+
+/** Where the first media behind the picture begin, if there are none at it; in seconds. */
+function nextBuffered({ buffered, currentTime }: HTMLVideoElement): number | null {
+  for (let i = 0; i < buffered.length; i++) {
+    if (buffered.start(i) > currentTime) return buffered.start(i);
+    if (currentTime < buffered.end(i)) return null;
+  }
+  return null;
 }
 
 /** A track's playlist is not there any more. */

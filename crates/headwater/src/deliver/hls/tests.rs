@@ -247,6 +247,59 @@ fn independent_segments_are_not_promised_of_publishers_still_to_come() {
     assert!(!promised(100, 100));
 }
 
+/// A stream whose picture has a complete segment, and whose sound is still in its first.
+fn ahead_of_its_sound(now: UnixMicros) -> Publisher {
+    let registry = Registry::new(Settings::default());
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+    let mut publisher = registry.publish("x", info, now).unwrap();
+    let (video, audio) = codecs();
+    publisher.track(0, video, 1000, *b"und", now).unwrap();
+    publisher.track(1, audio, 1000, *b"und", now).unwrap();
+    // Silence stands in for sound that is more behind.
+    sound(&mut publisher, 0..1700, now);
+    for frame in 0..52 {
+        let data = Bytes::from_static(&[0; 64]);
+        let sample = Sample { dts: frame * 40, cts: 0, duration: 0, sync: frame % 50 == 0, data };
+        publisher.sample(0, sample, now).unwrap();
+    }
+    let tracks = &publisher.stream().state().tracks;
+    let complete = |track: usize| !tracks[track].window().segments.is_empty();
+    assert_eq!((complete(0), complete(1)), (true, false));
+    publisher
+}
+
+fn sound(publisher: &mut Publisher, millis: std::ops::Range<i64>, now: UnixMicros) {
+    for dts in millis.step_by(20) {
+        let data = Bytes::from_static(&[0; 64]);
+        publisher.sample(1, Sample { dts, cts: 0, duration: 0, sync: true, data }, now).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_playlists_wait_for_sound_that_is_a_little_behind() {
+    let now = UnixMicros(1_700_000_000_000_000);
+    let mut publisher = ahead_of_its_sound(now);
+    let stream = Arc::clone(publisher.stream());
+    let began = tokio::time::Instant::now();
+    tokio::join!(begun_together(&stream), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        sound(&mut publisher, 1700..3000, now);
+    });
+    assert_eq!(began.elapsed(), Duration::from_millis(300));
+    assert!(stream.state().tracks.iter().all(|track| !track.window().segments.is_empty()));
+    begun_together(&stream).await;
+    assert_eq!(began.elapsed(), Duration::from_millis(300));
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_playlists_wait_a_second_for_sound_that_does_not_come() {
+    let now = UnixMicros(1_700_000_000_000_000);
+    let publisher = ahead_of_its_sound(now);
+    let began = tokio::time::Instant::now();
+    begun_together(publisher.stream()).await;
+    assert_eq!(began.elapsed().as_secs(), STRAGGLER.as_secs());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 24, failure_persistence: None, rng_seed: RngSeed::Fixed(2), ..ProptestConfig::default()
