@@ -189,14 +189,19 @@ pub(super) async fn media(
 
     let mut windows = edges.follow(&track);
     let deadline = tokio::time::Instant::now() + patience(stream);
-    if !blocking {
-        begun_together(stream).await;
-    }
+    let mut alone = !blocking;
     let window = loop {
         let window = windows.borrow_and_update().clone();
         match asked.decide(&state(stream, &track, &window)) {
             // A player that knows nothing of parts gives up on a playlist that has nothing else.
-            Decision::Now if !window.segments.is_empty() || window.ended => break window,
+            Decision::Now if !window.segments.is_empty() || window.ended => {
+                if !alone {
+                    break window;
+                }
+                others_begun(stream).await;
+                alone = false;
+                continue;
+            }
             Decision::TooFar => return too_far(),
             Decision::Now | Decision::Wait { .. } => {}
         }
@@ -232,7 +237,7 @@ pub(super) async fn media(
 /// hls.js asks for the playlists of sound and picture at once, and lets each begin at the live edge of
 /// the moment in which its playlist comes. Sound whose playlist comes later begins behind the picture's
 /// first place, where it is then missing.
-async fn begun_together(stream: &Stream) {
+async fn others_begun(stream: &Stream) {
     let complete = |window: &Arc<Window>| !window.segments.is_empty() || window.ended;
     let state = stream.state();
     if state.tracks.iter().all(|track| complete(&track.window())) {

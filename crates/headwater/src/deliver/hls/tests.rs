@@ -281,13 +281,13 @@ async fn first_playlists_wait_for_sound_that_is_a_little_behind() {
     let mut publisher = ahead_of_its_sound(now);
     let stream = Arc::clone(publisher.stream());
     let began = tokio::time::Instant::now();
-    tokio::join!(begun_together(&stream), async {
+    tokio::join!(others_begun(&stream), async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         sound(&mut publisher, 1700..3000, now);
     });
     assert_eq!(began.elapsed(), Duration::from_millis(300));
     assert!(stream.state().tracks.iter().all(|track| !track.window().segments.is_empty()));
-    begun_together(&stream).await;
+    others_begun(&stream).await;
     assert_eq!(began.elapsed(), Duration::from_millis(300));
 }
 
@@ -296,7 +296,7 @@ async fn first_playlists_wait_a_second_for_sound_that_does_not_come() {
     let now = UnixMicros(1_700_000_000_000_000);
     let publisher = ahead_of_its_sound(now);
     let began = tokio::time::Instant::now();
-    begun_together(publisher.stream()).await;
+    others_begun(publisher.stream()).await;
     assert_eq!(began.elapsed().as_secs(), STRAGGLER.as_secs());
 }
 
