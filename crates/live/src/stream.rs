@@ -49,7 +49,7 @@ pub enum Status {
 pub struct State {
     /// How far along it is.
     pub status: Status,
-    /// Every track it has had, in order of arrival. Names are stable.
+    /// Its tracks in order of arrival, without those that were let go of. Names are stable.
     pub tracks: Vec<Arc<Track>>,
     /// Who publishes now.
     pub publishers: Vec<PublisherInfo>,
