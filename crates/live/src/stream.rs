@@ -49,7 +49,7 @@ pub enum Status {
 pub struct State {
     /// How far along it is.
     pub status: Status,
-    /// Every track it has had, in order of arrival. Names are stable.
+    /// Its tracks in order of arrival, without those that were let go of. Names are stable.
     pub tracks: Vec<Arc<Track>>,
     /// Who publishes now.
     pub publishers: Vec<PublisherInfo>,
@@ -502,9 +502,11 @@ impl Stream {
             let id = track.id();
             let announced = inner.publishers.iter().any(|active| active.tracks.contains(&id));
             let returned = |active: &Active| active.info.rendition == track.handle.rendition;
-            // Its publisher is back without it, or may yet come back with it.
+            // Its publisher is back without it, or may yet come back with it. Where nothing at all comes, as
+            // from a publisher whose network is interrupted, all tracks are waited for.
+            let behind = newest.since(track.last_sample);
             let expected = match announced || !inner.publishers.iter().any(returned) {
-                true => quiet < self.settings.silence || announced && track.silent,
+                true => behind < self.settings.silence || announced && track.silent,
                 false => quiet < Duration::from_secs(1),
             };
             changed |= track.handle.set_present(expected && !track.missing);

@@ -425,6 +425,28 @@ fn video_that_never_begins_does_not_keep_the_sound_from_viewers() {
     assert!(!publisher.stream().track("v0").unwrap().is_present());
 }
 
+#[test]
+fn a_publisher_that_falls_silent_keeps_its_tracks_until_it_goes_on() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
+    for second in 0..40 {
+        // Its network is interrupted for 25 s, which its connection outlasts.
+        for i in (0..50).filter(|_| !(8..33).contains(&second)) {
+            let millis = second * 1000 + i * 20;
+            let now = UnixMicros(START + millis as u64 * 1000);
+            publisher.sample(0, sample(millis, i % 50 == 0, 100), now).unwrap();
+            publisher.sample(1, sample(millis, true, 50), now).unwrap();
+        }
+        registry.sweep(UnixMicros(START + (second as u64 + 1) * 1_000_000));
+        for name in ["v0", "a0"] {
+            let track = publisher.stream().track(name).unwrap();
+            assert!(track.is_present(), "{name} is not offered after {second} s");
+        }
+    }
+}
+
 /// Publishes `frames` of 40 ms, each of `size` bytes and every 25th a keyframe, to each stream in turn.
 fn publish_side_by_side(
     publishers: &mut [(Publisher, usize)],

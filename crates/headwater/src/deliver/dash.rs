@@ -1,8 +1,8 @@
 //! DASH: the manifest of a live stream, ISO/IEC 23009-1, low latency.
 //!
-//! A period for each run between discontinuities, an adaptation set of all video tracks and one
-//! for each audio track. Segments are listed by their timeline. Where keyframes are regular, so are the
-//! one being made and the one after it, with the duration they will have: a player need not learn of a
+//! A period for each run between discontinuities, an adaptation set for the video tracks that are cut at
+//! the same places, further ones for those that are not, and one for each audio track. Segments are
+//! listed by their timeline. Where keyframes are regular, so are the one being made and the one after it, with the duration they will have: a player need not learn of a
 //! segment from a new manifest before it can ask for it, and receives its parts as they are published
 //! (`availabilityTimeOffset`, chunked transfer). Where keyframes come as they like nothing is foretold:
 //! players go by it, and some would ask for what never exists, or pass over what does. The segment

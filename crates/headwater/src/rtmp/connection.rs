@@ -618,11 +618,13 @@ impl Connection {
             }
             Err(error) => {
                 tracing::warn!(%peer, stream = shown(name), %error, "publish refused");
-                let code = match error {
-                    PublishError::BadName(_) | PublishError::InUse(_) => code::PUBLISH_BAD_NAME,
-                    _ => code::PUBLISH_DENIED,
+                let (code, why) = match error {
+                    // Not by whom: a publisher's address is only for who may administer.
+                    PublishError::InUse(_) => (code::PUBLISH_BAD_NAME, "already published".into()),
+                    PublishError::BadName(_) => (code::PUBLISH_BAD_NAME, error.to_string()),
+                    _ => (code::PUBLISH_DENIED, error.to_string()),
                 };
-                return self.refuse(code, &error.to_string());
+                return self.refuse(code, &why);
             }
         }
         Ok(())

@@ -48,6 +48,9 @@ fn second_publisher_on_a_live_name() {
         let second = origin.publish("live/taken", &options).wait(LIMIT);
         assert_eq!(second.status.code(), Some(2), "{second:?}");
         assert!(second.stderr.contains("NetStream.Publish.BadName"), "{second:?}");
+        // Where the first is, a stranger is not told.
+        assert!(second.stderr.contains("already published"), "{second:?}");
+        assert!(!second.stderr.contains("published by"), "{second:?}");
     }
     let line = origin.log_line(LIMIT, |line| line.contains("publish refused"));
     assert!(line.contains(" WARN ") && line.contains("stream=\"taken\""), "{line}");
