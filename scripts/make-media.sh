@@ -134,11 +134,12 @@ pictures() { echo "-f lavfi -i testsrc2=s=$1:r=$2:d=$3,noise=alls=${4:-4}:allf=t
 sound() { echo "-f lavfi -i anoisesrc=r=$1:d=$2:a=0.3:c=pink:seed=7"; }
 
 # x264 at a bit rate, and with a keyframe every so many pictures and no others.
-avc="-c:v libx264 -preset ultrafast -threads 1 -pix_fmt yuv420p"
+# All of one level, so that profile and level, and what codec strings say of them, are these lines'.
+avc="-c:v libx264 -preset ultrafast -threads 1 -pix_fmt yuv420p -level:v 3.1"
 plain="$avc -profile:v main -coder 1 -bf 0"
 b_frames="$avc -profile:v high -bf 3 -x264-params cabac=1:8x8dct=1:b-pyramid=normal:b-adapt=0:ref=3"
 hevc="-c:v libx265 -preset ultrafast -pix_fmt yuv420p -tag:v hvc1"
-hevc="$hevc -x265-params log-level=error:pools=none:frame-threads=1:bframes=3"
+hevc="$hevc -x265-params log-level=error:pools=none:frame-threads=1:bframes=3:level-idc=3.1"
 av1="-c:v libaom-av1 -usage realtime -cpu-used 8 -threads 1"
 rate() { echo "-b:v $1 -maxrate $1 -bufsize $1"; }
 keys() { echo "-g $1 -keyint_min $1 -sc_threshold 0"; }
@@ -166,7 +167,7 @@ recipes() {
     make mp4/pictures-10s.mp4 $(pictures 100x100 30 10) $b_frames -use_editlist 0
     make mp4/pictures-ntsc.mp4 $(pictures 320x180 30000/1001 1) $b_frames
     make mp4/intra.mp4 $(pictures 320x180 30 1) $plain -g 1 $fast
-    make mp4/ten-bits.mp4 $(pictures 200x200 30 1) -c:v libx264 -preset ultrafast -threads 1 \
+    make mp4/ten-bits.mp4 $(pictures 200x200 30 1) $avc -profile:v high10 \
         -pix_fmt yuv420p10le
     make mp4/vfr.mp4 $(pictures 320x180 30 2),$uneven $plain $(keys 16) -fps_mode passthrough \
         -video_track_timescale 57600 -use_editlist 0 $fast
@@ -183,7 +184,7 @@ recipes() {
     make mp4/hevc.mp4 $(pictures 640x360 30 2) $hevc -b:v 2000k
     make mp4/hevc-10s.mp4 $(pictures 100x100 30 10) $hevc -use_editlist 0
     make mp4/av1.mp4 $(pictures 320x240 25 1) $av1 -pix_fmt yuv420p10le
-    make mp4/av1-aac.mp4 $(pictures 320x180 25 2) $(sound 48000 2) $av1 -g 25 $stereo
+    make mp4/av1-aac.mp4 $(pictures 320x180 30 2) $(sound 48000 2) $av1 -g 30 $stereo
     make mp4/opus.mp4 $(sound 48000 5) -c:a libopus -ac 2 -b:a 96k
     make mp4/opus-trimmed.mp4 $(sound 48000 3) -c:a libopus -ac 2 -b:a 24k -output_ts_offset -0.72 \
         -avoid_negative_ts disabled

@@ -11,6 +11,7 @@ mod port;
 mod program;
 mod samples;
 mod server;
+mod shapes;
 mod slow;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub use port::Port;
 pub use program::{Finished, Program};
 pub use samples::avc_record;
 pub use server::Server;
+pub use shapes::{Avc, Picture};
 pub use slow::{Ended, SlowReader};
 
 /// The folder of clips that `scripts/make-media.sh` makes, `target/media`; its `--list` says what
