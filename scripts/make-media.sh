@@ -223,7 +223,8 @@ recipes() {
         $(rate 410k) -c:a copy $ninety $fast
     make mp4/tracks.mp4 $(pictures 320x180 25 3) $(sound 8000 3) -i "$media/recipes/one.srt" \
         $(pictures 240x136 30000/1001 3) $(sound 16000 3) -i "$media/recipes/two.srt" \
-        -map 0 -map 1 -map 2 -map 3 -map 4 -map 5 $b_frames $mono -c:s mov_text
+        -map 0 -map 1 -map 2 -map 3 -map 4 -map 5 $b_frames $mono -c:s mov_text \
+        -disposition:v default
     together
 }
 

@@ -5,7 +5,8 @@
 # summaries. A step that does not count tests (format, lints, types, a build), and a runner that
 # dies before it has counted, is one failure in that sum.
 #
-# The web pages are built first since the origin embeds them, then every program, then all run.
+# The web pages are built first since the origin embeds them, then every program, then all run. The
+# media are made that the tests read; none is looked for outside the repository.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -71,6 +72,7 @@ total() {
 # --- The steps ------------------------------------------------------------------------------------
 
 step web-build scripts/web.sh
+step media scripts/make-media.sh
 
 # Types, lints and unit tests of the pages take seconds.
 {
@@ -125,7 +127,7 @@ all_passed=0
 all_failed=0
 echo
 echo "== summary"
-for name in web-build web-check web-test format test-build clippy cargo-files doc-test \
+for name in web-build media web-check web-test format test-build clippy cargo-files doc-test \
     e2e-live e2e-titles cargo-test; do
     status=$(cat "$work/$name.status" 2>/dev/null || echo "did not run")
     counts=
