@@ -44,7 +44,7 @@ mp4/late-pictures.mp4     3 s, the pictures begin 0.3 s late; B-frames      the 
 mp4/shorter-sound.mp4     3 s, the sound ends after 2 s                     tracks of unlike length
 mp4/late.mp4              4 s, all of it 10 s late                          edit lists with a long empty edit
 mp4/trimmed.mp4           3 s, B-frames; the edit list hides 1 s of both    edit lists that begin within the media
-mp4/tracks.mp4            3 s, two videos, two sounds, two subtitles        tracks of every kind, twice
+mp4/tracks.mp4            12 s, two videos, two sounds, two subtitles        tracks of every kind, twice
 mp4/hevc.mp4              2 s, 640x360, B-frames                            HEVC
 mp4/hevc-10s.mp4          10 s, 100x100, B-frames, no edit list             HEVC, longer
 mp4/av1.mp4               1 s, 320x240, 10 bits                             AV1
@@ -221,16 +221,16 @@ recipes() {
         -c:a copy $ninety $fast
     make mp4/two-minutes.mp4 $(pictures 426x240 30 120.166) -i $media/sound.aac -t 120.166 $plain $(keys 30) \
         $(rate 410k) -c:a copy $ninety $fast
-    make mp4/tracks.mp4 $(pictures 320x180 25 3) $(sound 8000 3) -i "$media/recipes/one.srt" \
-        $(pictures 240x136 30000/1001 3) $(sound 16000 3) -i "$media/recipes/two.srt" \
-        -map 0 -map 1 -map 2 -map 3 -map 4 -map 5 $b_frames $mono -c:s mov_text \
+    make mp4/tracks.mp4 $(pictures 320x180 25 12) $(sound 8000 12) -i "$media/recipes/one.srt" \
+        $(pictures 240x136 30000/1001 12) $(sound 16000 12) -i "$media/recipes/two.srt" \
+        -map 0 -map 1 -map 2 -map 3 -map 4 -map 5 $b_frames $(keys 50) $mono -c:s mov_text \
         -disposition:v default
     together
 }
 
 # Pictures of 1/30 s each, 10 ms to 0.4 s apart.
 uneven="setpts=(N*4+mod(N*N*7\,11))/30/TB"
-caption() { printf '1\n00:00:00,500 --> 00:00:01,500\n%s\n\n2\n00:00:02,000 --> 00:00:02,900\n%s\n' "$1" "$2"; }
+caption() { printf '1\n00:00:00,500 --> 00:00:01,500\n%s\n\n2\n00:00:02,000 --> 00:00:11,900\n%s\n' "$1" "$2"; }
 caption One Two >"$media/recipes/one.srt"
 caption Eins Zwei >"$media/recipes/two.srt"
 

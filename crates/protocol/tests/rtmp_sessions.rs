@@ -824,19 +824,20 @@ fn serve(bytes: &[u8], split: usize, decide: bool) -> Result<usize, Error> {
 #[test]
 fn a_recorded_client_is_served_whatever_is_broken_in_it() {
     for recorded in recorded() {
-        break_in_many_ways(&recorded);
+        // It connects and asks to publish or to play.
+        break_in_many_ways(&recorded, 2);
     }
 }
 
 #[test]
 #[ignore = "corpus"]
 fn corpus_a_recorded_client_is_served_whatever_is_broken_in_it() {
-    break_in_many_ways(&stream("fq_client_stream"));
+    break_in_many_ways(&stream("fq_client_stream"), 3);
 }
 
-fn break_in_many_ways(recorded: &[u8]) {
-    assert!(serve(recorded, 100, true).unwrap() > 2);
-    assert!(serve(recorded, 1, false).unwrap() > 2);
+fn break_in_many_ways(recorded: &[u8], events: usize) {
+    assert!(serve(recorded, 100, true).unwrap() >= events);
+    assert!(serve(recorded, 1, false).unwrap() >= events);
     for end in (0..recorded.len()).step_by(37) {
         let _ = serve(&recorded[..end], 500, true);
     }
