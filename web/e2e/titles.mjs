@@ -33,10 +33,7 @@ export async function makeTitles() {
     copyFile(long, at('first.mp4')),
     writeFile(at('first.en.vtt'), SUBTITLES),
     copyFile(last, at('last.mp4')),
-    copyFile(
-      media('mp4/fragmented.mp4'),
-      at('fragmented.mp4'),
-    ),
+    copyFile(media('mp4/fragmented.mp4'), at('fragmented.mp4')),
     copyFile(media('mp4/hevc.mp4'), at('hevc.mp4')),
     writeFile(at('text.mp4'), 'This is no film.\n'.repeat(100)),
     readFile(last).then((bytes) => writeFile(at('cut.mp4'), bytes.subarray(0, 2_000_000))),
