@@ -85,6 +85,9 @@ trap 'exit 130' INT TERM
 
 # --- How a file is made ---------------------------------------------------------------------------
 
+# recipe_of NAME: what the file is called that holds NAME's recipe.
+recipe_of() { echo "$(echo "$1" | tr / .).recipe"; }
+
 # make NAME ARGUMENT…: the file that ffmpeg writes with these arguments. It runs beside the script;
 # `together` waits for all such, and a recipe may read no file that it has not waited for.
 made=
@@ -92,7 +95,7 @@ running=
 make() {
     made="$made $1"
     recipe="$version: $*"
-    [ "$(cat "$media/recipes/$(echo "$1" | tr / .)" 2>/dev/null)" != "$recipe" ] ||
+    [ "$(cat "$media/recipes/$(recipe_of "$1")" 2>/dev/null)" != "$recipe" ] ||
         [ ! -f "$media/$1" ] || return 0
     produce "$recipe" "$@" &
     running="$running $!"
@@ -118,7 +121,7 @@ produce() {
     }
     mv "$produce_file" "$media/$produce_name"
     printf '%s\n' "$produce_recipe" >"$produce_file"
-    mv "$produce_file" "$media/recipes/$(echo "$produce_name" | tr / .)"
+    mv "$produce_file" "$media/recipes/$(recipe_of "$produce_name")"
     echo "made $media/$produce_name"
 }
 
@@ -213,7 +216,7 @@ recipes() {
     together
 
     # Those of this sound are made again where it is.
-    version="$version $(cat "$media/recipes/sound.aac")"
+    version="$version $(cat "$media/recipes/$(recipe_of sound.aac)")"
     music="-itsoffset 0.01 -i $media/sound.aac"
     make mp4/film.mp4 $(pictures 640x360 30 10 20) $music -t 10 $plain $(keys 30) $(rate 2270k) -c:a copy \
         $ninety $fast
@@ -239,5 +242,5 @@ recipes
 # What no recipe makes any more is no test's.
 for file in "$media"/mp4/* "$media"/flv/*; do
     name=${file#"$media"/}
-    case " $made " in *" $name "*) ;; *) rm -f "$file" "$media/recipes/$(echo "$name" | tr / .)" ;; esac
+    case " $made " in *" $name "*) ;; *) rm -f "$file" "$media/recipes/$(recipe_of "$name")" ;; esac
 done
