@@ -501,7 +501,7 @@ fn corpus_bit_flips_never_panic() {
 
 fn flip_bits(files: Files) {
     let mut errors = 0;
-    for (name, file) in files {
+    for (_, file) in files {
         let file = start(file);
         let mut random = Random(2);
         for round in 0..80 {

@@ -1,4 +1,5 @@
 //! Enhanced FLV written by hand: ffmpeg 5.1 writes none.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use bytes::Bytes;
 use media::codec::Codec;
