@@ -2,7 +2,7 @@
 # also be run by hand; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build fmt lint bench audit fuzz peers figures clean
+.PHONY: help run test corpus build fmt lint bench audit fuzz peers figures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -12,6 +12,9 @@ run: ## build everything, start the origin with a demo stream, say which page to
 
 test: ## format, lints, types, every test of Rust and web, browsers and foreign players included
 	@scripts/test.sh
+
+corpus: ## the tests over real and broken media, which HEADWATER_MEDIA or ../shared/media holds
+	@scripts/corpus.sh
 
 build: ## the web pages and the optimised programs
 	@scripts/install.sh run

@@ -6,7 +6,8 @@
 # (format, lints, types, a build), and a runner that dies before it has counted, is one failure in that
 # sum.
 #
-# The web pages are built first since the origin embeds them, then every program, then all run.
+# The web pages are built first since the origin embeds them, then every program, then all run. The
+# media are made that the tests read; none is looked for outside the repository.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -51,6 +52,7 @@ web() { (cd web && npm run --silent "$@"); }
 # --- The steps ------------------------------------------------------------------------------------
 
 step web-build scripts/web.sh
+step media scripts/make-media.sh
 
 # Types, lints and unit tests of the pages take seconds.
 {
@@ -80,6 +82,7 @@ later web-check web-test
 # Most tests wait for players that take their time, so more run at once than there are cores: so many
 # of each of three programs.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
+export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
 # How closely a page follows live is measured in time: nothing runs beside it, nor beside the ladder's
 # encoders, which must keep up with it.
@@ -100,5 +103,5 @@ later cargo-files doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build web-check web-test format test-build clippy cargo-files doc-test \
+scripts/sum-tests.py "$work" web-build media web-check web-test format test-build clippy cargo-files doc-test \
     e2e-live e2e-titles cargo-test

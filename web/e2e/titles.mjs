@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const MEDIA = process.env.HEADWATER_MEDIA ?? fileURLToPath(new URL('../../../shared/media', import.meta.url));
+// Made by scripts/make-media.sh.
+const MEDIA = fileURLToPath(new URL('../../target/media', import.meta.url));
 
 const SUBTITLES = `WEBVTT
 
@@ -25,18 +26,15 @@ export async function makeTitles() {
   const root = await mkdtemp(join(tmpdir(), 'headwater-titles-'));
   const media = (name) => join(MEDIA, name);
   const at = (name) => join(root, name);
-  const long = media('bbb/bbb_2min_240p_h264_aac.mp4');
-  const last = media('film/sintel_trailer_52s_720p_h264_aac.mp4');
+  const long = media('mp4/two-minutes.mp4');
+  const last = media('mp4/late-index.mp4');
   await mkdir(at('folder'));
   await Promise.all([
     copyFile(long, at('first.mp4')),
     writeFile(at('first.en.vtt'), SUBTITLES),
     copyFile(last, at('last.mp4')),
-    copyFile(
-      media('mp4/androidx_sample_with_increasing_timestamps_320w_240h_fragmented.mp4'),
-      at('fragmented.mp4'),
-    ),
-    copyFile(media('mp4/androidx_h265_bframes.mp4'), at('hevc.mp4')),
+    copyFile(media('mp4/fragmented.mp4'), at('fragmented.mp4')),
+    copyFile(media('mp4/hevc.mp4'), at('hevc.mp4')),
     writeFile(at('text.mp4'), 'This is no film.\n'.repeat(100)),
     readFile(last).then((bytes) => writeFile(at('cut.mp4'), bytes.subarray(0, 2_000_000))),
     readFile(long).then((bytes) => writeFile(at('short.mp4'), bytes.subarray(0, 700_000))),

@@ -44,7 +44,7 @@ fn main() {
     };
     let seconds: u64 = option("--seconds").map_or(20, |text| text.parse().unwrap());
     let file = option("--file")
-        .map_or_else(|| testkit::media_dir().join("bbb/bbb_60s_720p_h264_aac.mp4"), PathBuf::from);
+        .map_or_else(|| testkit::corpus_dir().join("bbb/bbb_60s_720p_h264_aac.mp4"), PathBuf::from);
     let limit = Duration::from_secs(seconds);
 
     let server = Server::start(env!("CARGO_BIN_EXE_headwater"), std::iter::empty::<&str>());

@@ -26,7 +26,7 @@ fn main() {
     };
     let requests: usize = option("--requests").map_or(2000, |text| text.parse().unwrap());
     let file = option("--file")
-        .map_or_else(|| testkit::media_dir().join("bbb/bbb_60s_720p_h264_aac.mp4"), PathBuf::from);
+        .map_or_else(|| testkit::corpus_dir().join("bbb/bbb_60s_720p_h264_aac.mp4"), PathBuf::from);
     let root = file.parent().unwrap().to_str().unwrap();
     let title = format!("/vod/{}", file.file_name().unwrap().to_str().unwrap());
 

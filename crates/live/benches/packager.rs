@@ -16,7 +16,7 @@ struct Clip {
 }
 
 fn clip() -> Clip {
-    let file = testkit::media_dir().join("bbb/bbb_60s_720p_h264_aac.mp4");
+    let file = testkit::corpus_dir().join("bbb/bbb_60s_720p_h264_aac.mp4");
     let bytes = Bytes::from(std::fs::read(file).unwrap());
     let index = mp4::Index::read(&bytes).unwrap();
     let codecs = index

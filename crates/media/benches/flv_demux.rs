@@ -12,7 +12,7 @@ use media::flv::{Demuxer, Event, Packetizer, Reader, Tag};
 
 /// The film as FLV, remuxed by ffmpeg: nothing of ours made it.
 fn film() -> Vec<u8> {
-    let source = testkit::media_dir().join("bbb/bbb_60s_720p_h264_aac.mp4");
+    let source = testkit::corpus_dir().join("bbb/bbb_60s_720p_h264_aac.mp4");
     let output = Command::new("ffmpeg")
         .args(["-v", "error", "-i"])
         .arg(source)

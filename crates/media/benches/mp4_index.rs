@@ -193,7 +193,7 @@ fn report(name: &str, index: &Index) {
 }
 
 fn benches(criterion: &mut Criterion) {
-    let file = testkit::media_dir().join("bbb/bbb_60s_720p_h264_aac.mp4");
+    let file = testkit::corpus_dir().join("bbb/bbb_60s_720p_h264_aac.mp4");
     let minute = Bytes::from(std::fs::read(file).unwrap());
     report("bbb_60s_720p", &Index::read(&minute).unwrap());
     criterion.bench_function("mp4_index/bbb_60s_720p", |b| {

@@ -3,28 +3,57 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
+mod flv_support;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
+use flv_support::enhanced_files;
 use media::codec::{Codec, av1, nal};
 use media::flv::{Demuxer, Event, Metadata, Reader, Reason, TagKind, TrackId};
 use media::{Kind, Sample};
 use serde_json::Value;
 
-const LEGACY: [&str; 5] = [
+const LEGACY: [&str; 4] = ["legacy.flv", "b-frames.flv", "vfr.flv", "sound.flv"];
+
+const REAL_LEGACY: [&str; 5] = [
     "androidx_sample.flv",
     "membrane_bun33s.flv",
     "membrane_bun33s_audio.flv",
     "scuffle_avc_aac.flv",
     "srs_bbb_10s_360p.flv",
 ];
-const ENHANCED: [&str; 4] =
+const REAL_ENHANCED: [&str; 4] =
     ["ertmp_mptestsrc.flv", "ertmp_testsrc.flv", "scuffle_av1_aac.flv", "scuffle_hevc_aac.flv"];
 
-fn path(name: &str) -> PathBuf {
-    testkit::media_dir().join("flv").join(name)
+/// A made clip.
+fn made(name: &str) -> PathBuf {
+    testkit::clip(&format!("flv/{name}"))
+}
+
+/// A file of the corpus.
+fn real(name: &str) -> PathBuf {
+    testkit::corpus_dir().join("flv").join(name)
+}
+
+/// Names and bytes.
+type Files = Vec<(String, Vec<u8>)>;
+
+fn read<'a>(path: fn(&str) -> PathBuf, names: impl IntoIterator<Item = &'a str>) -> Files {
+    let file = |name: &str| (name.to_owned(), std::fs::read(path(name)).unwrap());
+    names.into_iter().map(file).collect()
+}
+
+/// All that are made.
+fn all_made() -> Files {
+    [read(made, LEGACY), enhanced_files()].concat()
+}
+
+/// All of the corpus.
+fn all_real() -> Files {
+    read(real, REAL_LEGACY.into_iter().chain(REAL_ENHANCED))
 }
 
 #[derive(Default)]
@@ -129,21 +158,44 @@ fn tempfile(input: &[u8]) -> PathBuf {
     file
 }
 
-#[test]
-fn no_file_is_left_out() {
-    let mut names: Vec<_> = std::fs::read_dir(testkit::media_dir().join("flv"))
+/// The names of a folder's files are these.
+#[track_caller]
+fn assert_complete<'a>(folder: &Path, known: impl IntoIterator<Item = &'a str>) {
+    let mut names: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    let mut known: Vec<_> = LEGACY.into_iter().chain(ENHANCED).collect();
+    let mut known: Vec<_> = known.into_iter().collect();
     known.sort_unstable();
     assert_eq!(names, known);
 }
 
 #[test]
+fn no_file_is_left_out() {
+    assert_complete(&testkit::media_dir().join("flv"), LEGACY);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_no_file_is_left_out() {
+    let known = REAL_LEGACY.into_iter().chain(REAL_ENHANCED);
+    assert_complete(&testkit::corpus_dir().join("flv"), known);
+}
+
+#[test]
 fn legacy_files_equal_ffprobe() {
-    for name in LEGACY {
+    equal_ffprobe(made, &LEGACY);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_legacy_files_equal_ffprobe() {
+    equal_ffprobe(real, &REAL_LEGACY);
+}
+
+fn equal_ffprobe(path: fn(&str) -> PathBuf, names: &[&str]) {
+    for name in names {
         let file = std::fs::read(path(name)).unwrap();
         let (demuxed, result) = demux(&file, 4096);
         assert_eq!(result, Ok(()), "{name}");
@@ -171,7 +223,17 @@ fn legacy_files_equal_ffprobe() {
 
 #[test]
 fn size_of_pieces_makes_no_difference() {
-    let file = std::fs::read(path("androidx_sample.flv")).unwrap();
+    compare_pieces(&made("vfr.flv"));
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_size_of_pieces_makes_no_difference() {
+    compare_pieces(&real("androidx_sample.flv"));
+}
+
+fn compare_pieces(path: &Path) {
+    let file = std::fs::read(path).unwrap();
     let (whole, _) = demux(&file, file.len());
     for piece in [1, 7, 1000] {
         let (demuxed, result) = demux(&file, piece);
@@ -201,10 +263,8 @@ fn walk(file: &[u8]) -> Vec<(u8, i64, Vec<u8>, usize)> {
 
 /// Sample times and sizes of the enhanced files by a rule read off their bytes: the frames' first
 /// byte and fourcc, and how many bytes come before the data.
-#[test]
-fn enhanced_files_equal_a_walk_over_their_tags() {
-    for name in ENHANCED {
-        let file = std::fs::read(path(name)).unwrap();
+fn equal_a_walk_over_their_tags(files: Files) {
+    for (name, file) in files {
         let mut video = Vec::new();
         let mut audio = Vec::new();
         for (kind, time, head, size) in walk(&file) {
@@ -241,11 +301,32 @@ fn enhanced_files_equal_a_walk_over_their_tags() {
     }
 }
 
-/// ffprobe knows HEVC and AV1, only not in FLV: it is given the samples alone.
+#[test]
+fn enhanced_files_equal_a_walk_over_their_tags() {
+    equal_a_walk_over_their_tags(enhanced_files());
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_enhanced_files_equal_a_walk_over_their_tags() {
+    equal_a_walk_over_their_tags(read(real, REAL_ENHANCED));
+}
+
 #[test]
 fn enhanced_samples_decode() {
-    for name in ENHANCED {
-        let (demuxed, _) = demux(&std::fs::read(path(name)).unwrap(), 1 << 20);
+    decode_samples(enhanced_files());
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_enhanced_samples_decode() {
+    decode_samples(read(real, REAL_ENHANCED));
+}
+
+/// ffprobe knows HEVC and AV1, only not in FLV: it is given the samples alone.
+fn decode_samples(files: Files) {
+    for (name, file) in files {
+        let (demuxed, _) = demux(&file, 1 << 20);
         let codec = &demuxed.codecs[&VIDEO][0];
         let samples = &demuxed.samples[&VIDEO];
         let mut stream = Vec::new();
@@ -315,7 +396,7 @@ fn unsupported_codecs_are_named_once() {
     let dir = std::env::temp_dir().join(format!("media-flv-mp3-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let out = dir.join("x.flv");
-    let source = testkit::media_dir().join("bbb/bbb_10s_1080p_h264_aac.mp4");
+    let source = testkit::clip("mp4/film.mp4");
     for (codec, rate, name) in
         [("libmp3lame", "44100", "MP3"), ("speex", "16000", "Speex"), ("flv", "", "Sorenson H.263")]
     {
@@ -374,16 +455,25 @@ impl Random {
 }
 
 /// The start of a file, long enough to hold all kinds of tags there are in it.
-fn start(name: &str) -> Vec<u8> {
-    let mut file = std::fs::read(path(name)).unwrap();
+fn start(mut file: Vec<u8>) -> Vec<u8> {
     file.truncate(120_000);
     file
 }
 
 #[test]
 fn truncations_never_panic() {
-    for name in LEGACY.into_iter().chain(ENHANCED) {
-        let file = start(name);
+    cut_off(all_made());
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_truncations_never_panic() {
+    cut_off(all_real());
+}
+
+fn cut_off(files: Files) {
+    for (name, file) in files {
+        let file = start(file);
         let mut random = Random(1);
         for length in (0..600.min(file.len())).chain((0..60).map(|_| random.below(file.len()))) {
             match survive(&file[..length]) {
@@ -400,9 +490,19 @@ fn truncations_never_panic() {
 
 #[test]
 fn bit_flips_never_panic() {
+    flip_bits(all_made());
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_bit_flips_never_panic() {
+    flip_bits(all_real());
+}
+
+fn flip_bits(files: Files) {
     let mut errors = 0;
-    for name in LEGACY.into_iter().chain(ENHANCED) {
-        let file = start(name);
+    for (_, file) in files {
+        let file = start(file);
         let mut random = Random(2);
         for round in 0..80 {
             let mut bytes = file.clone();
@@ -418,11 +518,21 @@ fn bit_flips_never_panic() {
     assert!(errors > 10, "{errors}");
 }
 
-/// The same damage where the tags themselves stay whole, as RTMP's framing keeps them.
 #[test]
 fn damaged_payloads_leave_the_rest_alone() {
-    for name in LEGACY.into_iter().chain(ENHANCED) {
-        let file = start(name);
+    damage_payloads(all_made());
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_damaged_payloads_leave_the_rest_alone() {
+    damage_payloads(all_real());
+}
+
+/// The same damage where the tags themselves stay whole, as RTMP's framing keeps them.
+fn damage_payloads(files: Files) {
+    for (name, file) in files {
+        let file = start(file);
         let mut reader = Reader::new();
         reader.handle_bytes(&file);
         let mut tags = Vec::new();

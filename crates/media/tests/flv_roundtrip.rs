@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
+mod flv_support;
+
 use std::process::Command;
 
 use bytes::Bytes;
+use flv_support::enhanced;
 use media::codec::{Codec, aac, av1, avc, hevc, opus};
 use media::flv::{
     Body, CodecId, Demuxer, Event, Message, Metadata, Packet, Packetizer, Reader, Reason, TagKind,
@@ -14,7 +17,7 @@ use media::{Error, Kind, Sample};
 use proptest::prelude::*;
 
 fn flv(name: &str) -> Vec<u8> {
-    std::fs::read(testkit::media_dir().join("flv").join(name)).unwrap()
+    std::fs::read(testkit::clip(&format!("flv/{name}"))).unwrap()
 }
 
 /// The body of the first tag whose payload starts like that.
@@ -29,13 +32,14 @@ fn body(file: &[u8], start: &[u8], skip: usize) -> Bytes {
     panic!("no such tag");
 }
 
-/// One configuration of each codec that FLV carries, from real files.
+/// One configuration of each codec that FLV carries, as encoders write them.
 fn codecs() -> [Codec; 5] {
-    let avc = body(&flv("srs_bbb_10s_360p.flv"), &[0x17, 0], 5);
-    let hevc = body(&flv("scuffle_hevc_aac.flv"), b"\x90hvc1", 5);
-    let av1 = body(&flv("scuffle_av1_aac.flv"), b"\x90av01", 5);
-    let aac = body(&flv("srs_bbb_10s_360p.flv"), &[0xaf, 0], 2);
-    let opus = body(&flv("ertmp_testsrc.flv"), b"\x90Opus", 5);
+    let (hevc, av1) = ("mp4/fragmented-hevc.mp4", "mp4/av1-aac.mp4");
+    let avc = body(&flv("legacy.flv"), &[0x17, 0], 5);
+    let hevc = body(&enhanced(hevc, hevc, false), b"\x90hvc1", 5);
+    let av1 = body(&enhanced(av1, av1, false), b"\x90av01", 5);
+    let aac = body(&flv("legacy.flv"), &[0xaf, 0], 2);
+    let opus = body(&enhanced("mp4/hevc.mp4", "mp4/opus.mp4", false), b"\x90Opus", 5);
     [
         Codec::Avc(avc::Config::parse(avc).unwrap()),
         Codec::Hevc(hevc::Config::parse(hevc).unwrap()),
@@ -185,8 +189,19 @@ proptest! {
 
 #[test]
 fn ffmpeg_reads_what_is_written() {
+    write_again(&flv("b-frames.flv"));
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_ffmpeg_reads_what_is_written() {
+    let file = testkit::corpus_dir().join("flv/scuffle_avc_aac.flv");
+    write_again(&std::fs::read(file).unwrap());
+}
+
+fn write_again(original: &[u8]) {
     let mut reader = Reader::new();
-    reader.handle_bytes(&flv("scuffle_avc_aac.flv"));
+    reader.handle_bytes(original);
     let mut demuxer = Demuxer::new();
     let mut file = file_header(true, true).to_vec();
     let mut writers = Vec::new();
@@ -540,7 +555,7 @@ fn what_does_not_fit_is_refused() {
 fn metadata_describes_tracks() {
     let [avc, _, av1, aac, opus] = codecs();
     let metadata = Metadata::describe([&avc, &aac]);
-    assert_eq!((metadata.width, metadata.height), (Some(640.0), Some(360.0)));
+    assert_eq!((metadata.width, metadata.height), (Some(320.0), Some(180.0)));
     assert_eq!((metadata.video_codec, metadata.audio_codec), (Some(7.0), Some(10.0)));
     assert_eq!(metadata.audio_sample_rate, Some(44_100.0));
     let metadata = Metadata::describe([&opus, &av1]);

@@ -1,4 +1,5 @@
-//! Every MP4 and QuickTime file of the corpus, sample by sample against ffprobe.
+//! Every MP4 and QuickTime file that is made for tests, and every one of the corpus, sample by sample
+//! against ffprobe.
 //!
 //! Twice: with edit lists ignored, which is the tables as they are; and as ffprobe presents the
 //! file. Where ffprobe 5.1 and this reader differ, the file is named below with the reason.
@@ -8,14 +9,15 @@
 mod mp4_support;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bytes::Bytes;
 use media::mp4::{Index, Reader, TrackIndex};
 use media::{Codec, Kind};
-use mp4_support::{Disk, corpus, media, name};
+use mp4_support::{Disk, corpus, made, media, name, real};
 
-/// Files that are refused, and how.
+/// Files of the corpus that are refused, and how.
 const REFUSED: [(&str, &str); 5] = [
     ("mp4ff_2xSencNoMdat.mp4", "moov: missing, a media segment without its header at byte 0"),
     ("mp4ff_aac_1.m4s", "moov: missing, a media segment without its header at byte 24"),
@@ -50,6 +52,8 @@ enum Exception {
     Rewritten,
     /// Its parser looked into the data and took the keyframe flag away.
     NotKey,
+    /// Its parser looked into encrypted data and found keyframes there.
+    OtherKeys,
     /// It adds to all presentation times what it should take from decode times.
     PtsLate(i64),
     /// Its decode times are later than ours by so much, pictures being presented before that.
@@ -58,7 +62,8 @@ enum Exception {
     Early(i64),
 }
 
-const EXCEPTIONS: [(&str, u32, Exception); 15] = [
+const EXCEPTIONS: [(&str, u32, Exception); 17] = [
+    ("encrypted.mp4", 1, Exception::OtherKeys),
     // A free box of 3 bytes: "moov atom not found". Compared with its twin below instead.
     ("androidx_sample_malformed_free_box.mp4", 1, Exception::Silent),
     ("androidx_sample_malformed_free_box.mp4", 2, Exception::Silent),
@@ -67,6 +72,7 @@ const EXCEPTIONS: [(&str, u32, Exception); 15] = [
     // "invalid sampling rate index 15": that index means the frequency is written out, 44100.
     ("membrane_ref_aac_fast_start_sr_44100.mp4", 1, Exception::Silent),
     // PCM, whose samples are single frames.
+    ("pcm.mov", 2, Exception::Joined),
     ("androidx_sample_fixed_rechunk_no_elst.mp4", 1, Exception::Joined),
     ("androidx_sample_fpcm_32le.mp4", 2, Exception::Joined),
     ("androidx_sample_fpcm_64be.mp4", 1, Exception::Joined),
@@ -202,6 +208,11 @@ fn compare_raw(label: &str, track: &TrackIndex, except: Option<Exception>, their
             return;
         }
         Some(Exception::NotKey) => ours[0].key = false,
+        Some(Exception::OtherKeys) => {
+            for (ours, theirs) in ours.iter_mut().zip(theirs) {
+                ours.key = theirs.key;
+            }
+        }
         Some(Exception::DtsLate(late)) => {
             assert!(theirs.iter().any(|packet| packet.pts < packet.dts), "{label}");
             for sample in &mut ours {
@@ -271,10 +282,10 @@ fn compare_edited(
     }
 }
 
-#[test]
-fn every_file_is_read_as_ffprobe_reads_it_or_refused() {
+/// How many of these files are read, with how many samples; and how many are refused.
+fn compare(files: Vec<PathBuf>) -> (usize, u32, usize) {
     let (mut read, mut samples, mut refused) = (0, 0, 0);
-    for path in corpus() {
+    for path in files {
         let file = name(&path);
         let expected = REFUSED.iter().find(|(name, _)| *name == file);
         let index = match (Index::read(&Disk::open(&path)), expected) {
@@ -312,23 +323,108 @@ fn every_file_is_read_as_ffprobe_reads_it_or_refused() {
         assert_eq!(known.count(), raw.len(), "{file}: ffprobe has more tracks");
         read += 1;
     }
+    (read, samples, refused)
+}
+
+#[test]
+fn every_file_is_read_as_ffprobe_reads_it() {
+    let files = made();
+    let count = files.len();
+    let (read, samples, refused) = compare(files);
+    assert_eq!((read, refused), (count, 0));
+    assert!(samples > 20_000, "{samples} samples");
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_every_file_is_read_as_ffprobe_reads_it_or_refused() {
+    let (read, samples, refused) = compare(corpus());
     assert_eq!(refused, REFUSED.len(), "a refused file is gone from the corpus");
     assert!(read > 100 && samples > 20_000, "{read} files, {samples} samples");
 }
 
+/// Media segments without their header, with and without an index of their own in front.
 #[test]
-fn a_free_box_shorter_than_its_header_hides_nothing() {
+fn a_segment_without_its_header_is_refused() {
+    for clip in ["mp4/fragmented.mp4", "mp4/fragmented-hevc.mp4", "mp4/fragmented-aac.mp4"] {
+        let data = media(clip);
+        let moof = data.windows(4).position(|at| at == b"moof").unwrap() - 4;
+        let sidx = data[..moof].windows(4).position(|at| at == b"sidx").map(|at| at - 4);
+        assert_eq!(sidx.is_some(), clip.contains("aac"), "{clip}");
+        for from in [Some(moof), sidx].into_iter().flatten() {
+            let error = Index::read(&data.slice(from..)).unwrap_err().to_string();
+            let at = moof - from;
+            let expected =
+                format!("moov: missing, a media segment without its header at byte {at}");
+            assert_eq!(error, expected, "{clip}");
+        }
+    }
+}
+
+/// The header of a file whose media were taken away.
+#[test]
+fn media_that_are_not_there_are_a_problem_of_their_track() {
+    for clip in ["mp4/film.mp4", "mp4/intra.mp4"] {
+        let whole = media(clip);
+        let mdat = whole.windows(4).position(|at| at == b"mdat").unwrap() - 4;
+        let header = whole.slice(..mdat + 8);
+        let whole = Index::read(&whole).unwrap();
+        let index = Index::read(&header).unwrap();
+        assert_eq!(index.tracks.len(), whole.tracks.len(), "{clip}");
+        for (track, whole) in index.tracks.iter().zip(&whole.tracks) {
+            let (announced, present) = (whole.samples.end_offset(), header.len());
+            let text = format!(
+                "media of track {} at byte 0 is cut off: {announced} bytes announced, {present} \
+                 present",
+                track.track.id
+            );
+            assert!(track.problem.as_ref().unwrap().to_string().contains(&text), "{track}");
+            assert_eq!(packets(track, 0), packets(whole, 0), "{clip} {track}");
+        }
+    }
+}
+
+/// The samples of these two are the same, and there are some.
+#[track_caller]
+fn assert_twins(file: &Bytes, twin: &Bytes) {
     let samples = |file| {
-        let index = Index::read(&media(file)).unwrap();
+        let index = Index::read(file).unwrap();
         index.tracks.iter().flat_map(|track| packets(track, 0)).collect::<Vec<_>>()
     };
-    let twin = samples("mp4/androidx_sample_unsupported_brands.mp4");
-    assert_eq!(samples("mp4/androidx_sample_malformed_free_box.mp4"), twin);
+    let found = samples(file);
+    assert!(!found.is_empty() && found == samples(twin));
+}
+
+#[test]
+fn a_free_box_shorter_than_its_header_hides_nothing() {
+    let whole = media("mp4/short.mp4");
+    let free = whole.windows(4).position(|at| at == b"free").unwrap();
+    let mut broken = whole.to_vec();
+    assert_eq!(broken[free - 4..free], [0, 0, 0, 8]);
+    broken[free - 1] = 3;
+    assert_twins(&broken.into(), &whole);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_a_free_box_shorter_than_its_header_hides_nothing() {
+    let file = |name| real(&format!("mp4/androidx_sample_{name}.mp4"));
+    assert_twins(&file("malformed_free_box"), &file("unsupported_brands"));
 }
 
 #[test]
 fn samples_are_found_by_number_by_time_and_by_sync() {
-    for path in corpus() {
+    find(made());
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_samples_are_found_by_number_by_time_and_by_sync() {
+    find(corpus());
+}
+
+fn find(files: Vec<PathBuf>) {
+    for path in files {
         let Ok(index) = Index::read(&Disk::open(&path)) else { continue };
         for track in &index.tracks {
             let label = format!("{} {track}", name(&path));
@@ -389,7 +485,25 @@ fn shiguredo(data: &[u8]) -> Vec<(u32, i64, u32, i64, u64, usize, bool)> {
 
 #[test]
 fn a_second_reader_finds_the_same_samples() {
-    let files = [
+    for name in [
+        "mp4/film.mp4",
+        "mp4/surround.mp4",
+        "mp4/late-index.mp4",
+        "mp4/surround-60.mp4",
+        "mp4/short.mp4",
+        "mp4/vfr.mp4",
+        "mp4/hevc.mp4",
+        "mp4/av1.mp4",
+        "mp4/opus-trimmed.mp4",
+    ] {
+        compare_with_shiguredo(name, &media(name));
+    }
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_a_second_reader_finds_the_same_samples() {
+    for name in [
         "bbb/bbb_10s_1080p_h264_aac.mp4",
         "bbb/bbb_30s_480p_51ch_moovend.mp4",
         "bbb/androidx_bbb_800x640_768kbps_30fps_avc_pyramid_3b.mp4",
@@ -400,31 +514,33 @@ fn a_second_reader_finds_the_same_samples() {
         "mp4/androidx_sample_opus.mp4",
         "mp4/mp4ff_prog_8s.mp4",
         "mp4/mediabunny_cursed-vfr.mp4",
-    ];
-    for file in files {
-        let data = media(file);
-        let index = Index::read(&data).unwrap();
-        let mut theirs: HashMap<u32, Vec<_>> = HashMap::new();
-        for (id, dts, duration, cts, offset, size, sync) in shiguredo(&data) {
-            let sample = (dts, duration, cts, offset, size, sync);
-            theirs.entry(id).or_default().push(sample);
-        }
-        for track in &index.tracks {
-            let lead = i64::from(track.samples.lead());
-            let ours = track.samples.iter().map(|s| {
-                let (dts, cts) = (s.dts - track.edit.shift + lead, i64::from(s.cts) - lead);
-                (dts, s.duration, cts, s.offset, s.size as usize, s.sync)
-            });
-            let theirs = theirs.remove(&track.track.id).unwrap();
-            assert!(ours.eq(theirs), "{file} {track}");
-        }
-        assert!(theirs.is_empty(), "{file}: more tracks");
+    ] {
+        compare_with_shiguredo(name, &real(name));
     }
+}
+
+fn compare_with_shiguredo(file: &str, data: &Bytes) {
+    let index = Index::read(data).unwrap();
+    let mut theirs: HashMap<u32, Vec<_>> = HashMap::new();
+    for (id, dts, duration, cts, offset, size, sync) in shiguredo(data) {
+        let sample = (dts, duration, cts, offset, size, sync);
+        theirs.entry(id).or_default().push(sample);
+    }
+    for track in &index.tracks {
+        let lead = i64::from(track.samples.lead());
+        let ours = track.samples.iter().map(|s| {
+            let (dts, cts) = (s.dts - track.edit.shift + lead, i64::from(s.cts) - lead);
+            (dts, s.duration, cts, s.offset, s.size as usize, s.sync)
+        });
+        let theirs = theirs.remove(&track.track.id).unwrap();
+        assert!(ours.eq(theirs), "{file} {track}");
+    }
+    assert!(theirs.is_empty(), "{file}: more tracks");
 }
 
 #[test]
 fn the_reader_gives_all_samples_in_decode_order_with_their_bytes() {
-    for file in ["bbb/bbb_10s_1080p_h264_aac.mp4", "mp4/scuffle_hevc_aac_fragmented.mp4"] {
+    for file in ["mp4/film.mp4", "mp4/fragmented-hevc.mp4"] {
         let data = media(file);
         let index = Index::read(&data).unwrap();
         let tracks = 0..index.tracks.len();
@@ -457,7 +573,7 @@ fn the_reader_gives_all_samples_in_decode_order_with_their_bytes() {
 
 #[test]
 fn merging_starts_anywhere() {
-    let data = media("bbb/bbb_10s_1080p_h264_aac.mp4");
+    let data = media("mp4/film.mp4");
     let index = Index::read(&data).unwrap();
     let starts: Vec<(usize, u32)> = index
         .tracks
@@ -483,7 +599,7 @@ fn merging_starts_anywhere() {
 
 #[test]
 fn a_segment_is_read_with_its_header() {
-    let data = media("mp4/scuffle_avc_aac_fragmented.mp4");
+    let data = media("mp4/fragmented.mp4");
     let whole = Index::read(&data).unwrap();
     assert!(whole.fragmented);
     let moof = data.windows(4).position(|at| at == b"moof").unwrap() - 4;
@@ -503,31 +619,73 @@ fn a_segment_is_read_with_its_header() {
 
 #[test]
 fn tracks_are_told_apart() {
-    let index = Index::read(&media("mp4/torchcodec_nasa_13013.mp4")).unwrap();
-    let tracks: Vec<_> = index
-        .tracks
-        .iter()
-        .map(|track| (track.track.id, track.track.kind(), track.enabled))
-        .collect();
+    let index = Index::read(&media("mp4/tracks.mp4")).unwrap();
+    let kinds: Vec<_> = index.tracks.iter().map(|track| track.track.kind()).collect();
     let (video, audio, other) = (Kind::Video, Kind::Audio, Kind::Other);
-    assert_eq!(tracks.len(), 6);
-    assert_eq!(
-        tracks.iter().map(|track| track.1).collect::<Vec<_>>(),
-        [video, audio, other, video, audio, other]
-    );
+    assert_eq!(kinds, [video, audio, other, video, audio, other]);
 
-    let index = Index::read(&media("mp4/membrane_ref_video_variable_parameters.mp4")).unwrap();
+    let index = Index::read(&media("mp4/encrypted.mp4")).unwrap();
+    assert_is_encrypted(&index);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_tracks_are_told_apart() {
+    let index = Index::read(&real("mp4/torchcodec_nasa_13013.mp4")).unwrap();
+    let kinds: Vec<_> = index.tracks.iter().map(|track| track.track.kind()).collect();
+    let (video, audio, other) = (Kind::Video, Kind::Audio, Kind::Other);
+    assert_eq!(kinds, [video, audio, other, video, audio, other]);
+
+    let index = Index::read(&real("mp4/membrane_ref_video_variable_parameters.mp4")).unwrap();
     let track = &index.tracks[0];
-    let used: Vec<_> = track.samples.iter().map(|sample| sample.description).collect();
-    let most = used.iter().max().copied().unwrap();
+    let most = track.samples.iter().map(|sample| sample.description).max().unwrap();
     assert!(track.descriptions.len() > usize::from(most));
 
-    let index = Index::read(&media("mp4/mp4ff_cbcs.mp4")).unwrap();
+    let index = Index::read(&real("mp4/mp4ff_cbcs.mp4")).unwrap();
+    assert_is_encrypted(&index);
+
+    let index = Index::read(&real("mp4/androidx_sample_2_byte_NAL_length.mp4")).unwrap();
+    assert_eq!(index.tracks[0].problem, None);
+    assert_eq!(index.tracks[0].track.codec.record()[4] & 3, 1);
+}
+
+#[track_caller]
+fn assert_is_encrypted(index: &Index) {
     let Codec::Other(other) = &index.tracks[0].track.codec else { panic!("encrypted") };
     assert_eq!((other.kind, &other.fourcc), (Kind::Video, b"encv"));
     assert_eq!(index.tracks[0].descriptions.len(), 1);
+}
 
-    let index = Index::read(&media("mp4/androidx_sample_2_byte_NAL_length.mp4")).unwrap();
-    assert_eq!(index.tracks[0].problem, None);
-    assert_eq!(index.tracks[0].track.codec.record()[4] & 3, 1);
+#[test]
+fn lengths_of_nal_units_take_two_bytes() {
+    let clip = testkit::Avc::of("mp4/pictures-ntsc.mp4").with_two_byte_lengths();
+    let file = Bytes::from(clip.mp4());
+    let index = Index::read(&file).unwrap();
+    let track = &index.tracks[0];
+    assert_eq!((&index.problem, &track.problem), (&None, &None));
+    assert_eq!(track.track.codec.record()[4] & 3, 1);
+    assert_eq!(track.samples.len() as usize, clip.samples.len());
+    for (found, written) in track.samples.iter().zip(&clip.samples) {
+        let at = found.offset as usize;
+        assert_eq!(file[at..at + found.size as usize], written.data);
+        assert_eq!((found.dts, found.sync), (written.dts, written.is_key));
+        assert_eq!(i64::from(found.cts), i64::from(written.cts));
+    }
+}
+
+/// The second half of the pictures is decoded with other parameters than the first.
+#[test]
+fn samples_name_the_description_they_are_decoded_with() {
+    let (first, second) =
+        (testkit::Avc::of("mp4/pictures.mp4"), testkit::Avc::of("mp4/pictures-ntsc.mp4"));
+    assert_ne!(first.records, second.records);
+    let count = first.samples.len();
+    let clip = first.followed_by(&second);
+    let index = Index::read(&Bytes::from(clip.mp4())).unwrap();
+    let track = &index.tracks[0];
+    assert_eq!(track.descriptions.len(), 2);
+    let used: Vec<_> = track.samples.iter().map(|sample| sample.description).collect();
+    assert_eq!(used.len(), clip.samples.len());
+    assert!(used[..count].iter().all(|used| *used == 0));
+    assert!(used[count..].iter().all(|used| *used == 1));
 }

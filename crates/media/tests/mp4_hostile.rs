@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use media::mp4::{Index, ReadError};
-use mp4_support::{Random, corpus, files, media, name};
+use mp4_support::{Random, corpus, files, made, media, name, read, real};
 
 /// Counts what is allocated: the bound on memory is a promise, so it is measured.
 mod counting {
@@ -99,37 +99,12 @@ fn exercise_named(label: &str, data: &Bytes) {
     assert!(outcome.is_ok(), "{label}");
 }
 
-/// One test: the allocator counts for the whole process.
-#[test]
-fn broken_files_are_read_or_refused_within_bounds() {
-    // Collected from the fuzzing of other readers.
-    let kinds = [".mp4", ".bin", ".3gp"];
-    let broken = files("corrupt", &kinds);
-    for path in &broken {
-        exercise_named(name(path), &std::fs::read(path).unwrap().into());
-    }
-    assert!(broken.len() > 100);
-    // The good ones, for the bound.
-    for path in corpus() {
-        exercise_named(name(&path), &std::fs::read(&path).unwrap().into());
-    }
-
+/// Of these, each as it is and broken in many ways. One test runs in a process, this or the corpus's:
+/// the allocator counts for all of it.
+fn break_in_many_ways(good: &[(&str, Bytes)]) {
     // Cut anywhere, a byte or a word changed anywhere, in the boxes.
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let good = [
-        "mp4/androidx_sample_fragmented.mp4",
-        "mp4/androidx_sample_ac3.mp4",
-        "mp4/mp4ff_bbb5s_aac.isma",
-        "mp4/androidx_sample_with_av1c.mp4",
-        "mp4/gomp4_sample_fragmented.mp4",
-        "mp4/androidx_sample_twos_pcm.mp4",
-        "mp4/androidx_bt601.mov",
-        "mp4/mp4ff_opus.mp4",
-        "mp4/membrane_ref_video_with_tmcd.mp4",
-        "mp4/scuffle_avc_aac_fragmented.mp4",
-    ];
-    for file in good {
-        let data = media(file);
+    for (file, data) in good {
         let boxes: Vec<usize> = [b"moov", b"moof"]
             .iter()
             .flat_map(|kind| data.windows(4).enumerate().filter(move |(_, at)| at == *kind))
@@ -158,4 +133,52 @@ fn broken_files_are_read_or_refused_within_bounds() {
     }
     let (read, refused) = (READ.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));
     assert!(read > 1000 && refused > 1000, "{read} read, {refused} refused");
+}
+
+#[test]
+fn broken_files_are_read_or_refused_within_bounds() {
+    // The good ones, for the bound.
+    for path in made() {
+        exercise_named(name(&path), &read(&path));
+    }
+    let good = [
+        "mp4/fragmented-late.mp4",
+        "mp4/ac3.mp4",
+        "mp4/fragmented-aac.mp4",
+        "mp4/av1.mp4",
+        "mp4/fragmented-hevc.mp4",
+        "mp4/pcm.mov",
+        "mp4/short.mp4",
+        "mp4/opus.mp4",
+        "mp4/timecode.mov",
+        "mp4/tracks.mp4",
+    ];
+    break_in_many_ways(&good.map(|name| (name, media(name))));
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_broken_files_are_read_or_refused_within_bounds() {
+    // Collected from the fuzzing of other readers.
+    let broken = files(&testkit::corpus_dir().join("corrupt"), &[".mp4", ".bin", ".3gp"]);
+    for path in &broken {
+        exercise_named(name(path), &read(path));
+    }
+    assert!(broken.len() > 100);
+    for path in corpus() {
+        exercise_named(name(&path), &read(&path));
+    }
+    let good = [
+        "mp4/androidx_sample_fragmented.mp4",
+        "mp4/androidx_sample_ac3.mp4",
+        "mp4/mp4ff_bbb5s_aac.isma",
+        "mp4/androidx_sample_with_av1c.mp4",
+        "mp4/gomp4_sample_fragmented.mp4",
+        "mp4/androidx_sample_twos_pcm.mp4",
+        "mp4/androidx_bt601.mov",
+        "mp4/mp4ff_opus.mp4",
+        "mp4/membrane_ref_video_with_tmcd.mp4",
+        "mp4/scuffle_avc_aac_fragmented.mp4",
+    ];
+    break_in_many_ways(&good.map(|name| (name, real(name))));
 }

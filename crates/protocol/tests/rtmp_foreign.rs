@@ -135,7 +135,7 @@ fn tags(file: &[u8]) -> Vec<Tag> {
 }
 
 fn source() -> String {
-    testkit::media_dir().join("flv/srs_bbb_10s_360p.flv").to_str().unwrap().to_owned()
+    testkit::clip("flv/legacy.flv").to_str().unwrap().to_owned()
 }
 
 /// The source as ffmpeg's FLV muxer writes it, which is what its RTMP side sends too.

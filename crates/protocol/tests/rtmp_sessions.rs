@@ -21,6 +21,8 @@ struct Link {
     server: ServerSession,
     to_server: Vec<u8>,
     to_client: Vec<u8>,
+    /// All that the client has sent.
+    sent: Vec<u8>,
     /// How many bytes arrive at once.
     piece: usize,
 }
@@ -39,6 +41,7 @@ impl Link {
             server: ServerSession::new(ServerConfig::default(), 2),
             to_server: Vec::new(),
             to_client: Vec::new(),
+            sent: Vec::new(),
             piece,
         }
     }
@@ -58,6 +61,7 @@ impl Link {
             let mut moved = false;
             while let Some(piece) = self.client.poll_output() {
                 self.to_server.extend_from_slice(&piece);
+                self.sent.extend_from_slice(&piece);
             }
             while let Some(piece) = self.server.poll_output() {
                 self.to_client.extend_from_slice(&piece);
@@ -667,7 +671,7 @@ fn commands_out_of_order_end_the_session_for_good() {
 
 /// What arrives in one direction of a TCP connection, of a capture without losses.
 fn capture(name: &str, from_port: u16) -> Vec<u8> {
-    let file = std::fs::read(testkit::media_dir().join("rtmp").join(name)).unwrap();
+    let file = std::fs::read(testkit::corpus_dir().join("rtmp").join(name)).unwrap();
     let mut stream = Vec::new();
     let mut rest = &file[24..];
     while !rest.is_empty() {
@@ -685,7 +689,7 @@ fn capture(name: &str, from_port: u16) -> Vec<u8> {
 }
 
 fn stream(name: &str) -> Vec<u8> {
-    std::fs::read(testkit::media_dir().join("rtmp").join(name)).unwrap()
+    std::fs::read(testkit::corpus_dir().join("rtmp").join(name)).unwrap()
 }
 
 fn commands(bytes: &[u8], split: usize) -> (Vec<Message>, Vec<String>) {
@@ -707,8 +711,43 @@ fn commands(bytes: &[u8], split: usize) -> (Vec<Message>, Vec<String>) {
     (messages, names)
 }
 
+/// What our own clients send: a publisher, and a player.
+fn recorded() -> [Vec<u8>; 2] {
+    let mut publisher = Link::publish(usize::MAX);
+    publisher.connect();
+    publisher.server.accept_publish().unwrap();
+    publisher.run();
+    publisher.client.send_metadata(0, &on_meta_data()).unwrap();
+    for time in 0..20 {
+        publisher.client.send_video(40 * time, Bytes::from(vec![0x17; 150])).unwrap();
+        publisher.client.send_audio(40 * time, Bytes::from_static(b"\xaf\x01sound")).unwrap();
+    }
+    publisher.run();
+    let mut player = Link::play(usize::MAX);
+    player.connect();
+    player.server.accept_play(false).unwrap();
+    player.run();
+    [publisher.sent, player.sent]
+}
+
 #[test]
-fn recordings_of_adobes_programs_are_read() {
+fn what_clients_send_is_read_at_any_split() {
+    let [publisher, player] = recorded();
+    for split in [1, 100, usize::MAX] {
+        let (messages, names) = commands(&publisher, split);
+        assert_eq!(names[0], "connect");
+        assert!(names.iter().any(|name| name == "publish"), "{names:?}");
+        let video = messages.iter().filter(|message| message.kind == message::VIDEO);
+        let times: Vec<_> = video.map(|message| message.timestamp).collect();
+        assert_eq!(times, (0..20).map(|time| 40 * time).collect::<Vec<_>>());
+        let (_, names) = commands(&player, split);
+        assert!(names[0] == "connect" && names.iter().any(|name| name == "play"), "{names:?}");
+    }
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_recordings_of_adobes_programs_are_read() {
     for split in [1, 100, usize::MAX] {
         let (messages, names) = commands(&stream("fq_client_stream"), split);
         assert!(names.len() > 3 && names[0] == "connect", "{names:?}");
@@ -784,16 +823,28 @@ fn serve(bytes: &[u8], split: usize, decide: bool) -> Result<usize, Error> {
 
 #[test]
 fn a_recorded_client_is_served_whatever_is_broken_in_it() {
-    let recorded = stream("fq_client_stream");
-    assert!(serve(&recorded, 100, true).unwrap() > 2);
-    assert!(serve(&recorded, 1, false).unwrap() > 2);
+    for recorded in recorded() {
+        // It connects and asks to publish or to play.
+        break_in_many_ways(&recorded, 2);
+    }
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_a_recorded_client_is_served_whatever_is_broken_in_it() {
+    break_in_many_ways(&stream("fq_client_stream"), 3);
+}
+
+fn break_in_many_ways(recorded: &[u8], events: usize) {
+    assert!(serve(recorded, 100, true).unwrap() >= events);
+    assert!(serve(recorded, 1, false).unwrap() >= events);
     for end in (0..recorded.len()).step_by(37) {
         let _ = serve(&recorded[..end], 500, true);
     }
     // Every byte after the handshake wrong once, two ways.
     for at in 3073..recorded.len() {
         for flip in [0xFF, 0x01] {
-            let mut broken = recorded.clone();
+            let mut broken = recorded.to_vec();
             broken[at] ^= flip;
             if let Err(error) = serve(&broken, 4096, true) {
                 assert_ne!(error.blame, Blame::Caller, "{error}");

@@ -11,6 +11,7 @@ mod port;
 mod program;
 mod samples;
 mod server;
+mod shapes;
 mod slow;
 
 use std::path::PathBuf;
@@ -24,19 +25,43 @@ pub use port::Port;
 pub use program::{Finished, Program};
 pub use samples::avc_record;
 pub use server::Server;
+pub use shapes::{Avc, Picture};
 pub use slow::{Ended, SlowReader};
 
-/// The folder of test media (see MANIFEST.md there): `../shared/media` beside the checkout, or
-/// what `HEADWATER_MEDIA` names.
+/// The folder of clips that `scripts/make-media.sh` makes, `target/media`; its `--list` says what
+/// each of them is.
 ///
 /// # Panics
-/// Where there is none: a test that needs it must fail, not pass by skipping.
+/// Nobody has made them: a test that needs them must fail, not pass by skipping.
 pub fn media_dir() -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/media");
+    let dir = dir.canonicalize().unwrap_or(dir);
+    assert!(dir.is_dir(), "no media at {}: scripts/make-media.sh makes them", dir.display());
+    dir
+}
+
+/// One of these clips.
+///
+/// # Panics
+/// There is no such clip.
+pub fn clip(name: &str) -> PathBuf {
+    let clip = media_dir().join(name);
+    assert!(clip.is_file(), "no {}: scripts/make-media.sh makes it", clip.display());
+    clip
+}
+
+/// The corpus: real media and broken ones, which are not part of the repository (see MANIFEST.md
+/// there). `../shared/media` beside the checkout, or what `HEADWATER_MEDIA` names. Only tests that
+/// `make corpus` runs may read it: they are ignored otherwise, and their names begin with `corpus_`.
+///
+/// # Panics
+/// There is none.
+pub fn corpus_dir() -> PathBuf {
     let dir = std::env::var_os("HEADWATER_MEDIA").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/media"),
         PathBuf::from,
     );
-    assert!(dir.is_dir(), "no test media at {} (set HEADWATER_MEDIA)", dir.display());
+    assert!(dir.is_dir(), "no corpus at {} (set HEADWATER_MEDIA)", dir.display());
     dir
 }
 

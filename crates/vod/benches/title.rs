@@ -39,7 +39,7 @@ fn on_cpu() -> Duration {
 fn benches(criterion: &mut Criterion) {
     let root = tempfile::tempdir().unwrap();
     // Two hours: a film of two minutes sixty times over, as ffmpeg interleaves it.
-    let source = testkit::media_dir().join("bbb/bbb_2min_240p_h264_aac.mp4");
+    let source = testkit::corpus_dir().join("bbb/bbb_2min_240p_h264_aac.mp4");
     let mut remux = Command::new("ffmpeg");
     remux.args(["-nostdin", "-v", "error", "-stream_loop", "59", "-i"]).arg(source);
     remux.args(["-c", "copy"]).arg(root.path().join("hours.mp4"));

@@ -273,8 +273,7 @@ mod tests {
     #[test]
     fn when_a_folder_changes_its_titles_are_neither_listed_nor_read_each_by_itself() {
         let folder = tempfile::tempdir().unwrap();
-        let clip =
-            testkit::media_dir().join("bbb/androidx_bbb_800x640_768kbps_30fps_avc_pyramid_3b.mp4");
+        let clip = testkit::clip("mp4/pictures.mp4");
         let names: Vec<String> = (0..20).map(|number| format!("{number}.mp4")).collect();
         for name in &names {
             fs::copy(&clip, folder.path().join(name)).unwrap();

@@ -1,14 +1,93 @@
-//! Every MP4 of the media folder: what it is packaged as, or why not; and that its segments are
+//! Every MP4 that is made for tests, and every one of the corpus: what it is packaged as, or why not; and that its segments are
 //! its samples.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 
-use support::{chunks, corpus, every_mp4, index, media, source, summary};
+use support::{Media, chunks, corpus, index, made, source, summary};
+use testkit::Avc;
 use vod::Error;
 
-/// Files that are packaged, and as what.
+/// What becomes of the files of a folder.
+struct Expected {
+    /// Files that are packaged, and as what.
+    packaged: &'static [(&'static str, &'static str)],
+    /// What these files hold beside that, and why it is left out: track, codec, reason.
+    left_out: &'static [(&'static str, u32, &'static str, &'static str)],
+    /// Files of which nothing can be packaged: the reason is what a manifest's answer says.
+    refused: &'static [(&'static str, &'static str)],
+    /// Tracks of which not every sample is in the title: what the edit list hides is left out, as
+    /// far as no decoder needs it. How many are in front.
+    trimmed: &'static [(&'static str, &'static str, usize)],
+}
+
+/// Of the made clips. Profiles and levels are those of the recipes: Main (4d40) and High (6400) of
+/// H.264 at level 3.1 (1f), HEVC's Main at level 3.1 (L93).
+const MADE: Expected = Expected {
+    packaged: &[
+        ("mp4/av1-aac.mp4", "v0 av01.0.00M.08, a0 mp4a.40.2"),
+        ("mp4/av1.mp4", "v0 av01.0.00M.10"),
+        ("mp4/film.mp4", "v0 avc1.4d401f, a0 mp4a.40.2"),
+        ("mp4/fragmented-aac.mp4", "a0 mp4a.40.2"),
+        ("mp4/fragmented-hevc.mp4", "v0 hvc1.1.6.L93.90, a0 mp4a.40.2"),
+        ("mp4/fragmented-late.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),
+        ("mp4/fragmented-opus.mp4", "a0 opus"),
+        ("mp4/fragmented.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),
+        ("mp4/hevc-10s.mp4", "v0 hvc1.1.6.L93.90"),
+        ("mp4/hevc.mp4", "v0 hvc1.1.6.L93.90"),
+        ("mp4/intra.mp4", "v0 avc1.4d401f"),
+        ("mp4/late-index.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),
+        ("mp4/late-pictures.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),
+        ("mp4/late-sound.mp4", "v0 avc1.4d401f, a0 mp4a.40.2"),
+        ("mp4/late.mp4", "v0 avc1.64001f"),
+        ("mp4/minute.mp4", "v0 avc1.4d401f, a0 mp4a.40.2"),
+        ("mp4/mp3.mp4", "v0 avc1.64001f"),
+        ("mp4/opus-trimmed.mp4", "a0 opus"),
+        ("mp4/opus.mp4", "a0 opus"),
+        ("mp4/pcm.mov", "v0 avc1.64001f"),
+        ("mp4/pictures-10s.mp4", "v0 avc1.64001f"),
+        ("mp4/pictures-ntsc.mp4", "v0 avc1.64001f"),
+        ("mp4/pictures.mp4", "v0 avc1.64001f"),
+        ("mp4/quicktime.mov", "v0 avc1.64001f, a0 mp4a.40.2"),
+        ("mp4/short.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),
+        ("mp4/shorter-sound.mp4", "v0 avc1.4d401f, a0 mp4a.40.2"),
+        ("mp4/sound.mp4", "a0 mp4a.40.2"),
+        ("mp4/surround-60.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),
+        ("mp4/surround.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),
+        ("mp4/ten-bits.mp4", "v0 avc1.6e001f"),
+        ("mp4/timecode.mov", "v0 avc1.64001f"),
+        ("mp4/tracks.mp4", "v0 avc1.64001f, v1 avc1.64001f, a0 mp4a.40.2, a1 mp4a.40.2, t0, t1"),
+        ("mp4/trimmed.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),
+        ("mp4/two-minutes.mp4", "v0 avc1.4d401f, a0 mp4a.40.2"),
+        ("mp4/two-sounds.mp4", "a0 mp4a.40.2, a1 mp4a.40.2"),
+        ("mp4/vfr.mp4", "v0 avc1.4d401f"),
+    ],
+    left_out: &[
+        ("mp4/mp3.mp4", 2, "mp4a", "codec 'mp4a' of track 2 at byte 0 is not supported"),
+        ("mp4/pcm.mov", 2, "twos", "codec 'twos' of track 2 at byte 0 is not supported"),
+        ("mp4/timecode.mov", 2, "tmcd", "codec 'tmcd' of track 2 at byte 0 is not supported"),
+    ],
+    refused: &[
+        ("mp4/ac3.mp4", "codec 'ac-3' of track 1 at byte 0 is not supported"),
+        ("mp4/alac.mp4", "codec 'alac' of track 1 at byte 0 is not supported"),
+        ("mp4/eac3.mp4", "codec 'ec-3' of track 1 at byte 0 is not supported"),
+        ("mp4/encrypted.mp4", "encryption of track 1 (encv) at byte 0 is not supported"),
+        ("mp4/vp9.mp4", "codec 'vp09' of track 1 at byte 0 is not supported"),
+    ],
+    // All but what the decoder needs to start up: 80 ms of Opus, a keyframe, 64 ms of AAC.
+    trimmed: &[
+        ("mp4/opus-trimmed.mp4", "a0", 32),
+        ("mp4/tracks.mp4", "a0", 1),
+        ("mp4/trimmed.mp4", "v0", 25),
+        ("mp4/trimmed.mp4", "a0", 44),
+    ],
+};
+
+/// Of the corpus.
+const CORPUS: Expected =
+    Expected { packaged: &PACKAGED, left_out: &LEFT_OUT, refused: &REFUSED, trimmed: &TRIMMED };
+
 const PACKAGED: [(&str, &str); 98] = [
     ("bbb/androidx_bbb_1ch_16kHz_aac.mp4", "a0 mp4a.40.2"),
     ("bbb/androidx_bbb_800x640_768kbps_30fps_avc_2b_firstpts_10_sec.mp4", "v0 avc1.64001f"),
@@ -122,7 +201,6 @@ const PACKAGED: [(&str, &str); 98] = [
     ("mp4/torchcodec_testsrc2_h265.mp4", "v0 hvc1.1.6.L93.90"),
 ];
 
-/// What these files hold beside that, and why it is left out.
 const LEFT_OUT: [(&str, u32, &str, &str); 13] = [
     (
         "mp4/androidx_h265_with_metadata_track.mp4",
@@ -199,7 +277,6 @@ const LEFT_OUT: [(&str, u32, &str, &str); 13] = [
     ("mp4/mp4ff_cbcsdec.mp4", 2, "c608", "codec 'c608' of track 2 at byte 0 is not supported"),
 ];
 
-/// Files of which nothing can be packaged: the reason is what a manifest's answer says.
 const REFUSED: [(&str, &str); 40] = [
     (
         "bbb/androidx_bbb_800x640_768kbps_30fps_vp9.mp4",
@@ -291,16 +368,24 @@ const REFUSED: [(&str, &str); 40] = [
     ("mp4/mp4ff_vvc_400kbps_2s.mp4", "codec 'vvc1' of track 1 at byte 0 is not supported"),
 ];
 
-/// Tracks of which not every sample is in the title: what the edit list hides is left out, as far
-/// as no decoder needs it. How many are in front.
 const TRIMMED: [(&str, &str, usize); 2] =
     [("mp4/androidx_sample_opus.mp4", "a0", 36), ("mp4/torchcodec_nasa_13013.mp4", "a0", 1)];
 
 #[test]
 fn every_file_is_packaged_or_refused_as_stated() {
-    let library = corpus();
+    package(&made(), &MADE);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_every_file_is_packaged_or_refused_as_stated() {
+    package(&corpus(), &CORPUS);
+}
+
+fn package(media: &Media, expected: &Expected) {
+    let library = media.library();
     let (mut packaged, mut left_out, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-    for path in every_mp4() {
+    for path in media.every_mp4() {
         match library.title(&path) {
             Ok(title) => {
                 for left in &title.left_out {
@@ -320,21 +405,57 @@ fn every_file_is_packaged_or_refused_as_stated() {
     let pairs = |table: &[(&str, &str)]| -> Vec<(String, String)> {
         table.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
     };
-    assert_eq!(packaged, pairs(&PACKAGED));
-    assert_eq!(refused, pairs(&REFUSED));
-    let expected = LEFT_OUT.map(|(path, track, codec, reason)| {
-        (path.to_owned(), track, codec.to_owned(), reason.to_owned())
-    });
+    assert_eq!(packaged, pairs(expected.packaged));
+    assert_eq!(refused, pairs(expected.refused));
+    let expected: Vec<_> = expected
+        .left_out
+        .iter()
+        .map(|&(path, track, codec, reason)| {
+            (path.to_owned(), track, codec.to_owned(), reason.to_owned())
+        })
+        .collect();
     assert_eq!(left_out, expected);
 }
 
 #[test]
 fn segments_are_the_samples_of_the_source() {
-    let library = corpus();
+    let paths = MADE.packaged.iter().map(|(path, _)| *path);
+    compare(&made(), paths, MADE.trimmed);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_segments_are_the_samples_of_the_source() {
+    let paths = CORPUS.packaged.iter().map(|(path, _)| *path);
+    compare(&corpus(), paths, CORPUS.trimmed);
+}
+
+/// Lengths of two bytes, and samples with descriptions of their own.
+#[test]
+fn shapes_that_ffmpeg_does_not_write_are_packaged_or_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let write =
+        |name: &str, clip: &Avc| std::fs::write(root.path().join(name), clip.mp4()).unwrap();
+    let (first, second) = (Avc::of("mp4/pictures.mp4"), Avc::of("mp4/pictures-ntsc.mp4"));
+    write("two.mp4", &second.clone().with_two_byte_lengths());
+    compare(&Media::of(root.path()), ["two.mp4"], &[]);
+    // A header has one description a track.
+    write("both.mp4", &first.followed_by(&second));
+    let reason = Media::of(root.path()).library().title("both.mp4").unwrap_err().to_string();
+    let change = "a change of sample description in track 1 (avc1.64001f) at byte 0";
+    assert_eq!(reason, format!("both.mp4: {change} is not supported"));
+}
+
+fn compare<'a>(
+    media: &Media,
+    paths: impl IntoIterator<Item = &'a str>,
+    expected: &[(&str, &str, usize)],
+) {
+    let library = media.library();
     let mut trimmed = Vec::new();
-    for (path, _) in PACKAGED {
+    for path in paths {
         let title = library.title(path).unwrap();
-        let (index, data) = index(&media(path));
+        let (index, data) = index(&media.path(path));
         let mut left: Vec<_> = index.tracks.iter().collect();
         let mut moved: Option<(i128, i128)> = None;
         for track in &title.tracks {
@@ -368,6 +489,7 @@ fn segments_are_the_samples_of_the_source() {
             }
         }
     }
-    let expected = TRIMMED.map(|(path, name, count)| (path, name.to_owned(), count));
+    let expected: Vec<_> =
+        expected.iter().map(|&(path, name, count)| (path, name.to_owned(), count)).collect();
     assert_eq!(trimmed, expected);
 }

@@ -9,10 +9,10 @@ use std::os::unix::fs::symlink;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use support::{bytes, corpus, folder, media};
+use support::{bytes, folder, made, media};
 use vod::{Error, Library, Piece, gather};
 
-const CLIP: &str = "mp4/androidx_sample_with_btrt.mp4";
+const CLIP: &str = "mp4/short.mp4";
 
 #[test]
 fn a_title_is_made_once_and_shared() {
@@ -38,7 +38,7 @@ fn a_replaced_file_is_another_title_and_the_old_one_still_reads() {
     let old = library.title("a.mp4").unwrap();
     let before = bytes(&old.tracks[0].segment(0).unwrap());
     let next = root.path().join("next");
-    fs::copy(media("mp4/androidx_sample_video_only.mp4"), &next).unwrap();
+    fs::copy(media("mp4/pictures-ntsc.mp4"), &next).unwrap();
     fs::rename(next, &path).unwrap();
 
     let new = library.title("a.mp4").unwrap();
@@ -97,7 +97,7 @@ fn paths_that_lead_nowhere_or_out_are_not_found_and_take_no_memory() {
 #[test]
 fn that_a_file_cannot_be_packaged_is_remembered() {
     let (root, library) = folder(64 << 20);
-    let whole = fs::read(media("bbb/bbb_10s_1080p_h264_aac.mp4")).unwrap();
+    let whole = fs::read(media("mp4/film.mp4")).unwrap();
     fs::write(root.path().join("cut.mp4"), &whole[..whole.len() / 2]).unwrap();
     for _ in 0..3 {
         let error = library.title("cut.mp4").unwrap_err();
@@ -182,7 +182,7 @@ fn memory_is_bounded_and_the_one_unused_for_longest_goes() {
 fn one_thread_makes_a_title_and_the_others_wait_for_it() {
     let (root, library) = folder(64 << 20);
     for name in ["a.mp4", "b.mp4"] {
-        fs::copy(media("bbb/bbb_2min_240p_h264_aac.mp4"), root.path().join(name)).unwrap();
+        fs::copy(media("mp4/two-minutes.mp4"), root.path().join(name)).unwrap();
     }
     let start = Barrier::new(16);
     let titles: Vec<_> = thread::scope(|scope| {
@@ -206,16 +206,16 @@ fn one_thread_makes_a_title_and_the_others_wait_for_it() {
 
 #[test]
 fn the_root_opens_files_and_nothing_else() {
-    let root = corpus().root().clone();
+    let root = made().library().root().clone();
     let (_, metadata) = root.open(CLIP).unwrap();
     assert_eq!(metadata.len(), fs::metadata(media(CLIP)).unwrap().len());
     assert_eq!(root.open("mp4").unwrap_err().kind(), std::io::ErrorKind::NotFound);
-    assert!(root.open("../design/style.md").is_err());
+    assert!(root.open("../../Cargo.toml").is_err());
 }
 
 #[test]
 fn gathered_pieces_are_the_same_bytes() {
-    let title = corpus().title("bbb/bbb_10s_1080p_h264_aac.mp4").unwrap();
+    let title = made().title("mp4/film.mp4");
     for track in &title.tracks {
         let pieces = track.segment(1).unwrap();
         let length: u64 = pieces.iter().map(Piece::len).sum();
@@ -233,7 +233,7 @@ fn gathered_pieces_are_the_same_bytes() {
 
 #[test]
 fn what_is_rendered_is_kept_with_the_title() {
-    let title = corpus().title(CLIP).unwrap();
+    let title = made().title(CLIP);
     assert!(!title.is_rendered("index"));
     let first = title.rendered("index", || title.rendered("within", || "one".into()).bytes);
     assert!(title.is_rendered("index") && title.is_rendered("within"));

@@ -6,10 +6,11 @@
 mod support;
 
 use std::fs;
+use std::ops::Range;
 use std::time::Duration;
 
 use media::Kind;
-use support::{bytes, clip, corpus, every_mp4, ffmpeg, folder, index, media, starts};
+use support::{Media, bytes, clip, corpus, ffmpeg, folder, index, made, media, starts};
 use vod::{Error, Title};
 
 fn names(title: &Title) -> Vec<&str> {
@@ -59,7 +60,7 @@ fn a_folder_of_aligned_files_is_one_title_with_renditions() {
 
 #[test]
 fn a_second_video_of_one_file_is_no_rendition_of_the_first() {
-    let title = corpus().title("mp4/torchcodec_nasa_13013.mp4").unwrap();
+    let title = made().title("mp4/tracks.mp4");
     let alternate: Vec<_> = title.tracks.iter().map(|track| track.alternate).collect();
     assert_eq!(alternate, [false, true, false, false]);
     assert!(title.aligned);
@@ -192,7 +193,7 @@ fn subtitles_come_from_files_beside_the_movie_and_from_its_tracks() {
 #[test]
 fn all_subtitles_together_are_bounded() {
     let (root, library) = folder(64 << 20);
-    fs::copy(media("mp4/androidx_sample_video_only.mp4"), root.path().join("a.mp4")).unwrap();
+    fs::copy(media("mp4/pictures-ntsc.mp4"), root.path().join("a.mp4")).unwrap();
     let padding = "NOTE ".to_owned() + &"x".repeat((4 << 20) - 100);
     for language in ["de", "en", "fr"] {
         let cue = "00:00.000 --> 00:01.000\nHello\n";
@@ -211,7 +212,7 @@ fn the_scripts_of_a_folder_are_its_titles() {
     let (root, library) = folder(64 << 20);
     let movie = root.path().join("movie");
     fs::create_dir(&movie).unwrap();
-    fs::copy(media("mp4/androidx_sample_video_only.mp4"), movie.join("low.mp4")).unwrap();
+    fs::copy(media("mp4/pictures-ntsc.mp4"), movie.join("low.mp4")).unwrap();
     for name in ["en.vtt", "low.de.vtt", "low.en.vtt", ".hidden.vtt"] {
         fs::write(movie.join(name), "WEBVTT\n").unwrap();
     }
@@ -221,10 +222,9 @@ fn the_scripts_of_a_folder_are_its_titles() {
 }
 
 /// The samples of all segments, by `Title::samples`, are those of the CMAF segments, each once.
-#[test]
-fn samples_are_those_of_the_segments_in_the_order_of_their_decoding() {
-    let library = corpus();
-    for path in every_mp4() {
+fn compare_samples_with_segments(media: &Media) {
+    let library = media.library();
+    for path in media.every_mp4() {
         let Ok(title) = library.title(&path) else { continue };
         let chosen = title.chosen();
         let leading = &title.tracks[chosen[0]];
@@ -259,8 +259,19 @@ fn samples_are_those_of_the_segments_in_the_order_of_their_decoding() {
 }
 
 #[test]
+fn samples_are_those_of_the_segments_in_the_order_of_their_decoding() {
+    compare_samples_with_segments(&made());
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_samples_are_those_of_the_segments_in_the_order_of_their_decoding() {
+    compare_samples_with_segments(&corpus());
+}
+
+#[test]
 fn seeking_finds_the_segment_and_the_keyframe() {
-    let title = corpus().title("bbb/bbb_60s_720p_h264_aac.mp4").unwrap();
+    let title = made().title("mp4/minute.mp4");
     let (video, audio) = (title.track("v0").unwrap(), title.track("a0").unwrap());
     let at = Duration::from_secs_f64;
     assert_eq!(video.segment_at(Duration::ZERO), 0);
@@ -279,7 +290,7 @@ fn seeking_finds_the_segment_and_the_keyframe() {
 
 #[test]
 fn iframes_are_keyframes_as_segments_of_their_own() {
-    let title = corpus().title("bbb/bbb_10s_1080p_h264_aac.mp4").unwrap();
+    let title = made().title("mp4/film.mp4");
     let video = title.track("v0").unwrap();
     assert_eq!(video.iframe_count(), 10);
     let frames: Vec<_> = video.iframes().collect();
@@ -298,16 +309,16 @@ fn iframes_are_keyframes_as_segments_of_their_own() {
     assert!(video.iframe_bandwidth > 0);
     assert_eq!(title.track("a0").unwrap().iframe_count(), 0);
     // Every picture of this one is a keyframe.
-    let intra = corpus().title("mp4/androidx_sample_without_stss.mp4").unwrap();
+    let intra = made().title("mp4/intra.mp4");
     assert_eq!(intra.tracks[0].iframe_count(), 2);
 }
 
 /// Playing up to a segment's end needs every sample before it, and no byte after its reach.
-#[test]
-fn reach_covers_what_has_been_played() {
-    for path in every_mp4() {
-        let Ok(title) = corpus().title(&path) else { continue };
-        let (index, data) = index(&media(&path));
+fn check_reach(media: &Media) {
+    let library = media.library();
+    for path in media.every_mp4() {
+        let Ok(title) = library.title(&path) else { continue };
+        let (index, data) = index(&media.path(&path));
         assert_eq!(title.reach.len(), title.tracks[0].segment_count() as usize, "{path}");
         let rising = |pair: &[vod::Reach]| pair[0].offset <= pair[1].offset;
         assert!(title.reach.windows(2).all(rising), "{path}");
@@ -321,29 +332,49 @@ fn reach_covers_what_has_been_played() {
             assert!(furthest.max().unwrap() <= reach.offset, "{path} {n}");
         }
     }
-    let title = corpus().title("bbb/bbb_60s_720p_h264_aac.mp4").unwrap();
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_reach_covers_what_has_been_played() {
+    check_reach(&corpus());
+}
+
+#[test]
+fn reach_covers_what_has_been_played() {
+    check_reach(&made());
+    let title = made().title("mp4/minute.mp4");
     let half = title.reach.iter().find(|reach| reach.until >= Duration::from_secs(30)).unwrap();
     assert!((5_000_000..10_000_000).contains(&half.offset), "{half:?}");
 }
 
-/// A file whose media begin late is a piece of something longer: it plays at once all the same.
 #[test]
 fn a_title_begins_with_its_media() {
-    for (path, seconds) in [
-        // tfdt of 143,165 s; of 10 s.
-        ("mp4/androidx_sample_fragmented_uuid.mp4", 0.9..1.2),
-        ("mp4/mp4ff_cbcsdec.mp4", 5.0..8.0),
-        ("bbb/androidx_bbb_800x640_768kbps_30fps_avc_2b_firstpts_10_sec.mp4", 3.9..4.2),
-    ] {
-        let title = corpus().title(path).unwrap();
-        assert!(seconds.contains(&title.duration.as_secs_f64()), "{path}: {:?}", title.duration);
-        let first = title.tracks.iter().map(|track| starts(&title, track)[0]);
-        assert!(first.fold(f64::MAX, f64::min).abs() < 0.05, "{path}");
-        assert!(title.reach[0].until <= Duration::from_secs(4), "{path}: {:?}", title.reach[0]);
-        assert!(title.samples(&title.chosen(), 0).unwrap()[0].dts < 180_000, "{path}");
-        assert_eq!(title.tracks[0].segment_at(Duration::ZERO), 0);
-        assert!(title.tracks[0].sync_at(Duration::ZERO) < 180_000, "{path}");
-    }
+    // tfdt of 1000 s; an empty edit of 10 s.
+    begins_with_its_media(&made(), "mp4/fragmented-late.mp4", 3.9..4.2);
+    begins_with_its_media(&made(), "mp4/late.mp4", 3.9..4.2);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_a_title_begins_with_its_media() {
+    // tfdt of 143,165 s; of 10 s.
+    begins_with_its_media(&corpus(), "mp4/androidx_sample_fragmented_uuid.mp4", 0.9..1.2);
+    begins_with_its_media(&corpus(), "mp4/mp4ff_cbcsdec.mp4", 5.0..8.0);
+    let late = "bbb/androidx_bbb_800x640_768kbps_30fps_avc_2b_firstpts_10_sec.mp4";
+    begins_with_its_media(&corpus(), late, 3.9..4.2);
+}
+
+/// A file whose media begin late is a piece of something longer: it plays at once all the same.
+fn begins_with_its_media(media: &Media, path: &str, seconds: Range<f64>) {
+    let title = media.title(path);
+    assert!(seconds.contains(&title.duration.as_secs_f64()), "{path}: {:?}", title.duration);
+    let first = title.tracks.iter().map(|track| starts(&title, track)[0]);
+    assert!(first.fold(f64::MAX, f64::min).abs() < 0.05, "{path}");
+    assert!(title.reach[0].until <= Duration::from_secs(4), "{path}: {:?}", title.reach[0]);
+    assert!(title.samples(&title.chosen(), 0).unwrap()[0].dts < 180_000, "{path}");
+    assert_eq!(title.tracks[0].segment_at(Duration::ZERO), 0);
+    assert!(title.tracks[0].sync_at(Duration::ZERO) < 180_000, "{path}");
 }
 
 /// Cut at 5 s, with keyframes every 4 s: the second from 4 s on is there to be decoded.
@@ -427,11 +458,16 @@ fn what_is_shown_is_what_the_edit_list_says() {
     assert_eq!(by_segments, by_file);
 }
 
+/// One picture, that the file gives no duration.
+#[test]
+#[ignore = "corpus"]
+fn corpus_what_lasts_no_time_is_given_some() {
+    let title = corpus().title("corrupt/mp4parse_hevc_white_frame.mp4");
+    assert!(title.duration >= Duration::from_millis(1), "{:?}", title.duration);
+}
+
 #[test]
 fn what_lasts_no_time_is_given_some() {
-    // One picture, that the file gives no duration; and three of 1,000 units each but the last.
-    let title = corpus().title("corrupt/mp4parse_hevc_white_frame.mp4").unwrap();
-    assert!(title.duration >= Duration::from_millis(1), "{:?}", title.duration);
     let (root, library) = folder(64 << 20);
     let made = root.path().join("one.mp4");
     let mut arguments =
@@ -457,8 +493,8 @@ fn what_lasts_no_time_is_given_some() {
 
 #[test]
 fn rates_agree_with_ffprobe() {
-    let title = corpus().title("bbb/bbb_60s_720p_h264_aac.mp4").unwrap();
-    let packets = testkit::ffprobe_packets(media("bbb/bbb_60s_720p_h264_aac.mp4"));
+    let title = made().title("mp4/minute.mp4");
+    let packets = testkit::ffprobe_packets(media("mp4/minute.mp4"));
     for (track, kind) in title.tracks.iter().zip(["video", "audio"]) {
         let size: u64 = packets.iter().filter(|p| p.kind == kind).map(|p| p.size).sum();
         let exact = (size * 8) as f64 / 60.15;

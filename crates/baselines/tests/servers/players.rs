@@ -7,8 +7,8 @@ use crate::support::{Kind, Server, each_server};
 /// The index is at the file's end: ffmpeg reads its front, breaks off, asks for the end by range,
 /// and begins again.
 fn ffmpeg_plays(kind: Kind) {
-    let name = "bbb_30s_480p_51ch_moovend.mp4";
-    let root = media_dir().join("bbb");
+    let name = "surround.mp4";
+    let root = media_dir().join("mp4");
     let server = Server::start(kind, &root, &[]);
     let played = access_unit_hashes(server.url(&format!("/{name}")));
     assert!(played.len() > 1000, "{} access units", played.len());

@@ -183,7 +183,7 @@ mod tests {
     use crate::config::Config;
     use crate::pace::Pace;
 
-    const FILM: &str = "bbb/bbb_2min_240p_h264_aac.mp4";
+    const FILM: &str = "mp4/two-minutes.mp4";
 
     /// What a player of `pace` was sent, by when: microseconds since it began, bytes before and
     /// after, and the position reached.

@@ -406,7 +406,7 @@ mod tests {
 
     #[tokio::test]
     async fn blocks_are_made_once_and_kept_within_the_limit() {
-        let title = title("bbb/bbb_30s_480p_51ch_moovend.mp4");
+        let title = title("mp4/surround.mp4");
         let films = Films::new(64 << 20);
         let film = films.film(Arc::clone(&title)).unwrap();
         assert!(Arc::ptr_eq(&film, &films.film(Arc::clone(&title)).unwrap()));
@@ -435,7 +435,7 @@ mod tests {
     #[tokio::test]
     async fn a_player_of_a_part_has_blocks_of_its_own() {
         let films = Films::new(64 << 20);
-        let film = films.film(title("bbb/bbb_10s_1080p_h264_aac.mp4")).unwrap();
+        let film = films.film(title("mp4/film.mp4")).unwrap();
         let whole = all(&films, &film, Own::default()).await;
         // Up to the middle of a block: only that one is cut.
         let own = Own { until: Some(whole[3].end + 100), base: 0 };

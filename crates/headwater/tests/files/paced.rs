@@ -11,7 +11,7 @@ use crate::support::{LIMIT, Origin, get, pattern};
 const SLOWLY: &str = "[vod]\nburst = \"1s\"\nrate = 1.0";
 
 fn film(origin: &Origin, name: &str) -> Vec<u8> {
-    let bytes = fs::read(testkit::media_dir().join(name)).unwrap();
+    let bytes = fs::read(testkit::clip(name)).unwrap();
     origin.put("film.mp4", &bytes);
     bytes
 }
@@ -32,7 +32,7 @@ fn no_two_versions_in_one_response() {
         |path, size| fs::write(path, pattern(4, size + 5000)).unwrap(),
     ];
     // Pieces that are sent from the file, and such as are copied.
-    for name in ["bbb/bbb_60s_720p_h264_aac.mp4", "bbb/bbb_2min_240p_h264_aac.mp4"] {
+    for name in ["mp4/minute.mp4", "mp4/two-minutes.mp4"] {
         for rewrite in rewrites {
             for first in ["/vod/none", "/healthz"] {
                 let origin = Origin::with(SLOWLY);
@@ -59,7 +59,7 @@ fn no_two_versions_in_one_response() {
 fn a_film_ends_when_the_server_drains() {
     for first in ["/vod/none", "/healthz"] {
         let origin = Origin::with(SLOWLY);
-        film(&origin, "bbb/bbb_60s_720p_h264_aac.mp4");
+        film(&origin, "mp4/minute.mp4");
         let mut client = origin.client();
         get(&mut client, first, &[]);
         client.send("GET", "/vod/film.mp4", &[], b"").unwrap();
@@ -83,7 +83,7 @@ fn a_film_ends_when_the_server_drains() {
 fn the_pace_goes_by_what_is_sent() {
     let origin = Origin::with("[vod]\nburst = \"1s\"\nrate = 2.0");
     // Ten seconds of media.
-    let bytes = film(&origin, "bbb/bbb_10s_1080p_h264_aac.mp4");
+    let bytes = film(&origin, "mp4/film.mp4");
     let size = bytes.len();
     let ranges = [
         ("bytes=0-".to_owned(), true),

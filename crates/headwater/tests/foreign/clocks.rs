@@ -44,7 +44,7 @@ fn passes(server: &Server, start: u32, name: &str, folder: &Path) {
     let clip = folder.join(format!("{name}-source.flv"));
     // ffmpeg ends a file with an end of sequence, which librtmp leaves out: it is no access unit.
     let options = ["-flvflags", "no_sequence_end+no_duration_filesize"];
-    cut(&media("flv/srs_bbb_10s_360p.flv"), "4", &options, &clip);
+    cut(&media("flv/legacy.flv"), "4", &options, &clip);
     let source = Received::of(&clip);
     let file = folder.join(format!("{name}.flv"));
     shifted(&clip, start, &file);

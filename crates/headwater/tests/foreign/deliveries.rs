@@ -108,7 +108,7 @@ pub(crate) fn joined(video: &Path, audio: &Path) -> Received {
 fn every_delivery_hands_on_the_source_unit_by_unit() {
     let server = server();
     let folder = tempfile::tempdir().unwrap();
-    let file = media("bbb/bbb_60s_720p_h264_aac.mp4");
+    let file = media("mp4/minute.mp4");
     let source = Received::of(&file);
     let keyframes: Vec<bool> = testkit::ffprobe_packets(&file)
         .iter()

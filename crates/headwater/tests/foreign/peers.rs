@@ -11,14 +11,14 @@ use crate::support::{
     publish, server, until_ended, until_ready,
 };
 
-const CLIP: &str = "flv/srs_bbb_10s_360p.flv";
+const CLIP: &str = "flv/legacy.flv";
 
 #[test]
 fn gstreamer_publishes() {
     let server = server();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("clip.mp4");
-    cut(&media("bbb/bbb_10s_1080p_h264_aac.mp4"), "4", &[], &file);
+    cut(&media("mp4/film.mp4"), "4", &[], &file);
     let from = format!("location={}", file.display());
     let to = format!("location={}", server.rtmp_url("live/gst"));
     let pipeline = [

@@ -16,17 +16,29 @@ const SILENCE: &str = "2f562bb44004fdcefaa7c45b7c728e3c";
 
 #[test]
 fn files_are_published_unit_by_unit() {
-    let server = server();
+    let files = [("mp4", "mp4/film.mp4"), ("flv", "flv/legacy.flv"), ("flv-b", "flv/b-frames.flv")];
+    come_through(&testkit::media_dir(), &files);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_files_are_published_unit_by_unit() {
     let files = [
         ("mp4", "bbb/bbb_10s_1080p_h264_aac.mp4"),
         ("flv", "flv/srs_bbb_10s_360p.flv"),
         ("flv-b", "flv/scuffle_avc_aac.flv"),
     ];
+    come_through(&testkit::corpus_dir(), &files);
+}
+
+fn come_through(root: &Path, files: &[(&str, &str)]) {
+    let server = server();
     for (name, file) in files {
         let stream = format!("live/{name}");
-        finish(headwater_publish(&media(file), &server.rtmp_url(&stream), &["--fast"]));
+        let path = root.join(file);
+        finish(headwater_publish(&path, &server.rtmp_url(&stream), &["--fast"]));
         until_ended(&server, &stream, "v0");
-        let source = Received::of(&media(file));
+        let source = Received::of(&path);
         assert_came_through(file, &source, &over_hls(&server, &stream), Begin::Start);
     }
 }
@@ -36,7 +48,7 @@ fn a_file_takes_as_long_as_it_lasts() {
     let server = server();
     let folder = tempfile::tempdir().unwrap();
     let clip = folder.path().join("clip.mp4");
-    cut(&media("bbb/bbb_10s_1080p_h264_aac.mp4"), "2", &[], &clip);
+    cut(&media("mp4/film.mp4"), "2", &[], &clip);
     let begun = std::time::Instant::now();
     finish(headwater_publish(&clip, &server.rtmp_url("live/x"), &[]));
     assert!(begun.elapsed() >= Duration::from_millis(1800), "{:?}", begun.elapsed());
@@ -59,7 +71,7 @@ fn a_loop_goes_on_in_time_and_misses_nothing_at_the_seam() {
 
 fn loops(server: &Server, kind: &str, folder: &Path) {
     let clip = folder.join(format!("clip.{kind}"));
-    cut(&media("bbb/bbb_10s_1080p_h264_aac.mp4"), "2", &[], &clip);
+    cut(&media("mp4/film.mp4"), "2", &[], &clip);
     let source = Received::of(&clip);
     let stream = format!("live/{kind}");
     let mut publisher = headwater_publish(&clip, &server.rtmp_url(&stream), &["--loop"]);

@@ -18,7 +18,7 @@ fn maps(playlist: &str) -> Vec<&str> {
 #[test]
 fn a_publisher_comes_back_and_its_viewers_stay() {
     let server = server_with("window = \"5m\"\nreconnect = \"4s\"\nsilence = \"5s\"\n");
-    let file = media("bbb/bbb_10s_1080p_h264_aac.mp4");
+    let file = media("mp4/film.mp4");
     let source = Received::of(&file);
     let url = server.rtmp_url(STREAM);
 
@@ -81,11 +81,9 @@ fn another_resolution_has_its_own_header_and_numbers_stay_as_the_window_moves() 
     );
     let folder = tempfile::tempdir().unwrap();
     let mut clips = Vec::new();
-    for (name, from) in [
-        ("large", "bbb/bbb_10s_1080p_h264_aac.mp4"),
-        ("small", "bbb/bbb_60s_720p_h264_aac.mp4"),
-        ("large again", "bbb/bbb_10s_1080p_h264_aac.mp4"),
-    ] {
+    for (name, from) in
+        [("large", "mp4/film.mp4"), ("small", "mp4/minute.mp4"), ("large again", "mp4/film.mp4")]
+    {
         let clip = folder.path().join(format!("{name}.mp4"));
         cut(&media(from), "2", &[], &clip);
         clips.push(clip);

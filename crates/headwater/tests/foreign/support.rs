@@ -33,7 +33,7 @@ pub(crate) fn server_with(live: &str) -> Server {
 
 /// A file of the test media.
 pub(crate) fn media(name: &str) -> PathBuf {
-    testkit::media_dir().join(name)
+    testkit::clip(name)
 }
 
 /// ffmpeg with these arguments, its errors on standard error.

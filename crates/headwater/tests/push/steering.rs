@@ -15,8 +15,8 @@ use testkit::SlowReader;
 use crate::support::{Client, Frame, LIMIT, metric, request, track_of, until};
 use crate::titles::{ffmpeg, media, segments, server};
 
-const LONG: &str = "bbb/bbb_2min_240p_h264_aac.mp4";
-const LARGE: &str = "bbb/bbb_10s_1080p_h264_aac.mp4";
+const LONG: &str = "mp4/two-minutes.mp4";
+const LARGE: &str = "mp4/film.mp4";
 
 /// `TMPFS_MAGIC` of linux/magic.h: a file system whose files are always in memory.
 const TMPFS: u64 = 0x0102_1994;
@@ -350,7 +350,7 @@ fn what_was_replaced_goes_on_and_what_was_written_to_does_not() {
     };
     let (mut stays, came) = begin();
     std::fs::rename(&path, folder.path().join("old.mp4")).unwrap();
-    std::fs::copy(media("bbb/bbb_2s_1080p60_51ch.mp4"), &path).unwrap();
+    std::fs::copy(media("mp4/surround-60.mp4"), &path).unwrap();
     stays.say(r#"{"pause": false}"#);
     for expected in came..video.len() {
         assert_eq!(number(&video, &next_of(&mut stays, track)), expected);

@@ -44,7 +44,7 @@ pub(crate) fn server(root: &Path, tables: &str) -> Server {
 
 /// A file of the test media.
 pub(crate) fn media(name: &str) -> PathBuf {
-    testkit::media_dir().join(name)
+    testkit::clip(name)
 }
 
 /// Runs ffmpeg to its end, which must be a good one; what it wrote to standard output.
@@ -114,7 +114,13 @@ pub(crate) fn segments(server: &Server, title: &str, track: &str) -> Vec<Vec<u8>
 
 /// A whole title comes to a foreign client as it is in the file, and as HLS has it.
 #[track_caller]
-fn check(server: &Server, url: &str, title: &str, tracks: &[&str], certificate: Option<&Path>) {
+fn check(
+    server: &Server,
+    url: &str,
+    (root, title): (&Path, &str),
+    tracks: &[&str],
+    certificate: Option<&Path>,
+) {
     let got = receive(&format!("{url}/vod/{title}/push?pace=fast"), certificate);
     let (hello, end) = (&got.events[0], &got.events[1]);
     assert_eq!(hello["event"], "hello");
@@ -145,7 +151,7 @@ fn check(server: &Server, url: &str, title: &str, tracks: &[&str], certificate: 
     std::fs::write(&film, got.media.concat()).unwrap();
     for track in tracks {
         let map = if track.starts_with('v') { "0:v:0" } else { "0:a:0" };
-        let (got, source) = (decoded(&film, map), decoded(&media(title), map));
+        let (got, source) = (decoded(&film, map), decoded(&root.join(title), map));
         assert_eq!(got.len(), source.len(), "{title} {map}");
         assert!(got == source, "{title} {map}: other frames");
     }
@@ -153,16 +159,34 @@ fn check(server: &Server, url: &str, title: &str, tracks: &[&str], certificate: 
 
 #[test]
 fn a_foreign_client_gets_a_whole_title_as_hls_has_it() {
-    let server = server(&testkit::media_dir(), "");
-    let url = format!("ws://{}", server.http);
-    for (title, tracks) in [
+    let titles = [
+        ("mp4/film.mp4", &["v0", "a0"][..]),
+        // moov last, B-frames, 5.1
+        ("mp4/surround-60.mp4", &["v0", "a0"]),
+        ("mp4/hevc.mp4", &["v0"]),
+        ("mp4/opus.mp4", &["a0"]),
+    ];
+    check_all(&testkit::media_dir(), &titles);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_a_foreign_client_gets_a_whole_title_as_hls_has_it() {
+    let titles = [
         ("bbb/bbb_10s_1080p_h264_aac.mp4", &["v0", "a0"][..]),
         // moov last, B-frames, 5.1
         ("bbb/bbb_2s_1080p60_51ch.mp4", &["v0", "a0"]),
         ("mp4/torchcodec_testsrc2_h265.mp4", &["v0"]),
         ("mp4/membrane_ref_opus.mp4", &["a0"]),
-    ] {
-        check(&server, &url, title, tracks, None);
+    ];
+    check_all(&testkit::corpus_dir(), &titles);
+}
+
+fn check_all(root: &Path, titles: &[(&str, &[&str])]) {
+    let server = server(root, "");
+    let url = format!("ws://{}", server.http);
+    for (title, tracks) in titles {
+        check(&server, &url, (root, title), tracks, None);
     }
     let copied = metric(&server, "headwater_http_file_sent_bytes_total");
     assert!(copied > 1 << 20, "{copied} bytes sent without a copy");
@@ -185,8 +209,8 @@ fn a_foreign_client_gets_the_same_over_tls() {
     );
     let server = server(&testkit::media_dir(), &tables);
     let url = format!("wss://{}", server.https.unwrap());
-    let title = "bbb/bbb_10s_1080p_h264_aac.mp4";
-    check(&server, &url, title, &["v0", "a0"], Some(&certificate));
+    let title = "mp4/film.mp4";
+    check(&server, &url, (&testkit::media_dir(), title), &["v0", "a0"], Some(&certificate));
 }
 
 /// The film of the paper: 300 chunks of two seconds, 6,656,763 bytes.
@@ -232,8 +256,8 @@ fn the_papers_movie_costs_four_bytes_a_chunk() {
 #[test]
 fn viewers_are_counted_and_told_why_not() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(media("bbb/bbb_10s_1080p_h264_aac.mp4"), folder.path().join("film.mp4")).unwrap();
-    let whole = std::fs::read(media("bbb/bbb_10s_1080p_h264_aac.mp4")).unwrap();
+    std::fs::copy(media("mp4/film.mp4"), folder.path().join("film.mp4")).unwrap();
+    let whole = std::fs::read(media("mp4/film.mp4")).unwrap();
     std::fs::write(folder.path().join("cut.mp4"), &whole[..whole.len() / 2]).unwrap();
     std::fs::create_dir(folder.path().join("packed")).unwrap();
     std::fs::write(folder.path().join("packed/push"), "a file of that name").unwrap();

@@ -13,7 +13,7 @@ const BLOCK: Duration = Duration::from_millis(252);
 #[test]
 fn nothing_comes_before_it_is_due() {
     let server = server_with("burst = \"2s\"\nrate = 4.0");
-    let file = "bbb/bbb_10s_1080p_h264_aac.mp4";
+    let file = "mp4/film.mp4";
     for (query, burst, rate) in [("", 2.0, 4.0), ("?pace=burst", 2.0, 4.0)] {
         let mut player = Player::new(&server, &format!("{file}{query}"), PlayStart::Any, None);
         player.finish();
@@ -41,7 +41,7 @@ fn a_player_that_reads_slowly_stays() {
     let socket = Socket::new(Domain::for_address(server.rtmp), Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
     socket.connect(&server.rtmp.into()).unwrap();
-    let name = "bbb/bbb_10s_1080p_h264_aac.mp4?pace=fast";
+    let name = "mp4/film.mp4?pace=fast";
     let mut player = Player::over(socket.into(), &server, name, PlayStart::Any, None);
     player.until(|event| matches!(event, ClientEvent::Started));
     player.listen_slowly(Duration::from_secs(8), 5000.0);

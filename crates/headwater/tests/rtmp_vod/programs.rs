@@ -10,17 +10,17 @@ use crate::support::{LIMIT, hashes, media, server, units};
 
 /// Files of several layouts, with a picture or a sound that FLV of 2008 carries.
 const FILES: [&str; 8] = [
-    "bbb/bbb_60s_720p_h264_aac.mp4",
+    "mp4/minute.mp4",
     // moov last, B-frames, 5.1
-    "bbb/bbb_30s_480p_51ch_moovend.mp4",
-    "film/sintel_trailer_52s_720p_h264_aac.mp4",
+    "mp4/surround.mp4",
+    "mp4/late-index.mp4",
     // Pictures only, sounds only.
-    "bbb/androidx_bbb_800x640_768kbps_30fps_avc_pyramid_3b.mp4",
-    "bbb/androidx_bbb_1ch_16kHz_aac.mp4",
-    "mp4/mediabunny_cursed-vfr.mp4",
+    "mp4/pictures.mp4",
+    "mp4/sound.mp4",
+    "mp4/vfr.mp4",
     // Fragmented.
-    "mp4/androidx_sample_with_increasing_timestamps_320w_240h_fragmented.mp4",
-    "mp4/rsmpeg_mov_sample_30s_720p.mov",
+    "mp4/fragmented.mp4",
+    "mp4/quicktime.mov",
 ];
 
 fn url(server: &Server, file: &str) -> String {
@@ -44,9 +44,33 @@ fn assert_same(name: &str, received: &str, source: &Path) {
 
 #[test]
 fn ffmpeg_receives_every_access_unit() {
-    let server = server(&testkit::media_dir());
-    for file in FILES {
-        assert_same(file, &url(&server, file), &media(file));
+    receive(&testkit::media_dir(), &FILES);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_ffmpeg_receives_every_access_unit() {
+    let files = [
+        "bbb/bbb_60s_720p_h264_aac.mp4",
+        "bbb/bbb_2min_240p_h264_aac.mp4",
+        // moov last, B-frames, 5.1
+        "bbb/bbb_30s_480p_51ch_moovend.mp4",
+        "film/sintel_trailer_52s_720p_h264_aac.mp4",
+        // Pictures only, sounds only.
+        "bbb/androidx_bbb_800x640_768kbps_30fps_avc_pyramid_3b.mp4",
+        "bbb/androidx_bbb_1ch_16kHz_aac.mp4",
+        "mp4/mediabunny_cursed-vfr.mp4",
+        // Fragmented.
+        "mp4/androidx_sample_with_increasing_timestamps_320w_240h_fragmented.mp4",
+        "mp4/rsmpeg_mov_sample_30s_720p.mov",
+    ];
+    receive(&testkit::corpus_dir(), &files);
+}
+
+fn receive(root: &Path, files: &[&str]) {
+    let server = server(root);
+    for file in files {
+        assert_same(file, &url(&server, file), &root.join(file));
     }
 }
 
@@ -55,9 +79,9 @@ fn the_best_rendition_of_a_folder_is_played() {
     let folder = tempfile::tempdir().unwrap();
     let ladder = folder.path().join("film");
     std::fs::create_dir(&ladder).unwrap();
-    let high = media("bbb/bbb_60s_720p_h264_aac.mp4");
+    let high = media("mp4/minute.mp4");
     std::fs::copy(&high, ladder.join("high.mp4")).unwrap();
-    std::fs::copy(media("bbb/bbb_2min_240p_h264_aac.mp4"), ladder.join("low.mp4")).unwrap();
+    std::fs::copy(media("mp4/two-minutes.mp4"), ladder.join("low.mp4")).unwrap();
     let server = server(folder.path());
     let (got, sent) = (units(&url(&server, "film")), units(high.to_str().unwrap()));
     assert!(hashes(&got[0]) == hashes(&sent[0]));
@@ -72,7 +96,7 @@ fn rtmpdump(url: &str, into: &Path, options: &[&str]) -> Option<i32> {
 
 #[test]
 fn rtmpdump_saves_all_a_part_and_the_rest() {
-    const FILE: &str = "bbb/bbb_60s_720p_h264_aac.mp4";
+    const FILE: &str = "mp4/minute.mp4";
     let server = server(&testkit::media_dir());
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -109,7 +133,7 @@ fn rtmpdump_saves_all_a_part_and_the_rest() {
 
 #[test]
 fn gstreamer_and_vlc_save_all() {
-    const FILE: &str = "bbb/bbb_30s_480p_51ch_moovend.mp4";
+    const FILE: &str = "mp4/surround.mp4";
     let server = server(&testkit::media_dir());
     let folder = tempfile::tempdir().unwrap();
     // VLC refuses to run as root, so somebody else does.

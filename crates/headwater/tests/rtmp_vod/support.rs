@@ -34,7 +34,7 @@ pub(crate) fn server_with(vod: &str) -> Server {
 
 /// A file of the test media.
 pub(crate) fn media(name: &str) -> PathBuf {
-    testkit::media_dir().join(name)
+    testkit::clip(name)
 }
 
 /// The access units of the first video and the first audio stream of a file or URL that ends, in

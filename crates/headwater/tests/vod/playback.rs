@@ -10,6 +10,21 @@ use crate::support::{LIMIT, all_decoded, all_units, decoded, media, server, time
 
 /// Files of every codec and layout that is packaged.
 const TITLES: [&str; 9] = [
+    "mp4/film.mp4",
+    // moov last, B-frames, 5.1
+    "mp4/surround.mp4",
+    "mp4/late-index.mp4",
+    "mp4/quicktime.mov",
+    "mp4/hevc.mp4",
+    "mp4/av1.mp4",
+    "mp4/opus.mp4",
+    // fragmented
+    "mp4/fragmented.mp4",
+    "mp4/vfr.mp4",
+];
+
+/// The same of the corpus.
+const REAL_TITLES: [&str; 9] = [
     "bbb/bbb_10s_1080p_h264_aac.mp4",
     // moov last, B-frames, 5.1
     "bbb/bbb_30s_480p_51ch_moovend.mp4",
@@ -48,9 +63,19 @@ fn by_manifest(
 
 #[test]
 fn ffmpeg_receives_every_access_unit_through_hls_and_dash() {
-    let server = server(&testkit::media_dir());
-    for title in TITLES {
-        let file = media(title);
+    receive(&testkit::media_dir(), &TITLES);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_ffmpeg_receives_every_access_unit_through_hls_and_dash() {
+    receive(&testkit::corpus_dir(), &REAL_TITLES);
+}
+
+fn receive(root: &Path, titles: &[&str]) {
+    let server = server(root);
+    for title in titles {
+        let file = root.join(title);
         let maps = streams(&file);
         let source = all_units(file.to_str().unwrap(), &maps);
         assert!(source.iter().all(|units| units.len() > 10), "{title}");
@@ -67,19 +92,32 @@ fn ffmpeg_receives_every_access_unit_through_hls_and_dash() {
 
 #[test]
 fn ffmpeg_decodes_the_pictures_and_sounds_of_the_source() {
-    let server = server(&testkit::media_dir());
-    // The file's edit list hides what the decoder needs to start up, which segments have no means
-    // to say; without it the file decodes to the same frames, the priming of the sound included.
-    let whole = &["-ignore_editlist", "1"];
-    for title in [
+    // moov last, B-frames, 5.1; HEVC; AV1; Opus; priming hidden by an edit list
+    let titles = ["surround-60.mp4", "hevc.mp4", "av1.mp4", "opus.mp4", "short.mp4"];
+    decode(&testkit::media_dir().join("mp4"), &titles);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_ffmpeg_decodes_the_pictures_and_sounds_of_the_source() {
+    let titles = [
         // moov last, B-frames, 5.1; HEVC; AV1; Opus; priming hidden by an edit list
         "bbb/bbb_2s_1080p60_51ch.mp4",
         "mp4/torchcodec_testsrc2_h265.mp4",
         "mp4/torchcodec_testsrc2_av1_10bit.mp4",
         "mp4/membrane_ref_opus.mp4",
         "mp4/scuffle_avc_aac.mp4",
-    ] {
-        let file = media(title);
+    ];
+    decode(&testkit::corpus_dir(), &titles);
+}
+
+fn decode(root: &Path, titles: &[&str]) {
+    let server = server(root);
+    // The file's edit list hides what the decoder needs to start up, which segments have no means
+    // to say; without it the file decodes to the same frames, the priming of the sound included.
+    let whole = &["-ignore_editlist", "1"];
+    for title in titles {
+        let file = root.join(title);
         let maps = streams(&file);
         let source = all_decoded(file.to_str().unwrap(), whole, &maps);
         for manifest in ["index.m3u8", "manifest.mpd"] {
@@ -95,17 +133,37 @@ fn ffmpeg_decodes_the_pictures_and_sounds_of_the_source() {
 
 #[test]
 fn sound_and_pictures_stay_together() {
-    let server = server(&testkit::media_dir());
     // Edit lists that begin within the media of one track, of both, or later than one.
-    for title in [
+    let titles = [
+        "film.mp4",
+        "surround-60.mp4",
+        "short.mp4",
+        "quicktime.mov",
+        "late-sound.mp4",
+        "late-pictures.mp4",
+        "shorter-sound.mp4",
+    ];
+    compare_times(&testkit::media_dir().join("mp4"), &titles);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_sound_and_pictures_stay_together() {
+    let titles = [
         "bbb/bbb_10s_1080p_h264_aac.mp4",
         "bbb/bbb_2s_1080p60_51ch.mp4",
         "mp4/scuffle_avc_aac.mp4",
         "mp4/androidx_bt601.mov",
         "mp4/androidx_edit_list_positive_shift.mp4",
         "mp4/androidx_sample_shorter_audio.mp4",
-    ] {
-        let source = media(title);
+    ];
+    compare_times(&testkit::corpus_dir(), &titles);
+}
+
+fn compare_times(root: &Path, titles: &[&str]) {
+    let server = server(root);
+    for title in titles {
+        let source = root.join(title);
         for manifest in ["index.m3u8", "manifest.mpd"] {
             let url = server.url(&format!("/vod/{title}/{manifest}"));
             let shift = |map: &str| {
@@ -194,7 +252,7 @@ fn vlc_plays_through_hls_and_dash() {
 #[test]
 fn gstreamer_plays_without_being_told_how() {
     let server = server(&testkit::media_dir());
-    for title in [TITLES[0], "mp4/torchcodec_nasa_13013.mp4"] {
+    for title in [TITLES[0], "mp4/tracks.mp4"] {
         for manifest in ["index.m3u8", "manifest.mpd"] {
             plays(&server, &format!("/vod/{title}/{manifest}"));
         }

@@ -24,7 +24,7 @@ fn without_version(path: &str) -> &str {
 fn what_is_named_by_its_version_may_be_kept_for_ever() {
     let server = server(&testkit::media_dir());
     let mut client = connect(&server);
-    let title = "bbb/bbb_10s_1080p_h264_aac.mp4";
+    let title = "mp4/film.mp4";
     let hls = read_hls(&mut client, title);
     let video = &hls.video[0];
     for path in [video.header.as_ref().unwrap(), &video.segments[1].0] {
@@ -82,8 +82,8 @@ fn what_is_named_by_its_version_may_be_kept_for_ever() {
 fn what_is_not_there_is_not_found() {
     let server = server(&testkit::media_dir());
     let mut client = connect(&server);
-    let title = "/vod/bbb/bbb_10s_1080p_h264_aac.mp4";
-    let hls = read_hls(&mut client, "bbb/bbb_10s_1080p_h264_aac.mp4");
+    let title = "/vod/mp4/film.mp4";
+    let hls = read_hls(&mut client, "mp4/film.mp4");
     let count = hls.video[0].segments.len();
     let version = hls.video[0].segments[0].0.split("?v=").nth(1).unwrap();
     let beyond = format!("v0/{count}.m4s");
@@ -135,7 +135,7 @@ fn what_is_not_there_is_not_found() {
         "/vod/none/index.m3u8",
         "/vod/index.m3u8",
         "/vod/v0/init.mp4",
-        "/vod/MANIFEST.md/manifest.mpd/index.m3u8",
+        "/vod/sound.aac/manifest.mpd/index.m3u8",
         "/vod//index.m3u8",
         "/vod/bbb/none.mp4/v0/0.m4s",
     ] {
@@ -149,7 +149,7 @@ fn nothing_outside_the_root_is_a_title() {
     let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
     fs::create_dir(&root).unwrap();
     fs::create_dir(&outside).unwrap();
-    let clip = media("bbb/bbb_2s_1080p60_51ch.mp4");
+    let clip = media("mp4/surround-60.mp4");
     fs::copy(&clip, outside.join("secret.mp4")).unwrap();
     fs::copy(&clip, root.join("movie.mp4")).unwrap();
     std::os::unix::fs::symlink(outside.join("secret.mp4"), root.join("link.mp4")).unwrap();
@@ -215,7 +215,7 @@ impl Snapshot {
 fn a_file_that_is_replaced_is_another_version() {
     let folder = tempfile::tempdir().unwrap();
     let movie = folder.path().join("movie.mp4");
-    fs::copy(media("bbb/bbb_10s_1080p_h264_aac.mp4"), &movie).unwrap();
+    fs::copy(media("mp4/film.mp4"), &movie).unwrap();
     let server = server(folder.path());
     let mut client = connect(&server);
     let first = Snapshot::of(&mut client, "movie.mp4");
@@ -223,7 +223,7 @@ fn a_file_that_is_replaced_is_another_version() {
 
     // By another of its name, between the playlist and the segments.
     let other = folder.path().join("other");
-    fs::copy(media("film/sintel_trailer_52s_720p_h264_aac.mp4"), &other).unwrap();
+    fs::copy(media("mp4/late-index.mp4"), &other).unwrap();
     fs::rename(&other, &movie).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
     while first.holds(&mut client) < first.0.len() {
@@ -233,7 +233,7 @@ fn a_file_that_is_replaced_is_another_version() {
     assert_eq!(second.holds(&mut client), 0);
 
     // By being written into: nothing of it is given out as what it was, from then on.
-    let clip = fs::read(media("bbb/bbb_2s_1080p60_51ch.mp4")).unwrap();
+    let clip = fs::read(media("mp4/surround-60.mp4")).unwrap();
     fs::write(&movie, &clip).unwrap();
     assert_eq!(second.holds(&mut client), second.0.len());
     let third = Snapshot::of(&mut client, "movie.mp4");
@@ -252,8 +252,8 @@ fn a_file_that_is_cut_off_is_refused_with_the_reason_and_stays_downloadable() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
     // moov first, and some of the media missing; moov last, and so missing; no MP4; nothing.
-    let first = fs::read(media("bbb/bbb_10s_1080p_h264_aac.mp4")).unwrap();
-    let last = fs::read(media("bbb/bbb_30s_480p_51ch_moovend.mp4")).unwrap();
+    let first = fs::read(media("mp4/film.mp4")).unwrap();
+    let last = fs::read(media("mp4/surround.mp4")).unwrap();
     write("half.mp4", &first[..first.len() / 2]);
     write("headless.mp4", &last[..last.len() / 2]);
     write("text.mp4", b"this is no film, and never was");
@@ -290,7 +290,7 @@ fn an_already_segmented_title_is_served_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let title = folder.path().join("movie");
     fs::create_dir_all(title.join("v0")).unwrap();
-    fs::copy(media("bbb/bbb_2s_1080p60_51ch.mp4"), title.join("movie.mp4")).unwrap();
+    fs::copy(media("mp4/surround-60.mp4"), title.join("movie.mp4")).unwrap();
     for (name, content) in [("index.m3u8", "#EXTM3U\n"), ("v0/0.m4s", "mine"), ("v0/all.vtt", "x")]
     {
         fs::write(title.join(name), content).unwrap();
@@ -315,7 +315,7 @@ fn a_track_that_is_left_out_is_named_in_the_log() {
     let server = server(&testkit::media_dir());
     let mut client = connect(&server);
     // Pictures that are packaged, and sound in a codec that is not.
-    let title = "mp4/moviepy_video_with_failing_audio.mp4";
+    let title = "mp4/mp3.mp4";
     for resource in ["index.m3u8", "manifest.mpd", "v0/media.m3u8", "index.m3u8"] {
         assert_eq!(get(&mut client, &format!("/vod/{title}/{resource}")).status(), 200);
     }
@@ -335,7 +335,7 @@ fn viewers(server: &testkit::Server, title: &str, delivery: &str) -> Option<u64>
 #[test]
 fn viewers_are_told_apart_and_counted() {
     let server = server(&testkit::media_dir());
-    let title = "bbb/bbb_2s_1080p60_51ch.mp4";
+    let title = "mp4/surround-60.mp4";
     let ask = |agent: &str, name: &str| {
         let path = format!("/vod/{title}/{name}");
         assert_eq!(get_with(server.http, &path, &[("User-Agent", agent)]).status(), 200);

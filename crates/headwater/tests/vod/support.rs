@@ -28,7 +28,7 @@ pub(crate) fn server(root: &Path) -> Server {
 
 /// A file of the test media.
 pub(crate) fn media(name: &str) -> PathBuf {
-    testkit::media_dir().join(name)
+    testkit::clip(name)
 }
 
 /// Runs ffmpeg to its end, which must be a good one; what it wrote to standard output.

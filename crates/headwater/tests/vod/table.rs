@@ -1,4 +1,5 @@
-//! Every MP4 of the test media, and what becomes of it: `table.txt` says it file by file.
+//! Every MP4 that is made for tests, and every one of the corpus, and what becomes of it: `made.txt`
+//! and `table.txt` say it file by file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +11,8 @@ use testkit::{Program, Server};
 
 use crate::support::{LIMIT, Listed, bytes, connect, read_dash, read_hls, samples, server};
 
-const TABLE: &str = include_str!("table.txt");
+const MADE: &str = include_str!("made.txt");
+const CORPUS: &str = include_str!("table.txt");
 
 const ENDINGS: [&str; 5] = [".mp4", ".m4v", ".m4a", ".mov", ".3gp"];
 
@@ -118,24 +120,34 @@ fn outcome(server: &Server, client: &mut Client, root: &Path, path: &str) -> Str
 
 #[test]
 fn every_file_is_served_whole_or_refused_with_a_reason() {
-    let root = testkit::media_dir();
-    let server = server(&root);
+    compare(&testkit::media_dir(), MADE);
+}
+
+#[test]
+#[ignore = "corpus"]
+fn corpus_every_file_is_served_whole_or_refused_with_a_reason() {
+    compare(&testkit::corpus_dir(), CORPUS);
+}
+
+#[track_caller]
+fn compare(root: &Path, table: &str) {
+    let server = server(root);
     let mut client = connect(&server);
     let mut paths = Vec::new();
-    files(&root, "", &mut paths);
+    files(root, "", &mut paths);
     let mut wrong = String::new();
-    let mut expected: BTreeMap<&str, &str> = TABLE
+    let mut expected: BTreeMap<&str, &str> = table
         .lines()
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| line.split_once(' ').unwrap())
         .map(|(path, outcome)| (path, outcome.trim_start()))
         .collect();
     for path in &paths {
-        let outcome = outcome(&server, &mut client, &root, path);
+        let outcome = outcome(&server, &mut client, root, path);
         if expected.remove(&**path) != Some(&*outcome) {
             wrong.push_str(&format!("{path} {outcome}\n"));
         }
     }
-    assert!(wrong.is_empty(), "otherwise than in table.txt:\n{wrong}");
-    assert!(expected.is_empty(), "in table.txt alone: {expected:?}");
+    assert!(wrong.is_empty(), "otherwise than in the table:\n{wrong}");
+    assert!(expected.is_empty(), "in the table alone: {expected:?}");
 }

@@ -35,10 +35,9 @@ impl Source for Disk {
     }
 }
 
-/// The files of a folder of the test media whose name has one of these endings, sorted.
-pub(crate) fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
-    let folder = testkit::media_dir().join(folder);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+/// The files of a folder whose name has one of these endings, sorted.
+pub(crate) fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| endings.iter().any(|end| path.to_str().unwrap().ends_with(end)))
@@ -48,14 +47,31 @@ pub(crate) fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// Every MP4 or QuickTime file of the corpus.
-pub(crate) fn corpus() -> Vec<PathBuf> {
-    let endings = [".mp4", ".mov", ".m4s", ".m4v", ".isma", ".cmfv"];
-    ["bbb", "film", "mp4"].iter().flat_map(|folder| files(folder, &endings)).collect()
+const ENDINGS: [&str; 6] = [".mp4", ".mov", ".m4s", ".m4v", ".isma", ".cmfv"];
+
+/// Every MP4 or QuickTime file that is made for tests.
+pub(crate) fn made() -> Vec<PathBuf> {
+    files(&testkit::media_dir().join("mp4"), &ENDINGS)
 }
 
-pub(crate) fn media(path: &str) -> Bytes {
-    std::fs::read(testkit::media_dir().join(path)).unwrap().into()
+/// Every one of the corpus.
+pub(crate) fn corpus() -> Vec<PathBuf> {
+    let folders = ["bbb", "film", "mp4"].map(|folder| testkit::corpus_dir().join(folder));
+    folders.iter().flat_map(|folder| files(folder, &ENDINGS)).collect()
+}
+
+pub(crate) fn read(path: &Path) -> Bytes {
+    std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).into()
+}
+
+/// A made clip.
+pub(crate) fn media(name: &str) -> Bytes {
+    read(&testkit::clip(name))
+}
+
+/// A file of the corpus.
+pub(crate) fn real(name: &str) -> Bytes {
+    read(&testkit::corpus_dir().join(name))
 }
 
 pub(crate) fn name(path: &Path) -> &str {

@@ -46,7 +46,7 @@ fn every_delivery_of_the_demo_is_the_published_file_whole() {
 #[test]
 fn a_file_that_is_pushed_is_the_file_whole_and_its_end_is_no_failure() {
     let folder = tempfile::tempdir().unwrap();
-    let film = testkit::media_dir().join("bbb/bbb_10s_1080p_h264_aac.mp4");
+    let film = testkit::clip("mp4/film.mp4");
     std::fs::copy(&film, folder.path().join("film.mp4")).unwrap();
     let arguments = ["--vod".as_ref(), folder.path().as_os_str()];
     let server = testkit::Server::start(testkit::headwater(), arguments);
@@ -80,7 +80,7 @@ fn a_file_that_is_pushed_is_the_file_whole_and_its_end_is_no_failure() {
 #[test]
 fn another_file_is_not_what_was_published() {
     let server = origin();
-    let other = testkit::media_dir().join("flv/srs_bbb_10s_360p.flv");
+    let other = testkit::clip("flv/legacy.flv");
     let arguments = ["--duration", "5s", "--json", "--reference", other.to_str().unwrap()];
     let url = server.url("/live/demo/live.flv");
     let (code, document) = document(start(["watch", &url].into_iter().chain(arguments)));

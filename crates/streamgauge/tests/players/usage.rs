@@ -68,7 +68,7 @@ fn an_interrupted_run_tells_what_it_had_and_a_silent_server_holds_nobody() {
 fn capacity_ends_where_viewers_get_too_little() {
     // A server that sends each viewer 64 KiB a second at most, however many they are: an FLV of
     // audio whose bit rate is what it says.
-    let flv = std::fs::read(testkit::media_dir().join("flv/srs_bbb_10s_360p.flv")).unwrap();
+    let flv = std::fs::read(testkit::clip("flv/legacy.flv")).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/x.flv", listener.local_addr().unwrap());
     std::thread::spawn(move || {

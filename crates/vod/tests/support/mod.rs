@@ -1,8 +1,9 @@
-//! What the tests share: the media folder as a library, and segments read back.
+//! What the tests share: folders of media as libraries, and segments read back.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,29 +13,60 @@ use tempfile::TempDir;
 use testkit::Program;
 use vod::{Library, Piece, Settings, Title, Track};
 
-/// The media folder as it is.
-pub(crate) fn corpus() -> Library {
-    Library::new(testkit::media_dir(), Settings::default())
+/// A folder of media: what is made for tests, or the corpus.
+pub(crate) struct Media {
+    root: PathBuf,
+    folders: &'static [&'static str],
 }
 
-/// Every MP4 and QuickTime file of the media folder, by its path there, sorted.
-pub(crate) fn every_mp4() -> Vec<String> {
-    let mut found = Vec::new();
-    for folder in ["bbb", "corrupt", "film", "mp4"] {
-        for entry in std::fs::read_dir(testkit::media_dir().join(folder)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            if [".mp4", ".mov", ".m4v"].iter().any(|end| name.ends_with(end)) {
-                found.push(format!("{folder}/{name}"));
+/// The made clips.
+pub(crate) fn made() -> Media {
+    Media { root: testkit::media_dir(), folders: &["mp4"] }
+}
+
+/// The corpus, for tests that are ignored where it is not asked for.
+pub(crate) fn corpus() -> Media {
+    Media { root: testkit::corpus_dir(), folders: &["bbb", "corrupt", "film", "mp4"] }
+}
+
+impl Media {
+    /// The files of another folder.
+    pub(crate) fn of(root: &Path) -> Self {
+        Self { root: root.to_owned(), folders: &["."] }
+    }
+
+    /// The folder as it is.
+    pub(crate) fn library(&self) -> Library {
+        Library::new(self.root.clone(), Settings::default())
+    }
+
+    pub(crate) fn title(&self, path: &str) -> Arc<Title> {
+        self.library().title(path).unwrap()
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// Every MP4 and QuickTime file, by its path there, sorted.
+    pub(crate) fn every_mp4(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for folder in self.folders {
+            for entry in std::fs::read_dir(self.root.join(folder)).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                if [".mp4", ".mov", ".m4v"].iter().any(|end| name.ends_with(end)) {
+                    found.push(format!("{folder}/{name}"));
+                }
             }
         }
+        found.sort();
+        found
     }
-    found.sort();
-    assert!(found.len() > 100, "{} files", found.len());
-    found
 }
 
-pub(crate) fn media(path: &str) -> PathBuf {
-    testkit::media_dir().join(path)
+/// A made clip.
+pub(crate) fn media(name: &str) -> PathBuf {
+    testkit::clip(name)
 }
 
 /// The bytes of pieces, one after the other.
