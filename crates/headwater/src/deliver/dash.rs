@@ -6,7 +6,8 @@
 //! segment from a new manifest before it can ask for it, and receives its parts as they are published
 //! (`availabilityTimeOffset`, chunked transfer). Where keyframes come as they like nothing is foretold:
 //! players go by it, and some would ask for what never exists, or pass over what does. The segment
-//! being made is listed with what there is of it, and players keep a little further from the live edge.
+//! being made is listed with what there is of it, once that is [`GLIMPSE`], and players keep a little
+//! further from the live edge.
 //! Segments are named by their time: ffmpeg's player, up to 5.1 at least, loses its place in numbered
 //! timelines that do not begin at 0.
 
@@ -32,6 +33,12 @@ use crate::http::{Request, Response};
 
 /// Segments of two renditions that start so few milliseconds apart start at the same keyframe.
 const SAME: u64 = 60;
+
+/// So long a segment has lasted when it is listed before its end is known. GStreamer, up to 1.22 at
+/// least, adds where the first listed segment starts to what it looks for, and passes over a segment that
+/// is shorter (`gst_mpd_client_stream_seek`): in a stream's first minute that is one second, at which
+/// its timeline begins.
+const GLIMPSE: Duration = Duration::from_millis(1200);
 
 /// `manifest.mpd`. Waits for a stream that has just begun until its tracks are known.
 pub(super) async fn manifest(
@@ -175,7 +182,10 @@ fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
 fn latency_target(settings: &live::Settings, regular: bool) -> u64 {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let steady = (5 * millis(settings.part_target)).max(1000);
-    if regular { steady } else { steady + 4 * millis(update_period(settings, false)) }
+    if regular {
+        return steady;
+    }
+    steady + 4 * millis(update_period(settings, false)) + millis(GLIMPSE)
 }
 
 /// The periods, the oldest first. Each starts where its media do, unless the wall clock was set: then
@@ -202,7 +212,12 @@ fn periods(state: &State, runs: BTreeMap<u64, Vec<Run>>) -> Vec<Period> {
 fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
     let window = track.window();
     let mut runs: BTreeMap<u64, Run> = BTreeMap::new();
-    for segment in window.listed().chain(&window.open) {
+    let open = window.open.as_ref().filter(|open| {
+        let lasted = open.presented_end() - open.presents;
+        let least = live::rescale(GLIMPSE.as_millis() as i64, 1000, open.header.track.timescale);
+        open.expected_end.is_some() || lasted >= least || window.segments.is_empty()
+    });
+    for segment in window.listed().chain(open) {
         let run = runs.entry(segment.period).or_insert_with(|| Run {
             track: Arc::clone(track),
             segments: Vec::new(),
@@ -214,7 +229,7 @@ fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
     if let Some(last) = runs.values_mut().next_back()
         && !window.ended
     {
-        last.open = window.open.is_some();
+        last.open = open.is_some();
         let newest = last.segments.last();
         // One that has lasted longer than was foretold tells no more.
         last.expected_end = newest
