@@ -72,15 +72,19 @@ pub(super) async fn manifest(
     let text =
         stream.manifest(Delivery::Dash, version, || model(stream, &state, now).render().into());
     let etag = format!("{:x}-{version:x}", stream.since().0);
-    let cache = cache_control(update_period(stream.settings(), is_regular(&state)));
+    let cache = cache_control(update_period(stream.settings(), is_regular(stream, &state)));
     answer(request, "application/dash+xml", &cache, &etag, text)
 }
 
-/// Whether it is foretold of each track that is offered where its newest segment ends.
-fn is_regular(state: &State) -> bool {
+/// Whether it is foretold of each track that is offered where its newest segment ends. Of the first one
+/// nothing was; where that is all there is, it is known of the publisher. Players go by the first
+/// manifest's latency for as long as they play.
+fn is_regular(stream: &Stream, state: &State) -> bool {
+    let publishers = stream.target_duration() == stream.settings().target_duration;
     let foretold = |track: &Arc<Track>| {
         let window = track.window();
-        window.newest().is_some_and(|newest| newest.expected_end.is_some())
+        let first = publishers && window.all().count() == 1;
+        window.newest().is_some_and(|newest| first || newest.expected_end.is_some())
     };
     offered(&state.tracks).iter().all(foretold)
 }
@@ -127,7 +131,7 @@ struct Run {
 
 fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
     let settings = stream.settings();
-    let regular = is_regular(state);
+    let regular = is_regular(stream, state);
     let ended = state.tracks.iter().all(|track| track.window().ended);
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let millis = |duration: Duration| micros(duration) / 1000;
@@ -185,7 +189,7 @@ fn latency_target(settings: &live::Settings, regular: bool) -> u64 {
     if regular {
         return steady;
     }
-    steady + 4 * millis(update_period(settings, false)) + millis(GLIMPSE)
+    steady + 4 * millis(update_period(settings, false))
 }
 
 /// The periods, the oldest first. Each starts where its media do, unless the wall clock was set: then
@@ -491,9 +495,9 @@ mod tests {
         let mut odd = Renditions::new(&[130]);
         odd.publish(300);
         let stream = odd.registry.stream("x").unwrap();
-        assert!(!is_regular(&stream.state()));
+        assert!(!is_regular(&stream, &stream.state()));
         odd.publish(400);
-        assert!(is_regular(&stream.state()));
+        assert!(is_regular(&stream, &stream.state()));
     }
 
     #[test]
