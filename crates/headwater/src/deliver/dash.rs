@@ -2,12 +2,15 @@
 //!
 //! A period for each run between discontinuities, an adaptation set for the video tracks that are cut at
 //! the same places, further ones for those that are not, and one for each audio track. Segments are
-//! listed by their timeline. Where keyframes are regular, so are the one being made and the one after it, with the duration they will have: a player need not learn of a
-//! segment from a new manifest before it can ask for it, and receives its parts as they are published
-//! (`availabilityTimeOffset`, chunked transfer). Where keyframes come as they like nothing is foretold:
-//! players go by it, and some would ask for what never exists, or pass over what does. The segment
-//! being made is listed with what there is of it, once that is [`GLIMPSE`], and players keep a little
-//! further from the live edge.
+//! listed by their timeline.
+//!
+//! Where keyframes are regular, the segment being made and the one after it are listed too, with the
+//! duration they will have: a player need not learn of a segment from a new manifest before it can ask
+//! for it, and receives its parts as they are published (`availabilityTimeOffset`, chunked transfer).
+//! Where keyframes are irregular, nothing is foretold: players go by it, and some would ask for segments
+//! that never exist, or pass over those that do. The segment being made is then listed with the duration
+//! that it has so far, once that is [`GLIMPSE`], and players keep a little further from the live edge.
+//!
 //! Segments are named by their time: ffmpeg's player, up to 5.1 at least, loses its place in numbered
 //! timelines that do not begin at 0.
 
@@ -34,10 +37,11 @@ use crate::http::{Request, Response};
 /// Segments of two renditions that start so few milliseconds apart start at the same keyframe.
 const SAME: u64 = 60;
 
-/// So long a segment has lasted when it is listed before its end is known. GStreamer, up to 1.22 at
-/// least, adds where the first listed segment starts to what it looks for, and passes over a segment that
-/// is shorter (`gst_mpd_client_stream_seek`): in a stream's first minute that is one second, at which
-/// its timeline begins.
+/// A segment whose end is not foretold is listed when it has lasted so long.
+///
+/// GStreamer, up to 1.22 at least, passes over a segment that lasts less than the time at which the first
+/// listed segment starts: `gst_mpd_client_stream_seek` adds that time to the one it looks for. In a
+/// stream's first minute it is one second, because there its timeline begins.
 const GLIMPSE: Duration = Duration::from_millis(1200);
 
 /// `manifest.mpd`. Waits for a stream that has just begun until its tracks are known.
@@ -76,15 +80,16 @@ pub(super) async fn manifest(
     answer(request, "application/dash+xml", &cache, &etag, text)
 }
 
-/// Whether it is foretold of each track that is offered where its newest segment ends. Of the first one
-/// nothing was; where that is all there is, it is known of the publisher. Players go by the first
-/// manifest's latency for as long as they play.
+/// Whether keyframes are regular: of each offered track it is foretold where its newest segment ends.
+///
+/// Of a track's first segment it never is. While that segment is alone, TARGETDURATION tells whether the
+/// publisher is a regular one: players keep the latency of their first manifest for as long as they play.
 fn is_regular(stream: &Stream, state: &State) -> bool {
-    let publishers = stream.target_duration() == stream.settings().target_duration;
+    let publisher = stream.target_duration() == stream.settings().target_duration;
     let foretold = |track: &Arc<Track>| {
         let window = track.window();
-        let first = publishers && window.all().count() == 1;
-        window.newest().is_some_and(|newest| first || newest.expected_end.is_some())
+        let alone = window.all().nth(1).is_none();
+        window.newest().is_some_and(|newest| newest.expected_end.is_some() || publisher && alone)
     };
     offered(&state.tracks).iter().all(foretold)
 }
@@ -186,10 +191,7 @@ fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
 fn latency_target(settings: &live::Settings, regular: bool) -> u64 {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let steady = (5 * millis(settings.part_target)).max(1000);
-    if regular {
-        return steady;
-    }
-    steady + 4 * millis(update_period(settings, false))
+    if regular { steady } else { steady + 4 * millis(update_period(settings, false)) }
 }
 
 /// The periods, the oldest first. Each starts where its media do, unless the wall clock was set: then
@@ -498,6 +500,41 @@ mod tests {
         assert!(!is_regular(&stream, &stream.state()));
         odd.publish(400);
         assert!(is_regular(&stream, &stream.state()));
+    }
+
+    #[test]
+    fn latency_is_told_when_one_segment_is_there_and_none_is_foretold() {
+        for (distance, is_known_to_be_regular) in [(60, true), (130, false)] {
+            let mut renditions = Renditions::new(&[distance]);
+            let stream = renditions.registry.stream("x").unwrap();
+            let track = stream.track("v0").unwrap();
+            while track.window().segments.is_empty() {
+                renditions.publish(1);
+            }
+            assert!(track.window().open.is_none(), "the next segment has no part yet");
+            assert_eq!(is_regular(&stream, &stream.state()), is_known_to_be_regular);
+        }
+    }
+
+    #[test]
+    fn a_segment_whose_end_is_unknown_is_listed_once_it_has_lasted_a_while() {
+        let mut renditions = Renditions::new(&[130]);
+        let stream = renditions.registry.stream("x").unwrap();
+        let track = stream.track("v0").unwrap();
+        let mut listed = Vec::new();
+        while listed.last().is_none_or(|&(count, _)| count < 2) {
+            renditions.publish(1);
+            if let Some(open) = &track.window().open {
+                let count = runs(&track).into_values().map(|run| run.segments.len()).sum::<usize>();
+                listed.push((count, open.presented_end() - open.presents));
+            }
+        }
+        let least = 90 * 1200;
+        let second = &listed[listed.len() - 8..];
+        assert!(
+            second.iter().all(|&(count, lasted)| (count == 2) == (lasted >= least)),
+            "{second:?}"
+        );
     }
 
     #[test]

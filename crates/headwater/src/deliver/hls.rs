@@ -19,8 +19,8 @@ use crate::http::{Precondition, Request, Response, Validators};
 
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 
-/// So long the first playlists of a stream wait for a track whose first segment is not complete when
-/// another's is. Silence that stands in for sound is less behind.
+/// The first playlists of a stream wait so long for a track whose first segment is not complete yet.
+/// Silence that stands in for sound is less than this behind.
 const STRAGGLER: Duration = Duration::from_secs(1);
 
 /// `index.m3u8`. Waits for a stream that has just begun until its tracks are known.
@@ -234,9 +234,9 @@ pub(super) async fn media(
 
 /// Waits until each of the offered tracks has a complete segment, for [`STRAGGLER`] at most.
 ///
-/// hls.js asks for the playlists of sound and picture at once, and lets each begin at the live edge of
-/// the moment in which its playlist comes. Sound whose playlist comes later begins behind the picture's
-/// first place, where it is then missing.
+/// hls.js asks for the playlists of sound and picture at once, and starts each track at the live edge of
+/// the moment in which its playlist comes. If sound's playlist comes later, sound starts at a later time
+/// than the picture, and is missing where the picture starts.
 async fn others_begun(stream: &Stream) {
     let complete = |window: &Arc<Window>| !window.segments.is_empty() || window.ended;
     let state = stream.state();

@@ -77,9 +77,11 @@ fn assert_played(name: &str, source: &Received, file: &Path, missing: usize) {
 pub(crate) fn vlc(folder: &Path, url: &str, file: &str) -> (Program, PathBuf) {
     let path = folder.join(file);
     let sout = format!("#std{{access=file,mux=ts,dst={}}}", path.display());
-    let program = ["-u", "nobody", "--", "cvlc", "-q", url, "--sout", &sout, "vlc://quit"];
-    let mut command = Command::new("runuser");
-    (Program::spawn(command.args(program).env("HOME", folder)), path)
+    // This becomes the player itself: a program that waited for it would leave it behind when killed.
+    let nobody = ["--reuid", "nobody", "--regid", "nogroup", "--clear-groups"];
+    let mut command = Command::new("setpriv");
+    command.args(nobody).args(["cvlc", "-q", url, "--sout", &sout, "vlc://quit"]);
+    (Program::spawn(command.env("HOME", folder)), path)
 }
 
 /// The pictures of a file, decoded: VLC's transport streams hold the same NAL units otherwise

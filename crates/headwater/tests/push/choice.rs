@@ -324,9 +324,8 @@ fn one_that_goes_on_while_nobody_publishes_is_sent_what_comes() {
     server.get_until("/live/film/v0/media.m3u8", LIMIT, |answer| answer.status() == 200);
     let mut client = Client::connect(server.http, "/live/film/push");
     client.until(|frame| frame.opcode == 2 && is_whole(&frame.payload));
-    client.say(r#"{"pause": true}"#);
     publisher.pause();
-    // What was on its way has come when the playlist has not moved for longer than a part lasts.
+    // The server has all that was on its way when the playlist has not moved for longer than a part lasts.
     let seen = RefCell::new((String::new(), Instant::now()));
     server.get_until("/live/film/v0/media.m3u8", LIMIT, |answer| {
         let mut seen = seen.borrow_mut();
@@ -335,8 +334,13 @@ fn one_that_goes_on_while_nobody_publishes_is_sent_what_comes() {
         }
         seen.1.elapsed() > Duration::from_millis(600)
     });
+    // And the viewer has all of it when its ping is answered.
+    client.send(0x89, b"all");
+    client.until(|frame| frame.opcode == 10);
+    client.say(r#"{"pause": true}"#);
     client.say(r#"{"pause": false}"#);
-    // What came behind the pause is sent at once, else what comes next: the same either way.
+    client.send(0x89, b"heard");
+    assert_eq!(client.next().unwrap().payload, b"heard", "there is nothing to go on with yet");
     publisher.resume();
     let event = client.until(|frame| frame.opcode == 1).event();
     assert_eq!((&event["event"], &event["reason"]), (&"discontinuity".into(), &"pause".into()));
