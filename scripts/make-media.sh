@@ -45,6 +45,8 @@ mp4/shorter-sound.mp4     3 s, the sound ends after 2 s                     trac
 mp4/late.mp4              4 s, all of it 10 s late                          edit lists with a long empty edit
 mp4/trimmed.mp4           3 s, B-frames; the edit list hides 1 s of both    edit lists that begin within the media
 mp4/tracks.mp4            12 s, two videos, two sounds, two subtitles        tracks of every kind, twice
+mp4/rungs.mp4             60 s, 24/s, a keyframe a second, three videos of  renditions, published without encoding
+                          120, 700 and 2200 kbit/s, no B-frames; mono
 mp4/hevc.mp4              2 s, 640x360, B-frames                            HEVC
 mp4/hevc-10s.mp4          10 s, 100x100, B-frames, no edit list             HEVC, longer
 mp4/av1.mp4               1 s, 320x240, 10 bits                             AV1
@@ -184,6 +186,10 @@ recipes() {
     make mp4/late.mp4 -itsoffset 10 $(pictures 320x240 30 4) $b_frames -fps_mode passthrough $fast
     make mp4/trimmed.mp4 $(pictures 320x180 25 4) $(sound 48000 4) $b_frames $(keys 25) $stereo \
         -output_ts_offset -1 -avoid_negative_ts disabled
+    make mp4/rungs.mp4 $(pictures 160x120 24 60 12) $(pictures 320x240 24 60 12) \
+        $(pictures 480x360 24 60 12) $(sound 48000 60) -map 0 -map 1 -map 2 -map 3 $plain $(keys 24) \
+        -b:v:0 120k -maxrate:v:0 120k -bufsize:v:0 120k -b:v:1 700k -maxrate:v:1 700k -bufsize:v:1 700k \
+        -b:v:2 2200k -maxrate:v:2 2200k -bufsize:v:2 2200k $mono $fast
     make mp4/hevc.mp4 $(pictures 640x360 30 2) $hevc -b:v 2000k
     make mp4/hevc-10s.mp4 $(pictures 100x100 30 10) $hevc -use_editlist 0
     make mp4/av1.mp4 $(pictures 320x240 25 1) $av1 -pix_fmt yuv420p10le

@@ -58,7 +58,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     // With TLS, certificate and key are read again. Without, nothing is, and that it came does not
     // end the process, as it would by itself.
-    let _hang_up = signal(SignalKind::hangup())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}{https}")?;
     stdout.flush()?;
@@ -66,6 +66,13 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let https = http.tls_address().map(tracing::field::display);
     tracing::info!(http = %http_address, rtmp = %rtmp_address, https, "ready");
 
+    let hang_ups = async move {
+        let does = if https.is_some() { "looks at" } else { "has no" };
+        while hang_up.recv().await.is_some() {
+            tracing::info!("SIGHUP: {does} certificate and key");
+        }
+        std::future::pending().await
+    };
     let mut asked = async move || {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -95,6 +102,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     tokio::select! {
         served = served => served.context("http")?,
         () = signals => return Ok(()),
+        () = hang_ups => {}
     }
     Ok(())
 }

@@ -115,6 +115,11 @@ impl Program {
         self.signal(Signal::TERM);
     }
 
+    /// Tells it that what it has read may have changed: SIGHUP.
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
     /// Halts it where it stands, SIGSTOP: its sockets stay open and nobody reads them. The
     /// slowest peer there is, whatever it speaks.
     pub fn pause(&self) {

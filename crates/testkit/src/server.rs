@@ -127,7 +127,28 @@ impl Server {
         self.program().id()
     }
 
-    /// What it has logged so far.
+    /// Its log, with every line of what it did before this call: a thread of the server's own writes the
+    /// lines, some time after what they tell of.
+    ///
+    /// # Panics
+    /// It does not answer SIGHUP with a line within a minute.
+    #[track_caller]
+    pub fn whole_log(&self) -> String {
+        let answers = |log: &str| log.matches("SIGHUP: ").count();
+        let before = answers(&self.log());
+        self.program().hang_up();
+        let begun = Instant::now();
+        loop {
+            let log = self.log();
+            if answers(&log) > before {
+                return log;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "no answer to SIGHUP:\n{log}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What it has logged so far; lines that are on their way to standard error are not among them.
     pub fn log(&self) -> String {
         self.program().stderr()
     }

@@ -76,7 +76,7 @@ impl Origin {
 
     /// Log lines of level WARN or above that name this peer.
     pub(crate) fn warnings(&self, peer: SocketAddr) -> Vec<String> {
-        let (log, peer) = (self.log(), format!("peer={peer}"));
+        let (log, peer) = (self.whole_log(), format!("peer={peer}"));
         let of_peer = |line: &&str| line.split(' ').any(|word| word == peer);
         let warns = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
         log.lines().filter(warns).filter(of_peer).map(str::to_owned).collect()

@@ -66,7 +66,7 @@ fn attempts_above_the_limit() {
         assert!(descriptors(&server) <= open);
         let refused = metric(&mut inside[0], "headwater_http_connections_refused_total");
         assert_eq!(refused, (BURST + attempts()) as u64);
-        let log = server.log();
+        let log = server.whole_log();
         let lines = log.lines().filter(|line| line.contains("refused: the limit of")).count();
         assert!((1..=20).contains(&lines), "{lines} log lines:\n{log}");
         if limit.ends_with("address") {
@@ -127,6 +127,6 @@ fn a_system_that_is_out_of_files() {
     let line = server.log_line(LIMIT, |line| line.contains("cannot accept connections"));
     assert!(line.contains(" WARN ") && line.contains("os error 23"), "{line}");
     // Told once, not each time.
-    let log = server.log();
+    let log = server.whole_log();
     assert_eq!(log.matches("cannot accept connections").count(), 1, "{log}");
 }

@@ -52,7 +52,7 @@ fn change(through_page: bool, change: fn(&Path), outcome: &Outcome) {
             assert!(got.len() < SIZE);
             let line = origin.server.log_line(LIMIT, |line| line.contains("closed short"));
             assert!(line.contains(words) && line.contains("film.mp4"), "{line}");
-            let lines = origin.server.log().matches("closed short").count();
+            let lines = origin.server.whole_log().matches("closed short").count();
             assert_eq!(lines, 1, "{}", origin.server.log());
         }
     }

@@ -134,7 +134,7 @@ fn a_confined_ffmpeg_makes_renditions_as_any() {
     low.download(&server, &file);
     ffmpeg(["-xerror", "-i", file.to_str().unwrap(), "-f", "null", "-"]);
     // It said nothing: there was nothing that it missed.
-    let log = server.log();
+    let log = server.whole_log();
     let said: Vec<_> = log.lines().filter(|line| line.contains("ladder: ffmpeg: ")).collect();
     assert!(said.is_empty(), "{said:?}");
 }

@@ -164,7 +164,7 @@ fn a_source_that_changes_its_size_has_other_renditions() {
     let low = media(&server, "live/x", &named(&offered, "160x90"), is_over);
     let source = media(&server, "live/x", &named(&offered, "640x360"), is_over);
     assert_eq!((low.discontinuities, source.discontinuities), (1, 1));
-    let log = server.log();
+    let log = server.whole_log();
     let last = log.lines().rfind(|line| line.contains(" makes ")).unwrap();
     assert!(last.contains("low 160x90") && !last.contains("mid"), "{last}");
 }

@@ -34,7 +34,7 @@ fn one_that_is_killed_is_started_again_and_the_stream_goes_on() {
     assert_ne!(first, second);
     assert!(!is_there(first));
     assert_eq!(metric(&server, "headwater_ladders_failed_total"), 1);
-    let log = server.log();
+    let log = server.whole_log();
     let failed =
         log.lines().find(|line| line.contains("SIGKILL")).unwrap_or_else(|| panic!("{log}"));
     assert!(
@@ -126,7 +126,7 @@ fn one_ends_with_its_stream() {
     until(|| !is_there(id));
     until(|| metric(&server, "headwater_ladders") == 0);
     assert_eq!(metric(&server, "headwater_ladders_failed_total"), 0);
-    assert!(server.log().contains("stream ended"));
+    assert!(server.whole_log().contains("stream ended"));
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn so_many_streams_at_once_and_no_more() {
     assert!(first.wait(LIMIT).status.success());
     // When the first has ended, and not before.
     transcoder(&server, 1);
-    assert!(server.log().contains("stream ended"));
+    assert!(server.whole_log().contains("stream ended"));
     server.get_until("/live/second/index.m3u8", LIMIT, |answer| answer.text().contains("160x90"));
     drop(second);
 }

@@ -21,7 +21,7 @@ fn fitful(address: SocketAddr, seed: u64) -> (String, bool, Vec<Unit>) {
     while enough.is_none_or(|enough| player.got.len() < enough) {
         let size = 1 + noise.below(30_000);
         if !player.read(size as usize) {
-            assert_eq!(enough, None, "the stream is over too soon");
+            // Also one that joined so late that there was not enough: it must have all to the end.
             return (format!("fitful {seed}"), true, player.got);
         }
         left -= size as i64;

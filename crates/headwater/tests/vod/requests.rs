@@ -276,7 +276,7 @@ fn a_file_that_is_cut_off_is_refused_with_the_reason_and_stays_downloadable() {
         }
         let file = fs::read(folder.path().join(name)).unwrap();
         assert!(bytes(&mut client, &format!("/vod/{name}")) == file, "{name}");
-        let log = server.log();
+        let log = server.whole_log();
         let said = log.lines().filter(|line| line.contains("not packaged") && line.contains(name));
         assert_eq!(said.count(), 1, "once a version: {log}");
     }
@@ -319,7 +319,7 @@ fn a_track_that_is_left_out_is_named_in_the_log() {
     for resource in ["index.m3u8", "manifest.mpd", "v0/media.m3u8", "index.m3u8"] {
         assert_eq!(get(&mut client, &format!("/vod/{title}/{resource}")).status(), 200);
     }
-    let log = server.log();
+    let log = server.whole_log();
     let said = log.lines().filter(|line| line.contains("track left out") && line.contains(title));
     assert_eq!(said.count(), 1, "once a version: {log}");
 }

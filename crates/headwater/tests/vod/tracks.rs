@@ -335,7 +335,7 @@ fn renditions_that_are_not_aligned_are_said_to_be() {
         assert_eq!(counts.into_values().sum::<usize>(), 150, "{listed:?}");
         assert!((listed.duration() - 6.0).abs() < 0.001, "{listed:?}");
     }
-    let lines = server.log();
+    let lines = server.whole_log();
     let said = lines.lines().filter(|line| line.contains("keyframes of the renditions differ"));
     assert_eq!(said.count(), 1, "{lines}");
 }
