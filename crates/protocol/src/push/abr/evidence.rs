@@ -125,7 +125,11 @@ impl Evidence {
             return;
         };
         let time = seen.now.saturating_sub(before.now);
-        let full = before.queued > 0 && seen.queued > 0;
+        let busy = seen.busy.saturating_sub(before.busy);
+        // Between two segments that are made one after the other nothing waits, though something does each
+        // time it is looked at.
+        let waits = before.queued > 0 && seen.queued > 0;
+        let full = waits && busy >= time / 100 * 90;
         let enough = if full { ENOUGH.0.max(2 * seen.min_rtt) } else { ENOUGH.1 };
         if time < enough {
             return;
@@ -141,7 +145,6 @@ impl Evidence {
             return;
         }
         let bits = 8 * seen.acknowledged.saturating_sub(before.acknowledged);
-        let busy = seen.busy.saturating_sub(before.busy);
         if full {
             // With something waiting all the time there is no trip to be waited for.
             let rate = bits as f64 * 1e6 / time as f64;

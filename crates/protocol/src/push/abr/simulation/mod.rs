@@ -191,6 +191,21 @@ fn segments_far_apart_tell_what_the_link_carries() {
 }
 
 #[test]
+fn what_waits_whenever_it_is_looked_at_need_not_wait_in_between() {
+    let mut rule = Evidence::default();
+    let mut seen = Seen { rtt: 20, min_rtt: 5, catching_up: true, ..Seen::default() };
+    // Segments of a little less than 2 s, each looked at while it is written, and through in 4 ms.
+    for segment in 1..40 {
+        seen.now = segment * 1_997_000;
+        seen.queued = PAPER[2] / 8;
+        seen.writes += 1;
+        seen.acknowledged += PAPER[2] / 4;
+        seen.busy += 4_000;
+        assert_eq!(rule.decide(&seen, &PAPER, 2), Decision::Stay, "{segment}");
+    }
+}
+
+#[test]
 fn a_viewer_that_stops_reading_for_a_moment_is_no_failed_try() {
     let mut rule = Evidence::default();
     let mut seen = Seen { rtt: 20_000, min_rtt: 20_000, ..Seen::default() };
