@@ -45,14 +45,37 @@ pub(super) async fn segment(
     run(request, edges, stream, track, msn, None).await
 }
 
-/// Segment `msn`, and after it all that start at `until` or earlier.
+/// Where a manifest said that a segment would start.
+#[derive(Debug, Clone, Copy)]
+struct Foretold {
+    time: i64,
+    /// Period and header of the segment before, which the manifest described it with.
+    period: u64,
+    header: u64,
+}
+
+impl Foretold {
+    /// By the track's timeline after `before`, if that is what was said.
+    fn after(before: &Segment) -> Option<Self> {
+        let time = before.expected_end?;
+        Some(Self { time, period: before.period, header: before.header.msn })
+    }
+
+    /// Whether the segment is what the manifest described: what has another header, or a timeline that
+    /// does not go on, cannot be played by it.
+    fn describes(&self, segment: &Segment) -> bool {
+        (segment.period, segment.header.msn) == (self.period, self.header)
+    }
+}
+
+/// Segment `msn`; where it was foretold, after it all that start then or earlier.
 async fn run(
     request: &Request,
     edges: &Edges,
     stream: &Arc<Stream>,
     track: &str,
     msn: u64,
-    until: Option<i64>,
+    foretold: Option<Foretold>,
 ) -> Response {
     let Some(track) = stream.track(track) else { return not_found() };
     // Whether it is complete is asked of the same window: it may be completed any moment.
@@ -63,8 +86,14 @@ async fn run(
         Ok(found) => found,
         Err(response) => return response,
     };
-    let goes_on =
-        move |segment: &Segment| until.is_some_and(|until| segment.presented_end() <= until);
+    let is_other =
+        move |segment: &Segment| foretold.is_some_and(|foretold| !foretold.describes(segment));
+    if is_other(&segment) {
+        return not_found();
+    }
+    let goes_on = move |segment: &Segment| {
+        foretold.is_some_and(|foretold| segment.presented_end() <= foretold.time)
+    };
     let cache = immutable(stream);
     if complete && !goes_on(&segment) {
         let bytes: Vec<_> = segment.parts.iter().map(|part| part.region.clone().into()).collect();
@@ -93,6 +122,9 @@ async fn run(
                             "the segment left the window while it was sent",
                         ));
                     };
+                    if is_other(segment) {
+                        return Ok(None);
+                    }
                     let new = segment.parts.iter().skip(sent);
                     let parts: Vec<Region> = new.map(|part| part.region.clone()).collect();
                     (
@@ -137,14 +169,15 @@ pub(super) async fn segment_at(
     let found = {
         let window = edges.follow(&track).borrow_and_update().clone();
         let exact = window.all().rev().find(|segment| segment.presents == time);
-        let foretold = || window.all().rev().find(|before| before.expected_end == Some(time));
-        match (exact, foretold) {
-            (Some(exact), _) => Some((exact.msn, None)),
-            (None, foretold) => foretold().map(|before| (before.msn + 1, Some(time))),
-        }
+        let foretold = || {
+            let foretold = |before: &Arc<Segment>| Some((before.msn + 1, Foretold::after(before)));
+            let before = window.all().rev().find(|before| before.expected_end == Some(time));
+            before.and_then(foretold)
+        };
+        exact.map(|exact| (exact.msn, None)).or_else(foretold)
     };
     match found {
-        Some((msn, until)) => run(request, edges, stream, name, msn, until).await,
+        Some((msn, foretold)) => run(request, edges, stream, name, msn, foretold).await,
         None => not_found(),
     }
 }
@@ -259,4 +292,124 @@ fn whole(
     let validators = Validators { etag: Some(etag), modified: None };
     Representation { length, content_type: &content_type, cache_control, validators }
         .respond(request, |range| http::slice(pieces, &range))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::Duration;
+
+    use bytes::{Bytes, BytesMut};
+    use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
+    use media::{Codec, Sample, codec};
+
+    use super::*;
+
+    const NOW: UnixMicros = UnixMicros(1_700_000_000_000_000);
+
+    /// Milliseconds from one picture to the next.
+    const PICTURE: i64 = 40;
+
+    /// A publisher of pictures with a keyframe every 4 s, which is known by now, up to 1 s after the newest.
+    fn regular() -> Publisher {
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = Registry::new(Settings::default()).publish("x", info, NOW).unwrap();
+        configure(&mut publisher, 31);
+        pictures(&mut publisher, 0..21_000, 4000);
+        publisher
+    }
+
+    fn configure(publisher: &mut Publisher, level: u8) {
+        let config = codec::avc::Config::parse(testkit::avc_record(level).into()).unwrap();
+        publisher.track(0, Codec::Avc(config), 1000, *b"und", NOW).unwrap();
+    }
+
+    fn pictures(publisher: &mut Publisher, millis: std::ops::Range<i64>, distance: i64) {
+        for dts in millis.step_by(usize::try_from(PICTURE).unwrap()) {
+            let sync = dts % distance == 0;
+            let data = Bytes::from_static(&[0; 64]);
+            publisher.sample(0, Sample { dts, cts: 0, duration: 0, sync, data }, NOW).unwrap();
+        }
+    }
+
+    /// Asks for the segment that was foretold, while `publish` goes on: the answer's status, and how many
+    /// bytes come of a segment that is being made until a second passes without any.
+    async fn asked(publisher: &mut Publisher, publish: impl FnOnce(&mut Publisher)) -> (u16, u64) {
+        let stream = Arc::clone(publisher.stream());
+        let window = stream.track("v0").unwrap().window();
+        let time = window.open.as_ref().unwrap().expected_end.unwrap();
+        let mut head = BytesMut::from("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let request = Request::parse(&mut head, peer, 100).unwrap().unwrap();
+        let edges = Edges::default();
+        let (response, ()) =
+            tokio::join!(segment_at(&request, &edges, &stream, "v0", time), async {
+                publish(publisher);
+            });
+        let status = response.status();
+        let mut body = Body::Empty;
+        let _ = response.map_body(|whole| std::mem::replace(&mut body, whole));
+        let Body::Stream(mut body) = body else { return (status, 0) };
+        let mut bytes = 0;
+        let mut next = async || std::future::poll_fn(|cx| body.poll_next(cx)).await;
+        while let Ok(Some(pieces)) = tokio::time::timeout(Duration::from_secs(1), next()).await {
+            bytes += http::length(&pieces.unwrap());
+        }
+        (status, bytes)
+    }
+
+    /// Bytes of the track's segment that is so many before its newest.
+    fn newest(publisher: &Publisher, back: usize) -> u64 {
+        let window = publisher.stream().track("v0").unwrap().window();
+        window.all().rev().nth(back).unwrap().len() as u64
+    }
+
+    async fn local(test: impl Future<Output = ()>) {
+        tokio::task::LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_foretold_comes_and_so_does_what_is_shown_before_it() {
+        local(async {
+            let publisher = &mut regular();
+            let answer = asked(publisher, |publisher| pictures(publisher, 21_000..25_000, 4000));
+            assert_eq!(answer.await, (200, newest(publisher, 0)));
+            // A keyframe that comes too soon: the segment that it begins, and the one that was meant.
+            let publisher = &mut regular();
+            let answer = asked(publisher, |publisher| {
+                pictures(publisher, 21_000..21_520, 4000);
+                pictures(publisher, 21_520..24_000, 21_520);
+                pictures(publisher, 24_000..25_000, 4000);
+            });
+            let both = answer.await;
+            assert_eq!(both, (200, newest(publisher, 1) + newest(publisher, 0)));
+        })
+        .await;
+    }
+
+    /// What a manifest says of a segment holds with the header and the period that it says it of.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_foretold_is_nothing_of_another_header_or_period() {
+        local(async {
+            let publisher = &mut regular();
+            let answer = asked(publisher, |publisher| {
+                configure(publisher, 40);
+                pictures(publisher, 24_000..25_000, 4000);
+            });
+            assert_eq!(answer.await, (404, 0));
+            let publisher = &mut regular();
+            let answer = asked(publisher, |publisher| pictures(publisher, 92_000..93_000, 4000));
+            assert_eq!(answer.await, (404, 0));
+            // Also where one that belongs comes before: that one and no more.
+            let publisher = &mut regular();
+            let answer = asked(publisher, |publisher| {
+                pictures(publisher, 21_000..21_520, 4000);
+                pictures(publisher, 21_520..24_000, 21_520);
+                configure(publisher, 40);
+                pictures(publisher, 24_000..25_000, 4000);
+            });
+            assert_eq!(answer.await, (200, newest(publisher, 1)));
+        })
+        .await;
+    }
 }
