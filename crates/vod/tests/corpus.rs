@@ -50,6 +50,7 @@ const MADE: Expected = Expected {
         ("mp4/pictures-ntsc.mp4", "v0 avc1.64001f"),
         ("mp4/pictures.mp4", "v0 avc1.64001f"),
         ("mp4/quicktime.mov", "v0 avc1.64001f, a0 mp4a.40.2"),
+        ("mp4/rungs.mp4", "v0 avc1.4d401f, a0 mp4a.40.2"),
         ("mp4/short.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),
         ("mp4/shorter-sound.mp4", "v0 avc1.4d401f, a0 mp4a.40.2"),
         ("mp4/sound.mp4", "a0 mp4a.40.2"),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{BRISK, Client, LIMIT, Origin, assert_refused, clip};
+use crate::support::{BRISK, Client, LIMIT, Origin, Playlist, assert_refused, clip};
 
 /// An origin whose stream was published faster than its window lasts, and whose publisher has gone.
 fn stopped() -> Origin {
@@ -77,7 +77,8 @@ fn blocking_reload_of_a_viewer_that_closes_its_half() {
     let mut answer = String::new();
     viewer.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    assert!(answer.contains(&format!("\n{open}.m4s\n")), "{answer}");
+    // It is complete; so much was published at once that it may have left the playlist already.
+    assert!(Playlist(answer).open_msn() > open);
     publisher.finish();
 }
 
