@@ -67,6 +67,18 @@ const MADE: Expected = Expected {
     left_out: &[
         ("mp4/mp3.mp4", 2, "mp4a", "codec 'mp4a' of track 2 at byte 0 is not supported"),
         ("mp4/pcm.mov", 2, "twos", "codec 'twos' of track 2 at byte 0 is not supported"),
+        (
+            "mp4/rungs.mp4",
+            2,
+            "avc1.4d401f",
+            "track 2 (avc1.4d401f), which the file has disabled, at byte 0 is not supported",
+        ),
+        (
+            "mp4/rungs.mp4",
+            3,
+            "avc1.4d401f",
+            "track 3 (avc1.4d401f), which the file has disabled, at byte 0 is not supported",
+        ),
         ("mp4/timecode.mov", 2, "tmcd", "codec 'tmcd' of track 2 at byte 0 is not supported"),
     ],
     refused: &[
