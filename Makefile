@@ -2,13 +2,16 @@
 # also be run by hand; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test corpus build fmt lint bench audit fuzz peers figures clean
+.PHONY: help run check test corpus build fmt lint bench audit fuzz peers figures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
 
 run: ## build everything, start the origin with a demo stream, say which page to open
 	@scripts/run.sh $(ARGS)
+
+check: ## what takes a minute after a build: format, lints, types, tests without browsers and other programs
+	@scripts/test.sh check
 
 test: ## format, lints, types, every test of Rust and web, browsers and foreign players included
 	@scripts/test.sh
@@ -47,8 +50,8 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (30) each; TARGET=NAME for one of th
 peers: ## the servers that scenarios compare, into target/peers; PEERS="NAME..." for some of them
 	@scripts/peers.sh $(PEERS)
 
-figures: ## draw README's tables from the studies' runs that are kept in lab/runs
-	cargo run --release -p streamgauge -- report $(sort $(dir $(wildcard lab/runs/*-study-*/run.json))) -o target/report --into README.md
+figures: ## draw docs/studies.md and the figures of the documents, from the runs that are kept in lab/runs
+	@scripts/figures.sh
 
 clean: ## remove what was built
 	cargo clean

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a target needs and the machine lacks, from the distribution's own packages.
-# Usage: scripts/install.sh run|lint|test|fuzz
+# Usage: scripts/install.sh run|lint|check|test|fuzz
 #
 # Nothing is touched, and no package list fetched, when everything is there.
 set -eu
@@ -27,7 +27,7 @@ if [ "$purpose" != fuzz ]; then
 fi
 
 case $purpose in
-lint | test)
+lint | check | test)
     # rustup's minimal profile comes without these two.
     for component in rustfmt clippy; do
         program=cargo-$component
@@ -45,6 +45,9 @@ case $purpose in
 fuzz) wanted="cc:gcc :libc6-dev c++:g++" ;;
 *) wanted="cc:gcc :libc6-dev" ;;
 esac
+
+# The media that tests read are made with it.
+[ "$purpose" != check ] || wanted="$wanted ffmpeg:ffmpeg"
 
 # The programs that judge our output, and those that publish to us. Those named without a
 # command are libraries and plugins.

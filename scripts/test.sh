@@ -1,5 +1,8 @@
 #!/bin/sh
-# Everything that must hold before a change is merged. Usage: scripts/test.sh
+# Everything that must hold before a change is merged. Usage: scripts/test.sh [check]
+#
+# With `check`, only what takes seconds after a build: format, lints, types, and the tests that need no
+# browser, no other program and no socket.
 #
 # Every step runs, whatever became of those before it; the last line sums the runners' own
 # summaries, and before them stands what each failed test printed. A step that does not count tests
@@ -16,7 +19,8 @@ cd "$(dirname "$0")/.."
 TEST_TIMEOUT=${TEST_TIMEOUT:-1800}
 E2E_TIMEOUT=${E2E_TIMEOUT:-1200}
 
-scripts/install.sh test || exit 1
+what=${1:-test}
+scripts/install.sh "$what" || exit 1
 
 # Colour codes would be in the way of the sum.
 export NO_COLOR=1 FORCE_COLOR=0 CARGO_TERM_COLOR=never
@@ -78,6 +82,15 @@ export HEADWATER_BIN="$target/debug/headwater"
 
 wait "$beside"
 later web-check web-test
+
+if [ "$what" = check ]; then
+    # The libraries' own tests, and those beside them that talk to nobody.
+    step unit-test cargo test --workspace --lib --bins --no-fail-fast
+    step model-test cargo test -p live -p protocol --no-fail-fast --test derived --test invariants \
+        --test odd_publishers --test dash --test hls --test rtmp_sessions
+    scripts/sum-tests.py "$work" web-build media web-check web-test format test-build clippy unit-test model-test
+    exit
+fi
 
 # Most tests wait for players that take their time, so more run at once than there are cores: so many
 # of each of three programs.

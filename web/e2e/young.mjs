@@ -78,14 +78,26 @@ export async function publishFile(server, file, name) {
   };
 }
 
-/** In the page, before all else: notes when pictures are shown, and where the video element stands. */
+/**
+ * In the page, before all else: notes when pictures are shown, and where the video element stands. With each stand
+ * goes how much media there was ahead (seconds), and for how long the page itself was not run (`late`, milliseconds):
+ * a page that stands with media ahead, or is not run, waits for the machine and not for the stream.
+ */
 function observe(stands) {
   const seen = { first: null, moves: 0, frames: 0, standings: [], rate: [] };
   window.seen = seen;
-  let [time, since, standing] = [-1, 0, null];
+  let [time, since, standing, looked, late] = [-1, 0, null, performance.now(), 0];
+  const ahead = ({ buffered, currentTime }) => {
+    for (let i = 0; i < buffered.length; i++) {
+      if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i))
+        return buffered.end(i) - currentTime;
+    }
+    return 0;
+  };
   const look = () => {
     const video = document.querySelector('video');
     const now = performance.now();
+    [looked, late] = [now, Math.max(late, now - looked)];
     if (video && seen.first === null && video.requestVideoFrameCallback && !video.observed) {
       video.observed = true;
       const shown = (at) => {
@@ -97,33 +109,49 @@ function observe(stands) {
     }
     if (!video || seen.first === null) return;
     if (video.currentTime !== time) {
-      [time, since, standing] = [video.currentTime, now, null];
+      [time, since, standing, late] = [video.currentTime, now, null, 0];
       seen.moves += 1;
       // The first picture is there before it moves, for as long as it takes to have enough to play.
     } else if (now - since > stands && seen.moves > 1) {
       if (!standing) {
-        standing = { at: Math.round(since - seen.first), time, ms: 0 };
+        standing = { at: Math.round(since - seen.first), time, ms: 0, ahead: ahead(video), late: 0 };
         seen.standings.push(standing);
       }
-      standing.ms = Math.round(now - since);
+      [standing.ms, standing.late] = [Math.round(now - since), Math.round(late)];
     }
   };
   setInterval(look, 20);
 }
 
-/** A page with hls.js as it comes, without a setting of ours. */
+/** Players as they come, without a setting of ours: what their page is called, and what of a stream they play. */
+const PLAIN = { plain: 'index.m3u8', 'plain-dash': 'manifest.mpd' };
+
+/** A page with hls.js or dash.js as they come. */
 export async function startPlain() {
-  const library = await readFile(createRequire(import.meta.url).resolve('hls.js/dist/hls.js'));
-  const page = `<!doctype html><title>hls.js</title><video muted autoplay></video><script src="/hls.js"></script>
+  const { resolve } = createRequire(import.meta.url);
+  const libraries = {
+    '/hls.js': await readFile(resolve('hls.js/dist/hls.js')),
+    '/dash.js': await readFile(resolve('dashjs')),
+  };
+  const page = (player) => `<!doctype html><title>${player}</title><video muted autoplay></video>
+    <script src="/${player}.js"></script>
     <script>
-      window.hls = new Hls();
-      hls.loadSource(new URLSearchParams(location.search).get('url'));
-      hls.attachMedia(document.querySelector('video'));
+      const [url, video] = [new URLSearchParams(location.search).get('url'), document.querySelector('video')];
+      if (window.Hls) {
+        window.hls = new Hls();
+        hls.loadSource(url);
+        hls.attachMedia(video);
+      } else dashjs.MediaPlayer().create().initialize(video, url, true);
     </script>`;
   const site = createServer(({ url }, response) => {
-    if (url === '/hls.js') response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(library);
-    else if (url === '/favicon.ico') response.writeHead(204).end();
-    else response.writeHead(200, { 'Content-Type': 'text/html' }).end(page);
+    const { pathname } = new URL(url, 'http://localhost');
+    const library = libraries[pathname];
+    if (library) response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(library);
+    else if (pathname === '/favicon.ico') response.writeHead(204).end();
+    else
+      response
+        .writeHead(200, { 'Content-Type': 'text/html' })
+        .end(page(pathname === '/plain-dash' ? 'dash' : 'hls'));
   });
   site.listen(0, '127.0.0.1');
   await once(site, 'listening');
@@ -153,15 +181,15 @@ function watchPlacement() {
 
 /**
  * Watches `live/NAME` in a fresh page for `seconds` after its first picture: standings, pictures shown, and pictures
- * decoded by the browser's own count. `via` is `plain` for hls.js without our page.
+ * decoded by the browser's own count. `via` is `plain` for hls.js without our page, `plain-dash` for dash.js.
  */
 export async function watchYoung(browser, server, plain, name, via, seconds) {
   const { page, complaints } = await openPage(browser);
   try {
     await page.addInitScript(observe, STANDS);
     const address =
-      via === 'plain'
-        ? `${plain.url}?url=${encodeURIComponent(`${server.url}/live/${name}/index.m3u8`)}`
+      via in PLAIN
+        ? `${plain.url}${via}?url=${encodeURIComponent(`${server.url}/live/${name}/${PLAIN[via]}`)}`
         : `${server.url}/watch/live/${name}?via=${via}`;
     await page.goto(address);
     if (via === 'plain') await page.evaluate(watchPlacement);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use live::{Region, Segment, Stream, Track, Window};
 use protocol::hls;
@@ -44,6 +45,10 @@ pub(super) async fn segment(
 ) -> Response {
     run(request, edges, stream, track, msn, None).await
 }
+
+/// How long a time is waited for that no manifest has named and none can name yet. ffmpeg asks for one beyond
+/// its list again and again, hundreds of times a second where it is told at once that there is none.
+const TOO_SOON: Duration = Duration::from_millis(500);
 
 /// Where a manifest said that a segment would start.
 #[derive(Debug, Clone, Copy)]
@@ -166,20 +171,31 @@ pub(super) async fn segment_at(
     time: i64,
 ) -> Response {
     let Some(track) = stream.track(name) else { return not_found() };
-    let found = {
-        let window = edges.follow(&track).borrow_and_update().clone();
-        let exact = window.all().rev().find(|segment| segment.presents == time);
-        let foretold = || {
-            let foretold = |before: &Arc<Segment>| Some((before.msn + 1, Foretold::after(before)));
-            let before = window.all().rev().find(|before| before.expected_end == Some(time));
-            before.and_then(foretold)
+    let mut windows = edges.follow(&track);
+    let deadline = tokio::time::Instant::now() + TOO_SOON;
+    loop {
+        let (named, is_too_soon) = {
+            let window = windows.borrow_and_update();
+            let newest = window.all().next_back().map(|segment| segment.presents);
+            (named(&window, time), !window.ended && newest.is_none_or(|newest| time > newest))
         };
-        exact.map(|exact| (exact.msn, None)).or_else(foretold)
-    };
-    match found {
-        Some((msn, foretold)) => run(request, edges, stream, name, msn, foretold).await,
-        None => not_found(),
+        if let Some((msn, foretold)) = named {
+            return run(request, edges, stream, name, msn, foretold).await;
+        }
+        if !is_too_soon || change(&mut windows, deadline).await.is_err() {
+            return not_found();
+        }
     }
+}
+
+/// The number of the segment that is named by `time`, and what was foretold of it if it may start elsewhere.
+fn named(window: &Window, time: i64) -> Option<(u64, Option<Foretold>)> {
+    let exact = window.all().rev().find(|segment| segment.presents == time);
+    let foretold = || {
+        let before = window.all().rev().find(|before| before.expected_end == Some(time))?;
+        Some((before.msn + 1, Foretold::after(before)))
+    };
+    exact.map(|exact| (exact.msn, None)).or_else(foretold)
 }
 
 /// Waits for the next change of a window, until `deadline`.
@@ -297,7 +313,6 @@ fn whole(
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
-    use std::time::Duration;
 
     use bytes::{Bytes, BytesMut};
     use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
@@ -332,20 +347,27 @@ mod tests {
         }
     }
 
-    /// Asks for the segment that was foretold, while `publish` goes on: the answer's status, and how many
-    /// bytes come of a segment that is being made until a second passes without any.
+    /// Asks for the segment that was foretold, while `publish` goes on; see [`asked_for`].
     async fn asked(publisher: &mut Publisher, publish: impl FnOnce(&mut Publisher)) -> (u16, u64) {
-        let stream = Arc::clone(publisher.stream());
-        let window = stream.track("v0").unwrap().window();
+        let window = publisher.stream().track("v0").unwrap().window();
         let time = window.open.as_ref().unwrap().expected_end.unwrap();
+        asked_for(time, publisher, async |publisher| publish(publisher)).await
+    }
+
+    /// Asks for the segment of this time, while `publish` goes on: the answer's status, and how many bytes
+    /// come of a segment that is being made until a second passes without any.
+    async fn asked_for(
+        time: i64,
+        publisher: &mut Publisher,
+        publish: impl AsyncFnOnce(&mut Publisher),
+    ) -> (u16, u64) {
+        let stream = Arc::clone(publisher.stream());
         let mut head = BytesMut::from("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let request = Request::parse(&mut head, peer, 100).unwrap().unwrap();
         let edges = Edges::default();
         let (response, ()) =
-            tokio::join!(segment_at(&request, &edges, &stream, "v0", time), async {
-                publish(publisher);
-            });
+            tokio::join!(segment_at(&request, &edges, &stream, "v0", time), publish(publisher));
         let status = response.status();
         let mut body = Body::Empty;
         let _ = response.map_body(|whole| std::mem::replace(&mut body, whole));
@@ -383,6 +405,26 @@ mod tests {
             });
             let both = answer.await;
             assert_eq!(both, (200, newest(publisher, 1) + newest(publisher, 0)));
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_can_have_named_yet_is_waited_for_a_moment() {
+        local(async {
+            let publisher = &mut regular();
+            // Two segments on: the one in between is not there either.
+            let later = asked_for(28 * 90_000, publisher, async |publisher| {
+                pictures(publisher, 21_000..25_000, 4000);
+                tokio::time::sleep(TOO_SOON / 2).await;
+                pictures(publisher, 25_000..29_000, 4000);
+            });
+            assert_eq!(later.await, (200, newest(publisher, 0)));
+            for (time, wait) in [(1000 * 90_000, TOO_SOON), (27 * 90_000, Duration::ZERO)] {
+                let asked = tokio::time::Instant::now();
+                assert_eq!(asked_for(time, publisher, async |_| {}).await, (404, 0));
+                assert_eq!(asked.elapsed(), wait, "{time}");
+            }
         })
         .await;
     }

@@ -1,0 +1,131 @@
+#!/usr/bin/env node
+// How soon a viewer that joins between keyframes sees a picture, by each delivery, and how soon the page is as close
+// behind live as it means to be. Needs HEADWATER_BIN, ffmpeg and Chromium; `npm ci` in web/ first.
+//
+//   scripts/bench-joins.mjs [--keyframes 8] [--joins 8] [--via page-llhls,…] [--settle 20]
+//
+// A stream of 30 pictures a second with a keyframe every so many seconds, published in real time; after 30 s of it
+// fresh viewers join one after the other, at moments spread evenly over the keyframe distance. Viewers: our page
+// (`page-DELIVERY`), hls.js and dash.js as they come (`hlsjs`, `dashjs`), and ffmpeg up to its first decoded picture
+// (`ffmpeg-URL`). Pages are watched for `settle` seconds after the first picture. A table on standard output, a line a
+// viewer on standard error.
+import { spawn } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { openPage, startBrowser, startServer, stats } from '../web/e2e/support.mjs';
+import { publishFile, startPlain, watchYoung } from '../web/e2e/young.mjs';
+
+const asked = {
+  keyframes: 8,
+  joins: 8,
+  via: 'page-llhls,page-dash,page-push,hlsjs,dashjs,ffmpeg-rtmp,ffmpeg-flv,ffmpeg-mp4',
+  settle: 20,
+};
+for (let i = 2; i < process.argv.length; i += 2) {
+  const name = process.argv[i].replace(/^--/, '');
+  if (!(name in asked) || process.argv[i + 1] === undefined) throw new Error(`not understood: ${process.argv[i]}`);
+  asked[name] = name === 'via' ? process.argv[i + 1] : Number(process.argv[i + 1]);
+}
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Runs ffmpeg to its end; how long it took, in milliseconds. */
+function ffmpeg(words) {
+  const began = performance.now();
+  const child = spawn('ffmpeg', ['-nostdin', '-loglevel', 'error', ...words], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  return new Promise((resolve, reject) => {
+    child.once('exit', (code) => (code === 0 ? resolve(performance.now() - began) : reject(new Error(`ffmpeg: ${code}`))));
+  });
+}
+
+const folder = await mkdtemp(join(tmpdir(), 'headwater-joins-'));
+const clip = join(folder, 'clip.flv');
+const coding = ['-c:v', 'libx264', '-preset', 'ultrafast', '-pix_fmt', 'yuv420p', '-sc_threshold', '0'];
+const distance = String(asked.keyframes * 30);
+const inputs = ['-f', 'lavfi', '-i', 'testsrc2=size=640x360:rate=30', '-f', 'lavfi', '-i', 'sine=sample_rate=48000'];
+await ffmpeg([...inputs, ...coding, '-g', distance, '-keyint_min', distance, '-c:a', 'aac', '-t', '1200', clip]);
+
+const server = await startServer({ config: '' });
+const [browser, plain] = [await startBrowser(), await startPlain()];
+const publisher = await publishFile(server, clip, 'joins');
+const begun = performance.now();
+
+/** One that our page plays: when its first picture came, how far behind it was then, and when it was where it means to be. */
+async function page(via) {
+  const { page } = await openPage(browser);
+  try {
+    await page.goto(`${server.url}/watch/live/joins?via=${via}`);
+    let [first, behind, settled] = [null, null, null];
+    const from = performance.now();
+    while (performance.now() - from < asked.settle * 1000) {
+      const now = await stats(page);
+      first ??= now.moments.firstFrame ?? null;
+      if (now.latency !== null) {
+        behind ??= now.latency;
+        if (now.latency - (now.targetLatency ?? 0) <= 1) settled ??= (performance.now() - from) / 1000;
+        else settled = null;
+      }
+      await sleep(100);
+    }
+    const last = await stats(page);
+    return { first, behind, settled, target: last.targetLatency, last: last.latency };
+  } finally {
+    await page.context().close();
+  }
+}
+
+const viewers = {
+  'page-llhls': () => page('llhls'),
+  'page-hls': () => page('hls'),
+  'page-dash': () => page('dash'),
+  'page-push': () => page('push'),
+  hlsjs: () => watchYoung(browser, server, plain, 'joins', 'plain', 1),
+  dashjs: () => watchYoung(browser, server, plain, 'joins', 'plain-dash', 1),
+  'ffmpeg-rtmp': async () => ({ first: await decoded(`${server.rtmp}/live/joins`) }),
+  'ffmpeg-flv': async () => ({ first: await decoded(`${server.url}/live/joins/live.flv`) }),
+  'ffmpeg-mp4': async () => ({ first: await decoded(`${server.url}/live/joins/live.mp4`) }),
+};
+// By itself ffmpeg looks at up to 5 s of a stream before it decodes any.
+const decoded = (url) =>
+  ffmpeg(['-probesize', '32768', '-analyzeduration', '0', '-i', url, '-map', '0:v', '-frames:v', '1', '-f', 'null', '-']);
+
+const figure = (values, digits) => {
+  const known = values.filter((value) => value !== null && value !== undefined).sort((a, b) => a - b);
+  if (known.length === 0) return '';
+  const shown = [known[0], known[known.length >> 1], known.at(-1)].map((value) => value.toFixed(digits));
+  return `${shown.join(' / ')}${known.length < values.length ? ` (${known.length} of ${values.length})` : ''}`;
+};
+console.log(`Keyframes ${asked.keyframes} s apart, ${asked.joins} joins: least / median / most.\n`);
+console.log('| viewer | first picture, s | behind live then, s | target, s | within 1 s of it after, s | behind at the end, s |');
+console.log('|---|---|---|---|---|---|');
+try {
+  for (const via of asked.via.split(',')) {
+    const seen = [];
+    for (let turn = 0; turn < asked.joins; turn++) {
+      // Where between two keyframes.
+      const phase = (turn / asked.joins) * asked.keyframes * 1000;
+      const [age, whole] = [performance.now() - begun, asked.keyframes * 1000];
+      const soonest = Math.max(age, 30_000);
+      await sleep(Math.ceil((soonest - phase) / whole) * whole + phase - age);
+      const one = await viewers[via]().catch((error) => ({ first: null, error: error.message }));
+      console.error(via, phase, JSON.stringify(one, ['first', 'behind', 'settled', 'target', 'last', 'error']));
+      seen.push(one);
+    }
+    const column = (name, digits, scale = 1) =>
+      figure(
+        seen.map((one) => (typeof one[name] === 'number' ? one[name] / scale : null)),
+        digits,
+      );
+    const cells = [via, column('first', 2, 1000), column('behind', 1), column('target', 1), column('settled', 1)];
+    console.log(`| ${[...cells, column('last', 1)].join(' | ')} |`);
+  }
+} finally {
+  await publisher.stop();
+  await browser.close();
+  plain.close();
+  await server.stop();
+  await rm(folder, { recursive: true });
+}
