@@ -66,6 +66,7 @@ step media scripts/make-media.sh
 beside=$!
 
 step format cargo fmt --all --check
+step modules scripts/module-cycles.py crates/*
 
 # The lints come from the build of the tests: clippy-driver is the compiler with more of them, and one
 # build takes half the time of two. Those of the crates alone; cargo repeats what it has said before.
@@ -88,7 +89,7 @@ if [ "$what" = check ]; then
     step unit-test cargo test --workspace --lib --bins --no-fail-fast
     step model-test cargo test -p live -p protocol --no-fail-fast --test derived --test invariants \
         --test odd_publishers --test dash --test hls --test rtmp_sessions
-    scripts/sum-tests.py "$work" web-build media web-check web-test format test-build clippy unit-test model-test
+    scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy unit-test model-test
     exit
 fi
 
@@ -116,5 +117,5 @@ later cargo-files doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media web-check web-test format test-build clippy cargo-files doc-test \
+scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy cargo-files doc-test \
     e2e-live e2e-titles cargo-test

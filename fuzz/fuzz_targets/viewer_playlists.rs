@@ -4,7 +4,7 @@
 use headwater_fuzz::within;
 use libfuzzer_sys::fuzz_target;
 use viewer::hls::{self, Playlist};
-use viewer::http::Url;
+use viewer::url::Url;
 use viewer::mpd;
 
 /// What reading one may take, and for each byte of it.

@@ -10,6 +10,7 @@
 
 pub mod config;
 pub mod control;
+pub mod counts;
 pub mod deliver;
 pub mod fan;
 pub mod http;
@@ -24,5 +25,8 @@ pub mod publish;
 pub mod push;
 pub mod rtmp;
 pub mod serve;
+pub mod titles;
+mod wait;
+mod wire;
 
 pub use origin::Origin;

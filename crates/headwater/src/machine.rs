@@ -3,10 +3,19 @@
 use std::fs::read_to_string;
 use std::path::{Component, Path, PathBuf};
 
+use landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr};
+
 /// Bytes of memory this process may use: the machine's, or the least that a control group allows which
 /// it is in, itself or by one further up. `None` if neither can be found out.
 pub(crate) fn memory() -> Option<u64> {
     memory_below(Path::new("/"))
+}
+
+/// Whether this kernel can keep a process from files (Landlock).
+pub(crate) fn can_confine() -> bool {
+    let rules = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1));
+    let created = rules.and_then(Ruleset::create).map(Option::<std::os::fd::OwnedFd>::from);
+    created.is_ok_and(|rules| rules.is_some())
 }
 
 /// The same, of the machine whose files are below `root`.

@@ -1,6 +1,5 @@
 //! `/metrics`: what there is and what was done to it, in the Prometheus text format.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -10,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use live::{Delivery, Status};
+use live::Status;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -21,30 +20,6 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::control::{Once, harmless};
 use crate::http::Counters;
 use crate::{Origin, log};
-
-/// What became of viewers that read too slowly: told in the log by stream and peer, counted by
-/// delivery.
-#[derive(Debug, Default)]
-pub struct SlowViewers {
-    skipped: Family<ByDelivery, Counter>,
-    closed: Family<Closed, Counter>,
-}
-
-/// Push viewers that were closed for what they sent.
-#[derive(Debug, Default)]
-pub struct Violations(Family<ByCode, Counter>);
-
-impl Violations {
-    /// Counts one, by the close code it was told (RFC 6455 7.4).
-    pub fn count(&self, code: u16) {
-        self.0.get_or_create(&ByCode { code }).inc();
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByCode {
-    code: u16,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByRendition {
@@ -57,26 +32,6 @@ struct ByDirection {
     direction: &'static str,
 }
 
-/// Why a slow viewer was disconnected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TooSlow {
-    /// It fell behind again and again, in spite of being skipped ahead.
-    Behind,
-    /// It accepted no byte for too long.
-    Stalled,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByDelivery {
-    delivery: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Closed {
-    delivery: &'static str,
-    reason: &'static str,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Viewers {
     stream: String,
@@ -86,24 +41,6 @@ struct Viewers {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InState {
     state: &'static str,
-}
-
-impl SlowViewers {
-    /// A viewer goes on at the newest keyframe.
-    pub fn skipped(&self, delivery: Delivery, stream: &str, peer: SocketAddr) {
-        let by = delivery.name();
-        tracing::info!(stream, %peer, delivery = by, "slow viewer skipped to the newest keyframe");
-        self.skipped.get_or_create(&ByDelivery { delivery: by }).inc();
-    }
-
-    /// A viewer is disconnected. The caller logs it, with what else it knows of the connection.
-    pub fn closed(&self, delivery: Delivery, why: TooSlow) {
-        let reason = match why {
-            TooSlow::Behind => "behind",
-            TooSlow::Stalled => "stalled",
-        };
-        self.closed.get_or_create(&Closed { delivery: delivery.name(), reason }).inc();
-    }
 }
 
 /// `/metrics`.

@@ -2,18 +2,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use live::cursor::Limits;
 use live::{Registry, Settings, UnixMicros};
 use tokio::time::Instant;
 
 use crate::config::Config;
-use crate::deliver::TitleViewers;
-use crate::deliver::cursor::Limits;
-use crate::ladder;
+use crate::counts::{Chosen, Ladders, SlowViewers, Violations};
 use crate::machine;
-use crate::metrics::{SlowViewers, Violations};
 use crate::pace::Balance;
-use crate::push::Chosen;
-use crate::rtmp::Films;
+use crate::titles::{self, Films};
 
 /// What every listener shares: the configuration, the live streams, the clock.
 #[derive(Debug)]
@@ -25,7 +22,7 @@ pub struct Origin {
     /// Files packaged on the fly.
     pub titles: vod::Library,
     /// Who watches those by HLS, DASH and push.
-    pub title_viewers: TitleViewers,
+    pub title_viewers: titles::Viewers,
     /// What RTMP players are sent of them.
     pub films: Films,
     /// Who goes first when the link is short, of the viewers of files.
@@ -37,7 +34,7 @@ pub struct Origin {
     /// Which renditions push viewers have.
     pub chosen: Chosen,
     /// What became of renditions that are made here.
-    pub ladders: ladder::Counters,
+    pub ladders: Ladders,
     /// It takes nobody new: `/readyz` says so.
     pub draining: AtomicBool,
     started: (UnixMicros, Instant),
@@ -71,13 +68,13 @@ impl Origin {
         Self {
             registry: Registry::with_memory(settings, live_memory),
             titles: vod::Library::new(config.vod.root.clone(), titles),
-            title_viewers: TitleViewers::default(),
+            title_viewers: titles::Viewers::default(),
             films: Films::new(films),
             balance: Arc::new(Balance::new(started)),
             slow_viewers: SlowViewers::default(),
             violations: Violations::default(),
             chosen: Chosen::default(),
-            ladders: ladder::Counters::default(),
+            ladders: Ladders::default(),
             draining: AtomicBool::new(false),
             started: (started, Instant::now()),
             config,

@@ -71,7 +71,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         while hang_up.recv().await.is_some() {
             tracing::info!("SIGHUP: {does} certificate and key");
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     let mut asked = async move || {
         tokio::select! {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use media::{Codec, Kind, Sample};
 
 use crate::UnixMicros;
-use crate::publisher::{self, PublisherInfo, Refused};
-use crate::registry::PublishError;
+use crate::error::{PublishError, PublisherInfo, Refused};
+use crate::publisher;
 use crate::stream::{Derives, Stream};
 use crate::track::{Track, TrackState};
 

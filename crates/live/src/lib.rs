@@ -9,8 +9,10 @@
 //! [`Region`]s of an anonymous memory file that all streams share, and leaving the window means dropping a reference.
 //! Time is an argument everywhere ([`UnixMicros`]); nothing here reads a clock or opens a socket.
 
+pub mod cursor;
 mod dates;
 mod derived;
+mod error;
 mod frames;
 mod gop;
 mod memory;
@@ -29,9 +31,10 @@ mod window;
 use std::time::Duration;
 
 pub use derived::{Derived, Place};
+pub use error::{PublishError, PublisherInfo, Refused};
 pub use memory::Region;
-pub use publisher::{Publisher, PublisherInfo, Refused};
-pub use registry::{MemoryUse, PublishError, Registry};
+pub use publisher::Publisher;
+pub use registry::{MemoryUse, Registry};
 pub use sequence::Sequence;
 pub use stream::{State, Status, Stream};
 pub use track::Track;

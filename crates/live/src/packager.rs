@@ -17,7 +17,7 @@ use media::{Kind, Sample};
 use crate::dates::Dates;
 use crate::frames::{Cadence, Units};
 use crate::memory::{Arena, Pressure};
-use crate::segments::{Begin, Segments};
+use crate::segments::{Begin, Holding, Segments};
 use crate::timeline::ORIGIN;
 use crate::window::{Header, Window};
 use crate::{Settings, UnixMicros, rescale};
@@ -580,16 +580,6 @@ impl Packager {
 /// The least that a part may last which is not its segment's last.
 fn least_part(limit: i64) -> i64 {
     (limit as f64 * LEAST_PART).ceil() as i64
-}
-
-/// How much of a track stays, in its timescale.
-pub(crate) struct Holding {
-    /// What playlists list.
-    pub(crate) listed: i64,
-    /// What can be asked for: viewers with an older playlist have three target durations more.
-    pub(crate) held: i64,
-    /// How long after it was published anything may stay, by the wall clock.
-    pub(crate) longest: Duration,
 }
 
 fn narrow(cts: i64) -> i32 {

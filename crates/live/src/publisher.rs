@@ -1,60 +1,19 @@
 //! Who publishes a stream, and what becomes of each sample.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use media::{Codec, Kind, Sample};
 
+use crate::error::{MOST_TRACKS, PublishError, Refused};
 use crate::gop::Learnt;
 use crate::memory::Arena;
 use crate::packager::Packager;
 use crate::stream::{Inner, Stream};
 use crate::timeline::{Mapped, TrackClock};
 use crate::track::{self, Track, TrackState};
-use crate::{Settings, UnixMicros, rescale};
-
-/// The most tracks a stream may have.
-const MOST_TRACKS: usize = 16;
-
-/// Who publishes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublisherInfo {
-    /// Where from; none for a clip the origin itself publishes.
-    pub peer: Option<SocketAddr>,
-    /// `rtmp`, `file` for a clip the origin itself publishes, or `ladder` for a rendition that is
-    /// made of the stream's own media.
-    pub protocol: &'static str,
-    /// Name of the rendition, where the stream has several publishers.
-    pub rendition: Option<String>,
-}
-
-/// Why a publisher's sample was not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// It was silent for too long and another publisher took its place.
-    #[error("another publisher took over after this one had been silent")]
-    Replaced,
-    /// The track cannot be packaged.
-    #[error("a track of {0} cannot be packaged")]
-    Codec(String),
-    /// Too many tracks.
-    #[error("a stream has at most {MOST_TRACKS} tracks")]
-    TooManyTracks,
-    /// There is nothing more to publish to.
-    #[error("the stream is over")]
-    Over,
-    /// Its clock jumped, or its tracks changed, too often.
-    #[error("its clock jumped, or its tracks changed, too often within a minute")]
-    TooOften,
-    /// The sample is of a track that was not announced.
-    #[error("sample of a track without a configuration")]
-    UnknownTrack,
-    /// The machine failed: no memory file, no memory.
-    #[error("packaging failed: {0}")]
-    Io(#[from] std::io::Error),
-}
+use crate::{PublisherInfo, Settings, UnixMicros, rescale};
 
 /// The right to publish a stream, or one rendition of it. Dropping it leaves the stream waiting
 /// for its return.
@@ -68,8 +27,14 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(stream: Arc<Stream>, id: u64, info: PublisherInfo) -> Self {
-        Self { stream, id, info, sources: HashMap::new() }
+    /// Lets a publisher in.
+    pub(crate) fn admit(
+        stream: &Arc<Stream>,
+        info: PublisherInfo,
+        now: UnixMicros,
+    ) -> Result<Self, PublishError> {
+        let id = stream.enter(&info, None, now)?;
+        Ok(Self { stream: Arc::clone(stream), id, info, sources: HashMap::new() })
     }
 
     /// The stream it publishes.

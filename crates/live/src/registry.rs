@@ -8,42 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
+use crate::error::{MOST_STREAMS, PublishError};
 use crate::memory::Memory;
-use crate::publisher::{Publisher, PublisherInfo};
+use crate::publisher::Publisher;
 use crate::stream::Stream;
-use crate::{Settings, Status, UnixMicros};
-
-/// The most streams at once: bounds what publishers can make the origin hold.
-const MOST_STREAMS: usize = 10_000;
+use crate::{PublisherInfo, Settings, Status, UnixMicros};
 
 /// A shard is copied for each stream that begins in it: of 10,000 streams, this is 4 us instead of 230.
 const SHARDS: usize = 64;
-
-/// Why nobody may publish under a name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PublishError {
-    /// The name is not one.
-    #[error("{0:?} is not a stream name (1 to 128 of A-Z a-z 0-9 . _ - and /)")]
-    BadName(String),
-    /// Somebody publishes it.
-    #[error("already published{}", .0.peer.map(|peer| format!(" by {peer}")).unwrap_or_default())]
-    InUse(PublisherInfo),
-    /// It is a rendition of a stream that another address publishes.
-    #[error("other renditions of this stream are published from another address")]
-    Foreign,
-    /// It began anew too often.
-    #[error("the stream began anew too often within a minute")]
-    TooOften,
-    /// Too many streams.
-    #[error("the limit of {MOST_STREAMS} streams is reached")]
-    TooManyStreams,
-    /// Those there are hold nearly all the memory there is for them.
-    #[error("the memory for live streams, {limit} bytes, is used up")]
-    NoMemory {
-        /// How much there is.
-        limit: u64,
-    },
-}
 
 /// What live streams hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +113,7 @@ impl Registry {
         if let Some(stream) = &before
             && stream.state().status != Status::Ended
         {
-            return stream.admit(info, now);
+            return Publisher::admit(stream, info, now);
         }
         // Viewers and caches may still hold segments of the stream that ended.
         let after = before.as_ref().map_or(0, |stream| stream.next_msn());
@@ -160,7 +132,7 @@ impl Registry {
             after,
             Arc::clone(&self.ahead),
         ));
-        let publisher = stream.admit(info, now)?;
+        let publisher = Publisher::admit(&stream, info, now)?;
         let shard = self.shard(&name);
         let mut streams = HashMap::clone(&shard.load());
         *count += usize::from(streams.insert(name, stream).is_none());

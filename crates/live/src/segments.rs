@@ -9,7 +9,6 @@ use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
 
 use crate::UnixMicros;
 use crate::memory::{Arena, no_room};
-use crate::packager::Holding;
 use crate::window::{Beside, Header, Part, SampleLayout, Segment, Window};
 
 /// The most bytes a window holds, whatever the media's times say: three quarters of a minute at
@@ -278,4 +277,14 @@ impl Segments {
 
 fn rate(bytes: u64, ticks: u64, timescale: u32) -> u64 {
     bytes * 8 * u64::from(timescale) / ticks.max(1)
+}
+
+/// How much of a track stays, in its timescale.
+pub(crate) struct Holding {
+    /// What playlists list.
+    pub(crate) listed: i64,
+    /// What can be asked for: viewers with an older playlist have three target durations more.
+    pub(crate) held: i64,
+    /// How long after it was published anything may stay, by the wall clock.
+    pub(crate) longest: std::time::Duration,
 }

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use media::{Kind, Sample};
 use tokio::sync::watch;
 
+use crate::PublisherInfo;
 use crate::dates::Dates;
+use crate::error::PublishError;
 use crate::gop::{Gop, Learnt};
 use crate::memory::{Account, Memory};
 use crate::packager::{Boundaries, Cutting};
-use crate::publisher::{Publisher, PublisherInfo};
-use crate::registry::PublishError;
 use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
 use crate::track::{Track, TrackState};
 use crate::viewers::{Delivery, Viewers, Viewing};
@@ -380,16 +380,6 @@ impl Stream {
                 version: state.version + 1,
             });
         });
-    }
-
-    /// Lets a publisher in.
-    pub(crate) fn admit(
-        self: &Arc<Self>,
-        info: PublisherInfo,
-        now: UnixMicros,
-    ) -> Result<Publisher, PublishError> {
-        let id = self.enter(&info, None, now)?;
-        Ok(Publisher::new(Arc::clone(self), id, info))
     }
 
     /// Adds one to who publish, by a number that is answered.

@@ -11,8 +11,8 @@ use media::{Codec, Kind, Sample};
 use tokio::sync::watch;
 
 use crate::dates::Dates;
+use crate::error::Refused;
 use crate::packager::{Boundaries, Cutting, Packager};
-use crate::publisher::Refused;
 use crate::window::{Header, Window};
 use crate::{UnixMicros, rescale, silence};
 

@@ -11,6 +11,7 @@ pub mod cmaf;
 pub mod codec;
 mod error;
 pub mod flv;
+mod kind;
 pub mod language;
 pub mod mp4;
 mod sample;
@@ -18,4 +19,5 @@ pub mod stamp;
 
 pub use codec::Codec;
 pub use error::Error;
-pub use sample::{Kind, Sample, Track};
+pub use kind::Kind;
+pub use sample::{Sample, Track};

@@ -1,17 +1,6 @@
 use bytes::Bytes;
 
-use crate::Codec;
-
-/// What a track carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// Pictures.
-    Video,
-    /// Sound.
-    Audio,
-    /// Text, metadata, time codes: listed, not delivered.
-    Other,
-}
+use crate::{Codec, Kind};
 
 /// One elementary stream and how to decode it.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,8 +6,9 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use protocol::rtmp::chunk::{Limits, Reader, csid, shared_message};
+use protocol::rtmp::chunk::{Reader, csid, shared_message};
 use protocol::rtmp::message;
+use protocol::rtmp::message::Limits;
 
 /// A second of a 2 Mbit/s stream: a key frame, 29 pictures, 47 pieces of sound.
 fn second() -> Vec<(u8, u32, Vec<u8>)> {

@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 
-use crate::http::Url;
 use crate::playback::Track;
 use crate::socket::Socket;
 use crate::tls::{Stream, Tls, TlsError, Trust, Within};
+use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, RequestTimes, Stats};
 
 /// What a read of a socket takes at most. One buffer serves all viewers of a lane.
@@ -378,6 +378,21 @@ impl Viewer {
     pub(crate) fn count_overhead(&self, bytes: usize) {
         self.stats().overhead_bytes += bytes as u64;
         self.lane.totals.overhead_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Waits until a player of something finished has room for more.
+    pub(crate) async fn wait_for_room(&self) {
+        let Some(ahead) = self.lane.options.ahead else { return };
+        let ahead = Micros::try_from(ahead.as_micros()).unwrap_or(Micros::MAX);
+        let now = self.now();
+        let over = {
+            let mut stats = self.stats();
+            stats.playback.advance(now);
+            stats.playback.buffered(now) - ahead
+        };
+        if over > 0 && self.stats().playback.started().is_some() {
+            tokio::time::sleep(Duration::from_micros(over.unsigned_abs())).await;
+        }
     }
 
     /// Bytes have been sent.

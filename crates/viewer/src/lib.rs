@@ -26,6 +26,7 @@ mod socket;
 mod stats;
 mod text_time;
 pub mod tls;
+pub mod url;
 pub mod verify;
 mod watchdog;
 pub mod websocket;

@@ -7,7 +7,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::watchdog::Watchdog;
-use crate::{Error, Viewer, tls};
+use crate::{Error, tls};
 
 /// A connection, plain or over TLS: read when it is ready, into a buffer that is not its own.
 #[derive(Debug)]
@@ -69,17 +69,17 @@ impl Socket {
     }
 }
 
-/// Sends all of it.
+/// Sends all of it; `sent` is told how much each time.
 pub(crate) async fn write_all(
-    viewer: &Viewer,
     socket: &mut Socket,
     watchdog: &mut Watchdog,
     mut bytes: &[u8],
+    sent: impl Fn(usize),
 ) -> Result<(), Error> {
     while !bytes.is_empty() || socket.owes() {
         match socket.try_write(bytes) {
             Ok(written) => {
-                viewer.count_sent(written);
+                sent(written);
                 bytes = bytes.get(written..).unwrap_or_default();
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {

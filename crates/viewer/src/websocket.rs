@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
 
-use crate::http::Url;
+use crate::url::Url;
 use crate::{Error, Kind};
 
 /// What `Sec-WebSocket-Accept` is made with (1.3).

@@ -1,29 +1,21 @@
 //! From files to a title.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use media::mp4::{self, Index, TrackIndex};
 use media::{Error as MediaError, Kind};
 
 use crate::candidate::{Candidate, Refusal};
+use crate::label::distinct;
+use crate::left_out::LeftOut;
 use crate::rendered::Shelf;
-use crate::root::{OnDisk, Stamp};
+use crate::root::OnDisk;
 use crate::shift::Timeline;
+use crate::source::Source;
 use crate::text::{self, Script};
-use crate::title::{LeftOut, Reach, Title, Version};
+use crate::title::{Reach, Title, Version};
 use crate::track::Track;
 use crate::{Error, Settings, plan, time};
-
-/// An MP4 file of a title.
-#[derive(Debug)]
-pub(crate) struct Source {
-    /// Path below the root.
-    pub(crate) name: String,
-    pub(crate) file: Arc<File>,
-    pub(crate) len: u64,
-    pub(crate) stamp: Stamp,
-}
 
 /// Makes a title of its files, and of the subtitles found beside them.
 pub(crate) fn title(
@@ -328,19 +320,6 @@ fn distinguish(tracks: &mut [Track]) {
             first.default = true;
         }
     }
-}
-
-/// `label`, or with a number after it where it is taken.
-pub(crate) fn distinct(label: &str, taken: &mut Vec<String>) -> String {
-    let mut wanted = label.to_owned();
-    // A title has few tracks.
-    let mut number = 2;
-    while taken.contains(&wanted) {
-        wanted = format!("{label} {number}");
-        number += 1;
-    }
-    taken.push(wanted.clone());
-    wanted
 }
 
 /// How far into the file each segment of the leading track reaches, whatever track the bytes are

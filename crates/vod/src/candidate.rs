@@ -5,13 +5,13 @@ use media::mp4::{SampleEntry, TrackIndex};
 use media::{Codec, Error, Kind, cmaf};
 
 use crate::bandwidth::{Bandwidth, FrameRate};
-use crate::build::Source;
 use crate::lead::Lead;
+use crate::left_out::LeftOut;
 use crate::plan::{self, Grid};
 use crate::samples::first_from;
 use crate::scan::Scan;
 use crate::shift::{Beginning, Timeline};
-use crate::title::LeftOut;
+use crate::source::Source;
 use crate::track::{Row, Track, write_head};
 use crate::{Settings, time};
 

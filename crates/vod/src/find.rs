@@ -6,11 +6,12 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::build::Source;
+use crate::left_out::LeftOut;
 use crate::rendered::hash;
 use crate::root::{Root, Stamp};
+use crate::source::Source;
 use crate::text::{self, Script};
-use crate::title::{LeftOut, Version};
+use crate::title::Version;
 use crate::{Error, Settings};
 
 /// The most of anything a folder may hold.

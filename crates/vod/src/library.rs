@@ -1,27 +1,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::find::{self, Contents, Folders};
 use crate::root::Root;
-use crate::{Error, Title, build};
-
-/// How titles are made and kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// How long segments should be: they begin at the keyframes nearest to its multiples.
-    pub segment_target: Duration,
-    /// Bytes of memory for the titles kept. The newest is kept even if it alone is larger.
-    pub memory: usize,
-}
-
-impl Default for Settings {
-    /// Segments of 2 s, and 64 MiB: some twenty films of two hours.
-    fn default() -> Self {
-        Self { segment_target: Duration::from_secs(2), memory: 64 << 20 }
-    }
-}
+use crate::{Error, Settings, Title, build};
 
 /// Open files that are kept with their titles. A process may not have many.
 const OPEN_FILES: usize = 1024;
@@ -267,6 +251,8 @@ impl Kept {
 mod tests {
     use std::fs;
     use std::sync::atomic::Ordering;
+
+    use std::time::Duration;
 
     use super::*;
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use media::cmaf;
 
-use crate::rendered::{self, Shelf};
+use crate::left_out::LeftOut;
+use crate::rendered::{self, Rendered, Shelf, Slot, hash};
 use crate::root::Stamp;
 use crate::{Shift, Text, Track};
 
@@ -57,19 +58,6 @@ impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:016x}", self.0)
     }
-}
-
-/// Something a title leaves out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Path of the file below the root.
-    pub file: String,
-    /// track_ID in the file; `None`: the whole file.
-    pub track: Option<u32>,
-    /// RFC 6381 string of the codec, or its four-character code; empty for a whole file.
-    pub codec: String,
-    /// Why, as a clause.
-    pub reason: String,
 }
 
 /// How far into its file a movie plays.
@@ -139,5 +127,31 @@ impl Title {
         let rendered = self.tracks.iter().map(entries).sum::<usize>() * rendered::EACH;
         // What is not counted in detail: names, headers, codec configurations.
         4096 + tracks + texts + rendered + self.reach.capacity() * size_of::<Reach>()
+    }
+
+    /// What was rendered of this title by this name, or what `render` makes of it now. It is kept
+    /// as long as the title, so `name` is to be one of few; others that ask for it wait while it is
+    /// made.
+    pub fn rendered(&self, name: &str, render: impl FnOnce() -> Bytes) -> Rendered {
+        let slot = {
+            let mut slots = self.shelf.slots();
+            // Two playlists a track, one of each text, a playlist and a manifest of all, twice over.
+            let room = slots.len() < 4 * (1 + self.tracks.len() + self.texts.len());
+            match slots.get(name) {
+                Some(slot) => Arc::clone(slot),
+                None if room => Arc::clone(slots.entry(name.into()).or_default()),
+                None => Slot::default(),
+            }
+        };
+        let made = || {
+            let bytes = render();
+            Rendered { hash: hash(&bytes), bytes }
+        };
+        slot.get_or_init(made).clone()
+    }
+
+    /// Whether [`rendered`](Self::rendered) answers at once.
+    pub fn is_rendered(&self, name: &str) -> bool {
+        self.shelf.slots().get(name).is_some_and(|slot| slot.get().is_some())
     }
 }

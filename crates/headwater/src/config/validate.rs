@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ladder;
 use super::{Bitrate, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Time, Tls};
 use crate::http::CredentialsFile;
-use crate::ladder::confine;
+use crate::machine;
 
 /// An option that cannot stand.
 pub(super) struct Found {
@@ -206,7 +206,7 @@ fn ladder(ladder: &Ladder) -> Result<(), Found> {
         let path = ladder.ffmpeg.display();
         return refuse(&["ladder.ffmpeg"], format!("there is no program {path}"));
     }
-    if ladder.enabled && ladder.sandbox == Sandbox::Require && !confine::is_supported() {
+    if ladder.enabled && ladder.sandbox == Sandbox::Require && !machine::can_confine() {
         let message = "this kernel has no Landlock to keep ffmpeg from files".to_owned();
         return refuse(&["ladder.sandbox"], message);
     }

@@ -29,10 +29,11 @@ use protocol::dash::{
 
 use super::edge::Edges;
 use super::hls::{answer, independent, language, no_media, offered, settled};
+use super::seen;
 use super::segment::change;
-use super::{patience, seen};
 use crate::Origin;
 use crate::http::{Request, Response};
+use crate::wait::patience;
 
 /// Segments of two renditions that start so few milliseconds apart start at the same keyframe.
 const SAME: u64 = 60;

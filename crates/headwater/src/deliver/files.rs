@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use tokio::task::spawn_blocking;
 
 use super::not_found;
-use super::vod::Recent;
+use super::recent::Recent;
 use crate::Origin;
 use crate::http::{FileVersion, Piece, Representation, Request, Response, Validators};
 use crate::log::Allowance;

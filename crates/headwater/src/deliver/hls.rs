@@ -13,9 +13,10 @@ use protocol::hls::{
 
 use super::edge::Edges;
 use super::segment::{change, part_micros, too_far};
-use super::{not_found, patience, seen};
+use super::{not_found, seen};
 use crate::Origin;
 use crate::http::{Precondition, Request, Response, Validators};
+use crate::wait::patience;
 
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 
@@ -80,12 +81,6 @@ pub(super) fn offered(tracks: &[Arc<Track>]) -> Vec<Arc<Track>> {
 /// Whether decoding can start at each of these segments.
 pub(super) fn independent<'a>(segments: impl IntoIterator<Item = &'a Arc<live::Segment>>) -> bool {
     segments.into_iter().all(|segment| segment.parts.first().is_none_or(|first| first.independent))
-}
-
-/// Waits until the stream's manifests can be written; false if that takes too long.
-pub(crate) async fn ready(stream: &Arc<Stream>) -> bool {
-    stream.is_ready()
-        || tokio::time::timeout(patience(stream), stream.ready()).await.unwrap_or(false)
 }
 
 /// Whether playlists can be told: it is known which tracks there are, and what no segment will

@@ -13,21 +13,20 @@
 //! Nothing is made for one viewer alone: a playlist is rendered once per state of its track, a
 //! segment's bytes are regions of the window, an FLV tag is written once.
 
-pub mod cursor;
 mod dash;
 mod edge;
 pub(crate) mod files;
 mod hls;
 pub mod muxed;
+mod recent;
 mod route;
 mod segment;
 mod unfold;
-pub(crate) mod vod;
+mod vod;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use live::{Delivery, Stream};
 
@@ -36,11 +35,8 @@ use crate::http::{Handler, Request, Response};
 use crate::push::Push;
 use edge::Edges;
 use files::Opened;
+use recent::Recent;
 use route::Resource;
-use vod::Recent;
-
-pub(crate) use hls::ready;
-pub use vod::{Viewers as TitleViewers, Viewing as TitleViewing};
 
 /// The media plane's handler: made by each worker for itself, sharing the origin.
 #[derive(Clone)]
@@ -113,15 +109,6 @@ impl Handler for Deliver {
 
 fn not_found() -> Response {
     Response::text(404, "no such stream, track or file").header("Cache-Control", "no-cache")
-}
-
-/// How long a viewer is kept waiting for something that must come: three target durations
-/// (RFC 8216bis 6.2.5.2), or of the least there may be while that is unknown.
-fn patience(stream: &Stream) -> Duration {
-    if !stream.is_settled() {
-        return 3 * stream.settings().target_duration;
-    }
-    3 * stream.target_duration()
 }
 
 /// Counts the viewer behind a request: one an address and player.

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use live::{Delivery, Part, Segment, Stream, Track, Viewing};
 use media::flv::{Message, Metadata, Packetizer};
 
-use super::cursor::{Cursor, Next};
-use super::hls::ready;
 use super::unfold::unfold;
 use crate::Origin;
+use crate::counts::TooSlow;
 use crate::http::{Body, BodyStream, Piece, Request, Response};
-use crate::metrics::TooSlow;
+use crate::wait::ready;
+use live::cursor::{Cursor, Next};
 
 /// `live.mp4`: the header of the tracks it carries, then their chunks as they are.
 pub(super) async fn mp4(request: &Request, origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {

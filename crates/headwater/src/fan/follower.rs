@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use live::{Part, Segment, Stream, Track};
 
-use crate::deliver::cursor::{Cursor, Limits, Place};
+use live::cursor::{Cursor, Limits, PartIndex};
 
 /// How parts are written for viewers.
 pub trait Container {
@@ -42,7 +42,7 @@ pub struct Follower {
 /// Where a follower is: what another one that goes on from there has to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bookmark {
-    places: Box<[Place]>,
+    places: Box<[PartIndex]>,
     headers: Box<[Option<u64>]>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Bookmark {
 pub(super) struct Item {
     track: usize,
     /// What a viewer that has it needs next of the track.
-    next: Place,
+    next: PartIndex,
     /// The header that comes before it, by its number.
     header: Option<(u64, Bytes)>,
     pieces: Vec<Bytes>,

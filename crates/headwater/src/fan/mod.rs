@@ -38,8 +38,8 @@ use tokio::net::TcpStream;
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::Instant;
 
-use crate::deliver::cursor::{Choice, Limits, Next, Stir};
 use follower::{Bookmark, Item};
+use live::cursor::{Choice, Limits, Next, Stir};
 
 pub use follower::{Container, Follower};
 pub use outbox::Outbox;

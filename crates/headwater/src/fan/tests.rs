@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::deliver::cursor::Cursor;
+use live::cursor::Cursor;
 
 const LIMITS: Limits = Limits { queue: u64::MAX, patience: Duration::from_secs(10) };
 

@@ -13,18 +13,18 @@ use bytes::{Buf, Bytes, BytesMut};
 use socket2::SockRef;
 use tokio::io::{AsyncWriteExt, Interest, ReadBuf};
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::drain::Watch;
 use super::io::{Io, Stream};
-use super::limits::{Permit, Tally, count};
+use super::limits::{Permit, count};
 use super::patience::Patience;
-use super::request::BadRequest;
+use super::refusal::{MAX_DISCARD, log_refusal, log_stall};
 use super::send::{self, Outbox};
-use super::server::Shared;
 use super::source::{Broken, Why};
 use super::timer::Timer;
-use super::upgrade::{Held, Switch, Upgraded};
+use super::upgrade::{Held, Switch, Transport, Upgraded};
+use super::worker::Shared;
 use super::{
     Body, BodyStream, Handler, Method, PayloadFraming, Piece, Request, Response, Version, control,
     date, length, slice,
@@ -69,10 +69,6 @@ const ANSWER: usize = 8 << 10;
 /// for each half of it, and with this much an answer of 1 MiB is still taken at once.
 const FILES_UNSENT: u32 = 1 << 20;
 
-/// The payload of a GET means nothing; up to this many bytes of one are read and dropped, with more
-/// the connection is closed.
-pub(super) const MAX_DISCARD: u64 = 64 << 10;
-
 /// After the last response of a connection closed by us: what is still read, and for how long, so
 /// that unread input does not make the kernel drop the response (RFC 9112 9.6).
 const LINGER: (usize, Duration) = (1 << 20, Duration::from_secs(2));
@@ -81,9 +77,6 @@ const LINGER: (usize, Duration) = (1 << 20, Duration::from_secs(2));
 /// whoever looks whether it is ready is to be told, and not cut off.
 const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
-/// Characters of a request line in a log line.
-const LOGGED: usize = 200;
-
 thread_local! {
     /// Where the thread's reads land; a connection keeps only what it cannot use at once, so an
     /// idle one has no buffer.
@@ -91,7 +84,7 @@ thread_local! {
 }
 
 /// Serves a connection to its end.
-pub(super) async fn drive<S: Stream, H: Handler>(
+pub(super) async fn drive<S: Stream + Into<Transport>, H: Handler>(
     stream: S,
     peer: SocketAddr,
     permit: Permit,
@@ -104,7 +97,7 @@ pub(super) async fn drive<S: Stream, H: Handler>(
 }
 
 /// What is to be done when the driver's part of a connection has ended.
-async fn finish<S: Stream, H: Handler>(
+async fn finish<S: Stream + Into<Transport>, H: Handler>(
     connection: Connection<S, H>,
     permit: Permit,
     end: Result<End, Fault>,
@@ -120,7 +113,7 @@ async fn finish<S: Stream, H: Handler>(
         }
         Ok(End::Close { linger: true }) => linger(stream).await,
         Ok(End::Switch(Switch(switch))) => switch(Upgraded {
-            transport: stream.into_transport(),
+            transport: stream.into(),
             input: input.freeze(),
             peer,
             drain: shared.drain.clone(),
@@ -689,25 +682,6 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             tokio::task::yield_now().await;
         }
     }
-}
-
-/// Counts and logs a request that was refused; `line` is its beginning.
-pub(super) fn log_refusal(tally: &Tally, peer: SocketAddr, line: &[u8], reason: BadRequest) {
-    count(&tally.bad_requests, 1);
-    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(&line[..line.len().min(LOGGED)]);
-    // `Debug` escapes what could make a log line of its own.
-    let request = line.trim_end();
-    if reason == BadRequest::Path {
-        info!(%peer, ?request, "refused: {reason}");
-    } else {
-        debug!(%peer, ?request, "refused: {reason}");
-    }
-}
-
-/// Logs that a connection is closed because its peer does not read.
-pub(super) fn log_stall(peer: SocketAddr, timeout: Duration) {
-    warn!(%peer, "closed: the peer took nothing for {timeout:?}");
 }
 
 /// Closes a connection so that its last response arrives.

@@ -23,9 +23,10 @@ use tracing::debug;
 use super::content::{Content, Progress};
 use super::io::{Io, Stream};
 use super::limits::count;
-use super::server::Shared;
+use super::refusal::{MAX_DISCARD, log_refusal, log_stall};
 use super::upload::Upload;
-use super::{BadRequest, Handler, Request, Response, connection};
+use super::worker::Shared;
+use super::{BadRequest, Handler, Request, Response};
 
 /// Serves a connection by hyper to its end, or until a head that has begun is not finished in time:
 /// then it comes back.
@@ -80,7 +81,7 @@ pub(super) fn lost<H: Handler>(
     let Err(error) = result else { return };
     if stalled.get() {
         count(&shared.tally().stalled, 1);
-        connection::log_stall(peer, shared.config.stall_timeout);
+        log_stall(peer, shared.config.stall_timeout);
     } else {
         debug!(%peer, %error, "connection lost");
     }
@@ -142,7 +143,7 @@ impl Drop for AbortOnDrop {
 /// Reads and drops a request's payload, unless it is long: one that turns out to be malformed gets
 /// the error that it should instead of an answer (RFC 9113 8.1.1). HTTP/1.1 has no such error.
 async fn discard(body: &mut Incoming) {
-    let mut left = connection::MAX_DISCARD;
+    let mut left = MAX_DISCARD;
     while left > 0 && !body.is_end_stream() {
         let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await else {
             return;
@@ -172,7 +173,7 @@ fn media_request<H: Handler>(
     match read.and_then(|mut head| Request::parse(&mut head, peer, usize::MAX)) {
         Ok(request) => Ok(request.filter(|request| shared.accepts(request))),
         Err(reason) => {
-            connection::log_refusal(shared.tally(), peer, target.as_bytes(), reason);
+            log_refusal(shared.tally(), peer, target.as_bytes(), reason);
             Err(Response::text(reason.status(), reason))
         }
     }

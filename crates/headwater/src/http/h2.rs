@@ -26,8 +26,8 @@ use tracing::{debug, warn};
 use super::content::Progress;
 use super::io::{Io, Stream};
 use super::limits::{Permit, count};
-use super::server::Shared;
 use super::timer::Timer;
+use super::worker::Shared;
 use super::{Handler, control};
 
 /// Requests at a time on a connection (RFC 9113 6.5.2 wants no fewer).

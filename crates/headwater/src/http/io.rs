@@ -16,7 +16,6 @@ use super::limits::{OwnTally, Permit, count};
 use super::patience::Patience;
 use super::send::Socket;
 use super::timer::Timer;
-use super::upgrade::Transport;
 
 /// A connection as the driver needs it: plain, or with TLS around it.
 pub(super) trait Stream: Socket + AsyncRead + AsyncWrite + Unpin + 'static {
@@ -25,9 +24,6 @@ pub(super) trait Stream: Socket + AsyncRead + AsyncWrite + Unpin + 'static {
 
     /// The TCP connection.
     fn tcp(&self) -> &TcpStream;
-
-    /// The connection for another protocol.
-    fn into_transport(self) -> Transport;
 
     /// Grows with all that the kernel takes of what the stream [holds](Socket::holds).
     fn drained(&self) -> u64 {
@@ -45,10 +41,6 @@ impl Stream for TcpStream {
 
     fn tcp(&self) -> &TcpStream {
         self
-    }
-
-    fn into_transport(self) -> Transport {
-        self.into()
     }
 }
 
@@ -253,10 +245,6 @@ mod tests {
 
         fn tcp(&self) -> &TcpStream {
             &self.0
-        }
-
-        fn into_transport(self) -> Transport {
-            self.0.into()
         }
     }
 

@@ -19,6 +19,7 @@
 //! Follows RFC 9110 (semantics), RFC 9112 (HTTP/1.1) and RFC 9113 (HTTP/2).
 
 mod ahead;
+mod bad_request;
 mod cache;
 mod conditional;
 mod connection;
@@ -28,12 +29,14 @@ mod credentials;
 pub(crate) mod date;
 mod drain;
 mod h2;
+mod handshake;
 mod io;
 mod kernel;
 mod limits;
 mod patience;
 mod piece;
 mod range;
+mod refusal;
 mod representation;
 mod request;
 mod response;
@@ -41,14 +44,17 @@ mod send;
 mod server;
 mod source;
 mod target;
+mod tasks;
 mod timer;
 mod tls;
 mod upgrade;
 mod upload;
+mod worker;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+pub use bad_request::BadRequest;
 pub(crate) use cache::read_now;
 pub use conditional::{Precondition, Validators};
 pub use credentials::{Credentials, CredentialsError, CredentialsFile};
@@ -60,15 +66,17 @@ pub(crate) use patience::{Look, Patience};
 pub use piece::{Piece, length, slice};
 pub use range::{ByteRanges, MAX_RANGES};
 pub use representation::Representation;
-pub use request::{BadRequest, Method, PayloadFraming, Request, Version};
+pub use request::{Method, PayloadFraming, Request, Version};
 pub use response::{Body, BodyStream, Response};
 pub(crate) use send::{Fault, Outbox};
-pub use server::{Server, Worker};
-pub(crate) use server::{Task, listen_all};
+pub use server::Server;
+pub(crate) use server::listen_all;
 pub(crate) use source::Broken;
 pub use source::FileVersion;
+pub(crate) use tasks::Task;
 pub(crate) use timer::Timer;
 pub use upgrade::{Held, Transport, Upgraded};
+pub use worker::Worker;
 
 /// What answers the requests of the media plane.
 ///

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use super::piece::{Piece, length};
-use super::upgrade::Switch;
+use super::upgrade::{Switch, Upgraded};
 
 /// The payload of a response.
 #[derive(Default)]
@@ -149,9 +149,12 @@ impl Response {
         self
     }
 
-    pub(super) fn with_switch(mut self, switch: Switch) -> Self {
-        self.switch = Some(switch);
-        self
+    /// 101: the connection is `switch`'s once this is sent. On a connection that cannot change its
+    /// protocol the answer becomes a 426.
+    pub fn switching(switch: impl FnOnce(Upgraded) + 'static) -> Self {
+        let mut response = Self::new(101);
+        response.switch = Some(Switch(Box::new(switch)));
+        response
     }
 
     /// What the connection is to become.

@@ -1,6 +1,5 @@
 //! Listeners, worker threads, the accept loop and the end of it all.
 
-use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -14,13 +13,15 @@ use hyper_util::service::TowerToHyperService;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{self, LocalOptions};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
 use tracing::{info, warn};
 
 use super::credentials::{Current, Keeper};
-use super::limits::{Counters, Full, Gate, OwnTally, Tally, count};
-use super::{Config, Credentials, Drain, Handler, Method, Request, Response, connection, tls};
+use super::limits::{Counters, Full, Gate, count};
+use super::tasks::Tasks;
+use super::worker::{Shared, Worker};
+use super::{Config, Credentials, Drain, Handler, connection, handshake};
 use crate::log::Allowance;
 
 /// Connections the kernel completes before they are accepted.
@@ -28,9 +29,6 @@ const BACKLOG: i32 = 4096;
 
 /// How long accepting pauses when the process is out of descriptors or memory: from, to.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-
-/// What the driver answers for every media path.
-const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 /// A bound address, ready to serve.
 #[derive(Debug)]
@@ -50,29 +48,6 @@ struct Tls {
     listeners: Vec<std::net::TcpListener>,
     address: SocketAddr,
     keeper: Keeper,
-}
-
-/// What a worker gives its handler.
-#[derive(Clone)]
-pub struct Worker {
-    /// 0 up to `Config::workers`, not included.
-    pub index: usize,
-    /// When this worker begins to drain.
-    pub drain: Drain,
-    tasks: Rc<Tasks>,
-}
-
-impl Worker {
-    /// Without a server.
-    #[cfg(test)]
-    pub(crate) fn alone() -> Self {
-        Self { index: 0, drain: Drain::default(), tasks: Rc::default() }
-    }
-
-    /// To be held by what draining has to wait for, besides the server's own connections.
-    pub(crate) fn task(&self) -> Task {
-        Tasks::one_more(&self.tasks)
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -296,101 +271,6 @@ fn listen(address: SocketAddr, config: &Config, first: bool) -> io::Result<std::
     Ok(socket.into())
 }
 
-/// What the connections of a worker share.
-pub(super) struct Shared<H> {
-    index: usize,
-    handler: H,
-    pub(super) config: Arc<Config>,
-    /// The header lines every media response gets.
-    pub(super) cors: Arc<[u8]>,
-    gate: Arc<Gate>,
-    counters: Arc<Counters>,
-    pub(super) drain: Drain,
-    pub(super) router: TowerToHyperService<Router>,
-    /// Where the router runs.
-    pub(super) control: runtime::Handle,
-    tasks: Rc<Tasks>,
-}
-
-impl<H> Shared<H> {
-    pub(super) fn tally(&self) -> &Tally {
-        self.counters.worker(self.index)
-    }
-
-    /// The same, for what cannot borrow it.
-    pub(super) fn own_tally(&self) -> OwnTally {
-        OwnTally::new(&self.counters, self.index)
-    }
-
-    /// To be held by every task of the worker that draining has to wait for.
-    pub(super) fn task(&self) -> Task {
-        Tasks::one_more(&self.tasks)
-    }
-}
-
-impl<H: Handler> Shared<H> {
-    pub(super) fn accepts(&self, request: &Request) -> bool {
-        request.path() == "*" || self.handler.accepts(request)
-    }
-
-    /// Answers a request of the media plane.
-    pub(super) async fn answer(&self, request: Request) -> Response {
-        if self.drain.has_begun() {
-            let response = Response::text(503, "the server is shutting down");
-            return response.header("Retry-After", 5).header("Cache-Control", "no-store");
-        }
-        match request.method() {
-            Method::Get | Method::Head => self.handler.handle(request).await,
-            Method::Options => self.options(&request),
-            _ => Response::text(405, "only GET and HEAD").header("Allow", ALLOW),
-        }
-    }
-
-    /// Also the CORS preflight (Fetch 3.2.2), for which the driver adds `Access-Control-Allow-Origin`
-    /// as everywhere.
-    fn options(&self, request: &Request) -> Response {
-        let mut response = Response::new(204).header("Allow", ALLOW);
-        if !self.cors.is_empty() && request.header("access-control-request-method").is_some() {
-            response = response
-                .header("Access-Control-Allow-Methods", ALLOW)
-                .header("Access-Control-Max-Age", 86_400);
-            if let Some(fields) = request.header("access-control-request-headers") {
-                response = response
-                    .header("Access-Control-Allow-Headers", fields)
-                    .header("Vary", "Access-Control-Request-Headers");
-            }
-        }
-        response
-    }
-}
-
-/// Counts the tasks of a worker.
-#[derive(Default)]
-struct Tasks {
-    running: Cell<usize>,
-    ended: Notify,
-}
-
-impl Tasks {
-    fn one_more(tasks: &Rc<Self>) -> Task {
-        tasks.running.set(tasks.running.get() + 1);
-        Task(Rc::clone(tasks))
-    }
-}
-
-/// While it lives, the worker does not end, unless draining takes too long.
-pub(crate) struct Task(Rc<Tasks>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        let running = self.0.running.get() - 1;
-        self.0.running.set(running);
-        if running == 0 {
-            self.0.ended.notify_one();
-        }
-    }
-}
-
 /// The whole of a worker's life.
 async fn work<H: Handler>(
     listener: TcpListener,
@@ -421,9 +301,7 @@ async fn work<H: Handler>(
     shared.drain.begin();
     let mut server = phase.clone();
     let ended = async {
-        while shared.tasks.running.get() > 0 {
-            shared.tasks.ended.notified().await;
-        }
+        shared.tasks.all_ended().await;
         // It was dropped, if it does not hear that.
         let _ = end.idle.send(());
         let _ = phase.wait_for(|&phase| phase == Phase::Done).await;
@@ -432,7 +310,7 @@ async fn work<H: Handler>(
         never = accept => match never {},
         () = ended => {}
         () = tokio::time::sleep(shared.config.grace) => {
-            let (worker, open) = (shared.index, shared.tasks.running.get());
+            let (worker, open) = (shared.index, shared.tasks.running());
             if open > 0 {
                 info!(worker, open, "draining took too long: closing what is left");
             }
@@ -471,7 +349,7 @@ async fn accept<H: Handler>(
                             }),
                             Some(tls) => spawn_local(async move {
                                 let _task = task;
-                                tls::drive(stream, peer, permit, shared, tls).await;
+                                handshake::drive(stream, peer, permit, shared, tls).await;
                             }),
                         };
                     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::request::BadRequest;
+use super::bad_request::BadRequest;
 
 /// A target taken apart; the parts are still as received.
 #[derive(Debug, PartialEq, Eq)]

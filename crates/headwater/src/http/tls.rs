@@ -1,79 +1,35 @@
 //! TLS around a connection (RFC 8446): rustls between the driver and the socket.
 
 use std::io::{self, IoSlice, Write};
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
-use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tracing::debug;
 
 use super::io::Stream;
-use super::limits::{Permit, count};
 use super::send::{Socket, poll_io};
-use super::server::Shared;
-use super::upgrade::Transport;
-use super::{Handler, connection, h2};
 
 /// Bytes of ciphertext a connection holds at most, while the kernel does not take them.
 const HELD: usize = 64 << 10;
-
-/// The protocols offered (RFC 7301), the better one first.
-pub(super) const ALPN: [&[u8]; 2] = [H2, b"http/1.1"];
-
-const H2: &[u8] = b"h2";
-
-/// Serves a connection to its end: the handshake, then HTTP/2 or, if the client did not ask for
-/// that, HTTP/1.1.
-///
-/// The handshake may take as long as a head. What it costs besides is a signature on the event
-/// loop.
-pub(super) async fn drive<H: Handler>(
-    stream: TcpStream,
-    peer: SocketAddr,
-    permit: Permit,
-    shared: Rc<Shared<H>>,
-    config: Arc<ServerConfig>,
-) {
-    let handshake = TlsAcceptor::from(config).accept(stream);
-    let late = shared.drain.has_begun();
-    let accepted = tokio::select! {
-        accepted = tokio::time::timeout(shared.config.head_timeout, handshake) => accepted,
-        // Who comes later than that is still told.
-        () = shared.drain.begun(), if !late => return,
-    };
-    let stream = match accepted.map_err(io::Error::from).flatten() {
-        Ok(stream) => Tls::new(stream),
-        Err(error) => {
-            count(&shared.tally().tls_failed, 1);
-            debug!(%peer, %error, "TLS handshake failed");
-            return;
-        }
-    };
-    if stream.0.get_ref().1.alpn_protocol() == Some(H2) {
-        Box::pin(h2::drive(stream, peer, permit, shared)).await;
-    } else {
-        Box::pin(connection::drive(stream, peer, permit, shared)).await;
-    }
-}
 
 /// A connection after its handshake, and how much ciphertext has been sent on it.
 #[derive(Debug)]
 pub(super) struct Tls(TlsStream<TcpStream>, u64);
 
 impl Tls {
-    fn new(mut stream: TlsStream<TcpStream>) -> Self {
+    pub(super) fn new(mut stream: TlsStream<TcpStream>) -> Self {
         stream.get_mut().1.set_buffer_limit(Some(HELD));
         Self(stream, 0)
+    }
+
+    /// The protocol that was agreed on (RFC 7301).
+    pub(super) fn alpn(&self) -> Option<&[u8]> {
+        self.0.get_ref().1.alpn_protocol()
     }
 }
 
@@ -82,10 +38,6 @@ impl Stream for Tls {
 
     fn tcp(&self) -> &TcpStream {
         self.0.get_ref().0
-    }
-
-    fn into_transport(self) -> Transport {
-        self.into()
     }
 
     fn drained(&self) -> u64 {

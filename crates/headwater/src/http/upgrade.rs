@@ -12,11 +12,11 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::Drain;
 use super::limits::{OwnTally, Permit, count};
 use super::send::{Fault, Outbox, Socket};
-use super::server::Task;
+use super::tasks::Task;
 use super::tls::Tls;
-use super::{Drain, Response};
 
 /// What becomes of a connection once its 101 (Switching Protocols) is sent.
 pub(super) struct Switch(pub(super) Box<dyn FnOnce(Upgraded)>);
@@ -228,13 +228,5 @@ fn or_would_block(result: Poll<io::Result<usize>>) -> io::Result<usize> {
     match result {
         Poll::Ready(result) => result,
         Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-    }
-}
-
-impl Response {
-    /// 101: the connection is `switch`'s once this is sent. On a connection that cannot change its
-    /// protocol the answer becomes a 426.
-    pub fn switching(switch: impl FnOnce(Upgraded) + 'static) -> Self {
-        Self::new(101).with_switch(Switch(Box::new(switch)))
     }
 }

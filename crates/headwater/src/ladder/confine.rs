@@ -114,13 +114,6 @@ impl Limits {
     }
 }
 
-/// Whether this kernel can keep a process from files.
-pub fn is_supported() -> bool {
-    let rules = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1));
-    let created = rules.and_then(Ruleset::create).map(Option::<std::os::fd::OwnedFd>::from);
-    created.is_ok_and(|rules| rules.is_some())
-}
-
 /// Confines this process, which must have no other thread, and has it become `program`. Comes back
 /// only to say why that cannot be.
 pub fn run(limits: &Limits, program: &Path, arguments: &[OsString]) -> io::Error {

@@ -24,7 +24,7 @@ mod rendition;
 mod source;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -61,31 +61,6 @@ const RAN_WELL: Duration = Duration::from_secs(30);
 /// After so many failures in a row, a source that is to be replaced by its renditions is offered.
 const HOPELESS: u32 = 2;
 
-/// What became of ladders.
-#[derive(Debug, Default)]
-pub struct Counters {
-    running: AtomicU64,
-    failed: AtomicU64,
-    skipped: AtomicU64,
-}
-
-impl Counters {
-    /// Processes now.
-    pub fn running(&self) -> u64 {
-        self.running.load(Ordering::Relaxed)
-    }
-
-    /// Processes that could not be started, or ended before their stream did.
-    pub fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    /// Times that pictures were skipped because they were not made fast enough.
-    pub fn skipped(&self) -> u64 {
-        self.skipped.load(Ordering::Relaxed)
-    }
-}
-
 /// Looks after the renditions of every stream that the configuration wants them of, for ever.
 pub async fn run(origin: Arc<Origin>) {
     if !origin.config.ladder.enabled {
@@ -96,7 +71,7 @@ pub async fn run(origin: Arc<Origin>) {
     let mut streams: HashMap<String, Weak<Stream>> = HashMap::new();
     let mut ladders = JoinSet::new();
     let places = Arc::new(Places::new(&origin.config.ladder));
-    if origin.config.ladder.sandbox != Sandbox::Off && !confine::is_supported() {
+    if origin.config.ladder.sandbox != Sandbox::Off && !crate::machine::can_confine() {
         tracing::warn!(
             "ladder.sandbox: this kernel has no Landlock, so ffmpeg can read what the origin can"
         );

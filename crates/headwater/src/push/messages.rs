@@ -9,8 +9,8 @@ use protocol::push::frame::{self, Head, Opcode};
 use protocol::push::message::{Discontinuity, Event};
 use protocol::push::query::Unit;
 
-use crate::deliver::cursor::Cursor;
 use crate::fan::Container;
+use live::cursor::Cursor;
 
 /// A chunk, or a segment, is one message: a frame's head, and regions of the window.
 pub(super) struct Messages {

@@ -11,7 +11,6 @@
 //! A message is a frame's head and a region of the window, or a segment's pieces; nothing else. What a
 //! viewer says is read by its own task, whichever way it is served.
 
-mod chosen;
 mod describe;
 mod messages;
 mod reel;
@@ -36,8 +35,6 @@ use crate::Origin;
 use crate::fan::Fans;
 use crate::http::{Method, PayloadFraming, Request, Response, Upgraded, Version};
 use messages::Messages;
-
-pub use chosen::Chosen;
 
 /// What the push viewers of one event loop share.
 pub struct Push {
@@ -69,7 +66,7 @@ impl Push {
             Ok(checked) => checked,
             Err(response) => return response,
         };
-        if !crate::deliver::ready(stream).await {
+        if !crate::wait::ready(stream).await {
             return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
         }
         let mut viewer = stream::Viewer::new(self, stream, query);

@@ -9,7 +9,7 @@ use media::Kind;
 use protocol::push::message::{Audio, Hello, Rendition};
 use vod::{Piece, Title, Track};
 
-use crate::deliver::cursor::Choice;
+use live::cursor::Choice;
 
 /// A viewer's place in a title.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use vod::Title;
 
 use super::reel;
 use super::sight::kernel;
-use crate::deliver::cursor::Choice;
+use live::cursor::Choice;
 
 /// Between two looks at a viewer.
 const LOOKS: Duration = Duration::from_millis(100);

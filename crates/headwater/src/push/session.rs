@@ -18,9 +18,9 @@ use tokio::time::Instant;
 
 use super::wire::Wire;
 use super::{Push, messages};
+use crate::counts::TooSlow;
 use crate::fan::Outbox;
 use crate::http::{Broken, Fault, Look, Patience, Timer, Upgraded, Watch};
-use crate::metrics::TooSlow;
 
 /// Bytes of one read: more than a record of TLS holds.
 const READ: usize = 32 << 10;

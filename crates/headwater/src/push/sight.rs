@@ -21,8 +21,8 @@ use tokio::time::Instant;
 
 use super::describe;
 use super::wire::Wire;
-use crate::deliver::cursor::Choice;
 use crate::fan::Line;
+use live::cursor::Choice;
 
 /// Between two looks at a viewer for whom something waits.
 pub(super) const LOOKS: Duration = Duration::from_millis(100);

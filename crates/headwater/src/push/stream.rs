@@ -21,9 +21,9 @@ use super::sight::{self, Sight, Watched};
 use super::wire::Ready;
 use super::{Push, describe, messages};
 use crate::Origin;
-use crate::deliver::cursor::{Choice, Cursor, Next};
 use crate::fan::{Follower, Seat};
 use crate::http::{Response, Upgraded};
+use live::cursor::{Choice, Cursor, Next};
 
 /// Pieces that go out in one write at most, while there are more parts at hand.
 const BATCH: usize = 64;

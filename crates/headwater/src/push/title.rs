@@ -21,11 +21,10 @@ use super::reel::{self, Item, Reel};
 use super::rungs::Rungs;
 use super::session::{Error, Heard, Said, Session};
 use super::wire::Ready;
-use crate::deliver::TitleViewing;
-use crate::deliver::cursor::Choice;
-use crate::deliver::vod::{gather, piece};
 use crate::http::{Fault, Outbox, Response, Upgraded};
 use crate::pace::{Hand, Pace, Place, Plan, Schedule};
+use crate::titles::{Viewing, gather, piece};
+use live::cursor::Choice;
 
 /// What one viewer may be sent before the others of its thread have their turn.
 const BURST: usize = 512 << 10;
@@ -108,7 +107,7 @@ struct Watching {
     paused: bool,
     /// Bytes sent since the others of its thread last had their turn.
     burst: usize,
-    _viewing: TitleViewing,
+    _viewing: Viewing,
 }
 
 /// A segment whose short pieces are being read, which others do elsewhere.

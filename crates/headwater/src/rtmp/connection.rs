@@ -19,16 +19,16 @@ use tokio::net::TcpStream;
 use tokio::task::coop;
 use tokio::time::Instant;
 
-use super::film;
 use super::lookup::{self, Found, Lookup, NoFilm, Wanted};
-use super::server::{Place, Shared};
+use super::places::{Place, Shared};
 use super::{Error, REFUSED, file, play};
 use crate::Origin;
+use crate::counts::TooSlow;
 use crate::fan::{Outbox, Seat};
 use crate::http::{Look, Patience, Watch};
 use crate::ingest::Ingest;
-use crate::metrics::TooSlow;
 use crate::pace::Pace;
+use crate::titles::film;
 
 /// Ignored messages of a publisher that are logged; it is disconnected after many more.
 const IGNORED: (u32, u32) = (3, 32);

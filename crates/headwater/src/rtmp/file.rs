@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use live::UnixMicros;
 
-use super::film::{Error, Film, Own, Place};
 use crate::Origin;
 use crate::pace::{self, Hand, Plan, Schedule};
+use crate::titles::film::{Error, Film, Own, Place};
 
 /// What one player is sent.
 ///

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tokio::task::{JoinError, spawn_blocking};
 
-use super::film::Film;
 use crate::Origin;
 use crate::pace::Plan;
+use crate::titles::film::Film;
 
 /// A film that is being looked for.
 pub(super) type Lookup = Pin<Box<dyn Future<Output = Found> + Send>>;

@@ -8,20 +8,15 @@
 
 mod connection;
 mod file;
-mod film;
 mod lookup;
+mod places;
 mod play;
 mod server;
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use media::flv::{Message, TagKind};
-use protocol::rtmp::{ServerConfig, chunk, message};
-
 use crate::ingest;
 
-pub use film::Films;
 pub use server::Server;
 
 /// A connection whose requests to publish were refused so often is closed.
@@ -59,15 +54,4 @@ impl Error {
         use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
         matches!(self, Self::Io(error) if matches!(error.kind(), BrokenPipe | ConnectionReset))
     }
-}
-
-/// A message as every player is sent it.
-fn wire(message: &Message) -> Bytes {
-    let (csid, kind) = match message.kind() {
-        TagKind::Audio => (chunk::csid::SHARED_AUDIO, message::AUDIO),
-        TagKind::Video => (chunk::csid::SHARED_VIDEO, message::VIDEO),
-        TagKind::Script => (chunk::csid::SHARED_DATA, message::DATA_AMF0),
-    };
-    let (time, payload) = (message.timestamp(), message.payload());
-    chunk::shared_message(csid, kind, time, &payload, ServerConfig::default().chunk_size)
 }

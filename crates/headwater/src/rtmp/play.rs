@@ -9,11 +9,12 @@ use live::{Delivery, Part, Segment, Stream, Viewing};
 use media::flv::Message;
 use tokio::net::TcpStream;
 
-use super::{Error, wire};
+use super::Error;
 use crate::Origin;
-use crate::deliver::cursor::{Cursor, Limits, Next};
 use crate::deliver::muxed::{messages, metadata, milliseconds, packetizer};
 use crate::fan::{self, Container, Follower, Seat};
+use crate::wire;
+use live::cursor::{Cursor, Limits, Next};
 
 /// Parts that go out in one write at most.
 const BATCH: usize = 64;
@@ -162,7 +163,7 @@ impl Container for Messages {
     ) -> Result<Option<Bytes>, media::Error> {
         let time = milliseconds(part.start, &segment.header.track);
         let header = packetizer(&segment.header.track)?.sequence_header(time)?;
-        Ok(Some(wire(&header)))
+        Ok(Some(wire::chunks(&header)))
     }
 
     fn part(
@@ -177,7 +178,7 @@ impl Container for Messages {
         }
         let mut bytes = BytesMut::new();
         for message in messages(segment, part)? {
-            bytes.extend_from_slice(&wire(&message));
+            bytes.extend_from_slice(&wire::chunks(&message));
         }
         out.push(part.rtmp.keep(part, bytes.freeze()));
         Ok(())
@@ -189,7 +190,7 @@ fn announce(cursor: &mut Cursor) -> Result<Bytes, Error> {
     let tracks: Vec<_> = cursor.tracks().cloned().collect();
     let metadata = metadata(&tracks, cursor.behind());
     let metadata = Message::metadata(0, &metadata).map_err(broken)?;
-    Ok(wire(&metadata))
+    Ok(wire::chunks(&metadata))
 }
 
 fn broken(error: media::Error) -> Error {

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, spawn_local};
 
 use super::connection::Connection;
+use super::places::{Pool, Shared};
 use super::play::{Fans, Messages};
 use crate::config::Config;
-use crate::http::{Drain, Full, Gate, Permit, Task};
+use crate::http::{Full, Gate, Permit, Task};
 use crate::log::Allowance;
 use crate::{Origin, http};
 
@@ -38,27 +38,6 @@ struct Places {
     all: Arc<Gate>,
     publishers: Arc<Pool>,
     players: Arc<Pool>,
-}
-
-/// Places that are taken and given back.
-#[derive(Debug)]
-pub(super) struct Pool {
-    most: usize,
-    taken: AtomicUsize,
-}
-
-/// One of them, given back when dropped.
-#[derive(Debug)]
-pub(super) struct Place(Arc<Pool>);
-
-/// What the connections of one event loop share.
-pub(super) struct Shared {
-    pub(super) origin: Arc<Origin>,
-    pub(super) fans: Rc<Fans>,
-    /// Their own, so that no number of players keeps a publisher out.
-    pub(super) publishers: Arc<Pool>,
-    pub(super) players: Arc<Pool>,
-    pub(super) drain: Drain,
 }
 
 impl Server {
@@ -173,29 +152,9 @@ impl Places {
     fn new(config: &Config) -> Self {
         let rtmp = &config.rtmp;
         let (publishers, players) = (Pool::new(rtmp.max_publishers), Pool::new(rtmp.max_players));
-        let all = publishers.most.saturating_add(players.most).saturating_add(UNDECIDED);
+        let all = publishers.most().saturating_add(players.most()).saturating_add(UNDECIDED);
         let per_address = config.http.per_address(rtmp.max_connections_per_address);
         Self { all: Arc::new(Gate::new(all, per_address)), publishers, players }
-    }
-}
-
-impl Pool {
-    /// Of so many places; any number for 0.
-    fn new(most: usize) -> Arc<Self> {
-        let most = if most == 0 { usize::MAX } else { most };
-        Arc::new(Self { most, taken: AtomicUsize::new(0) })
-    }
-
-    /// A place, if there is one left.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Place> {
-        let place = Place(Arc::clone(self));
-        (self.taken.fetch_add(1, Ordering::Relaxed) < self.most).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -219,18 +178,5 @@ mod tests {
         let drive = drive(shared, socket, peer, (permit, worker.task()));
         // The session and its own, and hardly more.
         assert!(size_of_val(&drive) <= 950, "{}", size_of_val(&drive));
-    }
-
-    #[test]
-    fn places_are_given_back() {
-        let pool = Pool::new(2);
-        let (first, _second) = (pool.take().unwrap(), pool.take().unwrap());
-        for _ in 0..3 {
-            assert!(pool.take().is_none());
-        }
-        drop(first);
-        assert!(pool.take().is_some());
-        let unlimited = Pool::new(0);
-        assert!((0..100).map(|_| unlimited.take()).collect::<Vec<_>>().iter().all(Option::is_some));
     }
 }

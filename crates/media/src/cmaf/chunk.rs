@@ -1,10 +1,10 @@
 use std::ops::Range;
 
 use super::boxes::{NON_SYNC, SYNC, ntp_from_unix};
-use crate::{Error, Sample, mp4};
+use crate::{Error, Sample};
 
 /// What the head of a chunk says of a sample. The data may be in memory ([`Sample`]) or stay
-/// where they are ([`mp4::SampleEntry`]).
+/// where they are ([`SampleEntry`](crate::mp4::SampleEntry)).
 pub trait SampleInfo {
     /// Decode time in the track's timescale.
     fn dts(&self) -> i64;
@@ -37,28 +37,6 @@ impl SampleInfo for Sample {
 
     fn size(&self) -> usize {
         self.data.len()
-    }
-}
-
-impl SampleInfo for mp4::SampleEntry {
-    fn dts(&self) -> i64 {
-        self.dts
-    }
-
-    fn cts(&self) -> i32 {
-        self.cts
-    }
-
-    fn duration(&self) -> u32 {
-        self.duration
-    }
-
-    fn sync(&self) -> bool {
-        self.sync
-    }
-
-    fn size(&self) -> usize {
-        self.size as usize
     }
 }
 

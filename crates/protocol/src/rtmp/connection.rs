@@ -3,8 +3,9 @@
 use bytes::Bytes;
 
 use super::amf0::Value;
-use super::chunk::{self, Limits, Measured, Read, Reader, Writer, csid};
+use super::chunk::{self, Measured, Read, Reader, Writer, csid};
 use super::handshake::Handshake;
+use super::message::Limits;
 use super::message::{self, Message, UserControl};
 use super::output::Output;
 use super::{Error, command};

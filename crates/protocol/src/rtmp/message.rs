@@ -3,7 +3,6 @@
 use bytes::{Buf, Bytes};
 
 use super::Error;
-use super::chunk::Limits;
 
 /// Set Chunk Size (5.4.1).
 pub const SET_CHUNK_SIZE: u8 = 1;
@@ -31,6 +30,22 @@ pub const DATA_AMF0: u8 = 18;
 pub const COMMAND_AMF0: u8 = 20;
 /// Aggregate (7.1.6).
 pub const AGGREGATE: u8 = 22;
+
+/// How long a message may be, by what it is. Longer commands end the session, longer data
+/// messages are skipped; media is bounded by the format, at 16 MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a command or control message.
+    pub command: usize,
+    /// Bytes of a data message (metadata).
+    pub data: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { command: 64 << 10, data: 256 << 10 }
+    }
+}
 
 /// One message as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Scenarios: studies repeated against any number of servers, on one machine, in turn.
 
 pub mod arguments;
+mod bench;
 pub mod folders;
 mod group;
 pub mod install;
@@ -20,6 +21,7 @@ mod profile;
 mod program;
 mod ready;
 pub mod record;
+mod request;
 pub mod run;
 mod runner;
 pub mod scenario;

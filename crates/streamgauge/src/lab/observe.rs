@@ -9,7 +9,7 @@ use procfs::{CurrentSI, KernelStats};
 
 use super::machine::cpus;
 use super::metrics::Observed;
-use super::origin::Through;
+use super::metrics::Through;
 use crate::meter::args::Files;
 use crate::meter::{Meter, Options, Recording, Sample};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::metrics::Metrics;
+use super::metrics::Through;
 use super::process::Server;
 use super::ready::inside;
 use crate::meter::{Meter, Options};
@@ -66,46 +66,6 @@ impl Span {
             through.cpu = Some(used(&mut meter)?.into_iter().map(since).sum());
         }
         Ok(through)
-    }
-}
-
-/// What came to the origin while the load ran, as far as it says.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Through {
-    /// Whether that is behind the server which viewers ask.
-    pub cached: bool,
-    /// Requests.
-    pub requests: Option<f64>,
-    /// Bytes of its answers.
-    pub bytes: Option<f64>,
-    /// Processor time that it used, in seconds, where it is another process than the server.
-    pub cpu: Option<f64>,
-}
-
-impl Through {
-    /// Adds it to what the load measured.
-    pub(super) fn add_to(&self, seconds: f64, clients: Option<f64>, metrics: &mut Metrics) {
-        let asked = metrics.get("requests").copied().filter(|asked| *asked > 0.0);
-        let mut put = |name: &str, value: f64| {
-            metrics.insert(name.to_owned(), value);
-        };
-        if let Some(requests) = self.requests {
-            put("origin_requests", requests);
-            put("origin_requests_per_second", requests / seconds);
-            if let Some(asked) = asked.filter(|_| self.cached) {
-                put("hit_percent", (1.0 - requests / asked) * 100.0);
-            }
-        }
-        if let Some(bytes) = self.bytes {
-            put("origin_mbit_mean", bytes * 8e-6 / seconds);
-        }
-        if let Some(cpu) = self.cpu {
-            put("origin_cpu_s", cpu);
-            put("origin_cores", cpu / seconds);
-            if let Some(clients) = clients {
-                put("origin_us_per_client_second", cpu * 1e6 / clients / seconds);
-            }
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
+use super::bench::Bench;
 use super::folders::{Folders, Names};
 use super::known::expected;
 use super::link::Link;
@@ -16,10 +17,10 @@ use super::media::Made;
 use super::peer::Peer;
 use super::plan::{Plan, Settings, Sweeps, Trial};
 use super::record::{FORM, Machine, PeerVersion, Run};
-use super::run::{Arguments, Document};
+use super::request::{Arguments, Document};
 use super::scenario::{Scenario, Until};
 use super::signals::Stop;
-use super::trial::{Bench, now};
+use super::trial::now;
 use super::{install, profile, record};
 use crate::files::replace_json;
 use crate::progress::Steps;

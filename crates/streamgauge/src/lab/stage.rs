@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use super::arguments::{Values, fill, fill_all};
+use super::bench::Bench;
 use super::known::{Known, around};
 use super::metrics::{Loaded, add_pushed};
 use super::observe::{Recorded, Span};
@@ -16,7 +17,6 @@ use super::program::{Program, Seat};
 use super::record;
 use super::scenario::{Publisher, Tool};
 use super::signals::Interrupted;
-use super::trial::Bench;
 use super::{origin, profile, study_b};
 use crate::meter;
 

@@ -7,42 +7,19 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::folders::{Folders, Names};
+use super::bench::Bench;
 use super::known::{Known, job, wanted};
 use super::link::{self, Link};
-use super::media::Made;
-use super::peer::Peer;
 use super::plan::Trial;
 use super::process::{Ended, Place, Server};
 use super::program::{Program, Seat};
 use super::record;
-use super::scenario::Scenario;
-use super::signals::{Interrupted, Stop};
+use super::signals::Interrupted;
 use super::stage::Stage;
 use crate::files::replace_json;
 
 /// What a trial says that was interrupted.
 const INTERRUPTED: &str = "interrupted";
-
-/// Where trials take place.
-#[derive(Debug)]
-pub(super) struct Bench<'a> {
-    /// What stands for folders in records.
-    pub(super) names: &'a Names,
-    pub(super) scenario: &'a Scenario,
-    pub(super) folders: &'a Folders,
-    pub(super) peers: &'a BTreeMap<String, Peer>,
-    pub(super) made: &'a Made,
-    /// The run's folder.
-    pub(super) out: &'a Path,
-    /// A folder for what servers write, on the file system of the media.
-    pub(super) scratch: &'a Path,
-    pub(super) server_cpus: Option<&'a str>,
-    pub(super) load_cpus: Option<&'a str>,
-    pub(super) stop: &'a Stop,
-    /// How much shorter the time after the load is.
-    pub(super) scale: f64,
-}
 
 impl Bench<'_> {
     /// Carries a trial out, and writes what came of it into its folder. A server that fails is

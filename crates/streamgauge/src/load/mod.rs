@@ -23,6 +23,7 @@ pub mod clock;
 mod connection;
 pub mod criterion;
 pub mod demand;
+pub mod distribution;
 mod exchange;
 mod general;
 pub mod pacer;

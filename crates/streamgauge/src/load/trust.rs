@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::criterion::Criterion;
-use super::report::Distribution;
+use super::distribution::Distribution;
 use super::tally::{Fault, Tally};
 use super::{Outcome, Plan};
 

@@ -3,17 +3,15 @@
 
 mod body;
 mod response;
-mod url;
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use response::Response;
-pub use url::Url;
 
-use crate::player::wait_for_room;
 use crate::socket::{Socket, write_all};
+use crate::url::Url;
 use crate::watchdog::Watchdog;
 use crate::{Asks, Error, Kind, Micros, Viewer};
 
@@ -180,7 +178,10 @@ impl<'a> Client<'a> {
     ) -> Result<Answer, Error> {
         let sent = self.viewer.now();
         let text = self.text(request);
-        write_all(self.viewer, &mut connection.socket, &mut self.watchdog, text.as_bytes()).await?;
+        write_all(&mut connection.socket, &mut self.watchdog, text.as_bytes(), |sent| {
+            self.viewer.count_sent(sent);
+        })
+        .await?;
         drop(text);
         let mut first = None;
         while !response.is_done() {
@@ -192,7 +193,7 @@ impl<'a> Client<'a> {
                 .map_err(|error| Error::io(&error, "reading"))?;
             self.read(&mut connection.socket, response, body)?;
             if request.paced {
-                wait_for_room(self.viewer).await;
+                self.viewer.wait_for_room().await;
             }
             if response.has_begun() {
                 first.get_or_insert_with(|| self.viewer.now());

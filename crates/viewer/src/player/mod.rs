@@ -13,8 +13,8 @@ use std::time::Duration;
 use protocol::rtmp::Url as RtmpUrl;
 use tokio::time::sleep;
 
-use crate::http::Url;
-use crate::{Error, Micros, Viewer};
+use crate::url::Url;
+use crate::{Error, Viewer};
 
 /// What is to be played, and so how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,21 +169,6 @@ impl Tries {
         viewer.trouble(error.kind);
         sleep(PAUSE * (1 << (self.0 - 1))).await;
         Ok(())
-    }
-}
-
-/// Waits until a player of something finished has room for more.
-pub(crate) async fn wait_for_room(viewer: &Viewer) {
-    let Some(ahead) = viewer.lane.options.ahead else { return };
-    let ahead = Micros::try_from(ahead.as_micros()).unwrap_or(Micros::MAX);
-    let now = viewer.now();
-    let over = {
-        let mut stats = viewer.stats();
-        stats.playback.advance(now);
-        stats.playback.buffered(now) - ahead
-    };
-    if over > 0 && viewer.stats().playback.started().is_some() {
-        sleep(Duration::from_micros(over.unsigned_abs())).await;
     }
 }
 

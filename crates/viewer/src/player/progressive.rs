@@ -4,9 +4,10 @@ use bytes::Bytes;
 use media::flv::{Metadata, TagKind};
 
 use super::rtmp::expect;
-use crate::http::{Body, Client, Request, Url};
+use crate::http::{Body, Client, Request};
 use crate::playback::{CaptureClock, Stamps, Track};
 use crate::skim::{self, FlvTimes, Mp4Event, is_media, micros, track_of};
+use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, Viewer, verify};
 
 /// Plays an MP4: fragments as they come; a file with its index in front by how much of it has come.

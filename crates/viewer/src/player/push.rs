@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::Tries;
 use super::progressive::Mp4;
-use crate::http::Url;
 use crate::socket::{Socket, write_all};
+use crate::url::Url;
 use crate::watchdog::Watchdog;
 use crate::websocket::{Event, Handshake, Message, Reader, close, pong};
 use crate::{Error, Kind, Viewer};
@@ -82,7 +82,8 @@ impl<'a> Player<'a> {
         let request = handshake.request(url);
         viewer.stats().requests += 1;
         viewer.lane.totals.requests.fetch_add(1, Relaxed);
-        write_all(viewer, &mut socket, &mut watchdog, request.as_bytes()).await?;
+        write_all(&mut socket, &mut watchdog, request.as_bytes(), |sent| viewer.count_sent(sent))
+            .await?;
         loop {
             watchdog
                 .guard("waiting for the answer", Duration::ZERO, socket.readable())
@@ -124,7 +125,9 @@ impl<'a> Player<'a> {
         loop {
             if !self.answer.is_empty() {
                 let answer = std::mem::take(&mut self.answer);
-                let sent = write_all(self.viewer, &mut self.socket, &mut self.watchdog, &answer);
+                let sent = write_all(&mut self.socket, &mut self.watchdog, &answer, |sent| {
+                    self.viewer.count_sent(sent);
+                });
                 let sent = Box::pin(sent).await;
                 if !self.over {
                     sent?;

@@ -64,7 +64,10 @@ impl Player<'_> {
 
     async fn flush(&mut self) -> Result<(), Error> {
         while let Some(piece) = self.session.poll_output() {
-            write_all(self.viewer, &mut self.socket, &mut self.watchdog, &piece).await?;
+            write_all(&mut self.socket, &mut self.watchdog, &piece, |sent| {
+                self.viewer.count_sent(sent);
+            })
+            .await?;
         }
         Ok(())
     }

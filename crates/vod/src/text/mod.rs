@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::LeftOut;
-use crate::build::distinct;
+use crate::label::distinct;
 use crate::shift::Timeline;
 
 pub(crate) use tx3g::{is_timed_text, read as read_tx3g};

@@ -4,8 +4,8 @@ use media::mp4::{self, TrackIndex};
 use media::{Codec, Error};
 
 use super::{Cue, Script, limits};
-use crate::build::Source;
 use crate::root::OnDisk;
+use crate::source::Source;
 
 /// Whether this is such a track.
 pub(crate) fn is_timed_text(track: &TrackIndex) -> bool {

@@ -11,8 +11,8 @@ use vod::{Reach, Title};
 use super::media_type;
 use super::opened::Found;
 use crate::Origin;
+use crate::deliver::recent::Recent;
 use crate::deliver::unfold::unfold;
-use crate::deliver::vod::Recent;
 use crate::http::{Body, FileVersion, Method, Piece, Request, Response};
 use crate::pace::{Hand, Pace, Place, Plan, Schedule};
 

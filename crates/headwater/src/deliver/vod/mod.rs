@@ -23,143 +23,30 @@
 
 mod dash;
 mod hls;
-mod viewers;
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use live::{Delivery, UnixMicros};
+use live::Delivery;
 use media::Kind;
-use tokio::sync::{OnceCell, Semaphore};
-use tokio::task::{spawn_blocking, spawn_local};
+use tokio::task::spawn_blocking;
 use vod::{Error, Rendered, Title, Track};
 
 use super::files::{self, Opened};
 use super::not_found;
+use super::recent::Recent;
 use super::route::Packaged;
 use crate::Origin;
 use crate::http::{self, Method, Piece, Representation, Request, Response, Validators};
 use crate::push::Push;
-
-pub use viewers::{Viewers, Viewing};
-
-/// How long a worker takes a path to lead to the same title.
-const REMEMBERED: Duration = Duration::from_secs(1);
-/// Titles that a worker remembers.
-const MOST: usize = 1024;
+use crate::titles::{gather, piece};
 
 /// Of what is named by its version: those bytes and no other, for ever.
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 /// Of what may be another tomorrow.
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
-
-/// Titles that a worker looks up at a time: each holds a thread, which other files need too.
-const LOOKUPS: usize = 16;
-
-/// Which titles a worker has just seen.
-#[derive(Clone, Debug)]
-pub(super) struct Recent(Rc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    /// By path.
-    titles: RefCell<HashMap<Box<str>, Seen>>,
-    turns: Semaphore,
-    /// Whether somebody will let go of the titles.
-    is_swept: Cell<bool>,
-}
-
-/// A title, and when its path led to it. It is kept for as long as it is remembered, so that one
-/// that the library has no room for is not made again for each request.
-#[derive(Debug)]
-struct Seen {
-    lookup: Rc<Lookup>,
-    at: UnixMicros,
-}
-
-/// Empty while it is under way: all who ask meanwhile wait for the same.
-type Lookup = OnceCell<Result<Arc<Title>, Error>>;
-
-impl Default for Recent {
-    fn default() -> Self {
-        let (titles, is_swept) = (RefCell::default(), Cell::default());
-        Self(Rc::new(Shared { titles, turns: Semaphore::new(LOOKUPS), is_swept }))
-    }
-}
-
-impl Recent {
-    fn find(&self, path: &str, now: UnixMicros) -> Option<Arc<Title>> {
-        let titles = self.0.titles.borrow();
-        let seen = titles.get(path).filter(|seen| seen.is_fresh(now))?;
-        seen.lookup.get()?.as_ref().ok().cloned()
-    }
-
-    /// Asks the library, together with whoever is asking it already.
-    pub(super) async fn look_up(
-        &self,
-        origin: &Arc<Origin>,
-        path: &str,
-    ) -> Result<Arc<Title>, Error> {
-        let lookup = self.lookup(path, origin.now());
-        let ask = async || {
-            // Never closed.
-            let _turn = self.0.turns.acquire().await;
-            let (library, wanted) = (Arc::clone(origin), path.to_owned());
-            let asked = spawn_blocking(move || library.titles.title(&wanted)).await;
-            asked.unwrap_or_else(|died| {
-                let source = Arc::new(std::io::Error::other(died));
-                Err(Error::Io { what: path.to_owned(), source })
-            })
-        };
-        let title = lookup.get_or_init(ask).await.clone();
-        if !self.0.is_swept.replace(true) {
-            spawn_local(Rc::clone(&self.0).sweep(Arc::clone(origin)));
-        }
-        title
-    }
-
-    fn lookup(&self, path: &str, now: UnixMicros) -> Rc<Lookup> {
-        let mut titles = self.0.titles.borrow_mut();
-        if let Some(seen) = titles.get(path)
-            && !seen.lookup.initialized()
-        {
-            return Rc::clone(&seen.lookup);
-        }
-        let lookup = Rc::new(Lookup::new());
-        if titles.len() < MOST || titles.contains_key(path) {
-            titles.insert(path.into(), Seen { lookup: Rc::clone(&lookup), at: now });
-        }
-        lookup
-    }
-}
-
-impl Seen {
-    fn is_fresh(&self, now: UnixMicros) -> bool {
-        now.since(self.at) < REMEMBERED
-    }
-}
-
-impl Shared {
-    /// Lets go of titles as they are no longer remembered, until there are none.
-    async fn sweep(self: Rc<Self>, origin: Arc<Origin>) {
-        loop {
-            tokio::time::sleep(REMEMBERED).await;
-            let now = origin.now();
-            let mut titles = self.titles.borrow_mut();
-            // What is under way is held by those who wait for it.
-            titles.retain(|_, seen| seen.is_fresh(now) || Rc::strong_count(&seen.lookup) > 1);
-            if titles.is_empty() {
-                break;
-            }
-        }
-        self.is_swept.set(false);
-    }
-}
 
 /// Answers a request for `resource` of what may be a title at `path`.
 pub(super) async fn respond(
@@ -249,32 +136,9 @@ async fn reply(
     answer(request, origin, title, named, resource, segment).unwrap_or_else(not_found)
 }
 
-/// A segment's pieces, the short ones read where they are many. `None` if that cannot be done, or
-/// what was read may be another version's.
-pub(crate) async fn gather(title: &Title, pieces: Vec<vod::Piece>) -> Option<Vec<vod::Piece>> {
-    if !is_scattered(&pieces) {
-        return Some(pieces);
-    }
-    let gathered = spawn_blocking(move || vod::gather(pieces, SMALL)).await;
-    gathered.ok()?.ok().filter(|_| title.is_intact())
-}
-
 /// Titles of more segments and I-frames than this have their playlists written elsewhere than on
 /// the event loop.
 const LARGE: u32 = 4096;
-
-/// Pieces of a file that are shorter are read rather than sent from where they lie.
-const SMALL: u64 = 16 << 10;
-
-/// Whether a segment is mostly short pieces, as sound between pictures is: on one thread they are
-/// read at once, one by one they would be as many calls, and waits where they are cold.
-fn is_scattered(pieces: &[vod::Piece]) -> bool {
-    let short = pieces
-        .iter()
-        .filter(|piece| matches!(piece, vod::Piece::File { .. }) && piece.len() < SMALL);
-    let (count, bytes) = short.fold((0, 0), |(n, bytes), piece| (n + 1, bytes + piece.len()));
-    count > 8 && bytes <= 1 << 20
-}
 
 /// On a title's shelf; no track is called so, whatever is asked for.
 const INDEX: &str = "/index";
@@ -394,13 +258,6 @@ fn whole(
     let validators = Validators { etag: Some(etag), modified: None };
     Representation { length, content_type, cache_control, validators }
         .respond(request, |range| http::slice(pieces, &range))
-}
-
-pub(crate) fn piece(piece: vod::Piece) -> Piece {
-    match piece {
-        vod::Piece::Bytes(bytes) => Piece::Bytes(bytes),
-        vod::Piece::File { file, range } => Piece::File { file, range, version: None },
-    }
 }
 
 fn kind(track: &Track) -> &'static str {

@@ -3,7 +3,7 @@
 mod reader;
 mod writer;
 
-pub use reader::{Limits, Measured, Read, Reader};
+pub use reader::{Measured, Read, Reader};
 pub use writer::{Writer, shared_message};
 
 /// Chunk size until Set Chunk Size says otherwise (5.4.1).

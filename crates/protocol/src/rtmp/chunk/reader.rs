@@ -2,7 +2,7 @@ use bytes::{Buf, Bytes};
 
 use super::{DEFAULT_SIZE, EXTENDED, MAX_SIZE};
 use crate::rtmp::Error;
-use crate::rtmp::message::{self, Message};
+use crate::rtmp::message::{self, Limits, Message};
 
 /// Chunk streams a peer may use; real ones use fewer than ten.
 const MAX_STREAMS: usize = 64;
@@ -13,22 +13,6 @@ const MAX_PARTIAL: usize = 2 << 20;
 const INITIAL: usize = 256 << 10;
 /// Basic header, message header, extended timestamp.
 const MAX_HEADER: usize = 3 + 11 + 4;
-
-/// How long a message may be, by what it is. Longer commands end the session, longer data
-/// messages are skipped; media is bounded by the format, at 16 MiB.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of a command or control message.
-    pub command: usize,
-    /// Bytes of a data message (metadata).
-    pub data: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { command: 64 << 10, data: 256 << 10 }
-    }
-}
 
 /// What [`Reader::read`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,9 +11,10 @@ use tokio::time::sleep;
 
 use self::track::Player;
 use super::Tries;
-use crate::http::{Body, Client, Request, Url};
+use crate::http::{Body, Client, Request};
 use crate::mpd::{self, Manifest};
 use crate::playback::Track;
+use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, Viewer};
 
 /// How often a manifest that does not say is asked for, at most and at least.

@@ -1,9 +1,9 @@
 //! Which segments of a manifest come next, without I/O.
 
-use crate::http::Url;
 use crate::mpd::{Manifest, Period, Representation, Run, Template};
 use crate::playback::Track;
 use crate::skim::micros;
+use crate::url::Url;
 use crate::{Error, Micros, Rendition};
 
 /// Segments that are listed at once; what is beyond is listed when these have been fetched.

@@ -5,11 +5,12 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::timeline::{Cursor, Segment, Step, step};
-use crate::http::{Body, Client, Request, Url};
+use crate::http::{Body, Client, Request};
 use crate::mpd::Manifest;
 use crate::playback::{CaptureClock, Stamps, Track};
-use crate::player::{Tries, carried, wait_for_room};
+use crate::player::{Tries, carried};
 use crate::skim::{self, Mp4Event, Search, SegmentStamps, micros};
+use crate::url::Url;
 use crate::verify::Feed;
 use crate::{Asks, Error, Kind, Micros, Viewer};
 
@@ -67,7 +68,7 @@ impl<'a> Player<'a> {
         let progress = !step.segments.is_empty();
         for segment in &step.segments {
             if step.finished {
-                wait_for_room(self.viewer).await;
+                self.viewer.wait_for_room().await;
             }
             if let Some(available) = segment.available {
                 let now = self.viewer.lane.clock.unix(self.viewer.now());

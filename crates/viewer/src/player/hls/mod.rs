@@ -6,8 +6,9 @@ mod rendition;
 
 use self::rendition::{Ladder, Player};
 use crate::hls::{self, Multivariant, Playlist};
-use crate::http::{Body, Client, Request, Url};
+use crate::http::{Body, Client, Request};
 use crate::playback::Track;
+use crate::url::Url;
 use crate::{Asks, Error, Rendition, Viewer};
 
 /// Plays what the playlist at a URL says, until it ends.

@@ -11,10 +11,11 @@ use tokio::time::sleep;
 use super::follow::{Item, Next, Resource, Step, step};
 use super::{as_text, load};
 use crate::hls::{self, Playlist};
-use crate::http::{Answer, Body, Client, Request, Url};
+use crate::http::{Answer, Body, Client, Request};
 use crate::playback::{CaptureClock, Stamps, Track};
-use crate::player::{Tries, wait_for_room};
+use crate::player::Tries;
 use crate::skim::{Search, SegmentStamps, track_of};
+use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, Viewer, verify};
 
 /// Longest segment that is kept to be verified, in bytes.
@@ -249,7 +250,7 @@ impl<'a> Player<'a> {
                 return Ok(true);
             }
             if step.finished {
-                wait_for_room(self.viewer).await;
+                self.viewer.wait_for_room().await;
             }
             self.item(item).await?;
             self.next = Some(item.next);

@@ -27,7 +27,7 @@ impl Chosen {
     }
 
     /// A viewer that had `before` has `now`.
-    pub(super) fn change(
+    pub(crate) fn change(
         &self,
         stream: &Stream,
         before: Option<&Arc<Track>>,

@@ -64,7 +64,7 @@ impl Default for Viewers {
 
 impl Viewers {
     /// A viewer asked for a playlist or manifest of `title`. `key` stands for the two.
-    pub(super) fn opened(&self, key: u64, title: &str, delivery: Delivery, now: UnixMicros) {
+    pub(crate) fn opened(&self, key: u64, title: &str, delivery: Delivery, now: UnixMicros) {
         let mut shard = self.shard(key);
         if let Some(viewer) = shard.get_mut(&key) {
             (viewer.delivery, viewer.last) = (delivery, now);
@@ -79,7 +79,7 @@ impl Viewers {
     }
 
     /// A viewer asked for media of a title.
-    pub(super) fn watches(&self, key: u64, now: UnixMicros) {
+    pub(crate) fn watches(&self, key: u64, now: UnixMicros) {
         if let Some(viewer) = self.shard(key).get_mut(&key) {
             viewer.last = now;
         }

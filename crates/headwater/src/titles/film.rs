@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
 use vod::{Sample, Title, Version};
 
-use super::wire;
+use crate::wire;
 
 /// What a block lasts at most, in milliseconds: what a paced player is ahead of its plan by.
 const BLOCK: i64 = 250;
@@ -27,7 +27,7 @@ const LARGE: usize = 1 << 20;
 
 /// Why a title cannot be played, or not to its end.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// Nothing in it is of a codec that RTMP carries.
     #[error("no track that RTMP can carry{}", .0.as_ref().map(|e| format!(": {e}")).unwrap_or_default())]
     Unsupported(Option<media::Error>),
@@ -44,37 +44,37 @@ pub(super) enum Error {
 
 /// A place in a film where a block begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(crate) struct Place {
     segment: u32,
     /// Among the segment's samples.
     sample: u32,
     /// Decode time in milliseconds.
-    pub(super) time: i64,
+    pub(crate) time: i64,
 }
 
 /// How one player's blocks differ from all others', if they do.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Own {
+pub(crate) struct Own {
     /// Nothing is decoded from here on, in milliseconds.
-    pub(super) until: Option<i64>,
+    pub(crate) until: Option<i64>,
     /// Milliseconds by which its timestamps are smaller.
-    pub(super) base: i64,
+    pub(crate) base: i64,
 }
 
 /// Messages of all tracks during a short time.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// As they go to every player.
-    pub(super) bytes: Bytes,
+    pub(crate) bytes: Bytes,
     /// Decode time in milliseconds up to which they reach.
-    pub(super) end: i64,
+    pub(crate) end: i64,
     /// Where it goes on; `None` at the film's end.
-    pub(super) next: Option<Place>,
+    pub(crate) next: Option<Place>,
 }
 
 /// A title as RTMP carries it: one video and one audio track, those there are.
 #[derive(Debug)]
-pub(super) struct Film {
+pub(crate) struct Film {
     title: Arc<Title>,
     /// Positions among the title's tracks, the one that is cut by first.
     tracks: Vec<usize>,
@@ -107,31 +107,33 @@ impl Film {
         if tracks.is_empty() {
             return Err(Error::Unsupported(refused));
         }
-        let metadata = wire(&Message::metadata(0, &describe(&title, &tracks))?);
+        let metadata = wire::chunks(&Message::metadata(0, &describe(&title, &tracks))?);
         Ok(Self { title, tracks, packetizers, metadata })
     }
 
     /// Path of the title below the VOD root.
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.title.path
     }
 
     /// How long it plays.
-    pub(super) fn duration(&self) -> Duration {
+    pub(crate) fn duration(&self) -> Duration {
         self.title.duration
     }
 
     /// What a decoder must be told before the block at `place`.
-    pub(super) fn headers(&self, place: Place, own: Own) -> Result<Vec<Bytes>, Error> {
+    pub(crate) fn headers(&self, place: Place, own: Own) -> Result<Vec<Bytes>, Error> {
         let mut out = vec![self.metadata.clone()];
         for packetizer in &self.packetizers {
-            out.push(wire(&packetizer.sequence_header(place.time.saturating_sub(own.base))?));
+            out.push(wire::chunks(
+                &packetizer.sequence_header(place.time.saturating_sub(own.base))?,
+            ));
         }
         Ok(out)
     }
 
     /// The last keyframe at or before `milliseconds`, or the beginning. `None` if there is no media.
-    pub(super) fn seek(&self, milliseconds: f64) -> Option<Place> {
+    pub(crate) fn seek(&self, milliseconds: f64) -> Option<Place> {
         if milliseconds <= 0.0 {
             return self.beginning();
         }
@@ -223,7 +225,7 @@ impl Film {
             read.dts -= self.units(sample, own.base);
             let track = self.tracks.iter().position(|track| *track == sample.track);
             let Some(packetizer) = track.and_then(|at| self.packetizers.get(at)) else { continue };
-            bytes.extend_from_slice(&wire(&packetizer.sample(&read)?));
+            bytes.extend_from_slice(&wire::chunks(&packetizer.sample(&read)?));
         }
         let next = self.next(place.segment, place.sample as usize + count, samples);
         // What the next block begins with is not part of this one, however long a sample claims to
@@ -299,7 +301,7 @@ impl Films {
     }
 
     /// The title as a film, which all who play it share.
-    pub(super) fn film(&self, title: Arc<Title>) -> Result<Arc<Film>, Error> {
+    pub(crate) fn film(&self, title: Arc<Title>) -> Result<Arc<Film>, Error> {
         let mut playing = lock(&self.playing);
         if let Some(film) = playing.get(&title.version).and_then(Weak::upgrade) {
             return Ok(film);
@@ -312,7 +314,7 @@ impl Films {
     }
 
     /// The block at `place`. `None` where the film has ended. May be dropped while it waits.
-    pub(super) async fn block(
+    pub(crate) async fn block(
         &self,
         film: &Arc<Film>,
         place: Place,

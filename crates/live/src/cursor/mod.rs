@@ -1,10 +1,16 @@
 //! A viewer's place in a live stream: for deliveries that push every part to the viewer.
 
+mod position;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
-use live::{Part, Segment, Status, Stream, Track, UnixMicros, Window};
 use media::Kind;
 use tokio::sync::watch;
+
+use crate::{Header, Part, Segment, State, Status, Stream, Track, UnixMicros};
+use position::Position;
 
 /// Follows one video and one audio track, those there are, from the newest keyframe on.
 ///
@@ -13,7 +19,7 @@ use tokio::sync::watch;
 /// window itself, so a viewer costs no queue; one that falls too far behind is moved to the newest
 /// keyframe.
 pub struct Cursor {
-    state: watch::Receiver<Arc<live::State>>,
+    state: watch::Receiver<Arc<State>>,
     tracks: Vec<Position>,
     limits: Limits,
     choice: Choice,
@@ -59,16 +65,8 @@ pub struct Choice {
     pub max: Option<u64>,
 }
 
-struct Position {
-    track: Arc<Track>,
-    windows: watch::Receiver<Arc<Window>>,
-    /// The part to send next.
-    msn: u64,
-    part: usize,
-}
-
 /// Segment and part that a cursor needs next, of one of its tracks.
-pub type Place = (u64, usize);
+pub type PartIndex = (u64, usize);
 
 /// Why [`Cursor::stir`] stopped waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,8 +133,13 @@ impl Cursor {
     }
 
     /// A cursor at `places` of `tracks`.
-    pub fn at(stream: &Stream, tracks: &[Arc<Track>], places: &[Place], limits: Limits) -> Self {
-        let position = |(track, &(msn, part)): (_, &Place)| {
+    pub fn at(
+        stream: &Stream,
+        tracks: &[Arc<Track>],
+        places: &[PartIndex],
+        limits: Limits,
+    ) -> Self {
+        let position = |(track, &(msn, part)): (_, &PartIndex)| {
             let position = Position::of(track);
             Position { msn, part, ..position }
         };
@@ -175,7 +178,7 @@ impl Cursor {
     }
 
     /// What it needs next of each track.
-    pub fn places(&self) -> impl Iterator<Item = Place> {
+    pub fn places(&self) -> impl Iterator<Item = PartIndex> {
         self.tracks.iter().map(|position| (position.msn, position.part))
     }
 
@@ -242,7 +245,7 @@ impl Cursor {
     }
 
     /// What decodes what it needs next, of each track.
-    pub fn headers(&mut self) -> Vec<Arc<live::Header>> {
+    pub fn headers(&mut self) -> Vec<Arc<Header>> {
         let whole = self.whole;
         let headers = self.tracks.iter_mut().map(|position| match position.peek(whole) {
             Some((segment, _)) => segment.header.clone(),
@@ -417,7 +420,7 @@ impl Cursor {
     }
 
     /// Moves to a part of the first track, and of the others to what is played then.
-    fn go_to(&mut self, (msn, part): Place) -> bool {
+    fn go_to(&mut self, (msn, part): PartIndex) -> bool {
         let Some(first) = self.tracks.first() else { return false };
         let window = first.windows.borrow().clone();
         let part = if self.whole { 0 } else { part };
@@ -618,119 +621,13 @@ impl Cursor {
     }
 }
 
-impl Position {
-    fn of(track: &Arc<Track>) -> Self {
-        Self { track: Arc::clone(track), windows: track.subscribe(), msn: 0, part: 0 }
-    }
-
-    /// What it needs next, of complete segments alone if they are taken whole.
-    fn peek(&mut self, whole: bool) -> Option<(Arc<Segment>, Arc<Part>)> {
-        let window = self.windows.borrow().clone();
-        loop {
-            let segment = window.segment(self.msn)?;
-            if whole && !window.is_complete(self.msn) {
-                return None;
-            }
-            if let Some(part) = segment.parts.get(self.part) {
-                return Some((Arc::clone(segment), Arc::clone(part)));
-            }
-            if !window.is_complete(self.msn) {
-                return None;
-            }
-            self.msn += 1;
-            self.part = 0;
-        }
-    }
-
-    /// When what it needs next starts, in seconds, and when that ends if it is there already.
-    fn here(&self, whole: bool) -> (f64, Option<f64>) {
-        let window = self.windows.borrow();
-        let timed = |segment: &Segment, time: i64| seconds(time, &segment.header.track);
-        if let Some((segment, part)) = self.next_in(&window) {
-            let end = match whole {
-                true => window.is_complete(segment.msn).then(|| segment.end()),
-                false => Some(part.start + i64::from(part.duration)),
-            };
-            return (timed(segment, part.start), end.map(|end| timed(segment, end)));
-        }
-        let before = window.segment(self.msn).or_else(|| window.newest());
-        (before.map_or(f64::MIN, |segment| timed(segment, segment.end())), None)
-    }
-
-    /// What it needs next, if that is in the window, the segment being made included.
-    fn next_in<'a>(&self, window: &'a Window) -> Option<(&'a Arc<Segment>, &'a Arc<Part>)> {
-        let (mut msn, mut part) = (self.msn, self.part);
-        loop {
-            let segment = window.segment(msn)?;
-            if let Some(part) = segment.parts.get(part) {
-                return Some((segment, part));
-            }
-            if !window.is_complete(msn) {
-                return None;
-            }
-            (msn, part) = (msn + 1, 0);
-        }
-    }
-
-    /// The first keyframe that starts at a time or later, and when.
-    fn keyframe_from(&self, time: f64, whole: bool) -> Option<(Place, f64)> {
-        let window = self.windows.borrow();
-        let segments = window.all().rev();
-        let parts = segments.filter(|segment| !whole || window.is_complete(segment.msn)).flat_map(
-            |segment| {
-                let parts = if whole { segment.parts.get(..1) } else { segment.parts.get(..) };
-                let parts = parts.unwrap_or_default().iter().enumerate().rev();
-                parts.map(move |(at, part)| {
-                    let start = seconds(part.start, &segment.header.track);
-                    ((segment.msn, at), part.independent, start)
-                })
-            },
-        );
-        // It is close to the end.
-        let from = parts.take_while(|(.., start)| *start >= time);
-        from.filter(|(_, independent, _)| *independent).last().map(|(place, _, at)| (place, at))
-    }
-
-    /// Whether what it needs next has left the window.
-    fn has_left(&self) -> bool {
-        let window = self.windows.borrow();
-        window.segments.front().is_some_and(|first| self.msn < first.msn)
-    }
-
-    /// Bytes of the window not yet sent that end at `until` at the latest, counted no further than just
-    /// past `limit`. The newest part is not among them: whoever waits for parts has it before him each
-    /// time. If segments are taken `whole` that is so of the newest that is complete, and the one that is
-    /// being made is not there for him.
-    fn waiting(&self, limit: u64, whole: bool, until: f64) -> u64 {
-        let window = self.windows.borrow();
-        let mut bytes = 0;
-        let segments = window.all().rev().take_while(|segment| segment.msn >= self.msn);
-        let segments = segments.filter(|segment| !whole || window.is_complete(segment.msn));
-        let parts = segments.skip(usize::from(whole)).flat_map(|segment| {
-            let sent = if segment.msn == self.msn { self.part } else { 0 };
-            let parts = segment.parts.iter().skip(sent).rev();
-            parts.map(move |part| (part, part.start + i64::from(part.duration), segment))
-        });
-        let is_beyond = |(_, end, segment): &(&Arc<Part>, i64, &Arc<Segment>)| {
-            seconds(*end, &segment.header.track) > until
-        };
-        for (part, ..) in parts.skip(usize::from(!whole)).skip_while(is_beyond) {
-            bytes += part.region.len() as u64;
-            if bytes > limit {
-                break;
-            }
-        }
-        bytes
-    }
-}
-
 /// Whether there is a track to be followed.
 fn is_usable(track: &Track) -> bool {
     track.is_present() && track.part_limit().is_some()
 }
 
 /// The best picture by these wishes, and the first sound there is.
-fn best(state: &live::State, choice: &Choice) -> Vec<Arc<Track>> {
+fn best(state: &State, choice: &Choice) -> Vec<Arc<Track>> {
     let of_kind = |kind| state.tracks.iter().filter(move |t| t.kind == kind && is_usable(t));
     let rate = |track: &&Arc<Track>| track.bitrate().map_or(0, |(mean, _)| mean);
     // Of equals the first, which `max_by_key` would not give.
@@ -758,164 +655,4 @@ async fn change(position: Option<&mut Position>) {
 
 fn seconds(time: i64, track: &media::Track) -> f64 {
     time as f64 / f64::from(track.timescale)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use bytes::Bytes;
-    use live::{PublisherInfo, Registry, Settings};
-    use media::Sample;
-
-    use super::*;
-    use crate::deliver::hls::tests::codecs;
-
-    /// A stream of these renditions of a picture, of keyframes a second apart.
-    struct Source {
-        stream: Arc<Stream>,
-        publishers: Vec<(live::Publisher, i64)>,
-        now: UnixMicros,
-        _registry: Registry,
-    }
-
-    impl Source {
-        fn new(renditions: &[&str]) -> Self {
-            let registry = Registry::new(Settings::default());
-            let now = UnixMicros(1_700_000_000_000_000);
-            let publish = |name: &&str| {
-                let rendition = Some((*name).to_owned());
-                let info = PublisherInfo { peer: None, protocol: "test", rendition };
-                let mut publisher = registry.publish("x", info, now).unwrap();
-                publisher.track(0, codecs().0, 1000, *b"und", now).unwrap();
-                (publisher, 0)
-            };
-            let publishers = renditions.iter().map(publish).collect();
-            Self { stream: registry.stream("x").unwrap(), publishers, now, _registry: registry }
-        }
-
-        /// Publishes a rendition up to this time, in frames of which 25 are a second.
-        fn publish(&mut self, rendition: usize, until: i64) {
-            let (publisher, frame) = &mut self.publishers[rendition];
-            for frame in std::mem::replace(frame, until)..until {
-                let (dts, sync) = (frame * 40, frame % 25 == 0);
-                let data = Bytes::from_static(&[0; 64]);
-                let sample = Sample { dts, cts: 0, duration: 0, sync, data };
-                let at = 1_700_000_000_000_000 + 1000 * u64::try_from(dts).unwrap();
-                self.now.0 = self.now.0.max(at);
-                publisher.sample(0, sample, self.now).unwrap();
-            }
-        }
-
-        fn cursor(&self, rendition: &str, whole: bool) -> Cursor {
-            let limits = Limits { queue: 1 << 20, patience: Duration::from_secs(10) };
-            let choice = Choice { rendition: Some(rendition.to_owned()), max: None };
-            Cursor::chosen(&self.stream, limits, choice, whole).unwrap()
-        }
-    }
-
-    #[test]
-    fn the_segment_that_is_being_made_keeps_nobody_waiting_who_takes_them_whole() {
-        let mut source = Source::new(&["one"]);
-        source.publish(0, 60);
-        let mut whole = source.cursor("one", true);
-        while whole.poll(source.now).is_some() {}
-        let parts = source.cursor("one", false);
-        source.publish(0, 74);
-        assert_eq!(whole.waiting(), 0);
-        assert!(parts.waiting() > 0);
-        // Two are complete, of which the newer is what it would be given now.
-        source.publish(0, 160);
-        assert!(whole.waiting() > 0);
-        while whole.poll(source.now).is_some() {}
-        assert_eq!(whole.waiting(), 0);
-    }
-
-    #[test]
-    fn what_is_held_back_for_a_rendition_that_comes_later_does_not_wait_for_the_viewer() {
-        let mut source = Source::new(&["soon", "late"]);
-        source.publish(0, 60);
-        source.publish(1, 40);
-        let mut cursor = source.cursor("soon", false);
-        while cursor.poll(source.now).is_some() {}
-        let late = source.stream.state().tracks[1].clone();
-        assert!(late.is_called("late"));
-        cursor.switch_to(&late);
-        source.publish(0, 70);
-        source.publish(1, 50);
-        while cursor.poll(source.now).is_some() {}
-        assert_eq!(cursor.waiting(), 0);
-        cursor.stay();
-        assert!(cursor.waiting() > 0, "it was held back");
-        // Up to the other's keyframe, and on with that.
-        cursor.switch_to(&late);
-        source.publish(0, 100);
-        source.publish(1, 80);
-        let mut switched = false;
-        while let Some(next) = cursor.poll(source.now) {
-            switched |= matches!(next, Next::Switched { gap: false });
-        }
-        assert!(switched);
-    }
-
-    #[test]
-    fn one_that_is_skipped_again_and_again_is_given_up() {
-        let mut source = Source::new(&["one"]);
-        source.publish(0, 30);
-        let mut cursor = source.cursor("one", false);
-        let began = source.now;
-        let mut skips = 0;
-        for second in 2.. {
-            source.publish(0, second * 25 + 5);
-            match cursor.skip(source.now) {
-                Some(Next::Skipped) => skips += 1,
-                other => {
-                    assert!(matches!(other, Some(Next::TooSlow)), "{other:?}");
-                    break;
-                }
-            }
-            // Back in time it has not kept up either.
-            assert!(cursor.seek(0.0) && cursor.is_behind());
-        }
-        assert!(skips >= 10 && source.now.since(began) < Duration::from_secs(13), "{skips}");
-    }
-
-    #[tokio::test]
-    async fn a_viewer_of_sound_alone_gets_the_picture_when_it_comes() {
-        let registry = Registry::new(Settings::default());
-        let mut now = UnixMicros(1_700_000_000_000_000);
-        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
-        let mut publisher = registry.publish("x", info, now).unwrap();
-        let (video, audio) = codecs();
-        publisher.track(1, audio, 1000, *b"und", now).unwrap();
-        let sample = |dts, sync| Sample {
-            dts,
-            cts: 0,
-            duration: 0,
-            sync,
-            data: Bytes::from_static(&[0; 64]),
-        };
-        for frame in 0..60 {
-            now.0 += 21_333;
-            publisher.sample(1, sample(frame * 64 / 3, true), now).unwrap();
-        }
-        let limits = Limits { queue: 1 << 20, patience: Duration::from_secs(10) };
-        let stream = registry.stream("x").unwrap();
-        let mut cursor = Cursor::new(&stream, limits).unwrap();
-        assert_eq!(cursor.tracks().map(|track| &*track.name).collect::<Vec<_>>(), ["a0"]);
-        while cursor.poll(now).is_some() {}
-
-        publisher.track(0, video, 1000, *b"und", now).unwrap();
-        for frame in 0..30 {
-            publisher.sample(0, sample(1280 + frame * 100 / 3, frame == 0), now).unwrap();
-        }
-        // Silence stands in for the sound beside it, which may come first.
-        let mut next = cursor.next(|| now).await;
-        while let Next::Part { .. } = next {
-            next = cursor.next(|| now).await;
-        }
-        assert!(matches!(next, Next::Tracks), "{next:?}");
-        assert_eq!(cursor.tracks().map(|track| &*track.name).collect::<Vec<_>>(), ["v0", "a0"]);
-        assert!(matches!(cursor.next(|| now).await, Next::Part { .. }));
-    }
 }

@@ -1,0 +1,73 @@
+//! Places of publishers and players, and what the connections of one event loop share.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::play::Fans;
+use crate::Origin;
+use crate::http::Drain;
+
+/// Places that are taken and given back.
+#[derive(Debug)]
+pub(super) struct Pool {
+    most: usize,
+    taken: AtomicUsize,
+}
+
+/// One of them, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Pool>);
+
+/// What the connections of one event loop share.
+pub(super) struct Shared {
+    pub(super) origin: Arc<Origin>,
+    pub(super) fans: Rc<Fans>,
+    /// Their own, so that no number of players keeps a publisher out.
+    pub(super) publishers: Arc<Pool>,
+    pub(super) players: Arc<Pool>,
+    pub(super) drain: Drain,
+}
+
+impl Pool {
+    /// Of so many places; any number for 0.
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        let most = if most == 0 { usize::MAX } else { most };
+        Arc::new(Self { most, taken: AtomicUsize::new(0) })
+    }
+
+    /// How many there are.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// A place, if there is one left.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Place> {
+        let place = Place(Arc::clone(self));
+        (self.taken.fetch_add(1, Ordering::Relaxed) < self.most).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_given_back() {
+        let pool = Pool::new(2);
+        let (first, _second) = (pool.take().unwrap(), pool.take().unwrap());
+        for _ in 0..3 {
+            assert!(pool.take().is_none());
+        }
+        drop(first);
+        assert!(pool.take().is_some());
+        let unlimited = Pool::new(0);
+        assert!((0..100).map(|_| unlimited.take()).collect::<Vec<_>>().iter().all(Option::is_some));
+    }
+}

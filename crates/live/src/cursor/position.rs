@@ -1,0 +1,126 @@
+//! A place in one track.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::{PartIndex, seconds};
+use crate::{Part, Segment, Track, Window};
+
+/// Where a viewer is in a track.
+pub(super) struct Position {
+    pub(super) track: Arc<Track>,
+    pub(super) windows: watch::Receiver<Arc<Window>>,
+    /// The part to send next.
+    pub(super) msn: u64,
+    pub(super) part: usize,
+}
+
+impl Position {
+    pub(super) fn of(track: &Arc<Track>) -> Self {
+        Self { track: Arc::clone(track), windows: track.subscribe(), msn: 0, part: 0 }
+    }
+
+    /// What it needs next, of complete segments alone if they are taken whole.
+    pub(super) fn peek(&mut self, whole: bool) -> Option<(Arc<Segment>, Arc<Part>)> {
+        let window = self.windows.borrow().clone();
+        loop {
+            let segment = window.segment(self.msn)?;
+            if whole && !window.is_complete(self.msn) {
+                return None;
+            }
+            if let Some(part) = segment.parts.get(self.part) {
+                return Some((Arc::clone(segment), Arc::clone(part)));
+            }
+            if !window.is_complete(self.msn) {
+                return None;
+            }
+            self.msn += 1;
+            self.part = 0;
+        }
+    }
+
+    /// When what it needs next starts, in seconds, and when that ends if it is there already.
+    pub(super) fn here(&self, whole: bool) -> (f64, Option<f64>) {
+        let window = self.windows.borrow();
+        let timed = |segment: &Segment, time: i64| seconds(time, &segment.header.track);
+        if let Some((segment, part)) = self.next_in(&window) {
+            let end = match whole {
+                true => window.is_complete(segment.msn).then(|| segment.end()),
+                false => Some(part.start + i64::from(part.duration)),
+            };
+            return (timed(segment, part.start), end.map(|end| timed(segment, end)));
+        }
+        let before = window.segment(self.msn).or_else(|| window.newest());
+        (before.map_or(f64::MIN, |segment| timed(segment, segment.end())), None)
+    }
+
+    /// What it needs next, if that is in the window, the segment being made included.
+    pub(super) fn next_in<'a>(
+        &self,
+        window: &'a Window,
+    ) -> Option<(&'a Arc<Segment>, &'a Arc<Part>)> {
+        let (mut msn, mut part) = (self.msn, self.part);
+        loop {
+            let segment = window.segment(msn)?;
+            if let Some(part) = segment.parts.get(part) {
+                return Some((segment, part));
+            }
+            if !window.is_complete(msn) {
+                return None;
+            }
+            (msn, part) = (msn + 1, 0);
+        }
+    }
+
+    /// The first keyframe that starts at a time or later, and when.
+    pub(super) fn keyframe_from(&self, time: f64, whole: bool) -> Option<(PartIndex, f64)> {
+        let window = self.windows.borrow();
+        let segments = window.all().rev();
+        let parts = segments.filter(|segment| !whole || window.is_complete(segment.msn)).flat_map(
+            |segment| {
+                let parts = if whole { segment.parts.get(..1) } else { segment.parts.get(..) };
+                let parts = parts.unwrap_or_default().iter().enumerate().rev();
+                parts.map(move |(at, part)| {
+                    let start = seconds(part.start, &segment.header.track);
+                    ((segment.msn, at), part.independent, start)
+                })
+            },
+        );
+        // It is close to the end.
+        let from = parts.take_while(|(.., start)| *start >= time);
+        from.filter(|(_, independent, _)| *independent).last().map(|(place, _, at)| (place, at))
+    }
+
+    /// Whether what it needs next has left the window.
+    pub(super) fn has_left(&self) -> bool {
+        let window = self.windows.borrow();
+        window.segments.front().is_some_and(|first| self.msn < first.msn)
+    }
+
+    /// Bytes of the window not yet sent that end at `until` at the latest, counted no further than just
+    /// past `limit`. The newest part is not among them: whoever waits for parts has it before him each
+    /// time. If segments are taken `whole` that is so of the newest that is complete, and the one that is
+    /// being made is not there for him.
+    pub(super) fn waiting(&self, limit: u64, whole: bool, until: f64) -> u64 {
+        let window = self.windows.borrow();
+        let mut bytes = 0;
+        let segments = window.all().rev().take_while(|segment| segment.msn >= self.msn);
+        let segments = segments.filter(|segment| !whole || window.is_complete(segment.msn));
+        let parts = segments.skip(usize::from(whole)).flat_map(|segment| {
+            let sent = if segment.msn == self.msn { self.part } else { 0 };
+            let parts = segment.parts.iter().skip(sent).rev();
+            parts.map(move |part| (part, part.start + i64::from(part.duration), segment))
+        });
+        let is_beyond = |(_, end, segment): &(&Arc<Part>, i64, &Arc<Segment>)| {
+            seconds(*end, &segment.header.track) > until
+        };
+        for (part, ..) in parts.skip(usize::from(!whole)).skip_while(is_beyond) {
+            bytes += part.region.len() as u64;
+            if bytes > limit {
+                break;
+            }
+        }
+        bytes
+    }
+}

@@ -1,0 +1,156 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use media::{Codec, Sample, codec};
+
+use super::*;
+use crate::{PublisherInfo, Registry, Settings};
+
+fn codecs() -> (Codec, Codec) {
+    let video = codec::avc::Config::parse(testkit::avc_record(31).into()).unwrap();
+    let audio = codec::aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap();
+    (Codec::Avc(video), Codec::Aac(audio))
+}
+
+/// A stream of these renditions of a picture, of keyframes a second apart.
+struct Source {
+    stream: Arc<Stream>,
+    publishers: Vec<(crate::Publisher, i64)>,
+    now: UnixMicros,
+    _registry: Registry,
+}
+
+impl Source {
+    fn new(renditions: &[&str]) -> Self {
+        let registry = Registry::new(Settings::default());
+        let now = UnixMicros(1_700_000_000_000_000);
+        let publish = |name: &&str| {
+            let rendition = Some((*name).to_owned());
+            let info = PublisherInfo { peer: None, protocol: "test", rendition };
+            let mut publisher = registry.publish("x", info, now).unwrap();
+            publisher.track(0, codecs().0, 1000, *b"und", now).unwrap();
+            (publisher, 0)
+        };
+        let publishers = renditions.iter().map(publish).collect();
+        Self { stream: registry.stream("x").unwrap(), publishers, now, _registry: registry }
+    }
+
+    /// Publishes a rendition up to this time, in frames of which 25 are a second.
+    fn publish(&mut self, rendition: usize, until: i64) {
+        let (publisher, frame) = &mut self.publishers[rendition];
+        for frame in std::mem::replace(frame, until)..until {
+            let (dts, sync) = (frame * 40, frame % 25 == 0);
+            let data = Bytes::from_static(&[0; 64]);
+            let sample = Sample { dts, cts: 0, duration: 0, sync, data };
+            let at = 1_700_000_000_000_000 + 1000 * u64::try_from(dts).unwrap();
+            self.now.0 = self.now.0.max(at);
+            publisher.sample(0, sample, self.now).unwrap();
+        }
+    }
+
+    fn cursor(&self, rendition: &str, whole: bool) -> Cursor {
+        let limits = Limits { queue: 1 << 20, patience: Duration::from_secs(10) };
+        let choice = Choice { rendition: Some(rendition.to_owned()), max: None };
+        Cursor::chosen(&self.stream, limits, choice, whole).unwrap()
+    }
+}
+
+#[test]
+fn the_segment_that_is_being_made_keeps_nobody_waiting_who_takes_them_whole() {
+    let mut source = Source::new(&["one"]);
+    source.publish(0, 60);
+    let mut whole = source.cursor("one", true);
+    while whole.poll(source.now).is_some() {}
+    let parts = source.cursor("one", false);
+    source.publish(0, 74);
+    assert_eq!(whole.waiting(), 0);
+    assert!(parts.waiting() > 0);
+    // Two are complete, of which the newer is what it would be given now.
+    source.publish(0, 160);
+    assert!(whole.waiting() > 0);
+    while whole.poll(source.now).is_some() {}
+    assert_eq!(whole.waiting(), 0);
+}
+
+#[test]
+fn what_is_held_back_for_a_rendition_that_comes_later_does_not_wait_for_the_viewer() {
+    let mut source = Source::new(&["soon", "late"]);
+    source.publish(0, 60);
+    source.publish(1, 40);
+    let mut cursor = source.cursor("soon", false);
+    while cursor.poll(source.now).is_some() {}
+    let late = source.stream.state().tracks[1].clone();
+    assert!(late.is_called("late"));
+    cursor.switch_to(&late);
+    source.publish(0, 70);
+    source.publish(1, 50);
+    while cursor.poll(source.now).is_some() {}
+    assert_eq!(cursor.waiting(), 0);
+    cursor.stay();
+    assert!(cursor.waiting() > 0, "it was held back");
+    // Up to the other's keyframe, and on with that.
+    cursor.switch_to(&late);
+    source.publish(0, 100);
+    source.publish(1, 80);
+    let mut switched = false;
+    while let Some(next) = cursor.poll(source.now) {
+        switched |= matches!(next, Next::Switched { gap: false });
+    }
+    assert!(switched);
+}
+
+#[test]
+fn one_that_is_skipped_again_and_again_is_given_up() {
+    let mut source = Source::new(&["one"]);
+    source.publish(0, 30);
+    let mut cursor = source.cursor("one", false);
+    let began = source.now;
+    let mut skips = 0;
+    for second in 2.. {
+        source.publish(0, second * 25 + 5);
+        match cursor.skip(source.now) {
+            Some(Next::Skipped) => skips += 1,
+            other => {
+                assert!(matches!(other, Some(Next::TooSlow)), "{other:?}");
+                break;
+            }
+        }
+        // Back in time it has not kept up either.
+        assert!(cursor.seek(0.0) && cursor.is_behind());
+    }
+    assert!(skips >= 10 && source.now.since(began) < Duration::from_secs(13), "{skips}");
+}
+
+#[tokio::test]
+async fn a_viewer_of_sound_alone_gets_the_picture_when_it_comes() {
+    let registry = Registry::new(Settings::default());
+    let mut now = UnixMicros(1_700_000_000_000_000);
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+    let mut publisher = registry.publish("x", info, now).unwrap();
+    let (video, audio) = codecs();
+    publisher.track(1, audio, 1000, *b"und", now).unwrap();
+    let sample =
+        |dts, sync| Sample { dts, cts: 0, duration: 0, sync, data: Bytes::from_static(&[0; 64]) };
+    for frame in 0..60 {
+        now.0 += 21_333;
+        publisher.sample(1, sample(frame * 64 / 3, true), now).unwrap();
+    }
+    let limits = Limits { queue: 1 << 20, patience: Duration::from_secs(10) };
+    let stream = registry.stream("x").unwrap();
+    let mut cursor = Cursor::new(&stream, limits).unwrap();
+    assert_eq!(cursor.tracks().map(|track| &*track.name).collect::<Vec<_>>(), ["a0"]);
+    while cursor.poll(now).is_some() {}
+
+    publisher.track(0, video, 1000, *b"und", now).unwrap();
+    for frame in 0..30 {
+        publisher.sample(0, sample(1280 + frame * 100 / 3, frame == 0), now).unwrap();
+    }
+    // Silence stands in for the sound beside it, which may come first.
+    let mut next = cursor.next(|| now).await;
+    while let Next::Part { .. } = next {
+        next = cursor.next(|| now).await;
+    }
+    assert!(matches!(next, Next::Tracks), "{next:?}");
+    assert_eq!(cursor.tracks().map(|track| &*track.name).collect::<Vec<_>>(), ["v0", "a0"]);
+    assert!(matches!(cursor.next(|| now).await, Next::Part { .. }));
+}

@@ -1,0 +1,73 @@
+//! Who publishes, and why that or what is published is refused.
+
+use std::net::SocketAddr;
+
+/// The most tracks a stream may have.
+pub(crate) const MOST_TRACKS: usize = 16;
+
+/// The most streams at once: bounds what publishers can make the origin hold.
+pub(crate) const MOST_STREAMS: usize = 10_000;
+
+/// Who publishes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublisherInfo {
+    /// Where from; none for a clip the origin itself publishes.
+    pub peer: Option<SocketAddr>,
+    /// `rtmp`, `file` for a clip the origin itself publishes, or `ladder` for a rendition that is
+    /// made of the stream's own media.
+    pub protocol: &'static str,
+    /// Name of the rendition, where the stream has several publishers.
+    pub rendition: Option<String>,
+}
+
+/// Why nobody may publish under a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The name is not one.
+    #[error("{0:?} is not a stream name (1 to 128 of A-Z a-z 0-9 . _ - and /)")]
+    BadName(String),
+    /// Somebody publishes it.
+    #[error("already published{}", .0.peer.map(|peer| format!(" by {peer}")).unwrap_or_default())]
+    InUse(PublisherInfo),
+    /// It is a rendition of a stream that another address publishes.
+    #[error("other renditions of this stream are published from another address")]
+    Foreign,
+    /// It began anew too often.
+    #[error("the stream began anew too often within a minute")]
+    TooOften,
+    /// Too many streams.
+    #[error("the limit of {MOST_STREAMS} streams is reached")]
+    TooManyStreams,
+    /// Those there are hold nearly all the memory there is for them.
+    #[error("the memory for live streams, {limit} bytes, is used up")]
+    NoMemory {
+        /// How much there is.
+        limit: u64,
+    },
+}
+
+/// Why a publisher's sample was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// It was silent for too long and another publisher took its place.
+    #[error("another publisher took over after this one had been silent")]
+    Replaced,
+    /// The track cannot be packaged.
+    #[error("a track of {0} cannot be packaged")]
+    Codec(String),
+    /// Too many tracks.
+    #[error("a stream has at most {MOST_TRACKS} tracks")]
+    TooManyTracks,
+    /// There is nothing more to publish to.
+    #[error("the stream is over")]
+    Over,
+    /// Its clock jumped, or its tracks changed, too often.
+    #[error("its clock jumped, or its tracks changed, too often within a minute")]
+    TooOften,
+    /// The sample is of a track that was not announced.
+    #[error("sample of a track without a configuration")]
+    UnknownTrack,
+    /// The machine failed: no memory file, no memory.
+    #[error("packaging failed: {0}")]
+    Io(#[from] std::io::Error),
+}

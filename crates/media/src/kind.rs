@@ -1,0 +1,10 @@
+/// What a track carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Pictures.
+    Video,
+    /// Sound.
+    Audio,
+    /// Text, metadata, time codes: listed, not delivered.
+    Other,
+}

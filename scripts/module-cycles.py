@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Fails where modules of a crate need each other in a circle, and names the files that make it one.
+
+Usage: scripts/module-cycles.py CRATE_FOLDER...
+
+Modules that lie side by side are looked at: those of a crate, and those of each module below it. One
+needs another if code in its files names a path in the other's (`use crate::…`, `super::…`). A module
+and those inside it are one thing to whoever stands outside, and tests are not looked at.
+"""
+
+import pathlib
+import re
+import sys
+
+PATH = re.compile(r"\b(crate|super|self)((?:::\w+)*)(?:::\{)?")
+
+
+def module_of(source, file):
+    """The names of the modules that a file is, from the crate's root."""
+    names = list(file.relative_to(source).with_suffix("").parts)
+    return tuple(names[:-1] if names[-1] in ("mod", "lib", "main") else names)
+
+
+def without_tests(text):
+    """The code of a file: its tests, comments and strings are left out."""
+    text = re.sub(r"#\[cfg\(test\)\]\s*(?:pub(?:\(\w+\))? )?mod \w+ \{.*", "", text, flags=re.DOTALL)
+    text = re.sub(r"//[^\n]*", "", text)
+    return re.sub(r'"(?:\\.|[^"\\])*"', '""', text)
+
+
+def paths(text):
+    """Each path that begins at the crate, this module or one above it; braces are unfolded one level after
+    another."""
+    for found in PATH.finditer(text):
+        base = [found[1], *[name for name in found[2].split("::") if name]]
+        if found[0].endswith("::{"):
+            yield from unfold(base, text, found.end())
+        else:
+            yield base
+
+
+def unfold(base, text, at):
+    """The paths in the braces that have been opened just before `at`."""
+    depth, item, items = 0, "", []
+    for letter in text[at:]:
+        if letter == "}" and depth == 0:
+            break
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            items.append(item)
+            item = ""
+        else:
+            item += letter
+    for part in [*items, item]:
+        head, brace, _ = part.strip().partition("{")
+        names = [name for name in re.split(r"::|\s+as\s+\w+", head) if name]
+        if brace:
+            yield from unfold([*base, *names], part, part.index("{") + 1)
+        elif names:
+            yield [*base, *names]
+
+
+def needs(source):
+    """Which modules need which: two modules side by side, and the files that say so."""
+    files = sorted(file for file in source.rglob("*.rs") if "tests" not in module_of(source, file))
+    modules = {module_of(source, file)[:depth] for file in files for depth in range(len(file.parts))}
+    # What a module calls its own although it is of one inside it: `pub use child::Name`.
+    lent = {}
+    for file in files:
+        here = module_of(source, file)
+        for text in re.findall(r"^(?:pub(?:\([^)]*\))? )?use ([^;]+);", without_tests(file.read_text()), re.MULTILINE):
+            for names in unfold([], text + "}", 0):
+                names = names[1:] if names[0] == "self" else names
+                if (*here, names[0]) in modules and len(names) > 1:
+                    lent[(*here, names[-1])] = (*here, *names)
+    found = {}
+    for file in files:
+        here = module_of(source, file)
+        for base, *names in paths(without_tests(file.read_text())):
+            at = {"crate": (), "self": here, "super": here[:-1]}[base]
+            while names and names[0] in ("super", "self"):
+                at = at[:-1] if names.pop(0) == "super" else at
+            there = (*at, *names)
+            for depth in range(len(there), 0, -1):
+                if there[:depth] in lent:
+                    there = lent[there[:depth]] + there[depth:]
+                    break
+            common = 0
+            while common < min(len(here), len(there)) and here[common] == there[common]:
+                common += 1
+            # Of a module and one inside it neither is beside the other.
+            if common < len(here) and there[: common + 1] in modules and common < len(there):
+                edge = found.setdefault((here[: common + 1], there[: common + 1]), set())
+                edge.add(str(file.relative_to(source.parent)))
+    return found
+
+
+def circles(edges):
+    """The sets of modules that need each other (Tarjan's strongly connected components)."""
+    graph = {}
+    for one, other in edges:
+        graph.setdefault(one, set()).add(other)
+        graph.setdefault(other, set())
+    index, low, stack, done = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph[node]):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            circle = stack[stack.index(node):]
+            del stack[stack.index(node):]
+            if len(circle) > 1:
+                done.append(circle)
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return done
+
+
+def main():
+    bad = False
+    for crate in map(pathlib.Path, sys.argv[1:]):
+        edges = needs(crate / "src")
+        for circle in circles(edges):
+            bad = True
+            print(f"{crate}: {', '.join('::'.join(module) for module in sorted(circle))} need each other:")
+            for (one, other), files in sorted(edges.items()):
+                if one in circle and other in circle:
+                    print(f"    {'::'.join(one)} -> {'::'.join(other)}: {', '.join(sorted(files))}")
+    sys.exit(bad)
+
+
+if __name__ == "__main__":
+    main()
