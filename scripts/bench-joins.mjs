@@ -41,12 +41,15 @@ function ffmpeg(words) {
   });
 }
 
+const vias = asked.via.split(',');
+// Each join waits for its moment between two keyframes, twice at most, and is watched.
+const length = 120 + asked.joins * vias.length * (asked.settle + 2 * asked.keyframes);
 const folder = await mkdtemp(join(tmpdir(), 'headwater-joins-'));
 const clip = join(folder, 'clip.flv');
 const coding = ['-c:v', 'libx264', '-preset', 'ultrafast', '-pix_fmt', 'yuv420p', '-sc_threshold', '0'];
 const distance = String(asked.keyframes * 30);
 const inputs = ['-f', 'lavfi', '-i', 'testsrc2=size=640x360:rate=30', '-f', 'lavfi', '-i', 'sine=sample_rate=48000'];
-await ffmpeg([...inputs, ...coding, '-g', distance, '-keyint_min', distance, '-c:a', 'aac', '-t', '1200', clip]);
+await ffmpeg([...inputs, ...coding, '-g', distance, '-keyint_min', distance, '-c:a', 'aac', '-t', String(length), clip]);
 
 const server = await startServer({ config: '' });
 const [browser, plain] = [await startBrowser(), await startPlain()];
@@ -57,9 +60,9 @@ const begun = performance.now();
 async function page(via) {
   const { page } = await openPage(browser);
   try {
-    await page.goto(`${server.url}/watch/live/joins?via=${via}`);
     let [first, behind, settled] = [null, null, null];
     const from = performance.now();
+    await page.goto(`${server.url}/watch/live/joins?via=${via}`);
     while (performance.now() - from < asked.settle * 1000) {
       const now = await stats(page);
       first ??= now.moments.firstFrame ?? null;
@@ -98,11 +101,13 @@ const figure = (values, digits) => {
   const shown = [known[0], known[known.length >> 1], known.at(-1)].map((value) => value.toFixed(digits));
   return `${shown.join(' / ')}${known.length < values.length ? ` (${known.length} of ${values.length})` : ''}`;
 };
+const unknown = vias.find((via) => !(via in viewers));
+if (unknown) console.error(`no such viewer: ${unknown}`);
 console.log(`Keyframes ${asked.keyframes} s apart, ${asked.joins} joins: least / median / most.\n`);
 console.log('| viewer | first picture, s | behind live then, s | target, s | within 1 s of it after, s | behind at the end, s |');
 console.log('|---|---|---|---|---|---|');
 try {
-  for (const via of asked.via.split(',')) {
+  for (const via of vias) {
     const seen = [];
     for (let turn = 0; turn < asked.joins; turn++) {
       // Where between two keyframes.
@@ -110,7 +115,7 @@ try {
       const [age, whole] = [performance.now() - begun, asked.keyframes * 1000];
       const soonest = Math.max(age, 30_000);
       await sleep(Math.ceil((soonest - phase) / whole) * whole + phase - age);
-      const one = await viewers[via]().catch((error) => ({ first: null, error: error.message }));
+      const one = await (viewers[via]?.() ?? Promise.reject(new Error('unknown'))).catch((error) => ({ first: null, error: error.message }));
       console.error(via, phase, JSON.stringify(one, ['first', 'behind', 'settled', 'target', 'last', 'error']));
       seen.push(one);
     }

@@ -3,6 +3,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+# What was unpacked before may be of a run that is no longer kept.
+rm -rf target/runs/*-study-*
 scripts/runs.sh unpack lab/runs/*-study-*/
 cargo run --release -p streamgauge -- report target/runs/*-study-*/ -o target/report --into docs/studies.md
 

@@ -46,8 +46,8 @@ fuzz) wanted="cc:gcc :libc6-dev c++:g++" ;;
 *) wanted="cc:gcc :libc6-dev" ;;
 esac
 
-# The media that tests read are made with it.
-[ "$purpose" != check ] || wanted="$wanted ffmpeg:ffmpeg"
+# Our own scripts, what makes the media that tests read, and what makes certificates.
+[ "$purpose" != check ] || wanted="$wanted python3:python3 ffmpeg:ffmpeg openssl:openssl"
 
 # The programs that judge our output, and those that publish to us. Those named without a
 # command are libraries and plugins.

@@ -12,6 +12,10 @@ import pathlib
 import re
 import sys
 
+# Comments, raw strings, strings and characters: whichever begins first.
+NO_CODE = re.compile(
+    r"""//[^\n]*|b?r(#*)".*?"\1|"(?:\\.|[^"\\])*"|'(?:\\[^\n]+?|[^'\\\n])'""", re.DOTALL
+)
 PATH = re.compile(r"\b(crate|super|self)((?:::\w+)*)(?:::\{)?")
 
 
@@ -24,8 +28,7 @@ def module_of(source, file):
 def without_tests(text):
     """The code of a file: its tests, comments and strings are left out."""
     text = re.sub(r"#\[cfg\(test\)\]\s*(?:pub(?:\(\w+\))? )?mod \w+ \{.*", "", text, flags=re.DOTALL)
-    text = re.sub(r"//[^\n]*", "", text)
-    return re.sub(r'"(?:\\.|[^"\\])*"', '""', text)
+    return NO_CODE.sub('""', text)
 
 
 def paths(text):

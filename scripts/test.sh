@@ -1,8 +1,8 @@
 #!/bin/sh
 # Everything that must hold before a change is merged. Usage: scripts/test.sh [check]
 #
-# With `check`, only what takes seconds after a build: format, lints, types, and the tests that need no
-# browser, no other program and no socket.
+# With `check`, only what takes a minute after a build: format, lints, types, the tests that stand in the
+# libraries, and those beside them that start no server, player or browser.
 #
 # Every step runs, whatever became of those before it; the last line sums the runners' own
 # summaries, and before them stands what each failed test printed. A step that does not count tests
@@ -85,9 +85,8 @@ wait "$beside"
 later web-check web-test
 
 if [ "$what" = check ]; then
-    # The libraries' own tests, and those beside them that talk to nobody.
     step unit-test cargo test --workspace --lib --bins --no-fail-fast
-    step model-test cargo test -p live -p protocol --no-fail-fast --test derived --test invariants \
+    step model-test cargo test --workspace --no-fail-fast --test derived --test invariants \
         --test odd_publishers --test dash --test hls --test rtmp_sessions
     scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy unit-test model-test
     exit

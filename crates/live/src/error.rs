@@ -1,4 +1,4 @@
-//! Who publishes, and why that or what is published is refused.
+//! Who publishes, why that or what is published is refused, and the limits that refusals tell of.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Who publishes a stream, and what becomes of each sample.
+//! The right to publish a stream, and what becomes of each sample.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use media::Sample;
 use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
@@ -31,6 +32,16 @@ pub(crate) struct Begin {
     pub(crate) captured: UnixMicros,
     pub(crate) expected_end: Option<i64>,
     pub(crate) header: Arc<Header>,
+}
+
+/// How much of a track stays, in its timescale.
+pub(crate) struct Holding {
+    /// What playlists list.
+    pub(crate) listed: i64,
+    /// What can be asked for: viewers with an older playlist have three target durations more.
+    pub(crate) held: i64,
+    /// How long after it was published anything may stay, by the wall clock.
+    pub(crate) longest: Duration,
 }
 
 /// Writes a track's chunks, and keeps its window.
@@ -277,14 +288,4 @@ impl Segments {
 
 fn rate(bytes: u64, ticks: u64, timescale: u32) -> u64 {
     bytes * 8 * u64::from(timescale) / ticks.max(1)
-}
-
-/// How much of a track stays, in its timescale.
-pub(crate) struct Holding {
-    /// What playlists list.
-    pub(crate) listed: i64,
-    /// What can be asked for: viewers with an older playlist have three target durations more.
-    pub(crate) held: i64,
-    /// How long after it was published anything may stay, by the wall clock.
-    pub(crate) longest: std::time::Duration,
 }

@@ -7,8 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use protocol::rtmp::amf0::{self, Value};
 use protocol::rtmp::chunk::{self, Read, Reader, csid, shared_message};
-use protocol::rtmp::message::Limits;
-use protocol::rtmp::message::{self, Message};
+use protocol::rtmp::message::{self, Limits, Message};
 use protocol::rtmp::{
     Blame, Capabilities, ClientConfig, ClientEvent, ClientSession, Error, PlayStart, PublishKind,
     Purpose, ServerConfig, ServerEvent, ServerSession, Url, Why, code,

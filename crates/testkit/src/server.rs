@@ -127,8 +127,9 @@ impl Server {
         self.program().id()
     }
 
-    /// Its log, with every line of what it did before this call: a thread of the server's own writes the
-    /// lines, some time after what they tell of.
+    /// Its log, with every line that was logged before the server heard of this call: a thread of the
+    /// server's own writes the lines, some time after what they tell of. To be called while no other SIGHUP is
+    /// under way.
     ///
     /// # Panics
     /// It does not answer SIGHUP with a line within a minute.

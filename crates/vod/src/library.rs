@@ -251,7 +251,6 @@ impl Kept {
 mod tests {
     use std::fs;
     use std::sync::atomic::Ordering;
-
     use std::time::Duration;
 
     use super::*;

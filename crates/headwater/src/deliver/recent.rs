@@ -1,4 +1,4 @@
-//! Which titles a worker has just seen.
+//! Titles that a worker need not ask the library for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -47,8 +47,8 @@ pub(super) async fn segment(
     run(request, edges, stream, track, msn, None).await
 }
 
-/// How long a time is waited for that no manifest has named and none can name yet. ffmpeg asks for one beyond
-/// its list again and again, hundreds of times a second where it is told at once that there is none.
+/// How long a request waits for a time that no manifest has named yet. ffmpeg asks for the segment after its list
+/// again and again, hundreds of times a second if it is refused at once.
 const TOO_SOON: Duration = Duration::from_millis(500);
 
 /// Where a manifest said that a segment would start.

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use live::{Part, Segment, Stream, Track};
-
 use live::cursor::{Cursor, Limits, PartIndex};
+use live::{Part, Segment, Stream, Track};
 
 /// How parts are written for viewers.
 pub trait Container {

@@ -32,6 +32,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use live::cursor::{Choice, Limits, Next, Stir};
 use live::{Stream, Track, UnixMicros};
 use slab::Slab;
 use tokio::net::TcpStream;
@@ -39,7 +40,6 @@ use tokio::task::{spawn_local, yield_now};
 use tokio::time::Instant;
 
 use follower::{Bookmark, Item};
-use live::cursor::{Choice, Limits, Next, Stir};
 
 pub use follower::{Container, Follower};
 pub use outbox::Outbox;

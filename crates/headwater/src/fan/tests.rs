@@ -1,5 +1,6 @@
 use std::future::poll_fn;
 
+use live::cursor::Cursor;
 use live::{Part, PublisherInfo, Registry, Segment, Settings};
 use media::Sample;
 use socket2::SockRef;
@@ -9,7 +10,6 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinHandle;
 
 use super::*;
-use live::cursor::Cursor;
 
 const LIMITS: Limits = Limits { queue: u64::MAX, patience: Duration::from_secs(10) };
 

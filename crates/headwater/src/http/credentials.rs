@@ -16,10 +16,11 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
+/// HTTP/2 over TLS (RFC 9113 3.1).
+pub(super) const H2: &[u8] = b"h2";
+
 /// The protocols offered (RFC 7301), the better one first.
 const ALPN: [&[u8]; 2] = [H2, b"http/1.1"];
-
-pub(super) const H2: &[u8] = b"h2";
 
 /// Bytes a file may have: no chain or key comes near it.
 const MAX_FILE: u64 = 1 << 20;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Server ─ one thread, runtime and listener (two with TLS) per worker
-//!   └ accept ─ Gate (connection limits) ─ connection, or tls ─ connection or h2
+//!   └ accept ─ Gate (connection limits) ─ connection, or handshake ─ connection or h2
 //!        ├ Request ─ Handler ─ Response ─ send        bytes and playlists
 //!        └ Handler::accepts is false ─ control        axum on hyper, the connection handed over whole
 //!                                                     (of HTTP/2: each request)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use live::cursor::Cursor;
 use live::{Header, Part, Segment};
 use media::cmaf;
 use protocol::push::frame::{self, Head, Opcode};
@@ -10,7 +11,6 @@ use protocol::push::message::{Discontinuity, Event};
 use protocol::push::query::Unit;
 
 use crate::fan::Container;
-use live::cursor::Cursor;
 
 /// A chunk, or a segment, is one message: a frame's head, and regions of the window.
 pub(super) struct Messages {

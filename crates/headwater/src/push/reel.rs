@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use live::cursor::Choice;
 use media::Kind;
 use protocol::push::message::{Audio, Hello, Rendition};
 use vod::{Piece, Title, Track};
-
-use live::cursor::Choice;
 
 /// A viewer's place in a title.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use live::cursor::Choice;
 use media::Kind;
 use protocol::push::abr::{self, Decision, Evidence, Rule, Seen};
 use tokio::net::TcpStream;
@@ -15,7 +16,6 @@ use vod::Title;
 
 use super::reel;
 use super::sight::kernel;
-use live::cursor::Choice;
 
 /// Between two looks at a viewer.
 const LOOKS: Duration = Duration::from_millis(100);

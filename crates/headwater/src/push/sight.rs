@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use live::cursor::Choice;
 use live::{State, Track};
 use media::Kind;
 use protocol::push::abr::{self, Decision, Evidence, Rule, Seen};
@@ -22,7 +23,6 @@ use tokio::time::Instant;
 use super::describe;
 use super::wire::Wire;
 use crate::fan::Line;
-use live::cursor::Choice;
 
 /// Between two looks at a viewer for whom something waits.
 pub(super) const LOOKS: Duration = Duration::from_millis(100);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use live::Delivery;
+use live::cursor::Choice;
 use protocol::push::frame::{self, Head, Opcode};
 use protocol::push::message::{Command, Discontinuity, Event};
 use protocol::push::query::{self, From, Query};
@@ -24,7 +25,6 @@ use super::wire::Ready;
 use crate::http::{Fault, Outbox, Response, Upgraded};
 use crate::pace::{Hand, Pace, Place, Plan, Schedule};
 use crate::titles::{Viewing, gather, piece};
-use live::cursor::Choice;
 
 /// What one viewer may be sent before the others of its thread have their turn.
 const BURST: usize = 512 << 10;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use live::cursor::{Cursor, Limits, Next};
 use live::{Delivery, Part, Segment, Stream, Viewing};
 use media::flv::Message;
 use tokio::net::TcpStream;
@@ -14,7 +15,6 @@ use crate::Origin;
 use crate::deliver::muxed::{messages, metadata, milliseconds, packetizer};
 use crate::fan::{self, Container, Follower, Seat};
 use crate::wire;
-use live::cursor::{Cursor, Limits, Next};
 
 /// Parts that go out in one write at most.
 const BATCH: usize = 64;

@@ -44,6 +44,28 @@ impl SampleEntry {
     }
 }
 
+impl SampleInfo for SampleEntry {
+    fn dts(&self) -> i64 {
+        self.dts
+    }
+
+    fn cts(&self) -> i32 {
+        self.cts
+    }
+
+    fn duration(&self) -> u32 {
+        self.duration
+    }
+
+    fn sync(&self) -> bool {
+        self.sync
+    }
+
+    fn size(&self) -> usize {
+        self.size as usize
+    }
+}
+
 /// Samples in a packed block: as many as a mask has bits.
 const BLOCK: usize = 64;
 
@@ -386,26 +408,4 @@ fn unsigned(data: &[u8], at: &mut usize) -> u64 {
 fn signed(data: &[u8], at: &mut usize) -> i64 {
     let value = unsigned(data, at);
     (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
-}
-
-impl SampleInfo for SampleEntry {
-    fn dts(&self) -> i64 {
-        self.dts
-    }
-
-    fn cts(&self) -> i32 {
-        self.cts
-    }
-
-    fn duration(&self) -> u32 {
-        self.duration
-    }
-
-    fn sync(&self) -> bool {
-        self.sync
-    }
-
-    fn size(&self) -> usize {
-        self.size as usize
-    }
 }

@@ -5,8 +5,7 @@ use bytes::Bytes;
 use super::amf0::Value;
 use super::chunk::{self, Measured, Read, Reader, Writer, csid};
 use super::handshake::Handshake;
-use super::message::Limits;
-use super::message::{self, Message, UserControl};
+use super::message::{self, Limits, Message, UserControl};
 use super::output::Output;
 use super::{Error, command};
 

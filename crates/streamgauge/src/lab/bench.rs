@@ -1,3 +1,5 @@
+//! What a run's trials share.
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -237,6 +237,46 @@ fn http(document: &Document<'_>, to: &mut Metrics) {
     }
 }
 
+/// What came to the origin while the load ran, as far as it says.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Through {
+    /// Whether that is behind the server which viewers ask.
+    pub cached: bool,
+    /// Requests.
+    pub requests: Option<f64>,
+    /// Bytes of its answers.
+    pub bytes: Option<f64>,
+    /// Processor time that it used, in seconds, where it is another process than the server.
+    pub cpu: Option<f64>,
+}
+
+impl Through {
+    /// Adds it to what the load measured.
+    pub(super) fn add_to(&self, seconds: f64, clients: Option<f64>, metrics: &mut Metrics) {
+        let asked = metrics.get("requests").copied().filter(|asked| *asked > 0.0);
+        let mut put = |name: &str, value: f64| {
+            metrics.insert(name.to_owned(), value);
+        };
+        if let Some(requests) = self.requests {
+            put("origin_requests", requests);
+            put("origin_requests_per_second", requests / seconds);
+            if let Some(asked) = asked.filter(|_| self.cached) {
+                put("hit_percent", (1.0 - requests / asked) * 100.0);
+            }
+        }
+        if let Some(bytes) = self.bytes {
+            put("origin_mbit_mean", bytes * 8e-6 / seconds);
+        }
+        if let Some(cpu) = self.cpu {
+            put("origin_cpu_s", cpu);
+            put("origin_cores", cpu / seconds);
+            if let Some(clients) = clients {
+                put("origin_us_per_client_second", cpu * 1e6 / clients / seconds);
+            }
+        }
+    }
+}
+
 /// What the meter saw of a trial.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
@@ -423,44 +463,4 @@ fn memory(sample: &Sample) -> u64 {
 /// What all processes have for themselves, in bytes; none where one of them does not say.
 fn anonymous(sample: &Sample) -> Option<u64> {
     sample.processes.iter().map(|process| process.anonymous).sum()
-}
-
-/// What came to the origin while the load ran, as far as it says.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Through {
-    /// Whether that is behind the server which viewers ask.
-    pub cached: bool,
-    /// Requests.
-    pub requests: Option<f64>,
-    /// Bytes of its answers.
-    pub bytes: Option<f64>,
-    /// Processor time that it used, in seconds, where it is another process than the server.
-    pub cpu: Option<f64>,
-}
-
-impl Through {
-    /// Adds it to what the load measured.
-    pub(super) fn add_to(&self, seconds: f64, clients: Option<f64>, metrics: &mut Metrics) {
-        let asked = metrics.get("requests").copied().filter(|asked| *asked > 0.0);
-        let mut put = |name: &str, value: f64| {
-            metrics.insert(name.to_owned(), value);
-        };
-        if let Some(requests) = self.requests {
-            put("origin_requests", requests);
-            put("origin_requests_per_second", requests / seconds);
-            if let Some(asked) = asked.filter(|_| self.cached) {
-                put("hit_percent", (1.0 - requests / asked) * 100.0);
-            }
-        }
-        if let Some(bytes) = self.bytes {
-            put("origin_mbit_mean", bytes * 8e-6 / seconds);
-        }
-        if let Some(cpu) = self.cpu {
-            put("origin_cpu_s", cpu);
-            put("origin_cores", cpu / seconds);
-            if let Some(clients) = clients {
-                put("origin_us_per_client_second", cpu * 1e6 / clients / seconds);
-            }
-        }
-    }
 }

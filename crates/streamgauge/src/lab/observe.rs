@@ -8,8 +8,7 @@ use procfs::process::Process;
 use procfs::{CurrentSI, KernelStats};
 
 use super::machine::cpus;
-use super::metrics::Observed;
-use super::metrics::Through;
+use super::metrics::{Observed, Through};
 use crate::meter::args::Files;
 use crate::meter::{Meter, Options, Recording, Sample};
 

@@ -3,8 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::rtmp::Blame;
-use crate::rtmp::message::Limits;
-use crate::rtmp::message::{self, Message};
+use crate::rtmp::message::{self, Limits, Message};
 use crate::rtmp::output::Output;
 
 fn drain(out: &mut Output) -> Vec<u8> {
