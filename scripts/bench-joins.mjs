@@ -41,28 +41,16 @@ function ffmpeg(words) {
   });
 }
 
-const vias = asked.via.split(',');
-// Each join waits for its moment between two keyframes, twice at most, and is watched.
-const length = 120 + asked.joins * vias.length * (asked.settle + 2 * asked.keyframes);
-const folder = await mkdtemp(join(tmpdir(), 'headwater-joins-'));
-const clip = join(folder, 'clip.flv');
-const coding = ['-c:v', 'libx264', '-preset', 'ultrafast', '-pix_fmt', 'yuv420p', '-sc_threshold', '0'];
-const distance = String(asked.keyframes * 30);
-const inputs = ['-f', 'lavfi', '-i', 'testsrc2=size=640x360:rate=30', '-f', 'lavfi', '-i', 'sine=sample_rate=48000'];
-await ffmpeg([...inputs, ...coding, '-g', distance, '-keyint_min', distance, '-c:a', 'aac', '-t', String(length), clip]);
-
-const server = await startServer({ config: '' });
-const [browser, plain] = [await startBrowser(), await startPlain()];
-const publisher = await publishFile(server, clip, 'joins');
-const begun = performance.now();
+/** What viewers are shown, once it is there. */
+const stage = {};
 
 /** One that our page plays: when its first picture came, how far behind it was then, and when it was where it means to be. */
 async function page(via) {
-  const { page } = await openPage(browser);
+  const { page } = await openPage(stage.browser);
   try {
     let [first, behind, settled] = [null, null, null];
     const from = performance.now();
-    await page.goto(`${server.url}/watch/live/joins?via=${via}`);
+    await page.goto(`${stage.server.url}/watch/live/joins?via=${via}`);
     while (performance.now() - from < asked.settle * 1000) {
       const now = await stats(page);
       first ??= now.moments.firstFrame ?? null;
@@ -85,11 +73,11 @@ const viewers = {
   'page-hls': () => page('hls'),
   'page-dash': () => page('dash'),
   'page-push': () => page('push'),
-  hlsjs: () => watchYoung(browser, server, plain, 'joins', 'plain', 1),
-  dashjs: () => watchYoung(browser, server, plain, 'joins', 'plain-dash', 1),
-  'ffmpeg-rtmp': async () => ({ first: await decoded(`${server.rtmp}/live/joins`) }),
-  'ffmpeg-flv': async () => ({ first: await decoded(`${server.url}/live/joins/live.flv`) }),
-  'ffmpeg-mp4': async () => ({ first: await decoded(`${server.url}/live/joins/live.mp4`) }),
+  hlsjs: () => watchYoung(stage.browser, stage.server, stage.plain, 'joins', 'plain', 1),
+  dashjs: () => watchYoung(stage.browser, stage.server, stage.plain, 'joins', 'plain-dash', 1),
+  'ffmpeg-rtmp': async () => ({ first: await decoded(`${stage.server.rtmp}/live/joins`) }),
+  'ffmpeg-flv': async () => ({ first: await decoded(`${stage.server.url}/live/joins/live.flv`) }),
+  'ffmpeg-mp4': async () => ({ first: await decoded(`${stage.server.url}/live/joins/live.mp4`) }),
 };
 // By itself ffmpeg looks at up to 5 s of a stream before it decodes any.
 const decoded = (url) =>
@@ -101,12 +89,29 @@ const figure = (values, digits) => {
   const shown = [known[0], known[known.length >> 1], known.at(-1)].map((value) => value.toFixed(digits));
   return `${shown.join(' / ')}${known.length < values.length ? ` (${known.length} of ${values.length})` : ''}`;
 };
+const vias = asked.via.split(',');
 const unknown = vias.find((via) => !(via in viewers));
-if (unknown) console.error(`no such viewer: ${unknown}`);
-console.log(`Keyframes ${asked.keyframes} s apart, ${asked.joins} joins: least / median / most.\n`);
-console.log('| viewer | first picture, s | behind live then, s | target, s | within 1 s of it after, s | behind at the end, s |');
-console.log('|---|---|---|---|---|---|');
+if (unknown !== undefined) throw new Error(`no such viewer: ${unknown}`);
+
+const folder = await mkdtemp(join(tmpdir(), 'headwater-joins-'));
+let publisher = null;
 try {
+  const clip = join(folder, 'clip.flv');
+  const coding = ['-c:v', 'libx264', '-preset', 'ultrafast', '-pix_fmt', 'yuv420p', '-sc_threshold', '0'];
+  const distance = String(asked.keyframes * 30);
+  const inputs = ['-f', 'lavfi', '-i', 'testsrc2=size=640x360:rate=30', '-f', 'lavfi', '-i', 'sine=sample_rate=48000'];
+  const whole = ['-g', distance, '-keyint_min', distance, '-c:a', 'aac', '-t', String(asked.keyframes * 4)];
+  await ffmpeg([...inputs, ...coding, ...whole, clip]);
+
+  stage.server = await startServer({ config: '' });
+  stage.browser = await startBrowser();
+  stage.plain = await startPlain();
+  publisher = await publishFile(stage.server, clip, 'joins', ['-stream_loop', '-1']);
+  const begun = performance.now();
+
+  console.log(`Keyframes ${asked.keyframes} s apart, ${asked.joins} joins: least / median / most.\n`);
+  console.log('| viewer | first picture, s | behind live then, s | target, s | within 1 s of it after, s | behind at the end, s |');
+  console.log('|---|---|---|---|---|---|');
   for (const via of vias) {
     const seen = [];
     for (let turn = 0; turn < asked.joins; turn++) {
@@ -115,7 +120,7 @@ try {
       const [age, whole] = [performance.now() - begun, asked.keyframes * 1000];
       const soonest = Math.max(age, 30_000);
       await sleep(Math.ceil((soonest - phase) / whole) * whole + phase - age);
-      const one = await (viewers[via]?.() ?? Promise.reject(new Error('unknown'))).catch((error) => ({ first: null, error: error.message }));
+      const one = await viewers[via]().catch((error) => ({ first: null, error: error.message }));
       console.error(via, phase, JSON.stringify(one, ['first', 'behind', 'settled', 'target', 'last', 'error']));
       seen.push(one);
     }
@@ -128,9 +133,9 @@ try {
     console.log(`| ${[...cells, column('last', 1)].join(' | ')} |`);
   }
 } finally {
-  await publisher.stop();
-  await browser.close();
-  plain.close();
-  await server.stop();
+  await publisher?.stop();
+  await stage.browser?.close();
+  stage.plain?.close();
+  await stage.server?.stop();
   await rm(folder, { recursive: true });
 }

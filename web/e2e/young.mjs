@@ -64,11 +64,14 @@ function ffmpeg(words) {
   return { child, ended: new Promise((resolve) => child.once('exit', resolve)) };
 }
 
-/** Publishes a file as `live/NAME` in real time until `stop`. Resolves once it is live. */
-export async function publishFile(server, file, name) {
+/**
+ * Publishes a file as `live/NAME` in real time until `stop`; `input` is what ffmpeg is told of the file besides.
+ * Resolves once it is live.
+ */
+export async function publishFile(server, file, name, input = []) {
   // By itself ffmpeg keeps pictures back for up to 10 s where no sound comes.
   const copy = ['-c', 'copy', '-max_interleave_delta', '200000', '-f', 'flv'];
-  const { child, ended } = ffmpeg(['-re', '-i', file, ...copy, `${server.rtmp}/live/${name}`]);
+  const { child, ended } = ffmpeg(['-re', ...input, '-i', file, ...copy, `${server.rtmp}/live/${name}`]);
   await untilLive(server.url, `live/${name}`);
   return {
     async stop() {

@@ -19,3 +19,11 @@ pub(crate) async fn ready(stream: &Arc<Stream>) -> bool {
     stream.is_ready()
         || tokio::time::timeout(patience(stream), stream.ready()).await.unwrap_or(false)
 }
+
+/// Whether playlists can be told: it is known which tracks there are, and what no segment will
+/// exceed. Waits for it; false if that takes too long.
+pub(crate) async fn settled(stream: &Arc<Stream>) -> bool {
+    let known = async { stream.ready().await && stream.settled().await };
+    stream.is_ready() && stream.is_settled()
+        || tokio::time::timeout(patience(stream), known).await.unwrap_or(false)
+}

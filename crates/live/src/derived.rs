@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use media::{Codec, Kind, Sample};
 
-use crate::UnixMicros;
-use crate::error::{PublishError, PublisherInfo, Refused};
+use crate::error::{PublishError, Refused};
 use crate::publisher;
 use crate::stream::{Derives, Stream};
 use crate::track::{Track, TrackState};
+use crate::{PublisherInfo, UnixMicros};
 
 /// The number these tracks have among their publisher's, which no publisher gives its own.
 const SOURCE: u32 = u32::MAX;

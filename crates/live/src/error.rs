@@ -1,24 +1,12 @@
-//! Who publishes, why that or what is published is refused, and the limits that refusals tell of.
+//! Why a publisher or its media are refused, and the limits that the refusals name.
 
-use std::net::SocketAddr;
+use crate::PublisherInfo;
 
 /// The most tracks a stream may have.
 pub(crate) const MOST_TRACKS: usize = 16;
 
 /// The most streams at once: bounds what publishers can make the origin hold.
 pub(crate) const MOST_STREAMS: usize = 10_000;
-
-/// Who publishes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublisherInfo {
-    /// Where from; none for a clip the origin itself publishes.
-    pub peer: Option<SocketAddr>,
-    /// `rtmp`, `file` for a clip the origin itself publishes, or `ladder` for a rendition that is
-    /// made of the stream's own media.
-    pub protocol: &'static str,
-    /// Name of the rendition, where the stream has several publishers.
-    pub rendition: Option<String>,
-}
 
 /// Why nobody may publish under a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

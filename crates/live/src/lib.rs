@@ -15,6 +15,7 @@ mod derived;
 mod error;
 mod frames;
 mod gop;
+mod info;
 mod memory;
 mod packager;
 mod publisher;
@@ -31,7 +32,8 @@ mod window;
 use std::time::Duration;
 
 pub use derived::{Derived, Place};
-pub use error::{PublishError, PublisherInfo, Refused};
+pub use error::{PublishError, Refused};
+pub use info::PublisherInfo;
 pub use memory::Region;
 pub use publisher::Publisher;
 pub use registry::{MemoryUse, Registry};

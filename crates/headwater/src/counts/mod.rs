@@ -1,5 +1,4 @@
-//! What is counted while the origin runs, where it is not counted by a listener or a stream. `/metrics`
-//! tells it.
+//! Counters that belong to no listener and no stream. `/metrics` shows them.
 
 mod chosen;
 

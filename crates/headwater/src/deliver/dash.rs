@@ -28,12 +28,12 @@ use protocol::dash::{
 };
 
 use super::edge::Edges;
-use super::hls::{answer, independent, language, no_media, offered, settled};
+use super::hls::{answer, independent, language, no_media, offered};
 use super::seen;
 use super::segment::change;
 use crate::Origin;
 use crate::http::{Request, Response};
-use crate::wait::patience;
+use crate::wait::{patience, settled};
 
 /// Segments of two renditions that start so few milliseconds apart start at the same keyframe.
 const SAME: u64 = 60;

@@ -16,7 +16,7 @@ use super::segment::{change, part_micros, too_far};
 use super::{not_found, seen};
 use crate::Origin;
 use crate::http::{Precondition, Request, Response, Validators};
-use crate::wait::patience;
+use crate::wait::{patience, settled};
 
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 
@@ -81,14 +81,6 @@ pub(super) fn offered(tracks: &[Arc<Track>]) -> Vec<Arc<Track>> {
 /// Whether decoding can start at each of these segments.
 pub(super) fn independent<'a>(segments: impl IntoIterator<Item = &'a Arc<live::Segment>>) -> bool {
     segments.into_iter().all(|segment| segment.parts.first().is_none_or(|first| first.independent))
-}
-
-/// Whether playlists can be told: it is known which tracks there are, and what no segment will
-/// exceed. Waits for it; false if that takes too long.
-pub(super) async fn settled(stream: &Arc<Stream>) -> bool {
-    let known = async { stream.ready().await && stream.settled().await };
-    stream.is_ready() && stream.is_settled()
-        || tokio::time::timeout(patience(stream), known).await.unwrap_or(false)
 }
 
 pub(super) fn no_media() -> Response {

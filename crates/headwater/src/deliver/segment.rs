@@ -61,14 +61,14 @@ struct Foretold {
 }
 
 impl Foretold {
-    /// By the track's timeline after `before`, if that is what was said.
+    /// Where the manifest said that the segment after `before` would start, if it said so.
     fn after(before: &Segment) -> Option<Self> {
         let time = before.expected_end?;
         Some(Self { time, period: before.period, header: before.header.msn })
     }
 
-    /// Whether the segment is what the manifest described: what has another header, or a timeline that
-    /// does not go on, cannot be played by it.
+    /// Whether the manifest described this segment. A player cannot decode it with another header, nor place
+    /// it in another period.
     fn describes(&self, segment: &Segment) -> bool {
         (segment.period, segment.header.msn) == (self.period, self.header)
     }

@@ -15,8 +15,8 @@ use testkit::{Program, Server};
 use crate::rungs::link;
 use crate::support::{Client, Frame, LIMIT, metric, server, time_of, track_of, until};
 
-/// Publishes three renditions with a keyframe a second, sound with the first of them. They are encoded
-/// already: an encoder that has to wait for the processor would be a publisher that stops and goes on.
+/// Publishes three renditions with a keyframe a second, sound with the first of them. The clip
+/// is encoded beforehand: a live encoder that waits for the processor is a publisher that stops and goes on.
 fn publish(server: &Server) -> Program {
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg.args(["-nostdin", "-loglevel", "error", "-re", "-stream_loop", "-1", "-i"]);

@@ -126,8 +126,8 @@ impl Evidence {
         };
         let time = seen.now.saturating_sub(before.now);
         let busy = seen.busy.saturating_sub(before.busy);
-        // Between two segments that are made one after the other nothing waits, though something does each
-        // time it is looked at.
+        // A viewer of segments is looked at while a segment is written to it. Something waits then, but
+        // between two segments nothing does.
         let waits = before.queued > 0 && seen.queued > 0;
         let full = waits && busy >= time / 100 * 90;
         let enough = if full { ENOUGH.0.max(2 * seen.min_rtt) } else { ENOUGH.1 };
