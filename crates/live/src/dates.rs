@@ -4,19 +4,24 @@
 //! presentation time after that. Players place tracks on each other by such dates (hls.js does), so
 //! for all tracks and segments of a period it is one number, to within what dates are rounded to.
 //! Samples arrive late, never early, so the earliest arrival tells the epoch best. Where that is found
-//! to be another one, because the network has become quicker or the publisher's clock drifts, the epoch
-//! follows in steps that are too small for any player, for all tracks at the same stream time. Where the
-//! wall clock itself was set, or the machine slept, it follows at once, with a new period.
+//! to be another one, because the network has become quicker or the publisher's clock drifts, an estimate
+//! follows it slowly. The epoch follows the estimate when it is far off, for all tracks at the same stream
+//! time: each step costs, since a player that knows one track's dates from before the step and another's
+//! from after it has them apart by the step for as long as both are listed. Where the wall clock itself
+//! was set, or the machine slept, the epoch follows at once, with a new period.
 
 use std::collections::VecDeque;
 
 use crate::UnixMicros;
 
-/// The epoch moves by no more at the start of a segment, in microseconds: 50 in a second for segments
+/// The estimate moves by no more at the start of a segment, in microseconds: 50 in a second for segments
 /// of two seconds, which is about what clocks drift.
 const STEP: i64 = 100;
 /// It moves no more often than that, in microseconds of stream time.
 const APART: i64 = 1_500_000;
+/// The epoch follows the estimate where it is off by so many microseconds: what nobody sees, and what
+/// takes clocks some minutes.
+const HELD: i64 = 20_000;
 /// For so long the earliest arrival counts, in microseconds of stream time, and up to twice as long.
 const RECENT: i64 = 10_000_000;
 /// The wall clock was set where it is off by more, in microseconds.
@@ -39,6 +44,8 @@ struct Epoch {
 pub(crate) struct Dates {
     /// Newest last.
     epochs: VecDeque<Epoch>,
+    /// What arrivals tell the epoch to be, and the stream time at which it moved last.
+    estimate: (i64, i64),
     /// What the wall clock was ahead of the clock that never steps, as far as the epoch follows it.
     ahead: i64,
     /// The least that arrivals tell, of this span of stream time and of the one before.
@@ -54,6 +61,7 @@ impl Dates {
     pub(crate) fn begin(&mut self, t: i64, now: i64, ahead: i64) {
         let micros = now.saturating_add(ahead).saturating_sub(t);
         self.epochs.push_back(Epoch { period: 0, from: t, first: true, micros });
+        self.estimate = (micros, t);
         self.ahead = ahead;
         self.since = t;
     }
@@ -86,16 +94,21 @@ impl Dates {
     }
 
     /// A segment of the leading track begins. From stream time `from` on, which no track has
-    /// reached, the epoch may be a little nearer the truth.
+    /// reached, the epoch may be nearer the truth.
     pub(crate) fn adjust(&mut self, period: u64, from: i64, ahead: i64) {
         let Some(earliest) = self.earliest.iter().flatten().min() else { return };
         let Some(newest) = self.epochs.back() else { return };
         if !self.is_set(ahead) {
             self.ahead = ahead;
         }
-        let off = earliest + self.ahead - newest.micros;
-        let micros = newest.micros + off.clamp(-STEP, STEP);
-        if off != 0 && from - newest.from >= APART {
+        let (estimate, moved) = self.estimate;
+        if from - moved < APART {
+            return;
+        }
+        let off = earliest + self.ahead - estimate;
+        let micros = estimate + off.clamp(-STEP, STEP);
+        self.estimate = (micros, from);
+        if (micros - newest.micros).abs() >= HELD {
             self.push(Epoch { period, from, first: false, micros });
         }
     }
@@ -117,6 +130,7 @@ impl Dates {
             self.sets.push((period, before + by));
         }
         let micros = newest.micros.saturating_add(by);
+        self.estimate.0 = self.estimate.0.saturating_add(by);
         self.ahead += by;
         self.push(Epoch { period, from: newest.from, first: true, micros });
     }
@@ -146,39 +160,42 @@ mod tests {
         dates
     }
 
-    #[test]
-    fn an_earlier_arrival_moves_the_epoch_in_small_steps_for_all_tracks_at_once() {
-        let mut dates = begun();
-        let epoch = NOON - 1_000_000;
-        assert_eq!(dates.epoch(0, 0), epoch);
-        // From now on samples arrive earlier.
-        for segment in 1..10 {
+    /// When each of so many segments of two seconds began after the one before, and the epoch then.
+    fn told(dates: &mut Dates, segments: std::ops::Range<i64>, late: i64) -> Vec<i64> {
+        let mut told = Vec::new();
+        for segment in segments {
             let t = 1_000_000 + segment * 2_000_000;
-            dates.observe(t, NOON + segment * 2_000_000 - 800);
+            dates.observe(t, NOON + segment * 2_000_000 + late);
             dates.adjust(0, t, 0);
-            let moved = |segment: i64| if (segment * STEP).min(800) > 500 { 1000 } else { 0 };
-            assert_eq!(dates.epoch(0, t), epoch - moved(segment));
-            assert_eq!(dates.epoch(0, t - 1), epoch - moved(segment - 1));
+            told.push(dates.epoch(0, t) - (NOON - 1_000_000));
         }
+        told
+    }
+
+    #[test]
+    fn an_epoch_is_held_until_what_arrivals_tell_is_far_from_it() {
+        let mut dates = begun();
+        // From now on samples arrive earlier.
+        assert_eq!(told(&mut dates, 1..200, -800_000), [0; 199]);
+        assert_eq!(told(&mut dates, 200..400, -800_000), [-20_000; 200]);
+        // Before that, and for a track that comes later, it is what it was.
+        assert_eq!(dates.epoch(0, 1_000_000 + 200 * 2_000_000 - 1), NOON - 1_000_000);
+        assert_eq!(told(&mut dates, 400..401, -800_000), [-40_000]);
+    }
+
+    #[test]
+    fn a_difference_that_is_small_is_never_told() {
+        assert_eq!(told(&mut begun(), 1..2000, -19_000), [0; 1999]);
     }
 
     #[test]
     fn late_arrivals_move_nothing_until_none_is_early() {
         let mut dates = begun();
         dates.observe(1_000_000, NOON);
-        for segment in 1..10 {
-            let t = 1_000_000 + segment * 2_000_000;
-            dates.observe(t, NOON + segment * 2_000_000 + 300_000);
-            dates.adjust(0, t, 0);
-            let is_early = segment < 10;
-            assert_eq!(dates.epoch(0, t) == NOON - 1_000_000, is_early);
-        }
-        for segment in 10..40 {
-            let t = 1_000_000 + segment * 2_000_000;
-            dates.observe(t, NOON + segment * 2_000_000 + 300_000);
-            dates.adjust(0, t, 0);
-        }
-        assert!(dates.epoch(0, 100_000_000) > NOON - 1_000_000);
+        told(&mut dates, 1..10, 300_000);
+        assert_eq!(dates.estimate.0, NOON - 1_000_000);
+        told(&mut dates, 10..40, 300_000);
+        assert!(dates.estimate.0 > NOON - 1_000_000);
     }
 
     #[test]

@@ -28,7 +28,7 @@ fn live() -> MediaPlaylist {
         low_latency: Some(LowLatency { part_target: 18_000, part_hold_back: 54_000 }),
         blocking_reload: true,
         delta_updates: true,
-        dates: Dates::Segments,
+        dates: Dates::Earlier,
         segments: (1_000_000..1_000_030)
             .map(|msn| Segment {
                 uri: format!("{msn}.m4s"),

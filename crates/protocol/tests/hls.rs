@@ -39,7 +39,7 @@ fn live(segments: u64) -> MediaPlaylist {
         low_latency: Some(LowLatency { part_target: 45_000, part_hold_back: 135_000 }),
         blocking_reload: true,
         delta_updates: true,
-        dates: Dates::Discontinuities,
+        dates: Dates::Earlier,
         segments: (10..10 + segments).map(segment).collect(),
         open: Some(OpenSegment {
             map: Some("init.0.mp4".into()),
@@ -125,6 +125,38 @@ fn delta_update_leaves_out_what_ends_before_the_skip_boundary() {
     assert_eq!(live(6).render(Skip::Yes), live(6).render(Skip::No));
     let not_offered = MediaPlaylist { delta_updates: false, ..live(9) };
     assert_eq!(not_offered.render(Skip::Yes), not_offered.render(Skip::No));
+}
+
+/// Segments of sound begin at fractions of a millisecond; players read dates to whole ones.
+#[test]
+fn a_date_is_written_once_and_in_an_update_where_rounding_costs_least() {
+    let mut playlist = live(9);
+    playlist.open.as_mut().expect("is open").date = None;
+    for (n, segment) in playlist.segments.iter_mut().enumerate() {
+        segment.date = Some(1_795_291_260_250_600 + n as u64 * 1_999_400);
+        segment.duration = 179_946;
+    }
+    let dates = |text: &str| -> Vec<String> {
+        let lines = text.lines();
+        lines
+            .filter_map(|line| line.strip_prefix("#EXT-X-PROGRAM-DATE-TIME:"))
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(dates(&playlist.render(Skip::No)), ["2026-11-21T20:01:00.250Z"]);
+    // The segments of an update begin 800, 200, 600, 0, 400 and 800 µs after milliseconds.
+    let update = playlist.render(Skip::Yes);
+    assert_eq!(dates(&update), ["2026-11-21T20:01:12.247Z"]);
+    assert!(update.contains("12.247Z\n#EXT-X-PART:DURATION=0.500000,URI=\"16.0.m4s\""), "{update}");
+    playlist.dates = Dates::Later;
+    assert_eq!(dates(&playlist.render(Skip::No)), ["2026-11-21T20:01:00.251Z"]);
+    // Where durations lead elsewhere, the date is written again.
+    for (n, segment) in playlist.segments.iter_mut().enumerate() {
+        segment.date = segment.date.map(|date| date + n as u64 / 4 * 9000);
+    }
+    let written =
+        ["2026-11-21T20:01:00.251Z", "2026-11-21T20:01:08.258Z", "2026-11-21T20:01:16.264Z"];
+    assert_eq!(dates(&playlist.render(Skip::No)), written);
 }
 
 #[test]
@@ -517,7 +549,25 @@ prop_compose! {
         reports in prop::collection::vec(("[a-z/.]{1,9}", any::<u64>(), prop::option::of(0..9u64)), 0..3),
     ) -> MediaPlaylist {
         let map = |n: u8| Some(Arc::from(format!("init.{n}.mp4")));
-        let segments = segments.into_iter().enumerate();
+        let mut segments: Vec<_> = segments.into_iter().enumerate().map(|(n, (parts, m, date, discontinuity, gap, alone))| Segment {
+            uri: format!("{n}.m4s"),
+            duration: if parts.is_empty() {
+                alone
+            } else {
+                parts.iter().map(|part| part.duration).sum()
+            },
+            map: map(m),
+            date,
+            discontinuity,
+            gap,
+            parts,
+        }).collect();
+        // Up to 3 ms from where durations have them.
+        let mut clock = 1_700_000_000_000_000;
+        for segment in &mut segments {
+            segment.date = segment.date.map(|random| clock + random % 3000);
+            clock += segment.duration * 1_000_000 / u64::from(timescale);
+        }
         MediaPlaylist {
             timescale,
             target_duration,
@@ -531,20 +581,8 @@ prop_compose! {
             }),
             blocking_reload: switches[0],
             delta_updates: switches[1],
-            dates: if switches[2] { Dates::Segments } else { Dates::Discontinuities },
-            segments: segments.map(|(n, (parts, m, date, discontinuity, gap, alone))| Segment {
-                uri: format!("{n}.m4s"),
-                duration: if parts.is_empty() {
-                    alone
-                } else {
-                    parts.iter().map(|part| part.duration).sum()
-                },
-                map: map(m),
-                date,
-                discontinuity,
-                gap,
-                parts,
-            }).collect(),
+            dates: if switches[2] { Dates::Earlier } else { Dates::Later },
+            segments,
             open: open.map(|(parts, m, discontinuity)| OpenSegment {
                 map: map(m), date: None, discontinuity, parts,
             }),
@@ -600,6 +638,8 @@ proptest! {
         prop_assert!(skipped == 0 || after(skipped) >= 6.0 * target);
 
         let mut map = model.segments[..skipped].iter().rev().find_map(|s| s.map.as_deref());
+        // The date that players tell.
+        let mut told = None;
         for (index, (read, segment)) in
             read.segments.iter().zip(&model.segments[skipped..]).enumerate()
         {
@@ -609,12 +649,20 @@ proptest! {
             prop_assert_eq!(read.gap, segment.gap);
             prop_assert_eq!(read.map.as_deref(), segment.map.as_deref().filter(|&m| map != Some(m)));
             map = segment.map.as_deref();
-            let dated = index == 0 || segment.discontinuity || model.dates == Dates::Segments;
-            let date = segment.date.filter(|_| dated);
-            prop_assert_eq!(read.second.is_some(), date.is_some());
-            if let (Some(second), Some(date)) = (read.second, date) {
-                prop_assert!((second - (date % 60_000_000) as f64 / 1e6).abs() < 1e-6);
+            if let (Some(second), Some(date)) = (read.second, segment.date) {
+                let round = |date: u64| match model.dates {
+                    Dates::Earlier => date / 1000,
+                    Dates::Later => date.div_ceil(1000),
+                };
+                prop_assert_eq!(printed_micros(second), round(date) * 1000 % 60_000_000);
+                told = Some(round(date) * 1000);
             }
+            // Where durations lead to another date, that is written.
+            if let (Some(told), Some(date)) = (told, segment.date) {
+                prop_assert!(told.abs_diff(date) <= 1500);
+            }
+            prop_assert!(read.second.is_some() || !segment.discontinuity || segment.date.is_none());
+            told = told.map(|told| told + read.micros);
             // Parts: all of a segment's or none, and all near the end.
             let near = model.low_latency.is_some() && after(skipped + index + 1) < 3.0 * target;
             prop_assert_eq!(read.parts.len(), if near { segment.parts.len() } else { 0 });

@@ -97,7 +97,8 @@ pub struct Segment<'a> {
     pub place: Place<'a>,
     /// EXTINF; 0 for the open one.
     pub duration: Micros,
-    /// EXT-X-PROGRAM-DATE-TIME: microseconds since 1970.
+    /// When it was captured, in microseconds since 1970: EXT-X-PROGRAM-DATE-TIME, or as far from the
+    /// date of another segment as durations say (4.4.4.6), without a discontinuity between them.
     pub date: Option<Micros>,
     /// EXT-X-DISCONTINUITY.
     pub discontinuity: bool,
@@ -141,6 +142,22 @@ impl Media<'_> {
     /// Number of the open segment: one after the last complete one.
     pub fn open_number(&self) -> u64 {
         self.first() + self.segments.len() as u64
+    }
+
+    /// Dates what is not dated by what is, forwards before backwards (4.4.4.6).
+    fn date_all(&mut self) {
+        let mut told: Option<Micros> = None;
+        for segment in self.segments.iter_mut().chain([&mut self.open]) {
+            let goes_on = told.filter(|_| !segment.discontinuity);
+            segment.date = segment.date.or(goes_on);
+            told = segment.date.map(|date| date.saturating_add(segment.duration));
+        }
+        let mut told = self.open.date.filter(|_| !self.open.discontinuity);
+        for segment in self.segments.iter_mut().rev() {
+            let goes_on = told.map(|end| end.saturating_sub(segment.duration));
+            segment.date = segment.date.or(goes_on);
+            told = segment.date.filter(|_| !segment.discontinuity);
+        }
     }
 }
 
@@ -358,6 +375,7 @@ impl<'a> Parser<'a> {
                 return Err(Error::manifest("media playlist without EXT-X-TARGETDURATION"));
             }
             self.media.open = self.take_next();
+            self.media.date_all();
             return Ok(Playlist::Media(Box::new(self.media)));
         }
         if self.multivariant.variants.is_empty() {

@@ -277,11 +277,14 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
         low_latency: Some(LowLatency { part_target: part_limit, part_hold_back: hold_back }),
         blocking_reload: true,
         delta_updates: stream.window() >= 6 * stream.target_duration(),
-        dates: Dates::Segments,
+        // hls.js places sound by the difference to the picture's date. Where that has it a part of a
+        // millisecond late, it may take a part for buffered that is not, and stand still. So sound's
+        // dates are never later than they are, and the picture's never earlier.
+        dates: if track.kind == Kind::Video { Dates::Later } else { Dates::Earlier },
         segments: segments(stream, window, timescale),
         open: window.open.as_ref().map(|open| OpenSegment {
             map: Some(map(open)),
-            date: Some(date(open)),
+            date: Some(open.captured.0),
             discontinuity: open.discontinuity,
             parts: parts(open),
         }),
@@ -318,21 +321,10 @@ fn segment(segment: &live::Segment, is_recent: bool) -> Segment {
         uri: format!("{}.m4s", segment.msn),
         duration: segment.duration,
         map: Some(map(segment)),
-        date: Some(date(segment)),
+        date: Some(segment.captured.0),
         discontinuity: segment.discontinuity,
         gap: false,
         parts: if is_recent { parts(segment) } else { Vec::new() },
-    }
-}
-
-/// EXT-X-PROGRAM-DATE-TIME in microseconds. hls.js places sound by the difference to the picture's, and
-/// where that has it a part of a millisecond late it may take a part for buffered that is not, and stand
-/// still. It reads milliseconds and drops what is beyond, so the picture's dates are rounded up to them:
-/// what is dropped never makes sound late.
-fn date(segment: &live::Segment) -> u64 {
-    match segment.header.track.kind() {
-        Kind::Video => segment.captured.0.next_multiple_of(1000),
-        _ => segment.captured.0,
     }
 }
 

@@ -353,7 +353,7 @@ struct Segment {
     uri: String,
     /// EXTINF.
     duration: f64,
-    /// EXT-X-PROGRAM-DATE-TIME, as seconds of its day.
+    /// EXT-X-PROGRAM-DATE-TIME, as seconds of its day, or what durations since the one before say.
     date: Option<f64>,
     /// Durations of the parts that are listed of it.
     parts: Vec<f64>,
@@ -382,7 +382,8 @@ fn segments(playlist: &str) -> (Vec<Segment>, Vec<f64>) {
         } else if !line.starts_with('#') && !line.is_empty() {
             let parts = std::mem::take(&mut parts);
             let (uri, duration) = (line.to_owned(), duration.take().unwrap());
-            found.push(Segment { uri, duration, date: date.take(), parts });
+            found.push(Segment { uri, duration, date, parts });
+            date = date.map(|date| date + duration);
         }
     }
     (found, parts)

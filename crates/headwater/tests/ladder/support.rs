@@ -158,7 +158,10 @@ impl Playlist {
                 && let Some(duration) = duration.take()
             {
                 let msn = line.split('.').next().unwrap().parse().unwrap();
+                let seconds: f64 = duration.parse().unwrap();
                 segments.push(Segment { msn, duration, captured, path: format!("{folder}{line}") });
+                // Dates are written where players cannot tell them.
+                captured += seconds;
             }
         }
         let discontinuities = text.lines().filter(|line| *line == "#EXT-X-DISCONTINUITY").count();

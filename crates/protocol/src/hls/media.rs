@@ -36,7 +36,8 @@ pub struct MediaPlaylist {
     pub blocking_reload: bool,
     /// Whether a player may ask for a delta update (CAN-SKIP-UNTIL).
     pub delta_updates: bool,
-    /// Which segments EXT-X-PROGRAM-DATE-TIME is written at.
+    /// How the playlist's date is rounded. More than one is written after a discontinuity, and where
+    /// durations lead players to a wrong date.
     pub dates: Dates,
     /// Segments that are complete, in order.
     pub segments: Vec<Segment>,
@@ -70,13 +71,31 @@ pub struct LowLatency {
     pub part_hold_back: u64,
 }
 
-/// Which segments EXT-X-PROGRAM-DATE-TIME is written at, RFC 8216bis 4.4.4.6.
+/// How EXT-X-PROGRAM-DATE-TIME is rounded to milliseconds, RFC 8216bis 4.4.4.6: players read no more
+/// than those.
+///
+/// Players place tracks, and a track's new playlist, on each other by dates. Rounding that differs from
+/// segment to segment would move them. So a playlist has one date, and players add durations to it: the
+/// first segment's, and in a delta update that of a segment where rounding costs least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dates {
-    /// The first of the playlist, and the first after each discontinuity.
-    Discontinuities,
-    /// Each.
-    Segments,
+    /// To the millisecond before.
+    Earlier,
+    /// To the millisecond after.
+    Later,
+}
+
+impl Dates {
+    fn round(self, micros: u64) -> u64 {
+        match self {
+            Self::Earlier => micros / 1000 * 1000,
+            Self::Later => micros.div_ceil(1000).saturating_mul(1000),
+        }
+    }
+
+    fn rounds_by(self, micros: u64) -> u64 {
+        self.round(micros).abs_diff(micros)
+    }
 }
 
 /// A segment.
@@ -140,6 +159,9 @@ pub struct RenditionReport {
 const SKIP_BOUNDARY: u64 = 6;
 /// For how many target durations before the end parts are written, RFC 8216bis 6.2.2.
 const PARTS_WINDOW: u64 = 3;
+/// By so many microseconds the date that players tell may be wrong before another one is written: a
+/// little more than rounding makes it.
+const DATE_OFF: u64 = 1500;
 
 impl MediaPlaylist {
     /// The playlist's text; as a delta update where the player asked for one, updates are on,
@@ -254,21 +276,19 @@ impl MediaPlaylist {
 
     fn write_segments(&self, out: &mut String, skipped: usize) -> fmt::Result {
         let parts_from = self.first_within(PARTS_WINDOW);
-        let mut map = None;
-        for (index, segment) in self.segments.iter().enumerate() {
-            if index < skipped {
-                // What applies to skipped segments is known to the player, the header too.
-                map = segment.map.as_ref();
-                continue;
-            }
+        // What applies to skipped segments is known to the player, the header too.
+        let mut map = self.segments[..skipped].last().and_then(|segment| segment.map.as_ref());
+        let anchor = self.anchor(skipped);
+        let mut clock = self.clock(skipped, anchor);
+        for (index, segment) in self.segments.iter().enumerate().skip(skipped) {
             let start = Start {
-                first: index == skipped,
                 discontinuity: segment.discontinuity,
                 map: segment.map.as_ref().filter(|&new| map != Some(new)),
-                date: segment.date,
+                date: clock.date(segment.date, segment.discontinuity || index == anchor),
             };
+            clock.pass(self.micros(segment.duration));
             map = segment.map.as_ref().or(map);
-            self.write_start(out, &start)?;
+            write_start(out, &start)?;
             if index >= parts_from {
                 self.write_parts(out, &segment.parts)?;
             }
@@ -282,30 +302,37 @@ impl MediaPlaylist {
             && self.low_latency.is_some()
         {
             let start = Start {
-                first: self.segments.is_empty(),
                 discontinuity: open.discontinuity,
                 map: open.map.as_ref().filter(|&new| map != Some(new)),
-                date: open.date,
+                date: clock.date(open.date, open.discontinuity || anchor == self.segments.len()),
             };
-            self.write_start(out, &start)?;
+            write_start(out, &start)?;
             self.write_parts(out, &open.parts)?;
         }
         Ok(())
     }
 
-    fn write_start(&self, out: &mut String, start: &Start<'_>) -> fmt::Result {
-        if start.discontinuity {
-            out.push_str("#EXT-X-DISCONTINUITY\n");
+    /// The segment whose date is written.
+    fn anchor(&self, skipped: usize) -> usize {
+        if skipped == 0 {
+            return 0;
         }
-        if let Some(map) = start.map {
-            writeln!(out, "#EXT-X-MAP:URI={}", Quoted(map))?;
-        }
-        if let Some(date) = start.date
-            && (start.first || start.discontinuity || self.dates == Dates::Segments)
-        {
-            writeln!(out, "#EXT-X-PROGRAM-DATE-TIME:{}", UtcMicros(date))?;
-        }
-        Ok(())
+        let goes_on =
+            |&(index, segment): &(usize, &Segment)| index == skipped || !segment.discontinuity;
+        let listed = self.segments.iter().enumerate().skip(skipped).take_while(goes_on);
+        let dated = listed.filter_map(|(index, segment)| Some((index, segment.date?)));
+        dated
+            .min_by_key(|&(_, date)| self.dates.rounds_by(date))
+            .map_or(skipped, |(index, _)| index)
+    }
+
+    /// The clock of players at the first segment that is written.
+    fn clock(&self, skipped: usize, anchor: usize) -> Clock {
+        let before: u64 =
+            self.segments[skipped..anchor].iter().map(|s| self.micros(s.duration)).sum();
+        let date = self.segments.get(anchor).and_then(|segment| segment.date);
+        let told = date.map(|date| self.dates.round(date).saturating_sub(before));
+        Clock { told, rounded: self.dates }
     }
 
     fn write_parts(&self, out: &mut String, parts: &[Part]) -> fmt::Result {
@@ -356,8 +383,42 @@ impl MediaPlaylist {
 
 /// What is written before a segment or its first part.
 struct Start<'a> {
-    first: bool,
     discontinuity: bool,
     map: Option<&'a Arc<str>>,
     date: Option<u64>,
+}
+
+fn write_start(out: &mut String, start: &Start<'_>) -> fmt::Result {
+    if start.discontinuity {
+        out.push_str("#EXT-X-DISCONTINUITY\n");
+    }
+    if let Some(map) = start.map {
+        writeln!(out, "#EXT-X-MAP:URI={}", Quoted(map))?;
+    }
+    if let Some(date) = start.date {
+        writeln!(out, "#EXT-X-PROGRAM-DATE-TIME:{}", UtcMicros(date))?;
+    }
+    Ok(())
+}
+
+/// The date that players tell of what comes next, in microseconds.
+struct Clock {
+    told: Option<u64>,
+    rounded: Dates,
+}
+
+impl Clock {
+    /// The date to be written of what comes next, which was captured at `date`: wherever it `must` be, and
+    /// where players are wrong.
+    fn date(&mut self, date: Option<u64>, must: bool) -> Option<u64> {
+        let wrong = |date: u64| self.told.is_none_or(|told| told.abs_diff(date) > DATE_OFF);
+        let written = date.filter(|&date| must || wrong(date)).map(|date| self.rounded.round(date));
+        self.told = written.or(self.told);
+        written
+    }
+
+    /// What came lasts so many microseconds.
+    fn pass(&mut self, micros: u64) {
+        self.told = self.told.map(|told| told.saturating_add(micros));
+    }
 }

@@ -168,7 +168,7 @@ fn render(title: &Title, timescale: u32, target: u32, durations: &[u64], form: &
         low_latency: None,
         blocking_reload: false,
         delta_updates: false,
-        dates: Dates::Discontinuities,
+        dates: Dates::Earlier,
         segments: segments.collect(),
         open: None,
         preload_hint: None,
