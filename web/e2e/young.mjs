@@ -126,6 +126,15 @@ function observe(stands) {
   setInterval(look, 20);
 }
 
+/** In the page, before all else: what workers answer comes so many milliseconds late, in order. */
+function answerLate(late) {
+  const { addEventListener } = Worker.prototype;
+  Worker.prototype.addEventListener = function (type, listener, ...options) {
+    const later = (event) => setTimeout(() => listener.call(this, event), late);
+    addEventListener.call(this, type, type === 'message' ? later : listener, ...options);
+  };
+}
+
 /** Players as they come, without a setting of ours: what their page is called, and what of a stream they play. */
 const PLAIN = { plain: 'index.m3u8', 'plain-dash': 'manifest.mpd' };
 
@@ -184,11 +193,13 @@ function watchPlacement() {
 
 /**
  * Watches `live/NAME` in a fresh page for `seconds` after its first picture: standings, pictures shown, and pictures
- * decoded by the browser's own count. `via` is `plain` for hls.js without our page, `plain-dash` for dash.js.
+ * decoded by the browser's own count. `via` is `plain` for hls.js without our page, `plain-dash` for dash.js. What the
+ * page's workers answer is so many milliseconds `late`, as on a machine that is busy: hls.js parses media in workers.
  */
-export async function watchYoung(browser, server, plain, name, via, seconds) {
+export async function watchYoung(browser, server, plain, name, via, seconds, late = 0) {
   const { page, complaints } = await openPage(browser);
   try {
+    if (late > 0) await page.addInitScript(answerLate, late);
     await page.addInitScript(observe, STANDS);
     const address =
       via in PLAIN

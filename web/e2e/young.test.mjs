@@ -63,6 +63,17 @@ describe('a young stream', () => {
     });
   }
 
+  test('goes on where hls.js is slow to parse', async (t) => {
+    const server = await startServer({ config: '' });
+    try {
+      // A part lasts longer, and the last part of a segment of sound does not.
+      const seen = await watchYoung(browser, server, plain, 'demo', 'plain', WATCHED, 100);
+      assertGoesOn(t, 'plain', seen);
+    } finally {
+      await server.stop();
+    }
+  });
+
   test('is placed by hls.js where its media are', async (t) => {
     const [{ placed }] = await young('demo', ['plain']);
     assert.ok(placed.length > 50, `${placed.length} parts`);

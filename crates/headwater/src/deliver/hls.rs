@@ -239,11 +239,29 @@ async fn others_begun(stream: &Stream) {
     let _ = tokio::time::timeout(STRAGGLER, all).await;
 }
 
+/// The segments that a playlist tells to be complete, oldest first, and the one told to be in the making.
+///
+/// A segment is told to be complete once the next one has a part. hls.js takes a segment for buffered if it
+/// learns of the last part and of the segment's end together, while it still loads the part before: it never asks
+/// for that last part then, and stands still (docs/player.md). So these two come apart. Not so in the first
+/// playlist, which players of whole segments wait for.
+fn told(window: &Window) -> (Vec<&Arc<live::Segment>>, Option<&Arc<live::Segment>>) {
+    let mut complete: Vec<_> = window.listed().collect();
+    let open = match &window.open {
+        Some(open) => Some(open),
+        None if window.ended || complete.len() < 2 => None,
+        None => complete.pop(),
+    };
+    (complete, open)
+}
+
 fn state(stream: &Stream, track: &Track, window: &Window) -> hls::State {
+    let (complete, open) = told(window);
+    let next = || window.next_msn().unwrap_or(track.header().msn);
     hls::State {
-        open_msn: window.next_msn().unwrap_or(track.header().msn),
-        open_parts: window.open.as_ref().map_or(0, |open| open.parts.len() as u64),
-        last_segment_parts: window.segments.back().map_or(0, |last| last.parts.len() as u64),
+        open_msn: open.map_or_else(next, |open| open.msn),
+        open_parts: open.map_or(0, |open| open.parts.len() as u64),
+        last_segment_parts: complete.last().map_or(0, |last| last.parts.len() as u64),
         part_target_micros: Some(part_micros(stream, track)),
         ended: window.ended,
     }
@@ -258,7 +276,8 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
     // needs a playlist's round trip and its own timers on top.
     // The tick is for PART-TARGET, which is written rounded up.
     let hold_back = (3 * part_limit + 1).max(u64::from(timescale) / 2);
-    let first = window.listed().next();
+    let (complete, open) = told(window);
+    let first = complete.first().copied();
     let target_duration = u32::try_from(stream.target_duration().as_secs()).unwrap_or(u32::MAX);
     let next = window.next_msn().unwrap_or(header.msn);
     let next_part = window.open.as_ref().map_or(0, |open| open.parts.len());
@@ -268,7 +287,7 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
         target_duration: target_duration.max(1),
         media_sequence: first.map_or(next, |first| first.msn),
         discontinuity_sequence: first
-            .or(window.open.as_ref())
+            .or(open)
             .map_or(0, |first| first.period - u64::from(first.discontinuity)),
         kind: None,
         // What publishers still to send keyframes will do cannot be promised.
@@ -281,8 +300,8 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
         // millisecond late, it may take a part for buffered that is not, and stand still. So sound's
         // dates are never later than they are, and the picture's never earlier.
         dates: if track.kind == Kind::Video { Dates::Later } else { Dates::Earlier },
-        segments: segments(stream, window, timescale),
-        open: window.open.as_ref().map(|open| OpenSegment {
+        segments: segments(stream, &complete, open, timescale),
+        open: open.map(|open| OpenSegment {
             map: Some(map(open)),
             date: Some(open.captured.0),
             discontinuity: open.discontinuity,
@@ -309,11 +328,16 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
 
 /// The complete segments, with their parts where these are still listed: within three target
 /// durations of the end (RFC 8216bis 6.2.2).
-fn segments(stream: &Stream, window: &Window, timescale: u32) -> Vec<Segment> {
+fn segments(
+    stream: &Stream,
+    complete: &[&Arc<live::Segment>],
+    open: Option<&Arc<live::Segment>>,
+    timescale: u32,
+) -> Vec<Segment> {
     let recent = 4 * stream.target_duration().as_secs() * u64::from(timescale);
-    let end = window.newest().map_or(0, |newest| newest.end());
+    let end = open.or(complete.last().copied()).map_or(0, |newest| newest.end());
     let is_recent = |segment: &live::Segment| end.abs_diff(segment.end()) <= recent;
-    window.listed().map(|complete| segment(complete, is_recent(complete))).collect()
+    complete.iter().map(|complete| segment(complete, is_recent(complete))).collect()
 }
 
 fn segment(segment: &live::Segment, is_recent: bool) -> Segment {

@@ -36,6 +36,8 @@ struct Memory {
     hold_back: u64,
     sequence: u64,
     segments: HashMap<u64, Told>,
+    /// How many parts those segments have of which no more was to come.
+    whole: HashMap<u64, usize>,
     ended: bool,
 }
 
@@ -107,8 +109,13 @@ impl Memory {
             }
         }
         assert!(self.hold_back >= 3 * self.part_target);
-        let hinted = (!self.ended).then(|| format!("{msn}.{}.m4s", told.parts.len()));
-        assert_eq!(hint, hinted);
+        let next = format!("{}.0.m4s", msn + 1);
+        if hint.as_ref() == Some(&next) {
+            self.whole.insert(msn, told.parts.len());
+        } else {
+            let hinted = (!self.ended).then(|| format!("{msn}.{}.m4s", told.parts.len()));
+            assert_eq!(hint, hinted);
+        }
         listed.push((msn, told));
         for (msn, told) in listed {
             self.compare(msn, told);
@@ -122,6 +129,9 @@ impl Memory {
         for (duration, _) in &told.parts {
             // One with a frame in it that came after a pause lasts as long as that.
             assert!(*duration <= self.part_target || self.pauses, "part of {duration} µs");
+        }
+        if let Some(&parts) = self.whole.get(&msn) {
+            assert!(told.parts.is_empty() || told.parts.len() == parts, "segment {msn} went on");
         }
         let sum: u64 = told.parts.iter().map(|(duration, _)| duration).sum();
         match told.micros {
@@ -251,6 +261,51 @@ fn independent_segments_are_not_promised_of_publishers_still_to_come() {
     };
     assert!(!promised(100, 20), "though each begins with a keyframe: who comes next may have none");
     assert!(!promised(100, 100));
+}
+
+/// hls.js loses a segment's last part where it learns of it together with the segment's end.
+#[test]
+fn the_end_of_a_segment_is_told_with_the_first_part_of_the_next() {
+    let registry = Registry::new(Settings::default());
+    let now = UnixMicros(1_700_000_000_000_000);
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+    let mut publisher = registry.publish("x", info, now).unwrap();
+    publisher.track(0, codecs().0, 1000, *b"und", now).unwrap();
+    let stream = Arc::clone(publisher.stream());
+    let mut frames = 0..;
+    let mut send = |count: usize| {
+        for frame in frames.by_ref().take(count) {
+            let data = Bytes::from_static(&[0; 64]);
+            let sample =
+                Sample { dts: frame * 40, cts: 0, duration: 0, sync: frame % 50 == 0, data };
+            publisher.sample(0, sample, now).unwrap();
+        }
+        let track = stream.state().tracks[0].clone();
+        let window = track.window();
+        let text = playlist(&stream, &track, &window).render(Skip::No);
+        let lists = move |line: String| text.contains(&format!("{line}\n"));
+        (window.segments.len(), window.open.is_some(), state(&stream, &track, &window), lists)
+    };
+    // The first is told at once: who plays whole segments waits for it.
+    let (complete, open, told, lists) = send(51);
+    let first = told.open_msn - 1;
+    assert!((complete, open) == (1, false) && lists(format!("{first}.m4s")));
+    let second = first + 1;
+    // All of the second has come, and nothing of the third.
+    let (complete, open, told, lists) = send(50);
+    assert!((complete, open) == (2, false) && !lists(format!("{second}.m4s")));
+    assert!(lists(format!("#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"{}.0.m4s\"", second + 1)));
+    assert_eq!(told.open_msn, second);
+    let asked = |part: &str| hls::Request::parse(&format!("_HLS_msn={second}{part}")).unwrap();
+    let last = told.open_parts - 1;
+    assert_eq!(asked(&format!("&_HLS_part={last}")).decide(&told), Decision::Now);
+    assert!(lists(format!("URI=\"{second}.{last}.m4s\"")));
+    let beyond = asked(&format!("&_HLS_part={}", last + 1));
+    assert!(matches!(beyond.decide(&told), Decision::Wait { .. }));
+    assert!(matches!(asked("").decide(&told), Decision::Wait { .. }));
+    let (complete, open, told, lists) = send(7);
+    assert!((complete, open) == (2, true) && lists(format!("{second}.m4s")));
+    assert_eq!((beyond.decide(&told), asked("").decide(&told)), (Decision::Now, Decision::Now));
 }
 
 /// A stream whose picture has a complete segment, and whose sound is still in its first.
