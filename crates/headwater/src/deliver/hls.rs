@@ -242,9 +242,9 @@ async fn others_begun(stream: &Stream) {
 /// The segments that a playlist tells to be complete, oldest first, and the one told to be in the making.
 ///
 /// A segment is told to be complete once the next one has a part. hls.js takes a segment for buffered if it
-/// learns of the last part and of the segment's end together, while it still loads the part before: it never asks
-/// for that last part then, and stands still (docs/player.md). So these two come apart. Not so in the first
-/// playlist, which players of whole segments wait for.
+/// learns of the last part and of the segment's end together, while it still parses the part before: it never
+/// asks for that last part then, and stands still (docs/player.md). So these two come apart. They do not in
+/// the first playlist, which players of whole segments wait for.
 fn told(window: &Window) -> (Vec<&Arc<live::Segment>>, Option<&Arc<live::Segment>>) {
     let mut complete: Vec<_> = window.listed().collect();
     let open = match &window.open {
