@@ -30,7 +30,7 @@ ffmpeg -v error -y -i "$media/bbb/bbb_2min_240p_h264_aac.mp4" -t 20 -vf "scale=3
     -c:v libx264 -preset fast -b:v 250k -maxrate 250k -bufsize 250k -g "$((2 * rate))" -sc_threshold 0 -bf 0 \
     -c:a aac -b:a 48k -ar 44100 "$work/clip.mp4"
 # A publisher that this machine is slow to run is not to be taken for one that is gone.
-printf 'workers = 1\n[rtmp]\nmax_connections = 0\nsetup_timeout = "5m"\n[live]\nsilence = "5m"\nwindow = "%s"\n' \
+printf 'workers = 1\n[rtmp]\nmax_publishers = 0\nmax_connections_per_address = 0\nsetup_timeout = "5m"\n[live]\nsilence = "5m"\nwindow = "%s"\n' \
     "$window" > "$work/b.toml"
 { cat "$work/b.toml"; printf 'memory = "%s"\n' "$memory"; } > "$work/a.toml"
 {
