@@ -50,7 +50,11 @@ fn main() {
     let config = option("--config").map_or_else(
         || {
             let path = folder.path().join("headwater.toml");
-            std::fs::write(&path, "workers = 1\n[rtmp]\nmax_publishers = 0\nmax_connections_per_address = 0\n").unwrap();
+            std::fs::write(
+                &path,
+                "workers = 1\n[rtmp]\nmax_publishers = 0\nmax_connections_per_address = 0\n",
+            )
+            .unwrap();
             path
         },
         PathBuf::from,
