@@ -2,7 +2,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use protocol::hls::{
-    Dates, LowLatency, MediaPlaylist, OpenSegment, Part, RenditionReport, Request, Segment, Skip,
+    LowLatency, MediaPlaylist, OpenSegment, Part, RenditionReport, Request, Rounding, Segment, Skip,
 };
 
 /// A minute of two-second segments in parts of 200 ms, three more parts in the open one.
@@ -28,7 +28,7 @@ fn live() -> MediaPlaylist {
         low_latency: Some(LowLatency { part_target: 18_000, part_hold_back: 54_000 }),
         blocking_reload: true,
         delta_updates: true,
-        dates: Dates::Earlier,
+        date_rounding: Rounding::Down,
         segments: (1_000_000..1_000_030)
             .map(|msn| Segment {
                 uri: format!("{msn}.m4s"),

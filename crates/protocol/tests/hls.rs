@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use protocol::hls::{
-    Audio, Dates, Decision, IFrames, LowLatency, MediaPlaylist, MultivariantPlaylist, OpenSegment,
-    Part, PlaylistType, RenditionReport, Request, RequestError, Segment, Skip, State, Subtitles,
-    Variant,
+    Audio, Decision, IFrames, LowLatency, MediaPlaylist, MultivariantPlaylist, OpenSegment, Part,
+    PlaylistType, RenditionReport, Request, RequestError, Rounding, Segment, Skip, State,
+    Subtitles, Variant,
 };
 use quick_m3u8::config::ParsingOptionsBuilder;
 use quick_m3u8::tag::KnownTag;
@@ -39,7 +39,7 @@ fn live(segments: u64) -> MediaPlaylist {
         low_latency: Some(LowLatency { part_target: 45_000, part_hold_back: 135_000 }),
         blocking_reload: true,
         delta_updates: true,
-        dates: Dates::Earlier,
+        date_rounding: Rounding::Down,
         segments: (10..10 + segments).map(segment).collect(),
         open: Some(OpenSegment {
             map: Some("init.0.mp4".into()),
@@ -148,7 +148,7 @@ fn a_date_is_written_once_and_in_an_update_where_rounding_costs_least() {
     let update = playlist.render(Skip::Yes);
     assert_eq!(dates(&update), ["2026-11-21T20:01:12.247Z"]);
     assert!(update.contains("12.247Z\n#EXT-X-PART:DURATION=0.500000,URI=\"16.0.m4s\""), "{update}");
-    playlist.dates = Dates::Later;
+    playlist.date_rounding = Rounding::Up;
     assert_eq!(dates(&playlist.render(Skip::No)), ["2026-11-21T20:01:00.251Z"]);
     // Where durations lead elsewhere, the date is written again.
     for (n, segment) in playlist.segments.iter_mut().enumerate() {
@@ -581,7 +581,7 @@ prop_compose! {
             }),
             blocking_reload: switches[0],
             delta_updates: switches[1],
-            dates: if switches[2] { Dates::Earlier } else { Dates::Later },
+            date_rounding: if switches[2] { Rounding::Down } else { Rounding::Up },
             segments,
             open: open.map(|(parts, m, discontinuity)| OpenSegment {
                 map: map(m), date: None, discontinuity, parts,
@@ -650,9 +650,9 @@ proptest! {
             prop_assert_eq!(read.map.as_deref(), segment.map.as_deref().filter(|&m| map != Some(m)));
             map = segment.map.as_deref();
             if let (Some(second), Some(date)) = (read.second, segment.date) {
-                let round = |date: u64| match model.dates {
-                    Dates::Earlier => date / 1000,
-                    Dates::Later => date.div_ceil(1000),
+                let round = |date: u64| match model.date_rounding {
+                    Rounding::Down => date / 1000,
+                    Rounding::Up => date.div_ceil(1000),
                 };
                 prop_assert_eq!(printed_micros(second), round(date) * 1000 % 60_000_000);
                 told = Some(round(date) * 1000);

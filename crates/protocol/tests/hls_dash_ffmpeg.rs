@@ -217,7 +217,7 @@ fn ffmpeg_plays_the_playlists() {
             low_latency: None,
             blocking_reload: false,
             delta_updates: false,
-            dates: hls::Dates::Earlier,
+            date_rounding: hls::Rounding::Down,
             segments: template.segments.iter().enumerate().map(segment).collect(),
             open: None,
             preload_hint: None,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use protocol::hls::{Dates, LowLatency, MediaPlaylist, OpenSegment, Part, Segment, Skip};
+use protocol::hls::{LowLatency, MediaPlaylist, OpenSegment, Part, Rounding, Segment, Skip};
 use quick_m3u8::config::ParsingOptionsBuilder;
 use quick_m3u8::tag::KnownTag;
 use quick_m3u8::tag::hls::Tag;
@@ -96,7 +96,7 @@ prop_compose! {
             low_latency: Some(LowLatency { part_target: 100_000, part_hold_back: 300_000 }),
             blocking_reload: true,
             delta_updates: true,
-            dates: Dates::Earlier,
+            date_rounding: Rounding::Down,
             open: Some(OpenSegment { map: Some(map), date: date_at(segments.len()), discontinuity: false, parts: parts(next, &open) }),
             segments: listed,
             preload_hint: (!ended).then(|| format!("{next}.{}.m4s", open.len())),

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use live::{Delivery, State, Status, Stream, Track, Window};
 use media::Kind;
 use protocol::hls::{
-    self, Audio, Dates, Decision, LowLatency, MediaPlaylist, MultivariantPlaylist, OpenSegment,
-    Part, RenditionReport, Segment, Skip, Variant,
+    self, Audio, Decision, LowLatency, MediaPlaylist, MultivariantPlaylist, OpenSegment, Part,
+    RenditionReport, Rounding, Segment, Skip, Variant,
 };
 
 use super::edge::Edges;
@@ -239,29 +239,45 @@ async fn others_begun(stream: &Stream) {
     let _ = tokio::time::timeout(STRAGGLER, all).await;
 }
 
-/// The segments that a playlist tells to be complete, oldest first, and the one told to be in the making.
+/// Which segments of a window a playlist tells to be complete, and which one to be in the making.
 ///
 /// A segment is told to be complete once the next one has a part. hls.js takes a segment for buffered if it
 /// learns of the last part and of the segment's end together, while it still parses the part before: it never
 /// asks for that last part then, and stands still (docs/player.md). So these two come apart. They do not in
 /// the first playlist, which players of whole segments wait for.
-fn told(window: &Window) -> (Vec<&Arc<live::Segment>>, Option<&Arc<live::Segment>>) {
-    let mut complete: Vec<_> = window.listed().collect();
-    let open = match &window.open {
-        Some(open) => Some(open),
-        None if window.ended || complete.len() < 2 => None,
-        None => complete.pop(),
-    };
-    (complete, open)
+struct Told<'a> {
+    window: &'a Window,
+    /// How many of the window's segments are told to be complete, or have left the playlist.
+    complete: usize,
+    open: Option<&'a Arc<live::Segment>>,
+}
+
+impl<'a> Told<'a> {
+    /// Constant time: every request that waits asks at each part.
+    fn of(window: &'a Window) -> Self {
+        let all = window.segments.len();
+        let held = window.open.is_none() && !window.ended && all >= window.unlisted + 2;
+        let open = if held { window.segments.back() } else { window.open.as_ref() };
+        Self { window, complete: all - usize::from(held), open }
+    }
+
+    /// The complete segments that are listed, oldest first.
+    fn listed(&self) -> impl Iterator<Item = &'a Arc<live::Segment>> {
+        self.window.listed().take(self.complete.saturating_sub(self.window.unlisted))
+    }
+
+    fn last(&self) -> Option<&'a Arc<live::Segment>> {
+        self.window.segments.get(self.complete.checked_sub(1)?)
+    }
 }
 
 fn state(stream: &Stream, track: &Track, window: &Window) -> hls::State {
-    let (complete, open) = told(window);
+    let told = Told::of(window);
     let next = || window.next_msn().unwrap_or(track.header().msn);
     hls::State {
-        open_msn: open.map_or_else(next, |open| open.msn),
-        open_parts: open.map_or(0, |open| open.parts.len() as u64),
-        last_segment_parts: complete.last().map_or(0, |last| last.parts.len() as u64),
+        open_msn: told.open.map_or_else(next, |open| open.msn),
+        open_parts: told.open.map_or(0, |open| open.parts.len() as u64),
+        last_segment_parts: told.last().map_or(0, |last| last.parts.len() as u64),
         part_target_micros: Some(part_micros(stream, track)),
         ended: window.ended,
     }
@@ -276,8 +292,8 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
     // needs a playlist's round trip and its own timers on top.
     // The tick is for PART-TARGET, which is written rounded up.
     let hold_back = (3 * part_limit + 1).max(u64::from(timescale) / 2);
-    let (complete, open) = told(window);
-    let first = complete.first().copied();
+    let told = Told::of(window);
+    let first = told.listed().next();
     let target_duration = u32::try_from(stream.target_duration().as_secs()).unwrap_or(u32::MAX);
     let next = window.next_msn().unwrap_or(header.msn);
     let next_part = window.open.as_ref().map_or(0, |open| open.parts.len());
@@ -287,7 +303,7 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
         target_duration: target_duration.max(1),
         media_sequence: first.map_or(next, |first| first.msn),
         discontinuity_sequence: first
-            .or(open)
+            .or(told.open)
             .map_or(0, |first| first.period - u64::from(first.discontinuity)),
         kind: None,
         // What publishers still to send keyframes will do cannot be promised.
@@ -299,9 +315,9 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
         // hls.js places sound by the difference to the picture's date. Where that has it a part of a
         // millisecond late, it may take a part for buffered that is not, and stand still. So sound's
         // dates are never later than they are, and the picture's never earlier.
-        dates: if track.kind == Kind::Video { Dates::Later } else { Dates::Earlier },
-        segments: segments(stream, &complete, open, timescale),
-        open: open.map(|open| OpenSegment {
+        date_rounding: if track.kind == Kind::Video { Rounding::Up } else { Rounding::Down },
+        segments: segments(stream, &told, timescale),
+        open: told.open.map(|open| OpenSegment {
             map: Some(map(open)),
             date: Some(open.captured.0),
             discontinuity: open.discontinuity,
@@ -328,16 +344,11 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
 
 /// The complete segments, with their parts where these are still listed: within three target
 /// durations of the end (RFC 8216bis 6.2.2).
-fn segments(
-    stream: &Stream,
-    complete: &[&Arc<live::Segment>],
-    open: Option<&Arc<live::Segment>>,
-    timescale: u32,
-) -> Vec<Segment> {
+fn segments(stream: &Stream, told: &Told<'_>, timescale: u32) -> Vec<Segment> {
     let recent = 4 * stream.target_duration().as_secs() * u64::from(timescale);
-    let end = open.or(complete.last().copied()).map_or(0, |newest| newest.end());
+    let end = told.window.newest().map_or(0, |newest| newest.end());
     let is_recent = |segment: &live::Segment| end.abs_diff(segment.end()) <= recent;
-    complete.iter().map(|complete| segment(complete, is_recent(complete))).collect()
+    told.listed().map(|complete| segment(complete, is_recent(complete))).collect()
 }
 
 fn segment(segment: &live::Segment, is_recent: bool) -> Segment {

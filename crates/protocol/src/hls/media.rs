@@ -38,7 +38,7 @@ pub struct MediaPlaylist {
     pub delta_updates: bool,
     /// How the playlist's date is rounded. More than one is written after a discontinuity, and where
     /// durations lead players to a wrong date.
-    pub dates: Dates,
+    pub date_rounding: Rounding,
     /// Segments that are complete, in order.
     pub segments: Vec<Segment>,
     /// The segment still being made.
@@ -78,18 +78,18 @@ pub struct LowLatency {
 /// segment to segment would move them. So a playlist has one date, and players add durations to it: the
 /// first segment's, and in a delta update that of a segment where rounding costs least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dates {
+pub enum Rounding {
     /// To the millisecond before.
-    Earlier,
+    Down,
     /// To the millisecond after.
-    Later,
+    Up,
 }
 
-impl Dates {
+impl Rounding {
     fn round(self, micros: u64) -> u64 {
         match self {
-            Self::Earlier => micros / 1000 * 1000,
-            Self::Later => micros.div_ceil(1000).saturating_mul(1000),
+            Self::Down => micros / 1000 * 1000,
+            Self::Up => micros.div_ceil(1000).saturating_mul(1000),
         }
     }
 
@@ -322,17 +322,17 @@ impl MediaPlaylist {
         let listed = self.segments.iter().enumerate().skip(skipped).take_while(goes_on);
         let dated = listed.filter_map(|(index, segment)| Some((index, segment.date?)));
         dated
-            .min_by_key(|&(_, date)| self.dates.rounds_by(date))
+            .min_by_key(|&(_, date)| self.date_rounding.rounds_by(date))
             .map_or(skipped, |(index, _)| index)
     }
 
     /// The clock of players at the first segment that is written.
     fn clock(&self, skipped: usize, anchor: usize) -> Clock {
-        let before: u64 =
-            self.segments[skipped..anchor].iter().map(|s| self.micros(s.duration)).sum();
+        let durations = self.segments[skipped..anchor].iter().map(|s| self.micros(s.duration));
+        let before = durations.fold(0, u64::saturating_add);
         let date = self.segments.get(anchor).and_then(|segment| segment.date);
-        let told = date.map(|date| self.dates.round(date).saturating_sub(before));
-        Clock { told, rounded: self.dates }
+        let told = date.map(|date| self.date_rounding.round(date).saturating_sub(before));
+        Clock { told, rounded: self.date_rounding }
     }
 
     fn write_parts(&self, out: &mut String, parts: &[Part]) -> fmt::Result {
@@ -404,7 +404,7 @@ fn write_start(out: &mut String, start: &Start<'_>) -> fmt::Result {
 /// The date that players tell of what comes next, in microseconds.
 struct Clock {
     told: Option<u64>,
-    rounded: Dates,
+    rounded: Rounding,
 }
 
 impl Clock {

@@ -10,7 +10,7 @@ mod request;
 mod text;
 
 pub use media::{
-    Dates, LowLatency, MediaPlaylist, OpenSegment, Part, PlaylistType, RenditionReport, Segment,
+    LowLatency, MediaPlaylist, OpenSegment, Part, PlaylistType, RenditionReport, Rounding, Segment,
 };
 pub use multivariant::{Audio, IFrames, MultivariantPlaylist, Subtitles, Variant};
 pub use request::{Decision, Request, RequestError, Skip, State, advance_part_limit};

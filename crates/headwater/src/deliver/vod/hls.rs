@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use media::Kind;
 use protocol::hls::{
-    Audio, Dates, IFrames, MediaPlaylist, MultivariantPlaylist, PlaylistType, Segment, Skip,
+    Audio, IFrames, MediaPlaylist, MultivariantPlaylist, PlaylistType, Rounding, Segment, Skip,
     Subtitles, Variant,
 };
 use vod::{Text, Title, Track};
@@ -168,7 +168,7 @@ fn render(title: &Title, timescale: u32, target: u32, durations: &[u64], form: &
         low_latency: None,
         blocking_reload: false,
         delta_updates: false,
-        dates: Dates::Earlier,
+        date_rounding: Rounding::Down,
         segments: segments.collect(),
         open: None,
         preload_hint: None,
