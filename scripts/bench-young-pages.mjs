@@ -2,19 +2,21 @@
 // How often a fresh page stands still on a young stream: pages in turn, each on an origin and in a browser profile of
 // its own. Needs HEADWATER_BIN, ffmpeg and Chromium; `npm ci` in web/ first.
 //
-//   scripts/bench-young-pages.mjs [--demo N] [--late N] [--via llhls,dash,plain] [--seconds S] [--together N]
+//   scripts/bench-young-pages.mjs [--demo N] [--late N] [--variants 'NAME,NAME'] [--via llhls,dash,plain]
+//                                 [--seconds S] [--together N]
 //
-// N pages of the demo in the first two minutes of its origin (default 100), N of each other variant (20), S seconds
-// each after the first picture (20); so many at the same time (1). A table on standard output, a line a page on
-// standard error.
+// N pages of the demo in the first two minutes of its origin (default 100), N of each other variant that is named
+// (20 of all in web/e2e/young.mjs), S seconds each after the first picture (20); so many at the same time (1). A table
+// on standard output, a line a page on standard error.
 import { startBrowser, startServer } from '../web/e2e/support.mjs';
 import { makeVariants, publishFile, startPlain, VARIANTS, watchYoung } from '../web/e2e/young.mjs';
 
-const asked = { demo: 100, late: 20, via: 'llhls,plain', seconds: 20, together: 1 };
+const all = Object.keys(VARIANTS).join(',');
+const asked = { demo: 100, late: 20, variants: all, via: 'llhls,plain', seconds: 20, together: 1 };
 for (let i = 2; i < process.argv.length; i += 2) {
   const name = process.argv[i].replace(/^--/, '');
   if (!(name in asked) || process.argv[i + 1] === undefined) throw new Error(`not understood: ${process.argv[i]}`);
-  asked[name] = name === 'via' ? process.argv[i + 1] : Number(process.argv[i + 1]);
+  asked[name] = typeof asked[name] === 'string' ? process.argv[i + 1] : Number(process.argv[i + 1]);
 }
 
 const browser = await startBrowser();
@@ -40,7 +42,7 @@ async function one(variant, via, turn) {
 }
 
 for (const via of asked.via.split(',')) {
-  for (const variant of ['demo', ...Object.keys(VARIANTS)]) {
+  for (const variant of ['demo', ...asked.variants.split(',')]) {
     const pages = variant === 'demo' ? asked.demo : asked.late;
     const row = { variant, via, pages, stood: 0, longest: 0, failed: 0, least: 1, frames: 1 };
     let next = 0;

@@ -769,7 +769,7 @@ impl Inner {
         let Some(end) = leader.end() else { return Ok(false) };
         let lasts = rescale(leader.packager.last_duration(), leader.timescale(), 1_000_000);
         // When the newest frame is due: that is how far its audio should be.
-        let newest = (end, lasts);
+        let newest = (end - lasts, lasts);
         let mut changed = false;
         for track in self.tracks.iter_mut().filter(|track| track.handle.kind == Kind::Audio) {
             let id = track.id();

@@ -16,12 +16,13 @@ use crate::packager::{Boundaries, Cutting, Packager};
 use crate::window::{Header, Window};
 use crate::{UnixMicros, rescale, silence};
 
-/// Audio is taken to be missing when so much video came without any, in microseconds: before players that
-/// are close behind live have played all they have.
-const MISSING: i64 = 600_000;
-/// Silence that stands in for it stays so far behind the video, so that sound that comes back finds
-/// its place free.
-const BEHIND: i64 = 300_000;
+/// How much video may come without audio before the audio is taken to be missing, in microseconds. Players that
+/// are close behind live have some 0.6 s to play.
+const MISSING: std::ops::RangeInclusive<i64> = 250_000..=600_000;
+/// How far behind the video a publisher's audio may come before its first samples tell, in microseconds.
+const ASSUMED_LATENESS: i64 = 300_000;
+/// Each audio sample that comes earlier lowers the known lateness by this share: a third is left after some 6 s.
+const FORGETS: i64 = 256;
 /// So often silence in a track's place is logged.
 const SILENCES_TOLD: u32 = 8;
 
@@ -150,6 +151,10 @@ pub(crate) struct TrackState {
     pub(crate) last_sample: UnixMicros,
     /// How much of the leading video came since its last sample, in microseconds.
     waited: i64,
+    /// How far behind the leading video its end is, in microseconds, when the last frame came.
+    behind: i64,
+    /// How far behind the leading video its samples come, at most, in microseconds.
+    lateness: i64,
     /// Silence stands in for its samples, which do not come.
     pub(crate) silent: bool,
     /// How often it has begun to.
@@ -177,6 +182,8 @@ impl TrackState {
             packager,
             last_sample: now,
             waited: 0,
+            behind: 0,
+            lateness: ASSUMED_LATENESS,
             silent: false,
             silences: 0,
             missing: false,
@@ -216,6 +223,10 @@ impl TrackState {
     pub(crate) fn resume(&mut self, dts: i64, at: At<'_>, now: UnixMicros) -> io::Result<bool> {
         self.waited = 0;
         let was_silent = std::mem::take(&mut self.silent);
+        let behind = std::mem::take(&mut self.behind);
+        if !was_silent && !self.missing {
+            self.lateness = behind.min(*MISSING.end()).max(self.lateness - self.lateness / FORGETS);
+        }
         if let (Some(end), Some(tolerance)) = (self.packager.end(), self.packager.tolerance())
             && self.packager.is_in(at.0)
         {
@@ -229,8 +240,8 @@ impl TrackState {
     }
 
     /// Lets silence stand in for audio that has fallen behind the leading track, whose newest frame
-    /// starts at `at` and lasts `lasts` microseconds. Audio that cannot be stood in for is no longer
-    /// offered; answers whether that is new.
+    /// starts at `at` and probably lasts `lasts` microseconds. Audio that cannot be stood in for is no
+    /// longer offered; answers whether that is new.
     pub(crate) fn stand_in(
         &mut self,
         stream: &str,
@@ -238,11 +249,17 @@ impl TrackState {
         context: At<'_>,
         now: UnixMicros,
     ) -> io::Result<bool> {
+        // The newest frame's duration is not in it: that is a guess, and a long one where frames are few.
+        let waited = self.waited;
         self.waited += lasts;
         // What came of it covers this much, unless it is of an earlier period.
         let covered = self.end().filter(|_| self.packager.is_in(context.0));
-        let behind = covered.map_or(self.waited, |end| self.waited.min(at - end));
-        if self.missing || behind < if self.silent { BEHIND } else { MISSING } {
+        let behind = covered.map_or(waited, |end| waited.min(at - end));
+        self.behind = covered.map_or(waited, |end| at - end);
+        // Audio that comes back finds its place free: silence stays as far behind as audio comes late.
+        let patience = (2 * self.lateness).clamp(*MISSING.start(), *MISSING.end());
+        let reach = patience / 2;
+        if self.missing || behind < if self.silent { reach } else { patience } {
             return Ok(false);
         }
         let Some(unit) = silence::access_unit(&self.packager.header().track.codec) else {
@@ -264,14 +281,14 @@ impl TrackState {
         }
         // Not over a pause after which the stream begins a period.
         let units = self.timescale();
-        let from = rescale(at - self.waited, 1_000_000, units);
+        let from = rescale(at - waited, 1_000_000, units);
         let follows = self.packager.is_in(context.0);
         let from = match self.packager.end() {
             Some(end) if follows && from - end < self.packager.longest_segment() => end,
             Some(end) => end.max(from),
             None => from,
         };
-        let until = rescale(at - BEHIND, 1_000_000, units);
+        let until = rescale(at - reach, 1_000_000, units);
         self.fill(context, unit, (from, until), now)?;
         Ok(false)
     }

@@ -548,3 +548,39 @@ fn a_stream_that_cannot_give_way_any_further_is_refused_more_and_others_are_not(
     let (listed, held) = listed_and_held(&small[0].0);
     assert!(listed >= 29.0 && held >= 41.0, "{listed} s, {held} s");
 }
+
+#[test]
+fn silence_stands_in_as_soon_as_a_publishers_sound_is_later_than_it_was() {
+    // Sound comes so late behind the picture; once it stops, so far behind silence may be.
+    for (late, most) in [(0, 0.45), (200, 0.65), (450, 0.85)] {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+        publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+        publisher.track(1, audio_codec(48_000), 1000, *b"und", at(0)).unwrap();
+        let stream = std::sync::Arc::clone(publisher.stream());
+        let (picture, sound) = (stream.track("v0").unwrap(), stream.track("a0").unwrap());
+        let mut units = 0;
+        for frame in 0..900 {
+            let millis = frame * 100 / 3;
+            publisher.sample(0, sample(millis, frame % 60 == 0, 100), at(millis)).unwrap();
+            while frame < 600 && units * 1024 / 48 + late <= millis {
+                publisher.sample(1, sample(units * 1024 / 48, true, 50), at(millis)).unwrap();
+                units += 1;
+            }
+            let end = |track: &live::Track, timescale: f64| {
+                track.window().newest().map(|newest| newest.presented_end() as f64 / timescale)
+            };
+            if frame > 620 {
+                let behind = end(&picture, 90_000.0).unwrap() - end(&sound, 48_000.0).unwrap();
+                assert!(behind < most, "{late} ms late: {behind} s behind at frame {frame}");
+            }
+            if frame == 599 {
+                let window = sound.window();
+                let parts = window.all().flat_map(|segment| &segment.parts);
+                let sizes: Vec<_> = parts.flat_map(|part| part.samples.iter()).collect();
+                assert!(sizes.iter().all(|sample| sample.size == 50), "{late} ms late: silence");
+            }
+        }
+    }
+}
