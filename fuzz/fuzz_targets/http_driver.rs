@@ -13,9 +13,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::post;
 use bytes::Bytes;
-use headwater::http::{
-    Body, BodyStream, Config, Handler, Piece, Representation, Request, Response, Server, Validators,
-};
+use http::{Body, BodyStream, Config, Handler, Piece, Representation, Request, Response, Server, Validators};
 use libfuzzer_sys::fuzz_target;
 
 /// What a connection may take, and a payload of it.

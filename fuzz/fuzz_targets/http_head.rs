@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::BytesMut;
-use headwater::http::{ByteRanges, Request, Validators};
+use http::{ByteRanges, Request, Validators};
 use libfuzzer_sys::fuzz_target;
 
 const MAX_HEAD: usize = 8 << 10;

@@ -13,7 +13,6 @@ pub mod control;
 pub mod counts;
 pub mod deliver;
 pub mod fan;
-pub mod http;
 pub mod ingest;
 pub mod ladder;
 pub mod log;

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use http::net::LogLimit;
 use tracing::callsite::Identifier;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -102,44 +103,9 @@ impl Drop for Logging {
     }
 }
 
-/// How many lines there may be in so much time.
-#[derive(Debug)]
-pub(crate) struct Allowance {
-    most: u32,
-    span: Duration,
-    since: Option<Instant>,
-    lines: u32,
-    held_back: u64,
-}
-
-impl Allowance {
-    /// So many lines in so long.
-    pub(crate) const fn new(most: u32, span: Duration) -> Self {
-        Self { most, span, since: None, lines: 0, held_back: 0 }
-    }
-
-    /// For a condition that comes with every connection, and that one line tells all of.
-    pub(crate) const fn rare() -> Self {
-        Self::new(1, Duration::from_secs(5))
-    }
-
-    /// Whether a line may be logged at `now`, and how many were held back before it.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<u64> {
-        if self.since.is_none_or(|since| now.duration_since(since) >= self.span) {
-            (self.since, self.lines) = (Some(now), 0);
-        }
-        if self.lines >= self.most {
-            self.held_back += 1;
-            return None;
-        }
-        self.lines += 1;
-        Some(std::mem::take(&mut self.held_back))
-    }
-}
-
 /// The lines of each kind.
 #[derive(Debug, Default)]
-struct Limits(Mutex<HashMap<Identifier, (&'static Metadata<'static>, Allowance, u64)>>);
+struct Limits(Mutex<HashMap<Identifier, (&'static Metadata<'static>, LogLimit, u64)>>);
 
 impl Limits {
     /// Whether this line may be logged.
@@ -148,9 +114,9 @@ impl Limits {
             return true;
         }
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || (kind, Allowance::new(LINES.0, LINES.1), 0);
-        let (_, allowance, untold) = kinds.entry(kind.callsite()).or_insert_with(new);
-        let admitted = allowance.take(now).is_some();
+        let new = || (kind, LogLimit::new(LINES.0, LINES.1), 0);
+        let (_, limit, untold) = kinds.entry(kind.callsite()).or_insert_with(new);
+        let admitted = limit.take(now).is_some();
         if !admitted {
             *untold += 1;
             HELD_BACK.fetch_add(1, Relaxed);
@@ -410,13 +376,13 @@ mod tests {
     fn too_many_lines_are_counted() {
         let start = Instant::now();
         let span = Duration::from_secs(10);
-        let mut allowance = Allowance::new(16, span);
+        let mut limit = LogLimit::new(16, span);
         for _ in 0..16 {
-            assert_eq!(allowance.take(start), Some(0));
+            assert_eq!(limit.take(start), Some(0));
         }
-        assert_eq!(allowance.take(start), None);
-        assert_eq!(allowance.take(start), None);
-        assert_eq!(allowance.take(start + span), Some(2));
-        assert_eq!(allowance.take(start + span), Some(0));
+        assert_eq!(limit.take(start), None);
+        assert_eq!(limit.take(start), None);
+        assert_eq!(limit.take(start + span), Some(2));
+        assert_eq!(limit.take(start + span), Some(0));
     }
 }

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::deliver::Deliver;
-use crate::log::Allowance;
-use crate::{Origin, control, http, ingest, ladder, metrics, rtmp};
+use crate::{Origin, control, ingest, ladder, metrics, rtmp};
+use http::net::LogLimit;
 
 /// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. At SIGHUP the
 /// certificate and key are read again, if there are any.
@@ -127,7 +127,7 @@ fn http_config(config: &Config) -> http::Config {
 async fn sweep(origin: Arc<Origin>) {
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut given_up, mut told) = (0, Allowance::rare());
+    let (mut given_up, mut told) = (0, LogLimit::rare());
     loop {
         interval.tick().await;
         origin.follow_wall_clock();

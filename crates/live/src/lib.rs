@@ -16,7 +16,6 @@ mod error;
 mod frames;
 mod gop;
 mod info;
-mod memory;
 mod packager;
 mod publisher;
 mod registry;

@@ -16,11 +16,11 @@ use media::{Kind, Sample};
 
 use crate::dates::Dates;
 use crate::frames::{Cadence, Units};
-use crate::memory::{Arena, Pressure};
 use crate::segments::{Begin, Holding, Segments};
 use crate::timeline::ORIGIN;
 use crate::window::{Header, Window};
 use crate::{Settings, UnixMicros, rescale};
+use memory::{Arena, Pressure};
 
 /// The most samples that may wait for a chunk to fill: bounds memory when time stands still.
 const MOST_PENDING: usize = 1024;

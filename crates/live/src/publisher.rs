@@ -8,12 +8,12 @@ use media::{Codec, Kind, Sample};
 
 use crate::error::{MOST_TRACKS, PublishError, Refused};
 use crate::gop::Learnt;
-use crate::memory::Arena;
 use crate::packager::Packager;
 use crate::stream::{Inner, Stream};
 use crate::timeline::{Mapped, TrackClock};
 use crate::track::{self, Track, TrackState};
 use crate::{PublisherInfo, Settings, UnixMicros, rescale};
+use memory::Arena;
 
 /// The right to publish a stream, or one rendition of it. Dropping it leaves the stream waiting
 /// for its return.

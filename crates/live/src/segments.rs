@@ -9,8 +9,8 @@ use media::Sample;
 use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
 
 use crate::UnixMicros;
-use crate::memory::{Arena, no_room};
 use crate::window::{Beside, Header, Part, SampleLayout, Segment, Window};
+use memory::{Arena, no_room};
 
 /// The most bytes a window holds, whatever the media's times say: three quarters of a minute at
 /// 100 Mbit/s are half of it.

@@ -15,12 +15,12 @@ use crate::PublisherInfo;
 use crate::dates::Dates;
 use crate::error::PublishError;
 use crate::gop::{Gop, Learnt};
-use crate::memory::{Account, Memory};
 use crate::packager::{Boundaries, Cutting};
 use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
 use crate::track::{Track, TrackState};
 use crate::viewers::{Delivery, Viewers, Viewing};
 use crate::{Settings, UnixMicros, rescale};
+use memory::{Account, Memory};
 
 /// Periods that may begin in a minute: a publisher whose clock jumps, or that changes or returns, more
 /// often than that is refused. Each costs all viewers' players a new start.

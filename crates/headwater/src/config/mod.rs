@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
-use crate::http::{Credentials, PerAddress};
 use crate::pace::{Pace, Plan};
+use http::Credentials;
+use http::net::PerAddress;
 
 pub use error::Error;
 pub use ladder::{Ladder, Rung, Sandbox};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::ladder;
 use super::{Bitrate, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Time, Tls};
-use crate::http::CredentialsFile;
 use crate::machine;
+use http::CredentialsFile;
 
 /// An option that cannot stand.
 pub(super) struct Found {

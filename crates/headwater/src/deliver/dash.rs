@@ -32,8 +32,8 @@ use super::hls::{answer, independent, language, no_media, offered};
 use super::seen;
 use super::segment::change;
 use crate::Origin;
-use crate::http::{Request, Response};
 use crate::wait::{patience, settled};
+use http::{Request, Response};
 
 /// Segments of two renditions that start so few milliseconds apart start at the same keyframe.
 const SAME: u64 = 60;

@@ -30,8 +30,8 @@ use tokio::task::spawn_blocking;
 use super::not_found;
 use super::recent::Recent;
 use crate::Origin;
-use crate::http::{FileVersion, Piece, Representation, Request, Response, Validators};
-use crate::log::Allowance;
+use http::net::LogLimit;
+use http::{FileVersion, Piece, Representation, Request, Response, Validators};
 
 use opened::Found;
 pub(super) use opened::Opened;
@@ -194,7 +194,7 @@ fn refuse(request: &Request, error: &io::Error) -> Option<Response> {
         }
         _ if is_ours(error) => {
             thread_local! {
-                static LOG: RefCell<Allowance> = const { RefCell::new(Allowance::rare()) };
+                static LOG: RefCell<LogLimit> = const { RefCell::new(LogLimit::rare()) };
             }
             if let Some(others) = LOG.with_borrow_mut(|log| log.take(Instant::now())) {
                 let path = request.path();

@@ -15,8 +15,8 @@ use super::edge::Edges;
 use super::segment::{change, part_micros, too_far};
 use super::{not_found, seen};
 use crate::Origin;
-use crate::http::{Precondition, Request, Response, Validators};
 use crate::wait::{patience, settled};
+use http::{Precondition, Request, Response, Validators};
 
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 

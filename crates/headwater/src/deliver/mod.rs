@@ -31,10 +31,10 @@ use std::sync::Arc;
 use live::{Delivery, Stream};
 
 use crate::Origin;
-use crate::http::{Handler, Request, Response};
 use crate::push::Push;
 use edge::Edges;
 use files::Opened;
+use http::{Handler, Request, Response};
 use recent::Recent;
 use route::Resource;
 

@@ -9,8 +9,8 @@ use protocol::hls;
 use tokio::sync::watch;
 
 use super::{edge::Edges, immutable, not_found, unfold::unfold};
-use crate::http::{self, Body, Piece, Representation, Request, Response, Validators};
 use crate::wait::patience;
+use http::{Body, Piece, Representation, Request, Response, Validators};
 
 /// `TRACK/init.mp4` and `TRACK/init.MSN.mp4`.
 pub(super) fn header(

@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::http::{BodyStream, Piece};
+use http::{BodyStream, Piece};
 
 type Step<P, S> = Pin<Box<dyn Future<Output = io::Result<Option<(Vec<P>, S)>>>>>;
 

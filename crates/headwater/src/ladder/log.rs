@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::log::Allowance;
+use http::net::LogLimit;
 
 /// So many lines are logged in so long; further ones are counted.
 const LINES: (u32, Duration) = (16, Duration::from_secs(10));
@@ -17,7 +17,7 @@ const LONGEST: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Log {
     stream: String,
-    allowance: Mutex<Allowance>,
+    allowance: Mutex<LogLimit>,
 }
 
 /// How bad it is.
@@ -30,7 +30,7 @@ pub(super) enum Severity {
 
 impl Log {
     pub(super) fn new(stream: &str) -> Self {
-        let allowance = Mutex::new(Allowance::new(LINES.0, LINES.1));
+        let allowance = Mutex::new(LogLimit::new(LINES.0, LINES.1));
         Self { stream: stream.to_owned(), allowance }
     }
 

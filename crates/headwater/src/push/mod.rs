@@ -33,7 +33,7 @@ use vod::Title;
 
 use crate::Origin;
 use crate::fan::Fans;
-use crate::http::{Method, PayloadFraming, Request, Response, Upgraded, Version};
+use http::{Method, PayloadFraming, Request, Response, Upgraded, Version};
 use messages::Messages;
 
 /// What the push viewers of one event loop share.

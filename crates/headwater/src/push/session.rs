@@ -20,7 +20,8 @@ use super::wire::Wire;
 use super::{Push, messages};
 use crate::counts::TooSlow;
 use crate::fan::Outbox;
-use crate::http::{Broken, Fault, Look, Patience, Timer, Upgraded, Watch};
+use http::net::{Look, Patience, Timer, Watch};
+use http::{Broken, Fault, Upgraded};
 
 /// Bytes of one read: more than a record of TLS holds.
 const READ: usize = 32 << 10;

@@ -321,7 +321,7 @@ pub(super) mod kernel {
 
     use tokio::net::TcpStream;
 
-    use crate::http::unacknowledged;
+    use http::net::unacknowledged;
 
     /// What the kernel tells of a connection. Times in microseconds.
     #[derive(Debug, Clone, Copy, Default)]

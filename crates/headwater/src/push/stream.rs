@@ -23,7 +23,7 @@ use super::wire::Ready;
 use super::{Push, describe, messages};
 use crate::Origin;
 use crate::fan::{Follower, Seat};
-use crate::http::{Response, Upgraded};
+use http::{Response, Upgraded};
 
 /// Pieces that go out in one write at most, while there are more parts at hand.
 const BATCH: usize = 64;

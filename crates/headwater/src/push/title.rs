@@ -22,9 +22,9 @@ use super::reel::{self, Item, Reel};
 use super::rungs::Rungs;
 use super::session::{Error, Heard, Said, Session};
 use super::wire::Ready;
-use crate::http::{Fault, Outbox, Response, Upgraded};
 use crate::pace::{Hand, Pace, Place, Plan, Schedule};
 use crate::titles::{Viewing, gather, piece};
+use http::{Fault, Outbox, Response, Upgraded};
 
 /// What one viewer may be sent before the others of its thread have their turn.
 const BURST: usize = 512 << 10;

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
 use crate::fan::Line;
-use crate::http::{Held, Transport};
+use http::{Held, Transport};
 
 pub(super) struct Wire {
     pub(super) transport: Transport,

@@ -25,10 +25,10 @@ use super::{Error, REFUSED, file, play};
 use crate::Origin;
 use crate::counts::TooSlow;
 use crate::fan::{Outbox, Seat};
-use crate::http::{Look, Patience, Watch};
 use crate::ingest::Ingest;
 use crate::pace::Pace;
 use crate::titles::film;
+use http::net::{Look, Patience, Watch};
 
 /// Ignored messages of a publisher that are logged; it is disconnected after many more.
 const IGNORED: (u32, u32) = (3, 32);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::play::Fans;
 use crate::Origin;
-use crate::http::Drain;
+use http::net::Drain;
 
 /// Places that are taken and given back.
 #[derive(Debug)]

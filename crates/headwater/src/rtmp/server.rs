@@ -4,18 +4,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinSet, spawn_local};
+use tokio::task::spawn_local;
 
 use super::connection::Connection;
 use super::places::{Pool, Shared};
 use super::play::{Fans, Messages};
+use crate::Origin;
 use crate::config::Config;
-use crate::http::{Full, Gate, Permit, Task};
-use crate::log::Allowance;
-use crate::{Origin, http};
+use http::net::{self, Accepted, Gate, Permit, Task, Worker};
 
 /// Connections besides those that publish or play: who has yet to say what it wants, within
 /// `rtmp.setup_timeout`, may have any place there is, and when there is none it is told so.
@@ -46,7 +44,8 @@ impl Server {
     /// # Errors
     /// As those of [`http::Server::bind`].
     pub fn bind(origin: Arc<Origin>, config: &http::Config) -> io::Result<Self> {
-        let (listeners, address) = http::listen_all(origin.config.rtmp.listen, config)?;
+        let (listeners, address) =
+            net::listen(origin.config.rtmp.listen, config.workers, config.unsent_limit)?;
         let listeners = Mutex::new(listeners.into_iter().map(Some).collect());
         let places = Arc::new(Places::new(&origin.config));
         Ok(Self { origin, address, listeners, places })
@@ -59,7 +58,7 @@ impl Server {
 
     /// Accepts connections on this worker's event loop, which it is called on, until the worker
     /// drains. It waits for those in progress then, which take their leave.
-    pub fn serve(&self, worker: &http::Worker) {
+    pub fn serve(&self, worker: &Worker) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = listeners.get_mut(worker.index).and_then(Option::take);
         let interval = self.origin.config.rtmp.flush_interval.into();
@@ -83,53 +82,16 @@ impl Server {
     }
 }
 
-/// Accepts connections until the worker drains, and lasts as long as they. Dropped, it closes them.
-async fn accept(listener: TcpListener, shared: Rc<Shared>, gate: Arc<Gate>, worker: http::Worker) {
-    let mut tasks = JoinSet::new();
-    let mut failing = false;
-    let mut full = Allowance::rare();
-    let mut draining = worker.drain.begun();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            // What became of it is in the log.
-            Some(_) = tasks.join_next() => continue,
-            () = &mut draining => break,
-        };
-        let (socket, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors or memory: others must leave first.
-                if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(%error, "cannot accept rtmp connections, trying again");
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        if std::mem::take(&mut failing) {
-            tracing::info!("rtmp connections are accepted again");
-        }
-        match gate.admit(peer.ip()) {
-            Ok(permit) => {
-                let task = worker.task();
-                tasks.spawn_local(drive(Rc::clone(&shared), socket, peer, (permit, task)));
-            }
-            Err(reason) => {
-                if let Some(others) = full.take(Instant::now()) {
-                    let limit = match reason {
-                        Full::Server => "all connections",
-                        Full::Address => "connections from one address",
-                    };
-                    tracing::warn!(
-                        %peer, others, "rtmp connection refused: the limit of {limit} is reached"
-                    );
-                }
-            }
-        }
+/// Accepts connections until the worker drains. Each holds one of its tasks, so the worker waits for them.
+async fn accept(listener: TcpListener, shared: Rc<Shared>, gate: Arc<Gate>, worker: Worker) {
+    let take = |Accepted { stream, peer, permit }| {
+        let Some(permit) = permit else { return };
+        spawn_local(drive(Rc::clone(&shared), stream, peer, (permit, worker.task())));
+    };
+    tokio::select! {
+        never = net::accept("rtmp", &listener, &gate, take) => match never {},
+        () = worker.drain.begun() => {}
     }
-    drop(listener);
-    while tasks.join_next().await.is_some() {}
 }
 
 /// The whole of a connection's life.
@@ -171,8 +133,8 @@ mod tests {
         let places = Places::new(&origin.config);
         let permit = places.all.admit(peer.ip()).unwrap();
         let Places { publishers, players, .. } = places;
-        let fans = Fans::new(Messages, Duration::ZERO);
-        let worker = http::Worker::alone();
+        let fans = Fans::new(Messages, std::time::Duration::ZERO);
+        let worker = Worker::new(0);
         let drain = worker.drain.clone();
         let shared = Rc::new(Shared { origin, fans, publishers, players, drain });
         let drive = drive(shared, socket, peer, (permit, worker.task()));

@@ -7,8 +7,8 @@ mod viewers;
 use tokio::task::spawn_blocking;
 use vod::Title;
 
-use crate::http::Piece;
 pub use film::Films;
+use http::Piece;
 pub use viewers::{Viewers, Viewing};
 
 /// Pieces of a file that are shorter are read rather than sent from where they lie.

@@ -9,7 +9,7 @@ use rustix::fs::Dir;
 use serde::Serialize;
 
 use super::{Wait, open};
-use crate::http::{Request, date};
+use http::{Request, date};
 
 /// Names a folder may hold; with more it is not listed.
 const MOST: usize = 10_000;

@@ -15,8 +15,6 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use tokio::task::spawn_local;
 
-use crate::http;
-
 /// How long a file stays open: what was deleted takes room as long, and what a path is no longer
 /// allowed to lead to is served as long.
 const KEPT: Duration = Duration::from_secs(2);

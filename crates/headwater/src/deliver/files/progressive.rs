@@ -13,8 +13,8 @@ use super::opened::Found;
 use crate::Origin;
 use crate::deliver::recent::Recent;
 use crate::deliver::unfold::unfold;
-use crate::http::{Body, FileVersion, Method, Piece, Request, Response};
 use crate::pace::{Hand, Pace, Place, Plan, Schedule};
+use http::{Body, FileVersion, Method, Piece, Request, Response};
 
 /// Media handed over at once.
 const STEP: Duration = Duration::from_millis(250);

@@ -39,9 +39,9 @@ use super::not_found;
 use super::recent::Recent;
 use super::route::Packaged;
 use crate::Origin;
-use crate::http::{self, Method, Piece, Representation, Request, Response, Validators};
 use crate::push::Push;
 use crate::titles::{gather, piece};
+use http::{Method, Piece, Representation, Request, Response, Validators};
 
 /// Of what is named by its version: those bytes and no other, for ever.
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";

@@ -1,0 +1,182 @@
+//! Keeping the event loop from waiting for a disk: what is to be sent next is in the page cache
+//! before it is sent.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::Instant;
+
+use crate::cache;
+use crate::counters::{Tally, count};
+use crate::source::Source;
+
+/// Bytes asked for, and read in, at a time.
+const WINDOW: u64 = 512 << 10;
+
+/// How long pages are taken to stay: a viewer that is slower has them asked for again.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What of a response's files is in the page cache, or on its way there.
+///
+/// Where a window had to be read in, the one after it is read in while the first is being sent, so
+/// a viewer of a cold file waits once.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    current: Option<Window>,
+    next: Option<Window>,
+}
+
+#[derive(Debug)]
+struct Window {
+    file: Arc<File>,
+    range: Range<u64>,
+    /// When it was last known to be in memory.
+    at: Instant,
+    reading: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Window {
+    fn new(source: &Source, range: Range<u64>, tally: &Tally) -> Self {
+        let file = &source.file;
+        let seen = HOT.with_borrow_mut(|hot| hot.holds(source, &range));
+        let reading = seen.is_none().then(|| {
+            count(&tally.cold_reads, 1);
+            let (file, range) = (Arc::clone(file), range.clone());
+            spawn_blocking(move || cache::read_in(&file, range))
+        });
+        Self { file: Arc::clone(file), range, at: seen.unwrap_or_else(Instant::now), reading }
+    }
+
+    fn covers(&self, file: &Arc<File>, offset: u64) -> bool {
+        Arc::ptr_eq(&self.file, file) && self.range.contains(&offset)
+    }
+}
+
+impl Ahead {
+    /// Ready when the bytes at `range.start` can be sent without waiting; up to which offset, which
+    /// may be beyond the range. `range` is what will be sent of the file, as far as that is known,
+    /// and not empty.
+    pub(crate) fn poll(
+        &mut self,
+        source: &Source,
+        range: &Range<u64>,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<u64>> {
+        let file = &source.file;
+        let window = |from: u64| from..range.end.min(from.saturating_add(WINDOW));
+        let usable = |window: &mut Window| {
+            window.covers(file, range.start)
+                && (window.reading.is_some() || window.at.elapsed() < FRESH)
+        };
+        let known = self.current.take_if(usable).or_else(|| self.next.take_if(usable));
+        let current = known.unwrap_or_else(|| Window::new(source, window(range.start), tally));
+        let current = self.current.insert(current);
+        if let Some(reading) = &mut current.reading {
+            let read = ready!(Pin::new(reading).poll(cx));
+            current.reading = None;
+            current.at = Instant::now();
+            if let Err(error) = read.map_err(io::Error::other).flatten() {
+                self.current = None;
+                return Poll::Ready(Err(error));
+            }
+            let following = window(current.range.end);
+            self.next = (!following.is_empty()).then(|| Window::new(source, following, tally));
+        }
+        Poll::Ready(Ok(current.range.end))
+    }
+
+    /// Whether what is to be sent is being read in.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| current.reading.is_some())
+    }
+}
+
+/// Files are remembered as being in memory by blocks of so many bytes.
+const BLOCK: u64 = 256 << 10;
+
+/// Blocks remembered by a thread: 1 GiB of files that many watch.
+const BLOCKS: usize = 4096;
+
+thread_local! {
+    static HOT: RefCell<Hot> = RefCell::default();
+}
+
+/// Blocks of files that were in memory a moment ago, whoever asked: of a film that many watch the
+/// kernel is not asked again for each of them.
+#[derive(Default)]
+struct Hot(HashMap<(*const File, u64), Seen>);
+
+struct Seen {
+    /// Keeps the address, by which the file is known, from becoming another's.
+    _file: Weak<File>,
+    at: Instant,
+}
+
+impl Hot {
+    /// When a range, which is not empty and within the file, was last known to be in memory, if it
+    /// is.
+    fn holds(&mut self, source: &Source, range: &Range<u64>) -> Option<Instant> {
+        let (file, now) = (&source.file, Instant::now());
+        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        let key = |block| (Arc::as_ptr(file), block);
+        let is_fresh = |seen: &Seen| now - seen.at < FRESH;
+        let seen =
+            |block| self.0.get(&key(block)).filter(|seen| is_fresh(seen)).map(|seen| seen.at);
+        let mut each = blocks.clone().map(seen);
+        if let Some(oldest) = each.try_fold(now, |oldest, at| Some(oldest.min(at?))) {
+            return Some(oldest);
+        }
+        let whole = blocks.start * BLOCK..(blocks.end * BLOCK).min(source.size());
+        if whole.end < range.end || !cache::holds(file, &whole) {
+            return cache::holds(file, range).then_some(now);
+        }
+        if self.0.len() >= BLOCKS {
+            self.0.retain(|_, seen| is_fresh(seen));
+        }
+        for block in blocks {
+            if self.0.len() < BLOCKS {
+                self.0.insert(key(block), Seen { _file: Arc::downgrade(file), at: now });
+            }
+        }
+        Some(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::source::Sources;
+
+    /// That of another response is as old as it was there.
+    #[tokio::test(start_paused = true)]
+    async fn evidence_keeps_its_age() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 100_000]).unwrap();
+        let source = Sources::default().of(&Arc::new(file), None).unwrap();
+        let seen = || {
+            let (mut ahead, tally) = (Ahead::default(), Tally::default());
+            let mut cx = Context::from_waker(Waker::noop());
+            let resident = ahead.poll(&source, &(0..100_000), &tally, &mut cx);
+            assert!(matches!(resident, Poll::Ready(Ok(100_000))), "{resident:?}");
+            ahead.current.unwrap().at
+        };
+        let first = Instant::now();
+        assert_eq!(seen(), first);
+        tokio::time::advance(FRESH * 9 / 10).await;
+        assert_eq!(seen(), first);
+        tokio::time::advance(FRESH * 2 / 10).await;
+        assert_eq!(seen(), Instant::now());
+    }
+}

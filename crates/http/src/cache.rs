@@ -1,0 +1,249 @@
+//! The page cache: what of a file can be read without waiting for a disk, and reading in what
+//! cannot.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use rustix::fs::Advice;
+use rustix::io::{Errno, ReadWriteFlags};
+
+/// The kernel keeps files in pages of at least this many bytes, and counts in them.
+const PAGE: u64 = 4096;
+
+/// Where the kernel cannot count pages, one byte is tried in each so many.
+const STRIDE: usize = 64 << 10;
+
+/// Whether all bytes of a range, which is not empty and within the file, are in memory.
+///
+/// What the kernel has begun to read in is not there yet: its count of pages does not tell, but its
+/// last byte does, since reading ahead goes upwards.
+pub(crate) fn holds(file: &File, range: &Range<u64>) -> bool {
+    match pages(file, range) {
+        Some(count) => {
+            let wanted = range.end.div_ceil(PAGE) - range.start / PAGE;
+            count >= wanted && probe(file, range.end - 1) != Probe::Absent
+        }
+        None => (range.start..range.end)
+            .step_by(STRIDE)
+            .chain([range.end - 1])
+            .all(|offset| probe(file, offset) == Probe::Present),
+    }
+}
+
+/// How many pages of a range the kernel has. `None` where it does not say: before Linux 6.5, and
+/// since 6.13 of files that are another user's and may not be written.
+fn pages(file: &File, range: &Range<u64>) -> Option<u64> {
+    static MISSING: AtomicBool = AtomicBool::new(false);
+    // A length of 0 would mean up to the end of the file.
+    let length = NonZeroU64::new(range.end.saturating_sub(range.start))?;
+    if MISSING.load(Ordering::Relaxed) {
+        return None;
+    }
+    match cachestat::count(file, range.start, length) {
+        Ok(count) => Some(count),
+        Err(error) => {
+            let errno = Errno::from_io_error(&error);
+            if errno == Some(Errno::NOSYS) {
+                MISSING.store(true, Ordering::Relaxed);
+            }
+            None
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    Present,
+    Absent,
+    /// The file system does not say: one in memory, or one that is put together of others.
+    Unknown,
+}
+
+/// Whether the byte at an offset can be read without waiting.
+fn probe(file: &File, offset: u64) -> Probe {
+    let mut byte = [0];
+    let read = rustix::io::preadv2(
+        file,
+        &mut [IoSliceMut::new(&mut byte)],
+        offset,
+        ReadWriteFlags::NOWAIT,
+    );
+    match read {
+        Ok(_) => Probe::Present,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Probe::Unknown,
+        Err(_) => Probe::Absent,
+    }
+}
+
+/// The bytes of a short range if they are all in memory.
+pub fn read_now(file: &File, range: &Range<u64>) -> Option<Bytes> {
+    let mut bytes = vec![0; usize::try_from(range.end.checked_sub(range.start)?).ok()?];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let rest = &mut [IoSliceMut::new(&mut bytes[filled..])];
+        let offset = range.start + filled as u64;
+        match rustix::io::preadv2(file, rest, offset, ReadWriteFlags::NOWAIT) {
+            // The file has become shorter, which is for the caller's other way to find.
+            Ok(0) => return None,
+            Ok(n) => filled += n,
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) if holds(file, range) => {
+                file.read_exact_at(&mut bytes, range.start).ok()?;
+                break;
+            }
+            Err(_) => return None,
+        }
+    }
+    Some(bytes.into())
+}
+
+/// Reads a range into the page cache. Blocks.
+///
+/// The bytes are sent nowhere: `/dev/null` takes pages without looking at them, so none is copied.
+pub(crate) fn read_in(file: &File, mut range: Range<u64>) -> io::Result<()> {
+    static NOWHERE: OnceLock<Option<File>> = OnceLock::new();
+    // One request to the disk for all of it; only advice, so it may fail.
+    if let Some(length) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
+        let _ = rustix::fs::fadvise(file, range.start, Some(length), Advice::WillNeed);
+    }
+    let nowhere = NOWHERE.get_or_init(|| File::options().write(true).open("/dev/null").ok());
+    while let Some(nowhere) = nowhere
+        && range.start < range.end
+    {
+        let count = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        match rustix::fs::sendfile(nowhere, file, Some(&mut range.start), count) {
+            // The file has become shorter.
+            Ok(0) => return Ok(()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // No `sendfile` on this file system.
+    let mut scratch = vec![0; if range.start < range.end { STRIDE } else { 0 }];
+    while range.start < range.end {
+        match file.read_at(&mut scratch, range.start)? {
+            0 => break,
+            n => range.start += n as u64,
+        }
+    }
+    Ok(())
+}
+
+/// `cachestat(2)`, which neither the standard library nor rustix has.
+#[allow(unsafe_code)]
+mod cachestat {
+    use std::fs::File;
+    use std::io;
+    use std::num::NonZeroU64;
+    use std::os::fd::AsRawFd;
+
+    /// Its number on every architecture but Alpha.
+    const NUMBER: libc::c_long = 451;
+
+    #[repr(C)]
+    struct CacheStatRange {
+        off: u64,
+        len: u64,
+    }
+
+    #[repr(C)]
+    #[derive(Default)]
+    struct CacheStat {
+        nr_cache: u64,
+        nr_dirty: u64,
+        nr_writeback: u64,
+        nr_evicted: u64,
+        nr_recently_evicted: u64,
+    }
+
+    /// How many pages of the range are in the page cache.
+    pub(crate) fn count(file: &File, off: u64, len: NonZeroU64) -> io::Result<u64> {
+        let range = CacheStatRange { off, len: len.get() };
+        let mut stat = CacheStat::default();
+        // SAFETY: both pointers are to live structures of the layout the kernel declares
+        // (linux/mman.h), of which it reads the first and writes the second, during the call only.
+        let result =
+            unsafe { libc::syscall(NUMBER, file.as_raw_fd(), &raw const range, &raw mut stat, 0) };
+        if result == 0 { Ok(stat.nr_cache) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const SIZE: u64 = 1 << 20;
+
+    /// Has the kernel drop what it has in memory of a file; whether it did. It keeps what somebody happens
+    /// to use, so it may have to be asked again.
+    fn evict(file: &File) -> bool {
+        (0..100).any(|_| {
+            rustix::fs::fadvise(file, 0, None, Advice::DontNeed).unwrap();
+            !(0..SIZE).step_by(4096).any(|at| holds(file, &(at..at + 1)))
+        })
+    }
+
+    /// A file that is on the disk, and in memory where its file system cannot do without.
+    fn cold() -> (tempfile::NamedTempFile, Vec<u8>) {
+        let bytes: Vec<u8> = (0..SIZE).map(|i| ((i * i) >> 7) as u8).collect();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&bytes).unwrap();
+        file.as_file().sync_all().unwrap();
+        evict(file.as_file());
+        (file, bytes)
+    }
+
+    /// Whether it is so of a file that is not in memory. What is looked for is asked of the disk, and a
+    /// quick one has it there at once: now and then, not always.
+    fn once(file: &File, mut is_so: impl FnMut() -> bool) -> bool {
+        (0..100).any(|_| {
+            evict(file);
+            is_so()
+        })
+    }
+
+    #[test]
+    fn what_was_read_in_is_there() {
+        let (file, bytes) = cold();
+        let file = file.as_file();
+        let in_memory = rustix::fs::fstatfs(file).unwrap().f_type == 0x0102_1994;
+        if !in_memory {
+            assert!(!holds(file, &(0..SIZE)));
+            assert!(!holds(file, &(SIZE - 1..SIZE)));
+            assert!(once(file, || read_now(file, &(5000..6000)).is_none()));
+        }
+        read_in(file, 0..SIZE / 2).unwrap();
+        assert!(holds(file, &(0..SIZE / 2)));
+        assert!(holds(file, &(1..2)) && holds(file, &(4095..4097)));
+        assert_eq!(read_now(file, &(5000..6000)).unwrap(), bytes[5000..6000]);
+        assert!(in_memory || !holds(file, &(0..SIZE)));
+        read_in(file, 0..SIZE).unwrap();
+        assert!(holds(file, &(0..SIZE)));
+        // Beyond the end there is nothing to wait for.
+        assert_eq!(read_now(file, &(SIZE - 1..SIZE + 1)), None);
+        read_in(file, 0..2 * SIZE).unwrap();
+    }
+
+    /// What is asked where the kernel does not count.
+    #[test]
+    fn probes() {
+        let (file, _) = cold();
+        let file = file.as_file();
+        if probe(file, 0) == Probe::Unknown {
+            return;
+        }
+        assert!(once(file, || probe(file, SIZE - 1) == Probe::Absent));
+        read_in(file, 0..SIZE).unwrap();
+        assert_eq!(probe(file, SIZE - 1), Probe::Present);
+        assert_eq!(probe(file, 0), Probe::Present);
+    }
+}

@@ -1,0 +1,276 @@
+//! The server's certificate and key: read from their files, and read again when those change.
+
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{InconsistentKeys, ServerConfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tracing::{info, warn};
+
+/// HTTP/2 over TLS (RFC 9113 3.1).
+pub(crate) const H2: &[u8] = b"h2";
+
+/// The protocols offered (RFC 7301), the better one first.
+const ALPN: [&[u8]; 2] = [H2, b"http/1.1"];
+
+/// Bytes a file may have: no chain or key comes near it.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Between two looks at the files.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Where a certificate chain and its key are, both PEM (RFC 7468).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The server's certificate, then those that lead from it to an authority.
+    pub certificate: PathBuf,
+    /// Its private key: PKCS #8, PKCS #1 or SEC 1.
+    pub key: PathBuf,
+}
+
+/// Why there is no using a certificate and key.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {what}", path.display())]
+pub struct CredentialsError {
+    /// Which file is to blame.
+    pub file: CredentialsFile,
+    path: PathBuf,
+    what: String,
+}
+
+/// One of the two files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of `Credentials`")]
+pub enum CredentialsFile {
+    Certificate,
+    Key,
+}
+
+/// What a listener's new connections are accepted with; the latest that could be used.
+pub(crate) type Current = watch::Receiver<Arc<ServerConfig>>;
+
+impl Credentials {
+    /// Reads the files and makes sure that they belong together. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, has nothing of what it should, or the key is not the certificate's.
+    pub fn load(&self) -> Result<Arc<ServerConfig>, CredentialsError> {
+        use CredentialsFile::{Certificate, Key};
+        let text = self.read(Certificate)?;
+        let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|error| self.bad(Certificate, error))?;
+        if chain.is_empty() {
+            return Err(self.bad(Certificate, "has no certificate in it"));
+        }
+        let key = match PrivateKeyDer::from_pem_slice(&self.read(Key)?) {
+            Err(pem::Error::NoItemsFound) => Err(self.bad(Key, "has no private key in it")),
+            key => key.map_err(|error| self.bad(Key, error)),
+        }?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let signer = provider.key_provider.load_private_key(key.clone_key());
+        signer.map_err(|error| self.bad(Key, error))?;
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|versions| versions.with_no_client_auth().with_single_cert(chain, key));
+        let mut config = config.map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                let certificate = self.certificate.display();
+                self.bad(Key, format_args!("is not the key of the certificate in {certificate}"))
+            }
+            error => self.bad(Certificate, error),
+        })?;
+        config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
+        // Clients that return are known by what they keep, not by what we keep of each; a new
+        // certificate is a new secret, so all of them see it.
+        config.ticketer =
+            rustls::crypto::ring::Ticketer::new().map_err(|error| self.bad(Key, error))?;
+        Ok(Arc::new(config))
+    }
+
+    fn path(&self, file: CredentialsFile) -> &Path {
+        match file {
+            CredentialsFile::Certificate => &self.certificate,
+            CredentialsFile::Key => &self.key,
+        }
+    }
+
+    fn read(&self, file: CredentialsFile) -> Result<Vec<u8>, CredentialsError> {
+        let mut text = Vec::new();
+        let read = File::open(self.path(file))
+            .and_then(|opened| opened.take(MAX_FILE + 1).read_to_end(&mut text));
+        match read {
+            Err(error) => Err(self.bad(file, error)),
+            Ok(size) if size as u64 > MAX_FILE => Err(self.bad(file, "has more than 1 MiB")),
+            Ok(_) => Ok(text),
+        }
+    }
+
+    fn bad(&self, file: CredentialsFile, what: impl fmt::Display) -> CredentialsError {
+        CredentialsError { file, path: self.path(file).to_owned(), what: what.to_string() }
+    }
+
+    /// Both files as they are now, as far as their metadata tells.
+    fn stamps(&self) -> [Option<Stamp>; 2] {
+        [&self.certificate, &self.key].map(|path| std::fs::metadata(path).ok().map(Stamp::of))
+    }
+}
+
+/// What changes when a file is replaced or written to; a link is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: (u64, u64),
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    #[expect(clippy::needless_pass_by_value, reason = "what `Result::map` gives")]
+    fn of(metadata: Metadata) -> Self {
+        Self {
+            inode: (metadata.dev(), metadata.ino()),
+            size: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// Credentials in use, and the files they are from.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    look: Look,
+    current: watch::Sender<Arc<ServerConfig>>,
+}
+
+#[derive(Debug)]
+struct Look {
+    credentials: Credentials,
+    /// The files as they were when they were last read.
+    seen: [Option<Stamp>; 2],
+    /// Why they could not be used then.
+    refused: Option<CredentialsError>,
+    /// How often that was logged.
+    told: u64,
+}
+
+impl Keeper {
+    /// Loads them. Blocks.
+    pub(crate) fn new(credentials: Credentials) -> Result<Self, CredentialsError> {
+        let seen = credentials.stamps();
+        let (current, _) = watch::channel(credentials.load()?);
+        Ok(Self { look: Look { credentials, seen, refused: None, told: 0 }, current })
+    }
+
+    pub(crate) fn current(&self) -> Current {
+        self.current.subscribe()
+    }
+
+    /// Looks at the files every few seconds, and at SIGHUP; connections that exist keep what they
+    /// were accepted with.
+    ///
+    /// # Errors
+    ///
+    /// The signal cannot be listened to.
+    pub(crate) async fn keep(self) -> io::Result<()> {
+        let Self { mut look, current } = self;
+        let mut hang_up = signal(SignalKind::hangup())?;
+        loop {
+            let asked = tokio::select! {
+                _ = hang_up.recv() => true,
+                () = tokio::time::sleep(LOOK) => false,
+            };
+            let looked = spawn_blocking(move || {
+                let found = look.again(asked);
+                (look, found)
+            });
+            let found;
+            (look, found) = looked.await.map_err(io::Error::other)?;
+            if let Some(config) = found {
+                let certificate = look.credentials.certificate.display();
+                info!(%certificate, "certificate and key read again");
+                current.send_replace(config);
+            }
+        }
+    }
+}
+
+impl Look {
+    /// What the files have if they changed and can be used; that they cannot is logged once. They
+    /// are not written at the same moment, and what was refused is tried again each time.
+    fn again(&mut self, asked: bool) -> Option<Arc<ServerConfig>> {
+        let now = self.credentials.stamps();
+        if now == self.seen && self.refused.is_none() && !asked {
+            return None;
+        }
+        match self.credentials.load() {
+            Ok(config) => {
+                (self.seen, self.refused) = (now, None);
+                Some(config)
+            }
+            Err(error) => {
+                if asked || self.refused.as_ref() != Some(&error) {
+                    self.told += 1;
+                    warn!("the certificate stays as it was: {error}");
+                }
+                (self.seen, self.refused) = (now, Some(error));
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use testkit::Program;
+
+    use super::*;
+
+    fn make(at: &Credentials) {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        openssl.args(["-nodes", "-subj", "/CN=test", "-keyout"]).arg(&at.key);
+        openssl.arg("-out").arg(&at.certificate);
+        Program::output(&mut openssl, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_pair_is_taken_when_it_fits_and_a_bad_one_is_told_of_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let pair = |name: &str| Credentials {
+            certificate: folder.path().join(format!("{name}.pem")),
+            key: folder.path().join(format!("{name}.key")),
+        };
+        let (used, other) = (pair("used"), pair("other"));
+        make(&used);
+        make(&other);
+        let mut look = Keeper::new(used.clone()).unwrap().look;
+        assert!(look.again(false).is_none() && look.told == 0);
+        assert!(look.again(true).is_some(), "asked for");
+
+        std::fs::rename(&other.certificate, &used.certificate).unwrap();
+        for _ in 0..3 {
+            assert!(look.again(false).is_none());
+            let refused = look.refused.as_ref().unwrap();
+            assert_eq!((refused.file, look.told), (CredentialsFile::Key, 1));
+        }
+        // Half of it, written in place: something else is wrong now.
+        std::fs::write(&used.key, "-----BEGIN PRIVATE KEY-----\n").unwrap();
+        for _ in 0..3 {
+            assert!(look.again(false).is_none() && look.told == 2);
+        }
+        std::fs::rename(&other.key, &used.key).unwrap();
+        assert!(look.again(false).is_some() && look.refused.is_none());
+        assert!(look.again(false).is_none() && look.told == 2);
+    }
+}

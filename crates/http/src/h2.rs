@@ -1,0 +1,216 @@
+//! Connections of HTTP/2 (RFC 9113), by hyper: each request is answered as one of a connection
+//! handed over.
+//!
+//! What a peer can make a connection hold is bounded: its streams, and of each a head, two blocks of
+//! its payload and what [`SEND`] says. A payload waits for the peer by the flow control of its
+//! stream, so one that is not read holds nobody else up; it is given up when the peer took nothing
+//! of it for `Config::stall_timeout`.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::rt::Executor;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::task::spawn_local;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::content::Progress;
+use crate::counters::count;
+use crate::io::{Io, Stream};
+use crate::net::Permit;
+use crate::net::Timer;
+use crate::shared::Shared;
+use crate::{Handler, control};
+
+/// Requests at a time on a connection (RFC 9113 6.5.2 wants no fewer).
+const STREAMS: u32 = 100;
+
+/// Bytes of a payload that wait for the kernel, beyond the block being sent.
+const SEND: usize = 32 << 10;
+
+/// Bytes a peer may send of requests' payloads before they are read: of one, and of all. None of
+/// ours has any.
+const WINDOWS: (u32, u32) = (64 << 10, 128 << 10);
+
+/// Requests taken back before we saw them, and answered with an error of the protocol: a peer with
+/// more of either is closed (CVE-2023-44487, CVE-2025-8671).
+const RESETS: (usize, usize) = (20, 100);
+
+/// A peer is asked whether it is there after so long, and has so long to answer.
+const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+
+/// How long a connection that we end without need may take.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+tokio::task_local! {
+    /// Of the payload that a stream's task sends.
+    static PROGRESS: Rc<Progress>;
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn drive<S: Stream, H: Handler>(
+    stream: S,
+    peer: SocketAddr,
+    permit: Permit,
+    shared: Rc<Shared<H>>,
+) {
+    count(&shared.tally().http2, 1);
+    let io = Io::new(stream, Bytes::new(), peer, shared.config.stall_timeout, permit);
+    let io = io.counted(shared.own_tally());
+    let stalled = io.stalled();
+    let streams = Streams {
+        shared: Rc::clone(&shared),
+        peer,
+        stalled: Rc::clone(&stalled),
+        activity: Rc::new(Activity::new()),
+    };
+    let activity = Rc::clone(&streams.activity);
+    let service = service_fn(|request| {
+        let shared = Rc::clone(&shared);
+        async move {
+            let progress = PROGRESS.with(Rc::clone);
+            Ok::<_, Infallible>(control::answer(&shared, peer, request, progress).await)
+        }
+    });
+    // A small head, its names and values counted with 32 bytes each (RFC 9113 6.5.2).
+    let head = u32::try_from(shared.config.max_head).unwrap_or(u32::MAX);
+    let connection = hyper::server::conn::http2::Builder::new(streams)
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(head)
+        .max_send_buf_size(SEND)
+        .initial_stream_window_size(WINDOWS.0)
+        .initial_connection_window_size(WINDOWS.1)
+        .max_pending_accept_reset_streams(RESETS.0)
+        .max_local_error_reset_streams(RESETS.1)
+        .keep_alive_interval(PING.0)
+        .keep_alive_timeout(PING.1)
+        .serve_connection(TokioIo::new(io), service);
+    let mut connection = pin!(connection);
+    let config = &shared.config;
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = shared.worker.drain.begun() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        () = activity.idle(config.head_timeout, config.idle_timeout) => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(FAREWELL, connection).await {
+                Ok(result) => result,
+                Err(_) => return debug!(%peer, "closed: idle"),
+            }
+        }
+    };
+    control::lost(&shared, peer, &stalled, result);
+}
+
+/// Runs the tasks of a connection's streams.
+struct Streams<H> {
+    shared: Rc<Shared<H>>,
+    peer: SocketAddr,
+    /// Whether the connection is.
+    stalled: Rc<Cell<bool>>,
+    activity: Rc<Activity>,
+}
+
+impl<H> Clone for Streams<H> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Rc::clone(&self.shared),
+            peer: self.peer,
+            stalled: Rc::clone(&self.stalled),
+            activity: Rc::clone(&self.activity),
+        }
+    }
+}
+
+impl<H: Handler, F: Future<Output = ()> + 'static> Executor<F> for Streams<H> {
+    fn execute(&self, future: F) {
+        let (this, task) = (self.clone(), self.shared.task());
+        let open = Open::new(&self.activity);
+        let progress = Progress::new(&self.stalled);
+        let run = PROGRESS.scope(Rc::clone(&progress), async move {
+            let _held = (task, open);
+            let timeout = this.shared.config.stall_timeout;
+            // Dropped, the stream is reset.
+            if !watch(future, &progress, timeout).await {
+                count(&this.shared.tally().stalled, 1);
+                warn!(peer = %this.peer, "response ended: the peer took nothing for {timeout:?}");
+            }
+        });
+        spawn_local(run);
+    }
+}
+
+/// Runs a stream's task to its end. False if the peer took nothing of its payload for `timeout`.
+async fn watch(future: impl Future<Output = ()>, progress: &Progress, timeout: Duration) -> bool {
+    let mut future = pin!(future);
+    let mut timer = None;
+    poll_fn(|cx| {
+        if future.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        let Some(since) = progress.waiting() else { return Poll::Pending };
+        let timer = timer.get_or_insert_with(|| Timer::new(timeout));
+        timer.poll(since + timeout, cx).map(|()| {
+            progress.stall();
+            false
+        })
+    })
+    .await
+}
+
+/// When a connection had streams.
+struct Activity {
+    open: Cell<usize>,
+    /// Since the first, or the connection began.
+    since: Cell<Instant>,
+    served: Cell<bool>,
+}
+
+impl Activity {
+    fn new() -> Self {
+        Self { open: Cell::new(0), since: Cell::new(Instant::now()), served: Cell::new(false) }
+    }
+
+    /// Ready when there was no stream for too long.
+    async fn idle(&self, first: Duration, between: Duration) {
+        loop {
+            let timeout = if self.served.get() { between } else { first };
+            let now = Instant::now();
+            let since = if self.open.get() == 0 { self.since.get() } else { now };
+            if since + timeout <= now {
+                return;
+            }
+            tokio::time::sleep_until(since + timeout).await;
+        }
+    }
+}
+
+/// A stream of a connection.
+struct Open(Rc<Activity>);
+
+impl Open {
+    fn new(activity: &Rc<Activity>) -> Self {
+        activity.open.set(activity.open.get() + 1);
+        activity.served.set(true);
+        Self(Rc::clone(activity))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.since.set(Instant::now());
+    }
+}

@@ -1,0 +1,52 @@
+//! The beginning of a connection with TLS: the handshake, and which protocol it agrees on.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tracing::debug;
+
+use crate::counters::count;
+use crate::credentials::H2;
+use crate::net::Permit;
+use crate::shared::Shared;
+use crate::tls::Tls;
+use crate::{Handler, connection, h2};
+
+/// Serves a connection to its end: the handshake, then HTTP/2 or, if the client did not ask for
+/// that, HTTP/1.1.
+///
+/// The handshake may take as long as a head. What it costs besides is a signature on the event
+/// loop.
+pub(crate) async fn drive<H: Handler>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    permit: Permit,
+    shared: Rc<Shared<H>>,
+    config: Arc<ServerConfig>,
+) {
+    let handshake = TlsAcceptor::from(config).accept(stream);
+    let late = shared.worker.drain.has_begun();
+    let accepted = tokio::select! {
+        accepted = tokio::time::timeout(shared.config.head_timeout, handshake) => accepted,
+        // Who comes later than that is still told.
+        () = shared.worker.drain.begun(), if !late => return,
+    };
+    let stream = match accepted.map_err(io::Error::from).flatten() {
+        Ok(stream) => Tls::new(stream),
+        Err(error) => {
+            count(&shared.tally().tls_failed, 1);
+            debug!(%peer, %error, "TLS handshake failed");
+            return;
+        }
+    };
+    if stream.alpn() == Some(H2) {
+        Box::pin(h2::drive(stream, peer, permit, shared)).await;
+    } else {
+        Box::pin(connection::drive(stream, peer, permit, shared)).await;
+    }
+}

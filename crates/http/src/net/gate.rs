@@ -1,0 +1,165 @@
+//! How many connections there may be at a time, in all and from one address.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ipnet::IpNet;
+
+/// Lets connections in while there are few enough. Taken per connection, never per request.
+#[derive(Debug)]
+pub struct Gate {
+    open: AtomicUsize,
+    max: usize,
+    per_address: Option<(PerAddress, Mutex<HashMap<IpAddr, usize>>)>,
+}
+
+/// How many connections there may be from one address at a time.
+#[derive(Clone, Debug)]
+pub struct PerAddress {
+    /// So many; from one /64 network of IPv6.
+    pub max: NonZeroUsize,
+    /// Not from these networks: proxies have many users.
+    pub except: Vec<IpNet>,
+}
+
+/// Which limit kept a connection out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// That of all connections.
+    Server,
+    /// That of connections from one address.
+    Address,
+}
+
+/// A connection's place; given back when dropped.
+#[derive(Debug)]
+pub struct Permit {
+    gate: Arc<Gate>,
+    address: Option<IpAddr>,
+}
+
+impl Gate {
+    /// A gate for at most `max` connections.
+    pub fn new(max: usize, per_address: Option<PerAddress>) -> Self {
+        let per_address = per_address.map(|max| (max, Mutex::default()));
+        Self { open: AtomicUsize::new(0), max, per_address }
+    }
+
+    /// Connections open now.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Lets a connection from `peer` in.
+    ///
+    /// # Errors
+    /// A limit is reached.
+    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Permit, Full> {
+        if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Full::Server);
+        }
+        let mut permit = Permit { gate: Arc::clone(self), address: None };
+        let peer = peer.to_canonical();
+        if let Some((limit, addresses)) = &self.per_address
+            && !limit.except.iter().any(|network| network.contains(&peer))
+        {
+            let network = network(peer);
+            let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            let open = addresses.entry(network).or_insert(0);
+            if *open >= limit.max.get() {
+                drop(addresses);
+                return Err(Full::Address);
+            }
+            *open += 1;
+            permit.address = Some(network);
+        }
+        Ok(permit)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.gate.open.fetch_sub(1, Ordering::Relaxed);
+        let (Some(address), Some((_, addresses))) = (self.address, &self.gate.per_address) else {
+            return;
+        };
+        let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = addresses.get_mut(&address) {
+            *open -= 1;
+            if *open == 0 {
+                addresses.remove(&address);
+            }
+        }
+    }
+}
+
+/// What counts as one address: an IPv6 subscriber has a whole /64 to choose from.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(max: usize, except: &[&str]) -> Arc<Gate> {
+        let except = except.iter().map(|network| network.parse().unwrap()).collect();
+        let per_address = PerAddress { max: NonZeroUsize::new(2).unwrap(), except };
+        Arc::new(Gate::new(max, Some(per_address)))
+    }
+
+    #[test]
+    fn some_networks_have_no_limit() {
+        let gate = gate(100, &["127.0.0.0/8", "2001:db8::/32"]);
+        for (address, others, limited) in [
+            ("127.0.0.1", "127.9.9.9", false),
+            ("::ffff:127.0.0.1", "127.0.0.1", false),
+            ("2001:db8:1::1", "2001:db8:1::2", false),
+            ("::1", "::2", true),
+            ("::ffff:10.0.0.1", "10.0.0.1", true),
+        ] {
+            let (address, others): (IpAddr, IpAddr) =
+                (address.parse().unwrap(), others.parse().unwrap());
+            let held = [address, others, others].map(|address| gate.admit(address));
+            let last = held.last().unwrap().as_ref().err();
+            assert_eq!(last, limited.then_some(&Full::Address), "{address}");
+        }
+        assert_eq!(gate.open(), 0);
+    }
+
+    #[test]
+    fn places_are_given_back() {
+        let gate = gate(3, &[]);
+        let (a, b) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let first = gate.admit(a).unwrap();
+        let _second = gate.admit(a).unwrap();
+        assert_eq!(gate.admit(a).unwrap_err(), Full::Address);
+        let third = gate.admit(b).unwrap();
+        assert_eq!(gate.admit(b).unwrap_err(), Full::Server);
+        assert_eq!(gate.open(), 3);
+        drop((first, third));
+        gate.admit(a).unwrap();
+        assert_eq!(gate.open(), 1);
+        let (_, addresses) = gate.per_address.as_ref().unwrap();
+        assert_eq!(addresses.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn networks() {
+        let of = |text: &str| network(text.parse::<IpAddr>().unwrap().to_canonical());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+    }
+}

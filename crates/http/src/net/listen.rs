@@ -1,0 +1,54 @@
+//! Listeners that share an address, one for each event loop.
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+
+/// Connections the kernel completes before they are accepted.
+const BACKLOG: i32 = 4096;
+
+/// A listener for each worker, and the address they share.
+///
+/// The kernel shares connections among the listeners. Of each it keeps `unsent` bytes at most that are not sent yet
+/// (`TCP_NOTSENT_LOWAT`).
+///
+/// # Errors
+/// [`AddrInUse`](io::ErrorKind::AddrInUse) also if the other holder shares its port as we do: two servers
+/// on one port would each get half of the connections.
+pub fn listen(
+    address: SocketAddr,
+    workers: NonZeroUsize,
+    unsent: u32,
+) -> io::Result<(Vec<std::net::TcpListener>, SocketAddr)> {
+    let first = bind(address, unsent, true)?;
+    let address = first.local_addr()?;
+    let mut listeners = vec![first];
+    for _ in 1..workers.get() {
+        listeners.push(bind(address, unsent, false)?);
+    }
+    Ok((listeners, address))
+}
+
+fn bind(address: SocketAddr, unsent: u32, first: bool) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    // The first is bound before it agrees to share: binding fails if anyone else has the port.
+    if !first {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.set_reuse_port(true)?;
+    // Accepted connections inherit these.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_notsent_lowat(unsent)?;
+    // A peer that vanished without a word is found out in a minute or two, even when nothing is
+    // being sent to it.
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+    socket.set_tcp_keepalive(&keepalive.with_interval(Duration::from_secs(15)).with_retries(4))?;
+    socket.set_nonblocking(true)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}

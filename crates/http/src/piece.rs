@@ -1,0 +1,124 @@
+//! What payloads are made of: bytes in memory, regions of a window, and ranges of files.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use memory::Region;
+
+use crate::FileVersion;
+
+/// Bytes of a payload, where they are.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// In memory.
+    Bytes(Bytes),
+    /// In a track's window: a memory file, whose bytes never change.
+    Region(Region),
+    /// In a file, from and to these offsets in bytes. What the file has not got when it is to be
+    /// sent ends the connection short.
+    File {
+        /// Open for reading.
+        file: Arc<File>,
+        /// Offsets in bytes.
+        range: Range<u64>,
+        /// Of which version the viewer was told: of no other anything is sent. Without one it is
+        /// that of the moment when sending begins.
+        version: Option<FileVersion>,
+    },
+}
+
+impl Piece {
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Region(region) => region.len() as u64,
+            Self::File { range, .. } => range.end.saturating_sub(range.start),
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The part of it from and to these offsets, as far as it has them.
+    #[must_use]
+    pub fn slice(&self, range: Range<u64>) -> Self {
+        let end = range.end.min(self.len());
+        let start = range.start.min(end);
+        match self {
+            // Both lie within the bytes, whose length is a usize.
+            Self::Bytes(bytes) => Self::Bytes(bytes.slice(start as usize..end as usize)),
+            Self::Region(region) => Self::Region(region.slice(start as usize..end as usize)),
+            Self::File { file, range: whole, version } => {
+                let range = whole.start + start..whole.start + end;
+                Self::File { file: Arc::clone(file), range, version: *version }
+            }
+        }
+    }
+}
+
+impl From<Bytes> for Piece {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<Region> for Piece {
+    fn from(region: Region) -> Self {
+        Self::Region(region)
+    }
+}
+
+/// Bytes of all pieces together.
+pub fn length(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(Piece::len).sum()
+}
+
+/// The range of a payload that these pieces make up; nothing is copied.
+pub fn slice(pieces: &[Piece], range: &Range<u64>) -> Vec<Piece> {
+    let mut out = Vec::with_capacity(pieces.len());
+    let mut at = 0;
+    for piece in pieces {
+        let end = at + piece.len();
+        let (from, to) = (range.start.max(at), range.end.min(end));
+        if from < to {
+            out.push(piece.slice(from - at..to - at));
+        }
+        at = end;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let pieces = [
+            Piece::Bytes(Bytes::from_static(b"0123")),
+            Piece::File { file, range: 100..110, version: None },
+            Piece::Bytes(Bytes::new()),
+            Piece::Bytes(Bytes::from_static(b"ef")),
+        ];
+        assert_eq!(length(&pieces), 16);
+        let shown = |from, to| {
+            let shown = slice(&pieces, &(from..to)).into_iter().map(|piece| match piece {
+                Piece::Bytes(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+                Piece::File { range, .. } => format!("{range:?}"),
+                Piece::Region(region) => format!("{region:?}"),
+            });
+            shown.collect::<Vec<_>>()
+        };
+        assert_eq!(shown(0, 16), ["0123", "100..110", "ef"]);
+        assert_eq!(shown(3, 5), ["3", "100..101"]);
+        assert_eq!(shown(6, 8), ["102..104"]);
+        assert_eq!(shown(13, 15), ["109..110", "e"]);
+        assert_eq!(shown(16, 20), [""; 0]);
+    }
+}

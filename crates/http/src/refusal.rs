@@ -1,0 +1,35 @@
+//! Requests and connections that are not served: what is logged of them, and what is still read.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use crate::BadRequest;
+use crate::counters::{Tally, count};
+
+/// The payload of a GET means nothing; up to this many bytes of one are read and dropped, with more
+/// the connection is closed.
+pub(crate) const MAX_DISCARD: u64 = 64 << 10;
+
+/// Characters of a request line in a log line.
+const LOGGED: usize = 200;
+
+/// Counts and logs a request that was refused; `line` is its beginning.
+pub(crate) fn log_refusal(tally: &Tally, peer: SocketAddr, line: &[u8], reason: BadRequest) {
+    count(&tally.bad_requests, 1);
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(&line[..line.len().min(LOGGED)]);
+    // `Debug` escapes what could make a log line of its own.
+    let request = line.trim_end();
+    if reason == BadRequest::Path {
+        info!(%peer, ?request, "refused: {reason}");
+    } else {
+        debug!(%peer, ?request, "refused: {reason}");
+    }
+}
+
+/// Logs that a connection is closed because its peer does not read.
+pub(crate) fn log_stall(peer: SocketAddr, timeout: Duration) {
+    warn!(%peer, "closed: the peer took nothing for {timeout:?}");
+}

@@ -1,0 +1,241 @@
+//! Responses, and the bytes they carry.
+
+use std::fmt::{self, Write as _};
+use std::io;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::piece::{Piece, length};
+use crate::upgrade::{Switch, Upgraded};
+
+/// The payload of a response.
+#[derive(Default)]
+pub enum Body {
+    /// None: `Content-Length: 0`, or no length where a status has no content.
+    #[default]
+    Empty,
+    /// All of it, in order.
+    Pieces(Vec<Piece>),
+    /// Of unknown length: sent in chunked transfer coding, or to an HTTP/1.0 peer up to the end of
+    /// the connection.
+    Stream(Box<dyn BodyStream>),
+    /// A payload of so many bytes that are not all at hand. Should the stream end early the
+    /// connection is closed, so that the client can tell; bytes past the length are not sent.
+    Sized(u64, Box<dyn BodyStream>),
+}
+
+/// A payload that is made while it is sent.
+pub trait BodyStream {
+    /// The next pieces, `None` at the end. After an error the connection is closed without the mark
+    /// that ends a payload, so that the peer can tell.
+    ///
+    /// Asked only when everything yielded before has been accepted by the kernel: what to skip for
+    /// a viewer that reads too slowly is the stream's decision.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>>;
+
+    /// Told once when the server begins to drain; `poll_next` is called after it. An endless stream
+    /// ends at its next boundary. A finite one may ignore it.
+    fn drain(&mut self) {}
+
+    /// Told when the connection is closed because the peer took nothing for `Config::stall_timeout`.
+    fn stalled(&mut self) {}
+}
+
+impl Body {
+    /// The length in bytes, if it is known.
+    pub fn size(&self) -> Option<u64> {
+        match self {
+            Self::Empty => Some(0),
+            Self::Pieces(pieces) => Some(length(pieces)),
+            Self::Sized(size, _) => Some(*size),
+            Self::Stream(_) => None,
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Pieces(vec![bytes.into()])
+    }
+}
+
+impl From<Vec<Piece>> for Body {
+    fn from(pieces: Vec<Piece>) -> Self {
+        Self::Pieces(pieces)
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.size() {
+            Some(size) => write!(f, "Body({size} bytes)"),
+            None => f.write_str("Body(stream)"),
+        }
+    }
+}
+
+/// A response. Headers are written as they will be sent; the driver adds `Server`, `Date`, the
+/// framing (`Content-Length` or `Transfer-Encoding`, `Connection`) and CORS.
+#[derive(Debug)]
+pub struct Response {
+    status: u16,
+    /// Status line and header lines, each with its CRLF.
+    head: Vec<u8>,
+    body: Body,
+    switch: Option<Switch>,
+}
+
+impl Response {
+    /// An empty response with this status code, in 100–999 (others become 500).
+    pub fn new(status: u16) -> Self {
+        let status = if (100..=999).contains(&status) { status } else { 500 };
+        let mut response =
+            Self { status, head: Vec::with_capacity(512), body: Body::Empty, switch: None };
+        if status == 200 {
+            response.head.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        } else {
+            let reason = reason(status);
+            response.write(format_args!("HTTP/1.1 {status} {reason}\r\n"));
+        }
+        response
+    }
+
+    /// A response with a sentence of plain text, for errors.
+    pub fn text(status: u16, text: impl fmt::Display) -> Self {
+        let text = format!("{text}\n");
+        Self::new(status).header("Content-Type", "text/plain; charset=utf-8").body(text)
+    }
+
+    /// Adds a header field. Control characters in the value become spaces, so that no value, from
+    /// wherever it comes, can begin another field.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl fmt::Display) -> Self {
+        self.write(format_args!("{name}: "));
+        let start = self.head.len();
+        self.write(format_args!("{value}"));
+        for byte in &mut self.head[start..] {
+            if byte.is_ascii_control() && *byte != b'\t' {
+                *byte = b' ';
+            }
+        }
+        self.head.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// Sets the payload.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Body>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Replaces the payload by what becomes of it: one that is paced, for example.
+    #[must_use]
+    pub fn map_body(mut self, change: impl FnOnce(Body) -> Body) -> Self {
+        self.body = change(self.body);
+        self
+    }
+
+    /// 101: the connection is `switch`'s once this is sent. On a connection that cannot change its
+    /// protocol the answer becomes a 426.
+    pub fn switching(switch: impl FnOnce(Upgraded) + 'static) -> Self {
+        let mut response = Self::new(101);
+        response.switch = Some(Switch(Box::new(switch)));
+        response
+    }
+
+    /// What the connection is to become.
+    pub(crate) fn take_switch(&mut self) -> Option<Switch> {
+        self.switch.take()
+    }
+
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The header fields set so far.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let text = std::str::from_utf8(&self.head).unwrap_or_default();
+        text.split("\r\n").skip(1).filter_map(|line| line.split_once(": "))
+    }
+
+    /// Whether a response with this status has content (RFC 9110 6.4.1).
+    pub(crate) fn may_have_content(&self) -> bool {
+        self.status >= 200 && self.status != 204 && self.status != 304
+    }
+
+    /// Status line and header lines without the empty line at the end, and the payload.
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Body) {
+        (self.head, self.body)
+    }
+
+    fn write(&mut self, arguments: fmt::Arguments<'_>) {
+        struct Sink<'a>(&'a mut Vec<u8>);
+        impl fmt::Write for Sink<'_> {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                self.0.extend_from_slice(text.as_bytes());
+                Ok(())
+            }
+        }
+        // A sink that grows cannot fail; a `Display` that does has its field cut short.
+        let _ = Sink(&mut self.head).write_fmt(arguments);
+    }
+}
+
+/// The reason phrase of the status codes used here (RFC 9110 15, RFC 6585).
+fn reason(status: u16) -> &'static str {
+    match status {
+        101 => "Switching Protocols",
+        200 => "OK",
+        204 => "No Content",
+        206 => "Partial Content",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        408 => "Request Timeout",
+        412 => "Precondition Failed",
+        416 => "Range Not Satisfiable",
+        422 => "Unprocessable Content",
+        426 => "Upgrade Required",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_value_begins_another_field() {
+        let response = Response::new(200).header("X-Name", "a\r\nSet-Cookie: b\0");
+        assert_eq!(response.head, b"HTTP/1.1 200 OK\r\nX-Name: a  Set-Cookie: b \r\n");
+        assert_eq!(response.headers().collect::<Vec<_>>(), [("X-Name", "a  Set-Cookie: b ")]);
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(Response::text(404, "no such stream").body.size(), Some(15));
+        assert_eq!(Body::Empty.size(), Some(0));
+        assert_eq!(Response::new(7).status(), 500);
+    }
+}

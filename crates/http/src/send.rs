@@ -1,0 +1,795 @@
+//! The one place where bytes of responses go out.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use memory::Region;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use crate::ahead::Ahead;
+use crate::counters::{Tally, count};
+use crate::source::{Broken, Source, Sources, Why};
+use crate::{Piece, cache};
+
+/// Parts per write. More than a response of ours has, and far below the kernel's 1,024.
+const MAX_PARTS: usize = 64;
+
+/// Bytes per write from memory.
+const MAX_WRITE: usize = 256 << 10;
+
+/// Bytes per write from a file.
+const MAX_SENDFILE: u64 = 512 << 10;
+
+/// Ranges of a file up to this length are copied into memory, and so go out with what is around
+/// them: a `sendfile` of their own would cost more, and a segment on the wire.
+const SHORT: u64 = 16 << 10;
+
+/// What follows a head in the same segment is no longer: the kernel handles 64 KiB of a connection at
+/// a time. What is longer would have a short rest in a second one, which, with a congestion control
+/// that paces by the kernel's timers (BBR without `fq`), waits for one: 60 % of the answers of 64 KiB
+/// a second, measured.
+const TOGETHER: u64 = 60 << 10;
+
+/// Bytes of files a connection has in memory at most.
+const COPIES: u64 = 64 << 10;
+
+/// Ranges of a file with no more than this between them are read in together.
+const NEAR: u64 = 256 << 10;
+
+/// Where responses go: a connection.
+pub(crate) trait Socket {
+    /// One write of these, from memory. `more`: something else follows at once, and may share the
+    /// last segment.
+    fn poll_send(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>>;
+
+    /// One write of so many bytes from this offset of a file, without copying them.
+    fn poll_sendfile(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>>;
+
+    /// Whether it has taken bytes that the kernel has not got yet.
+    fn holds(&self) -> bool {
+        false
+    }
+
+    /// One write of what it holds, and how much that was; 0 if it holds nothing.
+    fn poll_drain(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(0))
+    }
+}
+
+/// What is to be sent on a connection, in order.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    parts: VecDeque<Part>,
+    size: u64,
+    /// The files of the response being sent.
+    sources: Sources,
+    ahead: Ahead,
+    /// Whether time has passed since the last write.
+    waited: bool,
+}
+
+#[derive(Debug)]
+enum Part {
+    Bytes(Bytes),
+    /// A long one.
+    Region(Region),
+    File {
+        source: Rc<Source>,
+        range: Range<u64>,
+        /// To be copied.
+        short: bool,
+    },
+}
+
+/// Why nothing more can be sent.
+#[derive(Debug)]
+pub enum Fault {
+    /// The connection failed.
+    Socket(io::Error),
+    /// What is to be sent cannot be had.
+    File(Broken),
+}
+
+impl From<Broken> for Fault {
+    fn from(broken: Broken) -> Self {
+        Self::File(broken)
+    }
+}
+
+impl Outbox {
+    /// Adds bytes.
+    pub fn push(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.size += bytes.len() as u64;
+            self.parts.push_back(Part::Bytes(bytes));
+        }
+    }
+
+    /// Adds a piece of a payload that is all at hand. A short range of a file that is in memory is
+    /// copied at once, and the file not kept open.
+    pub fn push_piece(&mut self, piece: Piece) -> Result<(), Broken> {
+        self.add(piece, false)
+    }
+
+    /// Adds a piece of a payload that comes piece by piece, with time between them: what it has of
+    /// a file is of one version from the first piece to the last.
+    pub(crate) fn push_streamed(&mut self, piece: Piece) -> Result<(), Broken> {
+        self.add(piece, true)
+    }
+
+    fn add(&mut self, piece: Piece, streamed: bool) -> Result<(), Broken> {
+        let length = piece.len();
+        let (file, range, version) = match piece {
+            Piece::Bytes(bytes) => {
+                self.push(bytes);
+                return Ok(());
+            }
+            Piece::Region(region) => {
+                if length <= SHORT {
+                    self.push(region.to_bytes());
+                } else {
+                    self.size += length;
+                    self.parts.push_back(Part::Region(region));
+                }
+                return Ok(());
+            }
+            Piece::File { .. } if length == 0 => return Ok(()),
+            Piece::File { file, range, version } => (file, range, version),
+        };
+        let mut source = None;
+        if streamed {
+            source.insert(self.sources.of(&file, version)?).goes_on.set(true);
+        }
+        let short = length <= SHORT;
+        let copy = match short && self.size + length <= COPIES {
+            true => cache::read_now(&file, &range),
+            false => None,
+        };
+        if let Some(source) = &source {
+            source.check()?;
+        }
+        if let Some(bytes) = copy {
+            if let Some(source) = source {
+                source.remember_copy(range.start, &bytes);
+            }
+            self.push(bytes);
+            return Ok(());
+        }
+        let source = source.map_or_else(|| self.sources.of(&file, version), Ok)?;
+        self.size += length;
+        self.parts.push_back(Part::File { source, range, short });
+        Ok(())
+    }
+
+    /// Bytes not sent yet.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether files are kept open for the response being sent.
+    pub(crate) fn has_files(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// The response has been sent: closes its files.
+    pub fn release(&mut self) {
+        self.sources.clear();
+        self.ahead = Ahead::default();
+    }
+
+    /// Whether what keeps us waiting is a disk, not the peer.
+    pub fn is_reading(&self) -> bool {
+        self.ahead.is_reading()
+    }
+
+    /// One write of what is there. Ready with the number of bytes written, which is 0 only if there
+    /// was nothing to write.
+    pub(crate) fn poll_write<S: Socket>(
+        &mut self,
+        socket: &mut S,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<usize, Fault>> {
+        let written = self.poll_front(socket, tally, cx);
+        self.waited = written.is_pending();
+        if let Poll::Ready(Ok(written)) = &written {
+            self.size -= *written as u64;
+        }
+        written
+    }
+
+    fn poll_front<S: Socket>(
+        &mut self,
+        socket: &mut S,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<usize, Fault>> {
+        loop {
+            match self.parts.front() {
+                None => return Poll::Ready(Ok(0)),
+                Some(Part::Bytes(_)) => return self.poll_bytes(socket, tally, cx),
+                Some(Part::Region(_)) => {
+                    if let Some(sent) = ready!(self.poll_region(socket, tally, cx))? {
+                        return Poll::Ready(Ok(sent));
+                    }
+                }
+                Some(Part::File { source, short, .. }) => {
+                    if self.waited {
+                        source.check()?;
+                    }
+                    let copies = *short || source.copies.get();
+                    let resident = ready!(self.poll_resident(0, tally, cx))?;
+                    if copies {
+                        self.copy(resident)?;
+                    } else if let Some(sent) = ready!(self.poll_file(resident, socket, tally, cx))?
+                    {
+                        return Poll::Ready(Ok(sent));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the parts at the front that are in memory.
+    fn poll_bytes<S: Socket>(
+        &mut self,
+        socket: &mut S,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<usize, Fault>> {
+        // No further than one write goes: to count thousands for each of them would take a square of it.
+        let in_memory = |part: &&Part| matches!(part, Part::Bytes(_));
+        let run = self.parts.iter().take(MAX_PARTS).take_while(in_memory).count();
+        // A response is not to go out in two segments because its head and its payload take two
+        // calls, if one will do; but a head does not wait for what must be read in first.
+        let more = match self.parts.get(run) {
+            Some(Part::File { range, .. }) => {
+                range.end - range.start <= TOGETHER && self.poll_resident(run, tally, cx).is_ready()
+            }
+            Some(Part::Region(region)) => region.len() as u64 <= TOGETHER,
+            Some(Part::Bytes(_)) | None => false,
+        };
+        let mut slices = [IoSlice::new(&[]); MAX_PARTS];
+        let (mut count, mut room) = (0, MAX_WRITE);
+        for (slice, part) in slices.iter_mut().zip(&self.parts) {
+            let Part::Bytes(bytes) = part else { break };
+            let bytes = &bytes[..bytes.len().min(room)];
+            *slice = IoSlice::new(bytes);
+            count += 1;
+            room -= bytes.len();
+            if room == 0 {
+                break;
+            }
+        }
+        let written = ready!(socket.poll_send(&slices[..count], more, cx));
+        let written = match written.map_err(Fault::Socket)? {
+            0 => return Poll::Ready(Err(Fault::Socket(io::ErrorKind::WriteZero.into()))),
+            written => written,
+        };
+        let mut left = written;
+        while let Some(Part::Bytes(bytes)) = self.parts.front_mut() {
+            if left < bytes.len() {
+                bytes.advance(left);
+                break;
+            }
+            left -= bytes.len();
+            self.parts.pop_front();
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    /// Up to which offset the file of a part is in memory. Ready when its beginning is.
+    fn poll_resident(
+        &mut self,
+        index: usize,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<u64, Broken>> {
+        let near = self.parts.range(index..).take(2 * MAX_PARTS);
+        let mut parts = near.filter_map(|part| match part {
+            Part::File { source, range, .. } => Some((source, range)),
+            Part::Bytes(_) | Part::Region(_) => None,
+        });
+        let Some((source, range)) = parts.next() else { return Poll::Ready(Ok(0)) };
+        // What follows in the same file, where a payload is made of many short ranges of it.
+        let mut all = range.clone();
+        for (other, range) in parts {
+            if Rc::ptr_eq(source, other) && (all.end..all.end + NEAR).contains(&range.start) {
+                all.end = range.end;
+            }
+        }
+        let resident = ready!(self.ahead.poll(source, &all, tally, cx));
+        Poll::Ready(resident.map_err(|error| source.broken(Why::Unreadable(error))))
+    }
+
+    /// Sends from the region at the front. `None` if it has to be copied instead.
+    fn poll_region<S: Socket>(
+        &mut self,
+        socket: &mut S,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<usize>, Fault>> {
+        let Some(Part::Region(region)) = self.parts.front_mut() else {
+            return Poll::Ready(Ok(None));
+        };
+        let length = region.len().min(MAX_SENDFILE as usize);
+        let sent = ready!(socket.poll_sendfile(region.fd(), region.offset(), length, cx));
+        match sent {
+            // A window's file is never shortened.
+            Ok(0) => Poll::Ready(Err(Fault::Socket(io::ErrorKind::WriteZero.into()))),
+            Ok(sent) => {
+                count(&tally.file_bytes, sent as u64);
+                if sent < region.len() {
+                    *region = region.slice(sent..region.len());
+                } else {
+                    self.parts.pop_front();
+                }
+                Poll::Ready(Ok(Some(sent)))
+            }
+            Err(error) if has_no_sendfile(&error) => {
+                let bytes = region.to_bytes();
+                self.parts[0] = Part::Bytes(bytes);
+                Poll::Ready(Ok(None))
+            }
+            Err(error) => Poll::Ready(Err(Fault::Socket(error))),
+        }
+    }
+
+    /// Sends from the file at the front, which is in memory up to `resident`. `None` if it has to
+    /// be copied instead.
+    fn poll_file<S: Socket>(
+        &mut self,
+        resident: u64,
+        socket: &mut S,
+        tally: &Tally,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<usize>, Fault>> {
+        let Some(Part::File { source, range, .. }) = self.parts.front_mut() else {
+            return Poll::Ready(Ok(None));
+        };
+        let length = range.end.min(resident).saturating_sub(range.start).min(MAX_SENDFILE);
+        let file = source.file.as_fd();
+        let sent = ready!(socket.poll_sendfile(file, range.start, length as usize, cx));
+        let sent = match sent {
+            Ok(0) => return Poll::Ready(Err(source.broken(Why::Shorter).into())),
+            Ok(sent) => sent,
+            Err(error) if has_no_sendfile(&error) => {
+                source.copies.set(true);
+                return Poll::Ready(Ok(None));
+            }
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::IO | Errno::STALE | Errno::OVERFLOW) => {
+                    return Poll::Ready(Err(source.broken(Why::Unreadable(error)).into()));
+                }
+                _ => return Poll::Ready(Err(Fault::Socket(error))),
+            },
+        };
+        count(&tally.file_bytes, sent as u64);
+        let written = range.start..range.start + sent as u64;
+        range.start = written.end;
+        let is_sent = range.start >= range.end;
+        // The kernel takes the bytes from the file when it sends them, so this can say no more than
+        // that nothing was written up to now.
+        if is_sent && source.is_of_a_version() {
+            source.check()?;
+        }
+        if !is_sent || source.goes_on.get() {
+            source.remember(&written);
+        }
+        if is_sent {
+            self.parts.pop_front();
+        }
+        Poll::Ready(Ok(Some(sent)))
+    }
+
+    /// Copies from the file at the front, which is in memory up to `resident`.
+    fn copy(&mut self, resident: u64) -> Result<(), Broken> {
+        let mut copies = Vec::new();
+        let mut room = COPIES;
+        let mut last: Option<(Rc<Source>, u64)> = None;
+        while let Some(Part::File { source, range, short }) = self.parts.front_mut() {
+            let next = last.as_ref().is_none_or(|(same, from)| {
+                (*short || source.copies.get()) && Rc::ptr_eq(same, source) && *from <= range.start
+            });
+            let end = range.end.min(resident).min(range.start + room);
+            if !next || end <= range.start {
+                break;
+            }
+            // The last of what was begun before is looked at as that of a `sendfile` is.
+            let is_last = end == range.end && source.is_of_a_version();
+            copies.push(match is_last {
+                true => source.copy_checked(range.start..end)?,
+                false => source.copy(range.start..end)?,
+            });
+            room -= end - range.start;
+            last = Some((Rc::clone(source), end));
+            range.start = end;
+            if range.start < range.end {
+                break;
+            }
+            self.parts.pop_front();
+        }
+        for bytes in copies.into_iter().rev() {
+            self.parts.push_front(Part::Bytes(bytes));
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is the socket or the file that has no `sendfile`, not this call that failed.
+fn has_no_sendfile(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
+}
+
+impl Socket for TcpStream {
+    fn poll_send(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        (&*self).poll_send(parts, more, cx)
+    }
+
+    fn poll_sendfile(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        (&*self).poll_sendfile(file, offset, length, cx)
+    }
+}
+
+impl Socket for &TcpStream {
+    fn poll_send(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let flags = if more { SendFlags::MORE } else { SendFlags::empty() } | SendFlags::NOSIGNAL;
+        poll_io(self, cx, |socket| {
+            rustix::net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags)
+        })
+    }
+
+    fn poll_sendfile(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        poll_io(self, cx, |socket| {
+            rustix::fs::sendfile(socket, file, Some(&mut offset.clone()), length)
+        })
+    }
+}
+
+/// Tries a system call when the socket is ready to be written to, until it does not have to wait.
+pub(crate) fn poll_io<E>(
+    socket: &TcpStream,
+    cx: &mut Context<'_>,
+    mut call: impl FnMut(&TcpStream) -> Result<usize, E>,
+) -> Poll<io::Result<usize>>
+where
+    io::Error: From<E>,
+{
+    loop {
+        ready!(socket.poll_write_ready(cx))?;
+        match socket.try_io(Interest::WRITABLE, || Ok(call(socket)?)) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            result => return Poll::Ready(result),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
+    use super::*;
+    use memory::{Account, Arena, Memory};
+
+    use crate::FileVersion;
+
+    /// Takes a few bytes at a time, other numbers each time, now and then none.
+    #[derive(Default)]
+    struct Reluctant {
+        taken: Vec<u8>,
+        calls: usize,
+        no_sendfile: bool,
+        from_files: usize,
+    }
+
+    impl Reluctant {
+        fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+            self.calls += 1;
+            if self.calls.is_multiple_of(5) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let n = bytes.len().min(self.calls * 37 % 20_011 + 1);
+            self.taken.extend_from_slice(&bytes[..n]);
+            Poll::Ready(Ok(n))
+        }
+    }
+
+    impl Socket for Reluctant {
+        fn poll_send(
+            &mut self,
+            parts: &[IoSlice<'_>],
+            _: bool,
+            cx: &mut Context<'_>,
+        ) -> Poll<io::Result<usize>> {
+            let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+            self.take(&all, cx)
+        }
+
+        fn poll_sendfile(
+            &mut self,
+            file: BorrowedFd<'_>,
+            offset: u64,
+            length: usize,
+            cx: &mut Context<'_>,
+        ) -> Poll<io::Result<usize>> {
+            if self.no_sendfile {
+                return Poll::Ready(Err(Errno::INVAL.into()));
+            }
+            let mut bytes = vec![0; length];
+            let read = rustix::io::pread(file, &mut bytes[..], offset).unwrap();
+            let taken = self.take(&bytes[..read], cx);
+            if let Poll::Ready(Ok(n)) = taken {
+                self.from_files += n;
+            }
+            taken
+        }
+    }
+
+    async fn send(outbox: &mut Outbox, socket: &mut Reluctant, tally: &Tally) -> Result<(), Fault> {
+        while std::future::poll_fn(|cx| outbox.poll_write(socket, tally, cx)).await? > 0 {}
+        Ok(())
+    }
+
+    fn file(size: usize) -> (Arc<File>, Vec<u8>) {
+        let bytes: Vec<u8> = (0..size).map(|i| ((i * 7) ^ (i >> 8)) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        (Arc::new(file), bytes)
+    }
+
+    /// A region of so many bytes.
+    fn region(size: usize) -> Region {
+        let memory = Memory::new(u64::MAX);
+        let mut arena = Arena::new(&memory, Account::open(memory.budget())).unwrap();
+        arena.store(&vec![7; size]).unwrap()
+    }
+
+    /// Whatever is taken at a time, and however it is sent, what arrives is what was pushed.
+    #[tokio::test]
+    async fn in_order() {
+        let (first, first_bytes) = file(300_000);
+        let (second, second_bytes) = file(2_000_000);
+        let region = region(70_000);
+        for no_sendfile in [false, true] {
+            let (mut outbox, mut expected) = (Outbox::default(), Vec::new());
+            let mut push = |piece: Piece, bytes: &[u8]| {
+                outbox.push_piece(piece).unwrap();
+                expected.extend_from_slice(bytes);
+            };
+            for i in 0..200_usize {
+                let part = vec![i as u8; i % 11];
+                push(Bytes::from(part.clone()).into(), &part);
+                // Short and long, forwards and backwards, of one file and the other.
+                let (file, bytes) =
+                    if i % 3 == 0 { (&first, &first_bytes) } else { (&second, &second_bytes) };
+                let from = i * 7919 * 13 % bytes.len();
+                let to = bytes.len().min(from + [100, 0, 16_384, 16_385, 60_000][i % 5]);
+                let range = from as u64..to as u64;
+                push(
+                    Piece::File { file: Arc::clone(file), range, version: None },
+                    &bytes[from..to],
+                );
+                let to = [0, 16_384, 16_385, 60_000][i % 4];
+                push(region.slice(0..to).into(), &region.as_ref()[..to]);
+            }
+            assert_eq!(outbox.size(), expected.len() as u64);
+            let mut socket = Reluctant { no_sendfile, ..Reluctant::default() };
+            let tally = Tally::default();
+            send(&mut outbox, &mut socket, &tally).await.unwrap();
+            assert!(socket.taken == expected, "{} of {}", socket.taken.len(), expected.len());
+            assert_eq!(outbox.size(), 0);
+            assert!(outbox.has_files());
+            outbox.release();
+            assert!(!outbox.has_files());
+            assert_eq!(no_sendfile, socket.from_files == 0);
+            let counted = tally.file_bytes.load(std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(counted, socket.from_files as u64);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_beyond_the_end() {
+        let (file, bytes) = file(100_000);
+        for range in [90_000..100_001, 0..200_000, 100_000..100_001] {
+            let mut outbox = Outbox::default();
+            outbox
+                .push_piece(Piece::File {
+                    file: Arc::clone(&file),
+                    range: range.clone(),
+                    version: None,
+                })
+                .unwrap();
+            let mut socket = Reluctant::default();
+            let fault = send(&mut outbox, &mut socket, &Tally::default()).await;
+            let Err(Fault::File(Broken { why: Why::Shorter, .. })) = fault else {
+                panic!("{fault:?}");
+            };
+            let sent = &bytes[range.start as usize..][..socket.taken.len()];
+            assert_eq!(socket.taken, sent);
+        }
+    }
+
+    /// What is streamed waits outside the outbox, and is compared all the same.
+    #[tokio::test]
+    async fn streamed_pieces_are_of_one_version() {
+        let tally = Tally::default();
+        // Copied, and sent from the file.
+        for size in [4096, 40_000] {
+            for longer in [false, true] {
+                let (file, bytes) = file(100_000);
+                let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+                file.set_modified(past).unwrap();
+                let piece = |range| Piece::File { file: Arc::clone(&file), range, version: None };
+                let (mut outbox, mut socket) = (Outbox::default(), Reluctant::default());
+                for at in [0, size] {
+                    outbox.push_streamed(piece(at..at + size)).unwrap();
+                    send(&mut outbox, &mut socket, &tally).await.unwrap();
+                }
+                file.write_all_at(&[9; 10], 99_990).unwrap();
+                if longer {
+                    // Something else with the same beginning.
+                    file.write_all_at(&vec![9; 100_000], size).unwrap();
+                }
+                let Err(broken) = outbox.push_streamed(piece(2 * size..100_000)) else {
+                    panic!("{size}, {longer}: sent on");
+                };
+                assert!(matches!(broken.why, Why::Rewritten), "{broken}");
+                assert!(socket.taken == bytes[..2 * size as usize]);
+            }
+        }
+    }
+
+    /// Takes whatever it is given, but nothing from files.
+    struct Eager(usize);
+
+    impl Socket for Eager {
+        fn poll_send(
+            &mut self,
+            parts: &[IoSlice<'_>],
+            _: bool,
+            _: &mut Context<'_>,
+        ) -> Poll<io::Result<usize>> {
+            let taken = parts.iter().map(|part| part.len()).sum();
+            self.0 += taken;
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_sendfile(
+            &mut self,
+            _: BorrowedFd<'_>,
+            _: u64,
+            _: usize,
+            _: &mut Context<'_>,
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(Errno::OPNOTSUPP.into()))
+        }
+    }
+
+    /// What was told of a file is what is sent of it, also if all of it goes out at once.
+    #[tokio::test]
+    async fn of_the_version_announced() {
+        for (eager, rewritten) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (file, bytes) = file(30_000);
+            let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+            file.set_modified(past).unwrap();
+            let version = Some(FileVersion::of(&file.metadata().unwrap()));
+            if rewritten {
+                file.write_all_at(&[9; 10], 0).unwrap();
+            }
+            let (mut outbox, tally) = (Outbox::default(), Tally::default());
+            let range = 0..bytes.len() as u64;
+            outbox.push_piece(Piece::File { file, range, version }).unwrap();
+            let sent = match eager {
+                true => loop {
+                    match outbox.poll_write(&mut Eager(0), &tally, &mut noop()) {
+                        Poll::Ready(Ok(1..)) => {}
+                        Poll::Ready(end) => break end.map(drop),
+                        Poll::Pending => unreachable!("it takes everything"),
+                    }
+                },
+                false => send(&mut outbox, &mut Reluctant::default(), &tally).await,
+            };
+            match sent {
+                Err(Fault::File(Broken { why: Why::Rewritten, .. })) => assert!(rewritten),
+                other => assert!(other.is_ok() && !rewritten, "{other:?}"),
+            }
+        }
+    }
+
+    /// Also where nothing had to wait.
+    #[tokio::test]
+    async fn copies_are_of_one_version() {
+        let tally = Tally::default();
+        for rewritten in [false, true] {
+            let (file, bytes) = file(100_000);
+            let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+            file.set_modified(past).unwrap();
+            let (mut outbox, mut socket) = (Outbox::default(), Eager(0));
+            let range = 0..bytes.len() as u64;
+            outbox
+                .push_piece(Piece::File { file: Arc::clone(&file), range, version: None })
+                .unwrap();
+            let mut write = || outbox.poll_write(&mut socket, &tally, &mut noop());
+            assert!(matches!(write(), Poll::Ready(Ok(sent)) if sent as u64 == COPIES));
+            if rewritten {
+                file.write_all_at(&[9; 10], 99_990).unwrap();
+            }
+            match write() {
+                Poll::Ready(Err(Fault::File(Broken { why: Why::Rewritten, .. }))) => {
+                    assert!(rewritten);
+                }
+                Poll::Ready(Ok(sent)) => assert!(!rewritten && sent as u64 == 100_000 - COPIES),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn noop() -> Context<'static> {
+        Context::from_waker(std::task::Waker::noop())
+    }
+
+    /// Short ranges leave nothing open.
+    #[test]
+    fn short_ranges_are_copied() {
+        let (file, _) = file(100_000);
+        let mut outbox = Outbox::default();
+        outbox
+            .push_piece(Piece::File { file: Arc::clone(&file), range: 0..4096, version: None })
+            .unwrap();
+        assert!(!outbox.has_files() && Arc::strong_count(&file) == 1);
+        outbox
+            .push_piece(Piece::File { file: Arc::clone(&file), range: 0..40_000, version: None })
+            .unwrap();
+        assert!(outbox.has_files());
+    }
+}

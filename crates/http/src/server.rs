@@ -1,0 +1,319 @@
+//! Listeners, worker threads, the accept loop and the end of it all.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+
+use axum::Router;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{self, LocalOptions};
+use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_local;
+use tracing::info;
+
+use crate::counters::{Counters, count};
+use crate::credentials::{Current, Keeper};
+use crate::net::{self, Accepted, Gate, Worker};
+use crate::shared::Shared;
+use crate::{Config, Credentials, Handler, connection, handshake};
+
+/// A bound address, ready to serve.
+#[derive(Debug)]
+pub struct Server {
+    listeners: Vec<std::net::TcpListener>,
+    address: SocketAddr,
+    tls: Option<Tls>,
+    config: Arc<Config>,
+    cors: Arc<[u8]>,
+    gate: Arc<Gate>,
+    counters: Arc<Counters>,
+}
+
+/// The address that is served with TLS.
+#[derive(Debug)]
+struct Tls {
+    listeners: Vec<std::net::TcpListener>,
+    address: SocketAddr,
+    keeper: Keeper,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    Draining,
+    /// No worker has anything left to wait for.
+    Done,
+}
+
+impl Server {
+    /// Binds one listener per worker to the address; port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse) also if the other holder shares its port as we do:
+    /// two servers on one port would each get half of the viewers.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a configuration out of range.
+    pub fn bind(address: SocketAddr, config: Config) -> io::Result<Self> {
+        let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if config.max_head < 8 << 10 {
+            return invalid("max_head is less than 8192");
+        }
+        let cors = match &config.cors {
+            Some(origin) if !origin.is_empty() && origin.bytes().all(|b| b.is_ascii_graphic()) => {
+                format!(
+                    "Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: *\r\n"
+                )
+            }
+            Some(_) => return invalid("cors is not an origin"),
+            None => String::new(),
+        };
+        let (listeners, address) = net::listen(address, config.workers, config.unsent_limit)?;
+        let per_address = config.max_connections_per_address.clone();
+        let gate = Arc::new(Gate::new(config.max_connections, per_address));
+        let counters = Arc::new(Counters::new(Arc::clone(&gate), listeners.len()));
+        let cors = cors.into_bytes().into();
+        let tls = None;
+        Ok(Self { listeners, address, tls, config: Arc::new(config), cors, gate, counters })
+    }
+
+    /// Serves a second address, with TLS: the same, by HTTP/2 or HTTP/1.1 as the client prefers. The
+    /// connection limits are for both. Blocks, to read the credentials; they are read again when
+    /// they change, or the process gets SIGHUP.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind); [`InvalidData`](io::ErrorKind::InvalidData) if the credentials
+    /// cannot be used.
+    pub fn with_tls(mut self, address: SocketAddr, credentials: Credentials) -> io::Result<Self> {
+        let keeper = Keeper::new(credentials);
+        let keeper = keeper.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let (listeners, address) =
+            net::listen(address, self.config.workers, self.config.unsent_limit)?;
+        self.tls = Some(Tls { listeners, address, keeper });
+        Ok(self)
+    }
+
+    /// The address bound, with the port taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address bound for TLS, if there is one.
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls.as_ref().map(|tls| tls.address)
+    }
+
+    /// The counters, which stay readable while and after the server runs.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Serves until `shutdown` is ready, then drains: closes idle connections, lets responses in
+    /// progress finish for `Config::grace` at most. Until the end connections are accepted, so that
+    /// the control plane can be asked how it goes; media are refused with 503. Dropping the future
+    /// instead ends the workers at once.
+    ///
+    /// `handlers` is called on each worker's thread, inside its runtime. The `control` router runs
+    /// on the runtime this is called on.
+    ///
+    /// # Errors
+    ///
+    /// If a worker cannot be started or ends by itself (a panic in `handlers`).
+    pub async fn run<H: Handler>(
+        self,
+        handlers: impl Fn(Worker) -> H + Send + Sync + 'static,
+        control: Router,
+        shutdown: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        let handlers = Arc::new(handlers);
+        let runtime = runtime::Handle::current();
+        let (phase, _) = watch::channel(Phase::Serving);
+        let (ended, mut ends) = mpsc::unbounded_channel();
+        let (idle, mut idles) = mpsc::unbounded_channel();
+        let mut threads = Vec::new();
+        let (mut secured, keeper) = match self.tls {
+            Some(Tls { listeners, keeper, .. }) => (listeners.into_iter(), Some(keeper)),
+            None => (Vec::new().into_iter(), None),
+        };
+        for (index, listener) in self.listeners.into_iter().enumerate() {
+            let secured = secured.next().zip(keeper.as_ref().map(Keeper::current));
+            let handlers = Arc::clone(&handlers);
+            let phase = phase.subscribe();
+            let end = End { ended: ended.clone(), idle: idle.clone() };
+            let (config, cors) = (Arc::clone(&self.config), Arc::clone(&self.cors));
+            let (gate, counters) = (Arc::clone(&self.gate), Arc::clone(&self.counters));
+            let (router, control) = (control.clone(), runtime.clone());
+            let work = move || -> io::Result<()> {
+                let runtime = runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build_local(LocalOptions::default())?;
+                runtime.block_on(async {
+                    let worker = Worker::new(index);
+                    let shared = Shared {
+                        handler: handlers(worker.clone()),
+                        worker,
+                        config,
+                        cors,
+                        gate,
+                        counters,
+                        router: TowerToHyperService::new(router),
+                        control,
+                    };
+                    let listener = TcpListener::from_std(listener)?;
+                    let secured = match secured {
+                        Some((listener, current)) => {
+                            Some((TcpListener::from_std(listener)?, current))
+                        }
+                        None => None,
+                    };
+                    work(listener, secured, Rc::new(shared), phase, &end).await;
+                    io::Result::Ok(())
+                })?;
+                // What still blocks on a disk is not waited for.
+                runtime.shutdown_background();
+                Ok(())
+            };
+            threads.push(thread::Builder::new().name(format!("http-{index}")).spawn(work)?);
+        }
+        let keep = async {
+            match keeper {
+                Some(keeper) => keeper.keep().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = shutdown => {
+                phase.send_replace(Phase::Draining);
+                // Who has nothing left to do still listens: what is in a listener's queue when it is
+                // closed is reset, and the kernel gives each a share of the connections.
+                for _ in &threads {
+                    idles.recv().await;
+                }
+                phase.send_replace(Phase::Done);
+                for _ in &threads {
+                    ends.recv().await;
+                }
+            }
+            // A worker that ends now has failed; the others end with `phase`.
+            _ = ends.recv() => {}
+            kept = keep => kept?,
+        }
+        drop(phase);
+        for thread in threads {
+            thread.join().map_err(|_| io::Error::other("a worker panicked"))??;
+        }
+        Ok(())
+    }
+}
+
+/// Tells when a worker's thread has come to its end, be it by a panic.
+struct End {
+    ended: mpsc::UnboundedSender<()>,
+    /// For a worker that has nothing left to wait for.
+    idle: mpsc::UnboundedSender<()>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // Nobody listens any more if `run` was dropped.
+        let _ = self.idle.send(());
+        let _ = self.ended.send(());
+    }
+}
+
+/// The whole of a worker's life.
+async fn work<H: Handler>(
+    listener: TcpListener,
+    secured: Option<(TcpListener, Current)>,
+    shared: Rc<Shared<H>>,
+    mut phase: watch::Receiver<Phase>,
+    end: &End,
+) {
+    let accept_secured = async {
+        match &secured {
+            Some((listener, current)) => accept(listener, Some(current), &shared).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut accept = pin!(async {
+        tokio::select! {
+            never = accept(&listener, None, &shared) => match never {},
+            never = accept_secured => match never {},
+        }
+    });
+    let told = tokio::select! {
+        never = &mut accept => match never {},
+        told = phase.wait_for(|&phase| phase == Phase::Draining) => told.is_ok(),
+    };
+    if !told {
+        return;
+    }
+    shared.worker.drain.begin();
+    let mut server = phase.clone();
+    let ended = async {
+        shared.worker.all_ended().await;
+        // It was dropped, if it does not hear that.
+        let _ = end.idle.send(());
+        let _ = phase.wait_for(|&phase| phase == Phase::Done).await;
+    };
+    tokio::select! {
+        never = accept => match never {},
+        () = ended => {}
+        () = tokio::time::sleep(shared.config.grace) => {
+            let (worker, open) = (shared.worker.index, shared.worker.running());
+            if open > 0 {
+                info!(worker, open, "draining took too long: closing what is left");
+            }
+        }
+        // Only if the server was dropped.
+        _ = server.wait_for(|_| false) => {}
+    }
+}
+
+async fn accept<H: Handler>(
+    listener: &TcpListener,
+    tls: Option<&Current>,
+    shared: &Rc<Shared<H>>,
+) -> Infallible {
+    let take = |Accepted { stream, peer, permit }| {
+        count(&shared.tally().accepted, 1);
+        let Some(permit) = permit else {
+            count(&shared.tally().refused, 1);
+            // One that begins with a handshake would not understand.
+            if tls.is_none() {
+                refuse(&stream);
+            }
+            return;
+        };
+        // Who comes when the server drains is answered, but not waited for.
+        let task = (!shared.worker.drain.has_begun()).then(|| shared.task());
+        let shared = Rc::clone(shared);
+        let tls = tls.map(|current| Arc::clone(&current.borrow()));
+        // Tasks of two kinds: a plain connection takes no room for TLS.
+        match tls {
+            None => spawn_local(async move {
+                let _task = task;
+                connection::drive(stream, peer, permit, shared).await;
+            }),
+            Some(tls) => spawn_local(async move {
+                let _task = task;
+                handshake::drive(stream, peer, permit, shared, tls).await;
+            }),
+        };
+    };
+    net::accept("http", listener, &shared.gate, take).await
+}
+
+/// Says why, if the socket takes it at once.
+fn refuse(stream: &TcpStream) {
+    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nServer: headwater\r\n\
+        Retry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let _ = stream.try_write(ANSWER);
+    // Unread input would make the kernel drop the answer.
+    let _ = stream.try_read(&mut [0; 4096]);
+}

@@ -1,0 +1,80 @@
+//! What the connections of one event loop share.
+
+use std::sync::Arc;
+
+use axum::Router;
+use hyper_util::service::TowerToHyperService;
+use tokio::runtime;
+
+use crate::counters::{Counters, OwnTally, Tally};
+use crate::net::{Gate, Task, Worker};
+use crate::{Config, Handler, Method, Request, Response};
+
+/// What the driver answers for every media path.
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+/// What the connections of a worker share.
+pub(crate) struct Shared<H> {
+    pub(crate) worker: Worker,
+    pub(crate) handler: H,
+    pub(crate) config: Arc<Config>,
+    /// The header lines every media response gets.
+    pub(crate) cors: Arc<[u8]>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) router: TowerToHyperService<Router>,
+    /// Where the router runs.
+    pub(crate) control: runtime::Handle,
+}
+
+impl<H> Shared<H> {
+    pub(crate) fn tally(&self) -> &Tally {
+        self.counters.worker(self.worker.index)
+    }
+
+    /// The same, for what cannot borrow it.
+    pub(crate) fn own_tally(&self) -> OwnTally {
+        OwnTally::new(&self.counters, self.worker.index)
+    }
+
+    /// To be held by every task of the worker that draining has to wait for.
+    pub(crate) fn task(&self) -> Task {
+        self.worker.task()
+    }
+}
+
+impl<H: Handler> Shared<H> {
+    pub(crate) fn accepts(&self, request: &Request) -> bool {
+        request.path() == "*" || self.handler.accepts(request)
+    }
+
+    /// Answers a request of the media plane.
+    pub(crate) async fn answer(&self, request: Request) -> Response {
+        if self.worker.drain.has_begun() {
+            let response = Response::text(503, "the server is shutting down");
+            return response.header("Retry-After", 5).header("Cache-Control", "no-store");
+        }
+        match request.method() {
+            Method::Get | Method::Head => self.handler.handle(request).await,
+            Method::Options => self.options(&request),
+            _ => Response::text(405, "only GET and HEAD").header("Allow", ALLOW),
+        }
+    }
+
+    /// Also the CORS preflight (Fetch 3.2.2), for which the driver adds `Access-Control-Allow-Origin`
+    /// as everywhere.
+    fn options(&self, request: &Request) -> Response {
+        let mut response = Response::new(204).header("Allow", ALLOW);
+        if !self.cors.is_empty() && request.header("access-control-request-method").is_some() {
+            response = response
+                .header("Access-Control-Allow-Methods", ALLOW)
+                .header("Access-Control-Max-Age", 86_400);
+            if let Some(fields) = request.header("access-control-request-headers") {
+                response = response
+                    .header("Access-Control-Allow-Headers", fields)
+                    .header("Vary", "Access-Control-Request-Headers");
+            }
+        }
+        response
+    }
+}

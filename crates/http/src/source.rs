@@ -1,0 +1,338 @@
+//! Files that payloads are sent from: the same bytes from the first to the last.
+//!
+//! What was opened is what is sent: a file that is replaced or deleted meanwhile goes on being sent
+//! from its descriptor. One that is written to in place is found out by its size and time of
+//! modification, which are asked for whenever a response had to wait. One that has grown and still
+//! has the bytes that were sent first and last is a recording in progress, and goes on being sent
+//! up to the length announced.
+//!
+//! What cannot be found out: `sendfile` hands the kernel the file's pages, which it reads when it
+//! sends them, and again when it repeats them. Where the last bytes of an answer are with the kernel
+//! nobody looks any more, so up to 1 MiB of it (the bound on what is unsent) and what is on its way to
+//! the viewer are as the file is then; so may be what was on its way when an answer is cut short. And
+//! two writes within one tick of the kernel's clock (4 ms, as a rule) look like one. Whoever replaces
+//! a file by renaming another to its name is safe from all of this. With TLS bytes are copied, and
+//! compared with their version after that.
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Bytes remembered of what was sent first, and of what was sent last.
+const SAMPLE: usize = 64;
+
+/// Times that a file is looked at anew which was modified and is as long as before: a write changes the time
+/// before the length, and one that appends may have done the one and not the other.
+const LOOKS: u32 = 8;
+
+/// A file of the response being sent.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) file: Arc<File>,
+    version: Cell<FileVersion>,
+    /// Whether that is what the viewer was told of, which may have been a while ago.
+    is_announced: bool,
+    /// What was sent first, and last.
+    first: Cell<Option<Sample>>,
+    last: Cell<Option<Sample>>,
+    /// Whether more of it may follow what there is to send now.
+    pub(crate) goes_on: Cell<bool>,
+    /// Whether its file system has no `sendfile`.
+    pub(crate) copies: Cell<bool>,
+}
+
+/// What changes when a file is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileVersion {
+    size: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+}
+
+impl FileVersion {
+    /// That of a file with these metadata.
+    pub fn of(metadata: &Metadata) -> Self {
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Self { size: metadata.len(), modified }
+    }
+
+    fn now(file: &File) -> io::Result<Self> {
+        Ok(Self::of(&file.metadata()?))
+    }
+}
+
+/// A few bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sample {
+    offset: u64,
+    len: usize,
+    bytes: [u8; SAMPLE],
+}
+
+impl Sample {
+    /// The first of some bytes that are at this offset.
+    fn of(offset: u64, bytes: &[u8]) -> Self {
+        let mut sample = Self { offset, len: bytes.len().min(SAMPLE), bytes: [0; SAMPLE] };
+        sample.bytes[..sample.len].copy_from_slice(&bytes[..sample.len]);
+        sample
+    }
+
+    /// What is there in the file now.
+    fn read(file: &File, range: &Range<u64>) -> Self {
+        let len = range.end.saturating_sub(range.start).min(SAMPLE as u64) as usize;
+        let mut sample = Self { offset: range.start, len, bytes: [0; SAMPLE] };
+        sample.len = file.read_at(&mut sample.bytes[..len], range.start).unwrap_or(0);
+        sample
+    }
+
+    fn is_in(&self, file: &File) -> bool {
+        Self::read(file, &(self.offset..self.offset + self.len as u64)) == *self
+    }
+}
+
+/// The last of a range's bytes, no more than a sample.
+fn tail(range: &Range<u64>) -> Range<u64> {
+    range.start.max(range.end.saturating_sub(SAMPLE as u64))..range.end
+}
+
+impl Source {
+    fn new(file: Arc<File>, announced: Option<FileVersion>) -> Result<Self, Broken> {
+        match announced.map_or_else(|| FileVersion::now(&file), Ok) {
+            Ok(version) => Ok(Self {
+                file,
+                version: Cell::new(version),
+                is_announced: announced.is_some(),
+                first: Cell::default(),
+                last: Cell::default(),
+                goes_on: Cell::default(),
+                copies: Cell::new(false),
+            }),
+            Err(error) => Err(Broken::new(&file, Why::Unreadable(error))),
+        }
+    }
+
+    /// Bytes it had when it was last looked at.
+    pub(crate) fn size(&self) -> u64 {
+        self.version.get().size
+    }
+
+    /// To be called with each range that was sent when there is more to come: it is in the page
+    /// cache now.
+    pub(crate) fn remember(&self, range: &Range<u64>) {
+        if self.first.get().is_none() {
+            self.first.set(Some(Sample::read(&self.file, range)));
+        }
+        self.last.set(Some(Sample::read(&self.file, &tail(range))));
+    }
+
+    /// The same, with what was there.
+    pub(crate) fn remember_copy(&self, offset: u64, bytes: &[u8]) {
+        if self.first.get().is_none() {
+            self.first.set(Some(Sample::of(offset, bytes)));
+        }
+        let range = tail(&(offset..offset + bytes.len() as u64));
+        // Within the bytes, whose length is a usize.
+        self.last.set(Some(Sample::of(range.start, &bytes[(range.start - offset) as usize..])));
+    }
+
+    /// Whether it is to be checked when the last of a range is sent: there is something it must agree
+    /// with.
+    pub(crate) fn is_of_a_version(&self) -> bool {
+        self.is_announced || self.first.get().is_some()
+    }
+
+    /// Copies a range that is in memory.
+    pub(crate) fn copy(&self, range: Range<u64>) -> Result<Bytes, Broken> {
+        let bytes = self.bytes(&range)?;
+        self.remember_copy(range.start, &bytes);
+        Ok(bytes)
+    }
+
+    /// The same, of the version that was begun.
+    pub(crate) fn copy_checked(&self, range: Range<u64>) -> Result<Bytes, Broken> {
+        let bytes = self.bytes(&range)?;
+        self.check()?;
+        self.remember_copy(range.start, &bytes);
+        Ok(bytes)
+    }
+
+    fn bytes(&self, range: &Range<u64>) -> Result<Bytes, Broken> {
+        let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
+        let read = self.file.read_exact_at(&mut bytes, range.start);
+        read.map_err(|error| self.unreadable(error))?;
+        Ok(bytes.into())
+    }
+
+    fn unreadable(&self, error: io::Error) -> Broken {
+        self.broken(match error.kind() {
+            io::ErrorKind::UnexpectedEof => Why::Shorter,
+            _ => Why::Unreadable(error),
+        })
+    }
+
+    /// Whether the bytes not sent yet are still of the version that was begun.
+    pub(crate) fn check(&self) -> Result<(), Broken> {
+        let then = self.version.get();
+        let look = || {
+            let now = FileVersion::now(&self.file);
+            now.map_err(|error| self.broken(Why::Unreadable(error)))
+        };
+        let mut now = look()?;
+        for _ in 0..LOOKS {
+            if now == then || now.size != then.size {
+                break;
+            }
+            std::thread::yield_now();
+            now = look()?;
+        }
+        if now == then {
+            return Ok(());
+        }
+        if now.size < then.size {
+            return Err(self.broken(Why::Shorter));
+        }
+        // Of a file of the same length that was modified, nothing tells what was.
+        let mut samples = [&self.first, &self.last].into_iter().filter_map(Cell::get);
+        let grown = now.size > then.size && samples.all(|sample| sample.is_in(&self.file));
+        if !grown {
+            return Err(self.broken(Why::Rewritten));
+        }
+        self.version.set(now);
+        Ok(())
+    }
+
+    pub(crate) fn broken(&self, why: Why) -> Broken {
+        Broken::new(&self.file, why)
+    }
+}
+
+/// The files of one response, by their identity.
+#[derive(Debug, Default)]
+pub(crate) struct Sources(Vec<Rc<Source>>);
+
+impl Sources {
+    /// Remembers the file as it was announced, or else is now, unless it is remembered already.
+    pub(crate) fn of(
+        &mut self,
+        file: &Arc<File>,
+        announced: Option<FileVersion>,
+    ) -> Result<Rc<Source>, Broken> {
+        // Renditions of a title at most: few.
+        if let Some(known) = self.0.iter().find(|known| Arc::ptr_eq(&known.file, file)) {
+            return Ok(Rc::clone(known));
+        }
+        let source = Rc::new(Source::new(Arc::clone(file), announced)?);
+        self.0.push(Rc::clone(&source));
+        Ok(source)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The response has been sent.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A file that cannot be sent to the length announced. The connection is closed short.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct Broken {
+    /// The kernel's name for it, with the mark it puts to deleted ones.
+    path: PathBuf,
+    pub(crate) why: Why,
+}
+
+#[derive(Debug)]
+pub(crate) enum Why {
+    /// It does not have the bytes any more.
+    Shorter,
+    /// It may have other bytes than those sent before.
+    Rewritten,
+    Unreadable(io::Error),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shorter => f.write_str("became shorter while it was sent"),
+            Self::Rewritten => f.write_str("was written to while it was sent"),
+            Self::Unreadable(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl Broken {
+    fn new(file: &File, why: Why) -> Self {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        Self { path: path.unwrap_or_default(), why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, Write};
+
+    use super::*;
+
+    #[test]
+    fn versions() {
+        let verdict = |change: fn(&mut File)| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("file");
+            std::fs::write(&path, [1; 1000]).unwrap();
+            let old = File::open(&path).unwrap();
+            // Two changes in one tick of the kernel's clock would look like one.
+            let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+            File::options().write(true).open(&path).unwrap().set_modified(past).unwrap();
+            let source = Sources::default().of(&Arc::new(old), None).unwrap();
+            source.remember(&(100..1000));
+            source.check().unwrap();
+            change(&mut File::options().write(true).open(&path).unwrap());
+            source
+                .check()
+                .err()
+                .map(|broken| broken.to_string().rsplit("/file: ").next().unwrap().to_owned())
+        };
+        let append = |file: &mut File| {
+            file.seek(io::SeekFrom::End(0)).unwrap();
+            file.write_all(b"more").unwrap();
+        };
+        assert_eq!(verdict(append), None);
+        let rewritten = Some("was written to while it was sent".to_owned());
+        assert_eq!(verdict(|file| file.write_all(b"x").unwrap()), rewritten);
+        assert_eq!(verdict(|file| file.write_all(&[2; 2000]).unwrap()), rewritten);
+        let shorter = Some("became shorter while it was sent".to_owned());
+        assert_eq!(verdict(|file| file.set_len(999).unwrap()), shorter);
+        assert_eq!(verdict(|_| {}), None);
+        // Another film with the same beginning.
+        let from_the_middle = |file: &mut File| {
+            file.seek(io::SeekFrom::Start(500)).unwrap();
+            file.write_all(&[2; 2000]).unwrap();
+        };
+        assert_eq!(verdict(from_the_middle), rewritten);
+    }
+
+    #[test]
+    fn each_file_once() {
+        let (a, b) =
+            (Arc::new(tempfile::tempfile().unwrap()), Arc::new(tempfile::tempfile().unwrap()));
+        let mut sources = Sources::default();
+        let first = sources.of(&a, None).unwrap();
+        assert!(!Rc::ptr_eq(&first, &sources.of(&b, None).unwrap()));
+        assert!(Rc::ptr_eq(&first, &sources.of(&a, None).unwrap()));
+        sources.clear();
+        assert!(sources.is_empty());
+    }
+}

@@ -1,0 +1,141 @@
+//! Connections handed over to the control plane, and what becomes of media requests on them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::support::{LIMIT, Origin, config, drip, eventually, pattern, read_all, statuses};
+
+#[test]
+fn handed_over_whole() {
+    let origin = Origin::start();
+    let mut client = origin.client();
+    // After a media request, in the same write, with its payload, and with what follows.
+    client
+        .send_raw(
+            b"GET /media/hello HTTP/1.1\r\nHost: h\r\n\r\n\
+            POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 7\r\n\r\npayload\
+            POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nmore\r\n0\r\n\r\n\
+            GET /nothing HTTP/1.1\r\nHost: h\r\n\r\n",
+        )
+        .unwrap();
+    assert_eq!(client.receive().unwrap().text(), "hello");
+    assert_eq!(client.receive().unwrap().text(), "payload");
+    assert_eq!(client.receive().unwrap().text(), "more");
+    assert_eq!(client.receive().unwrap().status(), 404);
+    assert_eq!(origin.totals().handed_over, 1);
+
+    // A payload larger than any buffer, after a 100 (Continue).
+    let mut client = origin.client();
+    let payload = pattern(1_000_000);
+    let expect = [("Content-Length", "1000000"), ("Expect", "100-continue")];
+    client.send("POST", "/echo", &expect, b"").unwrap();
+    let mut socket = client.into_parts().0;
+    let mut interim = [0; 25];
+    socket.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+    socket.write_all(&payload).unwrap();
+    let mut client = testkit::http::Client::over(socket, LIMIT).unwrap();
+    assert!(client.receive().unwrap().body == payload);
+}
+
+#[test]
+fn knows_the_peer() {
+    let origin = Origin::start();
+    let socket = TcpStream::connect(origin.address).unwrap();
+    let own = socket.local_addr().unwrap();
+    let mut client = testkit::http::Client::over(socket, LIMIT).unwrap();
+    client.send("GET", "/who", &[], b"").unwrap();
+    assert_eq!(client.receive().unwrap().text(), own.to_string());
+}
+
+/// A browser asks for media on the connection that brought the page.
+#[test]
+fn media_on_a_control_connection() {
+    let origin = Origin::start();
+    let mut client = origin.client();
+    let mut ask = |method: &str, path: &str, fields: &[(&str, &str)]| {
+        client.send(method, path, fields, b"").unwrap();
+        client.receive().unwrap()
+    };
+    assert_eq!(ask("GET", "/page", &[]).text(), "page");
+    let hello = ask("GET", "/media/hello", &[]);
+    assert_eq!((hello.text(), hello.header("Server")), ("hello", Some("headwater")));
+    assert_eq!(hello.header("Access-Control-Allow-Origin"), Some("*"));
+    assert_eq!(hello.header("Content-Length"), Some("5"));
+    assert!(hello.header("Date").is_some());
+    let head = ask("HEAD", "/media/hello", &[]);
+    assert_eq!((head.header("Content-Length"), head.body.len()), (Some("5"), 0));
+    assert_eq!(ask("GET", "/media/stream/5/1000", &[]).body, pattern(1000).repeat(5));
+    let part = ask("GET", "/media/bytes/5000", &[("Range", "bytes=10-19")]);
+    assert_eq!((part.status(), part.body.len()), (206, 10));
+    assert_eq!(ask("DELETE", "/media/hello", &[]).status(), 405);
+    assert_eq!(
+        ask("GET", "/media/echo?a=%20b", &[]).text(),
+        format!("/media/echo {} a= b", origin.address)
+    );
+    assert_eq!(ask("GET", "/media/%2e%2e/hello", &[]).status(), 404);
+    assert_eq!(ask("GET", "/media/hello?%zz", &[]).status(), 400);
+    assert_eq!(ask("GET", "/panic", &[]).status(), 500);
+    assert_eq!(ask("GET", "/page", &[]).text(), "page");
+    assert_eq!(origin.totals().accepted, 1);
+}
+
+#[test]
+fn the_same_bounds_on_a_control_connection() {
+    let head_timeout = std::time::Duration::from_millis(300);
+    let origin = Origin::with(http::Config { head_timeout, ..config() });
+    let long = "a".repeat(9000);
+    let mut client = origin.client();
+    client.send("GET", "/page", &[], b"").unwrap();
+    assert_eq!(client.receive().unwrap().status(), 200);
+    client.send("GET", "/page", &[("X-Long", &long)], b"").unwrap();
+    assert_eq!(client.receive().unwrap().status(), 431);
+    assert!(client.is_closed_within(LIMIT));
+    // A head that has begun is answered for, also where it drips; one that has not is not.
+    for begun in [&b"GET /pa"[..], b"", b"GET /page HTTP/1.1\r\nHost: h\r\nX: "] {
+        let mut client = origin.client();
+        client.send("GET", "/page", &[], b"").unwrap();
+        client.receive().unwrap();
+        client.send_raw(begun).unwrap();
+        let (mut socket, _) = client.into_parts();
+        let mut reader = socket.try_clone().unwrap();
+        reader.set_read_timeout(Some(LIMIT)).unwrap();
+        if begun.ends_with(b"X: ") {
+            drip(&mut socket, b'a');
+        }
+        let answer = read_all(&mut reader);
+        let expected = if begun.is_empty() { &[][..] } else { &["408"] };
+        assert_eq!(statuses(&answer), expected, "{answer}");
+        assert!(begun.is_empty() || answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    }
+    eventually("all closed", || origin.totals().open == 0);
+    assert_eq!(origin.totals().bad_requests, 2);
+}
+
+/// What reads a payload is told that it does not come; and the peer, that it took too long.
+#[test]
+fn a_payload_that_takes_too_long() {
+    let head_timeout = std::time::Duration::from_millis(300);
+    let origin = Origin::with(http::Config { head_timeout, ..config() });
+    for framing in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
+        let mut socket = TcpStream::connect(origin.address).unwrap();
+        let head = format!("POST /echo HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n");
+        socket.write_all(head.as_bytes()).unwrap();
+        // Of a chunked payload it is an extension of the first chunk that drips, of any length.
+        socket.write_all(b"1;a=").unwrap();
+        let mut reader = socket.try_clone().unwrap();
+        reader.set_read_timeout(Some(LIMIT)).unwrap();
+        let dripping = std::thread::spawn(move || drip(&mut socket, b'1'));
+        let mut answer = [0; 12];
+        reader.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 408", "{framing}");
+        dripping.join().unwrap();
+    }
+    eventually("all closed", || origin.totals().open == 0);
+    assert_eq!(origin.totals().bad_requests, 2);
+    // One that nobody reads is not waited for.
+    let mut client = origin.client();
+    client.send_raw(b"POST /nothing HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n").unwrap();
+    assert_eq!(client.receive().unwrap().status(), 404);
+    assert!(client.is_closed_within(LIMIT));
+}
