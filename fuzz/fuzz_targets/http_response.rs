@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use tokio::runtime::Builder;
-use viewer::http::{Body, Client, Request, Url};
+use viewer::http::{Body, Client, Request};
+use viewer::url::Url;
 use viewer::{Asks, Clock, Lane, Options, Totals, Viewer};
 
 /// Bytes of a body that are collected.
