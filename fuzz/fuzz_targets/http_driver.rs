@@ -13,7 +13,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::post;
 use bytes::Bytes;
-use http::{Body, BodyStream, Config, Handler, Piece, Representation, Request, Response, Server, Validators};
+use http::{
+    Body, BodyStream, Config, Handler, Piece, Representation, Request, Response, Server, Validators,
+};
 use libfuzzer_sys::fuzz_target;
 
 /// What a connection may take, and a payload of it.

@@ -4,8 +4,8 @@
 use headwater_fuzz::within;
 use libfuzzer_sys::fuzz_target;
 use viewer::hls::{self, Playlist};
-use viewer::url::Url;
 use viewer::mpd;
+use viewer::url::Url;
 
 /// What reading one may take, and for each byte of it.
 const MEMORY: (usize, usize) = (64 << 10, 256);
