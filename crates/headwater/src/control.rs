@@ -17,11 +17,11 @@ use axum::routing::get;
 use bytes::Bytes;
 use live::{Status, Stream, Track, UnixMicros};
 use media::Kind;
+pub(crate) use once::Once;
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
 
 use crate::Origin;
-pub(crate) use once::Once;
 
 /// What `npm run build` made of `web/`.
 #[derive(RustEmbed)]

@@ -9,6 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use http::Counters;
 use live::Status;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -19,7 +20,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::control::{Once, harmless};
 use crate::{Origin, log};
-use http::Counters;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByRendition {

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
+use http::net::LogLimit;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::deliver::Deliver;
 use crate::{Origin, control, ingest, ladder, metrics, rtmp};
-use http::net::LogLimit;
 
 /// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. At SIGHUP the
 /// certificate and key are read again, if there are any.

@@ -1,13 +1,13 @@
 //! The server's certificate and key: read from their files, and read again when those change.
 
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use payload::FileState;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{InconsistentKeys, ServerConfig};
@@ -120,27 +120,9 @@ impl Credentials {
     }
 
     /// Both files as they are now, as far as their metadata tells.
-    fn stamps(&self) -> [Option<Stamp>; 2] {
-        [&self.certificate, &self.key].map(|path| std::fs::metadata(path).ok().map(Stamp::of))
-    }
-}
-
-/// What changes when a file is replaced or written to; a link is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: (u64, u64),
-    size: u64,
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    #[expect(clippy::needless_pass_by_value, reason = "what `Result::map` gives")]
-    fn of(metadata: Metadata) -> Self {
-        Self {
-            inode: (metadata.dev(), metadata.ino()),
-            size: metadata.size(),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
+    fn states(&self) -> [Option<FileState>; 2] {
+        let state = |path| std::fs::metadata(path).ok().map(|metadata| FileState::of(&metadata));
+        [&self.certificate, &self.key].map(state)
     }
 }
 
@@ -155,7 +137,7 @@ pub(crate) struct Keeper {
 struct Look {
     credentials: Credentials,
     /// The files as they were when they were last read.
-    seen: [Option<Stamp>; 2],
+    seen: [Option<FileState>; 2],
     /// Why they could not be used then.
     refused: Option<CredentialsError>,
     /// How often that was logged.
@@ -165,7 +147,7 @@ struct Look {
 impl Keeper {
     /// Loads them. Blocks.
     pub(crate) fn new(credentials: Credentials) -> Result<Self, CredentialsError> {
-        let seen = credentials.stamps();
+        let seen = credentials.states();
         let (current, _) = watch::channel(credentials.load()?);
         Ok(Self { look: Look { credentials, seen, refused: None, told: 0 }, current })
     }
@@ -207,7 +189,7 @@ impl Look {
     /// What the files have if they changed and can be used; that they cannot is logged once. They
     /// are not written at the same moment, and what was refused is tried again each time.
     fn again(&mut self, asked: bool) -> Option<Arc<ServerConfig>> {
-        let now = self.credentials.stamps();
+        let now = self.credentials.states();
         if now == self.seen && self.refused.is_none() && !asked {
             return None;
         }

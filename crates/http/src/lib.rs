@@ -32,7 +32,6 @@ mod h2;
 mod handshake;
 mod io;
 pub mod net;
-mod piece;
 mod range;
 mod refusal;
 mod representation;
@@ -55,16 +54,15 @@ pub use cache::read_now;
 pub use conditional::{Precondition, Validators};
 pub use counters::{Counters, Totals};
 pub use credentials::{Credentials, CredentialsError, CredentialsFile};
-pub use memory::Region;
 use net::PerAddress;
-pub use piece::{Piece, length, slice};
+pub use payload::{FileVersion, Piece, Region, length, slice};
 pub use range::{ByteRanges, MAX_RANGES};
 pub use representation::Representation;
 pub use request::{Method, PayloadFraming, Request, Version};
 pub use response::{Body, BodyStream, Response};
 pub use send::{Fault, Outbox};
 pub use server::Server;
-pub use source::{Broken, FileVersion};
+pub use source::Broken;
 pub use upgrade::{Held, Transport, Upgraded};
 
 /// What answers the requests of the media plane.

@@ -4,7 +4,8 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-use crate::piece::{Piece, length};
+use payload::{Piece, length};
+
 use crate::range::ByteRanges;
 use crate::{Method, Precondition, Request, Response, Validators, date};
 

@@ -5,8 +5,8 @@ use std::io;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use payload::{Piece, length};
 
-use crate::piece::{Piece, length};
 use crate::upgrade::{Switch, Upgraded};
 
 /// The payload of a response.

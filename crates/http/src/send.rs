@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use memory::Region;
+use payload::Region;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use tokio::io::Interest;
@@ -517,9 +517,9 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::Arc;
 
-    use super::*;
-    use memory::{Account, Arena, Memory};
+    use payload::memory::{Account, Arena, Memory};
 
+    use super::*;
     use crate::FileVersion;
 
     /// Takes a few bytes at a time, other numbers each time, now and then none.

@@ -16,16 +16,17 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use payload::FileVersion;
 
 /// Bytes remembered of what was sent first, and of what was sent last.
 const SAMPLE: usize = 64;
@@ -48,26 +49,6 @@ pub(crate) struct Source {
     pub(crate) goes_on: Cell<bool>,
     /// Whether its file system has no `sendfile`.
     pub(crate) copies: Cell<bool>,
-}
-
-/// What changes when a file is written to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileVersion {
-    size: u64,
-    /// Seconds and nanoseconds.
-    modified: (i64, i64),
-}
-
-impl FileVersion {
-    /// That of a file with these metadata.
-    pub fn of(metadata: &Metadata) -> Self {
-        let modified = (metadata.mtime(), metadata.mtime_nsec());
-        Self { size: metadata.len(), modified }
-    }
-
-    fn now(file: &File) -> io::Result<Self> {
-        Ok(Self::of(&file.metadata()?))
-    }
 }
 
 /// A few bytes of a file.
@@ -122,7 +103,7 @@ impl Source {
 
     /// Bytes it had when it was last looked at.
     pub(crate) fn size(&self) -> u64 {
-        self.version.get().size
+        self.version.get().size()
     }
 
     /// To be called with each range that was sent when there is more to come: it is in the page
@@ -188,7 +169,7 @@ impl Source {
         };
         let mut now = look()?;
         for _ in 0..LOOKS {
-            if now == then || now.size != then.size {
+            if now == then || now.size() != then.size() {
                 break;
             }
             std::thread::yield_now();
@@ -197,12 +178,12 @@ impl Source {
         if now == then {
             return Ok(());
         }
-        if now.size < then.size {
+        if now.size() < then.size() {
             return Err(self.broken(Why::Shorter));
         }
         // Of a file of the same length that was modified, nothing tells what was.
         let mut samples = [&self.first, &self.last].into_iter().filter_map(Cell::get);
-        let grown = now.size > then.size && samples.all(|sample| sample.is_in(&self.file));
+        let grown = now.size() > then.size() && samples.all(|sample| sample.is_in(&self.file));
         if !grown {
             return Err(self.broken(Why::Rewritten));
         }

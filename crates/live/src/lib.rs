@@ -33,7 +33,7 @@ use std::time::Duration;
 pub use derived::{Derived, Place};
 pub use error::{PublishError, Refused};
 pub use info::PublisherInfo;
-pub use memory::Region;
+pub use payload::Region;
 pub use publisher::Publisher;
 pub use registry::{MemoryUse, Registry};
 pub use sequence::Sequence;

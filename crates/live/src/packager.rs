@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use media::{Kind, Sample};
+use payload::memory::{Arena, Pressure};
 
 use crate::dates::Dates;
 use crate::frames::{Cadence, Units};
@@ -20,7 +21,6 @@ use crate::segments::{Begin, Holding, Segments};
 use crate::timeline::ORIGIN;
 use crate::window::{Header, Window};
 use crate::{Settings, UnixMicros, rescale};
-use memory::{Arena, Pressure};
 
 /// The most samples that may wait for a chunk to fill: bounds memory when time stands still.
 const MOST_PENDING: usize = 1024;

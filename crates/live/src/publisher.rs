@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use media::{Codec, Kind, Sample};
+use payload::memory::Arena;
 
 use crate::error::{MOST_TRACKS, PublishError, Refused};
 use crate::gop::Learnt;
@@ -13,7 +14,6 @@ use crate::stream::{Inner, Stream};
 use crate::timeline::{Mapped, TrackClock};
 use crate::track::{self, Track, TrackState};
 use crate::{PublisherInfo, Settings, UnixMicros, rescale};
-use memory::Arena;
 
 /// The right to publish a stream, or one rendition of it. Dropping it leaves the stream waiting
 /// for its return.

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use payload::memory::Memory;
 use tokio::sync::watch;
 
 use crate::error::{MOST_STREAMS, PublishError};
 use crate::publisher::Publisher;
 use crate::stream::Stream;
 use crate::{PublisherInfo, Settings, Status, UnixMicros};
-use memory::Memory;
 
 /// A shard is copied for each stream that begins in it: of 10,000 streams, this is 4 us instead of 230.
 const SHARDS: usize = 64;

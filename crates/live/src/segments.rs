@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use media::Sample;
 use media::cmaf::{ChunkInfo, ReferenceTime, SegmentStart};
+use payload::memory::{Arena, no_room};
 
 use crate::UnixMicros;
 use crate::window::{Beside, Header, Part, SampleLayout, Segment, Window};
-use memory::{Arena, no_room};
 
 /// The most bytes a window holds, whatever the media's times say: three quarters of a minute at
 /// 100 Mbit/s are half of it.

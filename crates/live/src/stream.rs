@@ -9,6 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use media::{Kind, Sample};
+use payload::memory::{Account, Memory};
 use tokio::sync::watch;
 
 use crate::PublisherInfo;
@@ -20,7 +21,6 @@ use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
 use crate::track::{Track, TrackState};
 use crate::viewers::{Delivery, Viewers, Viewing};
 use crate::{Settings, UnixMicros, rescale};
-use memory::{Account, Memory};
 
 /// Periods that may begin in a minute: a publisher whose clock jumps, or that changes or returns, more
 /// often than that is refused. Each costs all viewers' players a new start.

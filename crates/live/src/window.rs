@@ -3,10 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use payload::memory::Charge;
 
 use crate::sequence::Sequence;
 use crate::{Region, UnixMicros};
-use memory::Charge;
 
 /// A CMAF header and the track it describes. A new one begins where the configuration changes.
 #[derive(Debug)]

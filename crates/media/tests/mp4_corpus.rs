@@ -15,7 +15,7 @@ use std::process::Command;
 use bytes::Bytes;
 use media::mp4::{Index, Reader, TrackIndex};
 use media::{Codec, Kind};
-use mp4_support::{Disk, corpus, made, media, name, real};
+use mp4_support::{corpus, made, media, name, on_disk, real};
 
 /// Files of the corpus that are refused, and how.
 const REFUSED: [(&str, &str); 5] = [
@@ -288,7 +288,7 @@ fn compare(files: Vec<PathBuf>) -> (usize, u32, usize) {
     for path in files {
         let file = name(&path);
         let expected = REFUSED.iter().find(|(name, _)| *name == file);
-        let index = match (Index::read(&Disk::open(&path)), expected) {
+        let index = match (Index::read(&on_disk(&path)), expected) {
             (Ok(index), None) => index,
             (Err(error), Some((_, text))) => {
                 assert_eq!(error.to_string(), *text, "{file}");
@@ -425,7 +425,7 @@ fn corpus_samples_are_found_by_number_by_time_and_by_sync() {
 
 fn find(files: Vec<PathBuf>) {
     for path in files {
-        let Ok(index) = Index::read(&Disk::open(&path)) else { continue };
+        let Ok(index) = Index::read(&on_disk(&path)) else { continue };
         for track in &index.tracks {
             let label = format!("{} {track}", name(&path));
             let all: Vec<_> = track.samples.iter().collect();

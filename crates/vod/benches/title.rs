@@ -7,28 +7,13 @@
 )]
 
 use std::hint::black_box;
-use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use media::mp4::{Index, Source};
+use media::mp4::{Index, OnDisk};
 use testkit::Program;
 use vod::{Library, Piece, Settings, gather};
-
-struct OnDisk(std::fs::File);
-
-impl Source for OnDisk {
-    fn len(&self) -> u64 {
-        self.0.metadata().unwrap().len()
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> std::io::Result<bytes::Bytes> {
-        let mut bytes = vec![0; len];
-        self.0.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes.into())
-    }
-}
 
 /// Time this thread has run.
 fn on_cpu() -> Duration {
@@ -58,7 +43,7 @@ fn benches(criterion: &mut Criterion) {
         library().title(black_box("hours.mp4")).unwrap();
     }
     eprintln!("a title made: {:?} on the CPU", (on_cpu() - before) / 20);
-    let file = OnDisk(std::fs::File::open(root.path().join("hours.mp4")).unwrap());
+    let file = OnDisk::new(std::fs::File::open(root.path().join("hours.mp4")).unwrap()).unwrap();
     let before = on_cpu();
     for _ in 0..20 {
         Index::read(black_box(&file)).unwrap();

@@ -1,7 +1,9 @@
 //! From files to a title.
 
+use std::fs::File;
 use std::sync::Arc;
 
+use media::mp4::OnDisk;
 use media::mp4::{self, Index, TrackIndex};
 use media::{Error as MediaError, Kind};
 
@@ -9,7 +11,6 @@ use crate::candidate::{Candidate, Refusal};
 use crate::label::distinct;
 use crate::left_out::LeftOut;
 use crate::rendered::Shelf;
-use crate::root::OnDisk;
 use crate::shift::Timeline;
 use crate::source::Source;
 use crate::text::{self, Script};
@@ -118,7 +119,7 @@ impl Held {
         let mut held = Self { text_left, ..Self::default() };
         let mut memory = 0;
         for (number, source) in sources.iter().enumerate() {
-            let disk = OnDisk { file: &source.file, len: source.len };
+            let disk = OnDisk::of(&*source.file, source.len);
             let index = match whole(&disk) {
                 Ok(index) => index,
                 // The other renditions of a folder do without it.
@@ -162,7 +163,7 @@ impl Held {
         &mut self,
         number: usize,
         source: &Source,
-        disk: &OnDisk<'_>,
+        disk: &OnDisk<&File>,
         track: TrackIndex,
         shown: bool,
     ) -> Result<(), Box<(TrackIndex, MediaError)>> {
@@ -192,7 +193,7 @@ impl Held {
 
 /// The index of a file that is whole: nothing is cut off, and no track but subtitles is corrupt. A
 /// film without its pictures is not what anybody asked for.
-fn whole(disk: &OnDisk<'_>) -> Result<Index, mp4::ReadError> {
+fn whole(disk: &OnDisk<&File>) -> Result<Index, mp4::ReadError> {
     let mut index = Index::read(disk)?;
     if let Some(problem) = index.problem.take() {
         return Err(problem.into());

@@ -6,9 +6,10 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use payload::{FileVersion, Root};
+
 use crate::left_out::LeftOut;
 use crate::rendered::hash;
-use crate::root::{Root, Stamp};
 use crate::source::Source;
 use crate::text::{self, Script};
 use crate::title::Version;
@@ -48,8 +49,8 @@ pub(crate) struct Names {
 pub(crate) struct Contents {
     names: Names,
     /// Of the folder: it changes when a file comes or goes.
-    folder: Stamp,
-    files: BTreeMap<String, Stamp>,
+    folder: FileVersion,
+    files: BTreeMap<String, FileVersion>,
 }
 
 /// A title's files, open.
@@ -99,8 +100,8 @@ impl Contents {
     }
 }
 
-fn stamp(root: &Root, path: &str) -> Option<Stamp> {
-    root.stat(path).ok().map(|metadata| Stamp::of(&metadata))
+fn stamp(root: &Root, path: &str) -> Option<FileVersion> {
+    root.stat(path).ok().map(|metadata| FileVersion::of(&metadata))
 }
 
 /// How titles are packaged, counted: what changes the bytes of a segment counts it up, because
@@ -112,7 +113,7 @@ const FORM: u32 = 3;
 pub(crate) struct Listing {
     names: Names,
     /// Of the folder, before it was listed: what comes while it is listed is seen next time.
-    folder: Stamp,
+    folder: FileVersion,
     /// Why they are no title.
     pub(crate) refusal: Option<media::Error>,
 }
@@ -202,7 +203,7 @@ type Slot = Mutex<Option<Arc<Folder>>>;
 #[derive(Debug)]
 struct Folder {
     /// From before it was listed: what comes while it is listed is seen next time.
-    stamp: Stamp,
+    stamp: FileVersion,
     /// Names, sorted; none of a folder that holds too many.
     entries: Vec<String>,
     /// Which of them are MP4 files, sorted by what is before their ending.
@@ -214,7 +215,7 @@ impl Folders {
     fn list(&self, root: &Root, path: &str, now: SystemTime) -> io::Result<Arc<Folder>> {
         let slot = self.slot(path);
         let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = Stamp::of(&root.stat(path)?);
+        let stamp = FileVersion::of(&root.stat(path)?);
         if let Some(known) = known.as_ref().filter(|known| known.stamp == stamp) {
             return Ok(Arc::clone(known));
         }
@@ -246,7 +247,7 @@ impl Folders {
 }
 
 impl Folder {
-    fn new(stamp: Stamp, listed: Option<Vec<String>>) -> Self {
+    fn new(stamp: FileVersion, listed: Option<Vec<String>>) -> Self {
         let is_too_full = listed.is_none();
         let mut entries = listed.unwrap_or_default();
         entries.sort_unstable();
@@ -312,7 +313,7 @@ pub(crate) fn open(root: &Root, listing: Listing) -> Result<Found, Error> {
     let mut sources = Vec::new();
     for name in &names.movies {
         let (file, metadata) = root.open(name).map_err(|error| Error::io(name, error))?;
-        let stamp = Stamp::of(&metadata);
+        let stamp = FileVersion::of(&metadata);
         files.insert(name.clone(), stamp);
         let (name, len) = (name.clone(), metadata.len());
         sources.push(Source { name, file: Arc::new(file), len, stamp });
@@ -322,7 +323,7 @@ pub(crate) fn open(root: &Root, listing: Listing) -> Result<Found, Error> {
     for (name, suffix) in &names.sidecars {
         // A script that vanished meanwhile, or leads out of the root, is none.
         let Ok((file, metadata)) = root.open(name) else { continue };
-        files.insert(name.clone(), Stamp::of(&metadata));
+        files.insert(name.clone(), FileVersion::of(&metadata));
         match script(name, suffix, file, &metadata, left) {
             Ok(script) => {
                 left = left.saturating_sub(metadata.len());

@@ -3,8 +3,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use payload::Root;
+
 use crate::find::{self, Contents, Folders};
-use crate::root::Root;
 use crate::{Error, Settings, Title, build};
 
 /// Open files that are kept with their titles. A process may not have many.

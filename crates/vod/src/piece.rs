@@ -1,55 +1,11 @@
+//! The bytes of samples, as the pieces that a segment is made of.
+
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use media::mp4::SampleEntry;
-
-use crate::root::read_at;
-
-/// Bytes of a segment, where they are.
-#[derive(Debug, Clone)]
-pub enum Piece {
-    /// In memory: what was written for the segment.
-    Bytes(Bytes),
-    /// In the file the title was made from.
-    File {
-        /// Open for reading; its offset is nobody's.
-        file: Arc<File>,
-        /// From and to these bytes.
-        range: Range<u64>,
-    },
-}
-
-impl Piece {
-    /// How many bytes it is.
-    pub fn len(&self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::File { range, .. } => range.end.saturating_sub(range.start),
-        }
-    }
-
-    /// Whether there is nothing in it.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Its bytes, read where need be. Blocks.
-    ///
-    /// # Errors
-    /// The file cannot be read or has become shorter.
-    pub fn read(&self) -> io::Result<Bytes> {
-        match self {
-            Self::Bytes(bytes) => Ok(bytes.clone()),
-            Self::File { file, range } => {
-                let len = usize::try_from(self.len()).map_err(io::Error::other)?;
-                read_at(file, range.start, len)
-            }
-        }
-    }
-}
+use payload::{Piece, read_at};
 
 /// The bytes of samples in a row, neighbours in the file as one range.
 pub(crate) fn ranges<'a>(
@@ -64,7 +20,7 @@ pub(crate) fn ranges<'a>(
         while let Some(next) = samples.next_if(|next| next.offset == end) {
             end = end.saturating_add(next.size.into());
         }
-        Some(Piece::File { file: Arc::clone(file), range: first.offset..end })
+        Some(Piece::File { file: Arc::clone(file), range: first.offset..end, version: None })
     })
 }
 
@@ -84,7 +40,8 @@ pub fn gather(pieces: Vec<Piece>, small: u64) -> io::Result<Vec<Piece>> {
     while let Some(piece) = pieces.next() {
         match piece {
             Piece::Bytes(bytes) => joined.extend_from_slice(&bytes),
-            Piece::File { file, range } if range.end.saturating_sub(range.start) < small => {
+            Piece::Region(region) => joined.extend_from_slice(region.as_ref()),
+            Piece::File { file, range, .. } if range.end.saturating_sub(range.start) < small => {
                 let start = range.start;
                 let mut parts = vec![range.clone()];
                 let mut end = range.end;
@@ -119,11 +76,11 @@ pub fn gather(pieces: Vec<Piece>, small: u64) -> io::Result<Vec<Piece>> {
 /// Whether a piece is small and lies in the same file at `end` or soon after it.
 fn follows(piece: &Piece, file: &Arc<File>, end: u64, small: u64) -> bool {
     match piece {
-        Piece::File { file: other, range } => {
+        Piece::File { file: other, range, .. } => {
             Arc::ptr_eq(file, other)
                 && (end..=end.saturating_add(GAP)).contains(&range.start)
                 && (range.start..range.start.saturating_add(small)).contains(&range.end)
         }
-        Piece::Bytes(_) => false,
+        Piece::Bytes(_) | Piece::Region(_) => false,
     }
 }

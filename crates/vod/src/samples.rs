@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use media::mp4::SampleEntry;
+use payload::read_at;
 
-use crate::root::read_at;
 use crate::{Title, Track, time};
 
 /// One sample of a title: its place in stream time, and in its track's file.

@@ -1,7 +1,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::root::Stamp;
+use payload::FileVersion;
 
 /// An MP4 file of a title.
 #[derive(Debug)]
@@ -10,5 +10,5 @@ pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) file: Arc<File>,
     pub(crate) len: u64,
-    pub(crate) stamp: Stamp,
+    pub(crate) stamp: FileVersion,
 }

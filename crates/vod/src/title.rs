@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use media::cmaf;
+use payload::FileVersion;
 
 use crate::left_out::LeftOut;
 use crate::rendered::{self, Rendered, Shelf, Slot, hash};
-use crate::root::Stamp;
 use crate::{Shift, Text, Track};
 
 /// A file, or a folder of renditions, packaged.
@@ -45,7 +45,7 @@ pub struct Title {
     /// For each segment of the first track, how much of the file plays up to its end, rising;
     /// nothing where the title is made of several files. For pacing the file itself.
     pub reach: Vec<Reach>,
-    pub(crate) files: Vec<(Arc<File>, Stamp)>,
+    pub(crate) files: Vec<(Arc<File>, FileVersion)>,
     pub(crate) shelf: Shelf,
 }
 
@@ -115,7 +115,7 @@ impl Title {
     /// into them. A file that was replaced by another of its name goes on unchanged here.
     pub fn is_intact(&self) -> bool {
         self.files.iter().all(|(file, stamp)| {
-            file.metadata().is_ok_and(|metadata| Stamp::of(&metadata) == *stamp)
+            file.metadata().is_ok_and(|metadata| FileVersion::of(&metadata) == *stamp)
         })
     }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use media::cmaf::{self, ChunkInfo, SegmentStart};
 use media::mp4::{SampleEntry, SampleTable};
+use payload::Piece;
 
 use crate::bandwidth::{Bandwidth, FrameRate};
 use crate::lead::Lead;
-use crate::piece::{Piece, ranges};
+use crate::piece::ranges;
 use crate::time;
 
 /// A track of a title, cut into segments. Its times are *stream times*: presentation times of the

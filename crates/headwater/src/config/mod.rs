@@ -13,16 +13,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use serde::{Deserialize, Serialize};
-
-use crate::pace::{Pace, Plan};
+pub use error::Error;
 use http::Credentials;
 use http::net::PerAddress;
-
-pub use error::Error;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 pub use ladder::{Ladder, Rung, Sandbox};
+use serde::{Deserialize, Serialize};
 pub use units::{Bitrate, Factor, ParseError, Size, Time};
+
+use crate::pace::{Pace, Plan};
 
 /// Everything that can be configured. A file gives what differs from [`Config::default`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

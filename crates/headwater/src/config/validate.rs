@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use http::CredentialsFile;
+
 use super::ladder;
 use super::{Bitrate, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Time, Tls};
 use crate::machine;
-use http::CredentialsFile;
 
 /// An option that cannot stand.
 pub(super) struct Found {

@@ -5,12 +5,11 @@ mod chosen;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use chosen::Chosen;
 use live::Delivery;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-
-pub use chosen::Chosen;
 
 /// What became of viewers that read too slowly: told in the log by stream and peer, counted by
 /// delivery.

@@ -19,6 +19,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Request, Response};
 use live::{Delivery, Segment, State, Stream, Track};
 use media::Kind;
 use protocol::dash::{
@@ -33,7 +34,6 @@ use super::seen;
 use super::segment::change;
 use crate::Origin;
 use crate::wait::{patience, settled};
-use http::{Request, Response};
 
 /// Segments of two renditions that start so few milliseconds apart start at the same keyframe.
 const SAME: u64 = 60;

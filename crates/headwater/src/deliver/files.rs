@@ -12,29 +12,23 @@ mod opened;
 mod progressive;
 
 use std::cell::RefCell;
-use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use bytes::Bytes;
-use media::mp4;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use http::net::LogLimit;
+use http::{Piece, Representation, Request, Response, Validators};
+use opened::Found;
+pub(super) use opened::Opened;
+use payload::{FileVersion, Wait};
 use rustix::io::Errno;
 use tokio::task::spawn_blocking;
 
 use super::not_found;
 use super::recent::Recent;
 use crate::Origin;
-use http::net::LogLimit;
-use http::{FileVersion, Piece, Representation, Request, Response, Validators};
-
-use opened::Found;
-pub(super) use opened::Opened;
 
 /// `Cache-Control` of what may be replaced any time.
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
@@ -42,10 +36,6 @@ const REVALIDATE: &str = "public, max-age=0, must-revalidate";
 /// What the page of a folder may do: be looked at.
 const LISTING: &str =
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-/// A path that leads through `..` of a link is looked up again when a folder was renamed meanwhile,
-/// so often.
-const RETRIES: usize = 8;
 
 /// Answers a request for a file, or for a folder if those are listed. `None` if there is neither at
 /// that path: a title may have something of this name.
@@ -59,11 +49,11 @@ pub(super) async fn respond(
     if let Some(found) = known.find(path) {
         return Some(file(request, origin, titles, path, &found));
     }
-    let root = &origin.config.vod.root;
-    let opened = match open(root, path, Wait::Never) {
-        Err(error) if may_wait(&error) => {
+    let root = origin.titles.root();
+    let opened = match root.find(path, Wait::Never) {
+        Err(error) if Wait::is_needed(&error) => {
             let (root, path) = (root.clone(), path.to_owned());
-            match spawn_blocking(move || open(&root, &path, Wait::AsLongAsItTakes)).await {
+            match spawn_blocking(move || root.find(&path, Wait::AsLongAsItTakes)).await {
                 Ok(opened) => opened,
                 Err(_) => return Some(Response::text(500, "opening the file failed")),
             }
@@ -73,7 +63,7 @@ pub(super) async fn respond(
     match opened {
         Ok((opened, metadata)) if metadata.is_file() => {
             let (opened, metadata) = (Arc::new(opened), Rc::new(metadata));
-            known.keep(root, path, &opened, &metadata);
+            known.keep(root.path(), path, &opened, &metadata);
             let found = Found { file: opened, metadata, bytes: None };
             Some(file(request, origin, titles, path, &found))
         }
@@ -117,20 +107,14 @@ fn send(request: &Request, path: &str, found: &Found) -> Response {
     let Found { file, metadata, bytes } = found;
     // A date in the future is no validator (RFC 9110 8.8.2.1).
     let modified = metadata.modified().ok().filter(|&modified| modified <= SystemTime::now());
-    let etag = format!(
-        "{:x}-{:x}-{:x}.{:x}",
-        metadata.ino(),
-        metadata.len(),
-        metadata.mtime(),
-        metadata.mtime_nsec()
-    );
+    let version = FileVersion::of(metadata);
+    let etag = version.etag();
     let representation = Representation {
         length: metadata.len(),
         content_type: media_type::of(path),
         cache_control: REVALIDATE,
         validators: Validators { etag: Some(&etag), modified },
     };
-    let version = FileVersion::of(metadata);
     let piece = |range: Range<u64>| match bytes {
         // Within the bytes, whose length is a usize.
         Some(bytes) => Piece::Bytes(bytes.slice(range.start as usize..range.end as usize)),
@@ -144,44 +128,6 @@ fn send(request: &Request, path: &str, found: &Found) -> Response {
     // Whoever may put files here is not to act in the name of the dashboard, which is of the same origin:
     // as a document, this one is of an origin of its own, and runs nothing.
     response.header("Content-Security-Policy", "sandbox")
-}
-
-/// Whether opening may wait for a disk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    /// Only what the kernel has in memory; else an error that [`may_wait`] accepts.
-    Never,
-    AsLongAsItTakes,
-}
-
-/// What an attempt that may not wait fails with if it had to, or where the kernel cannot try: `CACHED`
-/// is of Linux 5.12.
-fn may_wait(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::AGAIN | Errno::INVAL | Errno::NOSYS))
-}
-
-/// Opens whatever is at a path below the root.
-fn open(root: &Path, path: &str, wait: Wait) -> io::Result<(File, Metadata)> {
-    let cached = match wait {
-        Wait::Never => ResolveFlags::CACHED,
-        Wait::AsLongAsItTakes => ResolveFlags::empty(),
-    };
-    let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::openat2(CWD, root, folder, Mode::empty(), cached)?;
-    // NONBLOCK: a FIFO with nobody at its other end must not hold the thread.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = cached | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let path = if path.is_empty() { "." } else { path };
-    let mut opened = rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve);
-    for _ in 0..RETRIES {
-        if wait == Wait::Never || !matches!(opened, Err(Errno::AGAIN)) {
-            break;
-        }
-        opened = rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve);
-    }
-    let file = File::from(opened?);
-    let metadata = file.metadata()?;
-    Ok((file, metadata))
 }
 
 /// The answer to a request that cannot be served, but for what is simply not there.
@@ -226,24 +172,4 @@ fn is_ours(error: &io::Error) -> bool {
         ];
         ours.contains(&errno)
     })
-}
-
-/// A file as the MP4 reader sees it.
-pub(crate) struct OnDisk {
-    /// The file.
-    pub(crate) file: File,
-    /// Its length when it was opened.
-    pub(crate) len: u64,
-}
-
-impl mp4::Source for OnDisk {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        let mut bytes = vec![0; len];
-        self.file.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes.into())
-    }
 }

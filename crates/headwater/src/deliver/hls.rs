@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Precondition, Request, Response, Validators};
 use live::{Delivery, State, Status, Stream, Track, Window};
 use media::Kind;
 use protocol::hls::{
@@ -16,7 +17,6 @@ use super::segment::{change, part_micros, too_far};
 use super::{not_found, seen};
 use crate::Origin;
 use crate::wait::{patience, settled};
-use http::{Precondition, Request, Response, Validators};
 
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 

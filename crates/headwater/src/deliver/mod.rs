@@ -28,15 +28,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use live::{Delivery, Stream};
-
-use crate::Origin;
-use crate::push::Push;
 use edge::Edges;
 use files::Opened;
 use http::{Handler, Request, Response};
+use live::{Delivery, Stream};
 use recent::Recent;
 use route::Resource;
+
+use crate::Origin;
+use crate::push::Push;
 
 /// The media plane's handler: made by each worker for itself, sharing the origin.
 #[derive(Clone)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::{Body, BodyStream, Piece, Request, Response};
 use live::cursor::{Cursor, Next};
 use live::{Delivery, Part, Segment, Stream, Track, Viewing};
 use media::flv::{Message, Metadata, Packetizer};
@@ -14,7 +15,6 @@ use super::unfold::unfold;
 use crate::Origin;
 use crate::counts::TooSlow;
 use crate::wait::ready;
-use http::{Body, BodyStream, Piece, Request, Response};
 
 /// `live.mp4`: the header of the tracks it carries, then their chunks as they are.
 pub(super) async fn mp4(request: &Request, origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {

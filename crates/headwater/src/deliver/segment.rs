@@ -4,13 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Body, Piece, Representation, Request, Response, Validators};
 use live::{Region, Segment, Stream, Track, Window};
 use protocol::hls;
 use tokio::sync::watch;
 
 use super::{edge::Edges, immutable, not_found, unfold::unfold};
 use crate::wait::patience;
-use http::{Body, Piece, Representation, Request, Response, Validators};
 
 /// `TRACK/init.mp4` and `TRACK/init.MSN.mp4`.
 pub(super) fn header(

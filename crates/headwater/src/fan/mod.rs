@@ -32,17 +32,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use follower::{Bookmark, Item};
+pub use follower::{Container, Follower};
 use live::cursor::{Choice, Limits, Next, Stir};
 use live::{Stream, Track, UnixMicros};
+pub use outbox::Outbox;
 use slab::Slab;
 use tokio::net::TcpStream;
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::Instant;
-
-use follower::{Bookmark, Item};
-
-pub use follower::{Container, Follower};
-pub use outbox::Outbox;
 
 /// Riders written to before the loop's other tasks have their turn: a millisecond or two.
 const TURN: usize = 128;

@@ -3,9 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncReadExt};
-
 use http::net::LogLimit;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// So many lines are logged in so long; further ones are counted.
 const LINES: (u32, Duration) = (16, Duration::from_secs(10));

@@ -28,8 +28,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use command::{Made, Rate, fitting};
 use live::{Part, Segment, Status, Stream, Track};
+use log::{Log, Severity};
 use media::Kind;
+use places::{Applicant, Places};
+use process::Process;
+use rendition::Rendition;
+use source::{Frames, Next, Source};
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::watch;
@@ -38,12 +44,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::Origin;
 use crate::config::Sandbox;
-use command::{Made, Rate, fitting};
-use log::{Log, Severity};
-use places::{Applicant, Places};
-use process::Process;
-use rendition::Rendition;
-use source::{Frames, Next, Source};
 
 /// Manifests of a new stream wait so long for its renditions: what is not in the first is never
 /// offered to many players.

@@ -19,11 +19,10 @@ mod triage;
 
 use std::time::Duration;
 
-use live::UnixMicros;
-use serde::{Deserialize, Serialize};
-
 pub use balance::{Balance, Place};
 pub use hand::Hand;
+use live::UnixMicros;
+use serde::{Deserialize, Serialize};
 
 /// How fast a file goes out as one long response or push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -10,7 +10,6 @@ use media::flv::{Message, Metadata, Packetizer, Tag, TagKind};
 use media::{Codec, Sample, mp4};
 
 use super::stamper::{self, Stamper};
-use crate::deliver::files::OnDisk;
 
 /// A file to publish. Messages come with the time they are due, in milliseconds from the start.
 pub(super) enum Media {
@@ -90,7 +89,7 @@ impl Due<'_> {
 }
 
 pub(super) struct Mp4 {
-    source: OnDisk,
+    source: mp4::OnDisk<File>,
     index: mp4::Index,
     /// For each track of the index, if it can be published.
     packetizers: Vec<Option<Packetizer>>,
@@ -100,8 +99,7 @@ pub(super) struct Mp4 {
 
 impl Mp4 {
     fn open(file: File) -> anyhow::Result<Self> {
-        let len = file.metadata()?.len();
-        let source = OnDisk { file, len };
+        let source = mp4::OnDisk::new(file)?;
         let index = mp4::Index::read(&source)?;
         let (mut video, mut audio) = (0, 0);
         let mut packetizers = Vec::with_capacity(index.tracks.len());

@@ -8,16 +8,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use input::Media;
 use media::flv::{Message, TagKind};
 use protocol::rtmp::{
     Capabilities, ClientConfig, ClientEvent, ClientSession, PublishKind, Purpose, Url,
 };
+use stamper::Stamper;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-
-use input::Media;
-use stamper::Stamper;
 
 /// How to publish.
 #[derive(Debug, Clone, Copy, Default)]

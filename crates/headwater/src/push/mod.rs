@@ -24,7 +24,9 @@ mod wire;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http::{Method, PayloadFraming, Request, Response, Upgraded, Version};
 use live::Stream;
+use messages::Messages;
 use protocol::push::SUBPROTOCOL;
 use protocol::push::handshake::{self, Refusal};
 use protocol::push::query::{Query, Unit};
@@ -33,8 +35,6 @@ use vod::Title;
 
 use crate::Origin;
 use crate::fan::Fans;
-use http::{Method, PayloadFraming, Request, Response, Upgraded, Version};
-use messages::Messages;
 
 /// What the push viewers of one event loop share.
 pub struct Push {

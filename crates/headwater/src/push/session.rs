@@ -9,6 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::net::{Look, Patience, Timer, Watch};
+use http::{Broken, Fault, Upgraded};
 use live::Delivery;
 use protocol::push::budget::Budget;
 use protocol::push::frame::{self, Opcode, Reader};
@@ -20,8 +22,6 @@ use super::wire::Wire;
 use super::{Push, messages};
 use crate::counts::TooSlow;
 use crate::fan::Outbox;
-use http::net::{Look, Patience, Timer, Watch};
-use http::{Broken, Fault, Upgraded};
 
 /// Bytes of one read: more than a record of TLS holds.
 const READ: usize = 32 << 10;

@@ -319,9 +319,8 @@ pub(super) mod kernel {
     use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
 
-    use tokio::net::TcpStream;
-
     use http::net::unacknowledged;
+    use tokio::net::TcpStream;
 
     /// What the kernel tells of a connection. Times in microseconds.
     #[derive(Debug, Clone, Copy, Default)]

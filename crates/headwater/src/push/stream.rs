@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Response, Upgraded};
 use live::cursor::{Choice, Cursor, Next};
 use live::{Delivery, Status, Stream, Track, Viewing};
 use media::Kind;
@@ -23,7 +24,6 @@ use super::wire::Ready;
 use super::{Push, describe, messages};
 use crate::Origin;
 use crate::fan::{Follower, Seat};
-use http::{Response, Upgraded};
 
 /// Pieces that go out in one write at most, while there are more parts at hand.
 const BATCH: usize = 64;

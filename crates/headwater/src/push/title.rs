@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Fault, Outbox, Piece, Response, Upgraded};
 use live::Delivery;
 use live::cursor::Choice;
 use protocol::push::frame::{self, Head, Opcode};
@@ -23,8 +24,7 @@ use super::rungs::Rungs;
 use super::session::{Error, Heard, Said, Session};
 use super::wire::Ready;
 use crate::pace::{Hand, Pace, Place, Plan, Schedule};
-use crate::titles::{Viewing, gather, piece};
-use http::{Fault, Outbox, Response, Upgraded};
+use crate::titles::{Viewing, gather};
 
 /// What one viewer may be sent before the others of its thread have their turn.
 const BURST: usize = 512 << 10;
@@ -113,7 +113,7 @@ struct Watching {
 /// A segment whose short pieces are being read, which others do elsewhere.
 struct Gathering {
     item: Item,
-    pieces: Pin<Box<dyn Future<Output = Option<Vec<vod::Piece>>>>>,
+    pieces: Pin<Box<dyn Future<Output = Option<Vec<Piece>>>>>,
 }
 
 /// What is on its way: from when to when it is presented, and its bytes.
@@ -137,7 +137,7 @@ enum Load {
 enum Stir {
     Wrote(Result<usize, Fault>),
     /// The next segment, if it could be read.
-    Gathered(Option<Vec<vod::Piece>>),
+    Gathered(Option<Vec<Piece>>),
     Input,
     Room,
     Time,
@@ -275,15 +275,15 @@ impl Watching {
     }
 
     /// Puts what was gathered on its way.
-    fn begin(&mut self, pieces: Option<Vec<vod::Piece>>) -> Result<(), Error> {
+    fn begin(&mut self, pieces: Option<Vec<Piece>>) -> Result<(), Error> {
         let Some(Gathering { item, .. }) = self.gathering.take() else { return Ok(()) };
         let pieces = pieces.ok_or(Error::Changed)?;
-        let size = pieces.iter().map(vod::Piece::len).sum::<u64>();
+        let size = pieces.iter().map(Piece::len).sum::<u64>();
         let head = Head::new(Opcode::Binary, usize::try_from(size).unwrap_or(usize::MAX));
         self.has_begun = false;
         self.media.push(Bytes::copy_from_slice(head.as_ref()));
         for each in pieces {
-            self.media.push_piece(piece(each))?;
+            self.media.push_piece(each)?;
         }
         self.reel.advance(item);
         let end = self.reel.title().duration;

@@ -3,8 +3,9 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use crate::fan::Line;
 use http::{Held, Transport};
+
+use crate::fan::Line;
 
 pub(super) struct Wire {
     pub(super) transport: Transport,

@@ -10,6 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::net::{Look, Patience, Watch};
 use live::{Delivery, PublishError, PublisherInfo};
 use media::flv::TagKind;
 use protocol::rtmp::{Blame, PlayStart, ServerConfig, ServerEvent, ServerSession, code};
@@ -28,7 +29,6 @@ use crate::fan::{Outbox, Seat};
 use crate::ingest::Ingest;
 use crate::pace::Pace;
 use crate::titles::film;
-use http::net::{Look, Patience, Watch};
 
 /// Ignored messages of a publisher that are logged; it is disconnected after many more.
 const IGNORED: (u32, u32) = (3, 32);

@@ -15,9 +15,9 @@ mod server;
 
 use std::time::Duration;
 
-use crate::ingest;
-
 pub use server::Server;
+
+use crate::ingest;
 
 /// A connection whose requests to publish were refused so often is closed.
 const REFUSED: u32 = 16;

@@ -4,9 +4,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use http::net::Drain;
+
 use super::play::Fans;
 use crate::Origin;
-use http::net::Drain;
 
 /// Places that are taken and given back.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::net::{self, Accepted, Gate, Permit, Task, Worker};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
@@ -13,7 +14,6 @@ use super::places::{Pool, Shared};
 use super::play::{Fans, Messages};
 use crate::Origin;
 use crate::config::Config;
-use http::net::{self, Accepted, Gate, Permit, Task, Worker};
 
 /// Connections besides those that publish or play: who has yet to say what it wants, within
 /// `rtmp.setup_timeout`, may have any place there is, and when there is none it is told so.

@@ -7,10 +7,10 @@ mod tests;
 use std::sync::Arc;
 
 use media::Kind;
+use position::Position;
 use tokio::sync::watch;
 
 use crate::{Header, Part, Segment, State, Status, Stream, Track, UnixMicros};
-use position::Position;
 
 /// Follows one video and one audio track, those there are, from the newest keyframe on.
 ///

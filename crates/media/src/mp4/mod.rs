@@ -25,12 +25,11 @@ mod table;
 use std::time::Duration;
 
 use boxes::{Body, Header, name};
-use movie::Movie;
-use source::Window;
-
 pub use edit::Edit;
+use movie::Movie;
 pub use reader::{Merge, Read, Reader};
-pub use source::{ReadError, Source};
+use source::Window;
+pub use source::{OnDisk, ReadError, Source};
 pub use table::{SampleEntry, SampleTable, Samples};
 
 use crate::{Codec, Error, Track, cmaf};

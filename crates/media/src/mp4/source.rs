@@ -1,11 +1,13 @@
+use std::borrow::Borrow;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 
 use crate::Error;
 
-/// Where the bytes are. This crate does no I/O itself: a file, a cache or an object store is
-/// wrapped by whoever owns it.
+/// Where the bytes are: a file ([`OnDisk`]), or what a cache or an object store wraps in this.
 pub trait Source {
     /// Length in bytes. Must not change while an index is being read.
     fn len(&self) -> u64;
@@ -19,6 +21,41 @@ pub trait Source {
     /// Whether there is nothing to read.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// An open file. The one place where this crate does I/O, when it is told to by a read.
+#[derive(Debug)]
+pub struct OnDisk<F> {
+    file: F,
+    len: u64,
+}
+
+impl<F: Borrow<File>> OnDisk<F> {
+    /// The file, as long as it is now.
+    ///
+    /// # Errors
+    /// The system cannot say how long it is.
+    pub fn new(file: F) -> io::Result<Self> {
+        let len = file.borrow().metadata()?.len();
+        Ok(Self::of(file, len))
+    }
+
+    /// The file, of which the length is known.
+    pub fn of(file: F, len: u64) -> Self {
+        Self { file, len }
+    }
+}
+
+impl<F: Borrow<File>> Source for OnDisk<F> {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        let mut bytes = vec![0; len];
+        self.file.borrow().read_exact_at(&mut bytes, offset)?;
+        Ok(bytes.into())
     }
 }
 

@@ -9,8 +9,9 @@
 
 mod builder;
 
-use crate::cmaf::SampleInfo;
 pub(super) use builder::Builder;
+
+use crate::cmaf::SampleInfo;
 
 /// One sample: its place in the file, its place in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,37 +2,14 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use media::mp4::Source;
+use media::mp4::OnDisk;
 
-/// A file, as the origin would give one to the reader.
-pub(crate) struct Disk {
-    file: File,
-    len: u64,
-}
-
-impl Disk {
-    pub(crate) fn open(path: &Path) -> Self {
-        let file = File::open(path).unwrap();
-        let len = file.metadata().unwrap().len();
-        Self { file, len }
-    }
-}
-
-impl Source for Disk {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        let mut data = vec![0; len];
-        self.file.read_exact_at(&mut data, offset)?;
-        Ok(data.into())
-    }
+/// A file, as the origin gives one to the reader.
+pub(crate) fn on_disk(path: &Path) -> OnDisk<File> {
+    OnDisk::new(File::open(path).unwrap()).unwrap()
 }
 
 /// The files of a folder whose name has one of these endings, sorted.

@@ -20,16 +20,15 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use media::Kind;
-
-use crate::Micros;
-use crate::playback::Track;
-
 pub use boxes::whole_fragments;
 pub use flv::{Flv, FlvTag, FlvTimes, is_media};
 pub use fragment::Fragment;
+use media::Kind;
 pub use mp4::{Mp4, Mp4Event};
 pub use search::{Search, SegmentStamps};
+
+use crate::Micros;
+use crate::playback::Track;
 
 /// A time in a track's timescale as microseconds.
 pub fn micros(time: i64, timescale: u32) -> Micros {

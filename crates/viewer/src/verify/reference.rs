@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use bytes::{Bytes, BytesMut};
 use media::codec::nal;
 use media::flv::{self, Demuxer};
 use media::{Codec, mp4, stamp};
@@ -79,7 +78,7 @@ impl Reference {
     }
 
     fn read_mp4(&mut self, file: &File) -> Result<(), ReferenceError> {
-        let source = OnDisk { file, len: file.metadata()?.len() };
+        let source = mp4::OnDisk::new(file)?;
         let index = mp4::Index::read(&source)?;
         for track in [Track::Video, Track::Audio] {
             let found = index
@@ -211,23 +210,6 @@ fn fingerprint(codec: &Codec, data: &[u8]) -> u64 {
         _ => hasher.write(data),
     }
     hasher.finish()
-}
-
-struct OnDisk<'a> {
-    file: &'a File,
-    len: u64,
-}
-
-impl mp4::Source for OnDisk<'_> {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        let mut bytes = BytesMut::zeroed(len);
-        self.file.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes.freeze())
-    }
 }
 
 #[cfg(test)]

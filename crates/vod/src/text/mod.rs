@@ -7,13 +7,12 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
+pub(crate) use tx3g::{is_timed_text, read as read_tx3g};
+pub(crate) use vtt::parse as parse_vtt;
 
 use crate::LeftOut;
 use crate::label::distinct;
 use crate::shift::Timeline;
-
-pub(crate) use tx3g::{is_timed_text, read as read_tx3g};
-pub(crate) use vtt::parse as parse_vtt;
 
 /// The most that is read of subtitles.
 pub(crate) mod limits {

@@ -1,10 +1,12 @@
 //! 3GPP timed text (TS 26.245) as WebVTT. Its text is taken, its styles are not.
 
+use std::fs::File;
+
 use media::mp4::{self, TrackIndex};
+use media::mp4::{OnDisk, Source as _};
 use media::{Codec, Error};
 
 use super::{Cue, Script, limits};
-use crate::root::OnDisk;
 use crate::source::Source;
 
 /// Whether this is such a track.
@@ -18,7 +20,7 @@ pub(crate) fn is_timed_text(track: &TrackIndex) -> bool {
 /// # Errors
 /// The track is broken or too large, or cannot be read.
 pub(crate) fn read(
-    disk: &OnDisk<'_>,
+    disk: &OnDisk<&File>,
     source: &Source,
     track: &TrackIndex,
     left: u64,
@@ -56,7 +58,7 @@ pub(crate) fn read(
         }
         let at = entry.offset;
         let bytes = mp4::Source::read_at(disk, at, entry.size as usize).map_err(|_| {
-            let (needed, left) = (entry.size.into(), disk.len.saturating_sub(at));
+            let (needed, left) = (entry.size.into(), disk.len().saturating_sub(at));
             Error::CutOff { what: "tx3g sample".into(), at, needed, left }
         })?;
         if let Some(rest) = text(&bytes).map(|text| payload(&text)).filter(|rest| !rest.is_empty())

@@ -3,13 +3,11 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
-use std::path::Path;
 
+use http::{Request, date};
+use payload::{Root, Wait};
 use rustix::fs::Dir;
 use serde::Serialize;
-
-use super::{Wait, open};
-use http::{Request, date};
 
 /// Names a folder may hold; with more it is not listed.
 const MOST: usize = 10_000;
@@ -57,7 +55,7 @@ pub(super) fn wants_json(request: &Request) -> bool {
 /// Only what could be asked for is named: files and folders below the root, links to such among
 /// them, with names in Unicode that do not begin with a dot.
 pub(super) fn list(
-    root: &Path,
+    root: &Root,
     path: &str,
     folder: File,
     json: bool,
@@ -75,7 +73,7 @@ pub(super) fn list(
         }
         let below = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
         // Opened as a request would, so that what is named is what can be had.
-        let Ok((_, metadata)) = open(root, &below, Wait::AsLongAsItTakes) else { continue };
+        let Ok((_, metadata)) = root.find(&below, Wait::AsLongAsItTakes) else { continue };
         let kind = match metadata.file_type() {
             kind if kind.is_dir() => Kind::Directory,
             kind if kind.is_file() => Kind::File,

@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use payload::FileState;
 use tokio::task::spawn_local;
 
 /// How long a file stays open: what was deleted takes room as long, and what a path is no longer
@@ -91,16 +91,7 @@ impl Opened {
 
 impl Known {
     fn is_current(&self) -> bool {
-        let then = &self.found.metadata;
-        // What differs between platforms is the width of these.
-        #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
-        rustix::fs::stat(&self.at).is_ok_and(|now| {
-            (now.st_ino, now.st_dev, now.st_size as u64) == (then.ino(), then.dev(), then.len())
-                && (now.st_mtime as i64, now.st_mtime_nsec as i64)
-                    == (then.mtime(), then.mtime_nsec())
-                && (now.st_ctime as i64, now.st_ctime_nsec as i64)
-                    == (then.ctime(), then.ctime_nsec())
-        })
+        FileState::at(&self.at).is_ok_and(|now| now == FileState::of(&self.found.metadata))
     }
 }
 

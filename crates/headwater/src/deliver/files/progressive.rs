@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Body, FileVersion, Method, Piece, Request, Response};
 use vod::{Reach, Title};
 
 use super::media_type;
@@ -14,7 +15,6 @@ use crate::Origin;
 use crate::deliver::recent::Recent;
 use crate::deliver::unfold::unfold;
 use crate::pace::{Hand, Pace, Place, Plan, Schedule};
-use http::{Body, FileVersion, Method, Piece, Request, Response};
 
 /// Media handed over at once.
 const STEP: Duration = Duration::from_millis(250);

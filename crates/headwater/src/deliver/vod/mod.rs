@@ -29,6 +29,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::{Method, Piece, Representation, Request, Response, Validators};
 use live::Delivery;
 use media::Kind;
 use tokio::task::spawn_blocking;
@@ -40,8 +41,7 @@ use super::recent::Recent;
 use super::route::Packaged;
 use crate::Origin;
 use crate::push::Push;
-use crate::titles::{gather, piece};
-use http::{Method, Piece, Representation, Request, Response, Validators};
+use crate::titles::gather;
 
 /// Of what is named by its version: those bytes and no other, for ever.
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
@@ -182,7 +182,7 @@ fn answer(
     title: &Title,
     named: bool,
     resource: Packaged<'_>,
-    segment: Option<Vec<vod::Piece>>,
+    segment: Option<Vec<Piece>>,
 ) -> Option<Response> {
     let cache = if named { IMMUTABLE } else { REVALIDATE };
     let viewer = viewer(request, title);
@@ -190,9 +190,8 @@ fn answer(
         let name = format!("vod/{}", title.path);
         origin.title_viewers.opened(viewer, &name, delivery, origin.now());
     };
-    let media = |kind, suffix: &str, name: &str, pieces: Vec<vod::Piece>| {
+    let media = |kind, suffix: &str, name: &str, pieces: Vec<Piece>| {
         origin.title_viewers.watches(viewer, origin.now());
-        let pieces: Vec<Piece> = pieces.into_iter().map(piece).collect();
         let etag = format!("{}-{name}", title.version);
         whole(request, &format!("{kind}/{suffix}"), cache, &etag, &pieces)
     };
@@ -211,7 +210,7 @@ fn answer(
         Packaged::Header { track } => {
             let track = title.track(track)?;
             let name = format!("{}-init", track.name);
-            media(kind(track), "mp4", &name, vec![vod::Piece::Bytes(track.header())])
+            media(kind(track), "mp4", &name, vec![Piece::Bytes(track.header())])
         }
         Packaged::Segment { track, number } => {
             let track = title.track(track)?;

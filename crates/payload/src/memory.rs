@@ -32,13 +32,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use budget::{Account, Budget, Charge, Pressure};
 use bytes::Bytes;
+use pages::Pages;
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-
-pub use budget::{Account, Budget, Charge, Pressure};
-use pages::Pages;
 
 /// Slabs are whole pages: holes are punched in those.
 const PAGE: usize = 4096;

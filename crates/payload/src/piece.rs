@@ -1,13 +1,14 @@
 //! What payloads are made of: bytes in memory, regions of a window, and ranges of files.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use memory::Region;
 
-use crate::FileVersion;
+use crate::{FileVersion, Region};
 
 /// Bytes of a payload, where they are.
 #[derive(Clone, Debug)]
@@ -23,8 +24,8 @@ pub enum Piece {
         file: Arc<File>,
         /// Offsets in bytes.
         range: Range<u64>,
-        /// Of which version the viewer was told: of no other anything is sent. Without one it is
-        /// that of the moment when sending begins.
+        /// The version the viewer was told of: of another one nothing is sent. Without it, the
+        /// version counts that the file has when sending begins.
         version: Option<FileVersion>,
     },
 }
@@ -42,6 +43,21 @@ impl Piece {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Its bytes, read where need be. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be read or has become shorter.
+    pub fn read(&self) -> io::Result<Bytes> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.clone()),
+            Self::Region(region) => Ok(region.to_bytes()),
+            Self::File { file, range, .. } => {
+                let len = usize::try_from(self.len()).map_err(io::Error::other)?;
+                read_at(file, range.start, len)
+            }
+        }
     }
 
     /// The part of it from and to these offsets, as far as it has them.
@@ -71,6 +87,16 @@ impl From<Region> for Piece {
     fn from(region: Region) -> Self {
         Self::Region(region)
     }
+}
+
+/// Exactly `len` bytes of a file. Blocks.
+///
+/// # Errors
+/// The file cannot be read or is shorter.
+pub fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes.into())
 }
 
 /// Bytes of all pieces together.

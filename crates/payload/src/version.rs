@@ -1,0 +1,119 @@
+//! Whether a file is still what it was.
+
+use std::ffi::CStr;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Tells one content of a file from another: which file it is, its length, and when it was written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileVersion {
+    inode: u64,
+    size: u64,
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+impl FileVersion {
+    /// That of a file with these metadata.
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            inode: metadata.ino(),
+            size: metadata.len(),
+            seconds: metadata.mtime(),
+            nanoseconds: metadata.mtime_nsec(),
+        }
+    }
+
+    /// That of an open file now.
+    ///
+    /// # Errors
+    /// The system cannot say.
+    pub fn now(file: &File) -> io::Result<Self> {
+        Ok(Self::of(&file.metadata()?))
+    }
+
+    /// Length in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether the content was last changed before this time.
+    pub fn is_before(&self, time: SystemTime) -> bool {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        (self.seconds, self.nanoseconds) < (seconds, since.subsec_nanos().into())
+    }
+
+    /// As numbers, for a hash.
+    pub fn words(&self) -> [u64; 4] {
+        let (seconds, nanoseconds) = (self.seconds, self.nanoseconds);
+        [self.inode, self.size, seconds.cast_unsigned(), nanoseconds.cast_unsigned()]
+    }
+
+    /// An entity tag (RFC 9110 8.8.3), without its quotes.
+    pub fn etag(&self) -> String {
+        let Self { inode, size, seconds, nanoseconds } = self;
+        format!("{inode:x}-{size:x}-{seconds:x}.{nanoseconds:x}")
+    }
+}
+
+/// What a path leads to: changes when the file is replaced, written to, renamed or given other rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileState {
+    device: u64,
+    version: FileVersion,
+    /// Seconds and nanoseconds.
+    changed: (i64, i64),
+}
+
+impl FileState {
+    /// That of a file with these metadata.
+    pub fn of(metadata: &Metadata) -> Self {
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        Self { device: metadata.dev(), version: FileVersion::of(metadata), changed }
+    }
+
+    /// That of what is at a path now; links are followed. Takes one system call.
+    ///
+    /// # Errors
+    /// There is nothing, or the system cannot say.
+    // What differs between platforms is the width of these.
+    #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+    pub fn at(path: &CStr) -> io::Result<Self> {
+        let now = rustix::fs::stat(path)?;
+        let version = FileVersion {
+            inode: now.st_ino,
+            size: now.st_size as u64,
+            seconds: now.st_mtime as i64,
+            nanoseconds: now.st_mtime_nsec as i64,
+        };
+        let changed = (now.st_ctime as i64, now.st_ctime_nsec as i64);
+        Ok(Self { device: now.st_dev, version, changed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn a_path_and_its_open_file_agree_until_either_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "one").unwrap();
+        let at = || FileState::at(&CString::new(path.as_os_str().as_bytes()).unwrap()).unwrap();
+        let open = File::open(&path).unwrap();
+        let (state, version) = (FileState::of(&open.metadata().unwrap()), FileVersion::now(&open));
+        assert_eq!(at(), state);
+        std::fs::write(folder.path().join("b"), "two").unwrap();
+        std::fs::rename(folder.path().join("b"), &path).unwrap();
+        assert_ne!(at(), state);
+        // What was opened is what it was.
+        assert_eq!(FileVersion::now(&open).unwrap(), version.unwrap());
+    }
+}
