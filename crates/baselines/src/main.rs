@@ -80,7 +80,7 @@ enum Model {
         /// Worker threads
         #[arg(long, value_name = "N", default_value_t = 4, value_parser = units::count)]
         workers: usize,
-        /// Places of the shared buffer
+        /// Slots of the shared buffer
         #[arg(long, value_name = "N", default_value_t = 16, value_parser = units::count)]
         queue: usize,
     },

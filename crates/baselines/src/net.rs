@@ -76,10 +76,10 @@ pub(crate) fn thread_each(
     most: usize,
     serve: impl Fn(TcpStream) + Send + Sync + 'static,
 ) -> io::Result<Infallible> {
-    let (serve, places) = (Arc::new(serve), Arc::new(Places::new(most)));
+    let (serve, places) = (Arc::new(serve), Arc::new(Slots::new(most)));
     say_ready(listener)?;
     loop {
-        let place = Places::take(&places);
+        let place = Slots::take(&places);
         let socket = accept(listener);
         let serve = Arc::clone(&serve);
         let started = thread::Builder::new().spawn(move || {
@@ -96,32 +96,32 @@ pub(crate) fn thread_each(
 
 /// How many threads there may be.
 #[derive(Debug)]
-struct Places {
+struct Slots {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
 /// One of them, given back when dropped.
 #[derive(Debug)]
-struct Place(Arc<Places>);
+struct Slot(Arc<Slots>);
 
-impl Places {
+impl Slots {
     fn new(free: usize) -> Self {
         Self { free: Mutex::new(free), freed: Condvar::new() }
     }
 
-    fn take(places: &Arc<Self>) -> Place {
+    fn take(places: &Arc<Self>) -> Slot {
         let free = places.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = places
             .freed
             .wait_while(free, |free| *free == 0)
             .unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
-        Place(Arc::clone(places))
+        Slot(Arc::clone(places))
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.0.freed.notify_one();

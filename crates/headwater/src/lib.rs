@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! rtmp ─┐                              ┌─ http ◀─ deliver   playlists, segments, endless responses
-//! demo ─┴▶ ingest ─▶ live (registry) ──┼─ rtmp ◀─ fan       play
-//!                      ▲    ▼          ├─ push ◀─ fan       chunks over WebSocket
+//! demo ─┴▶ ingest ─▶ live (registry) ──┼─ rtmp ◀─ broadcast       play
+//!                      ▲    ▼          ├─ push ◀─ broadcast       chunks over WebSocket
 //!                      ladder          │
 //!                                      └─ control          pages, API
 //! ```
 
+pub mod broadcast;
 pub mod config;
 pub mod control;
 pub mod counts;
 pub mod deliver;
-pub mod fan;
 pub mod ingest;
 pub mod ladder;
 pub mod log;

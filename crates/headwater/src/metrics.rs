@@ -177,7 +177,7 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
     registry.register("live_segments_given_up", help, ConstCounter::new(memory.given_up));
 
     let blocks = Gauge::<i64>::default();
-    blocks.set(whole(origin.films.memory() as u64));
+    blocks.set(whole(origin.flv_titles.memory() as u64));
     let help = "Memory for what RTMP players are sent of files";
     registry.register_with_unit("film_blocks", help, Unit::Bytes, blocks);
 

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::counts::{Chosen, Ladders, SlowViewers, Violations};
 use crate::machine;
 use crate::pace::Balance;
-use crate::titles::{self, Films};
+use crate::titles::{self, FlvTitles};
 
 /// What every listener shares: the configuration, the live streams, the clock.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Origin {
     /// Who watches those by HLS, DASH and push.
     pub title_viewers: titles::Viewers,
     /// What RTMP players are sent of them.
-    pub films: Films,
+    pub flv_titles: FlvTitles,
     /// Who goes first when the link is short, of the viewers of files.
     pub balance: Arc<Balance>,
     /// What became of viewers that read too slowly.
@@ -58,7 +58,8 @@ impl Origin {
             segment_target: config.vod.segment_target.into(),
             memory: usize::try_from(u64::from(config.vod.index_memory)).unwrap_or(usize::MAX),
         };
-        let films = usize::try_from(u64::from(config.vod.segment_memory)).unwrap_or(usize::MAX);
+        let flv_titles =
+            usize::try_from(u64::from(config.vod.segment_memory)).unwrap_or(usize::MAX);
         let live_memory = match u64::from(config.live.memory) {
             0 => machine::memory().map_or(u64::MAX, |bytes| bytes / 2),
             bytes => bytes,
@@ -69,7 +70,7 @@ impl Origin {
             registry: Registry::with_memory(settings, live_memory),
             titles: vod::Library::new(config.vod.root.clone(), titles),
             title_viewers: titles::Viewers::default(),
-            films: Films::new(films),
+            flv_titles: FlvTitles::new(flv_titles),
             balance: Arc::new(Balance::new(started)),
             slow_viewers: SlowViewers::default(),
             violations: Violations::default(),

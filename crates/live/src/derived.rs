@@ -35,7 +35,7 @@ pub struct Derived {
 
 /// Where in its track the sample is that another was made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct SegmentId {
     /// Its segment's period ([`Segment::period`](crate::Segment::period)).
     pub period: u64,
     /// Its segment's number.
@@ -111,7 +111,7 @@ impl Derived {
     pub fn sample(
         &mut self,
         sample: Sample,
-        place: Place,
+        place: SegmentId,
         now: UnixMicros,
     ) -> Result<Option<Arc<Track>>, Refused> {
         let mut guard = self.stream.lock();

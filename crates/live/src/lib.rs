@@ -30,7 +30,7 @@ mod window;
 
 use std::time::Duration;
 
-pub use derived::{Derived, Place};
+pub use derived::{Derived, SegmentId};
 pub use error::{PublishError, Refused};
 pub use info::PublisherInfo;
 pub use payload::Region;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use live::{
-    Derived, Place, PublishError, Publisher, PublisherInfo, Refused, Registry, Settings, Status,
-    Stream, Track, UnixMicros,
+    Derived, PublishError, Publisher, PublisherInfo, Refused, Registry, SegmentId, Settings,
+    Status, Stream, Track, UnixMicros,
 };
 use media::codec::avc;
 use media::{Codec, Sample};
@@ -40,7 +40,7 @@ struct Scene {
     /// Parts of the source that were looked at.
     taken: Option<(u64, usize)>,
     /// What the maker has yet to make.
-    making: VecDeque<(Sample, Place)>,
+    making: VecDeque<(Sample, SegmentId)>,
 }
 
 impl Scene {
@@ -96,7 +96,7 @@ impl Scene {
                     continue;
                 }
                 self.taken = Some((segment.msn, at));
-                let place = Place { period: segment.period, msn: segment.msn };
+                let place = SegmentId { period: segment.period, msn: segment.msn };
                 let made = part.samples.iter().map(|layout| Sample {
                     dts: layout.dts,
                     cts: layout.cts,

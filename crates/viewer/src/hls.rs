@@ -87,14 +87,14 @@ pub struct Media<'a> {
     /// Parts of all segments, each segment's in a row.
     pub parts: Vec<Part<'a>>,
     /// EXT-X-PRELOAD-HINT of TYPE=PART.
-    pub hint: Option<Place<'a>>,
+    pub hint: Option<Location<'a>>,
 }
 
 /// A segment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Segment<'a> {
     /// Where it is; empty for the open one.
-    pub place: Place<'a>,
+    pub place: Location<'a>,
     /// EXTINF; 0 for the open one.
     pub duration: Micros,
     /// When it was captured, in microseconds since 1970: EXT-X-PROGRAM-DATE-TIME, or as far from the
@@ -105,7 +105,7 @@ pub struct Segment<'a> {
     /// EXT-X-GAP.
     pub gap: bool,
     /// EXT-X-MAP that applies to it; `None` where none was seen, in a delta update maybe before.
-    pub map: Option<Place<'a>>,
+    pub map: Option<Location<'a>>,
     /// Its parts among [`Media::parts`].
     pub parts: Range<usize>,
 }
@@ -114,7 +114,7 @@ pub struct Segment<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Part<'a> {
     /// Where it is.
-    pub place: Place<'a>,
+    pub place: Location<'a>,
     /// DURATION.
     pub duration: Micros,
     /// INDEPENDENT.
@@ -125,7 +125,7 @@ pub struct Part<'a> {
 
 /// A resource, or a range of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place<'a> {
+pub struct Location<'a> {
     /// URI, as it is written.
     pub uri: &'a str,
     /// First byte and length; without a length, to its end.
@@ -200,7 +200,7 @@ struct Parser<'a> {
     after: u64,
     /// As `after`, of parts.
     after_part: u64,
-    map: Option<Place<'a>>,
+    map: Option<Location<'a>>,
 }
 
 impl<'a> Parser<'a> {
@@ -300,7 +300,7 @@ impl<'a> Parser<'a> {
     }
 
     fn hint(&mut self, value: &'a str) -> Result<(), Error> {
-        let (mut place, mut is_part) = (Place::default(), false);
+        let (mut place, mut is_part) = (Location::default(), false);
         let (mut start, mut length) = (None, None);
         for (key, value) in attributes(value) {
             match key {
@@ -417,8 +417,8 @@ fn range(value: &str, after: &mut u64) -> Result<(u64, Option<u64>), Error> {
     Ok((from, Some(length)))
 }
 
-fn map(value: &str) -> Result<Place<'_>, Error> {
-    let mut place = Place::default();
+fn map(value: &str) -> Result<Location<'_>, Error> {
+    let mut place = Location::default();
     for (key, value) in attributes(value) {
         match key {
             "URI" => place.uri = value,

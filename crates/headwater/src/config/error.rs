@@ -24,7 +24,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The file, or the command line, asks for what cannot be.
-    #[error("{}{}{message}", Place(place.as_ref()), Key(key))]
+    #[error("{}{}{message}", Position(place.as_ref()), Key(key))]
     Refused {
         /// File and line (from 1), unless the command line is to blame.
         place: Option<(PathBuf, usize)>,
@@ -41,9 +41,9 @@ pub enum Error {
     },
 }
 
-struct Place<'a>(Option<&'a (PathBuf, usize)>);
+struct Position<'a>(Option<&'a (PathBuf, usize)>);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for Position<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |(path, line)| write!(f, "{}:{line}: ", path.display()))
     }

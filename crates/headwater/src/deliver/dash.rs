@@ -28,8 +28,8 @@ use protocol::dash::{
     UtcTiming, Video,
 };
 
-use super::edge::Edges;
 use super::hls::{answer, independent, language, no_media, offered};
+use super::relay::Relays;
 use super::seen;
 use super::segment::change;
 use crate::Origin;
@@ -49,7 +49,7 @@ const GLIMPSE: Duration = Duration::from_millis(1200);
 pub(super) async fn manifest(
     request: &Request,
     origin: &Origin,
-    edges: &Edges,
+    relays: &Relays,
     stream: &Arc<Stream>,
 ) -> Response {
     if !settled(stream).await {
@@ -59,7 +59,7 @@ pub(super) async fn manifest(
     // rendition that has none keeps nobody waiting.
     let deadline = tokio::time::Instant::now() + patience(stream);
     for track in offered(&stream.state().tracks) {
-        let mut windows = edges.follow(&track);
+        let mut windows = relays.follow(&track);
         while windows.borrow_and_update().segments.is_empty() && !windows.borrow().ended {
             if let Err(response) = change(&mut windows, deadline).await {
                 return response;

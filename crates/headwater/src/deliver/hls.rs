@@ -12,7 +12,7 @@ use protocol::hls::{
     RenditionReport, Rounding, Segment, Skip, Variant,
 };
 
-use super::edge::Edges;
+use super::relay::Relays;
 use super::segment::{change, part_micros, too_far};
 use super::{not_found, seen};
 use crate::Origin;
@@ -156,7 +156,7 @@ pub(super) fn language(track: &Track) -> Option<String> {
 pub(super) async fn media(
     request: &Request,
     origin: &Origin,
-    edges: &Edges,
+    relays: &Relays,
     stream: &Arc<Stream>,
     track: &str,
 ) -> Response {
@@ -174,7 +174,7 @@ pub(super) async fn media(
         return no_media();
     }
 
-    let mut windows = edges.follow(&track);
+    let mut windows = relays.follow(&track);
     let deadline = tokio::time::Instant::now() + patience(stream);
     let mut alone = !blocking;
     let window = loop {

@@ -14,11 +14,11 @@
 //! segment's bytes are regions of the window, an FLV tag is written once.
 
 mod dash;
-mod edge;
 pub(crate) mod files;
 mod hls;
 pub mod muxed;
 mod recent;
+mod relay;
 mod route;
 mod segment;
 mod unfold;
@@ -28,11 +28,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use edge::Edges;
 use files::Opened;
 use http::{Handler, Request, Response};
 use live::{Delivery, Stream};
 use recent::Recent;
+use relay::Relays;
 use route::Resource;
 
 use crate::Origin;
@@ -43,7 +43,7 @@ use crate::push::Push;
 pub struct Deliver {
     origin: Arc<Origin>,
     recent: Recent,
-    edges: Edges,
+    relays: Relays,
     files: Opened,
     push: Rc<Push>,
 }
@@ -51,31 +51,31 @@ pub struct Deliver {
 impl Deliver {
     /// Serves what `origin` has.
     pub fn new(origin: Arc<Origin>) -> Self {
-        let (recent, edges, files) = (Recent::default(), Edges::default(), Opened::default());
+        let (recent, relays, files) = (Recent::default(), Relays::default(), Opened::default());
         let push = Push::new(Arc::clone(&origin));
-        Self { origin, recent, edges, files, push }
+        Self { origin, recent, relays, files, push }
     }
 
     async fn live(&self, request: &Request, name: &str, resource: Resource<'_>) -> Response {
         let Some(stream) = self.origin.registry.stream(name) else {
             return not_found();
         };
-        let edges = &self.edges;
+        let relays = &self.relays;
         match resource {
             Resource::Multivariant => hls::multivariant(request, &stream).await,
             Resource::MediaPlaylist { track } => {
-                hls::media(request, &self.origin, edges, &stream, track).await
+                hls::media(request, &self.origin, relays, &stream, track).await
             }
-            Resource::Manifest => dash::manifest(request, &self.origin, edges, &stream).await,
+            Resource::Manifest => dash::manifest(request, &self.origin, relays, &stream).await,
             Resource::Header { track, msn } => segment::header(request, &stream, track, msn),
             Resource::Segment { track, msn } => {
-                segment::segment(request, edges, &stream, track, msn).await
+                segment::segment(request, relays, &stream, track, msn).await
             }
             Resource::SegmentAt { track, time } => {
-                segment::segment_at(request, edges, &stream, track, time).await
+                segment::segment_at(request, relays, &stream, track, time).await
             }
             Resource::Part { track, msn, part } => {
-                segment::part(request, edges, &stream, track, msn, part).await
+                segment::part(request, relays, &stream, track, msn, part).await
             }
             Resource::Mp4 => muxed::mp4(request, &self.origin, &stream).await,
             Resource::Flv => muxed::flv(request, &self.origin, &stream).await,

@@ -9,7 +9,7 @@ use live::{Region, Segment, Stream, Track, Window};
 use protocol::hls;
 use tokio::sync::watch;
 
-use super::{edge::Edges, immutable, not_found, unfold::unfold};
+use super::{immutable, not_found, relay::Relays, unfold::unfold};
 use crate::wait::patience;
 
 /// `TRACK/init.mp4` and `TRACK/init.MSN.mp4`.
@@ -39,12 +39,12 @@ pub(super) fn header(
 /// `TRACK/MSN.m4s`: a segment, or as much of it as there is and the rest as it comes.
 pub(super) async fn segment(
     request: &Request,
-    edges: &Edges,
+    relays: &Relays,
     stream: &Arc<Stream>,
     track: &str,
     msn: u64,
 ) -> Response {
-    run(request, edges, stream, track, msn, None).await
+    run(request, relays, stream, track, msn, None).await
 }
 
 /// How long a request waits for a time that no manifest has named yet. ffmpeg asks for the segment after its list
@@ -77,7 +77,7 @@ impl Foretold {
 /// Segment `msn`; where it was foretold, after it all that start then or earlier.
 async fn run(
     request: &Request,
-    edges: &Edges,
+    relays: &Relays,
     stream: &Arc<Stream>,
     track: &str,
     msn: u64,
@@ -85,7 +85,7 @@ async fn run(
 ) -> Response {
     let Some(track) = stream.track(track) else { return not_found() };
     // Whether it is complete is asked of the same window: it may be completed any moment.
-    let found = find(edges, stream, &track, msn, |window| {
+    let found = find(relays, stream, &track, msn, |window| {
         Some((Arc::clone(window.segment(msn)?), window.is_complete(msn)))
     });
     let (segment, complete) = match found.await {
@@ -108,7 +108,7 @@ async fn run(
     }
     // Chunked transfer of the segment being made. Only what is missing is looked for, so a part is
     // sent as soon as it is published.
-    let windows = edges.follow(&track);
+    let windows = relays.follow(&track);
     let body =
         unfold((windows, msn, 0), false, move |(mut windows, mut msn, mut sent)| async move {
             loop {
@@ -166,13 +166,13 @@ async fn run(
 /// before.
 pub(super) async fn segment_at(
     request: &Request,
-    edges: &Edges,
+    relays: &Relays,
     stream: &Arc<Stream>,
     name: &str,
     time: i64,
 ) -> Response {
     let Some(track) = stream.track(name) else { return not_found() };
-    let mut windows = edges.follow(&track);
+    let mut windows = relays.follow(&track);
     let deadline = tokio::time::Instant::now() + TOO_SOON;
     loop {
         let (named, is_too_soon) = {
@@ -181,7 +181,7 @@ pub(super) async fn segment_at(
             (named(&window, time), !window.ended && newest.is_none_or(|newest| time > newest))
         };
         if let Some((msn, foretold)) = named {
-            return run(request, edges, stream, name, msn, foretold).await;
+            return run(request, relays, stream, name, msn, foretold).await;
         }
         if !is_too_soon || change(&mut windows, deadline).await.is_err() {
             return not_found();
@@ -214,7 +214,7 @@ pub(super) async fn change(
 /// `TRACK/MSN.PART.m4s`: a part; the next one is waited for.
 pub(super) async fn part(
     request: &Request,
-    edges: &Edges,
+    relays: &Relays,
     stream: &Arc<Stream>,
     track: &str,
     msn: u64,
@@ -222,7 +222,7 @@ pub(super) async fn part(
 ) -> Response {
     let Some(track) = stream.track(track) else { return not_found() };
     let limit = hls::advance_part_limit(part_micros(stream, &track));
-    let found = find(edges, stream, &track, msn, |window| {
+    let found = find(relays, stream, &track, msn, |window| {
         let parts = window.segment(msn).map_or(&[][..], |segment| &segment.parts);
         match parts.get(part) {
             Some(part) => Some(Ok(part.clone())),
@@ -260,13 +260,13 @@ pub(super) fn part_micros(stream: &Stream, track: &Track) -> u64 {
 
 /// Looks for something of segment `msn`, waiting while the segment is near enough to come.
 async fn find<T>(
-    edges: &Edges,
+    relays: &Relays,
     stream: &Stream,
     track: &Arc<Track>,
     msn: u64,
     mut look: impl FnMut(&Window) -> Option<T>,
 ) -> Result<T, Response> {
-    let mut windows = edges.follow(track);
+    let mut windows = relays.follow(track);
     let deadline = tokio::time::Instant::now() + patience(stream);
     loop {
         {
@@ -366,9 +366,9 @@ mod tests {
         let mut head = BytesMut::from("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let request = Request::parse(&mut head, peer, 100).unwrap().unwrap();
-        let edges = Edges::default();
+        let relays = Relays::default();
         let (response, ()) =
-            tokio::join!(segment_at(&request, &edges, &stream, "v0", time), publish(publisher));
+            tokio::join!(segment_at(&request, &relays, &stream, "v0", time), publish(publisher));
         let status = response.status();
         let mut body = Body::Empty;
         let _ = response.map_body(|whole| std::mem::replace(&mut body, whole));

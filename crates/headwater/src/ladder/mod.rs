@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  window ─ source ─▶ matroska ─ pipe ─▶ ffmpeg ─ pipe of each ─▶ FLV ─ rendition ─▶ live::Derived
-//!               └──────────── frames: exact times and places ──────────▲
+//!               └──────────── frames: exact times and slots ──────────▲
 //! ```
 //!
 //! One process makes all renditions of a stream, of one decoding. It is fed from the stream's window,
@@ -18,9 +18,9 @@ mod command;
 pub mod confine;
 mod log;
 mod matroska;
-mod places;
 mod process;
 mod rendition;
+mod slots;
 mod source;
 
 use std::collections::{HashMap, HashSet};
@@ -32,9 +32,9 @@ use command::{Made, Rate, fitting};
 use live::{Part, Segment, Status, Stream, Track};
 use log::{Log, Severity};
 use media::Kind;
-use places::{Applicant, Places};
 use process::Process;
 use rendition::Rendition;
+use slots::{Applicant, Slots};
 use source::{Frames, Next, Source};
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
@@ -70,7 +70,7 @@ pub async fn run(origin: Arc<Origin>) {
     // Those that have, or had, a ladder, by their names.
     let mut streams: HashMap<String, Weak<Stream>> = HashMap::new();
     let mut ladders = JoinSet::new();
-    let places = Arc::new(Places::new(&origin.config.ladder));
+    let slots = Arc::new(Slots::new(&origin.config.ladder));
     if origin.config.ladder.sandbox != Sandbox::Off && !crate::machine::can_confine() {
         tracing::warn!(
             "ladder.sandbox: this kernel has no Landlock, so ffmpeg can read what the origin can"
@@ -88,7 +88,7 @@ pub async fn run(origin: Arc<Origin>) {
             }
             if origin.config.ladder.wants(name) && stream.state().status != Status::Ended {
                 streams.insert(name.to_owned(), Arc::downgrade(&stream));
-                ladders.spawn(follow(Arc::clone(&origin), stream, Arc::clone(&places)));
+                ladders.spawn(follow(Arc::clone(&origin), stream, Arc::clone(&slots)));
             }
         }
         tokio::select! {
@@ -99,16 +99,16 @@ pub async fn run(origin: Arc<Origin>) {
 }
 
 /// The renditions of one stream, until it is over.
-async fn follow(origin: Arc<Origin>, stream: Arc<Stream>, places: Arc<Places>) {
+async fn follow(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Slots>) {
     let over = ended(stream.subscribe());
     tokio::select! {
-        () = make_renditions(origin, stream, places) => {}
+        () = make_renditions(origin, stream, slots) => {}
         // Whatever that waits for. A process that is left ends with its handle.
         () = over => {}
     }
 }
 
-async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, places: Arc<Places>) {
+async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Slots>) {
     // The publisher's own picture. What it publishes under a rendition's name is a ladder already.
     let is_source = |track: &&Arc<Track>| track.kind == Kind::Video && track.rendition.is_none();
     let mut state = stream.subscribe();
@@ -131,7 +131,7 @@ async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, places: Arc<P
     let address = publisher.and_then(|publisher| publisher.peer).map(|peer| peer.ip());
     let applicant = Applicant { address, is_expected: config.expects(stream.name()) };
     drop(known);
-    let Some(_place) = places.take(applicant, waits).await else { return };
+    let Some(_place) = slots.take(applicant, waits).await else { return };
     let ladder = Arc::new(Ladder { origin, stream, source, frames: Mutex::default(), log });
     let mut supervisor = Supervisor { ladder, renditions: Vec::new(), given_up: HashSet::new() };
     supervisor.run().await;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use live::{Part, Place, Segment, Track, Window};
+use live::{Part, Segment, SegmentId, Track, Window};
 use tokio::sync::watch;
 
 /// What is made may be behind its source by so many seconds; more is skipped.
@@ -120,7 +120,7 @@ pub(super) struct Frame {
     /// their segments begin at the same decode times.
     pub(super) early: i32,
     /// Where it was.
-    pub(super) place: Place,
+    pub(super) place: SegmentId,
     /// When it is shown, in milliseconds.
     at: i64,
 }
@@ -141,7 +141,7 @@ impl Frames {
         part: &'a Part,
     ) -> impl Iterator<Item = (&'a live::SampleLayout, i64)> {
         let timescale = segment.header.track.timescale;
-        let place = Place { period: segment.period, msn: segment.msn };
+        let place = SegmentId { period: segment.period, msn: segment.msn };
         part.samples.iter().map(move |layout| {
             if layout.sync {
                 self.early = layout.cts.max(0);
@@ -275,11 +275,11 @@ mod tests {
         }
         let first = frames.find(1067).unwrap();
         assert_eq!((first.pts, first.early), (96_000, 6000));
-        assert_eq!(first.place, Place { period: 0, msn: window.newest().unwrap().msn });
+        assert_eq!(first.place, SegmentId { period: 0, msn: window.newest().unwrap().msn });
     }
 
     fn frames(times: impl IntoIterator<Item = i64>) -> Frames {
-        let place = Place { period: 0, msn: 1 };
+        let place = SegmentId { period: 0, msn: 1 };
         let frame = |at: i64| Frame { pts: at * 90, early: 0, place, at };
         Frames { frames: times.into_iter().map(frame).collect(), early: 0 }
     }

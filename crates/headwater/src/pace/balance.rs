@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use live::UnixMicros;
 
-use super::triage::{Sight, Triage};
+use super::triage::{Observed, Triage};
 use super::{Hand, Schedule};
 
 /// Who has less in hand and waits for room in its socket is in need.
@@ -51,7 +51,7 @@ pub struct Balance {
     needy: AtomicUsize,
     /// Those that give way though they have little themselves: the link is short for them, too.
     giving: AtomicUsize,
-    /// Sum of the [keys](Place) of those in need.
+    /// Sum of the [keys](Share) of those in need.
     keys: AtomicI64,
     /// Microseconds of media that were delivered to all, ever, and of those to viewers set aside.
     delivered: AtomicU64,
@@ -115,7 +115,7 @@ impl Balance {
         let mean = i64::try_from(needy).ok().and_then(|n| self.keys.load(Relaxed).checked_div(n));
         let aside = self.aside.load(Relaxed);
         let viewers = self.viewers.load(Relaxed);
-        let sight = Sight {
+        let observed = Observed {
             delivered: self.delivered.load(Relaxed),
             delivered_aside: self.delivered_aside.load(Relaxed),
             viewers,
@@ -125,7 +125,7 @@ impl Balance {
             lost: mean.map_or(0, |mean| micros(now).unwrap_or(i64::MAX).saturating_sub(mean)),
         };
         let before = self.cutoff.load(Relaxed);
-        let cutoff = triage.decide(sight, before, now);
+        let cutoff = triage.decide(observed, before, now);
         match (before < u64::MAX, cutoff < u64::MAX) {
             (false, true) => {
                 tracing::warn!(viewers, "a link is too short for all viewers of files: some wait");
@@ -156,7 +156,7 @@ impl Balance {
 /// A viewer in need is entered by its key: media ahead of the time played, plus the time. It stays
 /// the same while nothing is delivered, so an entry need not be touched while it waits.
 #[derive(Debug)]
-pub struct Place {
+pub struct Share {
     balance: Arc<Balance>,
     /// Whether it counts as a viewer: not while it wants nothing.
     counted: bool,
@@ -176,7 +176,7 @@ pub struct Place {
     delivered: Duration,
 }
 
-impl Place {
+impl Share {
     /// A viewer's, from now on.
     pub fn new(balance: &Arc<Balance>) -> Self {
         balance.viewers.fetch_add(1, Relaxed);
@@ -356,7 +356,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Share {
     fn drop(&mut self) {
         self.leave();
     }
@@ -374,7 +374,7 @@ mod tests {
         let plan = Plan { pace: Pace::Realtime, burst: Duration::ZERO, rate: 1.0 };
         let schedule = Schedule::new(plan, at(0));
         let mut hand = Hand::new(at(0));
-        let (mut one, mut other) = (Place::new(&balance), Place::new(&balance));
+        let (mut one, mut other) = (Share::new(&balance), Share::new(&balance));
         assert_eq!((balance.viewers(), balance.waiting()), (2, 0));
         assert_eq!(one.wait(&hand, at(0)), None);
         assert_eq!((balance.viewers(), balance.waiting()), (2, 1));

@@ -19,7 +19,7 @@ mod triage;
 
 use std::time::Duration;
 
-pub use balance::{Balance, Place};
+pub use balance::{Balance, Share};
 pub use hand::Hand;
 use live::UnixMicros;
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use live::UnixMicros;
 
-use super::{Balance, Hand, Pace, Place, Plan, Schedule};
+use super::{Balance, Hand, Pace, Plan, Schedule, Share};
 
 const EPOCH: UnixMicros = UnixMicros(1_700_000_000_000_000);
 const TICK: Duration = Duration::from_millis(10);
@@ -16,7 +16,7 @@ const BLOCK: f64 = 0.25;
 struct Viewer {
     schedule: Schedule,
     hand: Hand,
-    place: Place,
+    place: Share,
     /// Its share of the link against others'.
     weight: f64,
     /// What its own link takes in a second.
@@ -37,7 +37,7 @@ impl Viewer {
         Self {
             schedule: Schedule::new(plan, now),
             hand: Hand::new(now),
-            place: Place::new(balance),
+            place: Share::new(balance),
             weight,
             own,
             sent: 0.0,

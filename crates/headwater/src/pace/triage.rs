@@ -37,7 +37,7 @@ const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_
 
 /// What is known of all viewers at one time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sight {
+pub(super) struct Observed {
     /// Microseconds of media that were delivered to all of them, ever, and of those to viewers that
     /// are set aside.
     pub delivered: u64,
@@ -85,33 +85,33 @@ impl Triage {
     }
 
     /// The first rank that is set aside from now on, `u64::MAX` for none, given what it was.
-    pub(super) fn decide(&mut self, sight: Sight, cutoff: u64, now: UnixMicros) -> u64 {
+    pub(super) fn decide(&mut self, observed: Observed, cutoff: u64, now: UnixMicros) -> u64 {
         let elapsed = now.since(self.since);
         // As many viewers would play it as it came.
         let rate = |media: u64| media as f64 / elapsed.as_micros().max(1) as f64;
-        let carried = rate(sight.delivered.saturating_sub(self.delivered));
-        let leftover = rate(sight.delivered_aside.saturating_sub(self.delivered_aside));
+        let carried = rate(observed.delivered.saturating_sub(self.delivered));
+        let leftover = rate(observed.delivered_aside.saturating_sub(self.delivered_aside));
         self.since = now;
-        (self.delivered, self.delivered_aside) = (sight.delivered, sight.delivered_aside);
+        (self.delivered, self.delivered_aside) = (observed.delivered, observed.delivered_aside);
         if let Some(before) = self.trial.take()
-            && sight.short
+            && observed.short
             && carried < SAME * before
         {
             self.not_before = now.after(self.patience);
             self.patience = (2 * self.patience).min(PATIENCE.1);
             return u64::MAX;
         }
-        let kept = sight.viewers.saturating_sub(sight.aside);
-        if !sight.short {
+        let kept = observed.viewers.saturating_sub(observed.aside);
+        if !observed.short {
             let back = (kept / BACK).max(1) as u64;
             let cutoff = cutoff.saturating_add(back);
-            return if cutoff < sight.joined { cutoff } else { u64::MAX };
+            return if cutoff < observed.joined { cutoff } else { u64::MAX };
         }
-        let bearable = carried >= BEARABLE * sight.viewers as f64;
+        let bearable = carried >= BEARABLE * observed.viewers as f64;
         let begins = cutoff == u64::MAX;
-        if sight.viewers < FEWEST
+        if observed.viewers < FEWEST
             || now < self.not_before
-            || sight.lost < LOST
+            || observed.lost < LOST
             || (begins && bearable)
             // After a pause longer than an interval nothing is known of what the link carries.
             || elapsed > 2 * INTERVAL
@@ -123,6 +123,6 @@ impl Triage {
         if begins && excess > 0 {
             self.trial = Some(carried);
         }
-        cutoff.min(sight.joined).saturating_sub(excess)
+        cutoff.min(observed.joined).saturating_sub(excess)
     }
 }

@@ -10,7 +10,7 @@ use protocol::push::frame::{self, Head, Opcode};
 use protocol::push::message::{Discontinuity, Event};
 use protocol::push::query::Unit;
 
-use crate::fan::Container;
+use crate::broadcast::Container;
 
 /// A chunk, or a segment, is one message: a frame's head, and regions of the window.
 pub(super) struct Messages {

@@ -2,23 +2,22 @@
 //! exists, of a title each segment when it is due.
 //!
 //! ```text
-//!                        ┌▶ stream ─┬ rides a fan      at the live edge: one write a chunk
-//! Request ─ respond ─ 101 ┤         └ goes on alone    behind it, with a cursor of its own
-//!                        └▶ title ── reel              its segments, when they are due
+//!                        ┌▶ stream ─┬ subscribed   at the live edge, to a broadcast: one write a chunk
+//! Request ─ respond ─ 101 ┤         └ alone        behind it, with a cursor of its own
+//!                        └▶ title ── cursor              its segments, when they are due
 //!                           session                    of either: what it says and is told
 //! ```
 //!
 //! A message is a frame's head and a region of the window, or a segment's pieces; nothing else. What a
 //! viewer says is read by its own task, whichever way it is served.
 
+mod abr;
 mod describe;
 mod messages;
-mod reel;
-mod rungs;
 mod session;
-mod sight;
 mod stream;
 mod title;
+mod title_cursor;
 mod wire;
 
 use std::rc::Rc;
@@ -34,26 +33,30 @@ use tokio::task::spawn_local;
 use vod::Title;
 
 use crate::Origin;
-use crate::fan::Fans;
+use crate::broadcast::Broadcasts;
 
 /// What the push viewers of one event loop share.
 pub struct Push {
     origin: Arc<Origin>,
     /// Of chunks.
-    chunks: Rc<Fans<Messages>>,
+    chunks: Rc<Broadcasts<Messages>>,
     /// Of whole segments.
-    segments: Rc<Fans<Messages>>,
+    segments: Rc<Broadcasts<Messages>>,
 }
 
 impl Push {
     /// Nobody yet. To be called on the event loop.
     pub fn new(origin: Arc<Origin>) -> Rc<Self> {
         let interval = origin.config.push.flush_interval.into();
-        let fans = |unit| Fans::new(Messages { unit }, interval);
-        Rc::new(Self { origin, chunks: fans(Unit::Chunk), segments: fans(Unit::Segment) })
+        let broadcasts = |unit| Broadcasts::new(Messages { unit }, interval);
+        Rc::new(Self {
+            origin,
+            chunks: broadcasts(Unit::Chunk),
+            segments: broadcasts(Unit::Segment),
+        })
     }
 
-    fn fans(&self, unit: Unit) -> &Rc<Fans<Messages>> {
+    fn broadcasts(&self, unit: Unit) -> &Rc<Broadcasts<Messages>> {
         match unit {
             Unit::Chunk => &self.chunks,
             Unit::Segment => &self.segments,

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use super::wire::Wire;
 use super::{Push, messages};
+use crate::broadcast::Outbox;
 use crate::counts::TooSlow;
-use crate::fan::Outbox;
 
 /// Bytes of one read: more than a record of TLS holds.
 const READ: usize = 32 << 10;

@@ -1,4 +1,4 @@
-//! A viewer of a live stream: on a fan with the others at the live edge, or behind it by itself.
+//! A viewer of a live stream: on a broadcast with the others at the live edge, or behind it by itself.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,12 +18,12 @@ use protocol::push::query::{From, Query, Unit};
 use tokio::task::coop;
 use tokio::time::Instant;
 
+use super::abr::{self, LiveAbr, Watched};
 use super::session::{Error, Heard, Said, Session};
-use super::sight::{self, Sight, Watched};
 use super::wire::Ready;
 use super::{Push, describe, messages};
 use crate::Origin;
-use crate::fan::{Follower, Seat};
+use crate::broadcast::{Follower, Subscription};
 
 /// Pieces that go out in one write at most, while there are more parts at hand.
 const BATCH: usize = 64;
@@ -46,17 +46,17 @@ pub(super) struct Viewer {
     unit: Unit,
     from: From,
     choice: Choice,
-    place: Place,
+    mode: Mode,
 }
 
 /// How it follows the stream.
-enum Place {
+enum Mode {
     /// Not yet, or not while it is paused, or not until there are media again.
     None,
     /// With a cursor of its own.
     Alone(Box<Follower>),
     /// With all others at the live edge.
-    Rides(Seat),
+    Subscribed(Subscription),
 }
 
 impl Viewer {
@@ -67,7 +67,7 @@ impl Viewer {
             unit: query.latency,
             from: query.from,
             choice: Choice { rendition: query.rendition, max: query.max },
-            place: Place::None,
+            mode: Mode::None,
         }
     }
 
@@ -83,7 +83,7 @@ impl Viewer {
         let limits = self.push.origin.viewer_limits();
         let whole = self.unit == Unit::Segment;
         // Of a viewer of whom nothing is known yet.
-        let first = sight::begin(&self.stream.state(), &self.choice);
+        let first = abr::begin(&self.stream.state(), &self.choice);
         let first = Choice { rendition: first.map(|track| track.name.clone()), max: None };
         let cursor = Cursor::chosen(&self.stream, limits, first, whole);
         let Some(mut cursor) = cursor.map(|cursor| cursor.with_choice(self.choice.clone())) else {
@@ -99,7 +99,7 @@ impl Viewer {
                 cursor.seek(time.as_secs_f64());
             }
         }
-        self.place = Place::Alone(Box::new(Follower::new(cursor)));
+        self.mode = Mode::Alone(Box::new(Follower::new(cursor)));
         Ok(())
     }
 
@@ -120,7 +120,7 @@ struct Watching {
     stream: Arc<Stream>,
     unit: Unit,
     choice: Choice,
-    place: Place,
+    mode: Mode,
     /// Where there is something to choose from.
     watched: Option<Rc<Watched>>,
     /// The rendition it was told of last, as which it is counted.
@@ -147,7 +147,7 @@ enum Phase {
 
 /// What a viewer was waiting for.
 enum Stir {
-    /// The fan put it off.
+    /// The broadcast put it off.
     Left,
     Input,
     Room,
@@ -167,12 +167,12 @@ impl std::convert::From<Ready> for Stir {
 
 impl Watching {
     fn new(viewer: Viewer, connection: Upgraded) -> Self {
-        let Viewer { push, stream, unit, choice, place, .. } = viewer;
+        let Viewer { push, stream, unit, choice, mode, .. } = viewer;
         Self {
             session: Session::new(push, connection),
             unit,
             choice,
-            place,
+            mode,
             watched: None,
             counted: None,
             paused: false,
@@ -187,10 +187,10 @@ impl Watching {
         let said = self.session.first()?;
         self.heed(said)?;
         loop {
-            // Most of their time viewers ride, and need nothing of what this waits for.
-            let phase = match self.place {
-                Place::Rides(_) => self.ride().await?,
-                Place::None | Place::Alone(_) => Box::pin(self.go_alone()).await?,
+            // Most of their time viewers are subscribed, and need nothing of what this waits for.
+            let phase = match self.mode {
+                Mode::Subscribed(_) => self.be_subscribed().await?,
+                Mode::None | Mode::Alone(_) => Box::pin(self.go_alone()).await?,
             };
             match phase {
                 Phase::Next => {}
@@ -201,7 +201,7 @@ impl Watching {
 
     /// What a viewer hears first.
     fn welcome(&mut self) -> Result<(), Error> {
-        if let Place::Alone(follower) = &mut self.place {
+        if let Mode::Alone(follower) = &mut self.mode {
             let hello = describe::hello(&self.stream.state(), follower.cursor.tracks());
             let behind = (follower.cursor.behind() * 1000.0).round() / 1000.0;
             self.session.say(&Event::Hello(Hello { behind: Some(behind), ..hello }));
@@ -220,16 +220,16 @@ impl Watching {
         chosen.change(&self.stream, before.as_ref(), self.counted.as_ref());
     }
 
-    /// While a fan writes what the viewer is to be sent.
-    async fn ride(&mut self) -> Result<Phase, Error> {
+    /// While a broadcast writes what the viewer is to be sent.
+    async fn be_subscribed(&mut self) -> Result<Phase, Error> {
         self.session.outbox.shrink();
         loop {
             let Session { wire, drain, timer, ping, .. } = &mut self.session;
-            let Place::Rides(seat) = &self.place else { return Ok(Phase::Next) };
+            let Mode::Subscribed(subscription) = &self.mode else { return Ok(Phase::Next) };
             // By hand: this is all the state that most viewers' tasks have.
             let stir = poll_fn(|cx| {
                 // First: where a write ended in the middle of a message, nothing else may follow.
-                if seat.poll_left(cx).is_ready() {
+                if subscription.poll_left(cx).is_ready() {
                     return Poll::Ready(Stir::Left);
                 }
                 if Pin::new(&mut *drain).poll(cx).is_ready() {
@@ -248,53 +248,54 @@ impl Watching {
                 }
                 Stir::Time => self.session.look_around()?,
                 Stir::Left | Stir::Drain | Stir::Room | Stir::Next(_) => {
-                    self.alight()?;
+                    self.leave()?;
                     return Ok(Phase::Next);
                 }
             }
             self.session.send()?;
             if !self.session.is_idle() || self.session.over {
-                self.alight()?;
+                self.leave()?;
                 return Ok(Phase::Next);
             }
         }
     }
 
-    /// Has it go on by itself if it rides. What the fan had yet to write comes after what is in the
-    /// outbox, which is empty if the fan has written a part of something.
-    fn alight(&mut self) -> Result<(), Error> {
-        match std::mem::replace(&mut self.place, Place::None) {
-            Place::Rides(seat) => {
-                let (unsent, follower) = seat.leave(self.session.push.origin.viewer_limits())?;
+    /// Has it go on by itself if it is subscribed. What the broadcast had yet to write comes after what is in the
+    /// outbox, which is empty if the broadcast has written a part of something.
+    fn leave(&mut self) -> Result<(), Error> {
+        match std::mem::replace(&mut self.mode, Mode::None) {
+            Mode::Subscribed(subscription) => {
+                let (unsent, follower) =
+                    subscription.leave(self.session.push.origin.viewer_limits())?;
                 let mut follower = Box::new(follower);
                 let cursor = follower.cursor.with_choice(self.choice.clone());
                 follower.cursor = cursor.with_whole(self.unit == Unit::Segment);
                 self.session.outbox.push(unsent);
-                self.place = Place::Alone(follower);
+                self.mode = Mode::Alone(follower);
             }
-            place => self.place = place,
+            place => self.mode = place,
         }
         Ok(())
     }
 
-    /// Lets it ride if it may, all it was given having been sent.
-    fn board(&mut self) -> bool {
+    /// Subscribes it if that may be, all it was given having been sent.
+    fn join(&mut self) -> bool {
         let Session { push, wire, .. } = &self.session;
-        let fans = push.fans(self.unit);
-        self.place = match std::mem::replace(&mut self.place, Place::None) {
-            Place::Alone(follower) => {
-                let seat = match &self.watched {
-                    Some(watched) => fans.join(&self.stream, follower, watched),
-                    None => fans.join(&self.stream, follower, wire),
+        let broadcasts = push.broadcasts(self.unit);
+        self.mode = match std::mem::replace(&mut self.mode, Mode::None) {
+            Mode::Alone(follower) => {
+                let subscription = match &self.watched {
+                    Some(watched) => broadcasts.join(&self.stream, follower, watched),
+                    None => broadcasts.join(&self.stream, follower, wire),
                 };
-                seat.map_or_else(Place::Alone, Place::Rides)
+                subscription.map_or_else(Mode::Alone, Mode::Subscribed)
             }
             place => place,
         };
-        matches!(self.place, Place::Rides(_))
+        matches!(self.mode, Mode::Subscribed(_))
     }
 
-    /// Until the viewer can ride, or the connection is to be closed.
+    /// Until the viewer can be subscribed, or the connection is to be closed.
     async fn go_alone(&mut self) -> Result<Phase, Error> {
         loop {
             coop::consume_budget().await;
@@ -308,17 +309,17 @@ impl Watching {
                 continue;
             }
             self.choose_rendition(idle)?;
-            if idle && self.board() {
+            if idle && self.join() {
                 return Ok(Phase::Next);
             }
             let wake = self.wake(idle);
-            let Self { session, place, stream, .. } = self;
+            let Self { session, mode, stream, .. } = self;
             let Session { push, wire, drain, timer, outbox, over, .. } = session;
             let listens = !*over && !outbox.is_full();
             let draining = !*over;
             let stir = tokio::select! {
                 stir = poll_fn(|cx| wire.poll_ready(listens, !idle, cx)) => stir.into(),
-                next = next(place, stream, &push.origin), if idle => Stir::Next(next),
+                next = next(mode, stream, &push.origin), if idle => Stir::Next(next),
                 () = drain, if draining => Stir::Drain,
                 () = poll_fn(|cx| timer.poll(wake, cx)) => Stir::Time,
             };
@@ -343,12 +344,12 @@ impl Watching {
         loop {
             match next {
                 Next::Part { track, segment, part } => {
-                    let Self { session: Session { push, outbox, .. }, place, unit, .. } = self;
+                    let Self { session: Session { push, outbox, .. }, mode, unit, .. } = self;
                     if let Some(watched) = self.watched.as_ref().filter(|_| outbox.is_empty()) {
                         watched.writes();
                     }
-                    let Place::Alone(follower) = place else { return Ok(()) };
-                    let container = push.fans(*unit).container();
+                    let Mode::Alone(follower) = mode else { return Ok(()) };
+                    let container = push.broadcasts(*unit).container();
                     follower.write(container, (track, &segment, &part), |piece| {
                         pieces += 1;
                         outbox.push(piece);
@@ -369,7 +370,7 @@ impl Watching {
                     return Ok(());
                 }
             }
-            let Place::Alone(follower) = &mut self.place else { return Ok(()) };
+            let Mode::Alone(follower) = &mut self.mode else { return Ok(()) };
             if pieces >= BATCH || self.watched.is_some() && self.session.outbox.len() >= AHEAD {
                 return Ok(());
             }
@@ -383,7 +384,7 @@ impl Watching {
     /// Tells which tracks follow, and what is missing before them.
     fn announce(&mut self, missing: Option<Discontinuity>) -> Result<(), Error> {
         let Some(picture) = self.picture() else { return Ok(()) };
-        let Place::Alone(follower) = &mut self.place else { return Ok(()) };
+        let Mode::Alone(follower) = &mut self.mode else { return Ok(()) };
         let header = header(follower)?;
         if let Some(reason) = missing {
             self.session.say(&Event::Discontinuity { reason });
@@ -399,27 +400,27 @@ impl Watching {
     fn follows(&mut self, track: Arc<Track>) {
         self.session.say(&Event::Rendition { rendition: track.name.clone() });
         if let Some(watched) = &self.watched {
-            watched.sight.borrow_mut().switched(&track);
+            watched.abr.borrow_mut().switched(&track);
         }
         self.count(Some(track));
     }
 
     /// The rendition of the picture that it is sent, if any, while it has a cursor of its own.
     fn picture(&self) -> Option<Option<Arc<Track>>> {
-        let Place::Alone(follower) = &self.place else { return None };
+        let Mode::Alone(follower) = &self.mode else { return None };
         Some(follower.cursor.tracks().find(|track| track.kind == Kind::Video).cloned())
     }
 
     /// Looks at the connection when it is time, and does what comes of it. `idle`: nothing is unsent.
     fn choose_rendition(&mut self, idle: bool) -> Result<(), Error> {
-        self.renew_sight();
-        let (Place::Alone(follower), Some(watched)) = (&mut self.place, &self.watched) else {
+        self.renew_abr();
+        let (Mode::Alone(follower), Some(watched)) = (&mut self.mode, &self.watched) else {
             return Ok(());
         };
         let cursor = &mut follower.cursor;
         let due = {
-            let sight = watched.sight.borrow();
-            !sight.has_decided() && sight.is_due()
+            let abr = watched.abr.borrow();
+            !abr.has_decided() && abr.is_due()
         };
         if due {
             let held = if self.session.wire.transport.holds() { HELD } else { 0 };
@@ -428,20 +429,20 @@ impl Watching {
             let is_segment = cursor.is_whole() && queued > 0;
             watched.look_at(queued, cursor.is_catching_up() || is_segment);
         }
-        let mut sight = watched.sight.borrow_mut();
-        match sight.take_decided() {
+        let mut abr = watched.abr.borrow_mut();
+        match abr.take_decided() {
             Decision::Stay => {}
             Decision::Up(rung) => {
-                sight.leaves = false;
-                match sight.rung(rung) {
+                abr.leaves = false;
+                match abr.rung(rung) {
                     Some(track) => cursor.switch_to(track),
                     None => cursor.stay(),
                 }
             }
             Decision::Down { to, drop } => {
-                if let Some(track) = sight.rung(to) {
+                if let Some(track) = abr.rung(to) {
                     cursor.switch_to(track);
-                    sight.leaves = drop;
+                    abr.leaves = drop;
                 }
             }
             Decision::SkipToLive => {
@@ -458,29 +459,29 @@ impl Watching {
             }
         }
         // There is room for what comes next, which is the time to say whether it is to be sent.
-        if idle && sight.leaves && !sight.is_worth_sending(cursor.waiting()) {
-            sight.leaves = false;
+        if idle && abr.leaves && !abr.is_worth_sending(cursor.waiting()) {
+            abr.leaves = false;
             cursor.drop_picture();
         }
         Ok(())
     }
 
     /// Finds out what there is to choose from, where that may be something else.
-    fn renew_sight(&mut self) {
+    fn renew_abr(&mut self) {
         let Some(Some(picture)) = self.picture() else { return };
         let state = self.stream.state();
-        if self.watched.as_ref().is_some_and(|watched| !watched.sight.borrow().is_old(&state)) {
+        if self.watched.as_ref().is_some_and(|watched| !watched.abr.borrow().is_old(&state)) {
             return;
         }
         match &self.watched {
             Some(watched) => {
-                if !watched.sight.borrow_mut().renew(&state, &self.choice, &picture) {
+                if !watched.abr.borrow_mut().renew(&state, &self.choice, &picture) {
                     self.watched = None;
                 }
             }
             None => {
-                let sight = Sight::new(&state, &self.choice, &picture);
-                self.watched = sight.map(|sight| Watched::new(&self.session.wire, sight));
+                let abr = LiveAbr::new(&state, &self.choice, &picture);
+                self.watched = abr.map(|abr| Watched::new(&self.session.wire, abr));
             }
         }
     }
@@ -489,9 +490,9 @@ impl Watching {
     fn wake(&self, idle: bool) -> Instant {
         let wake = self.session.wake();
         match &self.watched {
-            Some(_) if !idle => wake.min(Instant::now() + sight::LOOKS),
+            Some(_) if !idle => wake.min(Instant::now() + abr::LOOKS),
             // Whether there are media again shows in more than one place.
-            _ if idle && !self.paused && matches!(self.place, Place::None) => {
+            _ if idle && !self.paused && matches!(self.mode, Mode::None) => {
                 wake.min(Instant::now() + RETRIES)
             }
             _ => wake,
@@ -510,7 +511,7 @@ impl Watching {
             match said {
                 Said::Command(command) => self.obey(command)?,
                 Said::Close(code) => {
-                    self.alight()?;
+                    self.leave()?;
                     self.session.answer_close(code);
                 }
             }
@@ -534,35 +535,35 @@ impl Watching {
             }
         }
         if let Some(time) = seek {
-            self.alight()?;
-            match &mut self.place {
-                Place::Alone(follower) => {
+            self.leave()?;
+            match &mut self.mode {
+                Mode::Alone(follower) => {
                     if follower.cursor.seek(time) {
                         self.session.say(&Event::Discontinuity { reason: Discontinuity::Seek });
                     }
                 }
-                Place::None | Place::Rides(_) => self.sought = Some(time),
+                Mode::None | Mode::Subscribed(_) => self.sought = Some(time),
             }
         }
         if let Some(pause) = pause {
             self.paused = pause;
         }
         if self.paused {
-            self.alight()?;
-            self.place = Place::None;
+            self.leave()?;
+            self.mode = Mode::None;
         }
         Ok(())
     }
 
     /// Follows what its wishes come to now, from a keyframe on.
     fn choose_again(&mut self) -> Result<(), Error> {
-        self.alight()?;
+        self.leave()?;
         self.watched = None;
-        let Place::Alone(follower) = &mut self.place else { return Ok(()) };
+        let Mode::Alone(follower) = &mut self.mode else { return Ok(()) };
         let cursor = &mut follower.cursor;
         let best = cursor.wish(self.choice.clone());
         let is_allowed =
-            |track: &Arc<Track>| sight::allows(&self.stream.state(), &self.choice, track);
+            |track: &Arc<Track>| abr::allows(&self.stream.state(), &self.choice, track);
         // One that may choose stays where it is, if it may be there, and goes up by what is seen.
         let stays = cursor.tracks().find(|track| track.kind == Kind::Video).is_some_and(is_allowed);
         match best {
@@ -575,12 +576,12 @@ impl Watching {
     /// Goes on where it sought while it had no place, or else at the newest keyframe, with the rendition
     /// it had if it may have that. False if it has a place, or there are no media.
     fn begin(&mut self) -> Result<bool, Error> {
-        let Place::None = self.place else { return Ok(false) };
+        let Mode::None = self.mode else { return Ok(false) };
         let limits = self.session.push.origin.viewer_limits();
         let (state, whole) = (self.stream.state(), self.unit == Unit::Segment);
         let before = self.counted.clone();
-        let first = before.filter(|track| sight::allows(&state, &self.choice, track));
-        let first = first.or_else(|| sight::begin(&state, &self.choice));
+        let first = before.filter(|track| abr::allows(&state, &self.choice, track));
+        let first = first.or_else(|| abr::begin(&state, &self.choice));
         let first = Choice { rendition: first.map(|track| track.name.clone()), ..self.choice };
         let Some(cursor) = Cursor::chosen(&self.stream, limits, first, whole) else {
             return Ok(false);
@@ -592,7 +593,7 @@ impl Watching {
         };
         let mut follower = Box::new(Follower::new(cursor));
         let header = header(&mut follower)?;
-        self.place = Place::Alone(follower);
+        self.mode = Mode::Alone(follower);
         self.session.say(&Event::Discontinuity { reason });
         match self.picture().flatten() {
             Some(track) if !self.counted.as_ref().is_some_and(|now| Arc::ptr_eq(now, &track)) => {
@@ -609,12 +610,12 @@ impl Watching {
     async fn end(&mut self, result: Result<(), Error>) {
         if let Err(error) = &result {
             self.session.report(self.stream.name(), error);
-            // What a fan had begun to write comes first.
-            if self.alight().is_err() {
+            // What a broadcast had begun to write comes first.
+            if self.leave().is_err() {
                 return;
             }
         }
-        self.place = Place::None;
+        self.mode = Mode::None;
         match result {
             Ok(()) => self.session.farewell().await,
             Err(error) => self.session.tell(error).await,
@@ -630,11 +631,11 @@ fn header(follower: &mut Follower) -> Result<Bytes, media::Error> {
 }
 
 /// What is to be sent next, waited for.
-async fn next(place: &mut Place, stream: &Stream, origin: &Origin) -> Next {
+async fn next(place: &mut Mode, stream: &Stream, origin: &Origin) -> Next {
     match place {
-        Place::Alone(follower) => follower.cursor.next(|| origin.now()).await,
-        Place::Rides(_) => std::future::pending().await,
-        Place::None => {
+        Mode::Alone(follower) => follower.cursor.next(|| origin.now()).await,
+        Mode::Subscribed(_) => std::future::pending().await,
+        Mode::None => {
             // A paused viewer keeps the stream's window in memory: not for longer than others may
             // watch it.
             let mut state = stream.subscribe();

@@ -19,11 +19,11 @@ use tokio::time::Instant;
 use vod::Title;
 
 use super::Push;
-use super::reel::{self, Item, Reel};
-use super::rungs::Rungs;
+use super::abr::TitleAbr;
 use super::session::{Error, Heard, Said, Session};
+use super::title_cursor::{self, Item, TitleCursor};
 use super::wire::Ready;
-use crate::pace::{Hand, Pace, Place, Plan, Schedule};
+use crate::pace::{Hand, Pace, Plan, Schedule, Share};
 use crate::titles::{Viewing, gather};
 
 /// What one viewer may be sent before the others of its thread have their turn.
@@ -35,9 +35,9 @@ const LAST: Duration = Duration::from_secs(2);
 /// What a viewer asked for, before its connection is a WebSocket.
 pub(super) struct Viewer {
     push: Rc<Push>,
-    reel: Reel,
+    cursor: TitleCursor,
     choice: Choice,
-    rungs: Option<Rungs>,
+    abr: Option<TitleAbr>,
     plan: Plan,
     from: Duration,
 }
@@ -46,16 +46,16 @@ impl Viewer {
     pub(super) fn new(push: &Rc<Push>, title: &Arc<Title>, query: Query) -> Result<Self, Response> {
         let choice = Choice { rendition: query.rendition, max: query.max };
         if let Some(name) = &choice.rendition
-            && !reel::has_rendition(title, name)
+            && !title_cursor::has_rendition(title, name)
         {
             return Err(
                 Response::text(404, "no such rendition").header("Cache-Control", "no-cache")
             );
         }
-        let mut reel = Reel::new(Arc::clone(title), &choice);
-        let rungs = Rungs::new(title, &choice, None);
-        if let Some(track) = rungs.as_ref().and_then(Rungs::track) {
-            reel.follow(track);
+        let mut cursor = TitleCursor::new(Arc::clone(title), &choice);
+        let abr = TitleAbr::new(title, &choice, None);
+        if let Some(track) = abr.as_ref().and_then(TitleAbr::track) {
+            cursor.follow(track);
         }
         let config = &push.origin.config.vod;
         let plan = match query.pace {
@@ -63,14 +63,14 @@ impl Viewer {
             Some(query::Pace::Fast) => config.plan(Some(Pace::Fast)),
             // Each has as long to arrive as the longest plays.
             Some(query::Pace::Realtime) => {
-                Plan { pace: Pace::Burst, burst: reel.longest(), rate: 1.0 }
+                Plan { pace: Pace::Burst, burst: cursor.longest(), rate: 1.0 }
             }
         };
         let from = match query.from {
             From::Live | From::Start => Duration::ZERO,
             From::At(time) => time,
         };
-        Ok(Self { push: Rc::clone(push), reel, choice, rungs, plan, from })
+        Ok(Self { push: Rc::clone(push), cursor, choice, abr, plan, from })
     }
 
     /// The whole of its life.
@@ -84,10 +84,10 @@ impl Viewer {
 /// A viewer and its WebSocket.
 struct Watching {
     session: Session,
-    reel: Reel,
+    cursor: TitleCursor,
     choice: Choice,
     /// Where the server chooses the rendition.
-    rungs: Option<Rungs>,
+    abr: Option<TitleAbr>,
     /// The picture whose header it was sent last.
     told: Option<usize>,
     /// Runs from where it began or last sought.
@@ -96,7 +96,7 @@ struct Watching {
     began: Duration,
     hand: Hand,
     /// Among the paced viewers, where it is one.
-    place: Option<Place>,
+    place: Option<Share>,
     /// What is read of the next segment before it is sent.
     gathering: Option<Gathering>,
     /// The message that is on its way. What else is to be said waits for its end.
@@ -146,19 +146,19 @@ enum Stir {
 
 impl Watching {
     fn new(viewer: Viewer, connection: Upgraded) -> Self {
-        let Viewer { push, mut reel, choice, rungs, plan, from } = viewer;
+        let Viewer { push, mut cursor, choice, abr, plan, from } = viewer;
         let origin = &push.origin;
-        let name = name(reel.title());
+        let name = name(cursor.title());
         let viewing = origin.title_viewers.connected(&name, Delivery::Push);
         let (now, is_paced) = (origin.now(), plan.pace != Pace::Fast);
-        let place = is_paced.then(|| Place::new(&origin.balance));
-        reel.seek(from);
+        let place = is_paced.then(|| Share::new(&origin.balance));
+        cursor.seek(from);
         Self {
             session: Session::new(push, connection),
-            began: reel.next().map_or(Duration::ZERO, |item| item.start),
-            reel,
+            began: cursor.next().map_or(Duration::ZERO, |item| item.start),
+            cursor,
             choice,
-            rungs,
+            abr,
             told: None,
             schedule: Schedule::new(plan, now),
             hand: Hand::new(now),
@@ -174,7 +174,7 @@ impl Watching {
     }
 
     async fn run(&mut self) -> Result<(), Error> {
-        self.session.say(&Event::Hello(self.reel.hello()));
+        self.session.say(&Event::Hello(self.cursor.hello()));
         self.push_header()?;
         let said = self.session.first()?;
         self.heed(said);
@@ -231,32 +231,32 @@ impl Watching {
 
     /// Lets the rendition be chosen anew, where the server chooses.
     fn consider(&mut self) {
-        if let Self { session, rungs: Some(rungs), media, .. } = self {
-            session.wire.transport.with_tcp(|tcp| rungs.look(tcp, media.size()));
+        if let Self { session, abr: Some(abr), media, .. } = self {
+            session.wire.transport.with_tcp(|tcp| abr.look(tcp, media.size()));
         }
     }
 
     /// Follows the rendition that its wishes and its link come to now.
     fn follow(&mut self) {
-        let Self { reel, choice, rungs, .. } = self;
-        match rungs.as_ref().and_then(Rungs::track) {
-            Some(track) => reel.follow(track),
-            None => reel.choose(choice),
+        let Self { cursor, choice, abr, .. } = self;
+        match abr.as_ref().and_then(TitleAbr::track) {
+            Some(track) => cursor.follow(track),
+            None => cursor.choose(choice),
         }
     }
 
     /// Has the next segment read and sent, if it is due.
     fn load(&mut self) -> Result<Load, Error> {
-        if self.rungs.as_ref().is_some_and(Rungs::is_idle) {
+        if self.abr.as_ref().is_some_and(TitleAbr::is_idle) {
             self.consider();
         }
         self.follow();
         // Told only now, however often it has changed meanwhile.
-        if self.reel.picture() != self.told {
+        if self.cursor.picture() != self.told {
             self.announce()?;
             return Ok(Load::Loaded);
         }
-        let Some(item) = self.reel.next() else {
+        let Some(item) = self.cursor.next() else {
             self.leave();
             return Ok(Load::End);
         };
@@ -267,8 +267,9 @@ impl Watching {
         {
             return Ok(Load::Wait(wait));
         }
-        let title = Arc::clone(self.reel.title());
-        let pieces = self.reel.pieces(item).filter(|_| title.is_intact()).ok_or(Error::Changed)?;
+        let title = Arc::clone(self.cursor.title());
+        let pieces =
+            self.cursor.pieces(item).filter(|_| title.is_intact()).ok_or(Error::Changed)?;
         let pieces = Box::pin(async move { gather(&title, pieces).await });
         self.gathering = Some(Gathering { item, pieces });
         Ok(Load::Loaded)
@@ -285,24 +286,24 @@ impl Watching {
         for each in pieces {
             self.media.push_piece(each)?;
         }
-        self.reel.advance(item);
-        let end = self.reel.title().duration;
-        let until = self.reel.next().map_or(end, |next| next.start);
+        self.cursor.advance(item);
+        let end = self.cursor.title().duration;
+        let until = self.cursor.next().map_or(end, |next| next.start);
         self.sending = Some(Sending { from: item.start, until, size: self.media.size() });
-        if let Some(rungs) = &mut self.rungs {
-            rungs.begins();
+        if let Some(abr) = &mut self.abr {
+            abr.begins();
         }
         Ok(())
     }
 
     /// Waits until there is something to be done; writes, where that is it.
     async fn stir(&mut self, due: Option<Instant>) -> Stir {
-        let Self { session, media, hand, place, paused, rungs, gathering, .. } = self;
+        let Self { session, media, hand, place, paused, abr, gathering, .. } = self;
         let (sends, says) = (media.size() > 0, !session.is_idle());
         if sends || says {
             session.took(false, false);
         }
-        let looks = rungs.as_ref().filter(|_| sends || due.is_some()).map(Rungs::next);
+        let looks = abr.as_ref().filter(|_| sends || due.is_some()).map(TitleAbr::next);
         let due = [due, looks].into_iter().flatten().min();
         let mut deadline = due.map_or(session.wake(), |due| due.min(session.wake()));
         let Session { push, wire, drain, timer, outbox, over, .. } = session;
@@ -398,7 +399,7 @@ impl Watching {
         }
         if self.choice != before {
             // What was seen of its link counts for as long as it wishes for the same.
-            self.rungs = Rungs::new(self.reel.title(), &self.choice, self.reel.picture());
+            self.abr = TitleAbr::new(self.cursor.title(), &self.choice, self.cursor.picture());
         }
         if let Some(time) = seek {
             self.seek(Duration::try_from_secs_f64(time).unwrap_or_default());
@@ -410,11 +411,11 @@ impl Watching {
 
     /// Tells which rendition follows.
     fn announce(&mut self) -> Result<(), Error> {
-        if !self.reel.title().aligned {
+        if !self.cursor.title().aligned {
             // Some of it may have been shown.
             self.session.say(&Event::Discontinuity { reason: Discontinuity::Tracks });
         }
-        if let Some(rendition) = self.reel.rendition() {
+        if let Some(rendition) = self.cursor.rendition() {
             let rendition = rendition.to_owned();
             self.session.say(&Event::Rendition { rendition });
         }
@@ -422,8 +423,8 @@ impl Watching {
     }
 
     fn push_header(&mut self) -> Result<(), Error> {
-        let header = frame::frame(Opcode::Binary, &self.reel.header()?);
-        self.told = self.reel.picture();
+        let header = frame::frame(Opcode::Binary, &self.cursor.header()?);
+        self.told = self.cursor.picture();
         self.session.outbox.push(header.into());
         Ok(())
     }
@@ -432,8 +433,8 @@ impl Watching {
     fn seek(&mut self, time: Duration) {
         let now = self.session.push.origin.now();
         self.follow();
-        self.reel.seek(time);
-        self.began = self.reel.next().map_or(time, |item| item.start);
+        self.cursor.seek(time);
+        self.began = self.cursor.next().map_or(time, |item| item.start);
         self.schedule = Schedule::new(self.schedule.plan(), now);
         self.hand = Hand::new(now);
         self.leave();
@@ -466,7 +467,7 @@ impl Watching {
     async fn end(&mut self, result: Result<(), Error>) {
         self.leave();
         if let Err(error) = &result {
-            self.session.report(&name(self.reel.title()), error);
+            self.session.report(&name(self.cursor.title()), error);
         }
         if !self.is_between() {
             // Nothing can be said after half a message.

@@ -1,11 +1,11 @@
-//! A viewer's connection, as its session and its fan write to it.
+//! A viewer's connection, as its session and its broadcast write to it.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
 use http::{Held, Transport};
 
-use crate::fan::Line;
+use crate::broadcast::Line;
 
 pub(super) struct Wire {
     pub(super) transport: Transport,

@@ -20,15 +20,15 @@ use tokio::net::TcpStream;
 use tokio::task::coop;
 use tokio::time::Instant;
 
-use super::lookup::{self, Found, Lookup, NoFilm, Wanted};
-use super::places::{Place, Shared};
+use super::lookup::{self, Found, Lookup, NoTitle, Wanted};
+use super::slots::{Shared, Slot};
 use super::{Error, REFUSED, file, play};
 use crate::Origin;
+use crate::broadcast::{Outbox, Subscription};
 use crate::counts::TooSlow;
-use crate::fan::{Outbox, Seat};
 use crate::ingest::Ingest;
 use crate::pace::Pace;
-use crate::titles::film;
+use crate::titles::flv;
 
 /// Ignored messages of a publisher that are logged; it is disconnected after many more.
 const IGNORED: (u32, u32) = (3, 32);
@@ -85,7 +85,7 @@ enum Phase {
 
 pub(super) struct Connection {
     shared: Rc<Shared>,
-    /// A fan writes to it while a player rides.
+    /// A broadcast writes to it while a player is subscribed.
     socket: Rc<TcpStream>,
     peer: SocketAddr,
     session: ServerSession,
@@ -103,7 +103,7 @@ pub(super) struct Connection {
     app: String,
     role: Role,
     /// Among all publishers or players, while it is one.
-    place: Option<Place>,
+    slot: Option<Slot>,
     /// It was told why, and is to be closed when that is sent.
     leaves: bool,
     drain: Watch,
@@ -134,7 +134,7 @@ impl Connection {
             lookup: None,
             app: String::new(),
             role: Role::None,
-            place: None,
+            slot: None,
             leaves: false,
             drain,
             farewell: None,
@@ -169,9 +169,9 @@ impl Connection {
 
     pub(super) async fn run(&mut self) -> Result<(), Error> {
         loop {
-            // Most of their time players ride, and need nothing of what this waits for.
-            let phase = match self.seat() {
-                Some(_) => self.ride().await?,
+            // Most of their time players are subscribed, and need nothing of what this waits for.
+            let phase = match self.subscription() {
+                Some(_) => self.be_subscribed().await?,
                 None => Box::pin(self.go_alone()).await?,
             };
             match phase {
@@ -181,35 +181,37 @@ impl Connection {
         }
     }
 
-    fn seat(&self) -> Option<&Seat> {
+    fn subscription(&self) -> Option<&Subscription> {
         match &self.role {
-            Role::Play(play) => play.seat(),
+            Role::Play(play) => play.subscription(),
             Role::None | Role::Publish(_) | Role::File(_) => None,
         }
     }
 
-    /// While a fan writes what a player is to be sent.
-    async fn ride(&mut self) -> Result<Phase, Error> {
+    /// While a broadcast writes what a player is to be sent.
+    async fn be_subscribed(&mut self) -> Result<Phase, Error> {
         self.session.shrink();
         self.outbox.shrink();
         loop {
-            let seat = match &self.role {
-                Role::Play(play) => play.seat(),
+            let subscription = match &self.role {
+                Role::Play(play) => play.subscription(),
                 _ => None,
             };
-            let Some(seat) = seat else { return Ok(Phase::Next) };
+            let Some(subscription) = subscription else { return Ok(Phase::Next) };
             let drain = &mut self.drain;
             // By hand: this is all the state that most players' tasks have.
             let readable = poll_fn(|cx| {
                 // First: where a write ended in the middle of a message, nothing else may follow.
-                if seat.poll_left(cx).is_ready() || Pin::new(&mut *drain).poll(cx).is_ready() {
+                if subscription.poll_left(cx).is_ready()
+                    || Pin::new(&mut *drain).poll(cx).is_ready()
+                {
                     return Poll::Ready(None);
                 }
                 self.socket.poll_read_ready(cx).map(Some)
             });
             match readable.await {
                 Some(ready) => ready?,
-                None => return self.alight(),
+                None => return self.leave(),
             }
             if !self.read()? {
                 return Ok(Phase::Over);
@@ -217,28 +219,28 @@ impl Connection {
             self.send()?;
             let busy = !self.outbox.is_empty() || self.lookup.is_some() || !self.unread.is_empty();
             if busy || self.leaves {
-                return self.alight();
+                return self.leave();
             }
         }
     }
 
-    /// Takes over from the fan, if it still writes.
-    fn alight(&mut self) -> Result<Phase, Error> {
+    /// Takes over from the broadcast, if it still writes.
+    fn leave(&mut self) -> Result<Phase, Error> {
         if let Role::Play(play) = &mut self.role {
-            self.outbox.push(play.alight()?);
+            self.outbox.push(play.leave()?);
         }
         Ok(Phase::Next)
     }
 
-    /// Lets a player ride if it can; answers whether it does.
-    fn board(&mut self) -> bool {
+    /// Subscribes a player if that can be; answers whether it is.
+    fn join(&mut self) -> bool {
         match &mut self.role {
-            Role::Play(play) => play.board(&self.shared.fans, &self.socket),
+            Role::Play(play) => play.join(&self.shared.broadcasts, &self.socket),
             Role::None | Role::Publish(_) | Role::File(_) => false,
         }
     }
 
-    /// Until a player can ride, or the connection is to be closed.
+    /// Until a player can be subscribed, or the connection is to be closed.
     async fn go_alone(&mut self) -> Result<Phase, Error> {
         loop {
             coop::consume_budget().await;
@@ -253,7 +255,7 @@ impl Connection {
                 continue;
             }
             let idle = self.outbox.is_empty() && self.lookup.is_none();
-            if idle && !self.shared.drain.has_begun() && self.board() {
+            if idle && !self.shared.drain.has_begun() && self.join() {
                 return Ok(Phase::Next);
             }
             let interest = match (listens, self.outbox.is_empty()) {
@@ -281,7 +283,7 @@ impl Connection {
                         self.collect();
                         return self.finish().await;
                     }
-                    Err(Broken::Film(error)) => {
+                    Err(Broken::FlvTitle(error)) => {
                         self.fail(&error);
                         return self.finish().await;
                     }
@@ -436,7 +438,7 @@ impl Connection {
             Role::Play(_) | Role::File(_) => self.session.play_unpublished()?,
         }
         self.collect();
-        self.place = None;
+        self.slot = None;
         self.leaves = true;
         Ok(())
     }
@@ -518,7 +520,7 @@ impl Connection {
             ServerEvent::Ignored(error) => self.ignore(error)?,
             ServerEvent::Close { .. } => {
                 self.role = Role::None;
-                self.place = None;
+                self.slot = None;
                 self.again = None;
                 self.heard = Instant::now();
             }
@@ -538,7 +540,7 @@ impl Connection {
             self.say_end(&Err(error.into()));
             // Before it has gone: whoever returns finds the name free.
             self.role = Role::None;
-            self.place = None;
+            self.slot = None;
             self.leaves = true;
         }
     }
@@ -600,7 +602,7 @@ impl Connection {
             .find_map(|pair| pair.strip_prefix("rendition="))
             .filter(|name| !name.is_empty())
             .map(|name| name.chars().take(64).collect());
-        let Some(place) = self.shared.publishers.take() else {
+        let Some(slot) = self.shared.publishers.take() else {
             let limit = self.shared.origin.config.rtmp.max_publishers;
             tracing::warn!(%peer, stream = shown(name), limit, "publish refused: too many publishers");
             self.session.reject_publish(code::PUBLISH_DENIED, "too many publishers")?;
@@ -612,7 +614,7 @@ impl Connection {
             Ok(publisher) => {
                 tracing::info!(%peer, stream = name, "publisher");
                 self.role = Role::Publish(Box::new(Ingest::new(publisher)));
-                self.place = Some(place);
+                self.slot = Some(slot);
                 self.heard = Instant::now();
                 self.session.accept_publish()?;
             }
@@ -645,8 +647,8 @@ impl Connection {
             self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such stream")?;
             return Ok(());
         };
-        let Some(place) = self.shared.players.take() else { return self.refuse_player(path) };
-        self.place = Some(place);
+        let Some(slot) = self.shared.players.take() else { return self.refuse_player(path) };
+        self.slot = Some(slot);
         let play = play::Play::new(stream, self.peer, self.shared.origin.viewer_limits());
         self.role = Role::Play(Box::new(play));
         self.keep_unsent(UNSENT);
@@ -684,34 +686,34 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks for a film; nothing more is heard of the peer until that is done.
+    /// Looks for a title; nothing more is heard of the peer until that is done.
     fn look_up(&mut self, path: String, wanted: Wanted) {
-        self.lookup = Some(lookup::film(&self.shared.origin, path, wanted));
+        self.lookup = Some(lookup::flv_title(&self.shared.origin, path, wanted));
     }
 
-    fn found(&mut self, Found { film, wanted }: Found) -> Result<(), Error> {
-        match (film, wanted) {
-            (Ok(film), Wanted::Length { transaction }) => {
-                self.session.answer_stream_length(transaction, film.duration().as_secs_f64());
+    fn found(&mut self, Found { flv_title, wanted }: Found) -> Result<(), Error> {
+        match (flv_title, wanted) {
+            (Ok(flv_title), Wanted::Length { transaction }) => {
+                self.session.answer_stream_length(transaction, flv_title.duration().as_secs_f64());
             }
             // There is no answer that means no.
             (Err(_), Wanted::Length { .. }) => {}
-            (Ok(film), Wanted::Play { path, plan, start, duration }) => {
-                let Some(place) = self.shared.players.take() else {
+            (Ok(flv_title), Wanted::Play { path, plan, start, duration }) => {
+                let Some(slot) = self.shared.players.take() else {
                     return self.refuse_player(&path);
                 };
-                self.place = Some(place);
-                let play = file::Play::new(&self.shared.origin, film, plan, start, duration);
+                self.slot = Some(slot);
+                let play = file::Play::new(&self.shared.origin, flv_title, plan, start, duration);
                 tracing::debug!(peer = %self.peer, path = play.path(), "plays");
                 self.role = Role::File(Box::new(play));
                 self.keep_unsent(UNSENT_OF_FILE);
                 self.session.accept_play(true)?;
             }
-            (Err(NoFilm::NotFound), Wanted::Play { path, .. }) => {
+            (Err(NoTitle::NotFound), Wanted::Play { path, .. }) => {
                 tracing::debug!(peer = %self.peer, path = shown(&path), "play: no such file");
                 self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such file")?;
             }
-            (Err(NoFilm::Failed(reason)), Wanted::Play { path, .. }) => {
+            (Err(NoTitle::Failed(reason)), Wanted::Play { path, .. }) => {
                 tracing::warn!(peer = %self.peer, path = shown(&path), reason, "play refused");
                 self.session.reject_play(code::PLAY_FAILED, &reason)?;
             }
@@ -719,8 +721,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A film that could not be played to its end.
-    fn fail(&mut self, error: &film::Error) {
+    /// A title that could not be played to its end.
+    fn fail(&mut self, error: &flv::Error) {
         tracing::warn!(peer = %self.peer, stream = self.name(), %error, "playing failed");
         self.session.send_status("error", code::PLAY_FAILED, &error.to_string());
         self.collect();
@@ -761,7 +763,7 @@ async fn sleep_until(at: Option<Instant>) {
 
 /// Why a role came to an end.
 enum Broken {
-    Film(film::Error),
+    FlvTitle(flv::Error),
     Connection(Error),
 }
 
@@ -772,7 +774,7 @@ async fn next(role: &mut Role, origin: &Origin) -> Result<Next, Broken> {
             let next = play.next(origin).await.map_err(Broken::Connection)?;
             Ok(next.map_or(Next::Ended, Next::Send))
         }
-        Role::File(play) => match play.next(origin).await.map_err(Broken::Film)? {
+        Role::File(play) => match play.next(origin).await.map_err(Broken::FlvTitle)? {
             file::Next::Media(pieces) => Ok(Next::Send(pieces)),
             file::Next::Complete => Ok(Next::Complete),
         },

@@ -1,4 +1,4 @@
-//! A player of a file: blocks of its film, when they are due.
+//! A player of a file: blocks of its title, when they are due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use live::UnixMicros;
 
 use crate::Origin;
 use crate::pace::{self, Hand, Plan, Schedule};
-use crate::titles::film::{Error, Film, Own, Place};
+use crate::titles::flv::{Error, FlvTitle, Own, Position};
 
 /// What one player is sent.
 ///
 /// It may be asked for more only when it was told that everything before was sent.
 pub(super) struct Play {
-    film: Arc<Film>,
+    flv_title: Arc<FlvTitle>,
     /// Runs from where it began to play or last sought.
     schedule: Schedule,
     hand: Hand,
-    place: pace::Place,
+    place: pace::Share,
     /// Where that was, in milliseconds.
     began: i64,
     /// Where it goes on; `None` at the end.
-    next: Option<Place>,
-    /// Where it ends, if not at the film's end, and how its time is told.
+    next: Option<Position>,
+    /// Where it ends, if not at the title's end, and how its time is told.
     own: Own,
     /// Whether decoders must be told how to decode first.
     unprepared: bool,
@@ -46,17 +46,17 @@ impl Play {
     /// From `start` on, for `duration`, both in milliseconds; to the end without one.
     pub(super) fn new(
         origin: &Origin,
-        film: Arc<Film>,
+        flv_title: Arc<FlvTitle>,
         plan: Plan,
         start: f64,
         duration: Option<f64>,
     ) -> Self {
         let now = origin.now();
         let mut play = Self {
-            film,
+            flv_title,
             schedule: Schedule::new(plan, now),
             hand: Hand::new(now),
-            place: pace::Place::new(&origin.balance),
+            place: pace::Share::new(&origin.balance),
             began: 0,
             next: None,
             own: Own::default(),
@@ -75,15 +75,15 @@ impl Play {
         play
     }
 
-    /// Path of the film below the VOD root.
+    /// Path of the title below the VOD root.
     pub(super) fn path(&self) -> &str {
-        self.film.path()
+        self.flv_title.path()
     }
 
     /// Goes on at the last keyframe at or before `milliseconds`; answers where that is. The pace
     /// begins anew.
     pub(super) fn seek(&mut self, milliseconds: f64, now: UnixMicros) -> i64 {
-        self.next = self.film.seek(milliseconds);
+        self.next = self.flv_title.seek(milliseconds);
         self.own.base = 0;
         self.began = self.next.map_or(0, |next| next.time);
         self.schedule = Schedule::new(self.schedule.plan(), now);
@@ -126,7 +126,7 @@ impl Play {
             if self.paused || self.complete {
                 return std::future::pending().await;
             }
-            let over = |place: &Place| self.own.until.is_some_and(|until| place.time >= until);
+            let over = |place: &Position| self.own.until.is_some_and(|until| place.time >= until);
             let Some(place) = self.next.filter(|place| !over(place)) else {
                 self.place.leave();
                 self.complete = true;
@@ -139,14 +139,14 @@ impl Play {
                 tokio::time::sleep(wait).await;
                 continue;
             }
-            let block = origin.films.block(&self.film, place, self.own).await?;
+            let block = origin.flv_titles.block(&self.flv_title, place, self.own).await?;
             let Some(block) = block else {
                 self.next = None;
                 continue;
             };
             let mut out = Vec::with_capacity(4);
             if self.unprepared {
-                out = self.film.headers(place, self.own)?;
+                out = self.flv_title.headers(place, self.own)?;
                 self.unprepared = false;
             }
             self.next = block.next;
@@ -189,15 +189,15 @@ mod tests {
     /// after, and the position reached.
     async fn sent(
         origin: &Origin,
-        film: &Arc<Film>,
+        flv_title: &Arc<FlvTitle>,
         pace: Pace,
     ) -> Vec<(Duration, [usize; 2], i64)> {
         let plan = origin.config.vod.plan(Some(pace));
         let began = origin.now();
-        let mut play = Play::new(origin, Arc::clone(film), plan, 0.0, None);
+        let mut play = Play::new(origin, Arc::clone(flv_title), plan, 0.0, None);
         let (mut log, mut bytes) = (Vec::new(), 0);
         while let Next::Media(pieces) = play.next(origin).await.unwrap() {
-            // Headers come once, and are not the film.
+            // Headers come once, and are not the title.
             let size = pieces.last().unwrap().len();
             let (_, end, _) = play.sending.unwrap();
             log.push((origin.now().since(began), [bytes, bytes + size], end));
@@ -212,8 +212,8 @@ mod tests {
         let mut config = Config::default();
         config.vod.root = testkit::media_dir();
         let origin = Origin::new(config);
-        let film = origin.films.film(origin.titles.title(FILM).unwrap()).unwrap();
-        let whole = sent(&origin, &film, Pace::Fast).await;
+        let flv_title = origin.flv_titles.flv_title(origin.titles.title(FILM).unwrap()).unwrap();
+        let whole = sent(&origin, &flv_title, Pace::Fast).await;
         assert!(whole.iter().all(|(at, ..)| at.is_zero()));
         let total = whole.last().unwrap().1[1];
         // Bytes up to a position, those of a block evenly over its time.
@@ -229,7 +229,7 @@ mod tests {
             total as f64
         };
         for (pace, burst, rate) in [(Pace::Burst, 10.0, 1.25), (Pace::Realtime, 0.0, 1.0)] {
-            let log = sent(&origin, &film, pace).await;
+            let log = sent(&origin, &flv_title, pace).await;
             assert_eq!(log.last().unwrap().1[1], total);
             for (at, [before, after], _) in log {
                 let planned = up_to(burst + rate * at.as_secs_f64());

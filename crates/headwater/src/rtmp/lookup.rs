@@ -7,14 +7,14 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::Origin;
 use crate::pace::Plan;
-use crate::titles::film::Film;
+use crate::titles::flv::FlvTitle;
 
-/// A film that is being looked for.
+/// A title that is being looked for.
 pub(super) type Lookup = Pin<Box<dyn Future<Output = Found> + Send>>;
 
 /// What became of it.
 pub(super) struct Found {
-    pub(super) film: Result<Arc<Film>, NoFilm>,
+    pub(super) flv_title: Result<Arc<FlvTitle>, NoTitle>,
     pub(super) wanted: Wanted,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Wanted {
 }
 
 /// Why there is nothing to play.
-pub(super) enum NoFilm {
+pub(super) enum NoTitle {
     NotFound,
     Failed(String),
 }
@@ -46,8 +46,8 @@ pub(super) fn path_below_root(app: &str, name: &str) -> Option<String> {
     path.strip_prefix("vod/").map(str::to_owned)
 }
 
-/// Looks for the film at `path` below the VOD root.
-pub(super) fn film(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Lookup {
+/// Looks for the title at `path` below the VOD root.
+pub(super) fn flv_title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Lookup {
     let origin = Arc::clone(origin);
     Box::pin(async move {
         let looked = spawn_blocking(move || {
@@ -57,14 +57,14 @@ pub(super) fn film(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Lookup
                 title => title,
             };
             let title = title.map_err(|error| match error {
-                vod::Error::NotFound => NoFilm::NotFound,
-                error => NoFilm::Failed(error.to_string()),
+                vod::Error::NotFound => NoTitle::NotFound,
+                error => NoTitle::Failed(error.to_string()),
             })?;
-            let film = origin.films.film(title);
-            film.map_err(|error| NoFilm::Failed(format!("{path}: {error}")))
+            let flv_title = origin.flv_titles.flv_title(title);
+            flv_title.map_err(|error| NoTitle::Failed(format!("{path}: {error}")))
         });
-        let failed = |error: JoinError| Err(NoFilm::Failed(error.to_string()));
-        Found { film: looked.await.unwrap_or_else(failed), wanted }
+        let failed = |error: JoinError| Err(NoTitle::Failed(error.to_string()));
+        Found { flv_title: looked.await.unwrap_or_else(failed), wanted }
     })
 }
 

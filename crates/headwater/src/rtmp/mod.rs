@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!              ┌ ingest                 publishes
-//! connection ──┼ play   fan, Cursor     plays a live stream: parts as they come
+//! connection ──┼ play   broadcast, Cursor     plays a live stream: parts as they come
 //!              └ file   film, pace      plays a file: blocks when they are due
 //! ```
 
 mod connection;
 mod file;
 mod lookup;
-mod places;
 mod play;
 mod server;
+mod slots;
 
 use std::time::Duration;
 

@@ -12,14 +12,14 @@ use tokio::net::TcpStream;
 
 use super::Error;
 use crate::Origin;
+use crate::broadcast::{self, Container, Follower, Subscription};
 use crate::deliver::muxed::{messages, metadata, milliseconds, packetizer};
-use crate::fan::{self, Container, Follower, Seat};
 use crate::wire;
 
 /// Parts that go out in one write at most.
 const BATCH: usize = 64;
 
-pub(super) type Fans = fan::Fans<Messages>;
+pub(super) type Broadcasts = broadcast::Broadcasts<Messages>;
 
 /// Parts as RTMP messages.
 pub(super) struct Messages;
@@ -29,25 +29,25 @@ pub(super) struct Play {
     stream: Arc<Stream>,
     peer: SocketAddr,
     limits: Limits,
-    place: Place,
+    mode: Mode,
     paused: bool,
     _viewing: Viewing,
 }
 
 /// How it follows the stream.
-enum Place {
+enum Mode {
     /// Not yet, or not while it is paused.
     None,
     /// With a cursor of its own.
     Alone(Box<Follower>),
     /// With all others at the live edge.
-    Rides(Seat),
+    Subscribed(Subscription),
 }
 
 impl Play {
     pub(super) fn new(stream: Arc<Stream>, peer: SocketAddr, limits: Limits) -> Self {
         let viewing = stream.watch(Delivery::Rtmp);
-        Self { stream, peer, limits, place: Place::None, paused: false, _viewing: viewing }
+        Self { stream, peer, limits, mode: Mode::None, paused: false, _viewing: viewing }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -58,7 +58,7 @@ impl Play {
     pub(super) fn pause(&mut self, paused: bool) {
         self.paused = paused;
         if paused {
-            self.place = Place::None;
+            self.mode = Mode::None;
         }
     }
 
@@ -66,35 +66,35 @@ impl Play {
         self.paused
     }
 
-    /// Lets it ride if it may, all it was given having been sent; answers whether it rides.
-    pub(super) fn board(&mut self, fans: &Rc<Fans>, socket: &Rc<TcpStream>) -> bool {
-        self.place = match std::mem::replace(&mut self.place, Place::None) {
-            Place::Alone(follower) => match fans.join(&self.stream, follower, socket) {
-                Ok(seat) => Place::Rides(seat),
-                Err(follower) => Place::Alone(follower),
+    /// Subscribes it if that may be, all it was given having been sent; answers whether it is subscribed.
+    pub(super) fn join(&mut self, broadcasts: &Rc<Broadcasts>, socket: &Rc<TcpStream>) -> bool {
+        self.mode = match std::mem::replace(&mut self.mode, Mode::None) {
+            Mode::Alone(follower) => match broadcasts.join(&self.stream, follower, socket) {
+                Ok(subscription) => Mode::Subscribed(subscription),
+                Err(follower) => Mode::Alone(follower),
             },
             place => place,
         };
-        self.seat().is_some()
+        self.subscription().is_some()
     }
 
-    pub(super) fn seat(&self) -> Option<&Seat> {
-        match &self.place {
-            Place::Rides(seat) => Some(seat),
-            Place::None | Place::Alone(_) => None,
+    pub(super) fn subscription(&self) -> Option<&Subscription> {
+        match &self.mode {
+            Mode::Subscribed(subscription) => Some(subscription),
+            Mode::None | Mode::Alone(_) => None,
         }
     }
 
-    /// Has it go on by itself if it rides; what is to be sent before that.
-    pub(super) fn alight(&mut self) -> Result<Bytes, Error> {
-        match std::mem::replace(&mut self.place, Place::None) {
-            Place::Rides(seat) => {
-                let (unsent, follower) = seat.leave(self.limits)?;
-                self.place = Place::Alone(Box::new(follower));
+    /// Has it go on by itself if it is subscribed; what is to be sent before that.
+    pub(super) fn leave(&mut self) -> Result<Bytes, Error> {
+        match std::mem::replace(&mut self.mode, Mode::None) {
+            Mode::Subscribed(subscription) => {
+                let (unsent, follower) = subscription.leave(self.limits)?;
+                self.mode = Mode::Alone(Box::new(follower));
                 Ok(unsent)
             }
             place => {
-                self.place = place;
+                self.mode = place;
                 Ok(Bytes::new())
             }
         }
@@ -109,15 +109,15 @@ impl Play {
             return Ok(None);
         }
         let mut out = Vec::new();
-        if let Place::None = self.place {
+        if let Mode::None = self.mode {
             if !self.stream.ready().await {
                 return Ok(None);
             }
             let Some(mut cursor) = Cursor::new(&self.stream, self.limits) else { return Ok(None) };
             out.push(announce(&mut cursor)?);
-            self.place = Place::Alone(Box::new(Follower::new(cursor)));
+            self.mode = Mode::Alone(Box::new(Follower::new(cursor)));
         }
-        let Place::Alone(follower) = &mut self.place else { return std::future::pending().await };
+        let Mode::Alone(follower) = &mut self.mode else { return std::future::pending().await };
         let mut next = if out.is_empty() {
             follower.cursor.next(|| origin.now()).await
         } else {

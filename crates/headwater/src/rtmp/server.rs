@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
 use super::connection::Connection;
-use super::places::{Pool, Shared};
-use super::play::{Fans, Messages};
+use super::play::{Broadcasts, Messages};
+use super::slots::{Pool, Shared};
 use crate::Origin;
 use crate::config::Config;
 
@@ -26,12 +26,12 @@ pub struct Server {
     /// Each is taken by its worker.
     listeners: Mutex<Vec<Option<std::net::TcpListener>>>,
     /// What the connections of all workers have to share.
-    places: Arc<Places>,
+    capacity: Arc<Capacity>,
 }
 
 /// How many there may be, over all event loops.
 #[derive(Debug)]
-struct Places {
+struct Capacity {
     /// Connections, whatever they are there for: as many as have a place below, and some more.
     all: Arc<Gate>,
     publishers: Arc<Pool>,
@@ -47,8 +47,8 @@ impl Server {
         let (listeners, address) =
             net::listen(origin.config.rtmp.listen, config.workers, config.unsent_limit)?;
         let listeners = Mutex::new(listeners.into_iter().map(Some).collect());
-        let places = Arc::new(Places::new(&origin.config));
-        Ok(Self { origin, address, listeners, places })
+        let capacity = Arc::new(Capacity::new(&origin.config));
+        Ok(Self { origin, address, listeners, capacity })
     }
 
     /// The address bound, with the port taken.
@@ -62,16 +62,16 @@ impl Server {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = listeners.get_mut(worker.index).and_then(Option::take);
         let interval = self.origin.config.rtmp.flush_interval.into();
-        let fans = Fans::new(Messages, interval);
-        let places = &self.places;
+        let broadcasts = Broadcasts::new(Messages, interval);
+        let capacity = &self.capacity;
         let shared = Rc::new(Shared {
             origin: Arc::clone(&self.origin),
-            fans,
-            publishers: Arc::clone(&places.publishers),
-            players: Arc::clone(&places.players),
+            broadcasts,
+            publishers: Arc::clone(&capacity.publishers),
+            players: Arc::clone(&capacity.players),
             drain: worker.drain.clone(),
         });
-        let (gate, worker) = (Arc::clone(&places.all), worker.clone());
+        let (gate, worker) = (Arc::clone(&capacity.all), worker.clone());
         spawn_local(async move {
             let Some(listener) = listener else { return };
             match TcpListener::from_std(listener) {
@@ -110,7 +110,7 @@ fn drive(
     }
 }
 
-impl Places {
+impl Capacity {
     fn new(config: &Config) -> Self {
         let rtmp = &config.rtmp;
         let (publishers, players) = (Pool::new(rtmp.max_publishers), Pool::new(rtmp.max_players));
@@ -130,13 +130,13 @@ mod tests {
         let peer = listener.local_addr().unwrap();
         let socket = TcpStream::connect(peer).await.unwrap();
         let origin = Arc::new(Origin::new(Config::default()));
-        let places = Places::new(&origin.config);
-        let permit = places.all.admit(peer.ip()).unwrap();
-        let Places { publishers, players, .. } = places;
-        let fans = Fans::new(Messages, std::time::Duration::ZERO);
+        let capacity = Capacity::new(&origin.config);
+        let permit = capacity.all.admit(peer.ip()).unwrap();
+        let Capacity { publishers, players, .. } = capacity;
+        let broadcasts = Broadcasts::new(Messages, std::time::Duration::ZERO);
         let worker = Worker::new(0);
         let drain = worker.drain.clone();
-        let shared = Rc::new(Shared { origin, fans, publishers, players, drain });
+        let shared = Rc::new(Shared { origin, broadcasts, publishers, players, drain });
         let drive = drive(shared, socket, peer, (permit, worker.task()));
         // The session and its own, and hardly more.
         assert!(size_of_val(&drive) <= 950, "{}", size_of_val(&drive));

@@ -1,10 +1,10 @@
 //! Titles, as more than one delivery needs them: who watches them, their segments' pieces, and what RTMP
 //! carries of them.
 
-pub(crate) mod film;
+pub(crate) mod flv;
 mod viewers;
 
-pub use film::Films;
+pub use flv::FlvTitles;
 use http::Piece;
 use tokio::task::spawn_blocking;
 pub use viewers::{Viewers, Viewing};

@@ -33,7 +33,7 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// Where a server runs.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Placement {
     /// The address it listens on, as URLs have it.
     pub host: String,
     /// The folder of media.
@@ -64,7 +64,7 @@ pub enum Ended {
 #[derive(Debug)]
 pub struct Server {
     peer: Peer,
-    place: Place,
+    place: Placement,
     ports: Ports,
     command: Vec<String>,
     log: PathBuf,
@@ -107,7 +107,7 @@ impl Server {
     ///
     /// # Errors
     /// A program is missing, it ends at once, or is not ready in its time: with the log's last lines.
-    pub fn start(peer: &Peer, place: &Place, log: &Path) -> anyhow::Result<Self> {
+    pub fn start(peer: &Peer, place: &Placement, log: &Path) -> anyhow::Result<Self> {
         Self::start_unless(&Stop::default(), peer, place, log)
     }
 
@@ -118,13 +118,13 @@ impl Server {
     pub fn start_unless(
         stop: &Stop,
         peer: &Peer,
-        place: &Place,
+        place: &Placement,
         log: &Path,
     ) -> anyhow::Result<Self> {
         let named = || peer.name.clone();
         File::create(log).with_context(|| log.display().to_string()).with_context(named)?;
         let start_origin = |origin: &Peer| {
-            let place = Place { work: place.work.join("origin"), ..place.clone() };
+            let place = Placement { work: place.work.join("origin"), ..place.clone() };
             Self::start_unless(stop, origin, &place, &log.with_file_name("origin.log"))
         };
         let origin = peer.origin.as_deref().map(start_origin).transpose().with_context(named)?;
@@ -147,7 +147,7 @@ impl Server {
     fn attempt(
         stop: &Stop,
         peer: &Peer,
-        place: &Place,
+        place: &Placement,
         log: &Path,
         origin: Option<u16>,
     ) -> Result<Self, Failure> {
@@ -166,7 +166,12 @@ impl Server {
         Err(Failure::Other(error))
     }
 
-    fn spawn(peer: &Peer, place: &Place, log: &Path, origin: Option<u16>) -> anyhow::Result<Self> {
+    fn spawn(
+        peer: &Peer,
+        place: &Placement,
+        log: &Path,
+        origin: Option<u16>,
+    ) -> anyhow::Result<Self> {
         let ports = Ports { origin, ..Ports::free()? };
         let value = |name: &str| place.value(name, ports, place.wanted.as_deref());
         fs::create_dir_all(&place.work).with_context(|| place.work.display().to_string())?;
@@ -342,7 +347,7 @@ impl Drop for Server {
     }
 }
 
-impl Place {
+impl Placement {
     /// What one of [`peer::VARIABLES`] stands for.
     fn value(&self, variable: &str, ports: Ports, wanted: Option<&str>) -> Option<String> {
         Some(match variable {

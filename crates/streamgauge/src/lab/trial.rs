@@ -11,7 +11,7 @@ use super::bench::Bench;
 use super::known::{Known, job, wanted};
 use super::link::{self, Link};
 use super::plan::Trial;
-use super::process::{Ended, Place, Server};
+use super::process::{Ended, Placement, Server};
 use super::program::{Program, Seat};
 use super::record;
 use super::signals::Interrupted;
@@ -81,7 +81,7 @@ impl Bench<'_> {
         let peer = self.peers.get(&trial.peer).context("there is no such peer")?;
         // Taken away after everything that is in it.
         let link = trial.load.link.as_deref().map(Link::new).transpose().context("link")?;
-        let place = Place {
+        let place = Placement {
             host: if link.is_some() { link::SERVER } else { "127.0.0.1" }.to_owned(),
             root,
             work: scratch.0.join("server"),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use streamgauge::lab::folders::Folders;
 use streamgauge::lab::peer::Peer;
-use streamgauge::lab::process::{Place, Server};
+use streamgauge::lab::process::{Placement, Server};
 use tempfile::TempDir;
 
 /// A folder with a folder of media in it, and one for a server.
@@ -44,8 +44,8 @@ impl Scene {
         self.peer(&text).unwrap()
     }
 
-    fn place(&self) -> Place {
-        Place {
+    fn place(&self) -> Placement {
+        Placement {
             host: "127.0.0.1".to_owned(),
             root: self.path("media"),
             work: self.path("work"),

@@ -24,7 +24,7 @@ pub struct Fragment {
 
 /// Position in the file and size of a sample.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Extent {
     pub(super) at: u64,
     pub(super) size: u64,
 }
@@ -36,11 +36,11 @@ impl Fragment {
         traf: &[u8],
         moof: u64,
         defaults: &[Defaults],
-    ) -> Option<(Self, Option<(Place, Place)>)> {
+    ) -> Option<(Self, Option<(Extent, Extent)>)> {
         let (mut track_id, mut decode_time, mut duration) = (None, 0, 0u64);
         let (mut default_duration, mut default_size) = (None, None);
         let mut base = moof;
-        let mut ends: Option<(Place, Place)> = None;
+        let mut ends: Option<(Extent, Extent)> = None;
         for (kind, body) in children(traf) {
             let flags = u32::from_be_bytes([0, *body.get(1)?, *body.get(2)?, *body.get(3)?]);
             let mut fields = Fields(body.get(4..)?);
@@ -76,7 +76,7 @@ impl Fragment {
                         (None, behind) => behind.unwrap_or(base),
                     };
                     if let Some((first, last)) = run.samples {
-                        let place = |(from, size): (u64, u32)| Place {
+                        let place = |(from, size): (u64, u32)| Extent {
                             at: at.saturating_add(from),
                             size: size.into(),
                         };

@@ -4,7 +4,7 @@ use media::cmaf::{Defaults, Header};
 use media::stamp::REACH;
 
 use super::boxes::{children, movie_duration, prft};
-use super::fragment::{Fragment, Place};
+use super::fragment::{Extent, Fragment};
 use crate::playback::Stamps;
 use crate::{Error, Micros};
 
@@ -251,7 +251,7 @@ impl Mp4 {
                 let captured = self.captured.filter(|(track, ..)| *track == fragment.track_id);
                 fragment.captured = captured.map(|(_, unix, media)| (unix, media));
                 let number = self.waiting.len();
-                let probe = |is_last: bool, place: Place| Probe {
+                let probe = |is_last: bool, place: Extent| Probe {
                     fragment: number,
                     is_last,
                     at: place.at,

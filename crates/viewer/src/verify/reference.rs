@@ -44,7 +44,7 @@ pub enum ReferenceError {
 
 /// Where a stream is in the reference: at one of these, if any.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Place(Vec<u32>);
+pub(super) struct Positions(Vec<u32>);
 
 /// How an access unit compares with what should come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl Reference {
     pub(super) fn next(
         &self,
         track: Track,
-        place: &mut Place,
+        place: &mut Positions,
         codec: &Codec,
         data: &[u8],
     ) -> Matched {
@@ -230,7 +230,7 @@ mod tests {
 
     /// What comes of the given units, one after the other.
     fn compare(reference: &Reference, units: &[&[u8]]) -> Vec<Matched> {
-        let mut place = Place::default();
+        let mut place = Positions::default();
         units.iter().map(|unit| reference.next(Track::Audio, &mut place, &codec(), unit)).collect()
     }
 

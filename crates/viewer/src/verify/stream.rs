@@ -4,7 +4,7 @@ use media::codec::{av1, nal, opus};
 use media::{Codec, Sample};
 
 use super::Reference;
-use super::reference::{Matched, Place};
+use super::reference::{Matched, Positions};
 use crate::playback::Track;
 use crate::skim::micros;
 use crate::stats::Verified;
@@ -22,7 +22,7 @@ const MAX_FRAME: Micros = 1_000_000;
 pub struct Stream {
     track: Option<Track>,
     reference: Option<Arc<Reference>>,
-    place: Place,
+    place: Positions,
     /// Decode time of the last access unit, and where it ended if that is known.
     last: Option<(Micros, Option<Micros>)>,
 }
@@ -30,13 +30,13 @@ pub struct Stream {
 impl Stream {
     /// A track of that kind (`None`: neither video nor audio), to be compared with the reference.
     pub fn new(track: Option<Track>, reference: Option<Arc<Reference>>) -> Self {
-        Self { track, reference, place: Place::default(), last: None }
+        Self { track, reference, place: Positions::default(), last: None }
     }
 
     /// What comes next need not continue what was: a discontinuity that the server announced.
     pub fn restart(&mut self) {
         self.last = None;
-        self.place = Place::default();
+        self.place = Positions::default();
     }
 
     /// Checks the next access unit, its times in `timescale`; a duration of 0 is not known.

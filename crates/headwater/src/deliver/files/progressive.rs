@@ -14,7 +14,7 @@ use super::opened::Found;
 use crate::Origin;
 use crate::deliver::recent::Recent;
 use crate::deliver::unfold::unfold;
-use crate::pace::{Hand, Pace, Place, Plan, Schedule};
+use crate::pace::{Hand, Pace, Plan, Schedule, Share};
 
 /// Media handed over at once.
 const STEP: Duration = Duration::from_millis(250);
@@ -86,7 +86,7 @@ struct Pacing {
     began: Duration,
     schedule: Schedule,
     hand: Hand,
-    place: Place,
+    place: Share,
 }
 
 impl Download {
@@ -126,7 +126,7 @@ impl Download {
             title,
             schedule: Schedule::new(self.plan, now),
             hand: Hand::new(now),
-            place: Place::new(&self.origin.balance),
+            place: Share::new(&self.origin.balance),
         })
     }
 }

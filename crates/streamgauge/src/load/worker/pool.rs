@@ -33,7 +33,7 @@ impl Key {
 }
 
 #[derive(Default)]
-struct Place {
+struct Slot {
     user: u32,
     connection: Option<Connection>,
     in_idle: bool,
@@ -56,7 +56,7 @@ pub(super) struct Pool {
     epoll: OwnedFd,
     servers: Servers,
     peers: Vec<Peer>,
-    places: Vec<Place>,
+    places: Vec<Slot>,
     free: Vec<u32>,
     /// Connections with something to send.
     touched: Vec<Key>,
@@ -128,7 +128,7 @@ impl Pool {
     /// Takes one in that connects, and listens to it.
     pub(super) fn add(&mut self, connection: Connection) -> Result<Key, Errno> {
         let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(Slot::default());
             (self.places.len() - 1) as u32
         });
         let key = Key { place, user: self.places[place as usize].user };
@@ -146,7 +146,7 @@ impl Pool {
     pub(super) fn remove(&mut self, key: Key) -> Option<Connection> {
         let place = self.places.get_mut(key.place as usize)?;
         let connection = place.connection.take_if(|_| place.user == key.user)?;
-        *place = Place { user: place.user.wrapping_add(1), ..Place::default() };
+        *place = Slot { user: place.user.wrapping_add(1), ..Slot::default() };
         self.free.push(key.place);
         Some(connection)
     }

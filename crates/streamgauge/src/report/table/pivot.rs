@@ -41,7 +41,7 @@ impl Gathered<'_> {
 
 type Key = Vec<usize>;
 /// A row and a column.
-type Place = (Key, Key);
+type RowColumn = (Key, Key);
 
 pub(super) struct Pivot<'a> {
     study: &'a Study,
@@ -50,7 +50,7 @@ pub(super) struct Pivot<'a> {
     rows: Vec<String>,
     columns: Vec<String>,
     members: Vec<Vec<Member>>,
-    cells: BTreeMap<Place, Gathered<'a>>,
+    cells: BTreeMap<RowColumn, Gathered<'a>>,
     /// Whose published figures stand beside a peer's, by the peer's number.
     stands_for: BTreeMap<usize, String>,
 }
@@ -220,7 +220,7 @@ impl<'a> Pivot<'a> {
         let columns: BTreeSet<Key> = self.cells.keys().map(|(_, column)| column.clone()).collect();
         let published = self.cells.values().any(|cell| !cell.published.is_empty());
         let beside = columns.len() <= MOST_BESIDE;
-        let all = |of: &dyn Fn(&Place) -> bool| self.aspects(of);
+        let all = |of: &dyn Fn(&RowColumn) -> bool| self.aspects(of);
         let along_rows = expanded(&rows, published && !beside, &|row| all(&|key| key.0 == *row));
         let along_columns =
             expanded(&columns, published && beside, &|column| all(&|key| key.1 == *column));
@@ -254,7 +254,7 @@ impl<'a> Pivot<'a> {
     }
 
     /// What is known in some cells.
-    fn aspects(&self, of: &dyn Fn(&Place) -> bool) -> Vec<Aspect> {
+    fn aspects(&self, of: &dyn Fn(&RowColumn) -> bool) -> Vec<Aspect> {
         let mut aspects = BTreeSet::new();
         for (_, cell) in self.cells.iter().filter(|(key, _)| of(key)) {
             let (measured, published) = (!cell.trials.is_empty(), !cell.published.is_empty());
@@ -322,12 +322,12 @@ impl<'a> Pivot<'a> {
     }
 
     /// The best of all peers that were measured alike.
-    fn best(&self) -> BTreeSet<Place> {
+    fn best(&self) -> BTreeSet<RowColumn> {
         let names: Vec<&String> = self.dimensions().collect();
         let Some(peer) = names.iter().position(|name| *name == "peer") else {
             return BTreeSet::new();
         };
-        let mut fields: BTreeMap<Key, Vec<(f64, &Place)>> = BTreeMap::new();
+        let mut fields: BTreeMap<Key, Vec<(f64, &RowColumn)>> = BTreeMap::new();
         for (key, cell) in &self.cells {
             let metric = &self.table.values[cell.metric].metric;
             let doubtful = cell.trials.iter().any(|kept| kept.trial.saturated)

@@ -1,6 +1,6 @@
 //! Which segments and parts of a media playlist come next, without I/O: RFC 8216bis 6.3.
 
-use crate::hls::{Media, Part, Place, Segment};
+use crate::hls::{Location, Media, Part, Segment};
 use crate::playback::Track;
 use crate::{Error, Micros};
 
@@ -23,8 +23,8 @@ pub(super) struct Resource {
     pub(super) range: Option<(u64, Option<u64>)>,
 }
 
-impl From<Place<'_>> for Resource {
-    fn from(place: Place<'_>) -> Self {
+impl From<Location<'_>> for Resource {
+    fn from(place: Location<'_>) -> Self {
         Self { uri: place.uri.into(), range: place.range }
     }
 }

@@ -95,19 +95,24 @@ struct Course {
     full: usize,
 }
 
-impl Fans<Told> {
-    fn riders(&self) -> usize {
-        let fans = self.fans.borrow();
-        let riders = |fan: Rc<Fan>| {
-            fan.riders.borrow().iter().filter(|(_, rider)| rider.off.is_none()).count()
+impl Broadcasts<Told> {
+    fn subscribers(&self) -> usize {
+        let broadcasts = self.broadcasts.borrow();
+        let subscribers = |broadcast: Rc<Broadcast>| {
+            broadcast
+                .subscribers
+                .borrow()
+                .iter()
+                .filter(|(_, subscriber)| subscriber.off.is_none())
+                .count()
         };
-        fans.values().filter_map(Weak::upgrade).map(riders).sum()
+        broadcasts.values().filter_map(Weak::upgrade).map(subscribers).sum()
     }
 }
 
 /// A viewer's task, up to the stream's end.
 async fn view(
-    fans: Rc<Fans<Told>>,
+    broadcasts: Rc<Broadcasts<Told>>,
     stream: Arc<Stream>,
     socket: TcpStream,
     leaves: bool,
@@ -116,13 +121,13 @@ async fn view(
     let socket = Rc::new(socket);
     let mut follower = Box::new(Follower::new(Cursor::new(&stream, LIMITS).unwrap()));
     loop {
-        follower = match fans.join(&stream, follower, &socket) {
-            Ok(seat) => {
+        follower = match broadcasts.join(&stream, follower, &socket) {
+            Ok(subscription) => {
                 course.rides += 1;
                 let mut waits = usize::from(leaves);
                 // One that leaves by itself does so at any time.
                 poll_fn(|cx| {
-                    if seat.poll_left(cx).is_ready() || waits == 2 {
+                    if subscription.poll_left(cx).is_ready() || waits == 2 {
                         return Poll::Ready(());
                     }
                     if waits > 0 {
@@ -132,7 +137,7 @@ async fn view(
                     Poll::Pending
                 })
                 .await;
-                let (unsent, follower) = seat.leave(LIMITS).unwrap();
+                let (unsent, follower) = subscription.leave(LIMITS).unwrap();
                 course.full += usize::from(!unsent.is_empty());
                 send(&socket, unsent).await;
                 if leaves {
@@ -145,7 +150,7 @@ async fn view(
         let mut out = Vec::new();
         match follower.cursor.poll(UnixMicros::default()) {
             None if stream.state().status == live::Status::Ended => return course,
-            // It may ride at the next turn.
+            // It may be subscribed at the next turn.
             None => yield_now().await,
             Some(Next::Part { track, segment, part }) => {
                 let part = (track, &*segment, &*part);
@@ -187,7 +192,7 @@ async fn listen(mut socket: TcpStream, every: usize) -> String {
 async fn crowd(interval: Duration, kinds: &[(usize, bool)]) -> Vec<(String, Course)> {
     let mut source = Source::new();
     let stream = source.stream();
-    let fans = Fans::new(Told, interval);
+    let broadcasts = Broadcasts::new(Told, interval);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut viewers: Vec<(JoinHandle<String>, JoinHandle<Course>)> = Vec::new();
     for &(every, leaves) in kinds {
@@ -197,7 +202,7 @@ async fn crowd(interval: Duration, kinds: &[(usize, bool)]) -> Vec<(String, Cour
             SockRef::from(&socket).set_recv_buffer_size(16 << 10).unwrap();
             SockRef::from(&sending).set_send_buffer_size(16 << 10).unwrap();
         }
-        let view = view(Rc::clone(&fans), Arc::clone(&stream), sending, leaves);
+        let view = view(Rc::clone(&broadcasts), Arc::clone(&stream), sending, leaves);
         viewers.push((spawn_local(listen(socket, every)), spawn_local(view)));
         source.publish(7);
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -207,8 +212,12 @@ async fn crowd(interval: Duration, kinds: &[(usize, bool)]) -> Vec<(String, Cour
     let stay = kinds.iter().filter(|(_, leaves)| !leaves).count();
     for _ in 0..4 {
         let began = Instant::now();
-        while fans.riders() < stay {
-            assert!(began.elapsed() < Duration::from_secs(30), "{} ride", fans.riders());
+        while broadcasts.subscribers() < stay {
+            assert!(
+                began.elapsed() < Duration::from_secs(30),
+                "{} subscribed",
+                broadcasts.subscribers()
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         source.publish(60);
@@ -220,12 +229,12 @@ async fn crowd(interval: Duration, kinds: &[(usize, bool)]) -> Vec<(String, Cour
         let course = course.await.unwrap();
         out.push((text.await.unwrap(), course));
     }
-    assert!(fans.fans.borrow().is_empty(), "a fan outlives its riders");
+    assert!(broadcasts.broadcasts.borrow().is_empty(), "a broadcast outlives its subscribers");
     out
 }
 
-fn is_off(seat: &Seat) -> bool {
-    seat.poll_left(&mut Context::from_waker(Waker::noop())).is_ready()
+fn is_off(subscription: &Subscription) -> bool {
+    subscription.poll_left(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
 fn run<T>(test: impl Future<Output = T>) -> T {
@@ -248,12 +257,12 @@ fn whatever_sockets_take_each_part_comes_once_and_in_order() {
                 media.len() > 30 * SIZE && whole.ends_with(media),
                 "viewer {index}: {course:?}"
             );
-            assert!(course.rides > 0, "viewer {index} never rode");
+            assert!(course.rides > 0, "viewer {index} was never subscribed");
         }
         let sum =
             |of: fn(&Course) -> usize| all.iter().map(|(_, course)| of(course)).sum::<usize>();
         assert!(sum(|course| course.full) > 0, "no socket was ever full");
-        assert!(sum(|course| course.rides) > 2 * all.len(), "nobody rode again");
+        assert!(sum(|course| course.rides) > 2 * all.len(), "nobody was subscribed again");
     }
 }
 
@@ -262,7 +271,7 @@ fn one_that_reads_nothing_is_put_off_and_others_ride_on() {
     run(async {
         let mut source = Source::new();
         let stream = source.stream();
-        let fans = Fans::new(Told, Duration::ZERO);
+        let broadcasts = Broadcasts::new(Told, Duration::ZERO);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connect = async || {
             let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -279,9 +288,9 @@ fn one_that_reads_nothing_is_put_off_and_others_ride_on() {
         };
         let (_deaf, sending) = connect().await;
         SockRef::from(&*sending).set_send_buffer_size(4096).unwrap();
-        let deaf = fans.join(&stream, at_edge(), &sending).ok().unwrap();
+        let deaf = broadcasts.join(&stream, at_edge(), &sending).ok().unwrap();
         let (mut heard, sending) = connect().await;
-        let attentive = fans.join(&stream, at_edge(), &sending).ok().unwrap();
+        let attentive = broadcasts.join(&stream, at_edge(), &sending).ok().unwrap();
         let mut buffer = vec![0; 64 << 10];
         let mut read = 0;
         // More than the kernel takes for one that reads nothing.
@@ -296,23 +305,23 @@ fn one_that_reads_nothing_is_put_off_and_others_ride_on() {
 }
 
 #[test]
-fn riders_learn_that_a_stream_is_over_and_that_a_peer_has_gone() {
+fn subscribers_learn_that_a_stream_is_over_and_that_a_peer_has_gone() {
     run(async {
         let mut source = Source::new();
         let stream = source.stream();
-        let fans = Fans::new(Told, Duration::ZERO);
+        let broadcasts = Broadcasts::new(Told, Duration::ZERO);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut seats = Vec::new();
+        let mut subscriptions = Vec::new();
         let mut peers = Vec::new();
         for _ in 0..2 {
             let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let socket = Rc::new(listener.accept().await.unwrap().0);
             let mut follower = Follower::new(Cursor::new(&stream, LIMITS).unwrap());
             while follower.cursor.poll(UnixMicros::default()).is_some() {}
-            seats.push(fans.join(&stream, Box::new(follower), &socket).ok().unwrap());
+            subscriptions.push(broadcasts.join(&stream, Box::new(follower), &socket).ok().unwrap());
             peers.push(peer);
         }
-        let gone = seats.remove(0);
+        let gone = subscriptions.remove(0);
         SockRef::from(&peers[0]).set_linger(Some(Duration::ZERO)).unwrap();
         peers.remove(0);
         while !is_off(&gone) {
@@ -320,7 +329,7 @@ fn riders_learn_that_a_stream_is_over_and_that_a_peer_has_gone() {
             yield_now().await;
         }
         assert!(gone.leave(LIMITS).is_err());
-        let stays = seats.remove(0);
+        let stays = subscriptions.remove(0);
         assert!(!is_off(&stays));
         source.end();
         poll_fn(|cx| stays.poll_left(cx)).await;
@@ -357,11 +366,11 @@ fn only_who_is_watched_is_looked_at_and_gets_off_with_all_that_is_due() {
     run(async {
         let mut source = Source::new();
         let stream = source.stream();
-        let fans = Fans::new(Told, Duration::ZERO);
+        let broadcasts = Broadcasts::new(Told, Duration::ZERO);
         let join = |line: &Rc<Looked>| {
             let mut follower = Follower::new(Cursor::new(&stream, LIMITS).unwrap());
             while follower.cursor.poll(UnixMicros::default()).is_some() {}
-            fans.join(&stream, Box::new(follower), line).ok().unwrap()
+            broadcasts.join(&stream, Box::new(follower), line).ok().unwrap()
         };
         let others = Rc::new(Looked::default());
         let watched = Rc::new(Looked { is_watched: true, ..Looked::default() });
@@ -380,7 +389,7 @@ fn only_who_is_watched_is_looked_at_and_gets_off_with_all_that_is_due() {
 }
 
 #[test]
-fn each_share_of_the_riders_is_looked_at_about_twice_a_second() {
+fn each_share_of_the_subscribers_is_looked_at_about_twice_a_second() {
     for (chunk, most) in [(40, 1), (200, 5), (2000, SHARES)] {
         let times: Vec<_> = (0..100).map(|turn| Duration::from_millis(turn * chunk)).collect();
         let due: Vec<_> = times.windows(2).map(|pair| due(pair[0], pair[1])).collect();

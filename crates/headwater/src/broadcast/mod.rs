@@ -1,21 +1,21 @@
 //! Live streams to many viewers by push: one wake for each event loop and part, not for each viewer.
 //!
 //! ```text
-//!                               ┌ rider   socket
-//! parts ─ Fan (loop, tracks) ───┼ rider   socket     one write each, no task woken
-//!                               └ rider ─ takes less ─▶ its own task: the rest, a cursor of its own
+//!                               ┌ subscriber   socket
+//! parts ─ Broadcast (loop, tracks) ───┼ subscriber   socket     one write each, no task woken
+//!                               └ subscriber ─ takes less ─▶ its own task: the rest, a cursor of its own
 //!                                    ▲                    │
 //!                                    └── all sent ────────┘
 //! ```
 //!
-//! A viewer that is at the live edge and has nothing unsent *rides*: its task sleeps on its socket's
-//! readability and on [`Seat::poll_left`]. The fan gathers what comes within the flush interval, joins it
-//! to one run of bytes for all, and writes that to each rider's socket. One whose socket takes less
-//! is put off, with the rest and the place from which its own cursor goes on, and rides again once
+//! A viewer that is at the live edge and has nothing unsent is *subscribed*: its task sleeps on its socket's
+//! readability and on [`Subscription::poll_left`]. The broadcast gathers what comes within the flush interval, joins it
+//! to one run of bytes for all, and writes that to each subscriber's socket. One whose socket takes less
+//! is put off, with the rest and the place from which its own cursor goes on, and is subscribed again once
 //! it has caught up. What only some viewers must hear (the stream's end, other tracks, that they
-//! fell behind) is said by their own tasks: the fan puts all off for that.
+//! fell behind) is said by their own tasks: the broadcast puts all off for that.
 //!
-//! Riders, their tasks and the fan are on one thread. A rider is always at a boundary between parts,
+//! Subscribers, their tasks and the broadcast are on one thread. A subscriber is always at a boundary between parts,
 //! so its task may write what else it has to say as long as that goes out whole.
 
 mod follower;
@@ -42,20 +42,20 @@ use tokio::net::TcpStream;
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::Instant;
 
-/// Riders written to before the loop's other tasks have their turn: a millisecond or two.
+/// Subscribers written to before the loop's other tasks have their turn: a millisecond or two.
 const TURN: usize = 128;
 
-/// Between two looks at a rider that is to be looked at.
+/// Between two looks at a subscriber that is to be looked at.
 const LOOKS: Duration = Duration::from_millis(390);
 
-/// Of riders that are to be looked at, one in so many has its turn at a time: looks are time that all
+/// Of subscribers that are to be looked at, one in so many has its turn at a time: looks are time that all
 /// after them wait for what they get.
 const SHARES: u32 = 8;
 
-/// A fan itself is never too slow: whoever rides it gets all there is.
+/// A broadcast itself is never too slow: whoever is subscribed gets all there is.
 const UNLIMITED: Limits = Limits { queue: u64::MAX, patience: Duration::MAX };
 
-/// Where a rider's bytes go.
+/// Where a subscriber's bytes go.
 pub trait Line {
     /// One write; how many bytes were taken.
     ///
@@ -86,48 +86,48 @@ impl Line for TcpStream {
     }
 }
 
-/// The fans of one event loop and container.
-pub struct Fans<C> {
+/// The broadcasts of one event loop and container.
+pub struct Broadcasts<C> {
     container: C,
     interval: Duration,
-    /// By the addresses of the tracks, which a fan keeps.
-    fans: RefCell<HashMap<Key, Weak<Fan>>>,
+    /// By the addresses of the tracks, which a broadcast keeps.
+    broadcasts: RefCell<HashMap<Key, Weak<Broadcast>>>,
 }
 
 type Key = Vec<*const Track>;
 
-/// Riders of the same tracks.
-struct Fan {
+/// Subscribers of the same tracks.
+struct Broadcast {
     stream: Arc<Stream>,
     tracks: Box<[Arc<Track>]>,
-    riders: RefCell<Slab<Rider>>,
+    subscribers: RefCell<Slab<Subscriber>>,
     /// What is being handed out, or was last.
     batch: RefCell<Rc<Batch>>,
     began: Instant,
-    /// When riders were looked at, since it began.
+    /// When subscribers were looked at, since it began.
     looked: Cell<Duration>,
     /// Nobody hands out anything any more.
     over: Cell<bool>,
 }
 
-/// What riders get at one time.
+/// What subscribers get at one time.
 struct Batch {
     /// Counts from 0, which has nothing.
     number: u64,
     items: Vec<Item>,
     /// The items one after the other.
     joined: Bytes,
-    /// Which shares of the riders, a bit each, are looked at before they get it.
+    /// Which shares of the subscribers, a bit each, are looked at before they get it.
     looks: u32,
     /// Where a viewer is that has them.
     end: Rc<Bookmark>,
 }
 
-struct Rider {
+struct Subscriber {
     line: Rc<dyn Line>,
     /// Number of the last batch that it was given or had no need of.
     served: u64,
-    /// Where it is, if it joined with parts that the fan has yet to hand out.
+    /// Where it is, if it joined with parts that the broadcast has yet to hand out.
     ahead: Option<Rc<Bookmark>>,
     is_watched: bool,
     /// Of its task.
@@ -135,28 +135,28 @@ struct Rider {
     off: Option<Box<Off>>,
 }
 
-/// How a rider came off.
+/// How a subscriber came off.
 struct Off {
     error: Option<io::Error>,
     unsent: Bytes,
     at: Rc<Bookmark>,
 }
 
-/// A viewer's place on a fan. Dropping it gives the place up, and what was not sent.
-pub struct Seat {
-    fan: Rc<Fan>,
+/// A viewer's place on a broadcast. Dropping it gives the place up, and what was not sent.
+pub struct Subscription {
+    broadcast: Rc<Broadcast>,
     key: Option<usize>,
 }
 
-impl<C: Container + 'static> Fans<C> {
+impl<C: Container + 'static> Broadcasts<C> {
     /// None yet; parts are held back for at most `interval`.
     pub fn new(container: C, interval: Duration) -> Rc<Self> {
-        Rc::new(Self { container, interval, fans: RefCell::default() })
+        Rc::new(Self { container, interval, broadcasts: RefCell::default() })
     }
 
-    /// Lets a viewer ride to whose line everything before its place was written. It is given back
+    /// Subscribes a viewer to whose line everything before its place was written. It is given back
     /// if it has to go on by itself for now: it is not at the live edge, has not kept up for long
-    /// enough, or lacks something that all riders have.
+    /// enough, or lacks something that all subscribers have.
     ///
     /// # Errors
     /// None but the follower itself.
@@ -165,29 +165,29 @@ impl<C: Container + 'static> Fans<C> {
         stream: &Arc<Stream>,
         mut follower: Box<Follower>,
         line: &Rc<impl Line + 'static>,
-    ) -> Result<Seat, Box<Follower>> {
+    ) -> Result<Subscription, Box<Follower>> {
         if follower.cursor.is_behind() || !follower.cursor.is_at_edge() {
             return Err(follower);
         }
         let key: Key = follower.cursor.tracks().map(Arc::as_ptr).collect();
-        let known = self.fans.borrow().get(&key).and_then(Weak::upgrade);
-        let fan = match known.filter(|fan| !fan.over.get()) {
-            Some(fan) => {
+        let known = self.broadcasts.borrow().get(&key).and_then(Weak::upgrade);
+        let broadcast = match known.filter(|broadcast| !broadcast.over.get()) {
+            Some(broadcast) => {
                 let here = follower.bookmark();
-                let batch = Rc::clone(&fan.batch.borrow());
+                let batch = Rc::clone(&broadcast.batch.borrow());
                 if !here.is_not_before(&batch.end) {
                     return Err(follower);
                 }
                 let ahead = (here != *batch.end).then(|| Rc::new(here));
-                return Ok(Fan::seat(&fan, line, batch.number, ahead));
+                return Ok(Broadcast::subscription(&broadcast, line, batch.number, ahead));
             }
-            None => Rc::new(Fan::new(Arc::clone(stream), &follower)),
+            None => Rc::new(Broadcast::new(Arc::clone(stream), &follower)),
         };
-        self.fans.borrow_mut().insert(key.clone(), Rc::downgrade(&fan));
-        let seat = Fan::seat(&fan, line, 0, None);
-        let end = End { fans: Rc::clone(self), key, fan };
+        self.broadcasts.borrow_mut().insert(key.clone(), Rc::downgrade(&broadcast));
+        let subscription = Broadcast::subscription(&broadcast, line, 0, None);
+        let end = End { broadcasts: Rc::clone(self), key, broadcast };
         spawn_local(lead(end, *follower));
-        Ok(seat)
+        Ok(subscription)
     }
 
     /// How parts are written.
@@ -216,18 +216,19 @@ impl<C: Container + 'static> Fans<C> {
     }
 }
 
-/// A fan's task: while it has riders, and parts come.
+/// A broadcast's task: while it has subscribers, and parts come.
 async fn lead<C: Container + 'static>(end: End<C>, mut follower: Follower) {
-    let End { fans, fan, .. } = &end;
+    let End { broadcasts, broadcast, .. } = &end;
     follower.cursor = follower.cursor.with_limits(UNLIMITED).with_choice(Choice::default());
     let renditions = follower.cursor.renditions();
-    while follower.cursor.stir().await == Stir::Parts && !fan.riders.borrow().is_empty() {
-        if !fans.interval.is_zero() {
-            tokio::time::sleep(fans.interval).await;
+    while follower.cursor.stir().await == Stir::Parts && !broadcast.subscribers.borrow().is_empty()
+    {
+        if !broadcasts.interval.is_zero() {
+            tokio::time::sleep(broadcasts.interval).await;
         }
-        let (items, place, complete) = fans.gather(&mut follower);
-        fan.hand_out(items, place).await;
-        // Which of them each may be sent is for riders' own tasks to say.
+        let (items, place, complete) = broadcasts.gather(&mut follower);
+        broadcast.hand_out(items, place).await;
+        // Which of them each may be sent is for subscribers' own tasks to say.
         if !complete || !is_same(&renditions, &follower.cursor.renditions()) {
             return;
         }
@@ -238,35 +239,35 @@ fn is_same(one: &[Arc<Track>], other: &[Arc<Track>]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
 }
 
-/// However a fan's task ends, its riders learn of it.
+/// However a broadcast's task ends, its subscribers learn of it.
 struct End<C> {
-    fans: Rc<Fans<C>>,
+    broadcasts: Rc<Broadcasts<C>>,
     key: Key,
-    fan: Rc<Fan>,
+    broadcast: Rc<Broadcast>,
 }
 
 impl<C> Drop for End<C> {
     fn drop(&mut self) {
-        self.fan.over.set(true);
-        self.fans.fans.borrow_mut().remove(&self.key);
-        let batch = Rc::clone(&self.fan.batch.borrow());
-        for (_, rider) in self.fan.riders.borrow_mut().iter_mut() {
-            if rider.off.is_none() {
-                let (unsent, at) = rider.take_due(&batch);
-                rider.put_off(Off { error: None, unsent, at });
+        self.broadcast.over.set(true);
+        self.broadcasts.broadcasts.borrow_mut().remove(&self.key);
+        let batch = Rc::clone(&self.broadcast.batch.borrow());
+        for (_, subscriber) in self.broadcast.subscribers.borrow_mut().iter_mut() {
+            if subscriber.off.is_none() {
+                let (unsent, at) = subscriber.take_due(&batch);
+                subscriber.put_off(Off { error: None, unsent, at });
             }
         }
     }
 }
 
-impl Fan {
+impl Broadcast {
     fn new(stream: Arc<Stream>, first: &Follower) -> Self {
         let end = Rc::new(first.bookmark());
         let batch = Batch { number: 0, items: Vec::new(), joined: Bytes::new(), looks: 0, end };
         Self {
             stream,
             tracks: first.cursor.tracks().cloned().collect(),
-            riders: RefCell::default(),
+            subscribers: RefCell::default(),
             batch: RefCell::new(Rc::new(batch)),
             began: Instant::now(),
             looked: Cell::default(),
@@ -274,20 +275,20 @@ impl Fan {
         }
     }
 
-    fn seat(
-        fan: &Rc<Self>,
+    fn subscription(
+        broadcast: &Rc<Self>,
         line: &Rc<impl Line + 'static>,
         served: u64,
         ahead: Option<Rc<Bookmark>>,
-    ) -> Seat {
+    ) -> Subscription {
         let is_watched = line.is_watched();
         let line = Rc::clone(line) as Rc<dyn Line>;
-        let rider = Rider { line, served, ahead, is_watched, waker: None, off: None };
-        let key = fan.riders.borrow_mut().insert(rider);
-        Seat { fan: Rc::clone(fan), key: Some(key) }
+        let subscriber = Subscriber { line, served, ahead, is_watched, waker: None, off: None };
+        let key = broadcast.subscribers.borrow_mut().insert(subscriber);
+        Subscription { broadcast: Rc::clone(broadcast), key: Some(key) }
     }
 
-    /// Writes to every rider. Those that join meanwhile are behind nothing of it.
+    /// Writes to every subscriber. Those that join meanwhile are behind nothing of it.
     async fn hand_out(&self, items: Vec<Item>, end: Bookmark) {
         let number = self.batch.borrow().number + 1;
         let joined = join(follower::all(&items));
@@ -302,22 +303,22 @@ impl Fan {
         }
     }
 
-    /// Writes to some riders from `key` on; whether there may be more.
+    /// Writes to some subscribers from `key` on; whether there may be more.
     fn serve(&self, key: usize, batch: &Batch) -> bool {
-        let mut riders = self.riders.borrow_mut();
+        let mut subscribers = self.subscribers.borrow_mut();
         for key in key..key + TURN {
-            if let Some(rider) = riders.get_mut(key)
-                && rider.off.is_none()
-                && rider.served < batch.number
+            if let Some(subscriber) = subscribers.get_mut(key)
+                && subscriber.off.is_none()
+                && subscriber.served < batch.number
             {
-                rider.serve(batch, batch.looks >> (key % SHARES as usize) & 1 == 1);
+                subscriber.serve(batch, batch.looks >> (key % SHARES as usize) & 1 == 1);
             }
         }
-        key + TURN < riders.capacity()
+        key + TURN < subscribers.capacity()
     }
 }
 
-impl Rider {
+impl Subscriber {
     fn serve(&mut self, batch: &Batch, looks: bool) {
         let (mut unsent, at) = self.take_due(batch);
         if looks && self.is_watched && self.line.look() {
@@ -357,18 +358,18 @@ impl Rider {
     }
 }
 
-impl Seat {
-    /// Ready when the fan has put the viewer off. Until then everything it was given is written.
+impl Subscription {
+    /// Ready when the broadcast has put the viewer off. Until then everything it was given is written.
     pub fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut riders = self.fan.riders.borrow_mut();
-        let Some(rider) = self.key.and_then(|key| riders.get_mut(key)) else {
+        let mut subscribers = self.broadcast.subscribers.borrow_mut();
+        let Some(subscriber) = self.key.and_then(|key| subscribers.get_mut(key)) else {
             return Poll::Ready(());
         };
-        if rider.off.is_some() {
+        if subscriber.off.is_some() {
             return Poll::Ready(());
         }
-        if !rider.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            rider.waker = Some(cx.waker().clone());
+        if !subscriber.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            subscriber.waker = Some(cx.waker().clone());
         }
         Poll::Pending
     }
@@ -378,23 +379,26 @@ impl Seat {
     /// # Errors
     /// The last write failed.
     pub fn leave(mut self, limits: Limits) -> io::Result<(Bytes, Follower)> {
-        let rider = self.key.take().map(|key| self.fan.riders.borrow_mut().remove(key));
-        let Some(mut rider) = rider else { return Err(io::ErrorKind::NotConnected.into()) };
-        let (unsent, at) = match rider.off.take() {
+        let subscriber =
+            self.key.take().map(|key| self.broadcast.subscribers.borrow_mut().remove(key));
+        let Some(mut subscriber) = subscriber else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let (unsent, at) = match subscriber.off.take() {
             Some(off) => match off.error {
                 Some(error) => return Err(error),
                 None => (off.unsent, off.at),
             },
-            None => rider.take_due(&self.fan.batch.borrow()),
+            None => subscriber.take_due(&self.broadcast.batch.borrow()),
         };
-        Ok((unsent, Follower::at(&self.fan.stream, &self.fan.tracks, &at, limits)))
+        Ok((unsent, Follower::at(&self.broadcast.stream, &self.broadcast.tracks, &at, limits)))
     }
 }
 
-impl Drop for Seat {
+impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.fan.riders.borrow_mut().try_remove(key);
+            self.broadcast.subscribers.borrow_mut().try_remove(key);
         }
     }
 }
@@ -406,7 +410,7 @@ fn due(before: Duration, now: Duration) -> u32 {
     due.fold(0, |shares, turn| shares | 1 << (turn % u128::from(SHARES)))
 }
 
-/// One run of bytes, so that a rider costs the kernel one range and what a slow one keeps is one
+/// One run of bytes, so that a subscriber costs the kernel one range and what a slow one keeps is one
 /// piece. Copied once for all.
 fn join(mut pieces: Vec<Bytes>) -> Bytes {
     if let [_] = pieces[..] {

@@ -12,15 +12,15 @@ use vod::{Piece, Title, Track};
 
 /// A viewer's place in a title.
 #[derive(Debug)]
-pub(super) struct Reel {
+pub(super) struct TitleCursor {
     title: Arc<Title>,
     /// The picture first, then the sound: those there are.
-    strips: Vec<Strip>,
+    cursors: Vec<TrackCursor>,
 }
 
 /// Its place in one track.
 #[derive(Debug, Clone, Copy)]
-struct Strip {
+struct TrackCursor {
     /// Position among the title's tracks.
     track: usize,
     /// The segment to be sent next, from 0.
@@ -36,13 +36,13 @@ pub(super) struct Item {
     pub(super) start: Duration,
 }
 
-impl Reel {
+impl TitleCursor {
     /// At the beginning, of what these wishes come to.
     pub(super) fn new(title: Arc<Title>, choice: &Choice) -> Self {
         let picture = best(&title, choice);
         let sound = title.chosen().into_iter().find(|at| kind(&title, *at) == Some(Kind::Audio));
-        let strips = picture.into_iter().chain(sound).map(|track| Strip { track, next: 0 });
-        Self { strips: strips.collect(), title }
+        let cursors = picture.into_iter().chain(sound).map(|track| TrackCursor { track, next: 0 });
+        Self { cursors: cursors.collect(), title }
     }
 
     pub(super) fn title(&self) -> &Arc<Title> {
@@ -51,10 +51,10 @@ impl Reel {
 
     /// The next segment; `None` at the end.
     pub(super) fn next(&self) -> Option<Item> {
-        let items = self.strips.iter().filter_map(|strip| {
-            let track = self.title.tracks.get(strip.track)?;
-            let start = self.title.presentation_time(track, track.timing(strip.next)?.start);
-            Some(Item { track: strip.track, number: strip.next, start })
+        let items = self.cursors.iter().filter_map(|cursor| {
+            let track = self.title.tracks.get(cursor.track)?;
+            let start = self.title.presentation_time(track, track.timing(cursor.next)?.start);
+            Some(Item { track: cursor.track, number: cursor.next, start })
         });
         // Of equals the first: the picture.
         items.min_by_key(|item| item.start)
@@ -67,8 +67,8 @@ impl Reel {
 
     /// To be told when a segment is on its way.
     pub(super) fn advance(&mut self, item: Item) {
-        if let Some(strip) = self.strips.iter_mut().find(|strip| strip.track == item.track) {
-            strip.next = item.number + 1;
+        if let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.track == item.track) {
+            cursor.next = item.number + 1;
         }
     }
 
@@ -76,11 +76,11 @@ impl Reel {
     /// is heard then.
     pub(super) fn seek(&mut self, time: Duration) {
         let mut time = time;
-        for strip in &mut self.strips {
-            let Some(track) = self.title.tracks.get(strip.track) else { continue };
-            strip.next = track.segment_at(time);
+        for cursor in &mut self.cursors {
+            let Some(track) = self.title.tracks.get(cursor.track) else { continue };
+            cursor.next = track.segment_at(time);
             if track.media.kind() == Kind::Video
-                && let Some(segment) = track.timing(strip.next)
+                && let Some(segment) = track.timing(cursor.next)
             {
                 time = self.title.presentation_time(track, segment.start).min(time);
             }
@@ -96,24 +96,26 @@ impl Reel {
 
     /// Follows this picture, a position among the title's tracks, from the next segment on.
     pub(super) fn follow(&mut self, picture: usize) {
-        let Self { title, strips } = self;
-        let Some(strip) = strips.first_mut().filter(|strip| strip.track != picture) else { return };
-        let (Some(from), Some(to)) = (title.tracks.get(strip.track), title.tracks.get(picture))
+        let Self { title, cursors } = self;
+        let Some(cursor) = cursors.first_mut().filter(|cursor| cursor.track != picture) else {
+            return;
+        };
+        let (Some(from), Some(to)) = (title.tracks.get(cursor.track), title.tracks.get(picture))
         else {
             return;
         };
         // After the last there is nothing to be another.
-        let Some(segment) = from.timing(strip.next) else { return };
+        let Some(segment) = from.timing(cursor.next) else { return };
         // Segments of the same number are of the same time, where the keyframes allow that.
         if !title.aligned {
-            strip.next = to.segment_at(title.presentation_time(from, segment.start));
+            cursor.next = to.segment_at(title.presentation_time(from, segment.start));
         }
-        strip.track = picture;
+        cursor.track = picture;
     }
 
     /// The picture, as a position among the title's tracks.
     pub(super) fn picture(&self) -> Option<usize> {
-        let picture = self.strips.first()?.track;
+        let picture = self.cursors.first()?.track;
         (kind(&self.title, picture) == Some(Kind::Video)).then_some(picture)
     }
 
@@ -123,18 +125,18 @@ impl Reel {
     }
 
     fn track(&self, kind: Kind) -> Option<&Track> {
-        let tracks = self.strips.iter().filter_map(|strip| self.title.tracks.get(strip.track));
+        let tracks = self.cursors.iter().filter_map(|cursor| self.title.tracks.get(cursor.track));
         tracks.into_iter().find(|track| track.media.kind() == kind)
     }
 
     /// The header of what follows.
     pub(super) fn header(&self) -> Result<Bytes, media::Error> {
-        self.title.header(&self.strips.iter().map(|strip| strip.track).collect::<Vec<_>>())
+        self.title.header(&self.cursors.iter().map(|cursor| cursor.track).collect::<Vec<_>>())
     }
 
     /// What a viewer hears first.
     pub(super) fn hello(&self) -> Hello {
-        let followed = self.strips.first().and_then(|strip| self.title.tracks.get(strip.track));
+        let followed = self.cursors.first().and_then(|cursor| self.title.tracks.get(cursor.track));
         Hello {
             renditions: renditions(&self.title).map(|(_, track)| rendition(track)).collect(),
             rendition: self.rendition().map(str::to_owned),
@@ -151,7 +153,7 @@ impl Reel {
 
     /// How long the longest segment lasts.
     pub(super) fn longest(&self) -> Duration {
-        let tracks = self.strips.iter().filter_map(|strip| self.title.tracks.get(strip.track));
+        let tracks = self.cursors.iter().filter_map(|cursor| self.title.tracks.get(cursor.track));
         let longest = |track: &Track| {
             let longest = track.segments().map(|segment| segment.duration).max().unwrap_or(0);
             let seconds = longest as f64 / f64::from(track.media.timescale.max(1));

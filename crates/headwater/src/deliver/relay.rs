@@ -15,39 +15,39 @@ use tokio::task::spawn_local;
 
 /// The tracks whose newest part somebody on this event loop waits for.
 #[derive(Clone, Default)]
-pub(super) struct Edges(Rc<RefCell<HashMap<*const Track, Edge>>>);
+pub(super) struct Relays(Rc<RefCell<HashMap<*const Track, Relay>>>);
 
-struct Edge {
+struct Relay {
     /// Keeps the address, by which the track is known, from becoming another's.
     _track: Weak<Track>,
     window: Rc<watch::Sender<Arc<Window>>>,
 }
 
-impl Edges {
+impl Relays {
     /// The track's window, and whatever it becomes. To be used on this event loop.
     ///
     /// What is received is at least as new as the window was when this was called, and its sender
     /// is gone when the track is.
     pub(super) fn follow(&self, track: &Arc<Track>) -> watch::Receiver<Arc<Window>> {
         let address = Arc::as_ptr(track);
-        if let Some(edge) = self.0.borrow().get(&address) {
-            update(&edge.window, track.window());
-            return edge.window.subscribe();
+        if let Some(relay) = self.0.borrow().get(&address) {
+            update(&relay.window, track.window());
+            return relay.window.subscribe();
         }
         let mut windows = track.subscribe();
         let newest = Arc::clone(&windows.borrow_and_update());
         let (sender, receiver) = watch::channel(newest);
         let window = Rc::new(sender);
-        let edge = Edge { _track: Arc::downgrade(track), window: Rc::clone(&window) };
-        self.0.borrow_mut().insert(address, edge);
-        let listed = Listed { edges: self.clone(), address };
-        spawn_local(relay(windows, window, listed));
+        let relay = Relay { _track: Arc::downgrade(track), window: Rc::clone(&window) };
+        self.0.borrow_mut().insert(address, relay);
+        let listed = Listed { relays: self.clone(), address };
+        spawn_local(forward(windows, window, listed));
         receiver
     }
 }
 
 /// Tells the loop what becomes of a track, as long as somebody there wants to know.
-async fn relay(
+async fn forward(
     mut windows: watch::Receiver<Arc<Window>>,
     window: Rc<watch::Sender<Arc<Window>>>,
     _listed: Listed,
@@ -67,13 +67,13 @@ fn update(window: &watch::Sender<Arc<Window>>, newest: Arc<Window>) {
 
 /// An edge's place in the list, given up with its task.
 struct Listed {
-    edges: Edges,
+    relays: Relays,
     address: *const Track,
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.edges.0.borrow_mut().remove(&self.address);
+        self.relays.0.borrow_mut().remove(&self.address);
     }
 }
 
@@ -116,11 +116,11 @@ mod tests {
         };
         publish();
         let track = Arc::clone(&registry.stream("x").unwrap().state().tracks[0]);
-        let edges = Edges::default();
+        let relays = Relays::default();
         let woken = Rc::new(Cell::new(0));
         let waiters: Vec<_> = (0..100)
             .map(|_| {
-                let (mut windows, woken) = (edges.follow(&track), Rc::clone(&woken));
+                let (mut windows, woken) = (relays.follow(&track), Rc::clone(&woken));
                 let seen = Arc::clone(&windows.borrow_and_update());
                 spawn_local(async move {
                     windows.changed().await.unwrap();
@@ -130,24 +130,24 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
-        assert_eq!((woken.get(), edges.0.borrow().len()), (0, 1));
+        assert_eq!((woken.get(), relays.0.borrow().len()), (0, 1));
         publish();
         // One who comes before the loop has noticed sees the newest all the same.
-        assert!(Arc::ptr_eq(&edges.follow(&track).borrow(), &track.window()));
+        assert!(Arc::ptr_eq(&relays.follow(&track).borrow(), &track.window()));
         for waiter in waiters {
             waiter.await.unwrap();
         }
         assert_eq!(woken.get(), 100);
         // With nobody left the next part ends it.
         publish();
-        while !edges.0.borrow().is_empty() {
+        while !relays.0.borrow().is_empty() {
             tokio::task::yield_now().await;
         }
         // And so does the track's end, for those who wait as well.
-        let mut windows = edges.follow(&track);
+        let mut windows = relays.follow(&track);
         drop((publisher, track));
         drop(registry);
         while windows.changed().await.is_ok() {}
-        assert!(edges.0.borrow().is_empty());
+        assert!(relays.0.borrow().is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! What the kernel tells of a connection, and what is made of it: which rendition its viewer is sent.
 //!
 //! ```text
-//! fan, about twice a second ─┐                      ┌ rides on
+//! broadcast, about twice a second ─┐                      ┌ goes on as it is
 //!                            ├▶ look ─ rule ─ decided ┤
 //! own task, while it waits ──┘                      └ goes on alone up to the other's keyframe
 //! ```
@@ -20,12 +20,12 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::describe;
-use super::wire::Wire;
-use crate::fan::Line;
+use crate::broadcast::Line;
+use crate::push::describe;
+use crate::push::wire::Wire;
 
 /// Between two looks at a viewer for whom something waits.
-pub(super) const LOOKS: Duration = Duration::from_millis(100);
+pub(in crate::push) const LOOKS: Duration = Duration::from_millis(100);
 
 /// Bytes that the kernel takes for such a viewer and has not sent (`TCP_NOTSENT_LOWAT`).
 const UNSENT: u32 = 32 << 10;
@@ -44,7 +44,7 @@ const ANY: usize = 4 << 20;
 const RENEWED: Duration = Duration::from_secs(5);
 
 /// The renditions a viewer may be sent, from the least to the most, and which it is.
-pub(super) struct Sight {
+pub(in crate::push) struct LiveAbr {
     rungs: Box<[Rung]>,
     at: usize,
     /// Renditions there were, those that the viewer may not be sent included.
@@ -57,7 +57,7 @@ pub(super) struct Sight {
     min_rtt: u64,
     decided: Decision,
     /// It goes down, and what waits may not be worth sending.
-    pub(super) leaves: bool,
+    pub(in crate::push) leaves: bool,
 }
 
 /// A rendition.
@@ -92,12 +92,12 @@ fn pictures(state: &State) -> usize {
 }
 
 /// Whether a viewer with these wishes may be sent it.
-pub(super) fn allows(state: &State, choice: &Choice, track: &Arc<Track>) -> bool {
+pub(in crate::push) fn allows(state: &State, choice: &Choice, track: &Arc<Track>) -> bool {
     rungs(state, choice).iter().any(|rung| Arc::ptr_eq(&rung.track, track))
 }
 
 /// The rendition with which a viewer begins of whom nothing is known.
-pub(super) fn begin(state: &State, choice: &Choice) -> Option<Arc<Track>> {
+pub(in crate::push) fn begin(state: &State, choice: &Choice) -> Option<Arc<Track>> {
     let rungs = rungs(state, choice);
     let bits: Vec<_> = rungs.iter().map(|rung| rung.bits).collect();
     rungs.get(abr::start(&bits)).map(|rung| Arc::clone(&rung.track))
@@ -111,9 +111,9 @@ fn room(bits: u64, min_rtt: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX).clamp(LEAST, ANY)
 }
 
-impl Sight {
+impl LiveAbr {
     /// Of a viewer that is sent `now`. `None` where there is nothing to choose from.
-    pub(super) fn new(state: &State, choice: &Choice, now: &Arc<Track>) -> Option<Self> {
+    pub(in crate::push) fn new(state: &State, choice: &Choice, now: &Arc<Track>) -> Option<Self> {
         // Most streams have one, and their viewers nothing to do here.
         let known = pictures(state);
         if known < 2 {
@@ -141,7 +141,12 @@ impl Sight {
     }
 
     /// Takes note of what there is to choose from now; false if that is nothing.
-    pub(super) fn renew(&mut self, state: &State, choice: &Choice, now: &Arc<Track>) -> bool {
+    pub(in crate::push) fn renew(
+        &mut self,
+        state: &State,
+        choice: &Choice,
+        now: &Arc<Track>,
+    ) -> bool {
         self.rungs = rungs(state, choice);
         self.known = pictures(state);
         self.renewed = Instant::now();
@@ -150,14 +155,14 @@ impl Sight {
     }
 
     /// Whether what there is to choose from may be something else by now.
-    pub(super) fn is_old(&self, state: &State) -> bool {
+    pub(in crate::push) fn is_old(&self, state: &State) -> bool {
         self.renewed.elapsed() >= RENEWED
             || self.known != pictures(state)
             || !self.rungs.iter().all(|rung| rung.track.is_present())
     }
 
     /// The viewer is sent this one from now on.
-    pub(super) fn switched(&mut self, now: &Arc<Track>) {
+    pub(in crate::push) fn switched(&mut self, now: &Arc<Track>) {
         self.stand(now);
         self.leaves = false;
         self.rule.switched(self.began.elapsed().as_micros() as u64);
@@ -169,17 +174,23 @@ impl Sight {
     }
 
     /// Whether it could go up.
-    pub(super) fn is_below_top(&self) -> bool {
+    pub(in crate::push) fn is_below_top(&self) -> bool {
         self.at + 1 < self.rungs.len()
     }
 
     /// Whether it is time to look again.
-    pub(super) fn is_due(&self) -> bool {
+    pub(in crate::push) fn is_due(&self) -> bool {
         self.looked.is_none_or(|at| at.elapsed() >= LOOKS)
     }
 
     /// Looks, and decides. `queued` are bytes that wait before the kernel.
-    pub(super) fn look(&mut self, tcp: &TcpStream, queued: u64, writes: u64, catching_up: bool) {
+    pub(in crate::push) fn look(
+        &mut self,
+        tcp: &TcpStream,
+        queued: u64,
+        writes: u64,
+        catching_up: bool,
+    ) {
         self.looked = Some(Instant::now());
         let Some(kernel) = kernel::ask(tcp) else { return };
         self.min_rtt = kernel.min_rtt;
@@ -220,31 +231,31 @@ impl Sight {
     }
 
     /// Whether something was decided that is yet to be done.
-    pub(super) fn has_decided(&self) -> bool {
+    pub(in crate::push) fn has_decided(&self) -> bool {
         self.decided != Decision::Stay
     }
 
     /// What was decided, if anything.
-    pub(super) fn take_decided(&mut self) -> Decision {
+    pub(in crate::push) fn take_decided(&mut self) -> Decision {
         std::mem::replace(&mut self.decided, Decision::Stay)
     }
 
     /// The rung that was decided for; `None` if it is the one the viewer has.
-    pub(super) fn rung(&self, rung: usize) -> Option<&Arc<Track>> {
+    pub(in crate::push) fn rung(&self, rung: usize) -> Option<&Arc<Track>> {
         self.rungs.get(rung).filter(|_| rung != self.at).map(|rung| &rung.track)
     }
 
     /// Whether what waits of the rung that is being left is worth sending.
-    pub(super) fn is_worth_sending(&self, queued: u64) -> bool {
+    pub(in crate::push) fn is_worth_sending(&self, queued: u64) -> bool {
         let bits = self.rungs.get(self.at).map_or(0, |rung| rung.bits);
         self.rule.is_worth_sending(&Seen { queued, ..Seen::default() }, bits)
     }
 }
 
-/// The connection of a viewer whose rendition is chosen, as its fan writes to it.
-pub(super) struct Watched {
+/// The connection of a viewer whose rendition is chosen, as its broadcast writes to it.
+pub(in crate::push) struct Watched {
     wire: Rc<Wire>,
-    pub(super) sight: RefCell<Sight>,
+    pub(in crate::push) abr: RefCell<LiveAbr>,
     /// Times something was written when nothing waited.
     writes: Cell<u64>,
     /// What the kernel was told to take; 0 if nothing.
@@ -252,25 +263,25 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(wire: &Rc<Wire>, sight: Sight) -> Rc<Self> {
+    pub(in crate::push) fn new(wire: &Rc<Wire>, abr: LiveAbr) -> Rc<Self> {
         // What the kernel has taken cannot be dropped. One that knows no such bound does without.
         let _ = wire.transport.with_tcp(|tcp| SockRef::from(tcp).set_tcp_notsent_lowat(UNSENT));
-        let (sight, bound) = (RefCell::new(sight), Cell::default());
-        Rc::new(Self { wire: Rc::clone(wire), sight, writes: Cell::default(), bound })
+        let (abr, bound) = (RefCell::new(abr), Cell::default());
+        Rc::new(Self { wire: Rc::clone(wire), abr, writes: Cell::default(), bound })
     }
 
     /// To be told when something is written and nothing waits.
-    pub(super) fn writes(&self) {
+    pub(in crate::push) fn writes(&self) {
         self.writes.set(self.writes.get() + 1);
     }
 
     /// Looks, and decides. `queued` are bytes that wait before the kernel.
-    pub(super) fn look_at(&self, queued: u64, catching_up: bool) {
+    pub(in crate::push) fn look_at(&self, queued: u64, catching_up: bool) {
         let writes = self.writes.get();
-        let mut sight = self.sight.borrow_mut();
+        let mut abr = self.abr.borrow_mut();
         self.wire.transport.with_tcp(|tcp| {
-            sight.look(tcp, queued, writes, catching_up);
-            let (bound, before) = (sight.bound(), self.bound.get());
+            abr.look(tcp, queued, writes, catching_up);
+            let (bound, before) = (abr.bound(), self.bound.get());
             if bound.abs_diff(before) > before / 4 {
                 self.bind(tcp, bound);
             }
@@ -304,18 +315,18 @@ impl Line for Watched {
     }
 
     fn is_watched(&self) -> bool {
-        self.sight.borrow().is_below_top()
+        self.abr.borrow().is_below_top()
     }
 
     fn look(&self) -> bool {
         self.look_at(0, false);
-        self.sight.borrow().has_decided()
+        self.abr.borrow().has_decided()
     }
 }
 
 /// `TCP_INFO`, for which neither the standard library nor rustix nor socket2 has a call.
 #[allow(unsafe_code)]
-pub(super) mod kernel {
+pub(in crate::push) mod kernel {
     use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
 

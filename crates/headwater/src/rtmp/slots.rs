@@ -1,4 +1,4 @@
-//! Places of publishers and players, and what the connections of one event loop share.
+//! Slots of publishers and players, and what the connections of one event loop share.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::net::Drain;
 
-use super::play::Fans;
+use super::play::Broadcasts;
 use crate::Origin;
 
-/// Places that are taken and given back.
+/// Slots that are taken and given back.
 #[derive(Debug)]
 pub(super) struct Pool {
     most: usize,
@@ -18,12 +18,12 @@ pub(super) struct Pool {
 
 /// One of them, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Pool>);
+pub(super) struct Slot(Arc<Pool>);
 
 /// What the connections of one event loop share.
 pub(super) struct Shared {
     pub(super) origin: Arc<Origin>,
-    pub(super) fans: Rc<Fans>,
+    pub(super) broadcasts: Rc<Broadcasts>,
     /// Their own, so that no number of players keeps a publisher out.
     pub(super) publishers: Arc<Pool>,
     pub(super) players: Arc<Pool>,
@@ -31,7 +31,7 @@ pub(super) struct Shared {
 }
 
 impl Pool {
-    /// Of so many places; any number for 0.
+    /// Of so many slots; any number for 0.
     pub(super) fn new(most: usize) -> Arc<Self> {
         let most = if most == 0 { usize::MAX } else { most };
         Arc::new(Self { most, taken: AtomicUsize::new(0) })
@@ -42,14 +42,14 @@ impl Pool {
         self.most
     }
 
-    /// A place, if there is one left.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Place> {
-        let place = Place(Arc::clone(self));
-        (self.taken.fetch_add(1, Ordering::Relaxed) < self.most).then_some(place)
+    /// A slot, if there is one left.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
+        let slot = Slot(Arc::clone(self));
+        (self.taken.fetch_add(1, Ordering::Relaxed) < self.most).then_some(slot)
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_given_back() {
+    fn slots_are_given_back() {
         let pool = Pool::new(2);
         let (first, _second) = (pool.take().unwrap(), pool.take().unwrap());
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Who may have renditions made, while there are more streams than places for them.
+//! Who may have renditions made, while there are more streams than slots for them.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,9 +8,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::Ladder;
 
-/// The places of all ladders. Whoever has one keeps it; those who wait get theirs in the order in
+/// The slots of all ladders. Whoever has one keeps it; those who wait get theirs in the order in
 /// which they came.
-pub(super) struct Places {
+pub(super) struct Slots {
     /// For any stream.
     general: Arc<Semaphore>,
     /// For those of certain names.
@@ -20,29 +20,29 @@ pub(super) struct Places {
     addresses: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
 
-/// A place, until it is dropped.
-pub(super) struct Place {
+/// A slot, until it is dropped.
+pub(super) struct Slot {
     _place: OwnedSemaphorePermit,
     /// Its share of those of its address.
     _share: Option<Share>,
 }
 
-/// Keeps its address's count of places.
+/// Keeps its address's count of slots.
 struct Share {
     _permit: OwnedSemaphorePermit,
     _of: Arc<Semaphore>,
 }
 
-/// Who asks for a place.
+/// Who asks for a slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Applicant {
     /// Where its publisher is; none is the origin's own clip.
     pub(super) address: Option<IpAddr>,
-    /// Whether places are reserved for streams of its name.
+    /// Whether slots are reserved for streams of its name.
     pub(super) is_expected: bool,
 }
 
-impl Places {
+impl Slots {
     pub(super) fn new(ladder: &Ladder) -> Self {
         let all = match ladder.max_streams {
             0 => Semaphore::MAX_PERMITS,
@@ -57,12 +57,12 @@ impl Places {
         }
     }
 
-    /// A place. If it must be waited for, `waits` is told which option has it so.
+    /// A slot. If it must be waited for, `waits` is told which option has it so.
     pub(super) async fn take(
         &self,
         applicant: Applicant,
         mut waits: impl FnMut(&'static str),
-    ) -> Option<Place> {
+    ) -> Option<Slot> {
         let shares = self.shares(applicant);
         let share = match shares {
             None => None,
@@ -74,7 +74,7 @@ impl Places {
                 Some(Share { _permit: permit, _of: of })
             }
         };
-        let is_full = |places: &Arc<Semaphore>| places.available_permits() == 0;
+        let is_full = |slots: &Arc<Semaphore>| slots.available_permits() == 0;
         if is_full(&self.general) && (!applicant.is_expected || is_full(&self.reserved)) {
             waits("max_streams");
         }
@@ -89,10 +89,10 @@ impl Places {
         } else {
             general.await
         };
-        Some(Place { _place: place.ok()?, _share: share })
+        Some(Slot { _place: place.ok()?, _share: share })
     }
 
-    /// The places that those at its address share. Who is expected has no such limit.
+    /// The slots that those at its address share. Who is expected has no such limit.
     fn shares(&self, applicant: Applicant) -> Option<Arc<Semaphore>> {
         let address = network(applicant.address?);
         if applicant.is_expected || self.most_of_one == 0 {
@@ -127,37 +127,37 @@ mod tests {
 
     use super::*;
 
-    fn places(max_streams: usize, max_per_address: usize, reserved: usize) -> Arc<Places> {
+    fn slots(max_streams: usize, max_per_address: usize, reserved: usize) -> Arc<Slots> {
         let ladder = Ladder { max_streams, max_per_address, reserved, ..Ladder::default() };
-        Arc::new(Places::new(&ladder))
+        Arc::new(Slots::new(&ladder))
     }
 
-    /// One who asked for a place, and why it was told to wait.
+    /// One who asked for a slot, and why it was told to wait.
     struct Waiting {
-        place: Pin<Box<dyn Future<Output = Option<Place>>>>,
+        slot: Pin<Box<dyn Future<Output = Option<Slot>>>>,
         told: Arc<Mutex<Vec<&'static str>>>,
     }
 
     impl Waiting {
-        fn at(places: &Arc<Places>, address: &str) -> Self {
-            Self::new(places, Some(address), false)
+        fn at(slots: &Arc<Slots>, address: &str) -> Self {
+            Self::new(slots, Some(address), false)
         }
 
-        fn new(places: &Arc<Places>, address: Option<&str>, is_expected: bool) -> Self {
+        fn new(slots: &Arc<Slots>, address: Option<&str>, is_expected: bool) -> Self {
             let address = address.map(|address| address.parse().unwrap());
             let told: Arc<Mutex<Vec<_>>> = Arc::default();
-            let (places, tell) = (Arc::clone(places), Arc::clone(&told));
-            let place = Box::pin(async move {
+            let (slots, tell) = (Arc::clone(slots), Arc::clone(&told));
+            let slot = Box::pin(async move {
                 let tell = |option| tell.lock().unwrap().push(option);
-                places.take(Applicant { address, is_expected }, tell).await
+                slots.take(Applicant { address, is_expected }, tell).await
             });
-            Self { place, told }
+            Self { slot, told }
         }
 
-        fn place(&mut self) -> Option<Place> {
+        fn slot(&mut self) -> Option<Slot> {
             let mut context = Context::from_waker(Waker::noop());
-            match self.place.as_mut().poll(&mut context) {
-                std::task::Poll::Ready(place) => Some(place.unwrap()),
+            match self.slot.as_mut().poll(&mut context) {
+                std::task::Poll::Ready(slot) => Some(slot.unwrap()),
                 std::task::Poll::Pending => None,
             }
         }
@@ -169,64 +169,63 @@ mod tests {
 
     #[test]
     fn one_address_does_not_take_all() {
-        let places = places(4, 2, 0);
-        let mut stranger: Vec<_> = (0..8).map(|_| Waiting::at(&places, "192.0.2.1")).collect();
-        let mut had: Vec<_> = stranger.iter_mut().filter_map(Waiting::place).collect();
+        let slots = slots(4, 2, 0);
+        let mut stranger: Vec<_> = (0..8).map(|_| Waiting::at(&slots, "192.0.2.1")).collect();
+        let mut had: Vec<_> = stranger.iter_mut().filter_map(Waiting::slot).collect();
         assert_eq!(had.len(), 2);
         assert_eq!(stranger[2].told(), ["max_per_address"]);
-        // Others find places, however many wait there.
-        let other = Waiting::at(&places, "192.0.2.2").place();
-        let own = Waiting::new(&places, None, false).place();
+        // Others find slots, however many wait there.
+        let other = Waiting::at(&slots, "192.0.2.2").slot();
+        let own = Waiting::new(&slots, None, false).slot();
         assert!(other.is_some() && own.is_some());
         // All are taken now: a third address waits for any.
-        let mut third = Waiting::at(&places, "192.0.2.3");
-        assert!(third.place().is_none());
+        let mut third = Waiting::at(&slots, "192.0.2.3");
+        assert!(third.slot().is_none());
         assert_eq!(third.told(), ["max_streams"]);
         drop(other);
-        assert!(third.place().is_some());
+        assert!(third.slot().is_some());
         // And one of those that wait gets what another of its address leaves.
-        assert!(stranger[2].place().is_none());
+        assert!(stranger[2].slot().is_none());
         had.pop();
-        assert!(stranger[2].place().is_some());
+        assert!(stranger[2].slot().is_some());
     }
 
     #[test]
     fn those_that_are_expected_find_a_place_kept() {
-        let places = places(3, 0, 1);
-        let strangers: Vec<_> = (0..8)
-            .filter_map(|at| Waiting::at(&places, &format!("192.0.2.{at}")).place())
-            .collect();
+        let slots = slots(3, 0, 1);
+        let strangers: Vec<_> =
+            (0..8).filter_map(|at| Waiting::at(&slots, &format!("192.0.2.{at}")).slot()).collect();
         assert_eq!(strangers.len(), 2, "the third is kept");
-        let expected = || Waiting::new(&places, Some("192.0.2.1"), true);
-        let first = expected().place();
+        let expected = || Waiting::new(&slots, Some("192.0.2.1"), true);
+        let first = expected().slot();
         assert!(first.is_some());
         let mut second = expected();
-        assert!(second.place().is_none());
+        assert!(second.slot().is_none());
         assert_eq!(second.told(), ["max_streams"]);
         // It takes whichever comes free.
         drop(strangers);
-        assert!(second.place().is_some());
+        assert!(second.slot().is_some());
     }
 
     #[test]
     fn an_address_of_ipv6_is_a_network() {
-        let places = places(4, 1, 0);
-        let first = Waiting::at(&places, "2001:db8::1").place();
+        let slots = slots(4, 1, 0);
+        let first = Waiting::at(&slots, "2001:db8::1").slot();
         assert!(first.is_some());
-        assert!(Waiting::at(&places, "2001:db8::ffff:1").place().is_none());
-        assert!(Waiting::at(&places, "2001:db8:0:1::1").place().is_some());
-        let mapped = Waiting::at(&places, "::ffff:192.0.2.1").place();
+        assert!(Waiting::at(&slots, "2001:db8::ffff:1").slot().is_none());
+        assert!(Waiting::at(&slots, "2001:db8:0:1::1").slot().is_some());
+        let mapped = Waiting::at(&slots, "::ffff:192.0.2.1").slot();
         assert!(mapped.is_some());
-        assert!(Waiting::at(&places, "192.0.2.1").place().is_none());
+        assert!(Waiting::at(&slots, "192.0.2.1").slot().is_none());
     }
 
     #[test]
     fn addresses_without_a_place_are_forgotten() {
-        let places = places(0, 1, 0);
+        let slots = slots(0, 1, 0);
         for at in 0..1000_u32 {
             let address = std::net::Ipv4Addr::from_bits(at).to_string();
-            assert!(Waiting::at(&places, &address).place().is_some());
+            assert!(Waiting::at(&slots, &address).slot().is_some());
         }
-        assert!(places.addresses.lock().unwrap().len() <= 1);
+        assert!(slots.addresses.lock().unwrap().len() <= 1);
     }
 }

@@ -42,9 +42,9 @@ pub(crate) enum Error {
     Changed,
 }
 
-/// A place in a film where a block begins.
+/// A place in a title where a block begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     segment: u32,
     /// Among the segment's samples.
     sample: u32,
@@ -68,13 +68,13 @@ pub(crate) struct Block {
     pub(crate) bytes: Bytes,
     /// Decode time in milliseconds up to which they reach.
     pub(crate) end: i64,
-    /// Where it goes on; `None` at the film's end.
-    pub(crate) next: Option<Place>,
+    /// Where it goes on; `None` at the title's end.
+    pub(crate) next: Option<Position>,
 }
 
 /// A title as RTMP carries it: one video and one audio track, those there are.
 #[derive(Debug)]
-pub(crate) struct Film {
+pub(crate) struct FlvTitle {
     title: Arc<Title>,
     /// Positions among the title's tracks, the one that is cut by first.
     tracks: Vec<usize>,
@@ -83,7 +83,7 @@ pub(crate) struct Film {
     metadata: Bytes,
 }
 
-impl Film {
+impl FlvTitle {
     fn new(title: Arc<Title>) -> Result<Self, Error> {
         let mut refused = None;
         let (mut tracks, mut packetizers) = (Vec::new(), Vec::new());
@@ -122,7 +122,7 @@ impl Film {
     }
 
     /// What a decoder must be told before the block at `place`.
-    pub(crate) fn headers(&self, place: Place, own: Own) -> Result<Vec<Bytes>, Error> {
+    pub(crate) fn headers(&self, place: Position, own: Own) -> Result<Vec<Bytes>, Error> {
         let mut out = vec![self.metadata.clone()];
         for packetizer in &self.packetizers {
             out.push(wire::chunks(
@@ -133,7 +133,7 @@ impl Film {
     }
 
     /// The last keyframe at or before `milliseconds`, or the beginning. `None` if there is no media.
-    pub(crate) fn seek(&self, milliseconds: f64) -> Option<Place> {
+    pub(crate) fn seek(&self, milliseconds: f64) -> Option<Position> {
         if milliseconds <= 0.0 {
             return self.beginning();
         }
@@ -155,12 +155,12 @@ impl Film {
         self.beginning()
     }
 
-    fn beginning(&self) -> Option<Place> {
+    fn beginning(&self) -> Option<Position> {
         self.next(0, 0, self.title.samples(&self.tracks, 0)?)
     }
 
     /// Where it goes on from sample `at` of a segment with these samples.
-    fn next(&self, mut segment: u32, mut at: usize, mut samples: Vec<Sample>) -> Option<Place> {
+    fn next(&self, mut segment: u32, mut at: usize, mut samples: Vec<Sample>) -> Option<Position> {
         loop {
             if let Some(sample) = samples.get(at) {
                 return Some(self.place(segment, at, sample));
@@ -170,9 +170,9 @@ impl Film {
         }
     }
 
-    fn place(&self, segment: u32, at: usize, sample: &Sample) -> Place {
+    fn place(&self, segment: u32, at: usize, sample: &Sample) -> Position {
         // A segment has no more samples than a file, which has no more than u32 counts.
-        Place { segment, sample: at as u32, time: self.milliseconds(sample, sample.dts) }
+        Position { segment, sample: at as u32, time: self.milliseconds(sample, sample.dts) }
     }
 
     fn milliseconds(&self, sample: &Sample, time: i64) -> i64 {
@@ -189,7 +189,7 @@ impl Film {
     }
 
     /// Reads the block at `place`. Blocks.
-    fn block(&self, place: Place, own: Own) -> Result<Option<Block>, Error> {
+    fn block(&self, place: Position, own: Own) -> Result<Option<Block>, Error> {
         if !self.title.is_intact() {
             return Err(Error::Changed);
         }
@@ -216,7 +216,7 @@ impl Film {
         }
         let taken = rest.get(..count).unwrap_or_default();
         let read = self.title.read(taken)?;
-        // All who play the film would be sent what was written into it meanwhile.
+        // All who play the title would be sent what was written into it meanwhile.
         if !self.title.is_intact() {
             return Err(Error::Changed);
         }
@@ -255,14 +255,14 @@ fn describe(title: &Title, tracks: &[usize]) -> Metadata {
     metadata
 }
 
-/// The films that are played, and their blocks in memory.
+/// The flv_titles that are played, and their blocks in memory.
 #[derive(Debug)]
-pub struct Films {
-    playing: Mutex<HashMap<Version, Weak<Film>>>,
+pub struct FlvTitles {
+    playing: Mutex<HashMap<Version, Weak<FlvTitle>>>,
     blocks: Mutex<Blocks>,
 }
 
-type Key = (Version, Place);
+type Key = (Version, Position);
 type Slot = Arc<OnceCell<Option<Arc<Block>>>>;
 
 #[derive(Debug)]
@@ -287,7 +287,7 @@ struct Kept {
 /// What a block takes beside its bytes.
 const OVERHEAD: usize = 256;
 
-impl Films {
+impl FlvTitles {
     /// None yet, and no more than `limit` bytes of blocks ever, but for those being made.
     pub fn new(limit: usize) -> Self {
         let (kept, order) = (HashMap::new(), BTreeMap::new());
@@ -300,35 +300,35 @@ impl Films {
         lock(&self.blocks).memory
     }
 
-    /// The title as a film, which all who play it share.
-    pub(crate) fn film(&self, title: Arc<Title>) -> Result<Arc<Film>, Error> {
+    /// The title as a title, which all who play it share.
+    pub(crate) fn flv_title(&self, title: Arc<Title>) -> Result<Arc<FlvTitle>, Error> {
         let mut playing = lock(&self.playing);
-        if let Some(film) = playing.get(&title.version).and_then(Weak::upgrade) {
-            return Ok(film);
+        if let Some(flv_title) = playing.get(&title.version).and_then(Weak::upgrade) {
+            return Ok(flv_title);
         }
-        playing.retain(|_, film| film.strong_count() > 0);
+        playing.retain(|_, flv_title| flv_title.strong_count() > 0);
         let version = title.version;
-        let film = Arc::new(Film::new(title)?);
-        playing.insert(version, Arc::downgrade(&film));
-        Ok(film)
+        let flv_title = Arc::new(FlvTitle::new(title)?);
+        playing.insert(version, Arc::downgrade(&flv_title));
+        Ok(flv_title)
     }
 
-    /// The block at `place`. `None` where the film has ended. May be dropped while it waits.
+    /// The block at `place`. `None` where the title has ended. May be dropped while it waits.
     pub(crate) async fn block(
         &self,
-        film: &Arc<Film>,
-        place: Place,
+        flv_title: &Arc<FlvTitle>,
+        place: Position,
         own: Own,
     ) -> Result<Option<Arc<Block>>, Error> {
         let make = async |own| {
-            let film = Arc::clone(film);
-            let made = spawn_blocking(move || film.block(place, own)).await;
+            let flv_title = Arc::clone(flv_title);
+            let made = spawn_blocking(move || flv_title.block(place, own)).await;
             Ok(made.map_err(io::Error::other)??.map(Arc::new))
         };
         if own.base != 0 {
             return make(own).await;
         }
-        let key = (film.title.version, place);
+        let key = (flv_title.title.version, place);
         let slot = lock(&self.blocks).slot(key);
         let block = match slot.get() {
             Some(block) => block.clone(),
@@ -395,13 +395,13 @@ mod tests {
     }
 
     /// Every block from `place` on, as a player is given them.
-    async fn all(films: &Films, film: &Arc<Film>, own: Own) -> Vec<Arc<Block>> {
-        let (mut blocks, mut next) = (Vec::new(), film.seek(0.0));
+    async fn all(flv_titles: &FlvTitles, flv_title: &Arc<FlvTitle>, own: Own) -> Vec<Arc<Block>> {
+        let (mut blocks, mut next) = (Vec::new(), flv_title.seek(0.0));
         while let Some(place) = next {
-            let block = films.block(film, place, own).await.unwrap().unwrap();
+            let block = flv_titles.block(flv_title, place, own).await.unwrap().unwrap();
             next = block.next;
             blocks.push(block);
-            assert!(films.memory() <= lock(&films.blocks).limit);
+            assert!(flv_titles.memory() <= lock(&flv_titles.blocks).limit);
         }
         blocks
     }
@@ -409,11 +409,13 @@ mod tests {
     #[tokio::test]
     async fn blocks_are_made_once_and_kept_within_the_limit() {
         let title = title("mp4/surround.mp4");
-        let films = Films::new(64 << 20);
-        let film = films.film(Arc::clone(&title)).unwrap();
-        assert!(Arc::ptr_eq(&film, &films.film(Arc::clone(&title)).unwrap()));
-        let (one, other) =
-            tokio::join!(all(&films, &film, Own::default()), all(&films, &film, Own::default()));
+        let flv_titles = FlvTitles::new(64 << 20);
+        let flv_title = flv_titles.flv_title(Arc::clone(&title)).unwrap();
+        assert!(Arc::ptr_eq(&flv_title, &flv_titles.flv_title(Arc::clone(&title)).unwrap()));
+        let (one, other) = tokio::join!(
+            all(&flv_titles, &flv_title, Own::default()),
+            all(&flv_titles, &flv_title, Own::default())
+        );
         assert_eq!(one.len(), other.len());
         assert!(one.iter().zip(&other).all(|(one, other)| Arc::ptr_eq(one, other)));
         // They follow each other, and none is longer than promised but where pictures are.
@@ -426,30 +428,30 @@ mod tests {
         let bytes = |blocks: &[Arc<Block>]| -> Vec<u8> {
             blocks.iter().flat_map(|block| block.bytes.iter().copied()).collect()
         };
-        let small = Films::new(bytes(&one).len() / 10);
-        let film = small.film(title).unwrap();
+        let small = FlvTitles::new(bytes(&one).len() / 10);
+        let flv_title = small.flv_title(title).unwrap();
         for _ in 0..2 {
-            assert!(bytes(&all(&small, &film, Own::default()).await) == bytes(&one));
+            assert!(bytes(&all(&small, &flv_title, Own::default()).await) == bytes(&one));
         }
         assert!(small.memory() > 0 && lock(&small.blocks).kept.len() < one.len() / 5);
     }
 
     #[tokio::test]
     async fn a_player_of_a_part_has_blocks_of_its_own() {
-        let films = Films::new(64 << 20);
-        let film = films.film(title("mp4/film.mp4")).unwrap();
-        let whole = all(&films, &film, Own::default()).await;
+        let flv_titles = FlvTitles::new(64 << 20);
+        let flv_title = flv_titles.flv_title(title("mp4/flv_title.mp4")).unwrap();
+        let whole = all(&flv_titles, &flv_title, Own::default()).await;
         // Up to the middle of a block: only that one is cut.
         let own = Own { until: Some(whole[3].end + 100), base: 0 };
-        let part = all(&films, &film, own).await;
+        let part = all(&flv_titles, &flv_title, own).await;
         assert!((0..4).all(|at| Arc::ptr_eq(&whole[at], &part[at])));
         assert!(part[4].bytes.len() < whole[4].bytes.len());
         assert!(whole[4].bytes.starts_with(&part[4].bytes));
         // Timestamps smaller by as much, everything else the same.
         let own = Own { until: None, base: 1000 };
         let place = whole[9].next.unwrap();
-        let shifted = films.block(&film, place, own).await.unwrap().unwrap();
-        let plain = films.block(&film, place, Own::default()).await.unwrap().unwrap();
+        let shifted = flv_titles.block(&flv_title, place, own).await.unwrap().unwrap();
+        let plain = flv_titles.block(&flv_title, place, Own::default()).await.unwrap().unwrap();
         assert_eq!(shifted.bytes.len(), plain.bytes.len());
         let time =
             |block: &Block| u32::from_be_bytes([0, block.bytes[1], block.bytes[2], block.bytes[3]]);

@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use vod::Title;
 
-use super::reel;
-use super::sight::kernel;
+use super::live::kernel;
+use crate::push::title_cursor;
 
 /// Between two looks at a viewer.
 const LOOKS: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ const LOOKS: Duration = Duration::from_millis(100);
 const IDLE_LOOKS: Duration = Duration::from_millis(500);
 
 /// The renditions that a viewer may be sent, from the least to the most, and which it is.
-pub(super) struct Rungs {
+pub(in crate::push) struct TitleAbr {
     /// Positions among the title's tracks.
     tracks: Box<[usize]>,
     /// Bits per second of each, sound included.
@@ -38,19 +38,19 @@ pub(super) struct Rungs {
     is_idle: bool,
 }
 
-impl Rungs {
+impl TitleAbr {
     /// Of a viewer with these wishes that is sent the track at `now`, if any. `None` where there is
     /// nothing to choose from, or no segment begins with a keyframe of all.
-    pub(super) fn new(title: &Title, choice: &Choice, now: Option<usize>) -> Option<Self> {
+    pub(in crate::push) fn new(title: &Title, choice: &Choice, now: Option<usize>) -> Option<Self> {
         let is_pinned =
-            choice.rendition.as_ref().is_some_and(|name| reel::has_rendition(title, name));
+            choice.rendition.as_ref().is_some_and(|name| title_cursor::has_rendition(title, name));
         if is_pinned || !title.aligned {
             return None;
         }
         let kind = |at: &usize| title.tracks.get(*at).map(|track| track.media.kind());
         let sound = title.chosen().into_iter().find(|at| kind(at) == Some(Kind::Audio));
         let rate = |at: usize| title.tracks.get(at).map_or(0, |track| track.bandwidth.average);
-        let mut tracks: Vec<usize> = reel::renditions(title).map(|(at, _)| at).collect();
+        let mut tracks: Vec<usize> = title_cursor::renditions(title).map(|(at, _)| at).collect();
         tracks.sort_by_key(|at| rate(*at));
         let least = tracks.first().copied();
         let max = choice.max.unwrap_or(u64::MAX);
@@ -77,29 +77,29 @@ impl Rungs {
     }
 
     /// The track it is to be sent.
-    pub(super) fn track(&self) -> Option<usize> {
+    pub(in crate::push) fn track(&self) -> Option<usize> {
         self.tracks.get(self.at).copied()
     }
 
     /// Whether nothing was due when it last looked.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(in crate::push) fn is_idle(&self) -> bool {
         self.is_idle
     }
 
     /// To be told when a segment is on its way and nothing waited.
-    pub(super) fn begins(&mut self) {
+    pub(in crate::push) fn begins(&mut self) {
         self.writes += 1;
     }
 
     /// When to look again at the latest.
-    pub(super) fn next(&self) -> Instant {
+    pub(in crate::push) fn next(&self) -> Instant {
         let interval = if self.is_idle { IDLE_LOOKS } else { LOOKS };
         self.looked.map_or(self.began, |at| at + interval)
     }
 
     /// Looks, if it is time to. `queued` are bytes of the segment that is on its way and that the
     /// kernel has not taken. What comes of it counts from the next segment on.
-    pub(super) fn look(&mut self, tcp: &TcpStream, queued: u64) {
+    pub(in crate::push) fn look(&mut self, tcp: &TcpStream, queued: u64) {
         let is_idle = queued == 0;
         let turns = std::mem::replace(&mut self.is_idle, is_idle) != is_idle;
         let now = Instant::now();
