@@ -688,7 +688,7 @@ impl Connection {
 
     /// Looks for a title; nothing more is heard of the peer until that is done.
     fn look_up(&mut self, path: String, wanted: Wanted) {
-        self.lookup = Some(lookup::flv_title(&self.shared.origin, path, wanted));
+        self.lookup = Some(lookup::title(&self.shared.origin, path, wanted));
     }
 
     fn found(&mut self, Found { flv_title, wanted }: Found) -> Result<(), Error> {

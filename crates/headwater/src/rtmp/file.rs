@@ -212,7 +212,7 @@ mod tests {
         let mut config = Config::default();
         config.vod.root = testkit::media_dir();
         let origin = Origin::new(config);
-        let flv_title = origin.flv_titles.flv_title(origin.titles.title(FILM).unwrap()).unwrap();
+        let flv_title = origin.flv_titles.of(origin.titles.title(FILM).unwrap()).unwrap();
         let whole = sent(&origin, &flv_title, Pace::Fast).await;
         assert!(whole.iter().all(|(at, ..)| at.is_zero()));
         let total = whole.last().unwrap().1[1];

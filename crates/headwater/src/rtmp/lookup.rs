@@ -47,7 +47,7 @@ pub(super) fn path_below_root(app: &str, name: &str) -> Option<String> {
 }
 
 /// Looks for the title at `path` below the VOD root.
-pub(super) fn flv_title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Lookup {
+pub(super) fn title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Lookup {
     let origin = Arc::clone(origin);
     Box::pin(async move {
         let looked = spawn_blocking(move || {
@@ -60,7 +60,7 @@ pub(super) fn flv_title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> L
                 vod::Error::NotFound => NoTitle::NotFound,
                 error => NoTitle::Failed(error.to_string()),
             })?;
-            let flv_title = origin.flv_titles.flv_title(title);
+            let flv_title = origin.flv_titles.of(title);
             flv_title.map_err(|error| NoTitle::Failed(format!("{path}: {error}")))
         });
         let failed = |error: JoinError| Err(NoTitle::Failed(error.to_string()));

@@ -301,7 +301,7 @@ impl FlvTitles {
     }
 
     /// The title as a title, which all who play it share.
-    pub(crate) fn flv_title(&self, title: Arc<Title>) -> Result<Arc<FlvTitle>, Error> {
+    pub(crate) fn of(&self, title: Arc<Title>) -> Result<Arc<FlvTitle>, Error> {
         let mut playing = lock(&self.playing);
         if let Some(flv_title) = playing.get(&title.version).and_then(Weak::upgrade) {
             return Ok(flv_title);
@@ -410,8 +410,8 @@ mod tests {
     async fn blocks_are_made_once_and_kept_within_the_limit() {
         let title = title("mp4/surround.mp4");
         let flv_titles = FlvTitles::new(64 << 20);
-        let flv_title = flv_titles.flv_title(Arc::clone(&title)).unwrap();
-        assert!(Arc::ptr_eq(&flv_title, &flv_titles.flv_title(Arc::clone(&title)).unwrap()));
+        let flv_title = flv_titles.of(Arc::clone(&title)).unwrap();
+        assert!(Arc::ptr_eq(&flv_title, &flv_titles.of(Arc::clone(&title)).unwrap()));
         let (one, other) = tokio::join!(
             all(&flv_titles, &flv_title, Own::default()),
             all(&flv_titles, &flv_title, Own::default())
@@ -429,7 +429,7 @@ mod tests {
             blocks.iter().flat_map(|block| block.bytes.iter().copied()).collect()
         };
         let small = FlvTitles::new(bytes(&one).len() / 10);
-        let flv_title = small.flv_title(title).unwrap();
+        let flv_title = small.of(title).unwrap();
         for _ in 0..2 {
             assert!(bytes(&all(&small, &flv_title, Own::default()).await) == bytes(&one));
         }
@@ -439,7 +439,7 @@ mod tests {
     #[tokio::test]
     async fn a_player_of_a_part_has_blocks_of_its_own() {
         let flv_titles = FlvTitles::new(64 << 20);
-        let flv_title = flv_titles.flv_title(title("mp4/flv_title.mp4")).unwrap();
+        let flv_title = flv_titles.of(title("mp4/film.mp4")).unwrap();
         let whole = all(&flv_titles, &flv_title, Own::default()).await;
         // Up to the middle of a block: only that one is cut.
         let own = Own { until: Some(whole[3].end + 100), base: 0 };
