@@ -331,7 +331,7 @@ fn track(track: &Arc<Track>) -> TrackInfo {
     let codec = &header.track.codec;
     let video = track.kind == Kind::Video;
     let (width, height) = codec.resolution().unzip();
-    let (sample_rate, channels) = codec.sound().unzip();
+    let (sample_rate, channels) = codec.audio().unzip();
     TrackInfo {
         name: track.name.clone(),
         kind: if video { "video" } else { "audio" },

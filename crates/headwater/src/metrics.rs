@@ -159,7 +159,7 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
             "Times such a process could not be started, or failed",
             ladders.failed(),
         ),
-        ("ladders_skipped", "Times pictures were not made fast enough", ladders.skipped()),
+        ("ladders_skipped", "Times frames were not made fast enough", ladders.skipped()),
     ] {
         registry.register(name, help, ConstCounter::new(value));
     }

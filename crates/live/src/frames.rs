@@ -52,7 +52,7 @@ impl UnitDuration {
     }
 }
 
-/// Durations of access units of sound, which know how long they last.
+/// Durations of access units of audio, which know how long they last.
 ///
 /// Their times count access units; the publisher's clock only tells that some are missing.
 pub(crate) struct Units {
@@ -65,7 +65,7 @@ impl Units {
     /// Of a track whose access units know their durations; `None` for any other.
     pub(crate) fn of(track: &media::Track) -> Option<Self> {
         let fixed =
-            track.codec.frame_length().zip(track.codec.sound()).map(|(frame, (rate, _))| {
+            track.codec.frame_length().zip(track.codec.audio()).map(|(frame, (rate, _))| {
                 let ticks = u64::from(frame) * u64::from(track.timescale);
                 UnitDuration { ticks, rate: u64::from(rate.max(1)), rest: 0 }
             });

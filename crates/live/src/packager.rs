@@ -4,7 +4,7 @@
 //! known. Nor need it be: a frame is decoded when the one before it was due, and so lasts, as far as
 //! decoding goes, until it is due itself. All durations are known then, and decode times abut: parts add
 //! up to segments, and segments to the timeline, at any frame rate and at none. Presentation times are
-//! what the publisher said, within the rounding of its clock. Access units of sound know how long they
+//! what the publisher said, within the rounding of its clock. Access units of audio know how long they
 //! last, and are decoded when they are heard.
 
 use std::collections::VecDeque;
@@ -315,7 +315,7 @@ impl Packager {
             let count = match over {
                 None if all || self.is_complete(least, limit) => self.pending.len(),
                 None => break,
-                // Access units of sound last as long as they last.
+                // Access units of audio last as long as they last.
                 Some(over) if matches!(self.timing, Timing::Units(_)) => over.max(1),
                 Some(over) if over > 0 && self.pending[over].dts - first >= least => over,
                 // It fills the part that would else be too short, and the one after it is decoded
@@ -397,7 +397,7 @@ impl Packager {
     }
 
     /// Settles the sample's decode time and duration, and the duration of the one before it. False
-    /// if there is no place for it: sound that overlaps with what was published already.
+    /// if there is no place for it: audio that overlaps with what was published already.
     fn place(
         &mut self,
         sample: &mut Sample,
@@ -417,7 +417,7 @@ impl Packager {
                     return Ok(false);
                 }
                 // What is missing before it leaves a hole: silence stands in for it where it can
-                // (`TrackState`), and sound can be decoded from any access unit on.
+                // (`TrackState`), and audio can be decoded from any access unit on.
                 let follows = !new_period && gap <= units.tolerance();
                 let at = if follows { end } else { end.map(|end| end.max(said)) };
                 if !follows && end.is_some() {

@@ -191,10 +191,10 @@ impl Drop for Publisher {
         // What it did not tell will not be told.
         if inner.learnt.is_none() {
             let settings = self.stream.settings();
-            let has_picture = inner.tracks.iter().any(|track| {
+            let has_video = inner.tracks.iter().any(|track| {
                 track.handle.kind == Kind::Video && track.packager.window().newest().is_some()
             });
-            let learnt = if has_picture { Learnt::irregular } else { Learnt::regular }(settings);
+            let learnt = if has_video { Learnt::irregular } else { Learnt::regular }(settings);
             self.stream.learn(&mut inner, learnt);
         }
         self.stream.announce(&inner);
@@ -220,11 +220,11 @@ pub(crate) fn add(
     let named = usize::from(kind != Kind::Video);
     let number = inner.named[named];
     // Audio counts in its own samples, so that access units abut exactly.
-    let timescale = codec.sound().map_or(90_000, |(rate, _)| rate);
+    let timescale = codec.audio().map_or(90_000, |(rate, _)| rate);
     let described = media::Track { id, timescale, codec, language };
     let header = track::header(msn, described)?;
     let arena = Arena::new(&inner.memory, Arc::clone(&inner.account))?;
-    // Sound that comes before any picture is cut without waiting for keyframes.
+    // Audio that comes before any frame is cut without waiting for keyframes.
     let yet = if kind == Kind::Video { Learnt::irregular } else { Learnt::regular };
     let learnt = inner.learnt.unwrap_or_else(|| yet(settings));
     let target = learnt.target_duration;

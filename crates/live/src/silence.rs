@@ -1,8 +1,8 @@
-//! What stands in for sound that does not come.
+//! What stands in for audio that does not come.
 //!
 //! A player that plays a video and an audio track waits for both: audio that stalls would stop the
 //! video in front of every viewer. So when a publisher's audio falls behind its video, the audio
-//! track goes on with silence until the sound is back.
+//! track goes on with silence until the audio is back.
 
 use bytes::Bytes;
 use media::Codec;

@@ -28,7 +28,7 @@ const MOST_TURNS: u32 = 20;
 /// Samples that fill no part are published all the same when nothing has come for so long. More than
 /// there is between the frames of a slide show, whose parts would else be too short.
 const HELD: Duration = Duration::from_secs(3);
-/// Streams without a picture are cut like regular ones, once there is so much sound, in microseconds.
+/// Streams without a video are cut like regular ones, once there is so much audio, in microseconds.
 const SOUND_ALONE: i64 = 300_000;
 /// A publisher's clock may lag the wall clock by this before it counts as drift, not jitter.
 const DRIFT: u64 = 500_000;
@@ -304,7 +304,7 @@ impl Stream {
             window.all().map(|segment| segment.parts.len()).sum::<usize>() >= 2
         };
         // One rendition that is announced and does not come keeps nobody waiting; that there is
-        // sound, or a picture, is waited for.
+        // audio, or a video, is waited for.
         let has_parts = |kind: Kind| {
             let mut of_kind = present().filter(|track| track.handle.kind == kind).peekable();
             of_kind.peek().is_none() || of_kind.any(|track| track.handle.part_limit().is_some())
@@ -785,7 +785,7 @@ impl Inner {
         Ok(changed)
     }
 
-    /// Sound of `index` comes, or comes again, the next at decode time `dts`: silence stands in for
+    /// Audio of `index` comes, or comes again, the next at decode time `dts`: silence stands in for
     /// what is missing before. Answers whether the track is offered again.
     pub(crate) fn resume(&mut self, index: usize, dts: i64, now: UnixMicros) -> io::Result<bool> {
         let track = &mut self.tracks[index];
@@ -812,7 +812,7 @@ impl Inner {
     }
 
     /// What segments may last where no sample tells: who waits for playlists does not wait for a
-    /// picture that is announced and never comes, nor for a keyframe without end.
+    /// video that is announced and never comes, nor for a keyframe without end.
     fn learn_by_waiting(&self, now: UnixMicros, settings: &Settings) -> Option<Learnt> {
         let leader = &self.tracks[self.leader().filter(|_| self.learnt.is_none())?];
         let waited = {

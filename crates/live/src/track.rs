@@ -269,7 +269,7 @@ impl TrackState {
         if !self.silent {
             self.silent = true;
             self.silences += 1;
-            // Sound that comes and goes is told of at first only.
+            // Audio that comes and goes is told of at first only.
             if self.silences <= SILENCES_TOLD {
                 tracing::warn!(
                     stream,
@@ -303,7 +303,7 @@ impl TrackState {
     ) -> io::Result<()> {
         let described = &self.packager.header().track;
         let units = described.timescale;
-        let rate = described.codec.sound().map_or(units, |(rate, _)| rate);
+        let rate = described.codec.audio().map_or(units, |(rate, _)| rate);
         let duration = u32::try_from(rescale(i64::from(duration), rate, units)).unwrap_or(1);
         let mut changed = false;
         let mut dts = from;

@@ -143,7 +143,7 @@ impl Segment {
 /// A track's segments at one moment.
 ///
 /// Invariants: segment numbers are consecutive; within a period each part starts where the one
-/// before it ends, unless sound is missing that silence could not stand in for (a hole, which counts in
+/// before it ends, unless audio is missing that silence could not stand in for (a hole, which counts in
 /// its segment's duration); parts and complete segments never change from one snapshot to the next, they only leave at the front.
 #[derive(Debug, Clone, Default)]
 pub struct Window {

@@ -1,9 +1,9 @@
 /// What a track carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Pictures.
+    /// Frames.
     Video,
-    /// Sound.
+    /// Audio.
     Audio,
     /// Text, metadata, time codes: listed, not delivered.
     Other,

@@ -22,7 +22,7 @@ impl Track {
     }
 }
 
-/// One access unit: a coded picture, or a coded audio frame.
+/// One access unit: a coded frame of video, or a coded audio frame.
 ///
 /// H.264 and HEVC data are NAL units, each preceded by its length in as many bytes as the
 /// track's configuration says; AV1 data are OBUs of one temporal unit without the temporal

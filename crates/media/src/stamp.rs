@@ -45,7 +45,7 @@ const T35: [u8; 3] = [4, 0xff, 0];
 ///
 /// # Errors
 /// The codec has no place for a stamp, or the access unit is not what the codec's framing allows,
-/// or holds no picture.
+/// or holds no frame.
 pub fn insert(codec: &Codec, access_unit: &[u8], unix_micros: u64) -> Result<Vec<u8>, Error> {
     let access_unit = without(codec, access_unit);
     let (at, stamp) = match codec {

@@ -71,7 +71,7 @@ fn write_track(dir: &Path, id: &str, track: &Track, samples: &[Sample]) -> Repre
             height,
             frame_rate: Some((25, 1)),
         }),
-        audio: track.codec.sound().map(|(sample_rate, channels)| Audio { sample_rate, channels }),
+        audio: track.codec.audio().map(|(sample_rate, channels)| Audio { sample_rate, channels }),
         address: Address::Template(SegmentTemplate {
             timescale: track.timescale,
             initialization: "$RepresentationID$/init.0.mp4".into(),

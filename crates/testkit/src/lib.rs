@@ -25,7 +25,7 @@ pub use port::Port;
 pub use program::{Finished, Program};
 pub use samples::avc_record;
 pub use server::Server;
-pub use shapes::{Avc, Picture};
+pub use shapes::{Avc, Video};
 pub use slow::{Ended, SlowReader};
 
 /// The folder of clips that `scripts/make-media.sh` makes, `target/media`; its `--list` says what
@@ -65,7 +65,7 @@ pub fn corpus_dir() -> PathBuf {
     dir
 }
 
-/// The clip that `headwater serve --demo` publishes: 16 s, 480 pictures of 1280×720 in closed
+/// The clip that `headwater serve --demo` publishes: 16 s, 480 frames of 1280×720 in closed
 /// GOPs of 30 without B-frames, 750 AAC frames at 48 kHz. For tests that need a well-behaved
 /// input and no more.
 pub fn demo_clip() -> PathBuf {

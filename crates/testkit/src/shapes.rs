@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use crate::{Program, clip};
 
-/// H.264 pictures, as an MP4 track has them. Times are in milliseconds.
+/// H.264 frames, as an MP4 track has them. Times are in milliseconds.
 #[derive(Debug, Clone)]
 pub struct Avc {
     /// Decoder configuration records (ISO/IEC 14496-15 5.3.3.1): one, or more that samples choose from.
     pub records: Vec<Vec<u8>>,
     /// In decode order.
-    pub samples: Vec<Picture>,
+    pub samples: Vec<Video>,
 }
 
-/// A coded picture.
+/// A coded frame.
 #[derive(Debug, Clone)]
-pub struct Picture {
+pub struct Video {
     /// When it is decoded.
     pub dts: i64,
     /// How much later it is shown.
@@ -30,11 +30,11 @@ pub struct Picture {
 }
 
 impl Avc {
-    /// The pictures of a made clip. ffmpeg writes them to FLV, whose tags hold what an MP4 sample
+    /// The frames of a made clip. ffmpeg writes them to FLV, whose tags hold what an MP4 sample
     /// holds.
     ///
     /// # Panics
-    /// The clip has other pictures, or none.
+    /// The clip has other frames, or none.
     pub fn of(name: &str) -> Self {
         let mut command = Command::new("ffmpeg");
         command.args(["-nostdin", "-v", "error", "-i"]).arg(clip(name));
@@ -49,7 +49,7 @@ impl Avc {
             // A video tag, in AVC: a configuration or NAL units.
             match payload {
                 [_, 0, _, _, _, record @ ..] if *kind == 9 => records.push(record.to_vec()),
-                [frame, 1, x, y, z, data @ ..] if *kind == 9 => samples.push(Picture {
+                [frame, 1, x, y, z, data @ ..] if *kind == 9 => samples.push(Video {
                     dts: u32::from_be_bytes([*t3, *t0, *t1, *t2]).into(),
                     cts: i32::from_be_bytes([*x, *y, *z, 0]) >> 8,
                     is_key: frame >> 4 == 1,
@@ -88,13 +88,13 @@ impl Avc {
         self
     }
 
-    /// These pictures, then those of another clip, which are decoded with its records.
+    /// These frames, then those of another clip, which are decoded with its records.
     #[must_use]
     pub fn followed_by(mut self, other: &Self) -> Self {
         let first = self.records.len();
         let end = self.samples.last().map_or(0, |sample| sample.dts + 40);
         self.records.extend(other.records.iter().cloned());
-        self.samples.extend(other.samples.iter().map(|sample| Picture {
+        self.samples.extend(other.samples.iter().map(|sample| Video {
             dts: sample.dts + end,
             record: sample.record + first,
             ..sample.clone()

@@ -41,7 +41,7 @@ pub struct Variant<'a> {
     pub codecs: Option<&'a str>,
     /// RESOLUTION.
     pub resolution: Option<(u32, u32)>,
-    /// AUDIO: the group its sound is in.
+    /// AUDIO: the group its audio is in.
     pub audio: Option<&'a str>,
 }
 

@@ -3,7 +3,7 @@
 //! The player starts when [`Playback::new`]'s threshold is buffered of every track that is
 //! expected, then its playhead advances with the clock. It stalls where the playhead meets the end
 //! of what has arrived of any track, and goes on when the threshold is buffered again. Media that
-//! are missing in between are passed over in the time they would have taken (a picture that
+//! are missing in between are passed over in the time they would have taken (a frame that
 //! freezes), and counted.
 
 use schemars::JsonSchema;
@@ -21,9 +21,9 @@ const HOLE: Micros = 8_000;
 /// A track as far as playing goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Track {
-    /// Pictures.
+    /// Frames.
     Video = 0,
-    /// Sound.
+    /// Audio.
     Audio = 1,
 }
 
@@ -524,7 +524,7 @@ mod tests {
         playback.set_captured(0, unix, CaptureClock::Prft);
         playback.media(0, unix, Track::Video, 0, 40 * MS);
         assert_eq!(playback.delivery().read(), Some((-40 * MS, -40 * MS, -40 * MS)));
-        // Two pictures, sent 340 and 300 ms ago; nobody asks the server's clock any more.
+        // Two frames, sent 340 and 300 ms ago; nobody asks the server's clock any more.
         playback.set_captured(40 * MS, unix, CaptureClock::Prft);
         let stamps = Stamps { first: unix - 240 * MS, last: unix - 200 * MS };
         playback.set_stamps(40 * MS, stamps);
@@ -534,9 +534,9 @@ mod tests {
         assert_eq!(playback.clock(), Some(CaptureClock::Stamp));
         // What the worse clock told is forgotten.
         assert_eq!(playback.delivery().read(), Some((300 * MS, 300 * MS, 300 * MS)));
-        // At the end of the first picture, where the second begins, sent 340 ms ago.
+        // At the end of the first frame, where the second begins, sent 340 ms ago.
         assert_eq!(playback.behind().read().unwrap().2, 340 * MS);
-        // Sound has no stamps.
+        // Audio has no stamps.
         playback.media(100 * MS, unix + 100 * MS, Track::Audio, 0, 90 * MS);
         assert_eq!(playback.delivery().read().unwrap().2, 300 * MS);
     }

@@ -47,26 +47,26 @@ impl Bandwidth {
 /// Segments in a run that counts: a thirtieth of the target each.
 const MAX_RUN: usize = 45;
 
-/// How many pictures a second, as a fraction in lowest terms: `30000/1001`.
+/// How many frames a second, as a fraction in lowest terms: `30000/1001`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameRate {
-    /// Pictures.
+    /// Frames.
     pub frames: u32,
     /// In so many seconds; not 0.
     pub seconds: u32,
 }
 
 impl FrameRate {
-    /// Of `count` pictures in `span` units, most of which last `usual`: the rate of those where
+    /// Of `count` frames in `span` units, most of which last `usual`: the rate of those where
     /// the average agrees within 1 %, otherwise the average in thousandths.
     pub(crate) fn of(count: u32, span: u64, usual: u32, timescale: u32) -> Option<Self> {
-        let pictures = u128::from(count) * u128::from(timescale);
+        let frames = u128::from(count) * u128::from(timescale);
         let expected = u128::from(count) * u128::from(usual);
         let constant = expected.abs_diff(span.into()) * 100 <= u128::from(span);
         if usual > 0 && constant {
             return Self::reduced(timescale.into(), usual.into());
         }
-        Self::reduced((pictures * 1_000).checked_div(span.into())?, 1_000)
+        Self::reduced((frames * 1_000).checked_div(span.into())?, 1_000)
     }
 
     fn reduced(frames: u128, seconds: u128) -> Option<Self> {
@@ -78,7 +78,7 @@ impl FrameRate {
         Some(Self { frames: part(frames)?, seconds: part(seconds)? })
     }
 
-    /// As a number of pictures a second.
+    /// As a number of frames a second.
     pub fn per_second(self) -> f64 {
         f64::from(self.frames) / f64::from(self.seconds)
     }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_rate_is_a_fraction_where_the_pictures_keep_to_it() {
+    fn a_frame_rate_is_a_fraction_where_the_frames_keep_to_it() {
         let rate = |count, span, usual, timescale| {
             FrameRate::of(count, span, usual, timescale).map(|rate| (rate.frames, rate.seconds))
         };

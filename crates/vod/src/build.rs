@@ -192,7 +192,7 @@ impl Held {
 }
 
 /// The index of a file that is whole: nothing is cut off, and no track but subtitles is corrupt. A
-/// film without its pictures is not what anybody asked for.
+/// film without its frames is not what anybody asked for.
 fn whole(disk: &OnDisk<&File>) -> Result<Index, mp4::ReadError> {
     let mut index = Index::read(disk)?;
     if let Some(problem) = index.problem.take() {
@@ -245,20 +245,20 @@ fn cut_video(videos: &mut [Candidate], settings: &Settings) -> bool {
     true
 }
 
-/// Keeps one of the audio tracks that several files have of the same sound: renditions mostly
-/// differ in their pictures. The one of the highest bitrate stays. Tracks of one file are all
+/// Keeps one of the audio tracks that several files have of the same audio: renditions mostly
+/// differ in their frames. The one of the highest bitrate stays. Tracks of one file are all
 /// different to begin with.
 fn one_of_each(audios: &mut Vec<Candidate>, sources: &[Source]) -> Vec<LeftOut> {
-    let mut kept: Vec<((usize, Sound), Candidate)> = Vec::new();
+    let mut kept: Vec<((usize, Heard), Candidate)> = Vec::new();
     let mut left_out = Vec::new();
-    let mut seen: Vec<(usize, Sound)> = Vec::new();
+    let mut seen: Vec<(usize, Heard)> = Vec::new();
     for audio in audios.drain(..) {
-        let sound = Sound::of(&audio);
+        let heard = Heard::of(&audio);
         // The third English track of one file is the third of another.
         let alike =
-            seen.iter().filter(|(source, other)| *source == audio.source && *other == sound);
-        let key = (alike.count(), sound.clone());
-        seen.push((audio.source, sound));
+            seen.iter().filter(|(source, other)| *source == audio.source && *other == heard);
+        let key = (alike.count(), heard.clone());
+        seen.push((audio.source, heard));
         match kept.iter_mut().find(|(other, _)| *other == key) {
             None => kept.push((key, audio)),
             Some((_, other)) => {
@@ -285,19 +285,19 @@ fn one_of_each(audios: &mut Vec<Candidate>, sources: &[Source]) -> Vec<LeftOut> 
 
 /// What tells one audio track from another for a listener.
 #[derive(Debug, Clone, PartialEq)]
-struct Sound {
+struct Heard {
     language: [u8; 3],
     label: Option<String>,
     channels: Option<u16>,
     codec: std::mem::Discriminant<media::Codec>,
 }
 
-impl Sound {
+impl Heard {
     fn of(audio: &Candidate) -> Self {
         Self {
             language: audio.index.track.language,
             label: audio.index.label.clone(),
-            channels: audio.codec.sound().map(|(_, channels)| channels),
+            channels: audio.codec.audio().map(|(_, channels)| channels),
             codec: std::mem::discriminant(&audio.codec),
         }
     }

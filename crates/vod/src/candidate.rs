@@ -180,7 +180,7 @@ impl Candidate {
     pub(crate) fn cut_by(&mut self, grid: &Grid) {
         let samples = &self.index.samples;
         // A decoder needs some samples before those that are presented, and a player that shows
-        // the pictures before presentation time 0 must not wait for their sound.
+        // the frames before presentation time 0 must not wait for their audio.
         let start = self.index.edit.start.min(grid.start().unwrap_or(i64::MAX));
         self.from = start;
         let preroll = time::ticks(PREROLL, self.timescale());
@@ -325,7 +325,7 @@ impl Candidate {
         let lengths: Vec<_> = track.segments().map(|each| (each.duration, each.bytes)).collect();
         track.bandwidth = Bandwidth::of(&lengths, timescale);
         if self.codec.kind() == Kind::Video {
-            self.pictures(&mut track);
+            self.frames(&mut track);
         }
         Ok(track)
     }
@@ -369,7 +369,7 @@ impl Candidate {
     }
 
     /// What only video has: its rate, and the keyframes for trick play.
-    fn pictures(&self, track: &mut Track) {
+    fn frames(&self, track: &mut Track) {
         let timescale = track.media.timescale;
         let first = track.rows.first().map_or(track.last, |row| row.first);
         // The file's own times: those of a lead are no rate.

@@ -2,11 +2,11 @@ use std::ops::Range;
 
 use media::mp4::{Edit, SampleEntry, SampleTable};
 
-/// Pictures at a track's start that are only there to be decoded: an edit list begins behind the
+/// Frames at a track's start that are only there to be decoded: an edit list begins behind the
 /// keyframe that what it presents is made of.
 ///
 /// Segments have no edit list, and browsers drop what lies before the presentation together with all
-/// that is decoded from it. So these pictures stay in the title, each shown for an instant: so little
+/// that is decoded from it. So these frames stay in the title, each shown for an instant: so little
 /// that together they last less than one is seen. All others keep their times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lead {

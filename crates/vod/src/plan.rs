@@ -151,7 +151,7 @@ mod tests {
         }
 
         #[test]
-        fn no_segment_is_longer_than_target_and_the_longest_group_of_pictures(
+        fn no_segment_is_longer_than_target_and_the_longest_group_of_frames(
             keys in keyframes(),
             target in 1i64..5_000,
         ) {

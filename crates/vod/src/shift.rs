@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_title_begins_with_what_is_presented_first() {
-        // An hour in; the sound half a second after the picture, which is reordered.
+        // An hour in; the audio half a second after the video, which is reordered.
         let hour = 3_600;
         let video = beginning(hour * 90_000 - 3_000, hour * 90_000, 90_000);
         let audio = beginning(hour * 48_000 + 24_000, hour * 48_000 + 24_000, 48_000);
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(late.shift.in_timescale(90_000), 3_000);
         assert_eq!(video.decoded + late.to_stream(90_000), 0);
         assert_eq!(audio.decoded + late.to_stream(48_000), 24_000 + 1_600);
-        // Pictures before 0 are shown.
+        // Frames before 0 are shown.
         let early = Timeline::of(&[beginning(-45_000, -42_000, 90_000)]);
         assert_eq!((early.start_millis(), early.shift.units), (-467, 3_000));
         assert_eq!(early.to_stream(90_000), 45_000);

@@ -18,7 +18,7 @@ use crate::{Shift, Text, Track};
 /// # Time
 /// *Presentation time* is the movie's: 0 is when its first track is first presented. That is where
 /// its edit lists let it begin, unless its media are later (a piece of a recording keeps the times
-/// of the whole). Where an edit list begins between keyframes, the pictures before are shown for an
+/// of the whole). Where an edit list begins between keyframes, the frames before are shown for an
 /// instant each, and the first of these is at 0.
 /// What only prepares decoders lies before. *Stream time* is presentation time plus [`shift`](Self::shift), so that no decode time is
 /// negative (CMAF has no way to say so): segments and [`Sample`](crate::Sample)s are in stream
@@ -81,7 +81,7 @@ impl Title {
     }
 
     /// One CMAF header for several tracks, by their positions in [`tracks`](Self::tracks): their
-    /// segments one after the other, in the order of their times, are a fragmented MP4. Pictures
+    /// segments one after the other, in the order of their times, are a fragmented MP4. Frames
     /// are turned as those of the first video among them.
     ///
     /// # Errors

@@ -32,14 +32,14 @@ pub struct Track {
     pub alternate: bool,
     /// Bits a second.
     pub bandwidth: Bandwidth,
-    /// Pictures a second, for video.
+    /// Frames a second, for video.
     pub frame_rate: Option<FrameRate>,
     /// Bits a second of the largest I-frame over the time it stands for, 0 where there are none.
     pub iframe_bandwidth: u64,
     /// Path of its file below the root.
     pub source: String,
     pub(crate) header: Bytes,
-    /// How pictures are turned for display.
+    /// How frames are turned for display.
     pub(crate) matrix: cmaf::Matrix,
     pub(crate) file: Arc<File>,
     pub(crate) samples: SampleTable,
@@ -87,7 +87,7 @@ impl Track {
         self.header.clone()
     }
 
-    /// Picture size in pixels as displayed, for video.
+    /// Video size in pixels as displayed, for video.
     pub fn resolution(&self) -> Option<(u32, u32)> {
         let (width, height) = self.media.codec.resolution()?;
         // A quarter turn either way.

@@ -44,7 +44,7 @@ fn codec() -> media::Codec {
     media::Codec::Avc(media::codec::avc::Config::parse(testkit::avc_record(31).into()).unwrap())
 }
 
-/// A stream of pictures that is published as fast as it is told.
+/// A stream of frames that is published as fast as it is told.
 struct Source {
     registry: Registry,
     publisher: live::Publisher,

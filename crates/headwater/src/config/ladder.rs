@@ -93,12 +93,12 @@ impl fmt::Display for Sandbox {
 pub struct Rung {
     /// Its name, as publishers name theirs by `?rendition=`.
     pub name: String,
-    /// Pixels the picture fits into, from left to right. For a picture that is higher than wide,
+    /// Pixels the frames fit into, from left to right. For video that is higher than wide,
     /// width and height change places.
     pub width: u32,
     /// Pixels from top to bottom.
     pub height: u32,
-    /// What its pictures take.
+    /// What its frames take.
     pub bitrate: Bitrate,
 }
 

@@ -92,7 +92,7 @@ impl Ladders {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Times that pictures were skipped because they were not made fast enough.
+    /// Times that frames were skipped because they were not made fast enough.
     pub fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }

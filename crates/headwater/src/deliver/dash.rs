@@ -319,7 +319,7 @@ fn set(
         role: main.then_some(Role::Main),
         producer_reference_time,
         aligned: true,
-        // Sound decodes from any frame on; what video does is for the caller to say.
+        // Audio decodes from any frame on; what video does is for the caller to say.
         starts_with_sap: content == Content::Audio,
         representations,
     }
@@ -388,7 +388,7 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
             height,
             frame_rate: run.track.frame_rate(),
         }),
-        audio: codec.sound().map(|(sample_rate, channels)| Audio { sample_rate, channels }),
+        audio: codec.audio().map(|(sample_rate, channels)| Audio { sample_rate, channels }),
         address: Address::Template(SegmentTemplate {
             timescale,
             initialization: format!("$RepresentationID$/init.{}.mp4", first.header.msn),
@@ -409,7 +409,7 @@ fn ticks_to_millis(ticks: i64, timescale: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Renditions of one stream, a picture each, with a keyframe so often; 0 for one that is announced and
+    /// Renditions of one stream, a video each, with a keyframe so often; 0 for one that is announced and
     /// sends nothing.
     struct Renditions {
         registry: live::Registry,
@@ -425,8 +425,8 @@ mod tests {
                 let rendition = (number > 0).then(|| format!("r{number}"));
                 let info = live::PublisherInfo { peer: None, protocol: "test", rendition };
                 let mut publisher = registry.publish("x", info, Self::at(0)).unwrap();
-                let (picture, _) = super::super::hls::tests::codecs();
-                publisher.track(0, picture, 1000, *b"und", Self::at(0)).unwrap();
+                let (video, _) = super::super::hls::tests::codecs();
+                publisher.track(0, video, 1000, *b"und", Self::at(0)).unwrap();
                 publishers.push((publisher, distance));
             }
             Self { registry, publishers, frame: 0 }

@@ -21,7 +21,7 @@ use crate::wait::{patience, settled};
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 
 /// The first playlists of a stream wait so long for a track whose first segment is not complete yet.
-/// Silence that stands in for sound is less than this behind.
+/// Silence that stands in for audio is less than this behind.
 const STRAGGLER: Duration = Duration::from_secs(1);
 
 /// `index.m3u8`. Waits for a stream that has just begun until its tracks are known.
@@ -116,16 +116,16 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
                 },
                 language,
                 default: index == 0,
-                channels: track.header().track.codec.sound().map(|(_, channels)| channels),
+                channels: track.header().track.codec.audio().map(|(_, channels)| channels),
                 uri: Some(uri(track)),
             }
         })
         .collect();
     let loudest = of_kind(Kind::Audio).map(rate).max_by_key(|&(_, peak)| peak).unwrap_or((0, 0));
-    let mut sound: Vec<String> = Vec::new();
+    let mut audio_codecs: Vec<String> = Vec::new();
     for codec in of_kind(Kind::Audio).map(codec) {
-        if !sound.contains(&codec) {
-            sound.push(codec);
+        if !audio_codecs.contains(&codec) {
+            audio_codecs.push(codec);
         }
     }
     let variants = of_kind(Kind::Video)
@@ -135,7 +135,7 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
                 uri: uri(track),
                 bandwidth: (peak + loudest.1).max(1),
                 average_bandwidth: Some(mean + loudest.0),
-                codecs: std::iter::once(codec(track)).chain(sound.iter().cloned()).collect(),
+                codecs: std::iter::once(codec(track)).chain(audio_codecs.iter().cloned()).collect(),
                 resolution: track.header().track.codec.resolution(),
                 frame_rate: track.frame_rate(),
                 audio: (!audio.is_empty()).then(|| "audio".to_owned()),
@@ -221,9 +221,9 @@ pub(super) async fn media(
 
 /// Waits until each of the offered tracks has a complete segment, for [`STRAGGLER`] at most.
 ///
-/// hls.js asks for the playlists of sound and picture at once, and starts each track at the live edge of
-/// the moment in which its playlist comes. If sound's playlist comes later, sound starts at a later time
-/// than the picture, and is missing where the picture starts.
+/// hls.js asks for the playlists of audio and video at once, and starts each track at the live edge of
+/// the moment in which its playlist comes. If audio's playlist comes later, audio starts at a later time
+/// than the video, and is missing where the video starts.
 async fn others_begun(stream: &Stream) {
     let complete = |window: &Arc<Window>| !window.segments.is_empty() || window.ended;
     let state = stream.state();
@@ -312,9 +312,9 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
         low_latency: Some(LowLatency { part_target: part_limit, part_hold_back: hold_back }),
         blocking_reload: true,
         delta_updates: stream.window() >= 6 * stream.target_duration(),
-        // hls.js places sound by the difference to the picture's date. Where that has it a part of a
-        // millisecond late, it may take a part for buffered that is not, and stand still. So sound's
-        // dates are never later than they are, and the picture's never earlier.
+        // hls.js places audio by the difference to the video's date. Where that has it a part of a
+        // millisecond late, it may take a part for buffered that is not, and stand still. So audio's
+        // dates are never later than they are, and the video's never earlier.
         date_rounding: if track.kind == Kind::Video { Rounding::Up } else { Rounding::Down },
         segments: segments(stream, &told, timescale),
         open: told.open.map(|open| OpenSegment {

@@ -323,15 +323,15 @@ mod tests {
 
     const NOW: UnixMicros = UnixMicros(1_700_000_000_000_000);
 
-    /// Milliseconds from one picture to the next.
-    const PICTURE: i64 = 40;
+    /// Milliseconds from one frame to the next.
+    const FRAME: i64 = 40;
 
-    /// A publisher of pictures with a keyframe every 4 s, which is known by now, up to 1 s after the newest.
+    /// A publisher of frames with a keyframe every 4 s, which is known by now, up to 1 s after the newest.
     fn regular() -> Publisher {
         let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
         let mut publisher = Registry::new(Settings::default()).publish("x", info, NOW).unwrap();
         configure(&mut publisher, 31);
-        pictures(&mut publisher, 0..21_000, 4000);
+        frames(&mut publisher, 0..21_000, 4000);
         publisher
     }
 
@@ -340,8 +340,8 @@ mod tests {
         publisher.track(0, Codec::Avc(config), 1000, *b"und", NOW).unwrap();
     }
 
-    fn pictures(publisher: &mut Publisher, millis: std::ops::Range<i64>, distance: i64) {
-        for dts in millis.step_by(usize::try_from(PICTURE).unwrap()) {
+    fn frames(publisher: &mut Publisher, millis: std::ops::Range<i64>, distance: i64) {
+        for dts in millis.step_by(usize::try_from(FRAME).unwrap()) {
             let sync = dts % distance == 0;
             let data = Bytes::from_static(&[0; 64]);
             publisher.sample(0, Sample { dts, cts: 0, duration: 0, sync, data }, NOW).unwrap();
@@ -395,14 +395,14 @@ mod tests {
     async fn what_was_foretold_comes_and_so_does_what_is_shown_before_it() {
         local(async {
             let publisher = &mut regular();
-            let answer = asked(publisher, |publisher| pictures(publisher, 21_000..25_000, 4000));
+            let answer = asked(publisher, |publisher| frames(publisher, 21_000..25_000, 4000));
             assert_eq!(answer.await, (200, newest(publisher, 0)));
             // A keyframe that comes too soon: the segment that it begins, and the one that was meant.
             let publisher = &mut regular();
             let answer = asked(publisher, |publisher| {
-                pictures(publisher, 21_000..21_520, 4000);
-                pictures(publisher, 21_520..24_000, 21_520);
-                pictures(publisher, 24_000..25_000, 4000);
+                frames(publisher, 21_000..21_520, 4000);
+                frames(publisher, 21_520..24_000, 21_520);
+                frames(publisher, 24_000..25_000, 4000);
             });
             let both = answer.await;
             assert_eq!(both, (200, newest(publisher, 1) + newest(publisher, 0)));
@@ -419,9 +419,9 @@ mod tests {
                 publisher.stream().track("v0").unwrap().window().open.as_ref().unwrap().presents;
             let two_on = newest_start + 8 * 90_000;
             let later = asked_for(two_on, publisher, async |publisher| {
-                pictures(publisher, 21_000..25_000, 4000);
+                frames(publisher, 21_000..25_000, 4000);
                 tokio::time::sleep(TOO_SOON / 2).await;
-                pictures(publisher, 25_000..29_000, 4000);
+                frames(publisher, 25_000..29_000, 4000);
             });
             assert_eq!(later.await, (200, newest(publisher, 0)));
             for (time, wait) in [(two_on + 1, TOO_SOON), (two_on - 1, Duration::ZERO)] {
@@ -440,19 +440,19 @@ mod tests {
             let publisher = &mut regular();
             let answer = asked(publisher, |publisher| {
                 configure(publisher, 40);
-                pictures(publisher, 24_000..25_000, 4000);
+                frames(publisher, 24_000..25_000, 4000);
             });
             assert_eq!(answer.await, (404, 0));
             let publisher = &mut regular();
-            let answer = asked(publisher, |publisher| pictures(publisher, 92_000..93_000, 4000));
+            let answer = asked(publisher, |publisher| frames(publisher, 92_000..93_000, 4000));
             assert_eq!(answer.await, (404, 0));
             // Also where one that belongs comes before: that one and no more.
             let publisher = &mut regular();
             let answer = asked(publisher, |publisher| {
-                pictures(publisher, 21_000..21_520, 4000);
-                pictures(publisher, 21_520..24_000, 21_520);
+                frames(publisher, 21_000..21_520, 4000);
+                frames(publisher, 21_520..24_000, 21_520);
                 configure(publisher, 40);
-                pictures(publisher, 24_000..25_000, 4000);
+                frames(publisher, 24_000..25_000, 4000);
             });
             assert_eq!(answer.await, (200, newest(publisher, 1)));
         })

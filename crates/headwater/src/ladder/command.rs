@@ -1,11 +1,11 @@
-//! ffmpeg's arguments, and which renditions are made of a picture of a given size.
+//! ffmpeg's arguments, and which renditions are made of a frame of a given size.
 
 use std::fmt;
 use std::os::fd::RawFd;
 
 use crate::config::{Ladder, Rung};
 
-/// A picture of the source has at most so many pixels: 8K.
+/// A frame of the source has at most so many pixels: 8K.
 const MOST_PIXELS: u32 = 8192 * 4352;
 
 /// A rendition as it is made of its source.
@@ -24,10 +24,10 @@ impl fmt::Display for Made {
     }
 }
 
-/// How fast the source's pictures come.
+/// How fast the source's frames come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rate {
-    /// So many pictures
+    /// So many frames
     pub(super) frames: u64,
     /// in so many ticks,
     pub(super) ticks: u64,
@@ -36,7 +36,7 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// How long a picture lasts, in nanoseconds.
+    /// How long a frame lasts, in nanoseconds.
     pub(super) fn frame(self) -> u64 {
         self.ticks * 1_000_000_000 / (u64::from(self.timescale) * self.frames).max(1)
     }
@@ -100,9 +100,9 @@ pub(super) fn arguments(ladder: &Ladder, made: &[(Made, RawFd)], rate: Rate) -> 
     let mut add = |text: &str| arguments.extend(text.split_ascii_whitespace().map(str::to_owned));
     add("-nostdin -hide_banner -nostats -loglevel level+warning");
     // The header says what there is: nothing more is read to find out. Decoders that use a thread for
-    // each picture would give it out as many pictures late.
+    // each frame would give it out as many frames late.
     add("-copyts -probesize 32 -analyzeduration 0 -thread_type slice");
-    // What a publisher says its pictures' size is must not take all memory.
+    // What a publisher says its frames' size is must not take all memory.
     add(&format!("-max_pixels {MOST_PIXELS} -f matroska -i pipe:0"));
 
     let mut graph = format!("[0:v:0]split={}", made.len());
@@ -121,7 +121,7 @@ pub(super) fn arguments(ladder: &Ladder, made: &[(Made, RawFd)], rate: Rate) -> 
         add(&format!("-map [r{at}] -fps_mode passthrough -enc_time_base 1:90000"));
         add(&format!("-c:v libx264 -preset {} -tune zerolatency", ladder.preset));
         add(&format!("-threads {}", ladder.threads));
-        // A second's worth: pictures of a scene that moves take from those after them.
+        // A second's worth: frames of a scene that moves take from those after them.
         add(&format!("-b:v {bits} -maxrate {bits} -bufsize {bits}"));
         // Where the source has them, so that all can be cut there.
         add(&format!("-force_key_frames source -forced-idr 1 -sc_threshold 0 -g {keyframes}"));
@@ -131,10 +131,10 @@ pub(super) fn arguments(ladder: &Ladder, made: &[(Made, RawFd)], rate: Rate) -> 
     arguments
 }
 
-/// The longest distance between keyframes, in pictures.
+/// The longest distance between keyframes, in frames.
 fn keyframe_interval(ladder: &Ladder, rate: Rate) -> u64 {
     let interval = u64::try_from(ladder.keyframe_interval.0.as_nanos()).unwrap_or(u64::MAX);
-    // A picture's duration was rounded down: an interval of whole pictures is to stay that many.
+    // A frame's duration was rounded down: an interval of whole frames is to stay that many.
     interval.saturating_sub(interval / 1_000_000).div_ceil(rate.frame().max(1)).clamp(1, 100_000)
 }
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_scaled_to_fit_and_never_up() {
+    fn frames_are_scaled_to_fit_and_never_up() {
         for (source, expected) in [
             ((1920, 1080), &[("240p", 320, 180), ("720p", 1280, 720), ("1080p", 1920, 1080)][..]),
             ((3840, 2160), &[("240p", 320, 180), ("720p", 1280, 720), ("1080p", 1920, 1080)]),
@@ -201,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn keyframes_are_counted_in_pictures() {
+    fn keyframes_are_counted_in_frames() {
         let of = |interval: Time| Ladder { keyframe_interval: interval, ..Ladder::default() };
-        for (interval, rate, pictures) in [
+        for (interval, rate, frames) in [
             (Time::from_secs(4), THIRTY, 120),
             (Time::from_secs(4), NTSC, 120),
             (Time::from_secs(2), NTSC, 60),
@@ -211,7 +211,7 @@ mod tests {
             (Time::from_millis(100), Rate { frames: 1, ticks: 90_000, timescale: 90_000 }, 1),
             (Time::from_secs(4), Rate { frames: 0, ticks: 0, timescale: 90_000 }, 100_000),
         ] {
-            assert_eq!(keyframe_interval(&of(interval), rate), pictures, "{interval} {rate:?}");
+            assert_eq!(keyframe_interval(&of(interval), rate), frames, "{interval} {rate:?}");
         }
     }
 }

@@ -191,7 +191,7 @@ fn keep_from_files(limits: &Limits, program: &Path, required: bool) -> Result<bo
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// System calls that making pictures into others does not need: those that reach the network by any
+/// System calls that making frames into others does not need: those that reach the network by any
 /// protocol, other processes, and parts of the kernel that few use and attackers do.
 const REFUSED: [libc::c_long; 33] = [
     libc::SYS_socket,

@@ -1,6 +1,6 @@
 //! What ffmpeg is fed with: a video track as Matroska (RFC 9559), without an end.
 //!
-//! Of the containers that can be written as the pictures come, ffmpeg of any age reads this one with
+//! Of the containers that can be written as the frames come, ffmpeg of any age reads this one with
 //! every codec there is here, and holds nothing of it: its reader of fragmented MP4 keeps an index that
 //! grows for as long as the stream lasts, and that of FLV knows H.264 alone before ffmpeg 6.1.
 
@@ -41,7 +41,7 @@ mod id {
     pub(super) const SIMPLE_BLOCK: u32 = 0xA3;
 }
 
-/// What comes before the first picture. `frame` is how long one lasts, in nanoseconds. `None` for a
+/// What comes before the first frame. `frame` is how long one lasts, in nanoseconds. `None` for a
 /// codec that is no video.
 pub(super) fn header(codec: &Codec, frame: Option<u64>) -> Option<Vec<u8>> {
     let name = match codec {
@@ -89,9 +89,9 @@ pub(super) fn header(codec: &Codec, frame: Option<u64>) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// One picture, shown at `at` milliseconds: a cluster of its own, so that it goes out at once and is
+/// One frame, shown at `at` milliseconds: a cluster of its own, so that it goes out at once and is
 /// read without waiting for another.
-pub(super) fn picture(out: &mut Vec<u8>, at: u64, sync: bool, data: &[u8]) {
+pub(super) fn frame(out: &mut Vec<u8>, at: u64, sync: bool, data: &[u8]) {
     element(out, id::CLUSTER, |out| {
         number(out, id::TIMESTAMP, at);
         element(out, id::SIMPLE_BLOCK, |out| {
@@ -139,7 +139,7 @@ mod tests {
         number(&mut out, id::TRACK_UID, 1);
         assert_eq!(out, [0x73, 0xC5, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1]);
         out.clear();
-        picture(&mut out, 0x1234, true, b"abc");
+        frame(&mut out, 0x1234, true, b"abc");
         assert_eq!(&out[..12], [0x1F, 0x43, 0xB6, 0x75, 1, 0, 0, 0, 0, 0, 0, 33]);
         assert_eq!(&out[12..29], [0xE7, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0x12, 0x34]);
         assert_eq!(&out[29..38], [0xA3, 1, 0, 0, 0, 0, 0, 0, 7]);

@@ -10,7 +10,7 @@
 //! connection that counts as a viewer's or a publisher's. Its standard input is a pipe of ours, so it
 //! ends when this process does, however that happens.
 //!
-//! Only pictures are made; the sound is the publisher's for all renditions. Each picture that comes out
+//! Only frames are made; the audio is the publisher's for all renditions. Each frame that comes out
 //! is told to the one it was made of ([`source::Frames`]) and gets that one's time, so that
 //! renditions agree with their source to the tick.
 
@@ -49,7 +49,7 @@ use crate::config::Sandbox;
 /// offered to many players.
 const AWAITED: Duration = Duration::from_secs(8);
 
-/// An ffmpeg that takes no picture for so long hangs.
+/// An ffmpeg that takes no frame for so long hangs.
 const HANGS: Duration = Duration::from_secs(20);
 
 /// After a failure ffmpeg is started again in so long, then in twice as long, to at most.
@@ -109,7 +109,7 @@ async fn follow(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Slots>) {
 }
 
 async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Slots>) {
-    // The publisher's own picture. What it publishes under a rendition's name is a ladder already.
+    // The publisher's own frame. What it publishes under a rendition's name is a ladder already.
     let is_source = |track: &&Arc<Track>| track.kind == Kind::Video && track.rendition.is_none();
     let mut state = stream.subscribe();
     let known = state.wait_for(|state| state.tracks.iter().any(|track| is_source(&track)));
@@ -153,7 +153,7 @@ struct Ladder {
 }
 
 impl Ladder {
-    /// There is another picture of this rendition.
+    /// There is another frame of this rendition.
     fn made(&self, rendition: &Track) {
         if !self.origin.config.ladder.source
             && self.source.is_present()
@@ -198,7 +198,7 @@ impl Supervisor {
                     return;
                 }
                 End::Changed => {
-                    // A publisher may change its configuration with each picture.
+                    // A publisher may change its configuration with each frame.
                     sleep_until(began + BACK_OFF.0).await;
                     continue;
                 }
@@ -255,7 +255,7 @@ impl Supervisor {
         let ladder = Arc::clone(&self.ladder);
         let failed = |why: &str| End::Failed(why.to_owned());
         let size = ladder.source.header().track.codec.resolution();
-        let size = size.ok_or_else(|| failed("the size of its pictures is not known"))?;
+        let size = size.ok_or_else(|| failed("the size of its frames is not known"))?;
         // Before there is any media, so that manifests wait for them.
         self.claim(size);
         let done = self.renditions.iter().map(Rendition::made).min().flatten();
@@ -377,13 +377,13 @@ async fn feed(
         {
             let mut frames = ladder.frames.lock().unwrap_or_else(PoisonError::into_inner);
             for (layout, at) in frames.note(&segment, &part) {
-                matroska::picture(&mut bytes, at.unsigned_abs(), layout.sync, part.sample(layout));
+                matroska::frame(&mut bytes, at.unsigned_abs(), layout.sync, part.sample(layout));
             }
         }
         match timeout(HANGS, input.write_all(&bytes)).await {
             Ok(Ok(())) => bytes.clear(),
             Ok(Err(error)) => return End::Failed(format!("its input: {error}")),
-            Err(_) => return End::Failed(format!("no picture was taken for {HANGS:?}")),
+            Err(_) => return End::Failed(format!("no frame was taken for {HANGS:?}")),
         }
     }
 }

@@ -33,7 +33,7 @@ static TURNS: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct Process {
     pub(super) child: Child,
     pub(super) group: Group,
-    /// Where the pictures go.
+    /// Where the frames go.
     pub(super) input: ChildStdin,
     /// What it makes of them, of each rendition.
     pub(super) outputs: Vec<pipe::Receiver>,

@@ -16,7 +16,7 @@ const READ: usize = 64 << 10;
 /// A rendition that is made here.
 pub(super) struct Rendition {
     derived: Derived,
-    /// Decode time of its last picture, in the source's timescale.
+    /// Decode time of its last frame, in the source's timescale.
     made: Option<i64>,
 }
 
@@ -93,7 +93,7 @@ enum Broken {
 struct Taker {
     reader: Reader,
     demuxer: Demuxer,
-    /// Pictures of which nobody knows what they were made of.
+    /// Frames of which nobody knows what they were made of.
     lost: u64,
 }
 
@@ -144,7 +144,7 @@ impl Taker {
 impl Drop for Taker {
     fn drop(&mut self) {
         if self.lost > 0 {
-            tracing::debug!(pictures = self.lost, "ladder: made of no picture of the source");
+            tracing::debug!(frames = self.lost, "ladder: made of no frame of the source");
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The track that renditions are made of: its parts one after the other, and where each of its
-//! pictures was.
+//! frames was.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 /// What is made may be behind its source by so many seconds; more is skipped.
 const MOST_BEHIND: i64 = 10;
 
-/// Pictures that are remembered: more than a decoder and an encoder hold.
+/// Frames that are remembered: more than a decoder and an encoder hold.
 const MOST_FRAMES: usize = 4096;
 
 /// ffmpeg writes times in FLV without their highest bit.
@@ -110,13 +110,13 @@ fn is_far_behind(window: &Window, start: i64, segment: &Segment) -> bool {
     window.newest().is_some_and(|newest| newest.end() - start > most)
 }
 
-/// A picture of the source.
+/// A frame of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame {
     /// When it is shown, in the track's timescale.
     pub(super) pts: i64,
-    /// How long before it is shown a picture is decoded that waits for no other: what reordering
-    /// pictures takes in the source. Renditions, which reorder none, are decoded as early, so that
+    /// How long before it is shown a frame is decoded that waits for no other: what reordering
+    /// frames takes in the source. Renditions, which reorder none, are decoded as early, so that
     /// their segments begin at the same decode times.
     pub(super) early: i32,
     /// Where it was.
@@ -125,7 +125,7 @@ pub(super) struct Frame {
     at: i64,
 }
 
-/// The pictures that are being made into others. ffmpeg is told their times in milliseconds; by these
+/// The frames that are being made into others. ffmpeg is told their times in milliseconds; by these
 /// what comes out is told to what it was made of, and so has its exact time, and its place.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
@@ -134,7 +134,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Remembers the pictures of a part. Answers when each is shown, in milliseconds.
+    /// Remembers the frames of a part. Answers when each is shown, in milliseconds.
     pub(super) fn note<'a>(
         &'a mut self,
         segment: &'a Segment,
@@ -156,7 +156,7 @@ impl Frames {
         })
     }
 
-    /// The picture that is shown at so many milliseconds, as FLV has them.
+    /// The frame that is shown at so many milliseconds, as FLV has them.
     pub(super) fn find(&self, at: i64) -> Option<Frame> {
         let apart = |frame: &Frame| {
             let after = (frame.at - at).rem_euclid(FLV_TIMES);
@@ -177,11 +177,11 @@ mod tests {
 
     use super::*;
 
-    /// A stream with a keyframe each second of 30 pictures.
+    /// A stream with a keyframe each second of 30 frames.
     struct Scene {
         publisher: Publisher,
         now: UnixMicros,
-        pictures: i64,
+        frames: i64,
     }
 
     impl Scene {
@@ -193,17 +193,17 @@ mod tests {
             let record = testkit::avc_record(31).into();
             let codec = Codec::Avc(avc::Config::parse(record).unwrap());
             publisher.track(0, codec, 90_000, *b"und", now).unwrap();
-            Self { publisher, now, pictures: 0 }
+            Self { publisher, now, frames: 0 }
         }
 
         fn publish(&mut self, seconds: i64) -> Arc<Track> {
             for _ in 0..seconds * 30 {
                 self.now.0 += 33_333;
-                let sync = self.pictures % 30 == 0;
-                let (dts, data) = (self.pictures * 3000, Bytes::from_static(&[0; 64]));
+                let sync = self.frames % 30 == 0;
+                let (dts, data) = (self.frames * 3000, Bytes::from_static(&[0; 64]));
                 let sample = Sample { dts, cts: 6000, duration: 0, sync, data };
                 self.publisher.sample(0, sample, self.now).unwrap();
-                self.pictures += 1;
+                self.frames += 1;
             }
             self.publisher.stream().track("v0").unwrap()
         }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_is_found_by_its_time() {
+    fn a_frame_is_found_by_its_time() {
         let thirty = frames([1000, 1033, 1067, 1100]);
         assert_eq!(thirty.find(1033).unwrap().pts, 1033 * 90);
         assert_eq!(thirty.find(1066).unwrap().pts, 1067 * 90);

@@ -188,12 +188,12 @@ pub(super) struct Flv {
 impl Flv {
     fn open(file: File) -> anyhow::Result<Self> {
         let mut span: Option<(i64, i64)> = None;
-        let (mut pictures, mut sounds) = (0, 0);
+        let (mut video, mut audio) = (0, 0);
         for read in Tags::of(&file) {
             let (time, tag) = read?;
             match tag.kind {
-                TagKind::Video => pictures += 1,
-                TagKind::Audio => sounds += 1,
+                TagKind::Video => video += 1,
+                TagKind::Audio => audio += 1,
                 TagKind::Script => {}
             }
             if let Some(time) = time {
@@ -203,9 +203,9 @@ impl Flv {
         }
         let Some((first, last)) = span else { bail!("no audio or video in the file") };
         // The last tag lasts as long as tags of its kind do on average.
-        let frames = if pictures > 0 { pictures } else { sounds };
+        let frames = if video > 0 { video } else { audio };
         let frame: i64 = (last - first) / frames.max(1);
-        Ok(Self { file, has_video: pictures > 0, first, turn: last - first + frame.clamp(1, 1000) })
+        Ok(Self { file, has_video: video > 0, first, turn: last - first + frame.clamp(1, 1000) })
     }
 
     fn messages(&self, turn: i64) -> impl Iterator<Item = anyhow::Result<(i64, Due<'_>)>> {

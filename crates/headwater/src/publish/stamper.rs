@@ -44,7 +44,7 @@ impl Stamper {
                     }
                     let known = match (self.codecs.get(&track), codec) {
                         (Some(known), _) => known,
-                        // Its configuration may come with the first picture.
+                        // Its configuration may come with the first frame.
                         (None, CodecId::Fourcc(name)) if &name == b"av01" => {
                             let Some(config) = av1::Config::from_temporal_unit(&data)? else {
                                 return Ok(None);

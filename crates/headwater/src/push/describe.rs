@@ -26,10 +26,10 @@ pub(super) fn bitrate(track: &Track) -> u64 {
 pub(super) fn hello<'a>(state: &State, followed: impl Iterator<Item = &'a Arc<Track>>) -> Hello {
     let followed: Vec<_> = followed.collect();
     let of_kind = |kind| followed.iter().find(|track| track.kind == kind);
-    let picture = of_kind(Kind::Video);
+    let video = of_kind(Kind::Video);
     Hello {
         renditions: renditions(state).iter().map(|track| rendition(track)).collect(),
-        rendition: picture.map(|track| track.name.clone()),
+        rendition: video.map(|track| track.name.clone()),
         audio: of_kind(Kind::Audio).map(|track| Audio {
             name: track.name.clone(),
             bitrate: bitrate(track),

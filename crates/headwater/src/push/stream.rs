@@ -207,8 +207,8 @@ impl Watching {
             self.session.say(&Event::Hello(Hello { behind: Some(behind), ..hello }));
             self.session.outbox.push(header(follower)?);
         }
-        if let Some(picture) = self.picture() {
-            self.count(picture);
+        if let Some(video) = self.video() {
+            self.count(video);
         }
         Ok(())
     }
@@ -383,13 +383,13 @@ impl Watching {
 
     /// Tells which tracks follow, and what is missing before them.
     fn announce(&mut self, missing: Option<Discontinuity>) -> Result<(), Error> {
-        let Some(picture) = self.picture() else { return Ok(()) };
+        let Some(video) = self.video() else { return Ok(()) };
         let Mode::Alone(follower) = &mut self.mode else { return Ok(()) };
         let header = header(follower)?;
         if let Some(reason) = missing {
             self.session.say(&Event::Discontinuity { reason });
         }
-        if let Some(track) = picture {
+        if let Some(track) = video {
             self.follows(track);
         }
         self.session.outbox.push(header);
@@ -405,8 +405,8 @@ impl Watching {
         self.count(Some(track));
     }
 
-    /// The rendition of the picture that it is sent, if any, while it has a cursor of its own.
-    fn picture(&self) -> Option<Option<Arc<Track>>> {
+    /// The rendition of the video that it is sent, if any, while it has a cursor of its own.
+    fn video(&self) -> Option<Option<Arc<Track>>> {
         let Mode::Alone(follower) = &self.mode else { return None };
         Some(follower.cursor.tracks().find(|track| track.kind == Kind::Video).cloned())
     }
@@ -461,26 +461,26 @@ impl Watching {
         // There is room for what comes next, which is the time to say whether it is to be sent.
         if idle && abr.leaves && !abr.is_worth_sending(cursor.waiting()) {
             abr.leaves = false;
-            cursor.drop_picture();
+            cursor.drop_video();
         }
         Ok(())
     }
 
     /// Finds out what there is to choose from, where that may be something else.
     fn renew_abr(&mut self) {
-        let Some(Some(picture)) = self.picture() else { return };
+        let Some(Some(video)) = self.video() else { return };
         let state = self.stream.state();
         if self.watched.as_ref().is_some_and(|watched| !watched.abr.borrow().is_old(&state)) {
             return;
         }
         match &self.watched {
             Some(watched) => {
-                if !watched.abr.borrow_mut().renew(&state, &self.choice, &picture) {
+                if !watched.abr.borrow_mut().renew(&state, &self.choice, &video) {
                     self.watched = None;
                 }
             }
             None => {
-                let abr = LiveAbr::new(&state, &self.choice, &picture);
+                let abr = LiveAbr::new(&state, &self.choice, &video);
                 self.watched = abr.map(|abr| Watched::new(&self.session.wire, abr));
             }
         }
@@ -595,7 +595,7 @@ impl Watching {
         let header = header(&mut follower)?;
         self.mode = Mode::Alone(follower);
         self.session.say(&Event::Discontinuity { reason });
-        match self.picture().flatten() {
+        match self.video().flatten() {
             Some(track) if !self.counted.as_ref().is_some_and(|now| Arc::ptr_eq(now, &track)) => {
                 self.follows(track);
             }

@@ -88,7 +88,7 @@ struct Watching {
     choice: Choice,
     /// Where the server chooses the rendition.
     abr: Option<TitleAbr>,
-    /// The picture whose header it was sent last.
+    /// The video whose header it was sent last.
     told: Option<usize>,
     /// Runs from where it began or last sought.
     schedule: Schedule,
@@ -252,7 +252,7 @@ impl Watching {
         }
         self.follow();
         // Told only now, however often it has changed meanwhile.
-        if self.cursor.picture() != self.told {
+        if self.cursor.video() != self.told {
             self.announce()?;
             return Ok(Load::Loaded);
         }
@@ -399,7 +399,7 @@ impl Watching {
         }
         if self.choice != before {
             // What was seen of its link counts for as long as it wishes for the same.
-            self.abr = TitleAbr::new(self.cursor.title(), &self.choice, self.cursor.picture());
+            self.abr = TitleAbr::new(self.cursor.title(), &self.choice, self.cursor.video());
         }
         if let Some(time) = seek {
             self.seek(Duration::try_from_secs_f64(time).unwrap_or_default());
@@ -424,7 +424,7 @@ impl Watching {
 
     fn push_header(&mut self) -> Result<(), Error> {
         let header = frame::frame(Opcode::Binary, &self.cursor.header()?);
-        self.told = self.cursor.picture();
+        self.told = self.cursor.video();
         self.session.outbox.push(header.into());
         Ok(())
     }

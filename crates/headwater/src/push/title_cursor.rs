@@ -1,4 +1,4 @@
-//! Which segments of a title a viewer is sent, in which order: picture and sound by their times.
+//! Which segments of a title a viewer is sent, in which order: video and audio by their times.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use vod::{Piece, Title, Track};
 #[derive(Debug)]
 pub(super) struct TitleCursor {
     title: Arc<Title>,
-    /// The picture first, then the sound: those there are.
+    /// The video first, then the audio: those there are.
     cursors: Vec<TrackCursor>,
 }
 
@@ -39,9 +39,9 @@ pub(super) struct Item {
 impl TitleCursor {
     /// At the beginning, of what these wishes come to.
     pub(super) fn new(title: Arc<Title>, choice: &Choice) -> Self {
-        let picture = best(&title, choice);
-        let sound = title.chosen().into_iter().find(|at| kind(&title, *at) == Some(Kind::Audio));
-        let cursors = picture.into_iter().chain(sound).map(|track| TrackCursor { track, next: 0 });
+        let video = best(&title, choice);
+        let audio = title.chosen().into_iter().find(|at| kind(&title, *at) == Some(Kind::Audio));
+        let cursors = video.into_iter().chain(audio).map(|track| TrackCursor { track, next: 0 });
         Self { cursors: cursors.collect(), title }
     }
 
@@ -56,7 +56,7 @@ impl TitleCursor {
             let start = self.title.presentation_time(track, track.timing(cursor.next)?.start);
             Some(Item { track: cursor.track, number: cursor.next, start })
         });
-        // Of equals the first: the picture.
+        // Of equals the first: the video.
         items.min_by_key(|item| item.start)
     }
 
@@ -72,7 +72,7 @@ impl TitleCursor {
         }
     }
 
-    /// Goes to the keyframe at or before a time with which a segment begins, and of the sound to what
+    /// Goes to the keyframe at or before a time with which a segment begins, and of the audio to what
     /// is heard then.
     pub(super) fn seek(&mut self, time: Duration) {
         let mut time = time;
@@ -87,20 +87,20 @@ impl TitleCursor {
         }
     }
 
-    /// Follows the picture that these wishes come to, from the next segment on.
+    /// Follows the video that these wishes come to, from the next segment on.
     pub(super) fn choose(&mut self, choice: &Choice) {
         if let Some(best) = best(&self.title, choice) {
             self.follow(best);
         }
     }
 
-    /// Follows this picture, a position among the title's tracks, from the next segment on.
-    pub(super) fn follow(&mut self, picture: usize) {
+    /// Follows this video, a position among the title's tracks, from the next segment on.
+    pub(super) fn follow(&mut self, video: usize) {
         let Self { title, cursors } = self;
-        let Some(cursor) = cursors.first_mut().filter(|cursor| cursor.track != picture) else {
+        let Some(cursor) = cursors.first_mut().filter(|cursor| cursor.track != video) else {
             return;
         };
-        let (Some(from), Some(to)) = (title.tracks.get(cursor.track), title.tracks.get(picture))
+        let (Some(from), Some(to)) = (title.tracks.get(cursor.track), title.tracks.get(video))
         else {
             return;
         };
@@ -110,16 +110,16 @@ impl TitleCursor {
         if !title.aligned {
             cursor.next = to.segment_at(title.presentation_time(from, segment.start));
         }
-        cursor.track = picture;
+        cursor.track = video;
     }
 
-    /// The picture, as a position among the title's tracks.
-    pub(super) fn picture(&self) -> Option<usize> {
-        let picture = self.cursors.first()?.track;
-        (kind(&self.title, picture) == Some(Kind::Video)).then_some(picture)
+    /// The video, as a position among the title's tracks.
+    pub(super) fn video(&self) -> Option<usize> {
+        let video = self.cursors.first()?.track;
+        (kind(&self.title, video) == Some(Kind::Video)).then_some(video)
     }
 
-    /// The picture's name.
+    /// The video's name.
     pub(super) fn rendition(&self) -> Option<&str> {
         self.track(Kind::Video).map(|track| &*track.name)
     }
@@ -163,7 +163,7 @@ impl TitleCursor {
     }
 }
 
-/// Whether a title has a picture of this name: that of its track, or its file's without its ending.
+/// Whether a title has a video of this name: that of its track, or its file's without its ending.
 pub(super) fn has_rendition(title: &Title, name: &str) -> bool {
     renditions(title).any(|(_, track)| is_called(track, name))
 }
@@ -173,13 +173,13 @@ fn is_called(track: &Track, name: &str) -> bool {
     track.name == name || file() == Some(name)
 }
 
-/// Pictures that a viewer may be sent instead of one another, by falling bitrate.
+/// Frames that a viewer may be sent instead of one another, by falling bitrate.
 pub(super) fn renditions(title: &Title) -> impl Iterator<Item = (usize, &Track)> {
     let tracks = title.tracks.iter().enumerate();
     tracks.filter(|(_, track)| track.media.kind() == Kind::Video && !track.alternate)
 }
 
-/// The best picture by these wishes, as a position among the title's tracks.
+/// The best video by these wishes, as a position among the title's tracks.
 fn best(title: &Title, choice: &Choice) -> Option<usize> {
     let rate = |track: &Track| track.bandwidth.average;
     let named =

@@ -233,7 +233,7 @@ mod tests {
             assert_eq!(log.last().unwrap().1[1], total);
             for (at, [before, after], _) in log {
                 let planned = up_to(burst + rate * at.as_secs_f64());
-                // In real time a picture that all others refer to weighs more in the first seconds.
+                // In real time a frame that all others refer to weighs more in the first seconds.
                 if planned < up_to(10.0) {
                     continue;
                 }

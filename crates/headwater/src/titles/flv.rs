@@ -418,7 +418,7 @@ mod tests {
         );
         assert_eq!(one.len(), other.len());
         assert!(one.iter().zip(&other).all(|(one, other)| Arc::ptr_eq(one, other)));
-        // They follow each other, and none is longer than promised but where pictures are.
+        // They follow each other, and none is longer than promised but where frames are.
         for pair in one.windows(2) {
             assert_eq!(pair[0].next.map(|next| next.time), Some(pair[0].end));
         }

@@ -13,7 +13,7 @@ use vod::Title;
 /// Pieces of a file that are shorter are read rather than sent from where they lie.
 const SMALL: u64 = 16 << 10;
 
-/// Whether a segment is mostly short pieces, as sound between pictures is: on one thread they are
+/// Whether a segment is mostly short pieces, as audio between frames is: on one thread they are
 /// read at once, one by one they would be as many calls, and waits where they are cold.
 fn is_scattered(pieces: &[Piece]) -> bool {
     let short =

@@ -29,11 +29,11 @@ pub struct Cursor {
     catching_up: bool,
     /// When it was first skipped ahead, and since when it has kept up again.
     behind: Option<(UnixMicros, Option<UnixMicros>)>,
-    /// The picture it is to go on with.
+    /// The video it is to go on with.
     switch: Option<Switch>,
 }
 
-/// Another rendition of the picture, to be followed from a keyframe on.
+/// Another rendition of the video, to be followed from a keyframe on.
 struct Switch {
     to: Position,
     /// Nothing of the one before is given any more.
@@ -44,7 +44,7 @@ struct Switch {
 const LATE: f64 = 1.0;
 
 /// Seconds by which times of two renditions may differ and be the same: publishers' clocks are of whole
-/// milliseconds, and some begin a frame of sound later.
+/// milliseconds, and some begin a frame of audio later.
 const SAME: f64 = 0.025;
 
 /// What a viewer may cost.
@@ -56,7 +56,7 @@ pub struct Limits {
     pub patience: std::time::Duration,
 }
 
-/// Which rendition of the picture a viewer may be sent.
+/// Which rendition of the video a viewer may be sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
     /// This one while it is there, by the name of its track or its publisher's.
@@ -254,7 +254,7 @@ impl Cursor {
         headers.collect()
     }
 
-    /// Goes on with another rendition of the picture where a keyframe of it starts, after all that
+    /// Goes on with another rendition of the video where a keyframe of it starts, after all that
     /// comes before that.
     pub fn switch_to(&mut self, track: &Arc<Track>) {
         let follows = self.tracks.iter().any(|followed| Arc::ptr_eq(&followed.track, track));
@@ -262,33 +262,33 @@ impl Cursor {
         self.switch = (!follows || drops).then(|| Switch { to: Position::of(track), drops });
     }
 
-    /// Gives nothing more of the picture before it switches.
-    pub fn drop_picture(&mut self) {
+    /// Gives nothing more of the video before it switches.
+    pub fn drop_video(&mut self) {
         if let Some(switch) = &mut self.switch {
             switch.drops = true;
         }
     }
 
-    /// Stays with the picture it has; one of which something was dropped goes on at a keyframe.
+    /// Stays with the video it has; one of which something was dropped goes on at a keyframe.
     pub fn stay(&mut self) {
         if let Some(now) = self.followed(Kind::Video).map(|position| Arc::clone(&position.track)) {
             self.switch_to(&now);
         }
     }
 
-    /// The renditions of the picture there are now.
+    /// The renditions of the video there are now.
     pub fn renditions(&self) -> Vec<Arc<Track>> {
         let state = self.state.borrow();
-        let pictures = |track: &&Arc<Track>| track.kind == Kind::Video && is_usable(track);
-        state.tracks.iter().filter(pictures).cloned().collect()
+        let frames = |track: &&Arc<Track>| track.kind == Kind::Video && is_usable(track);
+        state.tracks.iter().filter(frames).cloned().collect()
     }
 
-    /// The rendition of the picture that it is to go on with.
+    /// The rendition of the video that it is to go on with.
     pub fn switches_to(&self) -> Option<&Arc<Track>> {
         self.switch.as_ref().map(|switch| &switch.to.track)
     }
 
-    /// The best rendition of the picture by these wishes, which count from now on.
+    /// The best rendition of the video by these wishes, which count from now on.
     pub fn wish(&mut self, choice: Choice) -> Option<Arc<Track>> {
         self.choice = choice;
         let best = best(&self.state.borrow(), &self.choice);
@@ -364,7 +364,7 @@ impl Cursor {
         could_be && best(&state, &self.wishes()).iter().any(|track| self.is_better(track))
     }
 
-    /// In the place of a picture that is gone, one of no more bits per second than it had.
+    /// In the place of a frame that is gone, one of no more bits per second than it had.
     fn wishes(&self) -> Choice {
         let mut wishes = self.choice.clone();
         if let Some(gone) = self.followed(Kind::Video).filter(|now| !now.track.is_present())
@@ -462,7 +462,7 @@ impl Cursor {
         if let Some(switched) = self.change_over() {
             return Some(switched);
         }
-        let withheld = self.withholds_picture();
+        let withheld = self.withholds_video();
         let mut best: Option<(usize, f64, Arc<Segment>, Arc<Part>)> = None;
         for index in 0..self.tracks.len() {
             if withheld && self.tracks[index].track.kind == Kind::Video {
@@ -501,7 +501,7 @@ impl Cursor {
         }
     }
 
-    /// Until when there is the picture that it is to go on with, in seconds, if that comes a little
+    /// Until when there is the video that it is to go on with, in seconds, if that comes a little
     /// later than the one it has: what begins there may have a keyframe of it.
     fn late_other(&self) -> Option<f64> {
         let switch = self.switch.as_ref()?;
@@ -513,9 +513,9 @@ impl Cursor {
         (end - other < LATE).then_some(other)
     }
 
-    /// Whether the picture it has is not given now: it was dropped, or the other may have a keyframe
+    /// Whether the video it has is not given now: it was dropped, or the other may have a keyframe
     /// within the part that is next.
-    fn withholds_picture(&self) -> bool {
+    fn withholds_video(&self) -> bool {
         let Some(switch) = &self.switch else { return false };
         let Some(now) = self.followed(Kind::Video) else { return false };
         let window = now.windows.borrow();
@@ -597,7 +597,7 @@ impl Cursor {
             }
             Some(false) => {}
         }
-        // One group of pictures is more than the queue: there is nowhere to skip to, going back to
+        // One group of frames is more than the queue: there is nowhere to skip to, going back to
         // its beginning would only add to what is waiting, and who has just joined there is not to
         // blame.
         self.behind = since.map(|since| (since, None));
@@ -626,7 +626,7 @@ fn is_usable(track: &Track) -> bool {
     track.is_present() && track.part_limit().is_some()
 }
 
-/// The best picture by these wishes, and the first sound there is.
+/// The best video by these wishes, and the first audio there is.
 fn best(state: &State, choice: &Choice) -> Vec<Arc<Track>> {
     let of_kind = |kind| state.tracks.iter().filter(move |t| t.kind == kind && is_usable(t));
     let rate = |track: &&Arc<Track>| track.bitrate().map_or(0, |(mean, _)| mean);

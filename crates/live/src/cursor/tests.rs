@@ -12,7 +12,7 @@ fn codecs() -> (Codec, Codec) {
     (Codec::Avc(video), Codec::Aac(audio))
 }
 
-/// A stream of these renditions of a picture, of keyframes a second apart.
+/// A stream of these renditions of a frame, of keyframes a second apart.
 struct Source {
     stream: Arc<Stream>,
     publishers: Vec<(crate::Publisher, i64)>,
@@ -122,7 +122,7 @@ fn one_that_is_skipped_again_and_again_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_viewer_of_sound_alone_gets_the_picture_when_it_comes() {
+async fn a_viewer_of_audio_alone_gets_the_video_when_it_comes() {
     let registry = Registry::new(Settings::default());
     let mut now = UnixMicros(1_700_000_000_000_000);
     let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
@@ -145,7 +145,7 @@ async fn a_viewer_of_sound_alone_gets_the_picture_when_it_comes() {
     for frame in 0..30 {
         publisher.sample(0, sample(1280 + frame * 100 / 3, frame == 0), now).unwrap();
     }
-    // Silence stands in for the sound beside it, which may come first.
+    // Silence stands in for the audio beside it, which may come first.
     let mut next = cursor.next(|| now).await;
     while let Next::Part { .. } = next {
         next = cursor.next(|| now).await;

@@ -41,7 +41,7 @@ fn visual(
     record: &[u8],
 ) -> Result<(), Error> {
     let (Ok(width), Ok(height)) = (u16::try_from(size.0), u16::try_from(size.1)) else {
-        return Err(Error::unsupported(format!("picture size {}x{}", size.0, size.1), 0));
+        return Err(Error::unsupported(format!("video size {}x{}", size.0, size.1), 0));
     };
     boxed(out, kind, |out| {
         // Reserved, data_reference_index.

@@ -16,20 +16,20 @@ use crate::{Error, Kind, Track};
 /// no edit lists, and composition offsets are signed.
 ///
 /// # Errors
-/// A codec that has no CMAF binding here ([`Codec::Other`](crate::Codec::Other)), pictures of
+/// A codec that has no CMAF binding here ([`Codec::Other`](crate::Codec::Other)), frames of
 /// more than 65,535 pixels a side, no track, a track_ID or timescale of 0, or one track_ID twice.
 pub fn header(tracks: &[&Track]) -> Result<Bytes, Error> {
     header_turned(tracks, UPRIGHT)
 }
 
-/// How pictures are turned and moved for display: `a b u c d v x y w`, ISO/IEC 14496-12 8.3.2, as
+/// How frames are turned and moved for display: `a b u c d v x y w`, ISO/IEC 14496-12 8.3.2, as
 /// 16.16 and 2.30 fixed point.
 pub type Matrix = [i32; 9];
 
-/// Pictures are displayed as they are coded.
+/// Frames are displayed as they are coded.
 pub const UPRIGHT: Matrix = [1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30];
 
-/// [`header`], the pictures of all its video tracks turned by a matrix: cameras are held sideways.
+/// [`header`], the frames of all its video tracks turned by a matrix: cameras are held sideways.
 ///
 /// # Errors
 /// As [`header`].

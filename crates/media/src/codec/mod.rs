@@ -91,7 +91,7 @@ impl Codec {
     }
 
     /// Sampling rate in Hz and channel count, for audio.
-    pub fn sound(&self) -> Option<(u32, u16)> {
+    pub fn audio(&self) -> Option<(u32, u16)> {
         match self {
             Self::Aac(config) => Some((config.sample_rate, config.channels)),
             Self::Opus(config) => Some((48_000, u16::from(config.channels))),

@@ -16,9 +16,9 @@ pub struct Metadata {
     pub duration: Option<f64>,
     /// Bytes; for a file.
     pub file_size: Option<f64>,
-    /// Picture width in pixels.
+    /// Video width in pixels.
     pub width: Option<f64>,
-    /// Picture height in pixels.
+    /// Video height in pixels.
     pub height: Option<f64>,
     /// Frames per second.
     pub frame_rate: Option<f64>,
@@ -116,7 +116,7 @@ impl Metadata {
                 metadata.frame_rate =
                     rate.map(|(frames, seconds)| f64::from(frames) / f64::from(seconds));
             }
-            if let (None, Some((rate, channels))) = (metadata.audio_sample_rate, codec.sound()) {
+            if let (None, Some((rate, channels))) = (metadata.audio_sample_rate, codec.audio()) {
                 metadata.audio_sample_rate = Some(rate.into());
                 metadata.stereo = Some(channels > 1);
                 metadata.audio_codec = match codec {

@@ -35,9 +35,9 @@ pub const MAX_PAYLOAD: usize = 0xff_ffff;
 /// What a tag carries; the numbers are also RTMP's message types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TagKind {
-    /// Sound, type 8.
+    /// Audio, type 8.
     Audio,
-    /// Pictures, type 9.
+    /// Frames, type 9.
     Video,
     /// Script data in AMF0, type 18: `onMetaData`.
     Script,

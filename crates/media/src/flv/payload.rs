@@ -68,7 +68,7 @@ impl fmt::Display for CodecId {
             Self::Audio(4..=6) => "Nellymoser",
             Self::Audio(7 | 8) => "G.711",
             Self::Audio(11) => "Speex",
-            Self::Audio(number) => return write!(f, "FLV sound format {number}"),
+            Self::Audio(number) => return write!(f, "FLV audio format {number}"),
         };
         f.write_str(name)
     }
@@ -98,7 +98,7 @@ pub enum Body {
     Frame {
         /// Composition time offset in milliseconds.
         cts: i32,
-        /// The tag calls it a keyframe; so is all sound.
+        /// The tag calls it a keyframe; so is all audio.
         keyframe: bool,
         /// The access unit: a slice of the payload.
         data: Bytes,

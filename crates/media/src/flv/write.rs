@@ -177,7 +177,7 @@ impl Packetizer {
         Message::new(self.kind, time, &[prefix.as_slice(), &self.header])
     }
 
-    /// The end of the sequence, stamped `time` milliseconds; none for legacy sound, which has no
+    /// The end of the sequence, stamped `time` milliseconds; none for legacy audio, which has no
     /// such packet.
     pub fn sequence_end(&self, time: i64) -> Option<Message> {
         if self.kind == TagKind::Audio && matches!(self.form, Form::Legacy) {

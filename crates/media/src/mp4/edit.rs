@@ -7,7 +7,7 @@ use crate::Error;
 /// not empty maps its media time to the end of that delay. So every time on the presentation
 /// timeline is the media's own time plus [`shift`](Self::shift) = delay − media time, and what
 /// lies before the media time or after the edit's end is decoded but not presented. Decode times
-/// below zero are normal: they belong to reordered pictures and to an audio encoder's priming.
+/// below zero are normal: they belong to reordered frames and to an audio encoder's priming.
 /// Further edits that continue where the one before ended, give or take a unit of the movie's
 /// timescale, lengthen the range. Any other list
 /// (jumps, repeats, dwells, rates other than 1) cannot be told as one shift: the first edit's

@@ -1,5 +1,5 @@
 //! Sample descriptions: what a track is coded with, ISO/IEC 14496-12 8.5.2 and 12, 14496-14 5.6,
-//! 14496-15 5.4 and 8.4, AV1-ISOBMFF 2.2, Opus in ISOBMFF 4.3, QuickTime File Format (sound
+//! 14496-15 5.4 and 8.4, AV1-ISOBMFF 2.2, Opus in ISOBMFF 4.3, QuickTime File Format (audio
 //! descriptions of version 1 and 2).
 
 use bytes::Bytes;
@@ -40,8 +40,8 @@ fn codec(entry: Body, kind: Kind, version: u8) -> Result<Option<Codec>, Error> {
         b"avc1" | b"avc3" => Codec::Avc(record(video(entry)?, b"avcC", avc::Config::parse)?),
         b"hvc1" | b"hev1" => Codec::Hevc(record(video(entry)?, b"hvcC", hevc::Config::parse)?),
         b"av01" => Codec::Av1(record(video(entry)?, b"av1C", av1::Config::parse)?),
-        b"Opus" => Codec::Opus(record(sound(entry, version)?, b"dOps", opus::Config::parse)?),
-        b"mp4a" if kind == Kind::Audio => return mpeg4_audio(sound(entry, version)?),
+        b"Opus" => Codec::Opus(record(audio(entry, version)?, b"dOps", opus::Config::parse)?),
+        b"mp4a" if kind == Kind::Audio => return mpeg4_audio(audio(entry, version)?),
         _ => return Ok(None),
     };
     Ok(Some(codec))
@@ -53,9 +53,9 @@ fn video(mut entry: Body) -> Result<Body, Error> {
     Ok(entry)
 }
 
-/// Past the fields of AudioSampleEntry, 14496-12 12.2.3, or of QuickTime's sound description,
+/// Past the fields of AudioSampleEntry, 14496-12 12.2.3, or of QuickTime's audio description,
 /// which has more fields in its versions 1 and 2 where `stsd` itself has version 0.
-fn sound(mut entry: Body, stsd_version: u8) -> Result<Body, Error> {
+fn audio(mut entry: Body, stsd_version: u8) -> Result<Body, Error> {
     entry.take(8)?;
     let version = entry.u16()?;
     entry.take(18)?;

@@ -79,7 +79,7 @@ pub struct TrackIndex {
     pub track: Track,
     /// Whether the file means it to be played (`tkhd` flags).
     pub enabled: bool,
-    /// How pictures are turned for display (`tkhd`), as [`cmaf::Matrix`](crate::cmaf::Matrix).
+    /// How frames are turned for display (`tkhd`), as [`cmaf::Matrix`](crate::cmaf::Matrix).
     pub matrix: cmaf::Matrix,
     /// What the file calls it (`name` in the track's `udta`, QuickTime File Format and 3GPP).
     pub label: Option<String>,

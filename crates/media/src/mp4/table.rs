@@ -141,7 +141,7 @@ impl SampleTable {
     }
 
     /// How much earlier decode times are than the file has them, in the track's timescale. Where
-    /// a file uses negative composition offsets (`ctts` and `trun` of version 1), pictures would
+    /// a file uses negative composition offsets (`ctts` and `trun` of version 1), frames would
     /// be decoded after they are presented; all decode times then are moved ahead by the largest
     /// of these offsets. Presentation times are not affected.
     pub fn lead(&self) -> u32 {

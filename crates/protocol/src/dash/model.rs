@@ -118,9 +118,9 @@ pub struct AdaptationSet {
 /// `@contentType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Pictures, in `video/mp4`.
+    /// Frames, in `video/mp4`.
     Video,
-    /// Sound, in `audio/mp4`.
+    /// Audio, in `audio/mp4`.
     Audio,
     /// Subtitles, in `text/vtt`: WebVTT files of their own.
     Text,
@@ -187,7 +187,7 @@ pub struct Video {
     pub frame_rate: Option<(u32, u32)>,
 }
 
-/// What an audio representation sounds like.
+/// What an audio representation audio like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Audio {
     /// `@audioSamplingRate` in Hz.

@@ -27,7 +27,7 @@ pub struct MediaPlaylist {
     /// EXT-X-INDEPENDENT-SEGMENTS, RFC 8216bis 4.4.2.1: decoding can start at every segment of
     /// this playlist. Said where it will hold for all that are yet to come.
     pub independent_segments: bool,
-    /// EXT-X-I-FRAMES-ONLY, RFC 8216bis 4.4.3.6: each segment is one intra-coded picture, shown
+    /// EXT-X-I-FRAMES-ONLY, RFC 8216bis 4.4.3.6: each segment is one intra-coded frame, shown
     /// until the next one's.
     pub i_frames_only: bool,
     /// Present where parts are published.

@@ -14,7 +14,7 @@ pub struct MultivariantPlaylist {
     pub subtitles: Vec<Subtitles>,
     /// Variants, in any order: they are written by falling bandwidth.
     pub variants: Vec<Variant>,
-    /// Playlists of intra-coded pictures, likewise.
+    /// Playlists of intra-coded frames, likewise.
     pub i_frames: Vec<IFrames>,
 }
 
@@ -32,7 +32,7 @@ pub struct Audio {
     pub default: bool,
     /// CHANNELS: how many.
     pub channels: Option<u16>,
-    /// URI of the media playlist; `None` where the variants' own streams hold the sound.
+    /// URI of the media playlist; `None` where the variants' own streams hold the audio.
     pub uri: Option<String>,
 }
 
@@ -76,7 +76,7 @@ pub struct Variant {
     pub subtitles: Option<String>,
 }
 
-/// A playlist of intra-coded pictures, for winding and previews: EXT-X-I-FRAME-STREAM-INF,
+/// A playlist of intra-coded frames, for winding and previews: EXT-X-I-FRAME-STREAM-INF,
 /// RFC 8216bis 4.4.6.3.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IFrames {
@@ -87,7 +87,7 @@ pub struct IFrames {
     pub bandwidth: u64,
     /// AVERAGE-BANDWIDTH, in bits per second.
     pub average_bandwidth: Option<u64>,
-    /// CODECS: RFC 6381 string of the pictures.
+    /// CODECS: RFC 6381 string of the frames.
     pub codecs: String,
     /// RESOLUTION: width and height in pixels.
     pub resolution: Option<(u32, u32)>,

@@ -34,16 +34,16 @@ pub enum Event {
 /// What there is to be watched.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Hello {
-    /// Pictures, by falling bitrate.
+    /// Frames, by falling bitrate.
     pub renditions: Vec<Rendition>,
     /// The one that is sent first.
     pub rendition: Option<String>,
-    /// Sound, which comes with each rendition.
+    /// Audio, which comes with each rendition.
     pub audio: Option<Audio>,
     /// Units of a second in which the times of the first rendition are.
     pub timescale: u32,
     /// Seconds of media that there are of a live stream from what is sent first on: how far behind it
-    /// a viewer begins that plays at once, since pictures begin with a keyframe.
+    /// a viewer begins that plays at once, since frames begin with a keyframe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<f64>,
     /// Seconds of media, where they are known.
@@ -51,7 +51,7 @@ pub struct Hello {
     pub duration: Option<f64>,
 }
 
-/// A rendition of the picture.
+/// A rendition of the video.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rendition {
     /// Names it in events and commands.
@@ -65,7 +65,7 @@ pub struct Rendition {
     pub codecs: String,
 }
 
-/// The sound.
+/// The audio.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Audio {
     /// Name of the track.

@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: no script, no font, no picture from elsewhere.
+//! The report as one page that needs nothing else: no script, no font, no frame from elsewhere.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 

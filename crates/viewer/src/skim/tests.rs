@@ -13,8 +13,8 @@ fn codec() -> Codec {
     Codec::Avc(avc::Config::parse(testkit::avc_record(31).into()).unwrap())
 }
 
-/// A picture of so many bytes, stamped where a time is given.
-fn picture(number: i64, size: usize, time: Option<u64>) -> Sample {
+/// A frame of so many bytes, stamped where a time is given.
+fn frame(number: i64, size: usize, time: Option<u64>) -> Sample {
     let mut data = (size as u32).to_be_bytes().to_vec();
     data.resize(4 + size, 0x41);
     if let Some(time) = time {
@@ -34,13 +34,13 @@ fn fragment(samples: &[Sample]) -> Vec<u8> {
 
 #[test]
 fn a_fragment_has_the_stamps_of_its_first_and_last_sample() {
-    let pictures = |times: &[Option<u64>], size: usize| -> Vec<Sample> {
-        (0..).zip(times).map(|(number, time)| picture(number, size, *time)).collect()
+    let frames = |times: &[Option<u64>], size: usize| -> Vec<Sample> {
+        (0..).zip(times).map(|(number, time)| frame(number, size, *time)).collect()
     };
     let found = |samples: &[Sample], split: usize| {
         let (mut skimmer, mut found) = (Mp4::default(), Vec::new());
         // Another before, so that positions are not those of the fragment.
-        let bytes = [fragment(&pictures(&[None, Some(5)], 300)), fragment(samples)].concat();
+        let bytes = [fragment(&frames(&[None, Some(5)], 300)), fragment(samples)].concat();
         for piece in bytes.chunks(split) {
             skimmer
                 .read(piece, &mut |event| match event {
@@ -57,7 +57,7 @@ fn a_fragment_has_the_stamps_of_its_first_and_last_sample() {
         // Shorter and longer than what is looked at.
         for size in [2, 100, 5000] {
             let stamps = |first, last| Some(Stamps { first, last });
-            let three = pictures(&[Some(10), None, Some(30)], size);
+            let three = frames(&[Some(10), None, Some(30)], size);
             assert_eq!(found(&three, split), stamps(10, 30), "{split} {size}");
             assert_eq!(found(&three[..1], split), stamps(10, 10), "{split} {size}");
             assert_eq!(found(&three[..2], split), None, "{split} {size}");
@@ -69,9 +69,9 @@ fn a_fragment_has_the_stamps_of_its_first_and_last_sample() {
 #[test]
 fn a_segment_has_those_of_its_ends_and_what_is_no_mp4_has_none() {
     let segment = [
-        fragment(&[picture(0, 900, Some(10)), picture(1, 20, Some(20))]),
-        fragment(&[picture(2, 20, None)]),
-        fragment(&[picture(3, 20, Some(40)), picture(4, 900, Some(50))]),
+        fragment(&[frame(0, 900, Some(10)), frame(1, 20, Some(20))]),
+        fragment(&[frame(2, 20, None)]),
+        fragment(&[frame(3, 20, Some(40)), frame(4, 900, Some(50))]),
     ]
     .concat();
     let mut inside = SegmentStamps::default();
@@ -102,12 +102,12 @@ fn a_video_tag_has_its_stamp() {
     let mut bytes = file_header(true, true).to_vec();
     bytes.extend_from_slice(&packetizer.sequence_header(0).unwrap().tag());
     for (number, time) in [(0, Some(10)), (1, None), (2, Some(30))] {
-        let sample = picture(number, 1000, time);
+        let sample = frame(number, 1000, time);
         bytes.extend_from_slice(&packetizer.sample(&sample).unwrap().tag());
-        // Sound that says the same is no video.
-        let sound = [&[0xaf, 1][..], &picture(number, 10, Some(7)).data].concat();
-        let sound = Message::new(media::flv::TagKind::Audio, number * 40, &[&sound]).unwrap();
-        bytes.extend_from_slice(&sound.tag());
+        // Audio that says the same is no video.
+        let audio = [&[0xaf, 1][..], &frame(number, 10, Some(7)).data].concat();
+        let audio = Message::new(media::flv::TagKind::Audio, number * 40, &[&audio]).unwrap();
+        bytes.extend_from_slice(&audio.tag());
     }
     for split in [1, 13, 200, usize::MAX] {
         let (mut skimmer, mut found) = (Flv::default(), Vec::new());

@@ -21,7 +21,7 @@ pub struct Reference {
 #[derive(Debug, Default)]
 struct Units {
     hashes: Vec<u64>,
-    /// Where each hash is found. Silence and still pictures repeat themselves.
+    /// Where each hash is found. Silence and still frames repeat themselves.
     places: HashMap<u64, Vec<u32>>,
 }
 

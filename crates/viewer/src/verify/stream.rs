@@ -14,7 +14,7 @@ use crate::{Error, Micros, seconds};
 const ROUNDING: Micros = 2_000;
 /// A step past the end of the access unit before that is longer is media missing.
 const HOLE: Micros = 8_000;
-/// Longest step between pictures whose durations the container does not say.
+/// Longest step between frames whose durations the container does not say.
 const MAX_FRAME: Micros = 1_000_000;
 
 /// One track's access units in their order.

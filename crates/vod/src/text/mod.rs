@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn cues_keep_to_the_pictures_where_the_title_begins_elsewhere_than_its_files() {
+    fn cues_keep_to_the_frames_where_the_title_begins_elsewhere_than_its_files() {
         let at = |start| {
             let cues = vec![cue(0, 1_000, "a"), cue(9_000, 11_000, "b"), cue(12_000, 13_000, "c")];
             let timeline = starting(start, Shift { units: 0, per_second: 2 });

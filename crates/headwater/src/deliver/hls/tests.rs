@@ -308,16 +308,16 @@ fn the_end_of_a_segment_is_told_with_the_first_part_of_the_next() {
     assert_eq!((beyond.decide(&told), asked("").decide(&told)), (Decision::Now, Decision::Now));
 }
 
-/// A stream whose picture has a complete segment, and whose sound is still in its first.
-fn ahead_of_its_sound(now: UnixMicros) -> Publisher {
+/// A stream whose video has a complete segment, and whose audio is still in its first.
+fn ahead_of_its_audio(now: UnixMicros) -> Publisher {
     let registry = Registry::new(Settings::default());
     let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
     let mut publisher = registry.publish("x", info, now).unwrap();
     let (video, audio) = codecs();
     publisher.track(0, video, 1000, *b"und", now).unwrap();
     publisher.track(1, audio, 1000, *b"und", now).unwrap();
-    // Silence stands in for sound that is more behind.
-    sound(&mut publisher, 0..1700, now);
+    // Silence stands in for audio that is more behind.
+    send_audio(&mut publisher, 0..1700, now);
     for frame in 0..52 {
         let data = Bytes::from_static(&[0; 64]);
         let sample = Sample { dts: frame * 40, cts: 0, duration: 0, sync: frame % 50 == 0, data };
@@ -329,7 +329,7 @@ fn ahead_of_its_sound(now: UnixMicros) -> Publisher {
     publisher
 }
 
-fn sound(publisher: &mut Publisher, millis: std::ops::Range<i64>, now: UnixMicros) {
+fn send_audio(publisher: &mut Publisher, millis: std::ops::Range<i64>, now: UnixMicros) {
     for dts in millis.step_by(20) {
         let data = Bytes::from_static(&[0; 64]);
         publisher.sample(1, Sample { dts, cts: 0, duration: 0, sync: true, data }, now).unwrap();
@@ -337,14 +337,14 @@ fn sound(publisher: &mut Publisher, millis: std::ops::Range<i64>, now: UnixMicro
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_playlists_wait_for_sound_that_is_a_little_behind() {
+async fn first_playlists_wait_for_audio_that_is_a_little_behind() {
     let now = UnixMicros(1_700_000_000_000_000);
-    let mut publisher = ahead_of_its_sound(now);
+    let mut publisher = ahead_of_its_audio(now);
     let stream = Arc::clone(publisher.stream());
     let began = tokio::time::Instant::now();
     tokio::join!(others_begun(&stream), async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        sound(&mut publisher, 1700..3000, now);
+        send_audio(&mut publisher, 1700..3000, now);
     });
     assert_eq!(began.elapsed(), Duration::from_millis(300));
     assert!(stream.state().tracks.iter().all(|track| !track.window().segments.is_empty()));
@@ -353,9 +353,9 @@ async fn first_playlists_wait_for_sound_that_is_a_little_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_playlists_wait_a_second_for_sound_that_does_not_come() {
+async fn first_playlists_wait_a_second_for_audio_that_does_not_come() {
     let now = UnixMicros(1_700_000_000_000_000);
-    let publisher = ahead_of_its_sound(now);
+    let publisher = ahead_of_its_audio(now);
     let began = tokio::time::Instant::now();
     others_begun(publisher.stream()).await;
     assert_eq!(began.elapsed().as_secs(), STRAGGLER.as_secs());

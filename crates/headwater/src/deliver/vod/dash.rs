@@ -116,7 +116,7 @@ fn representation(title: &Title, track: &Track) -> Representation {
             height,
             frame_rate: track.frame_rate.map(|rate| (rate.frames, rate.seconds)),
         }),
-        audio: codec.sound().map(|(sample_rate, channels)| Audio { sample_rate, channels }),
+        audio: codec.audio().map(|(sample_rate, channels)| Audio { sample_rate, channels }),
         address: Address::Template(SegmentTemplate {
             timescale,
             initialization: format!("$RepresentationID$/init.mp4?v={version}"),

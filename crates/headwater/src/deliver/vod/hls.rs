@@ -19,13 +19,13 @@ pub(super) fn multivariant(title: &Title) -> String {
     let version = title.version;
     let of_kind = |kind| title.tracks.iter().filter(move |track| track.media.kind() == kind);
     let uri = |name: &str| format!("{name}/media.m3u8?v={version}");
-    let pictures = of_kind(Kind::Video).next().is_some();
-    let sounds: Vec<&Track> = of_kind(Kind::Audio).collect();
+    let has_video = of_kind(Kind::Video).next().is_some();
+    let audio_tracks: Vec<&Track> = of_kind(Kind::Audio).collect();
 
-    // Sound alone is a variant that holds its first rendition; more of them are alternatives.
-    let grouped = pictures || sounds.len() > 1;
-    let default = sounds.iter().position(|track| track.default).unwrap_or(0);
-    let audio: Vec<_> = sounds
+    // Audio alone is a variant that holds its first rendition; more of them are alternatives.
+    let grouped = has_video || audio_tracks.len() > 1;
+    let default = audio_tracks.iter().position(|track| track.default).unwrap_or(0);
+    let audio: Vec<_> = audio_tracks
         .iter()
         .enumerate()
         .filter(|_| grouped)
@@ -34,8 +34,8 @@ pub(super) fn multivariant(title: &Title) -> String {
             name: track.label.clone(),
             language: track.language.clone(),
             default: index == default,
-            channels: track.media.codec.sound().map(|(_, channels)| channels),
-            uri: (pictures || index != default).then(|| uri(&track.name)),
+            channels: track.media.codec.audio().map(|(_, channels)| channels),
+            uri: (has_video || index != default).then(|| uri(&track.name)),
         })
         .collect();
     let subtitles: Vec<_> = title
@@ -51,14 +51,14 @@ pub(super) fn multivariant(title: &Title) -> String {
         })
         .collect();
 
-    let mut sound_codecs: Vec<String> = Vec::new();
-    for track in &sounds {
+    let mut audio_codecs: Vec<String> = Vec::new();
+    for track in &audio_tracks {
         let codec = track.media.codec.rfc6381().into_owned();
-        if !sound_codecs.contains(&codec) {
-            sound_codecs.push(codec);
+        if !audio_codecs.contains(&codec) {
+            audio_codecs.push(codec);
         }
     }
-    let loudest = |rate: fn(&Track) -> u64| sounds.iter().map(|track| rate(track)).max();
+    let loudest = |rate: fn(&Track) -> u64| audio_tracks.iter().map(|track| rate(track)).max();
     let (peak, mean) = (
         loudest(|track| track.bandwidth.peak).unwrap_or(0),
         loudest(|track| track.bandwidth.average).unwrap_or(0),
@@ -77,7 +77,7 @@ pub(super) fn multivariant(title: &Title) -> String {
     let mut variants: Vec<_> = renditions()
         .map(|track| {
             let own = track.media.codec.rfc6381().into_owned();
-            let codecs = std::iter::once(own).chain(sound_codecs.iter().cloned()).collect();
+            let codecs = std::iter::once(own).chain(audio_codecs.iter().cloned()).collect();
             let rate = track.bandwidth;
             Variant {
                 resolution: track.resolution(),
@@ -86,8 +86,8 @@ pub(super) fn multivariant(title: &Title) -> String {
             }
         })
         .collect();
-    if !pictures && let Some(track) = sounds.get(default) {
-        variants.push(variant(uri(&track.name), peak, mean, sound_codecs));
+    if !has_video && let Some(track) = audio_tracks.get(default) {
+        variants.push(variant(uri(&track.name), peak, mean, audio_codecs));
     }
     let i_frames = renditions()
         .filter(|track| track.iframe_count() > 0)

@@ -63,14 +63,14 @@ pub(in crate::push) struct LiveAbr {
 /// A rendition.
 struct Rung {
     track: Arc<Track>,
-    /// Bits per second, sound included.
+    /// Bits per second, audio included.
     bits: u64,
 }
 
 /// The renditions that a viewer with these wishes may be sent, from the least to the most.
 fn rungs(state: &State, choice: &Choice) -> Box<[Rung]> {
-    let sound = state.tracks.iter().find(|t| t.kind == Kind::Audio && t.is_present());
-    let sound = sound.map_or(0, |track| describe::bitrate(track));
+    let audio = state.tracks.iter().find(|t| t.kind == Kind::Audio && t.is_present());
+    let audio = audio.map_or(0, |track| describe::bitrate(track));
     let renditions = describe::renditions(state);
     let pinned = choice.rendition.as_ref();
     if let Some(track) = renditions.iter().find(|t| pinned.is_some_and(|name| t.is_called(name))) {
@@ -80,11 +80,11 @@ fn rungs(state: &State, choice: &Choice) -> Box<[Rung]> {
     let max = choice.max.unwrap_or(u64::MAX);
     // If all have more than is wished, the one with the least.
     let allowed = rated.enumerate().filter(|(at, (bits, _))| *at == 0 || *bits <= max);
-    allowed.map(|(_, (bits, track))| Rung { track, bits: bits + sound }).collect()
+    allowed.map(|(_, (bits, track))| Rung { track, bits: bits + audio }).collect()
 }
 
 /// How many renditions there are.
-fn pictures(state: &State) -> usize {
+fn frames(state: &State) -> usize {
     let usable = |track: &&Arc<Track>| {
         track.kind == Kind::Video && track.is_present() && track.part_limit().is_some()
     };
@@ -115,7 +115,7 @@ impl LiveAbr {
     /// Of a viewer that is sent `now`. `None` where there is nothing to choose from.
     pub(in crate::push) fn new(state: &State, choice: &Choice, now: &Arc<Track>) -> Option<Self> {
         // Most streams have one, and their viewers nothing to do here.
-        let known = pictures(state);
+        let known = frames(state);
         if known < 2 {
             return None;
         }
@@ -148,7 +148,7 @@ impl LiveAbr {
         now: &Arc<Track>,
     ) -> bool {
         self.rungs = rungs(state, choice);
-        self.known = pictures(state);
+        self.known = frames(state);
         self.renewed = Instant::now();
         self.stand(now);
         self.rungs.len() > 1
@@ -157,7 +157,7 @@ impl LiveAbr {
     /// Whether what there is to choose from may be something else by now.
     pub(in crate::push) fn is_old(&self, state: &State) -> bool {
         self.renewed.elapsed() >= RENEWED
-            || self.known != pictures(state)
+            || self.known != frames(state)
             || !self.rungs.iter().all(|rung| rung.track.is_present())
     }
 

@@ -27,7 +27,7 @@ const IDLE_LOOKS: Duration = Duration::from_millis(500);
 pub(in crate::push) struct TitleAbr {
     /// Positions among the title's tracks.
     tracks: Box<[usize]>,
-    /// Bits per second of each, sound included.
+    /// Bits per second of each, audio included.
     bits: Box<[u64]>,
     at: usize,
     rule: Evidence,
@@ -48,7 +48,7 @@ impl TitleAbr {
             return None;
         }
         let kind = |at: &usize| title.tracks.get(*at).map(|track| track.media.kind());
-        let sound = title.chosen().into_iter().find(|at| kind(at) == Some(Kind::Audio));
+        let audio = title.chosen().into_iter().find(|at| kind(at) == Some(Kind::Audio));
         let rate = |at: usize| title.tracks.get(at).map_or(0, |track| track.bandwidth.average);
         let mut tracks: Vec<usize> = title_cursor::renditions(title).map(|(at, _)| at).collect();
         tracks.sort_by_key(|at| rate(*at));
@@ -58,8 +58,8 @@ impl TitleAbr {
         if tracks.len() < 2 {
             return None;
         }
-        let sound = sound.map_or(0, rate);
-        let bits: Box<[u64]> = tracks.iter().map(|at| rate(*at) + sound).collect();
+        let audio = audio.map_or(0, rate);
+        let bits: Box<[u64]> = tracks.iter().map(|at| rate(*at) + audio).collect();
         let at = match now {
             None => abr::start(&bits),
             Some(now) => tracks.iter().rposition(|at| rate(*at) <= rate(now)).unwrap_or(0),

@@ -66,7 +66,7 @@ pub enum Decision {
 /// Decides for one viewer.
 pub trait Rule {
     /// To be asked a few times a second, and when something cannot be sent. `ladder` has the bits per
-    /// second of the renditions the viewer may be sent, sound included, from the least to the most;
+    /// second of the renditions the viewer may be sent, audio included, from the least to the most;
     /// `rung` is the one it is sent.
     fn decide(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision;
 

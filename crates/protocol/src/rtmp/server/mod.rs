@@ -257,7 +257,7 @@ impl ServerSession {
             self.connection.send_status(STREAM, "status", code::PLAY_RESET, &resetting);
         }
         self.connection.send_status(STREAM, "status", code::PLAY_START, &starting);
-        // Players in a browser may not read pictures and sound back without it.
+        // Players in a browser may not read frames and audio back without it.
         self.send_data(&[
             Value::string("|RtmpSampleAccess"),
             Value::Boolean(true),

@@ -185,7 +185,7 @@ pub struct Publish {
     /// By which program.
     #[serde(default)]
     pub with: Publisher,
-    /// Whether each picture says when it was sent, so that viewers can tell how late it is.
+    /// Whether each frame says when it was sent, so that viewers can tell how late it is.
     #[serde(default)]
     pub stamp: bool,
 }

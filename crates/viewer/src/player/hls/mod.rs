@@ -31,7 +31,7 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
 struct Begun<'a> {
     /// Boxed: what is moved within a future takes its room twice.
     main: Box<Player<'a>>,
-    /// Where sound is apart.
+    /// Where audio is apart.
     audio: Option<Box<Player<'a>>>,
     /// The main player's playlist, if it has come already.
     text: Option<Vec<u8>>,
@@ -114,20 +114,20 @@ fn choose(viewer: &Viewer, playlist: &Multivariant<'_>, url: &Url) -> Result<Cho
     let of_group = || playlist.audio.iter().filter(|audio| audio.group == group);
     let audio = of_group().find(|audio| audio.default).or_else(|| of_group().next());
     let audio = audio.and_then(|audio| audio.uri);
-    let sound_only = variant.codecs.is_some_and(|codecs| {
-        let sound = ["mp4a", "ac-3", "ec-3", "opus", "flac"];
+    let audio_only = variant.codecs.is_some_and(|codecs| {
+        let audio = ["mp4a", "ac-3", "ec-3", "opus", "flac"];
         codecs.split(',').all(|codec| {
             let codec = codec.trim().to_ascii_lowercase();
-            sound.iter().any(|prefix| codec.starts_with(prefix))
+            audio.iter().any(|prefix| codec.starts_with(prefix))
         })
     });
     let same = audio.is_some_and(|uri| uri == variant.uri);
-    let track = if sound_only { Track::Audio } else { Track::Video };
-    let audio = audio.filter(|_| !same && !sound_only).map(|uri| url.resolve(uri)).transpose()?;
+    let track = if audio_only { Track::Audio } else { Track::Video };
+    let audio = audio.filter(|_| !same && !audio_only).map(|uri| url.resolve(uri)).transpose()?;
     Ok(Choice { ladder, track, audio })
 }
 
-/// What playing one playlist takes, of which there are two where sound is apart.
+/// What playing one playlist takes, of which there are two where audio is apart.
 #[cfg(test)]
 pub(super) fn size_of_playing(viewer: &Viewer) -> usize {
     let ladder = Ladder::single(Url::nowhere());

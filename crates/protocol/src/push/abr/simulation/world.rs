@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::super::{Decision, Rule, Seen};
 use super::links::{LENGTH, Link};
 
-/// Microseconds: a step, a chunk, a group of pictures, between decisions while something waits.
+/// Microseconds: a step, a chunk, a group of frames, between decisions while something waits.
 const STEP: u64 = 5_000;
 const CHUNK: u64 = 200_000;
 pub(super) const GROUP: u64 = 2_000_000;
@@ -45,7 +45,7 @@ impl Chunk {
 pub(super) struct Course {
     /// Bits per second of what it got, mean over the simulated time.
     pub(super) quality: u64,
-    /// Without a picture after the first, because none came: in all, and at once.
+    /// Without a frame after the first, because none came: in all, and at once.
     pub(super) stalled: u64,
     pub(super) longest: u64,
     /// Of media that were never sent.
