@@ -80,6 +80,14 @@ impl Witness {
             let micros = i128::from(segment.presents) * 1_000_000 / i128::from(timescale);
             let epoch = i128::from(segment.captured.0) - micros;
             self.epochs.insert((segment.period, micros as i64), epoch as i64);
+            if let Some(part) = segment.parts.first() {
+                let told = prft(part.region.as_ref());
+                let wanted = (segment.captured.0, u64::try_from(segment.presents).unwrap());
+                assert!(
+                    told.0.abs_diff(wanted.0) <= 1 && told.1 == wanted.1,
+                    "{told:?}, {wanted:?}"
+                );
+            }
             if let Some((at, before)) = end {
                 assert!(
                     before != segment.period || at == segment.start,
@@ -144,6 +152,18 @@ impl Witness {
 }
 
 /// Everything one track published, by way of its chunks: each must parse, and give back the samples.
+/// What the Producer Reference Time box of a segment says (ISO/IEC 14496-12 8.16.5): microseconds since 1970, and
+/// the media time that was then.
+fn prft(segment: &[u8]) -> (u64, u64) {
+    let styp = u32::from_be_bytes(segment[..4].try_into().unwrap()) as usize;
+    let body = &segment[styp + 8..];
+    assert_eq!((&segment[styp + 4..styp + 8], body[0]), (&b"prft"[..], 1));
+    // Flags and track_ID are before it.
+    let number = |at: usize| u64::from_be_bytes(body[at..at + 8].try_into().unwrap());
+    let (seconds, fraction) = (number(8) >> 32, number(8) & 0xffff_ffff);
+    ((seconds - 2_208_988_800) * 1_000_000 + ((fraction * 1_000_000) >> 32), number(16))
+}
+
 fn payloads(witness: &Witness, header: &[u8]) -> Vec<Bytes> {
     let header = media::cmaf::read_header(header).unwrap();
     let mut segments: Vec<_> = witness.segments.iter().collect();

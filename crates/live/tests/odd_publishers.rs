@@ -584,3 +584,29 @@ fn silence_stands_in_as_soon_as_a_publishers_sound_is_later_than_it_was() {
         }
     }
 }
+
+/// Frames of a millisecond, each a keyframe, for a minute; then a clock that jumps with each frame. What playlists
+/// name stays what the window and the target durations come to.
+#[test]
+fn frames_of_a_millisecond_and_jumps_leave_playlists_short() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+    publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+    let track = publisher.stream().track("v0").unwrap();
+    let listed = || {
+        let window = track.window();
+        (window.all().count(), window.all().map(|segment| segment.parts.len()).sum::<usize>())
+    };
+    for millis in 0..60_000 {
+        publisher.sample(0, sample(millis, true, 200), at(millis)).unwrap();
+    }
+    let (segments, parts) = listed();
+    assert!(segments <= 32 && parts <= 400, "{segments} segments, {parts} parts");
+    let jump = |i: i64| 60_000 + i + i % 2 * 100_000;
+    let refused = (0..10_000)
+        .find_map(|i| publisher.sample(0, sample(jump(i), true, 200), at(60_000 + i)).err());
+    assert!(refused.unwrap().to_string().contains("too often within a minute"));
+    let (segments, parts) = listed();
+    assert!(segments <= 64 && parts <= 450, "{segments} segments, {parts} parts");
+}

@@ -476,6 +476,36 @@ mod tests {
         assert_eq!(renditions.sets(), [vec!["v0"], vec!["v3"]]);
     }
 
+    /// What DASH says of the wall clock, in three places, is what HLS says in its dates.
+    #[test]
+    fn manifests_and_playlists_date_the_same_media_alike() {
+        let mut renditions = Renditions::new(&[60, 60]);
+        renditions.publish(630);
+        let stream = renditions.registry.stream("x").unwrap();
+        let state = stream.state();
+        let manifest = model(&stream, &state, 0);
+        let Presentation::Dynamic(live) = &manifest.presentation else { panic!("it is live") };
+        let [period] = &manifest.periods[..] else { panic!("one period") };
+        // The period's media times are the stream's: what a player adds to availabilityStartTime.
+        let epoch = live.availability_start_time * 1000;
+        let told = |presents: u64| epoch + presents * 1000 / 90;
+        for track in &state.tracks {
+            for segment in track.window().all() {
+                let date = told(segment.presents.unsigned_abs());
+                assert!(date.abs_diff(segment.captured.0) <= 1000, "{} {date}", segment.captured.0);
+            }
+        }
+        let references =
+            period.adaptation_sets.iter().filter_map(|set| set.producer_reference_time.as_ref());
+        let dates: Vec<_> = references
+            .map(|reference| (reference.wall_clock_time * 1000, told(reference.presentation_time)))
+            .collect();
+        assert!(
+            !dates.is_empty() && dates.iter().all(|(a, b)| a.abs_diff(*b) <= 1000),
+            "{dates:?}"
+        );
+    }
+
     #[test]
     fn the_next_segment_is_foretold_where_keyframes_are_regular() {
         let listed = |distances: &[u32]| {
