@@ -610,3 +610,37 @@ fn frames_of_a_millisecond_and_jumps_leave_playlists_short() {
     let (segments, parts) = listed();
     assert!(segments <= 64 && parts <= 450, "{segments} segments, {parts} parts");
 }
+
+/// Keyframes seven to ten seconds apart, in any order: players begin at any listed segment, and the target duration
+/// they were told holds.
+#[test]
+fn segments_begin_with_keyframes_however_far_apart_up_to_ten_seconds() {
+    let distances = [8000, 10_000, 7000, 9500, 300, 10_000, 2000, 9900, 7100, 10_000];
+    let mut keyframes = vec![0];
+    for distance in distances {
+        keyframes.push(keyframes.last().unwrap() + distance);
+    }
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+    publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+    let stream = std::sync::Arc::clone(publisher.stream());
+    let track = stream.track("v0").unwrap();
+    let (mut told, mut seen) = (None, std::collections::BTreeSet::new());
+    for millis in (0..*keyframes.last().unwrap()).step_by(40) {
+        let due = keyframes.iter().any(|at| (millis - 39..=millis).contains(at));
+        publisher.sample(0, sample(millis, due, 100), at(millis)).unwrap();
+        if !stream.is_settled() {
+            continue;
+        }
+        let target = stream.target_duration();
+        assert_eq!(*told.get_or_insert(target), target, "at {millis} ms");
+        let window = track.window();
+        for segment in window.listed() {
+            seen.insert(segment.msn);
+            assert!(segment.parts[0].independent, "segment {} at {millis} ms", segment.msn);
+            assert!(segment.duration <= target.as_secs() * 90_000 + 45_000, "{}", segment.duration);
+        }
+    }
+    assert!(seen.len() >= 8, "{seen:?}");
+}
