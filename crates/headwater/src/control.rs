@@ -13,7 +13,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use bytes::Bytes;
 use live::{Status, Stream, Track, UnixMicros};
 use media::Kind;
@@ -22,6 +22,7 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
 
 use crate::Origin;
+use crate::path::StreamPath;
 
 /// What `npm run build` made of `web/`.
 #[derive(RustEmbed)]
@@ -68,6 +69,8 @@ pub fn router(origin: Arc<Origin>) -> Router {
         .route("/api/v1/time", get(time))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
+        // What is no GET comes here: publishing over HTTP will. Viewers' requests the media plane answers.
+        .route("/live/{*path}", any(only_read))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
         .layer(map_response(harmless))
         .merge(parts.layer(map_response(nosniff)))
@@ -113,6 +116,11 @@ fn player_policy(host: Option<&Authority>, embed: &str) -> String {
         origins => format!("; frame-ancestors {origins}"),
     };
     format!("{PLAYER}; connect-src 'self'{sockets}{ancestors}")
+}
+
+/// The answer to a method that a stream's resources do not have.
+async fn only_read() -> impl IntoResponse {
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD, OPTIONS")], "only GET and HEAD\n")
 }
 
 /// Whether new viewers and publishers are welcome: not from the moment on at which the process was
@@ -272,7 +280,10 @@ async fn stream(
 ) -> Response {
     let origin = &control.origin;
     let admin = admin::may_administer(&origin.config.control.admin, peer, &uri, &headers);
-    let found = name.strip_prefix("live/").and_then(|name| origin.registry.stream(name));
+    let found = match StreamPath::parse(&name) {
+        Some(StreamPath::Live(name)) => origin.registry.stream(name),
+        _ => None,
+    };
     let Some(stream) = found else {
         return (StatusCode::NOT_FOUND, "no such stream\n").into_response();
     };
@@ -301,7 +312,7 @@ fn api(body: Option<Bytes>, admin: bool) -> Response {
 fn describe(stream: &Stream, now: UnixMicros, admin: bool) -> StreamInfo {
     let state = stream.state();
     StreamInfo {
-        name: format!("live/{}", stream.name()),
+        name: StreamPath::Live(stream.name()).to_string(),
         state: match state.status {
             Status::Live => "live",
             Status::Offline => "offline",

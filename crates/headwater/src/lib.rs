@@ -8,6 +8,7 @@
 //!                                      └─ control          pages, API
 //! ```
 
+pub mod access;
 pub mod broadcast;
 pub mod config;
 pub mod control;
@@ -20,6 +21,7 @@ mod machine;
 pub mod metrics;
 mod origin;
 pub mod pace;
+pub mod path;
 pub mod publish;
 pub mod push;
 pub mod rtmp;

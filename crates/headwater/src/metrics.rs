@@ -19,6 +19,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::control::{Once, harmless};
+use crate::path::StreamPath;
 use crate::{Origin, log};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -96,8 +97,8 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         streams.get_or_create(&InState { state: status }).inc();
         publishers.inc_by(whole(state.publishers.len() as u64));
         for (delivery, count) in stream.viewers(now) {
-            let labels =
-                Viewers { stream: format!("live/{}", stream.name()), delivery: delivery.name() };
+            let path = StreamPath::Live(stream.name()).to_string();
+            let labels = Viewers { stream: path, delivery: delivery.name() };
             viewers.get_or_create(&labels).set(whole(count as u64));
         }
     }
@@ -228,7 +229,7 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
 fn renditions(origin: &Origin) -> (Family<ByRendition, Gauge>, Family<ByDirection, Counter>) {
     let viewers = Family::<ByRendition, Gauge>::default();
     for ((stream, rendition), count) in origin.chosen.viewers() {
-        let labels = ByRendition { stream: format!("live/{stream}"), rendition };
+        let labels = ByRendition { stream: StreamPath::Live(&stream).to_string(), rendition };
         viewers.get_or_create(&labels).set(whole(count as u64));
     }
     let switches = Family::<ByDirection, Counter>::default();

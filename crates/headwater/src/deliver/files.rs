@@ -29,6 +29,7 @@ use tokio::task::spawn_blocking;
 use super::not_found;
 use super::recent::Recent;
 use crate::Origin;
+use crate::path::StreamPath;
 
 /// `Cache-Control` of what may be replaced any time.
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
@@ -45,7 +46,7 @@ pub(super) async fn respond(
     known: &Opened,
     titles: &Recent,
 ) -> Option<Response> {
-    let path = request.path().strip_prefix("/vod/")?;
+    let Some(StreamPath::Vod(path)) = StreamPath::parse(request.path()) else { return None };
     if let Some(found) = known.find(path) {
         return Some(file(request, origin, titles, path, &found));
     }

@@ -29,13 +29,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use files::Opened;
-use http::{Handler, Request, Response};
+use http::{Handler, Method, Request, Response};
 use live::{Delivery, Stream};
 use recent::Recent;
 use relay::Relays;
 use route::Resource;
 
 use crate::Origin;
+use crate::access::{self, Action, Credentials};
+use crate::path::StreamPath;
 use crate::push::Push;
 
 /// The media plane's handler: made by each worker for itself, sharing the origin.
@@ -86,25 +88,55 @@ impl Deliver {
 
 impl Handler for Deliver {
     fn accepts(&self, request: &Request) -> bool {
-        let path = request.path();
-        path.starts_with("/live/") || path.starts_with("/vod/")
+        match StreamPath::parse(request.path()) {
+            Some(StreamPath::Live(_)) => {
+                matches!(request.method(), Method::Get | Method::Head | Method::Options)
+            }
+            Some(StreamPath::Vod(_)) => true,
+            None => false,
+        }
     }
 
     async fn handle(&self, request: Request) -> Response {
-        if let Some(path) = request.path().strip_prefix("/live/") {
-            match route::live(path) {
-                Some((name, resource)) => self.live(&request, name, resource).await,
+        let Self { origin, recent, files, push, .. } = self;
+        match StreamPath::parse(request.path()) {
+            Some(StreamPath::Live(path)) => match route::live(path) {
+                Some((name, resource)) if may_play(&request, StreamPath::Live(name)) => {
+                    self.live(&request, name, resource).await
+                }
+                Some(_) => denied(),
                 None => not_found(),
+            },
+            Some(StreamPath::Vod(path)) => {
+                let asked = route::vod(path);
+                let title = asked.map_or(path, |(title, _)| title);
+                if !may_play(&request, StreamPath::Vod(title)) {
+                    return denied();
+                }
+                match asked {
+                    Some(asked) => vod::respond(&request, origin, recent, files, push, asked).await,
+                    None => {
+                        let found = files::respond(&request, origin, files, recent).await;
+                        found.unwrap_or_else(not_found)
+                    }
+                }
             }
-        } else if let Some(asked) = request.path().strip_prefix("/vod/").and_then(route::vod) {
-            let Self { origin, recent, files, push, .. } = self;
-            vod::respond(&request, origin, recent, files, push, asked).await
-        } else {
-            let Self { origin, recent, files, .. } = self;
-            let found = files::respond(&request, origin, files, recent).await;
-            found.unwrap_or_else(not_found)
+            None => not_found(),
         }
     }
+}
+
+/// Whether a request may have what it asks for.
+fn may_play(request: &Request, path: StreamPath<'_>) -> bool {
+    let credentials = Credentials {
+        query: request.query().unwrap_or_default(),
+        authorization: request.header("authorization"),
+    };
+    access::may(Action::Play, path, request.peer(), credentials)
+}
+
+fn denied() -> Response {
+    Response::text(403, "not allowed").header("Cache-Control", "no-store")
 }
 
 fn not_found() -> Response {

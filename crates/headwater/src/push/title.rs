@@ -24,6 +24,7 @@ use super::session::{Error, Heard, Said, Session};
 use super::title_cursor::{self, Item, TitleCursor};
 use super::wire::Ready;
 use crate::pace::{Hand, Pace, Plan, Schedule, Share};
+use crate::path::StreamPath;
 use crate::titles::{Viewing, gather};
 
 /// What one viewer may be sent before the others of its thread have their turn.
@@ -501,5 +502,5 @@ impl Watching {
 
 /// The stream's name.
 fn name(title: &Title) -> String {
-    format!("vod/{}", title.path)
+    StreamPath::Vod(&title.path).to_string()
 }

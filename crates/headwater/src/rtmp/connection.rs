@@ -24,10 +24,12 @@ use super::lookup::{self, Found, Lookup, NoTitle, Wanted};
 use super::slots::{Shared, Slot};
 use super::{Error, REFUSED, file, play};
 use crate::Origin;
+use crate::access::{self, Action, Credentials};
 use crate::broadcast::{Outbox, Subscription};
 use crate::counts::TooSlow;
 use crate::ingest::Ingest;
 use crate::pace::Pace;
+use crate::path::{StreamPath, of_rtmp};
 use crate::titles::flv;
 
 /// Ignored messages of a publisher that are logged; it is disconnected after many more.
@@ -485,17 +487,25 @@ impl Connection {
                 self.session.accept_connect()?;
             }
             ServerEvent::PublishRequest { app, name, query, .. } => {
-                self.publish(&path(&app, &name), &query)?;
+                self.publish(&of_rtmp(&app, &name), &query)?;
             }
             ServerEvent::PlayRequest { app, name, query, start, duration } => {
-                match lookup::path_below_root(&app, &name) {
-                    Some(path) => self.look_up_to_play(path, &query, start, duration)?,
-                    None => self.play(&path(&app, &name))?,
+                let path = of_rtmp(&app, &name);
+                match StreamPath::parse(&path).filter(|path| self.may(Action::Play, *path, &query))
+                {
+                    Some(StreamPath::Vod(path)) => {
+                        self.look_up_to_play(path.to_owned(), &query, start, duration)?;
+                    }
+                    Some(StreamPath::Live(name)) => self.play(name)?,
+                    None => self.refuse_unknown(&path)?,
                 }
             }
             ServerEvent::StreamLength { name, transaction, .. } => {
-                if let Some(path) = lookup::path_below_root(&self.app, &name) {
-                    self.look_up(path, Wanted::Length { transaction });
+                let path = of_rtmp(&self.app, &name);
+                if let Some(StreamPath::Vod(path)) = StreamPath::parse(&path)
+                    && self.may(Action::Play, StreamPath::Vod(path), "")
+                {
+                    self.look_up(path.to_owned(), Wanted::Length { transaction });
                 }
             }
             ServerEvent::Seek { position } => match &mut self.role {
@@ -593,10 +603,14 @@ impl Connection {
 
     fn publish(&mut self, path: &str, query: &str) -> Result<(), Error> {
         let peer = self.peer;
-        let Some(name) = path.strip_prefix("live/") else {
+        let Some(StreamPath::Live(name)) = StreamPath::parse(path) else {
             tracing::warn!(%peer, path = shown(path), "publish refused: not below live/");
             return self.refuse(code::PUBLISH_BAD_NAME, "streams are named live/NAME");
         };
+        if !self.may(Action::Publish, StreamPath::Live(name), query) {
+            tracing::warn!(%peer, stream = shown(name), "publish refused: not allowed");
+            return self.refuse(code::PUBLISH_DENIED, "not allowed");
+        }
         let rendition = query
             .split('&')
             .find_map(|pair| pair.strip_prefix("rendition="))
@@ -639,15 +653,23 @@ impl Connection {
         if self.refused < REFUSED { Ok(()) } else { Err(Error::Refused) }
     }
 
-    fn play(&mut self, path: &str) -> Result<(), Error> {
-        let stream =
-            path.strip_prefix("live/").and_then(|name| self.shared.origin.registry.stream(name));
-        let Some(stream) = stream else {
-            tracing::debug!(peer = %self.peer, path = shown(path), "play: no such stream");
-            self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such stream")?;
-            return Ok(());
+    /// Whether the peer may do this with a path, by what its query says.
+    fn may(&self, action: Action, path: StreamPath<'_>, query: &str) -> bool {
+        access::may(action, path, self.peer, Credentials { query, authorization: None })
+    }
+
+    /// Tells a player that there is nothing for it of that name.
+    fn refuse_unknown(&mut self, path: &str) -> Result<(), Error> {
+        tracing::debug!(peer = %self.peer, path = shown(path), "play: no such stream");
+        self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such stream")?;
+        Ok(())
+    }
+
+    fn play(&mut self, name: &str) -> Result<(), Error> {
+        let Some(stream) = self.shared.origin.registry.stream(name) else {
+            return self.refuse_unknown(name);
         };
-        let Some(slot) = self.shared.players.take() else { return self.refuse_player(path) };
+        let Some(slot) = self.shared.players.take() else { return self.refuse_player(name) };
         self.slot = Some(slot);
         let play = play::Play::new(stream, self.peer, self.shared.origin.viewer_limits());
         self.role = Role::Play(Box::new(play));
@@ -733,11 +755,6 @@ impl Connection {
             tracing::debug!(peer = %self.peer, %error, "socket options");
         }
     }
-}
-
-/// The stream's path: RTMP splits it into application and name at a place of the client's choice.
-fn path(app: &str, name: &str) -> String {
-    format!("{}/{}", app.trim_matches('/'), name.trim_matches('/'))
 }
 
 /// As much of what a peer called something as goes into a log.

@@ -38,14 +38,6 @@ pub(super) enum NoTitle {
     Failed(String),
 }
 
-/// Path below the VOD root, if a file's is asked for. Clients put `mp4:` before names of MP4 files,
-/// as Adobe's server wanted it, and draw the line between application and name where they like.
-pub(super) fn path_below_root(app: &str, name: &str) -> Option<String> {
-    let name = name.strip_prefix("mp4:").unwrap_or(name);
-    let path = format!("{}/{}", app.trim_matches('/'), name.trim_matches('/'));
-    path.strip_prefix("vod/").map(str::to_owned)
-}
-
 /// Looks for the title at `path` below the VOD root.
 pub(super) fn title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Lookup {
     let origin = Arc::clone(origin);

@@ -40,6 +40,7 @@ use super::not_found;
 use super::recent::Recent;
 use super::route::Packaged;
 use crate::Origin;
+use crate::path::StreamPath;
 use crate::push::Push;
 use crate::titles::gather;
 
@@ -187,7 +188,7 @@ fn answer(
     let cache = if named { IMMUTABLE } else { REVALIDATE };
     let viewer = viewer(request, title);
     let opened = |delivery| {
-        let name = format!("vod/{}", title.path);
+        let name = StreamPath::Vod(&title.path).to_string();
         origin.title_viewers.opened(viewer, &name, delivery, origin.now());
     };
     let media = |kind, suffix: &str, name: &str, pieces: Vec<Piece>| {

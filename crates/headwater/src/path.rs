@@ -1,0 +1,82 @@
+//! What is published and played, by the one name that all protocols, the API and the metrics have for it.
+
+use std::fmt;
+
+/// The path of a live stream or a title: `live/NAME` or `vod/PATH`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StreamPath<'a> {
+    /// A live stream, by its name.
+    Live(&'a str),
+    /// A title, or a file, by its path below the VOD root.
+    Vod(&'a str),
+}
+
+impl<'a> StreamPath<'a> {
+    /// Reads a path, with or without a slash in front. What follows the first part is not looked at.
+    pub fn parse(path: &'a str) -> Option<Self> {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        match path.split_once('/')? {
+            ("live", name) => Some(Self::Live(name)),
+            ("vod", path) => Some(Self::Vod(path)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for StreamPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Live(name) => write!(f, "live/{name}"),
+            Self::Vod(path) => write!(f, "vod/{path}"),
+        }
+    }
+}
+
+/// The path by which RTMP asks. It splits a path into application and name at a place of the client's choice, and
+/// clients put `mp4:` before names of MP4 files, as Adobe's server wanted it.
+pub(crate) fn of_rtmp(app: &str, name: &str) -> String {
+    let (app, name) = (app.trim_matches('/'), name.trim_matches('/'));
+    match name.strip_prefix("mp4:") {
+        Some(name) if app == "vod" || app.starts_with("vod/") => {
+            format!("{app}/{}", name.trim_start_matches('/'))
+        }
+        _ => format!("{app}/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        for (path, expected) in [
+            ("live/demo", Some(StreamPath::Live("demo"))),
+            ("/live/a/b", Some(StreamPath::Live("a/b"))),
+            ("/vod/", Some(StreamPath::Vod(""))),
+            ("vod/a/m.mp4", Some(StreamPath::Vod("a/m.mp4"))),
+            ("live", None),
+            ("livedemo/x", None),
+            ("//live/x", None),
+            ("", None),
+        ] {
+            assert_eq!(StreamPath::parse(path), expected, "{path}");
+            if let Some(expected) = expected {
+                assert_eq!(expected.to_string(), path.trim_start_matches('/'));
+            }
+        }
+    }
+
+    #[test]
+    fn rtmp_splits_them_anywhere() {
+        for (app, name, expected) in [
+            ("live", "demo", "live/demo"),
+            ("live/a", "/b/", "live/a/b"),
+            ("/vod/", "mp4:a/m.mp4", "vod/a/m.mp4"),
+            ("vod/a", "mp4:m.mp4", "vod/a/m.mp4"),
+            ("live", "mp4:x", "live/mp4:x"),
+        ] {
+            assert_eq!(of_rtmp(app, name), expected);
+        }
+    }
+}
