@@ -1,23 +1,23 @@
 //! What publishers send, on its way into a live stream.
+//!
+//! [`Ingest`] is what any publisher has, whatever its protocol: tracks, samples, a limit to what may be wrong with them
+//! and to what the log says of it. [`flv`] reads what RTMP and FLV files carry into it.
 
 pub mod clip;
+pub mod flv;
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
-use bytes::Bytes;
 use live::{Publisher, Refused, UnixMicros};
-use media::flv::{Demuxer, Event, TIMESCALE, TagKind, TrackId};
-use media::{Kind, Sample};
+use media::{Codec, Sample};
 
-/// FLV tags, or RTMP messages, into a live stream.
+/// A publisher's tracks and samples, into its live stream.
 #[derive(Debug)]
 pub struct Ingest {
     publisher: Publisher,
-    demuxer: Demuxer,
     /// Problems of each track: the first few are logged, then only counted.
-    problems: HashMap<Option<TrackId>, u64>,
-    /// The last jump in time that was told, by track and milliseconds.
-    jump: Option<(TrackId, i64)>,
+    problems: HashMap<Option<u32>, u64>,
     /// Problems of all tracks, and how many of them were not logged.
     problem_count: u64,
     unlogged: u64,
@@ -25,6 +25,12 @@ pub struct Ingest {
     configured: u64,
     /// Whether any sample was good.
     good: bool,
+}
+
+/// A track, as its publisher's protocol knows it.
+pub trait Source: Copy + Display {
+    /// The number live knows it by, of its own among the publisher's tracks.
+    fn number(self) -> u32;
 }
 
 /// How many problems of one track, and of all, are logged before only their number is.
@@ -52,9 +58,7 @@ impl Ingest {
     pub fn new(publisher: Publisher) -> Self {
         Self {
             publisher,
-            demuxer: Demuxer::new(),
             problems: HashMap::new(),
-            jump: None,
             problem_count: 0,
             unlogged: 0,
             configured: 0,
@@ -67,96 +71,56 @@ impl Ingest {
         &self.publisher
     }
 
-    /// Takes a tag's payload, its timestamp in milliseconds as it stands in the tag.
+    /// A track begins, or goes on with another configuration; its samples' times are in `timescale`. `at` says where in
+    /// what the publisher sent that is.
     ///
     /// # Errors
-    /// The publisher may not go on. What is merely broken or unsupported in the tag is logged.
-    pub fn handle_tag(
+    /// The publisher may not go on. A codec that cannot be taken is a problem, and is logged.
+    pub fn track(
         &mut self,
-        kind: TagKind,
-        timestamp: u32,
-        payload: &Bytes,
+        track: impl Source,
+        (codec, timescale): (Codec, u32),
+        at: impl Display,
         now: UnixMicros,
     ) -> Result<(), Error> {
-        self.demuxer.handle_tag(kind, timestamp, payload);
-        while let Some(event) = self.demuxer.poll_event() {
-            match event {
-                Event::Track { track, codec } => {
-                    let name = codec.rfc6381().into_owned();
-                    let added = self.publisher.track(source(track), codec, TIMESCALE, *b"und", now);
-                    self.configured += 1;
-                    match added {
-                        Ok(()) if self.configured <= TOLD => tracing::info!(
-                            stream = self.stream(), %track, codec = name, "track"
-                        ),
-                        Ok(()) => {}
-                        // The publisher is not to blame, and without the track it would go on in
-                        // vain: it may be better off when it returns.
-                        Err(error @ (Refused::Replaced | Refused::Io(_))) => {
-                            return Err(error.into());
-                        }
-                        Err(error) => {
-                            let problem = format!("tag {}, {track}: {error}", self.tag());
-                            self.problem(Some(track), &problem);
-                        }
-                    }
-                }
-                Event::Sample { track, ref sample, step } if event.jumped() => {
-                    self.jumped(track, step, sample.dts);
-                    self.sample(track, sample.clone(), now)?;
-                }
-                Event::Sample { track, sample, .. } => self.sample(track, sample, now)?,
-                Event::Problem(problem) => self.problem(problem.track, &problem),
-                Event::End { .. } | Event::Metadata(_) => {}
+        let name = codec.rfc6381().into_owned();
+        let added = self.publisher.track(track.number(), codec, timescale, *b"und", now);
+        self.configured += 1;
+        match added {
+            Ok(()) if self.configured <= TOLD => {
+                tracing::info!(stream = self.stream(), %track, codec = name, "track");
             }
-        }
-        if !self.good && self.problem_count >= GARBAGE {
-            return Err(Error::Garbage(self.problem_count));
+            Ok(()) => {}
+            // The publisher is not to blame, and without the track it would go on in vain: it may be better off
+            // when it returns.
+            Err(error @ (Refused::Replaced | Refused::Io(_))) => return Err(error.into()),
+            Err(error) => self.problem(Some(track), &format_args!("{at}, {track}: {error}")),
         }
         Ok(())
     }
 
-    fn sample(&mut self, track: TrackId, sample: Sample, now: UnixMicros) -> Result<(), Refused> {
-        match self.publisher.sample(source(track), sample, now) {
-            Ok(()) => {
-                self.good = true;
-                Ok(())
-            }
+    /// A sample of a track.
+    ///
+    /// # Errors
+    /// The publisher may not go on.
+    pub fn sample(
+        &mut self,
+        track: impl Source,
+        sample: Sample,
+        now: UnixMicros,
+    ) -> Result<(), Error> {
+        match self.publisher.sample(track.number(), sample, now) {
+            Ok(()) => self.good = true,
             // The track was refused, and said so when it was announced.
-            Err(Refused::UnknownTrack) => Ok(()),
-            Err(error) => Err(error),
+            Err(Refused::UnknownTrack) => {}
+            Err(error) => return Err(error.into()),
         }
+        Ok(())
     }
 
-    /// Time ran back, or leapt: the stream's own timeline goes on as it can, and says where it had
-    /// to begin a new period.
-    fn jumped(&mut self, track: TrackId, step: i64, time: i64) {
-        // Each track of a publisher feels the same jump.
-        if let Some((other, by)) = self.jump
-            && other != track
-            && by.abs_diff(step) < 1000
-        {
-            self.jump = None;
-            return;
-        }
-        self.jump = Some((track, step));
-        let way = if step < 0 { "back" } else { "ahead" };
-        let (tag, by) = (self.tag(), step.unsigned_abs());
-        let problem = format!("tag {tag}, {track}: time jumps {way} by {by} ms, to {time} ms");
-        self.problem(Some(track), &problem);
-    }
-
-    /// Number of the tag being handled.
-    fn tag(&self) -> u64 {
-        self.demuxer.tags().saturating_sub(1)
-    }
-
-    fn stream(&self) -> &str {
-        self.publisher.stream().name()
-    }
-
-    fn problem(&mut self, track: Option<TrackId>, problem: &dyn std::fmt::Display) {
-        let count = self.problems.entry(track).or_default();
+    /// Something is wrong with what the publisher sends, of a track or of all.
+    pub fn problem(&mut self, track: Option<impl Source>, problem: &dyn Display) {
+        let count = self.problems.entry(track.map(Source::number)).or_default();
         *count += 1;
         self.problem_count += 1;
         let (of_track, of_all) = LOGGED;
@@ -168,6 +132,21 @@ impl Ingest {
             tracing::warn!(stream, peer, %problem, "publisher's media");
         }
     }
+
+    /// To be called now and then.
+    ///
+    /// # Errors
+    /// The publisher sends garbage and may not go on.
+    pub fn check(&self) -> Result<(), Error> {
+        if !self.good && self.problem_count >= GARBAGE {
+            return Err(Error::Garbage(self.problem_count));
+        }
+        Ok(())
+    }
+
+    fn stream(&self) -> &str {
+        self.publisher.stream().name()
+    }
 }
 
 impl Drop for Ingest {
@@ -178,10 +157,4 @@ impl Drop for Ingest {
             tracing::warn!(stream, peer, unlogged, "further problems of the publisher's media");
         }
     }
-}
-
-/// The number live knows a track by.
-fn source(track: TrackId) -> u32 {
-    let kind = if track.kind == Kind::Video { 0 } else { 1 << 8 };
-    kind | u32::from(track.number)
 }

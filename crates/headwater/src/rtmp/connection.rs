@@ -27,7 +27,7 @@ use crate::Origin;
 use crate::access::{self, Action, Credentials};
 use crate::broadcast::{Outbox, Subscription};
 use crate::counts::TooSlow;
-use crate::ingest::Ingest;
+use crate::ingest::flv::FlvIngest;
 use crate::pace::Pace;
 use crate::path::{StreamPath, of_rtmp};
 use crate::titles::flv;
@@ -61,7 +61,7 @@ thread_local! {
 
 enum Role {
     None,
-    Publish(Box<Ingest>),
+    Publish(Box<FlvIngest>),
     /// A live stream.
     Play(Box<play::Play>),
     /// A file.
@@ -627,7 +627,7 @@ impl Connection {
         match self.shared.origin.registry.publish(name, info, self.shared.origin.now()) {
             Ok(publisher) => {
                 tracing::info!(%peer, stream = name, "publisher");
-                self.role = Role::Publish(Box::new(Ingest::new(publisher)));
+                self.role = Role::Publish(Box::new(FlvIngest::new(publisher)));
                 self.slot = Some(slot);
                 self.heard = Instant::now();
                 self.session.accept_publish()?;

@@ -1,0 +1,89 @@
+//! FLV tags, or RTMP messages, into a live stream.
+
+use bytes::Bytes;
+use live::{Publisher, UnixMicros};
+use media::Kind;
+use media::flv::{Demuxer, Event, TIMESCALE, TagKind, TrackId};
+
+use super::{Error, Ingest, Source};
+
+/// A publisher that sends FLV.
+#[derive(Debug)]
+pub struct FlvIngest {
+    ingest: Ingest,
+    demuxer: Demuxer,
+    /// The last jump in time that was told, by track and milliseconds.
+    jump: Option<(TrackId, i64)>,
+}
+
+impl Source for TrackId {
+    fn number(self) -> u32 {
+        let kind = if self.kind == Kind::Video { 0 } else { 1 << 8 };
+        kind | u32::from(self.number)
+    }
+}
+
+impl FlvIngest {
+    /// Ingest by this publisher.
+    pub fn new(publisher: Publisher) -> Self {
+        Self { ingest: Ingest::new(publisher), demuxer: Demuxer::new(), jump: None }
+    }
+
+    /// Who publishes what.
+    pub fn publisher(&self) -> &Publisher {
+        self.ingest.publisher()
+    }
+
+    /// Takes a tag's payload, its timestamp in milliseconds as it stands in the tag.
+    ///
+    /// # Errors
+    /// The publisher may not go on. What is merely broken or unsupported in the tag is logged.
+    pub fn handle_tag(
+        &mut self,
+        kind: TagKind,
+        timestamp: u32,
+        payload: &Bytes,
+        now: UnixMicros,
+    ) -> Result<(), Error> {
+        self.demuxer.handle_tag(kind, timestamp, payload);
+        while let Some(event) = self.demuxer.poll_event() {
+            match event {
+                Event::Track { track, codec } => {
+                    let at = format!("tag {}", self.tag());
+                    self.ingest.track(track, (codec, TIMESCALE), at, now)?;
+                }
+                Event::Sample { track, ref sample, step } if event.jumped() => {
+                    self.jumped(track, step, sample.dts);
+                    self.ingest.sample(track, sample.clone(), now)?;
+                }
+                Event::Sample { track, sample, .. } => self.ingest.sample(track, sample, now)?,
+                Event::Problem(problem) => self.ingest.problem(problem.track, &problem),
+                Event::End { .. } | Event::Metadata(_) => {}
+            }
+        }
+        self.ingest.check()
+    }
+
+    /// Time ran back, or leapt: the stream's own timeline goes on as it can, and says where it had
+    /// to begin a new period.
+    fn jumped(&mut self, track: TrackId, step: i64, time: i64) {
+        // Each track of a publisher feels the same jump.
+        if let Some((other, by)) = self.jump
+            && other != track
+            && by.abs_diff(step) < 1000
+        {
+            self.jump = None;
+            return;
+        }
+        self.jump = Some((track, step));
+        let way = if step < 0 { "back" } else { "ahead" };
+        let (tag, by) = (self.tag(), step.unsigned_abs());
+        let problem = format!("tag {tag}, {track}: time jumps {way} by {by} ms, to {time} ms");
+        self.ingest.problem(Some(track), &problem);
+    }
+
+    /// Number of the tag being handled.
+    fn tag(&self) -> u64 {
+        self.demuxer.tags().saturating_sub(1)
+    }
+}
