@@ -27,7 +27,6 @@ pub mod push;
 pub mod rtmp;
 pub mod serve;
 pub mod titles;
-mod wait;
 mod wire;
 
 pub use origin::Origin;

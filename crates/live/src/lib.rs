@@ -7,12 +7,14 @@
 //! A publisher's samples are cut once into CMAF chunks; a chunk is a part, a run of parts a
 //! segment. What is published never changes: a [`Window`] is an immutable snapshot, its parts are
 //! [`Region`]s of an anonymous memory file that all streams share, and leaving the window means dropping a reference.
-//! Time is an argument everywhere ([`UnixMicros`]); nothing here reads a clock or opens a socket.
+//! Time is an argument everywhere ([`UnixMicros`]); nothing here opens a socket or reads a
+//! clock, but for [`wait`], which gives up after a time.
 
 pub mod cursor;
 mod dates;
 mod derived;
 mod error;
+pub mod follow;
 mod frames;
 mod gop;
 mod info;
@@ -26,6 +28,7 @@ mod stream;
 mod timeline;
 mod track;
 mod viewers;
+pub mod wait;
 mod window;
 
 use std::time::Duration;

@@ -33,7 +33,7 @@ use super::relay::Relays;
 use super::seen;
 use super::segment::change;
 use crate::Origin;
-use crate::wait::{patience, settled};
+use live::wait::{patience, settled};
 
 /// Segments of two renditions that start so few milliseconds apart start at the same keyframe.
 const SAME: u64 = 60;

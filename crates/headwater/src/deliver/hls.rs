@@ -16,7 +16,7 @@ use super::relay::Relays;
 use super::segment::{change, part_micros, too_far};
 use super::{not_found, seen};
 use crate::Origin;
-use crate::wait::{patience, settled};
+use live::wait::{patience, settled};
 
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 

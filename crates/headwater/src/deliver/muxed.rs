@@ -14,7 +14,7 @@ use media::flv::{Message, Metadata, Packetizer};
 use super::unfold::unfold;
 use crate::Origin;
 use crate::counts::TooSlow;
-use crate::wait::ready;
+use live::wait::ready;
 
 /// `live.mp4`: the header of the tracks it carries, then their chunks as they are.
 pub(super) async fn mp4(request: &Request, origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {

@@ -10,7 +10,7 @@ use protocol::hls;
 use tokio::sync::watch;
 
 use super::{immutable, not_found, relay::Relays, unfold::unfold};
-use crate::wait::patience;
+use live::wait::patience;
 
 /// `TRACK/init.mp4` and `TRACK/init.MSN.mp4`.
 pub(super) fn header(

@@ -29,13 +29,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use command::{Made, Rate, fitting};
+use live::follow::{Next, TrackFollower};
 use live::{Part, Segment, Status, Stream, Track};
 use log::{Log, Severity};
 use media::Kind;
 use process::Process;
 use rendition::Rendition;
 use slots::{Applicant, Slots};
-use source::{Frames, Next, Source};
+use source::{Frames, MOST_BEHIND};
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::watch;
@@ -259,7 +260,7 @@ impl Supervisor {
         // Before there is any media, so that manifests wait for them.
         self.claim(size);
         let done = self.renditions.iter().map(Rendition::made).min().flatten();
-        let mut source = Source::new(&ladder.source, done);
+        let mut source = TrackFollower::from_newest(&ladder.source, done, MOST_BEHIND);
         let (segment, part) = loop {
             match source.next().await {
                 Next::Part(segment, part) => break (segment, part),
@@ -341,14 +342,14 @@ struct Started {
     made: Vec<Made>,
     /// What comes before the first part.
     header: Vec<u8>,
-    source: Source,
+    source: TrackFollower,
     first: (Arc<Segment>, Arc<Part>),
 }
 
 /// Feeds ffmpeg until its source ends or changes, or it takes no more.
 async fn feed(
     ladder: &Ladder,
-    mut source: Source,
+    mut source: TrackFollower,
     header: Vec<u8>,
     first: (Arc<Segment>, Arc<Part>),
     mut input: ChildStdin,

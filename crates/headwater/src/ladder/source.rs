@@ -1,114 +1,17 @@
-//! The track that renditions are made of: its parts one after the other, and where each of its
-//! frames was.
+//! The track that renditions are made of: where each of its frames was.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use live::{Part, Segment, SegmentId, Track, Window};
-use tokio::sync::watch;
+use live::{Part, Segment, SegmentId};
 
 /// What is made may be behind its source by so many seconds; more is skipped.
-const MOST_BEHIND: i64 = 10;
+pub(super) const MOST_BEHIND: i64 = 10;
 
 /// Frames that are remembered: more than a decoder and an encoder hold.
 const MOST_FRAMES: usize = 4096;
 
 /// ffmpeg writes times in FLV without their highest bit.
 const FLV_TIMES: i64 = 1 << 31;
-
-/// Follows the source.
-pub(super) struct Source {
-    windows: watch::Receiver<Arc<Window>>,
-    /// The part to be given next.
-    next: Option<(u64, usize)>,
-}
-
-/// What comes next.
-pub(super) enum Next {
-    /// A part.
-    Part(Arc<Segment>, Arc<Part>),
-    /// There were too many parts that nobody took; what follows begins with a keyframe.
-    Skipped,
-    /// The stream is over.
-    Over,
-}
-
-impl Source {
-    /// From the newest segment on; or, so that nothing is missed of what comes after time `made`, from
-    /// the first segment that begins there or later, unless that is too long ago.
-    pub(super) fn new(track: &Arc<Track>, made: Option<i64>) -> Self {
-        let windows = track.subscribe();
-        let next = {
-            let window = windows.borrow();
-            let begins =
-                |segment: &&Arc<Segment>| segment.parts.first().is_some_and(|p| p.independent);
-            let missed = made.and_then(|made| {
-                let due = |segment: &Segment| {
-                    let first = segment.parts.first().and_then(|part| part.samples.first());
-                    first.map_or(segment.start, |sample| sample.dts)
-                };
-                let mut after = window.all().filter(|segment| due(segment) >= made);
-                after.find(|segment| {
-                    begins(segment) && !is_far_behind(&window, segment.start, segment)
-                })
-            });
-            let newest = || window.newest().filter(begins);
-            missed.or_else(newest).map(|segment| (segment.msn, 0)).or(window.newest_independent())
-        };
-        Self { windows, next }
-    }
-
-    /// The next part, waited for.
-    pub(super) async fn next(&mut self) -> Next {
-        loop {
-            let window = self.windows.borrow_and_update().clone();
-            if let Some(next) = self.look(&window) {
-                return next;
-            }
-            if window.ended || self.windows.changed().await.is_err() {
-                return Next::Over;
-            }
-        }
-    }
-
-    fn look(&mut self, window: &Window) -> Option<Next> {
-        let (mut msn, mut at) = match self.next {
-            Some(next) => next,
-            None => window.newest_independent()?,
-        };
-        let first = window.all().next()?.msn;
-        let (segment, part) = loop {
-            if msn < first {
-                return self.skip(window);
-            }
-            let segment = window.segment(msn)?;
-            match segment.parts.get(at) {
-                Some(part) => break (segment, part),
-                None if window.is_complete(msn) => (msn, at) = (msn + 1, 0),
-                None => return None,
-            }
-        };
-        if is_far_behind(window, part.start, segment)
-            && let Some(skipped) = self.skip(window)
-        {
-            return Some(skipped);
-        }
-        self.next = Some((msn, at + 1));
-        Some(Next::Part(Arc::clone(segment), Arc::clone(part)))
-    }
-
-    /// Goes on at the newest keyframe, if that lies ahead.
-    fn skip(&mut self, window: &Window) -> Option<Next> {
-        let newest = window.newest_independent().filter(|newest| Some(*newest) > self.next)?;
-        self.next = Some(newest);
-        Some(Next::Skipped)
-    }
-}
-
-fn is_far_behind(window: &Window, start: i64, segment: &Segment) -> bool {
-    let most = MOST_BEHIND * i64::from(segment.header.track.timescale);
-    window.newest().is_some_and(|newest| newest.end() - start > most)
-}
 
 /// A frame of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,8 +73,10 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bytes::Bytes;
-    use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
+    use live::{Publisher, PublisherInfo, Registry, Settings, Track, UnixMicros};
     use media::codec::avc;
     use media::{Codec, Sample};
 
@@ -207,61 +112,6 @@ mod tests {
             }
             self.publisher.stream().track("v0").unwrap()
         }
-    }
-
-    /// Where the parts begin that are there now, in seconds; nothing for what is skipped.
-    fn take(source: &mut Source) -> Vec<Option<f64>> {
-        let mut taken = Vec::new();
-        let window = source.windows.borrow().clone();
-        while let Some(next) = source.look(&window) {
-            taken.push(match next {
-                // Its first frame is due where the first's decoding ends.
-                Next::Part(_, part) => Some(part.samples[0].dts as f64 / 90_000.0),
-                Next::Skipped | Next::Over => None,
-            });
-        }
-        taken
-    }
-
-    #[test]
-    fn parts_come_from_the_newest_segments_start_each_once() {
-        let mut scene = Scene::new();
-        // The stream's time starts at 1 s; segments last two.
-        let mut source = Source::new(&scene.publish(8), None);
-        let first = take(&mut source);
-        assert_eq!(first.first(), Some(&Some(7.0)));
-        scene.publish(2);
-        let then = take(&mut source);
-        let all: Vec<f64> = first.into_iter().chain(then).map(Option::unwrap).collect();
-        assert!(all.len() >= 19, "{all:?}");
-        for (at, start) in all.iter().enumerate() {
-            assert!((start - (7.0 + at as f64 / 5.0)).abs() < 0.001, "{all:?}");
-        }
-    }
-
-    #[test]
-    fn after_a_restart_nothing_is_missed_that_is_not_long_ago() {
-        let mut scene = Scene::new();
-        let track = scene.publish(30);
-        let from = |made: i64| take(&mut Source::new(&track, Some(made * 90_000)))[0].unwrap();
-        assert_eq!(from(24), 25.0, "the first segment after it");
-        assert_eq!(from(25), 25.0);
-        assert_eq!(from(5), 21.0, "too long ago");
-        // Of what comes after it nothing has begun.
-        assert_eq!(from(30), 29.0);
-    }
-
-    #[test]
-    fn what_falls_behind_is_skipped_to_a_keyframe() {
-        let mut scene = Scene::new();
-        let track = scene.publish(3);
-        let mut source = Source::new(&track, None);
-        assert_eq!(take(&mut source).first(), Some(&Some(3.0)));
-        scene.publish(20);
-        let taken = take(&mut source);
-        let [None, Some(first), ..] = taken[..] else { panic!("{taken:?}") };
-        assert!(first >= 22.0, "{first}");
-        assert!(taken[1..].iter().all(Option::is_some), "{taken:?}");
     }
 
     #[test]

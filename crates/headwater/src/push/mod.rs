@@ -69,7 +69,7 @@ impl Push {
             Ok(checked) => checked,
             Err(response) => return response,
         };
-        if !crate::wait::ready(stream).await {
+        if !live::wait::ready(stream).await {
             return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
         }
         let mut viewer = stream::Viewer::new(self, stream, query);
