@@ -1,11 +1,15 @@
 //! Bad input, end to end on the running binary: what interfaces promise of each kind, and that
-//! nobody else notices.
+//! nobody else notices. Publishers that end where a test wants them also show what viewers are told.
 
+mod behind;
 mod configuration;
 mod hostile;
 mod places;
 mod publishers;
+mod rendered;
+mod renditions;
 mod requests;
+mod returns;
 mod shutdown;
 mod slow;
 mod strangers;

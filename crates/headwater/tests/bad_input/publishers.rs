@@ -346,6 +346,41 @@ fn time_that_jumps_or_runs_back() {
     }
 }
 
+/// Each jump of a clock costs every viewer's player a new start, and manifests a period. A publisher whose
+/// clock jumps with each frame is told so and is let go of, with one line in the log, and what viewers are
+/// told of the stream stays small.
+#[test]
+fn a_clock_that_jumps_with_each_frame() {
+    let origin = Origin::start("");
+    let mut client = Client::publish(origin.rtmp, "live/jumpy");
+    let mut frames = 0;
+    send_changed(&mut client, 0, 8000, |message| {
+        if message.kind() != TagKind::Video {
+            return None;
+        }
+        frames += u32::from(is_sample(message));
+        Some((message.timestamp() + frames % 2 * 100_000, message.payload()))
+    });
+    let peer = client.address();
+    // What it is told stands in the last message, before the connection is closed.
+    let mut told = Vec::new();
+    client.socket.read_to_end(&mut told).expect("it is told, and the connection ends");
+    let told = String::from_utf8_lossy(&told);
+    let reason = "its clock jumped, or its tracks changed, too often within a minute";
+    assert!(told.contains("NetStream.Failed") && told.contains(reason), "{told}");
+    origin.log_line(LIMIT, |line| line.contains(" WARN ") && line.contains(reason));
+    let warnings = origin.warnings(peer);
+    let of_end = warnings.iter().filter(|line| line.contains(reason));
+    assert_eq!(of_end.count(), 1, "{warnings:?}");
+    // A few of the jumps are told as well, then how many more there were.
+    assert!(warnings.len() <= 5, "{warnings:?}");
+    for path in ["index.m3u8", "v0/media.m3u8", "manifest.mpd"] {
+        let answer = origin.get(&format!("/live/jumpy/{path}"));
+        assert_eq!(answer.status(), 200, "{path}: {answer:?}");
+        assert!(answer.body.len() < 100_000, "{path}: {} bytes", answer.body.len());
+    }
+}
+
 #[test]
 fn a_file_published_by_a_stranger_to_no_stream() {
     let origin = Origin::start("");

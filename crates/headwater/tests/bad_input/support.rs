@@ -15,8 +15,9 @@ use media::mp4;
 use protocol::rtmp::{
     Capabilities, ClientConfig, ClientEvent, ClientSession, PlayStart, PublishKind, Purpose,
 };
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
-use testkit::http::Response;
+use testkit::http::{Client as Http, Response};
 use testkit::{Program, Server};
 
 /// No wait in these tests is longer.
@@ -233,15 +234,47 @@ impl Client {
         until: impl Fn(&ClientEvent) -> bool,
     ) -> Result<Self, String> {
         let socket = TcpStream::connect_timeout(&address, LIMIT).expect("the server listens");
+        let mut client = Self::over(socket, name, purpose, capabilities);
+        client.until(until)?;
+        Ok(client)
+    }
+
+    /// One that has a connection, and has heard nothing yet.
+    #[track_caller]
+    fn over(socket: TcpStream, name: &str, purpose: Purpose, capabilities: Capabilities) -> Self {
+        let address = socket.peer_addr().expect("it is connected");
         socket.set_read_timeout(Some(LIMIT)).expect("not zero");
         socket.set_write_timeout(Some(LIMIT)).expect("not zero");
         socket.set_nodelay(true).expect("it is a TCP socket");
         let url = protocol::rtmp::Url::parse(&format!("rtmp://{address}/{name}")).expect("a URL");
         let config = ClientConfig { capabilities, ..ClientConfig::new(&url, purpose) };
         let session = ClientSession::new(config, 1);
-        let mut client = Self { socket, session, unread: Vec::new() };
-        client.until(until)?;
-        Ok(client)
+        Self { socket, session, unread: Vec::new() }
+    }
+
+    /// A publisher that has this address of its own; code and reason of the refusal where it may not.
+    #[track_caller]
+    pub(crate) fn try_publish_from(
+        from: [u8; 4],
+        address: SocketAddr,
+        name: &str,
+    ) -> Result<Self, (String, String)> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from((from, 0)).into()).expect("an address of this machine");
+        socket.connect_timeout(&address.into(), LIMIT).expect("the server listens");
+        let capabilities = Capabilities { caps_ex: 0, ..Capabilities::forward_all() };
+        let purpose = Purpose::Publish(PublishKind::Live);
+        let mut client = Self::over(socket.into(), name, purpose, capabilities);
+        loop {
+            match client.next() {
+                Some(ClientEvent::Started) => return Ok(client),
+                Some(ClientEvent::Rejected { code, description }) => {
+                    return Err((code, description));
+                }
+                Some(_) => {}
+                None => panic!("the server closed the connection"),
+            }
+        }
     }
 
     #[track_caller]
@@ -280,7 +313,7 @@ impl Client {
     }
 
     /// The next event; `None` when the server has closed the connection.
-    fn next(&mut self) -> Option<ClientEvent> {
+    pub(crate) fn next(&mut self) -> Option<ClientEvent> {
         let mut buffer = [0; 4096];
         loop {
             if let Some(event) = self.session.poll_event() {
@@ -360,6 +393,78 @@ pub(crate) fn is_closed_within(socket: &mut TcpStream, limit: Duration) -> bool 
             Err(error) => return error.kind() != ErrorKind::Interrupted,
         }
     }
+}
+
+/// A viewer of push, which hears what it is sent.
+pub(crate) struct Push {
+    socket: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Push {
+    #[track_caller]
+    pub(crate) fn connect(address: SocketAddr, path: &str) -> Self {
+        let mut client = Http::connect(address, LIMIT).expect("the server listens");
+        let fields = [
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+            ("Sec-WebSocket-Protocol", "headwater.v1"),
+        ];
+        client.send("GET", path, &fields, b"").expect("the server is there");
+        let (head, _) = client.begin().expect("the server answers");
+        assert_eq!(head.status, 101, "{head:?}");
+        let (socket, input) = client.into_parts();
+        socket.set_read_timeout(Some(LIMIT)).expect("not zero");
+        Self { socket, input }
+    }
+
+    /// The next message: its opcode (RFC 6455 5.2), and what is in it; `None` when the server has closed
+    /// the connection.
+    #[track_caller]
+    pub(crate) fn next(&mut self) -> Option<(u8, Vec<u8>)> {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            if let Some(message) = self.take() {
+                return Some(message);
+            }
+            let size = self.socket.read(&mut buffer).expect("the server goes on");
+            self.input.extend_from_slice(&buffer[..size]);
+            if size == 0 {
+                return None;
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<(u8, Vec<u8>)> {
+        let (&first, &second) = (self.input.first()?, self.input.get(1)?);
+        let (head, size) = match second {
+            126 => (4, usize::from(u16::from_be_bytes(*self.input.get(2..4)?.first_chunk()?))),
+            127 => (10, u64::from_be_bytes(*self.input.get(2..10)?.first_chunk()?) as usize),
+            short => (2, usize::from(short)),
+        };
+        let payload = self.input.get(head..head + size)?.to_vec();
+        self.input.drain(..head + size);
+        Some((first & 0x0f, payload))
+    }
+}
+
+/// Number of the track that a chunk is of, and the decode time of its first sample in the track's timescale
+/// (14496-12, 8.8.7 and 8.8.12).
+#[track_caller]
+pub(crate) fn place_of(chunk: &[u8]) -> (u32, u64) {
+    let find = |name: &[u8; 4]| {
+        let at = chunk.windows(4).position(|four| four == name).expect("a chunk");
+        &chunk[at + 4..]
+    };
+    let number = |bytes: &[u8]| u32::from_be_bytes(*bytes.first_chunk().expect("a number"));
+    let (header, time) = (find(b"tfhd"), find(b"tfdt"));
+    let time = match time[0] {
+        0 => number(&time[4..]).into(),
+        _ => u64::from_be_bytes(*time[4..].first_chunk().expect("a time")),
+    };
+    (number(&header[4..]), time)
 }
 
 /// Pseudo-random bytes, the same in every run (xorshift64).

@@ -88,6 +88,7 @@ fn dash_is_played_by_gstreamer() {
     assert!(finished.status.success(), "{}", finished.stderr);
 }
 
+/// Where the source is not to be among the renditions, it is in no kind of manifest once there are others.
 #[test]
 fn a_source_need_not_be_offered() {
     let server = server(&format!("source = false\n{RUNGS}"), &["--demo"]);
@@ -99,6 +100,12 @@ fn a_source_need_not_be_offered() {
     assert!(!offered.contains("1280x720"), "{offered}");
     named(offered, "320x180");
     named(offered, "160x90");
+    let manifest = server.get("/live/demo/manifest.mpd");
+    assert_eq!(manifest.status(), 200, "{manifest:?}");
+    for (width, listed) in [("160", true), ("320", true), ("1280", false)] {
+        let width = format!(" width=\"{width}\"");
+        assert_eq!(manifest.text().contains(&width), listed, "{width}: {}", manifest.text());
+    }
 }
 
 #[test]

@@ -1,0 +1,180 @@
+//! Renditions that are announced and do not come, that go away, or that come from a stranger.
+
+use std::time::{Duration, Instant};
+
+use media::flv::TagKind;
+use testkit::http::Response;
+
+use crate::support::{Client, LIMIT, Origin, clip};
+
+/// Who waits for something that does not come waits for three target durations, which is longer than any
+/// test waits for an answer.
+const PATIENT: &str = "[live]\nsegment_target = \"500ms\"\nsilence = \"3s\"\n\
+                       target_duration = \"30s\"\nkeyframe_distance = \"30s\"\nwindow = \"2m\"\n";
+
+/// Configurations only.
+fn announce(client: &mut Client) {
+    clip()[..2].iter().for_each(|header| client.send(header));
+}
+
+/// Publishes a second of the clip, or of the next time that it is played.
+fn send_second(client: &mut Client, second: u32, kinds: &[TagKind]) {
+    let (turn, second) = (second / 16 * 16_000, second % 16);
+    let wanted = |time: u32| time / 1000 == second;
+    for message in clip()[2..].iter().filter(|message| kinds.contains(&message.kind())) {
+        if wanted(message.timestamp()) {
+            client.tag(message.kind(), turn + message.timestamp(), message.payload());
+        }
+    }
+}
+
+const ALL: &[TagKind] = &[TagKind::Video, TagKind::Audio];
+
+fn multivariant(origin: &Origin) -> Response {
+    origin.get("/live/x/index.m3u8")
+}
+
+fn manifest(origin: &Origin) -> Response {
+    origin.get("/live/x/manifest.mpd")
+}
+
+/// Names of the renditions of the video that both kinds of manifest list, which must agree. Where DASH
+/// has several in a set, players go from one to another only if it says that their segments are aligned.
+#[track_caller]
+fn listed(origin: &Origin) -> (Vec<String>, Vec<String>) {
+    let playlist = multivariant(origin);
+    assert_eq!(playlist.status(), 200, "{playlist:?}");
+    let uris = playlist.text().lines().filter_map(|line| line.strip_suffix("/media.m3u8"));
+    let mut hls: Vec<_> = uris.map(str::to_owned).collect();
+    let manifest = manifest(origin);
+    assert_eq!(manifest.status(), 200, "{manifest:?}");
+    let sets = manifest.text().split("<AdaptationSet ").skip(1);
+    let mut dash = Vec::new();
+    for set in sets.filter(|set| set.contains("contentType=\"video\"")) {
+        let named = set.split("<Representation id=\"").skip(1);
+        let named: Vec<_> = named.map(|rest| rest.split('"').next().expect("an end")).collect();
+        let head = set.split('>').next().expect("an element");
+        assert!(named.len() < 2 || head.contains("segmentAlignment=\"true\""), "{set}");
+        dash.extend(named.into_iter().map(str::to_owned));
+    }
+    hls.sort();
+    dash.sort();
+    (hls, dash)
+}
+
+/// Waits until so many tracks were announced.
+#[track_caller]
+fn until_announced(origin: &Origin, tracks: usize) {
+    let begun = Instant::now();
+    while origin.log().matches("headwater::ingest: track").count() < tracks {
+        assert!(begun.elapsed() < LIMIT, "{}", origin.log());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Playlists and manifests do not wait for a rendition that was announced and sends nothing: what there
+/// is of the stream is offered at once.
+#[test]
+fn a_rendition_that_sends_nothing_keeps_nobody_waiting() {
+    for order in [["live/x", "live/x?rendition=low"]] {
+        let origin = Origin::start(PATIENT);
+        let mut publishers = Vec::new();
+        for (already, name) in order.into_iter().enumerate() {
+            let mut publisher = Client::publish(origin.rtmp, name);
+            announce(&mut publisher);
+            until_announced(&origin, 2 * already + 2);
+            publishers.push(publisher);
+        }
+        let sends = usize::from(order[1] == "live/x");
+        (0..3).for_each(|second| send_second(&mut publishers[sends], second, ALL));
+        // An answer within the time that `get` gives it was not waited for.
+        let only = [["v0"], ["v1"]][sends];
+        assert_eq!(listed(&origin), (names(&only), names(&only)), "{order:?}");
+    }
+}
+
+/// Publishes three seconds and sees them offered: where its segments end the others' do.
+#[track_caller]
+fn begin(origin: &Origin) -> Client {
+    let mut publisher = Client::publish(origin.rtmp, "live/x");
+    announce(&mut publisher);
+    (0..3).for_each(|second| send_second(&mut publisher, second, ALL));
+    assert_eq!(listed(origin), (names(&["v0"]), names(&["v0"])));
+    publisher
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+/// Publishes further seconds of both renditions until viewers are offered these.
+#[track_caller]
+fn until_listed(
+    origin: &Origin,
+    high: &mut Client,
+    mut low: Option<&mut Client>,
+    seconds: &mut std::ops::RangeFrom<u32>,
+    wanted: &[&str],
+) {
+    let begun = Instant::now();
+    loop {
+        let second = seconds.next().expect("it has no end");
+        send_second(high, second, ALL);
+        if let Some(low) = &mut low {
+            send_second(low, second, &[TagKind::Video]);
+        }
+        let now = listed(origin);
+        if now.0 == wanted && now.1 == wanted {
+            return;
+        }
+        assert!(begun.elapsed() < LIMIT, "{now:?} instead of {wanted:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// A rendition whose publisher has left is in no manifest any more within a time that is known, and the
+/// others stay. While both are there, DASH has them in sets whose segments are aligned.
+#[test]
+fn a_rendition_whose_publisher_left_is_offered_no_longer() {
+    let origin = Origin::start(PATIENT);
+    let (mut high, mut seconds) = (begin(&origin), 3..);
+    let mut low = Client::publish(origin.rtmp, "live/x?rendition=low");
+    low.send(&clip()[0]);
+    until_listed(&origin, &mut high, Some(&mut low), &mut seconds, &["v0", "v1"]);
+    drop(low);
+    until_listed(&origin, &mut high, None, &mut seconds, &["v0"]);
+}
+
+/// Renditions of a stream are published from where the stream is: a stranger is told why it may not add
+/// one, and so is whoever reads the log. Viewers are offered what they were.
+#[test]
+fn a_stranger_adds_no_rendition() {
+    let origin = Origin::start(PATIENT);
+    let _first = begin(&origin);
+    let refused =
+        Client::try_publish_from([127, 0, 0, 2], origin.rtmp, "live/x?rendition=evil").err();
+    let (code, reason) = refused.expect("it may not");
+    assert_eq!(code, "NetStream.Publish.Denied");
+    assert!(reason.contains("published from another address"), "{reason}");
+    // Where from, it is not told.
+    assert!(!reason.contains("127.0.0.1"), "{reason}");
+    let line = origin.log_line(LIMIT, |line| line.contains("publish refused"));
+    assert!(line.contains(" WARN ") && line.contains(" peer=127.0.0.2:"), "{line}");
+    assert!(line.contains("stream=\"x\"") && line.contains(&reason), "{line}");
+    assert_eq!(listed(&origin), (names(&["v0"]), names(&["v0"])));
+    // From the same address it is let in.
+    let own = Client::try_publish_from([127, 0, 0, 1], origin.rtmp, "live/x?rendition=low");
+    assert!(own.is_ok(), "{:?}", own.err());
+}
+
+/// Where the configuration allows it, renditions come from anywhere.
+#[test]
+fn foreign_renditions_are_let_in_where_that_is_configured() {
+    let origin = Origin::start(&format!("{PATIENT}foreign_renditions = true\n"));
+    let (mut first, mut seconds) = (begin(&origin), 3..);
+    let second = Client::try_publish_from([127, 0, 0, 2], origin.rtmp, "live/x?rendition=low");
+    let mut second = second.unwrap_or_else(|refused| panic!("{refused:?}"));
+    second.send(&clip()[0]);
+    until_listed(&origin, &mut first, Some(&mut second), &mut seconds, &["v0", "v1"]);
+    assert!(origin.warnings(second.address()).is_empty(), "{}", origin.log());
+}

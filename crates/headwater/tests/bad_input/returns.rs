@@ -1,0 +1,362 @@
+//! A publisher that returns without its audio, and those who watch meanwhile.
+
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use media::flv::{Metadata, TagKind};
+use protocol::rtmp::{ClientEvent, PlayStart, Purpose};
+use testkit::http::{Client as Http, get};
+
+use crate::support::{Client, LIMIT, Origin, Playlist, Push, clip, place_of};
+
+const STREAM: &str = "live/x";
+
+/// No viewer watches for longer.
+const WHOLE: Duration = Duration::from_secs(90);
+
+/// How far the publishers are.
+#[derive(Default)]
+struct Progress {
+    /// Viewers that have media of the first.
+    watching: AtomicUsize,
+    /// The second has published for a second, without audio.
+    returned: AtomicBool,
+    /// The audio that was is there no longer.
+    ended: AtomicBool,
+}
+
+impl Progress {
+    fn has_returned(&self) -> bool {
+        self.returned.load(Ordering::Acquire)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn watch(&self) {
+        self.watching.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Watches what `next` gives, kind and seconds of the stream's timeline: audio and video at first, and video
+/// until some time after there is no audio any more.
+fn watch(who: &str, progress: &Progress, mut next: impl FnMut() -> Option<(TagKind, f64)>) {
+    let begun = Instant::now();
+    let mut next = || {
+        assert!(begun.elapsed() < WHOLE, "{who}: the video does not go on");
+        next().unwrap_or_else(|| panic!("{who}: it is over"))
+    };
+    let mut seen = Vec::new();
+    while !(seen.contains(&TagKind::Video) && seen.contains(&TagKind::Audio)) {
+        seen.push(next().0);
+    }
+    progress.watch();
+    let mut from = None;
+    loop {
+        let (kind, time) = next();
+        if kind == TagKind::Video && progress.has_ended() && time > *from.get_or_insert(time) + 2.0
+        {
+            return;
+        }
+    }
+}
+
+fn of_chunk(chunk: &[u8]) -> (TagKind, f64) {
+    match place_of(chunk) {
+        (1, time) => (TagKind::Video, time as f64 / 90_000.0),
+        (2, time) => (TagKind::Audio, time as f64 / 48_000.0),
+        (track, _) => panic!("track {track}"),
+    }
+}
+
+/// Reads what it must; `None` at the end.
+fn read(body: &mut impl Read, size: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; size];
+    body.read_exact(&mut bytes).ok().map(|()| bytes)
+}
+
+fn watch_mp4(origin: &Origin, progress: &Progress) {
+    let mut http = Http::connect(origin.http, WHOLE).expect("the server listens");
+    http.send("GET", "/live/x/live.mp4", &[], b"").expect("the server is there");
+    let (head, mut body) = http.begin().expect("the server answers");
+    assert_eq!(head.status, 200);
+    watch("live.mp4", progress, || {
+        loop {
+            let head = read(&mut body, 8)?;
+            let size = u32::from_be_bytes(*head.first_chunk()?) as usize;
+            let content = read(&mut body, size - 8)?;
+            if head[4..] == *b"moof" {
+                return Some(of_chunk(&content));
+            }
+        }
+    });
+}
+
+fn watch_flv(origin: &Origin, progress: &Progress) {
+    let mut http = Http::connect(origin.http, WHOLE).expect("the server listens");
+    http.send("GET", "/live/x/live.flv", &[], b"").expect("the server is there");
+    let (head, mut body) = http.begin().expect("the server answers");
+    assert_eq!(head.status, 200);
+    read(&mut body, 9 + 4).expect("the file's header");
+    watch("live.flv", progress, || {
+        loop {
+            let head = read(&mut body, 11)?;
+            let size = u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
+            let time = u32::from_be_bytes([head[7], head[4], head[5], head[6]]);
+            let payload = read(&mut body, size + 4)?;
+            let kind = match head[0] {
+                8 => TagKind::Audio,
+                9 => TagKind::Video,
+                _ => continue,
+            };
+            // Configurations are no media.
+            if payload[1] == 1 {
+                return Some((kind, f64::from(time) / 1000.0));
+            }
+        }
+    });
+}
+
+fn watch_rtmp(origin: &Origin, progress: &Progress) {
+    let mut player = Client::play(origin.rtmp, STREAM);
+    watch("RTMP", progress, || {
+        loop {
+            let (kind, time, payload) = match player.next()? {
+                ClientEvent::Audio { timestamp, payload } => (TagKind::Audio, timestamp, payload),
+                ClientEvent::Video { timestamp, payload } => (TagKind::Video, timestamp, payload),
+                _ => continue,
+            };
+            if payload[1] == 1 {
+                return Some((kind, f64::from(time) / 1000.0));
+            }
+        }
+    });
+}
+
+fn watch_push(origin: &Origin, progress: &Progress) {
+    let mut viewer = Push::connect(origin.http, "/live/x/push");
+    watch("push", progress, || {
+        loop {
+            let (opcode, message) = viewer.next()?;
+            match opcode {
+                1 => {
+                    let event: serde_json::Value = serde_json::from_slice(&message).expect("JSON");
+                    assert!(event["event"] != "error" && event["event"] != "end", "{event}");
+                }
+                2 if message[4..8] != *b"ftyp" => return Some(of_chunk(&message)),
+                _ => {}
+            }
+        }
+    });
+}
+
+/// A player of HLS that plays both tracks: it asks for each segment of either when it can be told, and needs
+/// both to go on.
+fn watch_hls(origin: &Origin, progress: &Progress) {
+    let mut http = Http::connect(origin.http, LIMIT).expect("the server listens");
+    let mut playlist = |track: &str, query: &str| {
+        let path = format!("/live/x/{track}/media.m3u8{query}");
+        http.send("GET", &path, &[], b"").expect("the server is there");
+        let answer = http.receive().unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(answer.status(), 200, "{path}: {answer:?}");
+        let playlist = Playlist(answer.text().to_owned());
+        assert!(!playlist.0.contains("#EXT-X-ENDLIST"), "{path}: {}", playlist.0);
+        playlist
+    };
+    let tracks = ["v0", "a0"];
+    let mut open = tracks.map(|track| playlist(track, "").open_msn());
+    progress.watch();
+    let (mut from, begun) = (None, Instant::now());
+    // Four segments of what the second publishes, of both.
+    while from.is_none_or(|from| open.iter().any(|open| *open < from + 4)) {
+        assert!(begun.elapsed() < WHOLE, "segments {open:?}");
+        for (track, open) in tracks.iter().zip(&mut open) {
+            let next = playlist(track, &format!("?_HLS_msn={open}")).open_msn();
+            assert!(next > *open, "{track}: {next} after {open}");
+            *open = next;
+        }
+        if progress.has_returned() {
+            from.get_or_insert(open[0].max(open[1]));
+        }
+    }
+}
+
+/// What a manifest lists last.
+struct Listed {
+    /// Its newest period's element.
+    period: String,
+    /// When the last segment of that period's video begins, if there is one yet.
+    newest: Option<u64>,
+    has_audio: bool,
+}
+
+fn manifest(origin: &Origin) -> Listed {
+    let answer = origin.get("/live/x/manifest.mpd");
+    assert_eq!(answer.status(), 200, "{answer:?}");
+    let text = answer.text();
+    let period = text.rsplit("<Period ").next().expect("a period");
+    let video = period.split("contentType=\"video\"").nth(1).unwrap_or_default();
+    let video = video.split("</AdaptationSet>").next().unwrap_or_default();
+    let (mut time, mut newest) = (0, None);
+    for segment in video.split("<S ").skip(1) {
+        let segment = segment.split('>').next().expect("an end");
+        let value = |name: &str| {
+            let at = segment.split([' ', '/']).find_map(|word| word.strip_prefix(name));
+            at.map(|value| value.trim_matches('"').parse::<u64>().expect("a number"))
+        };
+        time = value("t=").unwrap_or(time);
+        let (lasts, more) = (value("d=").expect("a duration"), value("r=").unwrap_or(0));
+        newest = Some(time + lasts * more);
+        time += lasts * (more + 1);
+    }
+    let period = period.split('>').next().expect("an end").to_owned();
+    Listed { period, newest, has_audio: period_has_audio(text) }
+}
+
+/// Whether the newest period has audio.
+fn period_has_audio(manifest: &str) -> bool {
+    let period = manifest.rsplit("<Period ").next();
+    period.is_some_and(|period| period.contains("contentType=\"audio\""))
+}
+
+/// A player of DASH goes on with what the newest manifest lists.
+fn watch_dash(origin: &Origin, progress: &Progress) {
+    let before = manifest(origin);
+    assert!(before.has_audio);
+    progress.watch();
+    let (mut played, begun) = (Vec::new(), Instant::now());
+    while played.len() < 4 {
+        assert!(begun.elapsed() < WHOLE, "{played:?}");
+        let now = manifest(origin);
+        // What is listed of the publisher that left may never come.
+        let is_new = now.period != before.period && !now.has_audio;
+        match now.newest.filter(|time| is_new && !played.contains(time)) {
+            Some(time) => {
+                let path = format!("/live/x/v0/t{time}.m4s");
+                let segment = get(origin.http, &path);
+                assert_eq!(segment.status(), 200, "{path}: {segment:?}");
+                played.push(time);
+            }
+            None => thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// Publishes in real time what the clip has of these kinds, again and again, until it need not go on.
+fn publish(publisher: &mut Client, kinds: &[TagKind], mut goes_on: impl FnMut(Duration) -> bool) {
+    let begun = Instant::now();
+    let (headers, samples) = clip().split_at(2);
+    let wanted = |message: &&media::flv::Message| kinds.contains(&message.kind());
+    headers.iter().filter(wanted).for_each(|header| publisher.send(header));
+    for turn in 0.. {
+        for message in samples.iter().filter(wanted) {
+            let time = turn * 16_000 + message.timestamp();
+            let due = Duration::from_millis(time.into());
+            thread::sleep(due.saturating_sub(begun.elapsed()));
+            if !goes_on(due) {
+                return;
+            }
+            publisher.tag(message.kind(), time, message.payload());
+        }
+    }
+}
+
+/// A publisher returns without the audio it had. Who plays one file of both goes on with the video: with
+/// silence, then without audio. Who plays two tracks by HLS is given silence for as long as it asks, since it
+/// would wait for audio else, and DASH lists the audio no longer. Who comes then is offered no audio.
+#[test]
+fn a_publisher_that_returns_without_its_audio_keeps_no_viewer_waiting() {
+    let origin = Origin::start(
+        "[live]\nsegment_target = \"500ms\"\nreconnect = \"8s\"\n[push]\nping_interval = \"5m\"\n",
+    );
+    let (origin, progress) = (&origin, &Progress::default());
+    thread::scope(|scope| {
+        let mut first = Client::publish(origin.rtmp, STREAM);
+        let viewers: &[fn(&Origin, &Progress)] =
+            &[watch_mp4, watch_flv, watch_rtmp, watch_push, watch_hls, watch_dash];
+        let begun = Instant::now();
+        let mut watching = Vec::new();
+        publish(&mut first, &[TagKind::Video, TagKind::Audio], |due| {
+            assert!(begun.elapsed() < 3 * LIMIT, "not all have begun to watch");
+            // All that is asked for is there at once.
+            if watching.is_empty() && due > Duration::from_secs(3) {
+                let start = |&viewer: &fn(&Origin, &Progress)| {
+                    scope.spawn(move || viewer(origin, progress))
+                };
+                watching = viewers.iter().map(start).collect();
+            }
+            progress.watching.load(Ordering::Acquire) < viewers.len()
+        });
+        drop(first);
+
+        let mut second = Client::publish(origin.rtmp, STREAM);
+        let newcomers = scope.spawn(move || {
+            while !progress.has_returned() {
+                assert!(begun.elapsed() < WHOLE, "nobody returned");
+                thread::sleep(Duration::from_millis(20));
+            }
+            let no_audio = |answer: &testkit::http::Response| {
+                answer.status() == 200 && !answer.text().contains("TYPE=AUDIO")
+            };
+            origin.get_until("/live/x/index.m3u8", LIMIT, no_audio);
+            assert_no_audio_is_offered(origin);
+        });
+        publish(&mut second, &[TagKind::Video], |due| {
+            progress.returned.fetch_or(due > Duration::from_secs(1), Ordering::AcqRel);
+            if !progress.has_ended() && origin.log().contains("track ended: nobody publishes it") {
+                progress.ended.store(true, Ordering::Release);
+            }
+            begun.elapsed() < WHOLE
+                && !(newcomers.is_finished() && watching.iter().all(|viewer| viewer.is_finished()))
+        });
+        for viewer in watching.into_iter().chain([newcomers]) {
+            if let Err(panic) = viewer.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+}
+
+/// To nobody who comes now.
+fn assert_no_audio_is_offered(origin: &Origin) {
+    let multivariant = origin.get("/live/x/index.m3u8");
+    assert!(!multivariant.text().contains("mp4a"), "{multivariant:?}");
+    let answer = origin.get("/live/x/manifest.mpd");
+    assert!(!period_has_audio(answer.text()), "{answer:?}");
+
+    let begin = |path: &str, size: usize| {
+        let mut http = Http::connect(origin.http, LIMIT).expect("the server listens");
+        http.send("GET", path, &[], b"").expect("the server is there");
+        let (head, mut body) = http.begin().expect("the server answers");
+        assert_eq!(head.status, 200, "{path}");
+        read(&mut body, size).expect("it goes on")
+    };
+    let count = |bytes: &[u8], name: &[u8]| bytes.windows(4).filter(|four| *four == name).count();
+    let mp4 = begin("/live/x/live.mp4", 2000);
+    assert_eq!((count(&mp4, b"trak"), count(&mp4, b"mp4a")), (1, 0));
+    // TypeFlagsVideo only (FLV 10.1, annex E.2).
+    assert_eq!(begin("/live/x/live.flv", 5), *b"FLV\x01\x01");
+
+    let (opcode, hello) = Push::connect(origin.http, "/live/x/push").next().expect("a hello");
+    let hello: serde_json::Value = serde_json::from_slice(&hello).expect("JSON");
+    assert!(opcode == 1 && hello["audio"].is_null() && hello["rendition"] == "v0", "{hello}");
+
+    let started = |event: &ClientEvent| matches!(event, ClientEvent::Started);
+    let play = Purpose::Play(PlayStart::Live);
+    let mut player = Client::connect(origin.rtmp, STREAM, play, started).expect("it may play");
+    let mut frames = 0;
+    while frames < 40 {
+        match player.next().expect("it goes on") {
+            ClientEvent::Video { .. } => frames += 1,
+            ClientEvent::Audio { .. } => panic!("audio after {frames} frames"),
+            ClientEvent::Metadata { payload, .. } => {
+                let metadata = Metadata::parse(&payload).expect("AMF0").unwrap_or_default();
+                assert_eq!(metadata.audio_codec, None, "{metadata:?}");
+            }
+            _ => {}
+        }
+    }
+}
