@@ -131,6 +131,7 @@ impl Publisher {
         }
         let index = inner.track(source.track).ok_or(Refused::UnknownTrack)?;
         inner.tracks[index].last_sample = now;
+        inner.tracks[index].began.get_or_insert(now);
 
         let ahead = self.stream.ahead();
         if inner.begin(now, ahead) {

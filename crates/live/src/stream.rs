@@ -731,14 +731,17 @@ impl Inner {
         self.period_begun = false;
     }
 
-    /// The track whose keyframes decide where segments end.
+    /// The track whose keyframes decide where segments end: of those that are coming the one that came
+    /// first. Nothing is cut by one that was announced and sends nothing, nor is anything learnt of it.
     pub(crate) fn leader(&self) -> Option<usize> {
-        let present = |kind: Kind| {
-            self.tracks
-                .iter()
-                .position(|track| track.handle.kind == kind && track.handle.is_coming())
+        let first = |kind: Kind| {
+            let tracks = self.tracks.iter().enumerate();
+            let coming = tracks
+                .filter(|(_, track)| track.handle.kind == kind && track.handle.is_coming())
+                .min_by_key(|(_, track)| track.began.map_or(u64::MAX, |began| began.0));
+            coming.map(|(index, _)| index)
         };
-        present(Kind::Video).or_else(|| present(Kind::Audio))
+        first(Kind::Video).or_else(|| first(Kind::Audio))
     }
 
     /// Where the stream stands, microseconds of stream time.

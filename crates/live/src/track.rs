@@ -149,6 +149,8 @@ pub(crate) struct TrackState {
     pub(crate) source: u32,
     pub(crate) packager: Packager,
     pub(crate) last_sample: UnixMicros,
+    /// When its first sample came.
+    pub(crate) began: Option<UnixMicros>,
     /// How much of the leading video came since its last sample, in microseconds.
     waited: i64,
     /// How far behind the leading video its end is, in microseconds, when the last frame came.
@@ -181,6 +183,7 @@ impl TrackState {
             source,
             packager,
             last_sample: now,
+            began: None,
             waited: 0,
             behind: 0,
             lateness: ASSUMED_LATENESS,
