@@ -168,8 +168,9 @@ fn connections_from_one_address() {
     let limited = "[rtmp]\nmax_connections_per_address = 2\n";
     let origin = Origin::start(&format!("[http]\nunlimited_networks = []\n{limited}"));
     assert_eq!(let_in(origin.rtmp), [true, true, false, true]);
-    let line = origin.log_line(LIMIT, |line| line.contains("rtmp connection refused"));
+    let line = origin.log_line(LIMIT, |line| line.contains("refused: the limit of"));
     assert!(line.contains("the limit of connections from one address is reached"), "{line}");
+    assert!(line.contains("protocol=\"rtmp\""), "{line}");
 
     // As it is without being configured: this machine has no such limit.
     let origin = Origin::start(limited);
