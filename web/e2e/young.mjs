@@ -11,8 +11,8 @@ import { openPage, untilLive } from './support.mjs';
 /** A picture that stands for longer, after the first, is seen to: milliseconds. */
 export const STANDS = 300;
 
-const PICTURES = ['-f', 'lavfi', '-i', 'testsrc2=size=320x180:rate=30'];
-const SOUND = ['-f', 'lavfi', '-i', 'sine=frequency=440:sample_rate=48000'];
+export const PICTURES = ['-f', 'lavfi', '-i', 'testsrc2=size=320x180:rate=30'];
+export const SOUND = ['-f', 'lavfi', '-i', 'sine=frequency=440:sample_rate=48000'];
 /** Sound for 6 s of every 12. */
 const SOUND_AT_TIMES = [
   '-f',
@@ -43,13 +43,13 @@ const LONG = '50';
  * Files of the variants in a folder of their own: read from one, picture and sound are sent when they are due, which
  * ffmpeg does not see to where it encodes and one of them pauses.
  */
-export async function makeVariants() {
+export async function makeVariants(variants = VARIANTS, long = LONG) {
   const folder = await mkdtemp(join(tmpdir(), 'headwater-young-'));
   const made = await Promise.all(
-    Object.entries(VARIANTS).map(async ([variant, inputs]) => {
+    Object.entries(variants).map(async ([variant, inputs]) => {
       const file = join(folder, `${variant.replaceAll(' ', '-')}.flv`);
       const coding = ['-map', '0:v', '-map', '1:a', '-c:v', 'libx264', '-preset', 'ultrafast'];
-      const form = ['-pix_fmt', 'yuv420p', '-sc_threshold', '0', '-c:a', 'aac', '-ac', '2', '-t', LONG];
+      const form = ['-pix_fmt', 'yuv420p', '-sc_threshold', '0', '-c:a', 'aac', '-ac', '2', '-t', long];
       await ffmpeg([...inputs, ...coding, ...form, file]).ended;
       return [variant, file];
     }),
@@ -74,6 +74,8 @@ export async function publishFile(server, file, name, input = []) {
   const { child, ended } = ffmpeg(['-re', ...input, '-i', file, ...copy, `${server.rtmp}/live/${name}`]);
   await untilLive(server.url, `live/${name}`);
   return {
+    /** All of it is sent. */
+    ended,
     async stop() {
       child.kill('SIGKILL');
       await ended;
@@ -86,7 +88,7 @@ export async function publishFile(server, file, name, input = []) {
  * goes how much media there was ahead (seconds), and for how long the page itself was not run (`late`, milliseconds):
  * a page that stands with media ahead, or is not run, waits for the machine and not for the stream.
  */
-function observe(stands) {
+export function observe(stands) {
   const seen = { first: null, moves: 0, frames: 0, standings: [], rate: [] };
   window.seen = seen;
   let [time, since, standing, looked, late] = [-1, 0, null, performance.now(), 0];
@@ -137,6 +139,13 @@ function answerLate(late) {
 
 /** Players as they come, without a setting of ours: what their page is called, and what of a stream they play. */
 const PLAIN = { plain: 'index.m3u8', 'plain-dash': 'manifest.mpd' };
+
+/** Where `live/NAME` is played by `via`: a delivery of the watch page's, or one of PLAIN. */
+export function addressOf(server, plain, name, via) {
+  return via in PLAIN
+    ? `${plain.url}${via}?url=${encodeURIComponent(`${server.url}/live/${name}/${PLAIN[via]}`)}`
+    : `${server.url}/watch/live/${name}?via=${via}`;
+}
 
 /** A page with hls.js or dash.js as they come. */
 export async function startPlain() {
@@ -201,11 +210,7 @@ export async function watchYoung(browser, server, plain, name, via, seconds, lat
   try {
     if (late > 0) await page.addInitScript(answerLate, late);
     await page.addInitScript(observe, STANDS);
-    const address =
-      via in PLAIN
-        ? `${plain.url}${via}?url=${encodeURIComponent(`${server.url}/live/${name}/${PLAIN[via]}`)}`
-        : `${server.url}/watch/live/${name}?via=${via}`;
-    await page.goto(address);
+    await page.goto(addressOf(server, plain, name, via));
     if (via === 'plain') await page.evaluate(watchPlacement);
     await page
       .waitForFunction(() => window.seen.first !== null, undefined, { timeout: 30_000 })
