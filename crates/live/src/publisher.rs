@@ -138,7 +138,8 @@ impl Publisher {
             self.stream.announce(inner);
         }
         let said = rescale(sample.dts, source.timescale, 1_000_000);
-        let mapped = inner.place(publisher, &mut source.clock, said, now, ahead);
+        let end = inner.tracks[index].end();
+        let mapped = inner.place(publisher, &mut source.clock, (said, end), now, ahead);
         let offset = match mapped.ok_or(Refused::TooOften)? {
             Mapped::Offset(offset) => offset,
             Mapped::Jumped { offset, by } => {

@@ -606,14 +606,14 @@ impl Inner {
         true
     }
 
-    /// Places time `t` of a publisher's track, in microseconds, on the stream's timeline. A jump of
-    /// the clock that the timeline goes by begins a period; another publisher that jumps is put back
+    /// Places time `t` of a publisher's track, in microseconds, on the stream's timeline, where the
+    /// track's media end at `end`. A jump of the clock that the timeline goes by begins a period; another publisher that jumps is put back
     /// to where the stream is, which nobody else notices. `None`: it jumps too often.
     pub(crate) fn place(
         &mut self,
         publisher: usize,
         clock: &mut TrackClock,
-        t: i64,
+        (t, end): (i64, Option<i64>),
         now: UnixMicros,
         ahead: i64,
     ) -> Option<Mapped> {
@@ -624,7 +624,7 @@ impl Inner {
         }
         let main = self.is_main(publisher);
         let active = &mut self.publishers[publisher];
-        let mapped = active.timeline.map(clock, t, signed(now), here);
+        let mapped = active.timeline.map(clock, t, (signed(now), here), end);
         if matches!(mapped, Mapped::Jumped { .. }) {
             let turns = if main { &mut self.turns } else { &mut active.turns };
             if !turns.allows(now) {

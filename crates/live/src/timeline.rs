@@ -13,11 +13,18 @@ pub(crate) const ORIGIN: i64 = 1_000_000;
 const BACK: i64 = 200_000;
 /// A clock may run ahead of the rest of the stream by this much.
 const AHEAD: i64 = 10_000_000;
+/// The first sample of a publisher that joins others may be off by this much and still be by their
+/// clock. One encoder opens its connections one after another, and its largest rendition takes a
+/// second or two longer than its smallest. An encoder with a clock of its own, which begins at 0 like
+/// most, must not be taken for the same one only because the stream is young.
+const BESIDE: i64 = 3_000_000;
 
 /// How one publisher's clock maps to the stream's, in microseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     shared: Option<i64>,
+    /// `shared` is another publisher's, and no sample has confirmed it.
+    borrowed: bool,
 }
 
 /// How one source track maps.
@@ -39,10 +46,10 @@ pub(crate) enum Mapped {
 }
 
 impl Timeline {
-    /// A timeline that goes by another publisher's offset as long as that is plausible: the same
-    /// encoder publishing several renditions.
+    /// A timeline that goes by another publisher's offset if that is plausible: the same encoder
+    /// publishing several renditions.
     pub(crate) fn beside(offset: Option<i64>) -> Self {
-        Self { shared: offset }
+        Self { shared: offset, borrowed: offset.is_some() }
     }
 
     /// The offset the tracks share.
@@ -51,8 +58,15 @@ impl Timeline {
     }
 
     /// Maps time `t` of a track at wall-clock time `now`. `here` is where the stream stands: the
-    /// latest time any track has reached, or the wall clock's idea of it, whichever is later.
-    pub(crate) fn map(&mut self, track: &mut TrackClock, t: i64, now: i64, here: i64) -> Mapped {
+    /// latest time any track has reached, or the wall clock's idea of it, whichever is later. `end` is
+    /// where the track's own media end, if its publisher returns.
+    pub(crate) fn map(
+        &mut self,
+        track: &mut TrackClock,
+        t: i64,
+        (now, here): (i64, i64),
+        end: Option<i64>,
+    ) -> Mapped {
         let last = track.last.replace((t, now));
         if let (Some(offset), Some((last, then))) = (track.offset, last) {
             let step = t.saturating_sub(last);
@@ -70,7 +84,7 @@ impl Timeline {
             // The other tracks may have jumped before this one: then it follows them.
             if let Some(shared) = self.shared
                 && shared != offset
-                && plausible(t, shared, here)
+                && plausible(t, shared, here, AHEAD)
             {
                 track.offset = Some(shared);
                 return Mapped::Offset(shared);
@@ -80,53 +94,81 @@ impl Timeline {
             track.offset = Some(offset);
             return Mapped::Jumped { offset, by: step };
         }
-        let offset = match self.shared {
-            Some(shared) if plausible(t, shared, here) => shared,
-            _ => here.saturating_sub(t),
-        };
+        let borrowed = std::mem::take(&mut self.borrowed);
+        let shared = self.shared.filter(|&shared| {
+            // A publisher that returns by the others' clock goes on where its media end.
+            let at = t.saturating_add(shared);
+            let follows = end.is_none_or(|end| at >= end - BACK);
+            if borrowed {
+                follows && plausible(t, shared, here, BESIDE)
+            } else {
+                plausible(t, shared, here, AHEAD)
+            }
+        });
+        let offset = shared.unwrap_or_else(|| here.saturating_sub(t));
+        if borrowed {
+            self.shared = Some(offset);
+        }
         self.shared.get_or_insert(offset);
         track.offset = Some(offset);
         Mapped::Offset(offset)
     }
 }
 
-fn plausible(t: i64, offset: i64, here: i64) -> bool {
+/// Whether time `t`, mapped by `offset`, is at most `reach` from where the stream stands.
+fn plausible(t: i64, offset: i64, here: i64, reach: i64) -> bool {
     let at = t.saturating_add(offset);
-    at >= 0 && at.abs_diff(here) <= AHEAD.unsigned_abs()
+    at >= 0 && at.abs_diff(here) <= reach.unsigned_abs()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn map(timeline: &mut Timeline, track: &mut TrackClock, t: i64, now: i64, here: i64) -> Mapped {
+        timeline.map(track, t, (now, here), None)
+    }
+
     #[test]
     fn tracks_share_the_first_offset_and_follow_each_other_through_a_jump() {
         let mut timeline = Timeline::default();
         let (mut audio, mut video) = (TrackClock::default(), TrackClock::default());
         let start = 4_294_967_000_000;
-        assert_eq!(timeline.map(&mut video, start, 0, ORIGIN), Mapped::Offset(ORIGIN - start));
+        assert_eq!(
+            map(&mut timeline, &mut video, start, 0, ORIGIN),
+            Mapped::Offset(ORIGIN - start)
+        );
         let early = start - 21_333;
-        assert_eq!(timeline.map(&mut audio, early, 0, ORIGIN), Mapped::Offset(ORIGIN - start));
+        assert_eq!(
+            map(&mut timeline, &mut audio, early, 0, ORIGIN),
+            Mapped::Offset(ORIGIN - start)
+        );
         // The encoder restarts at 0, video first.
         let here = ORIGIN + 500_000;
         let jumped = Mapped::Jumped { offset: here, by: -start };
-        assert_eq!(timeline.map(&mut video, 0, 500_000, here), jumped);
+        assert_eq!(map(&mut timeline, &mut video, 0, 500_000, here), jumped);
         let step = start + 480_000;
-        assert_eq!(timeline.map(&mut audio, step, 500_000, here), Mapped::Offset(ORIGIN - start));
-        assert_eq!(timeline.map(&mut audio, 5_000, 520_000, here), Mapped::Offset(here));
-        assert_eq!(timeline.map(&mut video, 33_000, 533_000, here), Mapped::Offset(here));
+        assert_eq!(
+            map(&mut timeline, &mut audio, step, 500_000, here),
+            Mapped::Offset(ORIGIN - start)
+        );
+        assert_eq!(map(&mut timeline, &mut audio, 5_000, 520_000, here), Mapped::Offset(here));
+        assert_eq!(map(&mut timeline, &mut video, 33_000, 533_000, here), Mapped::Offset(here));
     }
 
     #[test]
     fn a_pause_that_the_wall_clock_confirms_is_not_a_jump() {
         let mut timeline = Timeline::default();
         let mut track = TrackClock::default();
-        timeline.map(&mut track, 0, 0, ORIGIN);
+        map(&mut timeline, &mut track, 0, 0, ORIGIN);
         let later = 25_000_000;
-        assert_eq!(timeline.map(&mut track, later, later, ORIGIN + later), Mapped::Offset(ORIGIN));
+        assert_eq!(
+            map(&mut timeline, &mut track, later, later, ORIGIN + later),
+            Mapped::Offset(ORIGIN)
+        );
         let far = later + 11_000_000;
         assert!(matches!(
-            timeline.map(&mut track, far, later, ORIGIN + later),
+            map(&mut timeline, &mut track, far, later, ORIGIN + later),
             Mapped::Jumped { by: 11_000_000, .. }
         ));
     }
