@@ -10,7 +10,7 @@ use media::Kind;
 use position::Position;
 use tokio::sync::watch;
 
-use crate::{Header, Part, Segment, State, Status, Stream, Track, UnixMicros};
+use crate::{Header, Part, Segment, State, Status, Stream, Track, UnixMicros, Window};
 
 /// Follows one video and one audio track, those there are, from the newest keyframe on.
 ///
@@ -330,19 +330,44 @@ impl Cursor {
     }
 
     /// Follows other tracks if one it follows is gone and another can take its place, or if there
-    /// is one of a kind it has none of. Answers whether it does; it is then at the newest keyframe.
-    fn choose_again(&mut self) -> bool {
+    /// is one of a kind it has none of. No time of a kind comes twice: another video is gone on with at
+    /// its first keyframe after what was given, other audio at its first part after that. `None` if
+    /// nothing changes now.
+    fn choose_again(&mut self) -> Option<Next> {
         let best = best(&self.state.borrow(), &self.wishes());
         if !best.iter().any(|track| self.is_better(track)) {
-            return false;
+            return None;
         }
-        self.switch = None;
-        let chosen = best.iter().map(|track| match self.followed(track.kind) {
-            Some(now) if !self.is_better(track) => Position::of(&now.track),
-            _ => Position::of(track),
-        });
-        self.tracks = chosen.collect();
-        self.seek_live()
+        let before = std::mem::take(&mut self.tracks);
+        let mut before: Vec<_> = before.into_iter().map(Some).collect();
+        let mut changed = false;
+        for track in &best {
+            let of_kind = |now: &&mut Option<Position>| {
+                now.as_ref().is_some_and(|now| now.track.kind == track.kind)
+            };
+            let position = match before.iter_mut().find(of_kind).and_then(Option::take) {
+                Some(now) if now.track.is_present() || now.track.name == track.name => now,
+                Some(now) if track.kind == Kind::Video => {
+                    self.switch = Some(Switch { to: Position::of(track), drops: false });
+                    now
+                }
+                gone => {
+                    changed = true;
+                    let mut position = Position::of(track);
+                    match gone {
+                        Some(gone) => position.go_past(gone.here(self.whole).0 - SAME, self.whole),
+                        None => position.go_live(self.whole),
+                    }
+                    position
+                }
+            };
+            self.tracks.push(position);
+        }
+        if self.followed(Kind::Video).is_none_or(|now| now.track.is_present()) {
+            // Nobody waits for a keyframe instead of what is gone.
+            self.switch = None;
+        }
+        if changed { Some(Next::Tracks) } else { self.change_over() }
     }
 
     fn followed(&self, kind: Kind) -> Option<&Position> {
@@ -350,8 +375,11 @@ impl Cursor {
     }
 
     fn is_better(&self, track: &Track) -> bool {
+        let switches = || self.switches_to().is_some_and(|to| is_usable(to));
         match self.followed(track.kind) {
-            Some(now) => !now.track.is_present() && now.track.name != track.name,
+            Some(now) if now.track.is_present() || now.track.name == track.name => false,
+            // It waits for a keyframe.
+            Some(_) => track.kind != Kind::Video || !switches(),
             None => true,
         }
     }
@@ -406,17 +434,7 @@ impl Cursor {
         let Some(first) = self.tracks.first() else { return false };
         let window = first.windows.borrow().clone();
         self.catching_up = false;
-        if self.whole {
-            let newest = window.segments.back().or(window.open.as_ref());
-            return newest.is_some_and(|segment| self.go_to((segment.msn, 0)));
-        }
-        // A stream without keyframes (intra refresh) is joined anywhere.
-        let newest = || {
-            let newest = window.newest()?;
-            Some((newest.msn, newest.parts.len().checked_sub(1)?))
-        };
-        let place = window.newest_independent().or_else(newest);
-        place.is_some_and(|place| self.go_to(place))
+        newest_start(&window, self.whole).is_some_and(|place| self.go_to(place))
     }
 
     /// Moves to a part of the first track, and of the others to what is played then.
@@ -494,8 +512,8 @@ impl Cursor {
             if self.state.borrow().status == Status::Ended {
                 return Next::Ended;
             }
-            if self.choose_again() {
-                return Next::Tracks;
+            if let Some(next) = self.choose_again() {
+                return next;
             }
             self.changed().await;
         }
@@ -619,6 +637,19 @@ impl Cursor {
         }
         Some(false)
     }
+}
+
+/// Where to begin nearest to live: at the newest keyframe, or at the newest segment of those that are
+/// taken `whole`.
+fn newest_start(window: &Window, whole: bool) -> Option<PartIndex> {
+    if whole {
+        return Some((window.segments.back().or(window.open.as_ref())?.msn, 0));
+    }
+    // A stream without keyframes (intra refresh) is joined anywhere.
+    window.newest_independent().or_else(|| {
+        let newest = window.newest()?;
+        Some((newest.msn, newest.parts.len().checked_sub(1)?))
+    })
 }
 
 /// Whether there is a track to be followed.

@@ -21,6 +21,35 @@ impl Position {
         Self { track: Arc::clone(track), windows: track.subscribe(), msn: 0, part: 0 }
     }
 
+    /// Goes to where a viewer begins nearest to live.
+    pub(super) fn go_live(&mut self, whole: bool) {
+        let place = super::newest_start(&self.windows.borrow(), whole);
+        (self.msn, self.part) = place.unwrap_or((self.track.header().msn, 0));
+    }
+
+    /// Goes to the first part that starts at `time` or later, in seconds, or to the next to come; to the
+    /// first such segment if they are taken `whole`.
+    pub(super) fn go_past(&mut self, time: f64, whole: bool) {
+        let window = self.windows.borrow().clone();
+        let starts = |segment: &Segment, part: &Part| seconds(part.start, &segment.header.track);
+        let newest = window.newest().map(|newest| (newest.msn, newest.parts.len()));
+        (self.msn, self.part) = newest.unwrap_or((self.track.header().msn, 0));
+        // It is close to the end.
+        for segment in window.all().rev() {
+            let later = segment.parts.iter().position(|part| starts(segment, part) >= time);
+            match later {
+                Some(at) => (self.msn, self.part) = (segment.msn, at),
+                None => break,
+            }
+            if self.part > 0 {
+                break;
+            }
+        }
+        if whole && self.part > 0 {
+            (self.msn, self.part) = (self.msn + 1, 0);
+        }
+    }
+
     /// What it needs next, of complete segments alone if they are taken whole.
     pub(super) fn peek(&mut self, whole: bool) -> Option<(Arc<Segment>, Arc<Part>)> {
         let window = self.windows.borrow().clone();

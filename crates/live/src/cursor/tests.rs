@@ -17,7 +17,7 @@ struct Source {
     stream: Arc<Stream>,
     publishers: Vec<(crate::Publisher, i64)>,
     now: UnixMicros,
-    _registry: Registry,
+    registry: Registry,
 }
 
 impl Source {
@@ -32,7 +32,7 @@ impl Source {
             (publisher, 0)
         };
         let publishers = renditions.iter().map(publish).collect();
-        Self { stream: registry.stream("x").unwrap(), publishers, now, _registry: registry }
+        Self { stream: registry.stream("x").unwrap(), publishers, now, registry }
     }
 
     /// Publishes a rendition up to this time, in frames of which 25 are a second.
@@ -153,4 +153,45 @@ async fn a_viewer_of_audio_alone_gets_the_video_when_it_comes() {
     assert!(matches!(next, Next::Tracks), "{next:?}");
     assert_eq!(cursor.tracks().map(|track| &*track.name).collect::<Vec<_>>(), ["v0", "a0"]);
     assert!(matches!(cursor.next(|| now).await, Next::Part { .. }));
+}
+
+/// A publisher leaves, and who watched its rendition goes on with another: later if there is no keyframe
+/// yet, but no time comes twice.
+#[tokio::test]
+async fn who_is_moved_from_a_rendition_that_is_gone_gets_no_time_twice() {
+    for whole in [false, true] {
+        let mut source = Source::new(&["one", "two"]);
+        source.publish(0, 70);
+        source.publish(1, 60);
+        let mut cursor = source.cursor("one", whole);
+        drop(source.publishers.remove(0));
+        let (mut end, mut moved) = (0, false);
+        for until in (60..600).step_by(5) {
+            source.publish(0, until);
+            source.registry.sweep(source.now);
+            let mut next = cursor.poll(source.now);
+            if next.is_none() && cursor.has_better() {
+                next = cursor.choose_again();
+            }
+            while let Some(found) = next {
+                match found {
+                    Next::Part { segment, part, .. } => {
+                        assert!(part.start >= end, "{} after {end}", part.start);
+                        assert!(!moved || part.independent, "begins without a keyframe");
+                        moved = false;
+                        end = if whole {
+                            segment.end()
+                        } else {
+                            part.start + i64::from(part.duration)
+                        };
+                    }
+                    Next::Switched { .. } => moved = true,
+                    other => panic!("{other:?} at {until}"),
+                }
+                next = cursor.poll(source.now);
+            }
+        }
+        assert!(cursor.tracks().all(|track| track.is_called("two")));
+        assert!(end > 90_000 * 20, "it goes on: {end}");
+    }
 }
