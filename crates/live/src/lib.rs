@@ -1,7 +1,8 @@
 //! Live streams: how they are cut, what of them is held, and who may ask for it.
 //!
 //! ```text
-//! Publisher ─ samples ─▶ Timeline ─▶ packager (one a track) ─▶ Window (one a track) ─▶ viewers
+//! Publisher ─ samples ─▶ Timeline ─┬▶ packager (one a track) ─▶ Window (one a track) ─▶ viewers
+//!                                  └▶ tap (who needs frames)
 //! ```
 //!
 //! A publisher's samples are cut once into CMAF chunks; a chunk is a part, a run of parts a
@@ -25,6 +26,7 @@ mod segments;
 mod sequence;
 mod silence;
 mod stream;
+pub mod tap;
 mod timeline;
 mod track;
 mod viewers;

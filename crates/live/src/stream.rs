@@ -17,6 +17,7 @@ use crate::dates::Dates;
 use crate::error::PublishError;
 use crate::gop::{Gop, Learnt};
 use crate::packager::{Boundaries, Cutting};
+use crate::tap::Unit;
 use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
 use crate::track::{Track, TrackState};
 use crate::viewers::{Delivery, Viewers, Viewing};
@@ -691,9 +692,17 @@ impl Inner {
         } else {
             Cutting::Following(&self.boundaries)
         };
+        let tapped = track.handle.taps.are_read().then(|| sample.clone());
         let before = track.packager.next_msn();
         let opens = track.packager.is_between_segments();
         let changed = track.packager.push(sample, period, cutting, now, &self.dates)?;
+        match tapped {
+            Some(sample) => {
+                let header = Arc::clone(track.packager.header());
+                track.handle.taps.hand(Unit { sample, period, header, received: now });
+            }
+            None => track.handle.taps.rest(),
+        }
         let begins = leads && (opens || track.packager.next_msn() != before);
         if let Some((start, end)) = track.packager.segment_times().filter(|_| begins) {
             self.boundaries.push(rescale(start, units, 1_000_000));

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::dates::Dates;
 use crate::error::Refused;
 use crate::packager::{Boundaries, Cutting, Packager};
+use crate::tap::Taps;
 use crate::window::{Header, Window};
 use crate::{UnixMicros, rescale, silence};
 
@@ -40,6 +41,7 @@ pub struct Track {
     /// Rendition its publisher named, if any.
     pub rendition: Option<String>,
     window: watch::Sender<Arc<Window>>,
+    pub(crate) taps: Taps,
     header: ArcSwap<Header>,
     /// `PART-TARGET` in the track's timescale; 0 while unknown.
     part_limit: AtomicU32,
@@ -58,6 +60,7 @@ impl Track {
             kind: header.track.kind(),
             rendition,
             window: watch::Sender::default(),
+            taps: Taps::default(),
             header: ArcSwap::new(header),
             part_limit: AtomicU32::new(0),
             present: AtomicBool::new(true),
@@ -333,6 +336,9 @@ impl TrackState {
             && !Arc::ptr_eq(&newest.header, &self.handle.header.load())
         {
             self.handle.header.store(Arc::clone(&newest.header));
+        }
+        if window.ended {
+            self.handle.taps.end();
         }
         self.handle.window.send_replace(Arc::new(window.clone()));
     }
