@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
-use payload::Region;
+use bytes::Bytes;
+use payload::{Queue, Region};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use tokio::io::Interest;
@@ -78,6 +78,9 @@ pub(crate) trait Socket {
 /// What is to be sent on a connection, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
+    /// What goes first.
+    memory: Queue,
+    /// What goes after that; does not begin with bytes.
     parts: VecDeque<Part>,
     size: u64,
     /// The files of the response being sent.
@@ -120,7 +123,10 @@ impl Outbox {
     pub fn push(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             self.size += bytes.len() as u64;
-            self.parts.push_back(Part::Bytes(bytes));
+            match self.parts.is_empty() {
+                true => self.memory.push(bytes),
+                false => self.parts.push_back(Part::Bytes(bytes)),
+            }
         }
     }
 
@@ -224,9 +230,12 @@ impl Outbox {
         cx: &mut Context<'_>,
     ) -> Poll<Result<usize, Fault>> {
         loop {
+            self.gather();
+            if !self.memory.is_empty() {
+                return self.poll_memory(socket, tally, cx);
+            }
             match self.parts.front() {
-                None => return Poll::Ready(Ok(0)),
-                Some(Part::Bytes(_)) => return self.poll_bytes(socket, tally, cx),
+                None | Some(Part::Bytes(_)) => return Poll::Ready(Ok(0)),
                 Some(Part::Region(_)) => {
                     if let Some(sent) = ready!(self.poll_region(socket, tally, cx))? {
                         return Poll::Ready(Ok(sent));
@@ -237,7 +246,7 @@ impl Outbox {
                         source.check()?;
                     }
                     let copies = *short || source.copies.get();
-                    let resident = ready!(self.poll_resident(0, tally, cx))?;
+                    let resident = ready!(self.poll_resident(tally, cx))?;
                     if copies {
                         self.copy(resident)?;
                     } else if let Some(sent) = ready!(self.poll_file(resident, socket, tally, cx))?
@@ -249,62 +258,44 @@ impl Outbox {
         }
     }
 
-    /// Sends the parts at the front that are in memory.
-    fn poll_bytes<S: Socket>(
+    /// Takes the bytes at the front of the parts to those that go first.
+    fn gather(&mut self) {
+        while let Some(Part::Bytes(bytes)) = self.parts.front_mut() {
+            self.memory.push(std::mem::take(bytes));
+            self.parts.pop_front();
+        }
+    }
+
+    /// Sends what is in memory and goes first.
+    fn poll_memory<S: Socket>(
         &mut self,
         socket: &mut S,
         tally: &Tally,
         cx: &mut Context<'_>,
     ) -> Poll<Result<usize, Fault>> {
-        // No further than one write goes: to count thousands for each of them would take a square of it.
-        let in_memory = |part: &&Part| matches!(part, Part::Bytes(_));
-        let run = self.parts.iter().take(MAX_PARTS).take_while(in_memory).count();
         // A response is not to go out in two segments because its head and its payload take two
         // calls, if one will do; but a head does not wait for what must be read in first.
-        let more = match self.parts.get(run) {
+        let more = match self.parts.front() {
             Some(Part::File { range, .. }) => {
-                range.end - range.start <= TOGETHER && self.poll_resident(run, tally, cx).is_ready()
+                range.end - range.start <= TOGETHER && self.poll_resident(tally, cx).is_ready()
             }
             Some(Part::Region(region)) => region.len() as u64 <= TOGETHER,
             Some(Part::Bytes(_)) | None => false,
         };
         let mut slices = [IoSlice::new(&[]); MAX_PARTS];
-        let (mut count, mut room) = (0, MAX_WRITE);
-        for (slice, part) in slices.iter_mut().zip(&self.parts) {
-            let Part::Bytes(bytes) = part else { break };
-            let bytes = &bytes[..bytes.len().min(room)];
-            *slice = IoSlice::new(bytes);
-            count += 1;
-            room -= bytes.len();
-            if room == 0 {
-                break;
-            }
-        }
+        let count = self.memory.fill(&mut slices, MAX_WRITE);
         let written = ready!(socket.poll_send(&slices[..count], more, cx));
         let written = match written.map_err(Fault::Socket)? {
             0 => return Poll::Ready(Err(Fault::Socket(io::ErrorKind::WriteZero.into()))),
             written => written,
         };
-        let mut left = written;
-        while let Some(Part::Bytes(bytes)) = self.parts.front_mut() {
-            if left < bytes.len() {
-                bytes.advance(left);
-                break;
-            }
-            left -= bytes.len();
-            self.parts.pop_front();
-        }
+        self.memory.advance(written);
         Poll::Ready(Ok(written))
     }
 
-    /// Up to which offset the file of a part is in memory. Ready when its beginning is.
-    fn poll_resident(
-        &mut self,
-        index: usize,
-        tally: &Tally,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<u64, Broken>> {
-        let near = self.parts.range(index..).take(2 * MAX_PARTS);
+    /// Up to which offset the file at the front is in memory. Ready when its beginning is.
+    fn poll_resident(&mut self, tally: &Tally, cx: &mut Context<'_>) -> Poll<Result<u64, Broken>> {
+        let near = self.parts.iter().take(2 * MAX_PARTS);
         let mut parts = near.filter_map(|part| match part {
             Part::File { source, range, .. } => Some((source, range)),
             Part::Bytes(_) | Part::Region(_) => None,

@@ -12,10 +12,12 @@
 
 pub mod memory;
 mod piece;
+mod queue;
 mod root;
 mod version;
 
 pub use memory::Region;
 pub use piece::{Piece, length, read_at, slice};
+pub use queue::Queue;
 pub use root::{Root, Wait};
 pub use version::{FileState, FileVersion};

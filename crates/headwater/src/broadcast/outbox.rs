@@ -1,9 +1,9 @@
 //! What is on its way to a peer.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
+use payload::Queue;
 
 /// Pieces in one write.
 const PIECES: usize = 64;
@@ -14,8 +14,7 @@ const ANSWERS: usize = 64 << 10;
 /// Pieces to be sent in order, without copying.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    pieces: VecDeque<Bytes>,
-    len: usize,
+    queue: Queue,
     /// Bytes of answers put in since it was last empty.
     answers: usize,
 }
@@ -23,10 +22,7 @@ pub struct Outbox {
 impl Outbox {
     /// Media, which whoever sends it measures out.
     pub fn push(&mut self, piece: Bytes) {
-        if !piece.is_empty() {
-            self.len += piece.len();
-            self.pieces.push_back(piece);
-        }
+        self.queue.push(piece);
     }
 
     /// An answer of the session's.
@@ -37,17 +33,17 @@ impl Outbox {
 
     /// Whether nothing is to be sent.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.queue.is_empty()
     }
 
     /// Gives back spare memory.
     pub fn shrink(&mut self) {
-        self.pieces.shrink_to_fit();
+        self.queue.shrink();
     }
 
     /// Bytes not sent yet.
     pub fn len(&self) -> usize {
-        self.len
+        self.queue.len()
     }
 
     /// Whether so many answers wait that no more may be asked.
@@ -64,37 +60,22 @@ impl Outbox {
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let mut sent = 0;
-        while !self.pieces.is_empty() {
+        while !self.queue.is_empty() {
             let mut slices = [IoSlice::new(&[]); PIECES];
-            let count = self.pieces.len().min(PIECES);
-            for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-                *slice = IoSlice::new(piece);
-            }
+            let count = self.queue.fill(&mut slices, usize::MAX);
             match write(&slices[..count]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     sent += written;
-                    self.advance(written);
+                    self.queue.advance(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
         }
-        if self.pieces.is_empty() {
+        if self.queue.is_empty() {
             self.answers = 0;
         }
         Ok(sent)
-    }
-
-    fn advance(&mut self, mut written: usize) {
-        self.len -= written;
-        while let Some(piece) = self.pieces.front_mut() {
-            if written < piece.len() {
-                piece.advance(written);
-                return;
-            }
-            written -= piece.len();
-            self.pieces.pop_front();
-        }
     }
 }
