@@ -1,4 +1,4 @@
-//! Listeners that share an address, one for each event loop.
+//! Listeners and sockets of datagrams that share an address, one for each event loop.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,15 +32,44 @@ pub fn listen(
     Ok((listeners, address))
 }
 
-fn bind(address: SocketAddr, unsent: u32, first: bool) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
+/// A socket of datagrams for each worker, and the address they share. All datagrams of a peer come to
+/// one of them, which the kernel chooses by both addresses.
+///
+/// # Errors
+/// As those of [`listen`].
+pub fn datagrams(
+    address: SocketAddr,
+    workers: NonZeroUsize,
+) -> io::Result<(Vec<std::net::UdpSocket>, SocketAddr)> {
+    let bind = |address: SocketAddr, first| -> io::Result<std::net::UdpSocket> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        share(&socket, address, first)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    let first = bind(address, true)?;
+    let address = first.local_addr()?;
+    let mut sockets = vec![first];
+    for _ in 1..workers.get() {
+        sockets.push(bind(address, false)?);
+    }
+    Ok((sockets, address))
+}
+
+/// Binds a socket to an address that further sockets of this process will share.
+fn share(socket: &Socket, address: SocketAddr, first: bool) -> io::Result<()> {
     // The first is bound before it agrees to share: binding fails if anyone else has the port.
     if !first {
         socket.set_reuse_port(true)?;
     }
     socket.bind(&address.into())?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(true)
+}
+
+fn bind(address: SocketAddr, unsent: u32, first: bool) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    share(&socket, address, first)?;
     // Accepted connections inherit these.
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(unsent)?;
