@@ -13,8 +13,8 @@ use std::sync::Arc;
 use media::Sample;
 use tokio::sync::watch;
 
+use crate::UnixMicros;
 use crate::window::Header;
-use crate::{Track, UnixMicros};
 
 /// Units that wait for the slowest tap of a track at most.
 const MOST_UNITS: usize = 256;
@@ -70,16 +70,6 @@ pub(crate) struct Taps {
     ring: watch::Sender<Ring>,
 }
 
-impl Track {
-    /// Reads its access units from the next one on. A decoder begins with the first
-    /// [`sync`](Sample::sync) unit.
-    pub fn tap(&self) -> Tap {
-        let ring = self.taps.ring.subscribe();
-        let next = ring.borrow().end();
-        Tap { ring, next }
-    }
-}
-
 impl Tap {
     /// The next unit, waited for.
     pub async fn next(&mut self) -> Tapped {
@@ -113,6 +103,13 @@ impl Tap {
 }
 
 impl Taps {
+    /// Reads from the next unit on.
+    pub(crate) fn tap(&self) -> Tap {
+        let ring = self.ring.subscribe();
+        let next = ring.borrow().end();
+        Tap { ring, next }
+    }
+
     /// Whether somebody reads.
     pub(crate) fn are_read(&self) -> bool {
         self.ring.receiver_count() > 0

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::dates::Dates;
 use crate::error::Refused;
 use crate::packager::{Boundaries, Cutting, Packager};
-use crate::tap::Taps;
+use crate::tap::{Tap, Taps};
 use crate::window::{Header, Window};
 use crate::{UnixMicros, rescale, silence};
 
@@ -82,6 +82,12 @@ impl Track {
     /// The window, with word of every change.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Window>> {
         self.window.subscribe()
+    }
+
+    /// Reads its access units from the next one on, before parts are cut of them. A decoder begins with
+    /// the first [`sync`](Sample::sync) unit.
+    pub fn tap(&self) -> Tap {
+        self.taps.tap()
     }
 
     /// The newest header.

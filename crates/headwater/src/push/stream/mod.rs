@@ -1,5 +1,8 @@
 //! A viewer of a live stream: on a broadcast with the others at the live edge, or behind it by itself.
 
+mod choosing;
+mod commands;
+
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -12,14 +15,13 @@ use http::{Response, Upgraded};
 use live::cursor::{Choice, Cursor, Next};
 use live::{Delivery, Status, Stream, Track, Viewing};
 use media::Kind;
-use protocol::push::abr::Decision;
-use protocol::push::message::{Command, Discontinuity, Event, Hello};
+use protocol::push::message::{Discontinuity, Event, Hello};
 use protocol::push::query::{From, Query, Unit};
 use tokio::task::coop;
 use tokio::time::Instant;
 
-use super::abr::{self, LiveAbr, Watched};
-use super::session::{Error, Heard, Said, Session};
+use super::abr::{self, Watched};
+use super::session::{Error, Session};
 use super::wire::Ready;
 use super::{Push, describe, messages};
 use crate::Origin;
@@ -31,10 +33,6 @@ const BATCH: usize = 64;
 /// Bytes of media that are taken out of the window at once for a viewer whose rendition is chosen:
 /// what was taken out cannot be dropped.
 const AHEAD: usize = 16 << 10;
-
-/// Bytes that TLS holds if it holds any: a record (RFC 8446 5.1), of which it does not say how much is
-/// left.
-const HELD: usize = 16 << 10;
 
 /// Between two looks whether there are media again for a viewer that is to go on.
 const RETRIES: Duration = Duration::from_millis(200);
@@ -411,81 +409,6 @@ impl Watching {
         Some(follower.cursor.tracks().find(|track| track.kind == Kind::Video).cloned())
     }
 
-    /// Looks at the connection when it is time, and does what comes of it. `idle`: nothing is unsent.
-    fn choose_rendition(&mut self, idle: bool) -> Result<(), Error> {
-        self.renew_abr();
-        let (Mode::Alone(follower), Some(watched)) = (&mut self.mode, &self.watched) else {
-            return Ok(());
-        };
-        let cursor = &mut follower.cursor;
-        let due = {
-            let abr = watched.abr.borrow();
-            !abr.has_decided() && abr.is_due()
-        };
-        if due {
-            let held = if self.session.wire.transport.holds() { HELD } else { 0 };
-            let queued = cursor.waiting() + (self.session.outbox.len() + held) as u64;
-            // A segment comes at once, and takes as long as the link needs for it.
-            let is_segment = cursor.is_whole() && queued > 0;
-            watched.look_at(queued, cursor.is_catching_up() || is_segment);
-        }
-        let mut abr = watched.abr.borrow_mut();
-        match abr.take_decided() {
-            Decision::Stay => {}
-            Decision::Up(rung) => {
-                abr.leaves = false;
-                match abr.rung(rung) {
-                    Some(track) => cursor.switch_to(track),
-                    None => cursor.stay(),
-                }
-            }
-            Decision::Down { to, drop } => {
-                if let Some(track) = abr.rung(to) {
-                    cursor.switch_to(track);
-                    abr.leaves = drop;
-                }
-            }
-            Decision::SkipToLive => {
-                let origin = &self.session.push.origin;
-                match cursor.skip(origin.now()) {
-                    Some(Next::Skipped) => {
-                        let (stream, peer) = (self.stream.name(), self.session.peer);
-                        origin.slow_viewers.skipped(Delivery::Push, stream, peer);
-                        self.session.say(&Event::Discontinuity { reason: Discontinuity::Skipped });
-                    }
-                    Some(_) => return Err(Error::TooSlow),
-                    None => {}
-                }
-            }
-        }
-        // There is room for what comes next, which is the time to say whether it is to be sent.
-        if idle && abr.leaves && !abr.is_worth_sending(cursor.waiting()) {
-            abr.leaves = false;
-            cursor.drop_video();
-        }
-        Ok(())
-    }
-
-    /// Finds out what there is to choose from, where that may be something else.
-    fn renew_abr(&mut self) {
-        let Some(Some(video)) = self.video() else { return };
-        let state = self.stream.state();
-        if self.watched.as_ref().is_some_and(|watched| !watched.abr.borrow().is_old(&state)) {
-            return;
-        }
-        match &self.watched {
-            Some(watched) => {
-                if !watched.abr.borrow_mut().renew(&state, &self.choice, &video) {
-                    self.watched = None;
-                }
-            }
-            None => {
-                let abr = LiveAbr::new(&state, &self.choice, &video);
-                self.watched = abr.map(|abr| Watched::new(&self.session.wire, abr));
-            }
-        }
-    }
-
     /// When to look at the time again.
     fn wake(&self, idle: bool) -> Instant {
         let wake = self.session.wake();
@@ -497,113 +420,6 @@ impl Watching {
             }
             _ => wake,
         }
-    }
-
-    /// Reads what is there, and does what it says; false when the viewer has left without a word.
-    fn read(&mut self) -> Result<bool, Error> {
-        let Heard { said, left } = self.session.read()?;
-        self.heed(said)?;
-        Ok(!left)
-    }
-
-    fn heed(&mut self, said: Vec<Said>) -> Result<(), Error> {
-        for said in said {
-            match said {
-                Said::Command(command) => self.obey(command)?,
-                Said::Close(code) => {
-                    self.leave()?;
-                    self.session.answer_close(code);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Does what the viewer says.
-    fn obey(&mut self, command: Command) -> Result<(), Error> {
-        let Command { rendition, max, seek, pause } = command;
-        if rendition.is_some() || max.is_some() {
-            let before = self.choice.clone();
-            if let Some(rendition) = rendition {
-                self.choice.rendition = rendition;
-            }
-            if let Some(max) = max {
-                self.choice.max = max;
-            }
-            if self.choice != before {
-                self.choose_again()?;
-            }
-        }
-        if let Some(time) = seek {
-            self.leave()?;
-            match &mut self.mode {
-                Mode::Alone(follower) => {
-                    if follower.cursor.seek(time) {
-                        self.session.say(&Event::Discontinuity { reason: Discontinuity::Seek });
-                    }
-                }
-                Mode::None | Mode::Subscribed(_) => self.sought = Some(time),
-            }
-        }
-        if let Some(pause) = pause {
-            self.paused = pause;
-        }
-        if self.paused {
-            self.leave()?;
-            self.mode = Mode::None;
-        }
-        Ok(())
-    }
-
-    /// Follows what its wishes come to now, from a keyframe on.
-    fn choose_again(&mut self) -> Result<(), Error> {
-        self.leave()?;
-        self.watched = None;
-        let Mode::Alone(follower) = &mut self.mode else { return Ok(()) };
-        let cursor = &mut follower.cursor;
-        let best = cursor.wish(self.choice.clone());
-        let is_allowed =
-            |track: &Arc<Track>| abr::allows(&self.stream.state(), &self.choice, track);
-        // One that may choose stays where it is, if it may be there, and goes up by what is seen.
-        let stays = cursor.tracks().find(|track| track.kind == Kind::Video).is_some_and(is_allowed);
-        match best {
-            Some(best) if !stays => cursor.switch_to(&best),
-            _ => cursor.stay(),
-        }
-        Ok(())
-    }
-
-    /// Goes on where it sought while it had no place, or else at the newest keyframe, with the rendition
-    /// it had if it may have that. False if it has a place, or there are no media.
-    fn begin(&mut self) -> Result<bool, Error> {
-        let Mode::None = self.mode else { return Ok(false) };
-        let limits = self.session.push.origin.viewer_limits();
-        let (state, whole) = (self.stream.state(), self.unit == Unit::Segment);
-        let before = self.counted.clone();
-        let first = before.filter(|track| abr::allows(&state, &self.choice, track));
-        let first = first.or_else(|| abr::begin(&state, &self.choice));
-        let first = Choice { rendition: first.map(|track| track.name.clone()), ..self.choice };
-        let Some(cursor) = Cursor::chosen(&self.stream, limits, first, whole) else {
-            return Ok(false);
-        };
-        let mut cursor = cursor.with_choice(self.choice.clone());
-        let reason = match self.sought.take() {
-            Some(time) if cursor.seek(time) => Discontinuity::Seek,
-            _ => Discontinuity::Pause,
-        };
-        let mut follower = Box::new(Follower::new(cursor));
-        let header = header(&mut follower)?;
-        self.mode = Mode::Alone(follower);
-        self.session.say(&Event::Discontinuity { reason });
-        match self.video().flatten() {
-            Some(track) if !self.counted.as_ref().is_some_and(|now| Arc::ptr_eq(now, &track)) => {
-                self.follows(track);
-            }
-            Some(_) => {}
-            None => self.count(None),
-        }
-        self.session.outbox.push(header);
-        Ok(true)
     }
 
     /// Says how it ended, to the viewer too where it can hear it.
