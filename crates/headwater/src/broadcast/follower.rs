@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use live::cursor::{Cursor, Limits, PartIndex};
-use live::{Part, Segment, Stream, Track};
+use live::{Header, Part, Segment, Stream, Track};
 
 /// How parts are written for viewers.
 pub trait Container {
@@ -56,11 +56,59 @@ pub(super) struct Item {
     pieces: Vec<Bytes>,
 }
 
+/// Pieces that a burst has at most.
+pub const PIECES: usize = 64;
+
+/// Bytes of a burst after which nothing is added to it.
+pub const BURST: usize = 256 << 10;
+
+/// What a viewer with a cursor of its own is given at once. What it was given it cannot be spared any
+/// more: a viewer that is too slow shows only when it has taken it.
+#[derive(Debug, Default)]
+pub struct Burst {
+    pieces: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl Burst {
+    /// Adds a piece.
+    pub fn push(&mut self, piece: Bytes) {
+        self.bytes += piece.len();
+        self.pieces.push(piece);
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Whether it is to go out before anything is added.
+    pub fn is_full(&self) -> bool {
+        self.pieces.len() >= PIECES || self.bytes >= BURST
+    }
+
+    /// Its pieces; `None` if it has none.
+    pub fn into_pieces(self) -> Option<Vec<Bytes>> {
+        Some(self.pieces).filter(|pieces| !pieces.is_empty())
+    }
+}
+
 impl Follower {
     /// One that has got nothing yet.
     pub fn new(cursor: Cursor) -> Self {
         let headers = cursor.tracks().map(|_| None).collect();
         Self { cursor, headers }
+    }
+
+    /// One that has got the newest header of each track.
+    pub fn told(cursor: Cursor) -> Self {
+        let headers = cursor.tracks().map(|track| Some(track.header().msn)).collect();
+        Self { cursor, headers }
+    }
+
+    /// Whether the parts of this track had this header last.
+    pub fn knows(&self, track: usize, header: &Header) -> bool {
+        self.headers.get(track).copied().flatten() == Some(header.msn)
     }
 
     /// To be told when the cursor follows other tracks: their headers come before their parts.
@@ -87,7 +135,7 @@ impl Follower {
     }
 
     /// To be told when the viewer was given these headers.
-    pub fn know_headers(&mut self, headers: &[Arc<live::Header>]) {
+    pub fn know_headers(&mut self, headers: &[Arc<Header>]) {
         self.headers = headers.iter().map(|header| Some(header.msn)).collect();
     }
 
@@ -98,7 +146,7 @@ impl Follower {
     ) -> Result<Item, media::Error> {
         let msn = segment.header.msn;
         let mut header = None;
-        if self.headers.get(track).copied().flatten() != Some(msn) {
+        if !self.knows(track, &segment.header) {
             header = container.header(&self.cursor, segment, part)?.map(|header| (msn, header));
         }
         let mut pieces = Vec::new();

@@ -32,8 +32,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+pub use follower::{BURST, Burst, Container, Follower, PIECES};
 use follower::{Bookmark, Item};
-pub use follower::{Container, Follower};
 use live::cursor::{Choice, Limits, Next, Stir};
 use live::{Stream, Track, UnixMicros};
 pub use outbox::Outbox;

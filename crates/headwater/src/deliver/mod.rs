@@ -15,8 +15,9 @@
 
 mod dash;
 pub(crate) mod files;
+pub(crate) mod flv;
 mod hls;
-pub mod muxed;
+mod muxed;
 mod recent;
 mod relay;
 mod route;

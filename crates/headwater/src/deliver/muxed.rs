@@ -8,13 +8,15 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Body, BodyStream, Piece, Request, Response};
 use live::cursor::{Cursor, Next};
+use live::wait::ready;
 use live::{Delivery, Part, Segment, Stream, Track, Viewing};
-use media::flv::{Message, Metadata, Packetizer};
+use media::flv::Message;
 
+use super::flv::{converted, metadata, packetizer, sequence_header};
 use super::unfold::unfold;
 use crate::Origin;
+use crate::broadcast::{Burst, Container, Follower};
 use crate::counts::TooSlow;
-use live::wait::ready;
 
 /// `live.mp4`: the header of the tracks it carries, then their chunks as they are.
 pub(super) async fn mp4(request: &Request, origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
@@ -26,15 +28,13 @@ pub(super) async fn flv(request: &Request, origin: &Arc<Origin>, stream: &Arc<St
     respond(request, origin, stream, Delivery::Flv, "video/x-flv", Flv).await
 }
 
-/// How parts become bytes of a container.
-trait Mux: 'static {
+/// A container that carries every track in one response.
+trait Mux: Container + 'static {
+    /// Whether tracks may change within it. Else the response ends where one does.
+    const CHANGES: bool;
+
     /// What goes before the first part, which is so many seconds behind live.
     fn start(&self, tracks: &[Arc<Track>], behind: f64) -> Result<Bytes, media::Error>;
-    /// What a new configuration of a track needs before its parts; `None` where the container
-    /// cannot change, and the response ends.
-    fn reconfigure(&self, segment: &Segment) -> Option<Result<Bytes, media::Error>>;
-    /// A part's bytes.
-    fn part(&self, segment: &Segment, part: &Part) -> Result<Bytes, media::Error>;
 }
 
 async fn respond<M: Mux>(
@@ -59,8 +59,7 @@ async fn respond<M: Mux>(
     };
     let viewer = Viewer {
         origin: Arc::clone(origin),
-        headers: tracks.iter().map(|track| track.header().msn).collect(),
-        cursor,
+        follower: Follower::told(cursor),
         mux,
         start: Some(start),
         stream: Arc::clone(stream),
@@ -112,15 +111,10 @@ impl<B: BodyStream> BodyStream for Watched<B> {
     }
 }
 
-/// Parts that go out in one piece at most.
-const BATCH: usize = 64;
-
 struct Viewer<M> {
     origin: Arc<Origin>,
-    cursor: Cursor,
+    follower: Follower,
     mux: M,
-    /// Which header each track's parts had last.
-    headers: Vec<u64>,
     start: Option<Bytes>,
     stream: Arc<Stream>,
     delivery: Delivery,
@@ -133,26 +127,19 @@ impl<M: Mux> Viewer<M> {
         if let Some(start) = self.start.take() {
             return Ok(Some(vec![start]));
         }
-        let mut out = Vec::new();
-        let mut next = self.cursor.next(|| self.origin.now()).await;
+        let mut out = Burst::default();
+        let mut next = self.follower.cursor.next(|| self.origin.now()).await;
         loop {
             match next {
                 Next::Part { track, segment, part } => {
-                    if self.headers.get(track) != Some(&segment.header.msn) {
-                        let Some(bytes) = self.mux.reconfigure(&segment) else {
-                            return Ok((!out.is_empty()).then_some(out));
-                        };
-                        out.push(bytes.map_err(io::Error::other)?);
-                        if let Some(known) = self.headers.get_mut(track) {
-                            *known = segment.header.msn;
-                        }
+                    if !M::CHANGES && !self.follower.knows(track, &segment.header) {
+                        return Ok(out.into_pieces());
                     }
-                    out.push(self.mux.part(&segment, &part).map_err(io::Error::other)?);
+                    let part = (track, &*segment, &*part);
+                    let written = self.follower.write(&self.mux, part, |piece| out.push(piece));
+                    written.map_err(io::Error::other)?;
                 }
-                Next::Tracks | Next::Switched { .. } => {
-                    // No segment has number 0, so each track's header goes out before its parts.
-                    self.headers = vec![0; self.cursor.tracks().count()];
-                }
+                Next::Tracks | Next::Switched { .. } => self.follower.forget_headers(),
                 Next::Skipped => {
                     self.origin.slow_viewers.skipped(self.delivery, self.stream.name(), self.peer);
                 }
@@ -164,16 +151,16 @@ impl<M: Mux> Viewer<M> {
                     self.origin.slow_viewers.closed(self.delivery, TooSlow::Behind);
                     return Err(io::Error::other("viewer reads too slowly"));
                 }
-                Next::Ended => return Ok((!out.is_empty()).then_some(out)),
+                Next::Ended => return Ok(out.into_pieces()),
             }
-            // What else is there goes out with it; a burst is bounded by the viewer's queue.
-            if out.len() >= BATCH {
-                return Ok(Some(out));
+            // What else is there goes out with it.
+            if out.is_full() {
+                return Ok(out.into_pieces());
             }
-            next = match self.cursor.poll(self.origin.now()) {
+            next = match self.follower.cursor.poll(self.origin.now()) {
                 Some(more) => more,
-                None if out.is_empty() => self.cursor.next(|| self.origin.now()).await,
-                None => return Ok(Some(out)),
+                None if out.is_empty() => self.follower.cursor.next(|| self.origin.now()).await,
+                None => return Ok(out.into_pieces()),
             };
         }
     }
@@ -182,24 +169,31 @@ impl<M: Mux> Viewer<M> {
 struct Mp4;
 
 impl Mux for Mp4 {
+    const CHANGES: bool = false;
+
     fn start(&self, tracks: &[Arc<Track>], _: f64) -> Result<Bytes, media::Error> {
         let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
         let tracks: Vec<_> = headers.iter().map(|header| &header.track).collect();
         media::cmaf::header(&tracks)
     }
+}
 
-    fn reconfigure(&self, _: &Segment) -> Option<Result<Bytes, media::Error>> {
-        None
+impl Container for Mp4 {
+    fn header(&self, _: &Cursor, _: &Segment, _: &Part) -> Result<Option<Bytes>, media::Error> {
+        Ok(None)
     }
 
-    fn part(&self, _: &Segment, part: &Part) -> Result<Bytes, media::Error> {
-        Ok(part.region.to_bytes())
+    fn part(&self, _: &Segment, part: &Part, out: &mut Vec<Bytes>) -> Result<(), media::Error> {
+        out.push(part.region.to_bytes());
+        Ok(())
     }
 }
 
 struct Flv;
 
 impl Mux for Flv {
+    const CHANGES: bool = true;
+
     fn start(&self, tracks: &[Arc<Track>], behind: f64) -> Result<Bytes, media::Error> {
         let has = |kind| tracks.iter().any(|track| track.kind == kind);
         let mut out =
@@ -211,68 +205,27 @@ impl Mux for Flv {
         }
         Ok(out.into())
     }
-
-    fn reconfigure(&self, segment: &Segment) -> Option<Result<Bytes, media::Error>> {
-        let header = || {
-            let time = milliseconds(segment.start, &segment.header.track);
-            Ok(packetizer(&segment.header.track)?.sequence_header(time)?.tag())
-        };
-        Some(header())
-    }
-
-    fn part(&self, segment: &Segment, part: &Part) -> Result<Bytes, media::Error> {
-        if let Some(known) = part.flv.get() {
-            return Ok(known.clone());
-        }
-        let mut tags = Vec::new();
-        for message in messages(segment, part)? {
-            tags.extend_from_slice(&message.tag());
-        }
-        Ok(part.flv.keep(part, tags.into()))
-    }
 }
 
-/// How `track`'s samples are written as FLV tags and RTMP messages.
-pub fn packetizer(track: &media::Track) -> Result<Packetizer, media::Error> {
-    Packetizer::new(0, &track.codec, track.timescale)
-}
-
-/// A part's samples as FLV tags or RTMP messages.
-pub fn messages(segment: &Segment, part: &Part) -> Result<Vec<Message>, media::Error> {
-    let packetizer = packetizer(&segment.header.track)?;
-    let bytes = part.region.to_bytes();
-    let mut out = Vec::with_capacity(part.samples.len());
-    for layout in &part.samples {
-        let start = layout.offset as usize;
-        out.push(packetizer.sample(&media::Sample {
-            dts: layout.dts,
-            cts: layout.cts,
-            duration: 0,
-            sync: layout.sync,
-            data: bytes.slice(start..start + layout.size as usize),
-        })?);
+impl Container for Flv {
+    fn header(
+        &self,
+        _: &Cursor,
+        segment: &Segment,
+        part: &Part,
+    ) -> Result<Option<Bytes>, media::Error> {
+        Ok(Some(sequence_header(segment, part)?.tag()))
     }
-    Ok(out)
-}
 
-/// `onMetaData` for a viewer of `tracks` that begins so many seconds `behind` live.
-pub fn metadata(tracks: &[Arc<Track>], behind: f64) -> Metadata {
-    let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
-    let mut metadata = Metadata::describe(headers.iter().map(|header| &header.track.codec));
-    metadata.behind = Some((behind * 1000.0).round() / 1000.0);
-    for track in tracks {
-        let rate = track.bitrate().map(|(mean, _)| mean as f64 / 1000.0);
-        match track.kind {
-            media::Kind::Video => metadata.video_data_rate = rate,
-            _ => metadata.audio_data_rate = rate,
-        }
+    fn part(
+        &self,
+        segment: &Segment,
+        part: &Part,
+        out: &mut Vec<Bytes>,
+    ) -> Result<(), media::Error> {
+        out.push(converted(&part.flv, segment, part, |message| message.tag())?);
+        Ok(())
     }
-    metadata
-}
-
-/// A track's time in milliseconds.
-pub fn milliseconds(time: i64, track: &media::Track) -> i64 {
-    live::rescale(time, track.timescale, 1000)
 }
 
 #[cfg(test)]
@@ -309,8 +262,7 @@ mod tests {
         assert!((cursor.behind() - 30.0).abs() < 0.1, "{} s behind", cursor.behind());
         let mut viewer = Viewer {
             origin: Arc::clone(&origin),
-            headers: cursor.tracks().map(|track| track.header().msn).collect(),
-            cursor,
+            follower: Follower::told(cursor),
             mux: Mp4,
             start: None,
             stream: Arc::clone(&stream),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use live::cursor::{Cursor, Limits, Next};
 use live::{Delivery, Part, Segment, Stream, Viewing};
 use media::flv::Message;
@@ -12,12 +12,9 @@ use tokio::net::TcpStream;
 
 use super::Error;
 use crate::Origin;
-use crate::broadcast::{self, Container, Follower, Subscription};
-use crate::deliver::muxed::{messages, metadata, milliseconds, packetizer};
+use crate::broadcast::{self, Burst, Container, Follower, Subscription};
+use crate::deliver::flv::{converted, metadata, sequence_header};
 use crate::wire;
-
-/// Parts that go out in one write at most.
-const BATCH: usize = 64;
 
 pub(super) type Broadcasts = broadcast::Broadcasts<Messages>;
 
@@ -108,7 +105,7 @@ impl Play {
             let _ = state.wait_for(|state| state.status == live::Status::Ended).await;
             return Ok(None);
         }
-        let mut out = Vec::new();
+        let mut out = Burst::default();
         if let Mode::None = self.mode {
             if !self.stream.ready().await {
                 return Ok(None);
@@ -123,7 +120,7 @@ impl Play {
         } else {
             match follower.cursor.poll(origin.now()) {
                 Some(next) => next,
-                None => return Ok(Some(out)),
+                None => return Ok(out.into_pieces()),
             }
         };
         loop {
@@ -140,15 +137,15 @@ impl Play {
                     origin.slow_viewers.skipped(Delivery::Rtmp, self.stream.name(), self.peer);
                 }
                 Next::TooSlow => return Err(Error::TooSlow),
-                Next::Ended => return Ok((!out.is_empty()).then_some(out)),
+                Next::Ended => return Ok(out.into_pieces()),
             }
-            if out.len() >= BATCH {
-                return Ok(Some(out));
+            if out.is_full() {
+                return Ok(out.into_pieces());
             }
             next = match follower.cursor.poll(origin.now()) {
                 Some(next) => next,
                 None if out.is_empty() => follower.cursor.next(|| origin.now()).await,
-                None => return Ok(Some(out)),
+                None => return Ok(out.into_pieces()),
             };
         }
     }
@@ -161,9 +158,7 @@ impl Container for Messages {
         segment: &Segment,
         part: &Part,
     ) -> Result<Option<Bytes>, media::Error> {
-        let time = milliseconds(part.start, &segment.header.track);
-        let header = packetizer(&segment.header.track)?.sequence_header(time)?;
-        Ok(Some(wire::chunks(&header)))
+        Ok(Some(wire::chunks(&sequence_header(segment, part)?)))
     }
 
     fn part(
@@ -172,15 +167,7 @@ impl Container for Messages {
         part: &Part,
         out: &mut Vec<Bytes>,
     ) -> Result<(), media::Error> {
-        if let Some(known) = part.rtmp.get() {
-            out.push(known.clone());
-            return Ok(());
-        }
-        let mut bytes = BytesMut::new();
-        for message in messages(segment, part)? {
-            bytes.extend_from_slice(&wire::chunks(&message));
-        }
-        out.push(part.rtmp.keep(part, bytes.freeze()));
+        out.push(converted(&part.rtmp, segment, part, wire::chunks)?);
         Ok(())
     }
 }

@@ -206,7 +206,7 @@ fn viewer_that_reads_nothing() {
 #[test]
 fn viewer_that_reads_too_slowly_for_too_long() {
     let (origin, torrent, attentive) = start();
-    // A sixth of what comes, and less than what comes from a busy machine.
+    // A fifteenth of what is published, so that it is far less than what a starved machine publishes, too.
     let rate = 250_000;
     let mp4 = SlowReader::get(origin.http, "/live/torrent/live.mp4", rate).unwrap();
     let flv = SlowReader::get(origin.http, "/live/torrent/live.flv", rate).unwrap();

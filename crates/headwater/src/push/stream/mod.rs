@@ -25,10 +25,7 @@ use super::session::{Error, Session};
 use super::wire::Ready;
 use super::{Push, describe, messages};
 use crate::Origin;
-use crate::broadcast::{Follower, Subscription};
-
-/// Pieces that go out in one write at most, while there are more parts at hand.
-const BATCH: usize = 64;
+use crate::broadcast::{BURST, Follower, PIECES, Subscription};
 
 /// Bytes of media that are taken out of the window at once for a viewer whose rendition is chosen:
 /// what was taken out cannot be dropped.
@@ -369,7 +366,8 @@ impl Watching {
                 }
             }
             let Mode::Alone(follower) = &mut self.mode else { return Ok(()) };
-            if pieces >= BATCH || self.watched.is_some() && self.session.outbox.len() >= AHEAD {
+            let most = if self.watched.is_some() { AHEAD } else { BURST };
+            if pieces >= PIECES || self.session.outbox.len() >= most {
                 return Ok(());
             }
             next = match follower.cursor.poll(origin.now()) {
