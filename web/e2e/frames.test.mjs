@@ -25,10 +25,10 @@ const TOGETHER = [
   Object.keys(DISTANCES),
 ];
 /**
- * What does not always hold. Video is decoded one frame before it is shown (ARCHITECTURE.md, "Abutting"), here a second.
- * From a second on hls.js takes a track for misplaced, by its decode times (isInvalidInitPts), and maps all to another
- * place, which leaves a hole of 1.000 s in sound. Why there are holes of 0.960 s too, five parts, is not known, nor why
- * playback sometimes does not begin.
+ * What does not always hold. Video is decoded one frame before it is shown (crates/live/README.md, "Abutting decode
+ * times"), here a second. From a second on hls.js takes a track for misplaced, by its decode times (isInvalidInitPts),
+ * and maps all to another place, which leaves a hole of 1.000 s in sound. Why there are holes of 0.960 s too, five
+ * parts, is not known, nor why playback sometimes does not begin.
  */
 const EARLY = 'frames are decoded a second early, by which hls.js moves tracks; and more';
 const TODO = { 'one frame a second, llhls': EARLY, 'one frame a second, plain': EARLY };

@@ -7,6 +7,9 @@
 //!                      ladder          │
 //!                                      └─ control          pages, API
 //! ```
+//!
+//! The crate's `README.md` gives the reasons behind the deliveries: event loops, HLS, DASH, broadcasts, push, titles,
+//! pace, and how the origin ends.
 
 pub mod access;
 pub mod broadcast;

@@ -10,6 +10,8 @@
 //! [`Region`]s of an anonymous memory file that all streams share, and leaving the window means dropping a reference.
 //! Time is an argument everywhere ([`UnixMicros`]); nothing here opens a socket or reads a
 //! clock, but for [`wait`], which gives up after a time.
+//!
+//! The crate's `README.md` gives the reasons: how a stream's time works, where segments end, what is listed.
 
 pub mod cursor;
 mod dates;
