@@ -5,7 +5,7 @@ use std::io;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What went wrong, as it is counted.
+/// What went wrong, as counters and reports name it.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -16,35 +16,35 @@ pub enum Kind {
     Resolve,
     /// Nobody listens there.
     Refused,
-    /// No connection, or no answer, or nothing further, for as long as the viewer waits.
+    /// The viewer waited too long for a connection, an answer or further bytes.
     Timeout,
-    /// TLS could not be agreed on, the server's certificate is not trusted, or what came is not
-    /// TLS.
+    /// The two sides could not agree on TLS, the server's certificate is not trusted, or the bytes
+    /// received are not TLS.
     Tls,
-    /// The connection ended or was reset in the middle of something.
+    /// The connection ended or was reset in the middle of a message.
     Dropped,
-    /// An HTTP status that is not what was asked for.
+    /// An HTTP status that is not the one expected.
     Status,
-    /// Redirected too often.
+    /// Too many redirects.
     Redirect,
-    /// What came is not what the protocol or the container has.
+    /// The bytes received do not follow the protocol or the container.
     Garbage,
     /// A body shorter or longer than its Content-Length.
     Length,
-    /// A playlist or manifest that cannot be read or does not say what is needed.
+    /// A playlist or manifest that cannot be read, or that lacks something the player needs.
     Manifest,
-    /// An RTMP server refused.
+    /// An RTMP or WebSocket server refused.
     Rejected,
-    /// The media are broken, or not the source's.
+    /// The media are broken, or are not the source's.
     Corrupt,
-    /// Correct, but beyond what is spoken here.
+    /// Correct, but this player does not support it.
     Unsupported,
-    /// This machine, not the server: no descriptor, no port, no memory.
+    /// This machine is at fault, not the server: no descriptor, no port, no memory.
     Local,
 }
 
 impl Kind {
-    /// Every kind, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 14] = [
         Self::Resolve,
         Self::Refused,
@@ -62,7 +62,7 @@ impl Kind {
         Self::Local,
     ];
 
-    /// As it is written in reports.
+    /// Name of the kind in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Resolve => "resolve",
@@ -93,11 +93,11 @@ impl fmt::Display for Kind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {what}{}", in_brackets(.place))]
 pub struct Error {
-    /// How it is counted.
+    /// The kind under which it is counted.
     pub kind: Kind,
     /// What is wrong, as a noun phrase.
     pub what: Cow<'static, str>,
-    /// Where: a URL, a byte, a time of the media; empty where there is nothing to say.
+    /// Where: a URL, a byte, a time of the media. Empty if there is nothing to say.
     pub place: String,
 }
 
@@ -106,12 +106,12 @@ fn in_brackets(place: &str) -> String {
 }
 
 impl Error {
-    /// An error of that kind.
+    /// Makes an error without a place.
     pub fn new(kind: Kind, what: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, what: what.into(), place: String::new() }
     }
 
-    /// The same, with where it happened put before what is known of that.
+    /// Adds a place. It goes before the places that the error already has.
     #[must_use]
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         self.place = match self.place.as_str() {
@@ -121,16 +121,16 @@ impl Error {
         self
     }
 
-    /// What an error of a socket means.
+    /// Makes an error from an error of a socket.
     pub fn io(error: &io::Error, doing: &'static str) -> Self {
         use io::ErrorKind as E;
         let kind = match error.kind() {
             E::ConnectionRefused => Kind::Refused,
             E::TimedOut => Kind::Timeout,
             E::AddrNotAvailable | E::OutOfMemory => Kind::Local,
-            // EMFILE, ENFILE, ENOBUFS have no kind of their own.
+            // std has no kind for EMFILE, ENFILE and ENOBUFS.
             _ if matches!(error.raw_os_error(), Some(23 | 24 | 105)) => Kind::Local,
-            // What rustls finds wrong.
+            // rustls reports its findings with this kind.
             E::InvalidData => Kind::Tls,
             E::HostUnreachable | E::NetworkUnreachable => Kind::Refused,
             _ => Kind::Dropped,

@@ -1,6 +1,6 @@
-//! HLS playlists as a player reads them, RFC 8216bis: written for any server, apart from what
-//! renders ours. Texts are borrowed from the playlist, so that reading one costs no more than its
-//! lines.
+//! HLS playlists as a player reads them, RFC 8216bis. The parser is meant for any server and shares
+//! no code with the renderer of our own playlists. Strings are borrowed from the playlist's text,
+//! so parsing copies none of them.
 
 use std::ops::Range;
 
@@ -15,9 +15,9 @@ const MAX_ENTRIES: usize = 100_000;
 /// Either kind of playlist.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Playlist<'a> {
-    /// Renditions to choose from.
+    /// The renditions to choose from.
     Multivariant(Multivariant<'a>),
-    /// The segments of one.
+    /// The segments of one rendition.
     Media(Box<Media<'a>>),
 }
 
@@ -41,7 +41,7 @@ pub struct Variant<'a> {
     pub codecs: Option<&'a str>,
     /// RESOLUTION.
     pub resolution: Option<(u32, u32)>,
-    /// AUDIO: the group its audio is in.
+    /// AUDIO: group of its audio renditions.
     pub audio: Option<&'a str>,
 }
 
@@ -54,7 +54,7 @@ pub struct Audio<'a> {
     pub name: &'a str,
     /// DEFAULT.
     pub default: bool,
-    /// URI of its media playlist; `None` where the variants hold it.
+    /// URI of its media playlist; `None` if the variants contain this audio.
     pub uri: Option<&'a str>,
 }
 
@@ -77,14 +77,14 @@ pub struct Media<'a> {
     pub hold_back: Option<Micros>,
     /// PART-HOLD-BACK.
     pub part_hold_back: Option<Micros>,
-    /// EXT-X-SKIP: how many segments before the first listed one are left out.
+    /// EXT-X-SKIP: how many segments are left out before the first listed one.
     pub skipped: u64,
-    /// Complete segments; the first has the number `media_sequence + skipped`. Those left out by
-    /// a delta update are not here.
+    /// Complete segments. The first has the number `media_sequence + skipped`. Segments that a
+    /// delta update leaves out are not in the list.
     pub segments: Vec<Segment<'a>>,
-    /// What is known of the segment after the last complete one.
+    /// What the playlist says of the segment after the last complete one.
     pub open: Segment<'a>,
-    /// Parts of all segments, each segment's in a row.
+    /// Parts of all segments. The parts of one segment are next to each other.
     pub parts: Vec<Part<'a>>,
     /// EXT-X-PRELOAD-HINT of TYPE=PART.
     pub hint: Option<Location<'a>>,
@@ -93,18 +93,20 @@ pub struct Media<'a> {
 /// A segment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Segment<'a> {
-    /// Where it is; empty for the open one.
+    /// Where the segment is; empty for the open segment.
     pub place: Location<'a>,
-    /// EXTINF; 0 for the open one.
+    /// EXTINF; 0 for the open segment.
     pub duration: Micros,
-    /// When it was captured, in microseconds since 1970: EXT-X-PROGRAM-DATE-TIME, or as far from the
-    /// date of another segment as durations say (4.4.4.6), without a discontinuity between them.
+    /// When it was captured, in microseconds since 1970: its EXT-X-PROGRAM-DATE-TIME, or else the
+    /// date of another segment plus or minus the durations in between (4.4.4.6). There is no
+    /// discontinuity between the two.
     pub date: Option<Micros>,
     /// EXT-X-DISCONTINUITY.
     pub discontinuity: bool,
     /// EXT-X-GAP.
     pub gap: bool,
-    /// EXT-X-MAP that applies to it; `None` where none was seen, in a delta update maybe before.
+    /// EXT-X-MAP that applies to it. `None` if the playlist has none; a delta update may have left
+    /// it out.
     pub map: Option<Location<'a>>,
     /// Its parts among [`Media::parts`].
     pub parts: Range<usize>,
@@ -128,14 +130,14 @@ pub struct Part<'a> {
 pub struct Location<'a> {
     /// URI, as it is written.
     pub uri: &'a str,
-    /// First byte and length; without a length, to its end.
+    /// First byte and length; without a length, to the end of the resource.
     pub range: Option<(u64, Option<u64>)>,
 }
 
 impl Media<'_> {
     /// Number of the first listed segment.
     pub fn first(&self) -> u64 {
-        // Both below 2^60, as the parser sees to.
+        // Both are below 2^60, the parser makes sure.
         self.media_sequence + self.skipped
     }
 
@@ -144,7 +146,8 @@ impl Media<'_> {
         self.first() + self.segments.len() as u64
     }
 
-    /// Dates what is not dated by what is, forwards before backwards (4.4.4.6).
+    /// Dates the segments without a date: first forwards from the dated ones, then backwards
+    /// (4.4.4.6).
     fn date_all(&mut self) {
         let mut told: Option<Micros> = None;
         for segment in self.segments.iter_mut().chain([&mut self.open]) {
@@ -164,7 +167,7 @@ impl Media<'_> {
 /// Reads a playlist.
 ///
 /// # Errors
-/// It is none, or lacks what a player cannot do without; with the line.
+/// The text is no playlist, or lacks what a player needs. The error names the line.
 pub fn parse(text: &str) -> Result<Playlist<'_>, Error> {
     if text.len() > MAX_SIZE {
         return Err(Error::manifest(format!("playlist of {} bytes", text.len())));
@@ -188,17 +191,17 @@ pub fn parse(text: &str) -> Result<Playlist<'_>, Error> {
 struct Parser<'a> {
     multivariant: Multivariant<'a>,
     media: Media<'a>,
-    /// Tags of media playlists were seen.
+    /// Whether tags of a media playlist were seen.
     is_media: bool,
     has_target: bool,
     /// The variant whose URI comes next.
     variant: Option<Variant<'a>>,
-    /// What has been said of the segment whose URI comes next.
+    /// What the tags have said of the segment whose URI comes next.
     next: Segment<'a>,
     has_duration: bool,
-    /// Where the next EXT-X-BYTERANGE without an offset goes on.
+    /// Where the next EXT-X-BYTERANGE without an offset begins.
     after: u64,
-    /// As `after`, of parts.
+    /// The same for parts.
     after_part: u64,
     map: Option<Location<'a>>,
 }
@@ -402,13 +405,13 @@ fn integer(what: &str, value: &str) -> Result<u64, Error> {
     value.trim().parse().map_err(|_| bad(what, value))
 }
 
-/// An integer that leaves room to count on from.
+/// Parses an integer and leaves room to count on from it.
 fn number_of_segment(what: &str, value: &str) -> Result<u64, Error> {
     integer(what, value)
         .and_then(|number| if number < 1 << 60 { Ok(number) } else { Err(bad(what, value)) })
 }
 
-/// `LENGTH[@OFFSET]`, 4.4.4.2; without an offset it follows what was before.
+/// Parses `LENGTH[@OFFSET]`, 4.4.4.2. Without an offset the range follows the range before.
 fn range(value: &str, after: &mut u64) -> Result<(u64, Option<u64>), Error> {
     let (length, offset) = value.split_once('@').unwrap_or((value, ""));
     let length: u64 = integer("BYTERANGE", length)?;
@@ -448,15 +451,15 @@ fn variant(value: &str) -> Result<Variant<'_>, Error> {
             _ => {}
         }
     }
-    // Required, 4.4.6.2; a playlist with one variant is sometimes without.
+    // 4.4.6.2 requires it, but playlists with one variant sometimes lack it.
     if !has_bandwidth {
         variant.bandwidth = 0;
     }
     Ok(variant)
 }
 
-/// The attributes of a tag, 4.2: names, and values without their quotes. Ends where they are
-/// malformed.
+/// Iterates over the attributes of a tag, 4.2: names, and values without their quotes. Ends at the
+/// first malformed one.
 fn attributes(list: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = list;
     std::iter::from_fn(move || {

@@ -16,15 +16,15 @@ use crate::tls::{Stream, Tls, TlsError, Trust, Within};
 use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, RequestTimes, Stats};
 
-/// What a read of a socket takes at most. One buffer serves all viewers of a lane.
+/// Most bytes of one read from a socket. One buffer serves all viewers of a lane.
 const SCRATCH: usize = 256 << 10;
 
-/// Buffers kept for the next playlist that does not come in one piece.
+/// How many buffers are kept for further playlists.
 const SPARE_BUFFERS: usize = 16;
 /// A buffer that has grown past this is not kept.
 const SPARE_SIZE: usize = 256 << 10;
 
-/// Playlists that are shared at once.
+/// How many playlists are shared at once.
 const SHARED: usize = 32;
 
 /// The run's clock.
@@ -48,12 +48,12 @@ impl Clock {
         micros(self.start.elapsed())
     }
 
-    /// A time of the run as microseconds since 1970.
+    /// Converts a time of the run to microseconds since 1970.
     pub fn unix(&self, now: Micros) -> Micros {
         self.unix.saturating_add(now)
     }
 
-    /// A time of the run as the runtime has it.
+    /// Converts a time of the run to an instant of the runtime.
     pub fn instant(&self, now: Micros) -> Instant {
         self.start + Duration::from_micros(now.max(0).unsigned_abs())
     }
@@ -63,36 +63,38 @@ fn micros(duration: Duration) -> Micros {
     Micros::try_from(duration.as_micros()).unwrap_or(Micros::MAX)
 }
 
-/// Which rendition a player asks for.
+/// The rendition that a player asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rendition {
-    /// The one with the highest bit rate that the connection has carried with a fifth to spare.
+    /// The highest bit rate that leaves a fifth of what the connection carries to spare.
     Auto,
     /// The highest bit rate.
     Highest,
     /// The lowest bit rate.
     Lowest,
-    /// Of the bit rates in rising order the one with that index, or the highest.
+    /// The bit rate with this index in rising order, or the highest if there are fewer.
     Index(usize),
 }
 
 /// How the viewers of a run behave.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Longest wait for a connection, an answer or anything further.
+    /// Longest wait for a connection, an answer or further bytes.
     pub patience: Duration,
-    /// Media a player buffers before it begins or goes on; those that hold less ready begin with
-    /// less.
+    /// How much media a player buffers before it starts or goes on. If the server has less ready,
+    /// the player starts with less.
     pub buffer: Duration,
-    /// Media a player of something finished has ahead at most; `None`: all, as fast as it comes.
+    /// How much media a player of finished media has ahead at most; `None` for all of it, as fast
+    /// as it comes.
     pub ahead: Option<Duration>,
     /// Which rendition.
     pub rendition: Rendition,
-    /// Whether parts, blocking reloads and chunks of segments still being made are asked for.
+    /// Whether players ask for parts, blocking reloads and chunks of segments that are still being
+    /// made.
     pub low_latency: bool,
-    /// Whether parts are asked for by EXT-X-PRELOAD-HINT, before they exist.
+    /// Whether players ask for parts before they exist, by EXT-X-PRELOAD-HINT.
     pub hints: bool,
-    /// Whose certificates are good, for URLs that ask for TLS.
+    /// Which certificates are trusted where a URL asks for TLS.
     pub trust: Trust,
 }
 
@@ -110,14 +112,14 @@ impl Default for Options {
     }
 }
 
-/// What all viewers of a lane have done so far; read by others while they go on.
+/// Counters of all viewers of a lane. Other threads read them while the viewers run.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Viewers that have begun.
     pub joined: AtomicU64,
     /// Viewers that have left.
     pub left: AtomicU64,
-    /// Viewers that have begun to play.
+    /// Viewers that have started to play.
     pub playing: AtomicU64,
     /// Viewers that left by an error.
     pub failed: AtomicU64,
@@ -133,18 +135,18 @@ pub struct Totals {
     pub stalls: AtomicU64,
     /// Requests.
     pub requests: AtomicU64,
-    /// Troubles of any kind.
+    /// Troubles of any kind, including those that viewers got over.
     pub troubles: AtomicU64,
-    /// Troubles of this machine's making.
+    /// Troubles whose cause is this machine.
     pub local: AtomicU64,
-    /// Newest time from capture to arrival, in microseconds.
+    /// Time from capture to arrival of the newest media, in microseconds.
     pub delivery: AtomicU64,
-    /// How long requests took.
+    /// How long the answered requests took.
     times: Mutex<RequestTimes>,
 }
 
 impl Totals {
-    /// How long requests took that were answered.
+    /// How long the answered requests took.
     pub fn request_times(&self) -> RequestTimes {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -157,26 +159,27 @@ pub struct Lane {
     pub clock: Clock,
     /// How viewers behave.
     pub options: Options,
-    /// What they have done.
+    /// The counters.
     pub totals: Arc<Totals>,
-    /// The address that connections come from; `None`: the one that the system picks.
+    /// Local address of connections; `None` if the system picks it.
     source: Option<IpAddr>,
     scratch: RefCell<Box<[u8]>>,
     spare: RefCell<Vec<Vec<u8>>>,
     shared: RefCell<Vec<Rc<[u8]>>>,
     hosts: RefCell<HashMap<(String, u16), SocketAddr>>,
     nonce: Cell<u64>,
-    /// Set up where the first URL asks for it.
+    /// Made when the first URL asks for TLS.
     tls: OnceCell<Result<Tls, TlsError>>,
 }
 
 impl Lane {
-    /// A lane of a run.
+    /// Makes a lane of a run.
     pub fn new(clock: Clock, options: Options, totals: Arc<Totals>) -> Rc<Self> {
         Self::from(clock, options, totals, None)
     }
 
-    /// A lane whose connections come from an address of this machine's: each has its own ports.
+    /// Makes a lane whose connections come from one address of this machine. Each address has its
+    /// own ports.
     pub fn from(
         clock: Clock,
         options: Options,
@@ -197,12 +200,12 @@ impl Lane {
         })
     }
 
-    /// The buffer for one read and what is made of it: not to be held across an await.
+    /// The buffer for one read and its parsing; not to be held across an await.
     pub(crate) fn scratch(&self) -> RefMut<'_, Box<[u8]>> {
         self.scratch.borrow_mut()
     }
 
-    /// An empty buffer, to be given back.
+    /// Takes an empty buffer, to be given back.
     pub(crate) fn buffer(&self) -> Vec<u8> {
         self.spare.borrow_mut().pop().unwrap_or_default()
     }
@@ -216,7 +219,7 @@ impl Lane {
         }
     }
 
-    /// Bytes that many viewers keep alike, once for all of them.
+    /// Shares bytes that many viewers keep, so that equal bytes are kept once.
     pub(crate) fn share(&self, bytes: Vec<u8>) -> Rc<[u8]> {
         let mut shared = self.shared.borrow_mut();
         if let Some(known) = shared.iter().find(|known| known[..] == bytes[..]) {
@@ -236,13 +239,13 @@ impl Lane {
         self.nonce.get()
     }
 
-    /// A connection to where a URL leads.
+    /// Connects to the server of a URL.
     pub(crate) async fn connect_http(&self, url: &Url) -> Result<Socket, Error> {
         let within = url.is_secure().then_some(Within::Http);
         self.connect(url.host(), url.port(), within).await
     }
 
-    /// A connection to a host, over TLS where it is said what is spoken within.
+    /// Connects to a host; over TLS if `within` names a protocol.
     pub(crate) async fn connect(
         &self,
         host: &str,
@@ -260,7 +263,7 @@ impl Lane {
             .map_err(|error| error.at(format_args!("{host}:{port}")))
     }
 
-    /// A connection to a host, whose name is looked up once for the lane.
+    /// Connects to a host. The lane looks up each name once.
     async fn connect_tcp(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
         let patience = self.options.patience;
         let place = || format!("{host}:{port}");
@@ -286,13 +289,13 @@ impl Lane {
             .await
             .map_err(|_| too_long("connecting"))?
             .map_err(|error| Error::io(&error, "connecting").at(place()))?;
-        // A socket that does not take this is none that works.
+        // A socket that refuses this option does not work at all.
         socket.set_nodelay(true).map_err(|error| Error::io(&error, "connecting").at(place()))?;
         Ok(socket)
     }
 }
 
-/// A connection, from an address of this machine's where one is given and of the same kind.
+/// Connects; from a local address if one is given and of the same kind.
 async fn open(to: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
     let Some(source) = source.filter(|source| source.is_ipv4() == to.is_ipv4()) else {
         return TcpStream::connect(to).await;
@@ -302,20 +305,20 @@ async fn open(to: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
     socket.connect(to).await
 }
 
-/// One viewer at work: its counters, kept where they are when its player is dropped.
+/// One viewer. Its counters stay here when the future of its player is dropped.
 #[derive(Debug)]
 pub struct Viewer {
     /// Its lane.
     pub lane: Rc<Lane>,
-    /// Whether what it gets is checked.
+    /// Whether it verifies what it receives.
     pub verify: bool,
-    /// Access units that must come, where that is checked.
+    /// The access units that must come, if the viewer compares them.
     pub reference: Option<Arc<crate::verify::Reference>>,
     stats: RefCell<Stats>,
 }
 
 impl Viewer {
-    /// A viewer that joins now.
+    /// Makes a viewer that joins now.
     pub fn join(
         lane: &Rc<Lane>,
         (id, batch): (u32, u32),
@@ -329,7 +332,7 @@ impl Viewer {
         Self { lane: lane.clone(), verify, reference, stats: RefCell::new(stats) }
     }
 
-    /// Ends it, and says what it has been through. `None`: its time was up.
+    /// Ends the viewer and returns its counters. `None`: its time was up.
     pub fn leave(self, outcome: Option<Result<(), Error>>) -> Stats {
         let now = self.now();
         let totals = self.lane.totals.clone();
@@ -354,17 +357,17 @@ impl Viewer {
         stats
     }
 
-    /// The run's time.
+    /// The time of the run.
     pub fn now(&self) -> Micros {
         self.lane.clock.now()
     }
 
-    /// Its counters: not to be held across an await.
+    /// Its counters; not to be held across an await.
     pub fn stats(&self) -> RefMut<'_, Stats> {
         self.stats.borrow_mut()
     }
 
-    /// Media bytes have come.
+    /// Counts bytes of media.
     pub(crate) fn count_media(&self, bytes: usize) {
         let mut stats = self.stats();
         if stats.first_media.is_none() {
@@ -374,13 +377,13 @@ impl Viewer {
         self.lane.totals.media_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Other bytes have come.
+    /// Counts other bytes.
     pub(crate) fn count_overhead(&self, bytes: usize) {
         self.stats().overhead_bytes += bytes as u64;
         self.lane.totals.overhead_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Waits until a player of something finished has room for more.
+    /// Waits until a player of finished media has room for more.
     pub(crate) async fn wait_for_room(&self) {
         let Some(ahead) = self.lane.options.ahead else { return };
         let ahead = Micros::try_from(ahead.as_micros()).unwrap_or(Micros::MAX);
@@ -395,13 +398,13 @@ impl Viewer {
         }
     }
 
-    /// Bytes have been sent.
+    /// Counts bytes sent.
     pub(crate) fn count_sent(&self, bytes: usize) {
         self.stats().sent_bytes += bytes as u64;
         self.lane.totals.sent_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// A request has been answered to its last byte, so many microseconds after it was sent.
+    /// Records a request whose answer came whole, and its time in microseconds.
     pub(crate) fn answered(&self, asks: Asks, time: Micros) {
         if asks == Asks::Stream {
             return;
@@ -411,7 +414,7 @@ impl Viewer {
         times.lock().unwrap_or_else(PoisonError::into_inner).record(asks, time);
     }
 
-    /// Trouble that the viewer gets over.
+    /// Counts trouble that the viewer gets over.
     pub(crate) fn trouble(&self, kind: Kind) {
         self.stats().troubles[kind as usize] += 1;
         self.lane.totals.troubles.fetch_add(1, Relaxed);
@@ -420,7 +423,7 @@ impl Viewer {
         }
     }
 
-    /// Media of a track have come, at a time of the run.
+    /// Takes media of a track that arrived at `now`.
     pub(crate) fn media(&self, now: Micros, track: Track, from: Micros, to: Micros) {
         let totals = &self.lane.totals;
         let unix = self.lane.clock.unix(now);

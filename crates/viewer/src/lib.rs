@@ -1,17 +1,45 @@
-//! Simulated players of live streams and files.
+//! Simulated players of live streams and files, and checks of what they receive.
 //!
-//! Each player asks for a stream as a real one does and keeps a player's clock
-//! ([`playback::Playback`]): when it could have started, when it would have stalled, how far behind
-//! live it is. What it gets can be verified ([`verify`]), down to whether the access units are
-//! those of a given file.
+//! A simulated player, a *viewer*, asks a server for a stream as a real player does. It keeps a
+//! player's clock ([`playback::Playback`]): when playing could have started, when it would have
+//! stalled, how far behind live it is. A viewer can also verify what it receives ([`verify`]), down
+//! to whether the access units are those of a given file. The crate `streamgauge` runs viewers by
+//! the thousands.
 //!
-//! Parsers ([`hls`], [`mpd`], [`skim`]), clock and verifier read no clock and do no I/O. What does
-//! is [`http`] and [`player`], which run on a tokio `current_thread` runtime: a [`Lane`] is what
-//! the viewers of one event loop share, a [`Viewer`] one of them. Where nothing is verified a
-//! viewer keeps no media: bytes are read into its lane's scratch buffer and counted.
+//! # Data flow
 //!
-//! Times are microseconds ([`Micros`]): since the run began, on a media timeline, or since 1970
-//! UTC, as each name says.
+//! ```text
+//! URL ─▶ player::Target ─▶ player::play
+//!                           │ requests, over http, websocket or RTMP
+//!                           ├─▶ playlist, manifest ─▶ hls, mpd ─▶ the next request
+//!                           └─▶ media ─▶ skim (times only) or verify (all bytes)
+//!                                         └─▶ playback ─▶ Stats ─▶ Report
+//! ```
+//!
+//! A viewer is a future on a tokio `current_thread` runtime. A [`Lane`] is what all viewers of one
+//! event loop share: clock, options, counters, one read buffer. [`Viewer::join`] starts a viewer,
+//! [`player::play`] plays until the stream ends, [`Viewer::leave`] returns its [`Stats`]. A viewer
+//! that verifies nothing keeps no media: it reads bytes into its lane's buffer and counts them.
+//!
+//! # Modules
+//!
+//! Without I/O and without a clock (only [`verify::Reference::open`] reads a file):
+//! - [`hls`] and [`mpd`] read playlists and manifests; `xml` and `text_time` are their helpers.
+//! - [`skim`] reads containers for their times alone, [`verify`] checks all that is in them.
+//! - [`playback`] is the player's clock.
+//! - [`websocket`] reads and writes frames. RTMP is in the crate `protocol`.
+//! - [`url`] parses URLs and resolves references.
+//!
+//! With I/O:
+//! - [`player`] has one player for each delivery: HLS, DASH, FLV, MP4, RTMP, WebSocket.
+//! - [`http`] is the HTTP/1.1 client, [`tls`] is TLS, `socket` is a connection with or without TLS.
+//! - `watchdog` ends waits that take too long.
+//!
+//! Results: `lane` has counters of all viewers, `stats` those of one viewer, `requests` the times
+//! of its requests, `error` the kinds of failures.
+//!
+//! Times are in microseconds ([`Micros`]). They count from the start of the run, on a media
+//! timeline, or from 1970 UTC; each name says which.
 
 mod error;
 pub mod hls;
@@ -40,7 +68,7 @@ pub use stats::{End, Failure, Latency, Report, Stats, TrackReport, Verified};
 /// Microseconds.
 pub type Micros = i64;
 
-/// Microseconds as seconds, for people and reports.
+/// Converts microseconds to seconds, for people and reports.
 #[expect(clippy::cast_precision_loss, reason = "a time is far below 2^52 microseconds")]
 pub fn seconds(micros: Micros) -> f64 {
     micros as f64 / 1e6

@@ -1,6 +1,7 @@
-//! DASH manifests as a player reads them, ISO/IEC 23009-1: written for any server, apart from
-//! what renders ours. `SegmentTemplate` with a timeline, with numbers and a duration, and whole
-//! files by `BaseURL`; what a level leaves out it has from the level above.
+//! DASH manifests as a player reads them, ISO/IEC 23009-1. The parser is meant for any server and
+//! shares no code with the renderer of our own manifests. It reads `SegmentTemplate` with a
+//! timeline or with numbers and a duration, and whole files named by `BaseURL`. A level inherits
+//! what it does not say itself from the level above.
 
 use crate::playback::Track;
 use crate::text_time::{date, duration};
@@ -9,7 +10,7 @@ use crate::{Error, Micros};
 
 /// Longest manifest that is read, in bytes.
 pub const MAX_SIZE: usize = 8 << 20;
-/// Most entries of any list in it.
+/// Most entries of any list in a manifest.
 const MAX_ENTRIES: usize = 100_000;
 
 /// `MPD`.
@@ -27,7 +28,7 @@ pub struct Manifest {
     pub suggested_delay: Option<Micros>,
     /// `ServiceDescription/Latency@target`.
     pub latency_target: Option<Micros>,
-    /// `Location`: where to ask for it next.
+    /// `Location`: where to ask for the manifest next.
     pub location: Option<String>,
     /// `Period`s, in order.
     pub periods: Vec<Period>,
@@ -36,15 +37,15 @@ pub struct Manifest {
 /// `Period`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Period {
-    /// Where it starts on the presentation's timeline.
+    /// Start on the presentation's timeline.
     pub start: Micros,
-    /// How long it is, where that is known.
+    /// Duration, if known.
     pub duration: Option<Micros>,
     /// Representations of all its adaptation sets.
     pub representations: Vec<Representation>,
 }
 
-/// `Representation`, with what its adaptation set says.
+/// `Representation`, together with what its adaptation set says.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Representation {
     /// `@id`.
@@ -53,11 +54,11 @@ pub struct Representation {
     pub bandwidth: u64,
     /// Video or audio; `None` for anything else.
     pub track: Option<Track>,
-    /// Index of its adaptation set in the period.
+    /// Index of its adaptation set within the period.
     pub set: usize,
-    /// `BaseURL`s from the outermost in, each relative to the one before.
+    /// `BaseURL`s from the outermost to the innermost. Each is relative to the one before.
     pub base: Vec<String>,
-    /// Its segments; `None` where it is one file.
+    /// Its segments; `None` if it is one file.
     pub template: Option<Template>,
 }
 
@@ -76,9 +77,9 @@ pub struct Template {
     pub initialization: Option<String>,
     /// `@media`.
     pub media: Option<String>,
-    /// `@availabilityTimeOffset`; `None` for infinitely early.
+    /// `@availabilityTimeOffset`; `None` for `INF`.
     pub availability_offset: Option<Micros>,
-    /// `@availabilityTimeComplete` is not false.
+    /// `@availabilityTimeComplete`: whether segments become available only when they are complete.
     pub complete: bool,
     /// `SegmentTimeline`, runs of equal segments.
     pub timeline: Option<Vec<Run>>,
@@ -87,13 +88,13 @@ pub struct Template {
 /// `S`: segments of equal duration in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Start of the first, in ticks.
+    /// Start of the first segment, in ticks.
     pub start: u64,
-    /// Duration of each in ticks; not 0.
+    /// Duration of each segment in ticks; never 0.
     pub duration: u64,
-    /// How many; `None`: to the end of the period, or to now.
+    /// How many segments; `None` if they go on to the end of the period, or to now.
     pub count: Option<u64>,
-    /// Number of the first.
+    /// Number of the first segment.
     pub number: u64,
 }
 
@@ -113,7 +114,7 @@ impl Default for Template {
     }
 }
 
-/// What a level hands down to those below it.
+/// What a level passes on to the levels below it.
 #[derive(Debug, Clone, Default)]
 struct Inherited {
     base: Vec<String>,
@@ -125,7 +126,7 @@ struct Inherited {
 /// Reads a manifest.
 ///
 /// # Errors
-/// It is none, or lacks what a player cannot do without; with the byte.
+/// The text is no manifest, or lacks what a player needs. The error names the byte.
 pub fn parse(text: &str) -> Result<Manifest, Error> {
     if text.len() > MAX_SIZE {
         return Err(Error::manifest(format!("manifest of {} bytes", text.len())));
@@ -158,7 +159,7 @@ pub fn parse(text: &str) -> Result<Manifest, Error> {
             }
             Event::Start { name: "BaseURL", .. } => {
                 let text = element_text(&mut reader)?;
-                // Further ones are alternatives.
+                // Further ones are alternatives to the first.
                 if inherited.base.is_empty() {
                     inherited.base.push(text);
                 }
@@ -210,7 +211,7 @@ fn integer<T: std::str::FromStr>(what: &str, value: &str) -> Result<T, Error> {
     value.trim().parse().map_err(|_| bad(what, value))
 }
 
-/// The text of the element that was just begun.
+/// Reads the text of the element that has just begun.
 fn element_text(reader: &mut Reader<'_>) -> Result<String, Error> {
     let mut text = String::new();
     let mut depth = 1;
@@ -240,7 +241,7 @@ fn period(
             _ => {}
         }
     }
-    // 5.3.2.1: without a start it follows the one before, or is the first.
+    // 5.3.2.1: a period without a start follows the period before, or is the first.
     let after = before.map_or(Some(0), |before| Some(before.start + before.duration?));
     period.start = start.or(after).unwrap_or_default();
     let mut inherited = above.clone();
@@ -263,8 +264,8 @@ fn period(
     Ok(period)
 }
 
-/// What may stand at each level; anything else is passed over. `outer` is how many base URLs
-/// come from above.
+/// Reads an element that every level may have, and passes over any other. `outer` is how many base
+/// URLs come from the levels above.
 fn common(
     reader: &mut Reader<'_>,
     name: &str,
@@ -329,7 +330,7 @@ fn adaptation_set(
             Event::Text(_) => {}
         }
     }
-    // The template may stand behind the representations it is for.
+    // The template may stand after the representations that it is for.
     for representation in into.get_mut(first..).unwrap_or_default() {
         if representation.template.is_none() {
             representation.template.clone_from(&inherited.template);
@@ -425,7 +426,7 @@ fn timeline(reader: &mut Reader<'_>, first: u64) -> Result<Vec<Run>, Error> {
                 let count = u64::try_from(repeats).ok().map(|repeats| repeats.saturating_add(1));
                 let start = match (start, runs.last_mut()) {
                     (Some(start), Some(before)) => {
-                        // An open run lasts until the next one.
+                        // A run without a count lasts until the next run.
                         let between = start.saturating_sub(before.start) / before.duration;
                         before.count.get_or_insert(between);
                         start
@@ -449,21 +450,21 @@ fn timeline(reader: &mut Reader<'_>, first: u64) -> Result<Vec<Run>, Error> {
 }
 
 impl Run {
-    /// Where the last segment ends; `None` where that is not known.
+    /// End of the last segment; `None` if it is not known.
     pub fn end(&self) -> Option<u64> {
         Some(self.start.saturating_add(self.duration.saturating_mul(self.count?)))
     }
 }
 
 impl Representation {
-    /// A template's text with its identifiers replaced (5.3.9.4.4).
+    /// Expands the identifiers of a template (5.3.9.4.4).
     pub fn expand(&self, template: &str, number: u64, time: u64) -> String {
         let mut out = String::with_capacity(template.len() + 16);
         let mut parts = template.split('$');
         out.push_str(parts.next().unwrap_or_default());
         while let Some(identifier) = parts.next() {
             let Some(literal) = parts.next() else {
-                // A dollar without its pair.
+                // A dollar sign without its pair.
                 out.push('$');
                 out.push_str(identifier);
                 break;
@@ -484,7 +485,7 @@ impl Representation {
     }
 }
 
-/// A number as `%0WIDTHd` has it.
+/// Formats a number as `%0WIDTHd` asks for.
 fn padded(number: u64, format: &str) -> String {
     let width = format.strip_prefix('0').and_then(|rest| rest.strip_suffix('d'));
     let width: usize = width.and_then(|width| width.parse().ok()).unwrap_or_default();

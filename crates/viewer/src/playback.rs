@@ -1,43 +1,44 @@
-//! A player's clock: what somebody watching would have seen, from when which media arrived.
+//! A player's clock: what a person in front of the player would have seen. It is computed from
+//! which media arrived when.
 //!
-//! The player starts when [`Playback::new`]'s threshold is buffered of every track that is
-//! expected, then its playhead advances with the clock. It stalls where the playhead meets the end
-//! of what has arrived of any track, and goes on when the threshold is buffered again. Media that
-//! are missing in between are passed over in the time they would have taken (a frame that
-//! freezes), and counted.
+//! The player starts once the threshold of [`Playback::new`] is buffered of every expected track.
+//! Then its playhead advances with the clock. The player stalls where the playhead reaches the end
+//! of what has arrived of any track. It goes on once the threshold is buffered again. Media that
+//! are missing in between take as long as they would have lasted (a frame that freezes), and are
+//! counted.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Micros;
 
-/// Steps of a media timeline by more than this are taken for a new timeline, on which playing goes
-/// on where the old one ended.
+/// A media timeline that steps by more than this is a new timeline. It is played where the old one
+/// ended.
 const JUMP: Micros = 10_000_000;
 
-/// Less than this is rounding, not media missing: the shortest frame that is likely.
+/// A shorter gap is rounding, not missing media. No frame is likely to be this short.
 const HOLE: Micros = 8_000;
 
-/// A track as far as playing goes.
+/// Kind of a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Track {
-    /// Frames.
+    /// Video.
     Video = 0,
     /// Audio.
     Audio = 1,
 }
 
-/// Which clock tells when media were captured, the least true first.
+/// The clock that tells when media were captured, from the least to the most accurate.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum CaptureClock {
-    /// EXT-X-PROGRAM-DATE-TIME or `availabilityStartTime`: the server's, of a segment.
+    /// EXT-X-PROGRAM-DATE-TIME or `availabilityStartTime`: the server's clock, for each segment.
     DateTime,
-    /// `prft` boxes: the server's, of a fragment.
+    /// `prft` boxes: the server's clock, for each fragment.
     Prft,
-    /// Stamps in the video itself: the publisher's, of an access unit.
+    /// Stamps in the video itself: the publisher's clock, for each access unit.
     Stamp,
 }
 
@@ -45,20 +46,20 @@ pub enum CaptureClock {
 /// microseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamps {
-    /// Of the first.
+    /// Stamp of the first.
     pub first: Micros,
-    /// Of the last.
+    /// Stamp of the last.
     pub last: Micros,
 }
 
 impl Stamps {
-    /// Where the first and the last access unit, or their beginnings, have stamps.
+    /// Finds the stamps of the first and the last access unit; the front of each is enough.
     pub fn find(first: &[u8], last: &[u8]) -> Option<Self> {
         let find = |unit| media::stamp::find(unit).and_then(|unix| Micros::try_from(unix).ok());
         Some(Self { first: find(first)?, last: find(last)? })
     }
 
-    /// Of media that are one access unit, or a tag or message with one.
+    /// Finds the stamp of a single access unit, or of a tag or message with one.
     pub fn of_one(unit: &[u8]) -> Option<Self> {
         let unix = media::stamp::find(unit).and_then(|unix| Micros::try_from(unix).ok())?;
         Some(Self { first: unix, last: unix })
@@ -72,11 +73,11 @@ pub struct Span {
     pub from: Micros,
     /// Where the last media end.
     pub to: Micros,
-    /// Media between the two, without what is missing.
+    /// Media between the two, without the holes.
     pub received: Micros,
 }
 
-/// Least, mean and most of something that changes.
+/// Smallest, mean and largest of a value that changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gauge {
     count: u32,
@@ -92,7 +93,7 @@ impl Default for Gauge {
 }
 
 impl Gauge {
-    /// Takes a value in.
+    /// Records a value.
     pub fn record(&mut self, value: i64) {
         self.count = self.count.saturating_add(1);
         self.sum = self.sum.saturating_add(value);
@@ -100,7 +101,7 @@ impl Gauge {
         self.max = self.max.max(value);
     }
 
-    /// Least, mean and most; `None` before the first value.
+    /// Smallest, mean and largest value; `None` before the first.
     pub fn read(&self) -> Option<(i64, i64, i64)> {
         (self.count > 0).then(|| (self.min, self.sum / i64::from(self.count), self.max))
     }
@@ -110,24 +111,24 @@ impl Gauge {
 enum State {
     /// Nothing has been played.
     Waiting,
-    /// The playhead is at the clock minus this.
+    /// The playhead is this far behind the clock.
     Playing(Micros),
     Stalled {
         since: Micros,
         position: Micros,
     },
-    /// All there is has been played.
+    /// Everything has been played.
     Finished,
 }
 
-/// The clock. Times called `now` are of the run's clock and must not run back by more than the
-/// caller can bear: what lies before an earlier `now` is taken as that.
+/// The clock. Every `now` is a time of the run's clock. A `now` that lies before an earlier one is
+/// not refused but used as it is, so the caller keeps such steps small.
 #[derive(Debug, Clone)]
 pub struct Playback {
     threshold: Micros,
     expected: [bool; 2],
     spans: [Option<Span>; 2],
-    /// What is added to media times to be on the playback timeline.
+    /// Added to media times to place them on the playback timeline.
     shift: Micros,
     state: State,
     started: Option<Micros>,
@@ -135,15 +136,15 @@ pub struct Playback {
     stalled: Micros,
     holes: u32,
     missing: Micros,
-    /// The server has said that nothing more comes.
+    /// Whether the server has said that nothing more comes.
     complete: bool,
-    /// Capture time (since 1970) minus playback time.
+    /// Capture time (since 1970) minus playback time, if known.
     captured: Option<Micros>,
-    /// The best clock that has told so.
+    /// The most accurate clock that has told the capture time.
     clock: Option<CaptureClock>,
-    /// Stamp of the last access unit of the media to come next.
+    /// Stamp of the last access unit of the media that come next.
     stamped: Option<Micros>,
-    /// Least of arrival minus playback time, the delay of the fastest media so far.
+    /// Smallest difference of arrival and playback time so far: the delay of the fastest media.
     fastest: Option<Micros>,
     delivery: Gauge,
     newest_delivery: Option<Micros>,
@@ -153,7 +154,8 @@ pub struct Playback {
 }
 
 impl Playback {
-    /// A player that begins, and begins again, once `threshold` microseconds are buffered.
+    /// Makes a player that starts, and goes on after a stall, once `threshold` microseconds are
+    /// buffered.
     pub fn new(threshold: Micros) -> Self {
         Self {
             threshold,
@@ -179,27 +181,27 @@ impl Playback {
         }
     }
 
-    /// Changes how much is buffered before playing, for a server that holds less ready.
+    /// Changes the threshold, for a server that has less media ready.
     pub fn set_threshold(&mut self, threshold: Micros) {
         self.threshold = threshold;
     }
 
-    /// How much is buffered before playing.
+    /// How much is buffered before playing starts.
     pub fn threshold(&self) -> Micros {
         self.threshold
     }
 
-    /// That there is such a track, so that playing waits for it.
+    /// Announces a track. Playing waits for it.
     pub fn expect(&mut self, track: Track) {
         self.expected[track as usize] = true;
     }
 
-    /// That media time `media` was captured at `unix`, microseconds since 1970. A truer clock that
-    /// has told so before, of this timeline, stands.
+    /// Takes that media time `media` was captured at `unix`, in microseconds since 1970. Does
+    /// nothing if a more accurate clock has already told it for this timeline.
     pub fn set_captured(&mut self, media: Micros, unix: Micros, clock: CaptureClock) {
         if self.captured.is_none() || self.clock <= Some(clock) {
             if self.clock.is_some_and(|known| known < clock) {
-                // One clock tells all of it: what a worse one told is not mixed in.
+                // One clock measures everything: values of a less accurate clock are not mixed in.
                 self.delivery = Gauge::default();
                 self.behind = Gauge::default();
             }
@@ -208,19 +210,19 @@ impl Playback {
         }
     }
 
-    /// Stamps of the media to come next, which begin at media time `from`.
+    /// Takes the stamps of the media that come next, which begin at media time `from`.
     pub fn set_stamps(&mut self, from: Micros, stamps: Stamps) {
         self.set_captured(from, stamps.first, CaptureClock::Stamp);
         self.stamped = Some(stamps.last);
     }
 
-    /// The clock by which latency is told.
+    /// The clock that latencies are measured by.
     pub fn clock(&self) -> Option<CaptureClock> {
         self.clock
     }
 
-    /// Media of a track that arrived at `now`, from one media time to another. `unix` is `now` in
-    /// microseconds since 1970.
+    /// Takes media of a track that arrived at `now` and last from media time `from` to `to`. `unix`
+    /// is `now` in microseconds since 1970.
     pub fn media(&mut self, now: Micros, unix: Micros, track: Track, from: Micros, to: Micros) {
         self.advance(now);
         let (mut from, mut to) = (from.saturating_add(self.shift), to.saturating_add(self.shift));
@@ -272,8 +274,8 @@ impl Playback {
         }
         let stamped = self.stamped.take();
         let Some(captured) = self.captured else { return };
-        // Where there are stamps, what has none is not measured: when its end was captured is not
-        // known as well as that.
+        // Once there are stamps, media without a stamp are not measured: the capture time of their
+        // end is known less accurately.
         let newest = match self.clock {
             Some(CaptureClock::Stamp) => stamped,
             _ => Some(captured.saturating_add(to)),
@@ -302,12 +304,12 @@ impl Playback {
         }
     }
 
-    /// Where the media end that can be played: at the end of the track that ends first.
+    /// End of the media that can be played: the end of the track that ends first.
     fn end(&self) -> Option<Micros> {
         self.spans.iter().flatten().map(|span| span.to).min()
     }
 
-    /// Where the playhead is on the playback timeline; `None` before the start.
+    /// Position of the playhead on the playback timeline; `None` before the start.
     pub fn position(&self, now: Micros) -> Option<Micros> {
         match self.state {
             State::Waiting => None,
@@ -317,14 +319,14 @@ impl Playback {
         }
     }
 
-    /// Media ahead of the playhead.
+    /// How much media is ahead of the playhead.
     pub fn buffered(&self, now: Micros) -> Micros {
         let end = self.end().unwrap_or_default();
         let from = self.spans.iter().flatten().map(|span| span.from).max().unwrap_or(end);
         (end - self.position(now).unwrap_or(from)).max(0)
     }
 
-    /// Lets the playhead run to `now`.
+    /// Moves the playhead on to `now`.
     pub fn advance(&mut self, now: Micros) {
         if let State::Playing(since) = self.state
             && let Some(end) = self.end()
@@ -339,7 +341,8 @@ impl Playback {
         }
     }
 
-    /// That nothing more comes: what is buffered is played to its end, without a stall.
+    /// Tells the player that nothing more comes. It plays what is buffered to the end, without a
+    /// stall.
     pub fn complete(&mut self, now: Micros) {
         self.advance(now);
         self.complete = true;
@@ -353,7 +356,7 @@ impl Playback {
         }
     }
 
-    /// Ends at `now`; a stall that lasts is counted up to there.
+    /// Ends playing at `now`. A stall that still lasts is counted up to `now`.
     pub fn finish(&mut self, now: Micros) {
         self.advance(now);
         if let State::Stalled { since, .. } = self.state {
@@ -372,12 +375,12 @@ impl Playback {
         self.started
     }
 
-    /// How often and how long it stalled.
+    /// Number and total duration of the stalls.
     pub fn stalls(&self) -> (u32, Micros) {
         (self.stalls, self.stalled)
     }
 
-    /// How often media were missing between others of their track, and how much.
+    /// Number and total duration of the holes between media of a track.
     pub fn holes(&self) -> (u32, Micros) {
         (self.holes, self.missing)
     }
@@ -387,34 +390,35 @@ impl Playback {
         self.spans[track as usize]
     }
 
-    /// Media received, in time: of the track that has least, since a player needs both.
+    /// Duration of the media received. The track with the least counts, because a player needs
+    /// both.
     pub fn received(&self) -> Micros {
         let absent = (0..2).any(|index| self.expected[index] && self.spans[index].is_none());
         let received = self.spans.iter().flatten().map(|span| span.received).min();
         if absent { 0 } else { received.unwrap_or_default() }
     }
 
-    /// From capture to arrival.
+    /// Time from capture to arrival.
     pub fn delivery(&self) -> &Gauge {
         &self.delivery
     }
 
-    /// From capture to arrival of the newest media.
+    /// Time from capture to arrival of the newest media.
     pub fn newest_delivery(&self) -> Option<Micros> {
         self.newest_delivery
     }
 
-    /// From capture to the playhead.
+    /// Time from capture to the playhead.
     pub fn behind(&self) -> &Gauge {
         &self.behind
     }
 
-    /// How much later than the fastest media arrived.
+    /// How much later media arrived than the fastest media.
     pub fn late(&self) -> &Gauge {
         &self.late
     }
 
-    /// Where video ends minus where audio ends.
+    /// End of video minus end of audio.
     pub fn skew(&self) -> &Gauge {
         &self.skew
     }
@@ -426,7 +430,7 @@ mod tests {
 
     const MS: Micros = 1000;
 
-    /// Frames of 40 ms that arrive at the given times in milliseconds.
+    /// Takes in frames of 40 ms that arrive at the given times, in milliseconds.
     fn frames(playback: &mut Playback, arrivals: impl IntoIterator<Item = Micros>) {
         for (number, at) in (0..).zip(arrivals) {
             let from = number * 40 * MS;
@@ -449,10 +453,10 @@ mod tests {
     #[test]
     fn a_late_frame_stalls_from_when_the_buffer_was_empty() {
         let mut playback = Playback::new(100 * MS);
-        // Ten frames in time, 500 ms of nothing, then all the rest at once.
+        // Ten frames on time, nothing for 500 ms, then the rest at once.
         let late = (0..10).map(|n| 40 * n).chain((10..40).map(|_| 900));
         frames(&mut playback, late);
-        // Started at 80 with position 0; 400 ms of media last until 480.
+        // Playing starts at 80 with position 0; 400 ms of media last until 480.
         assert_eq!(playback.started(), Some(80 * MS));
         assert_eq!(playback.stalls(), (1, 420 * MS));
         assert!(!playback.is_stalled());
@@ -509,7 +513,8 @@ mod tests {
         let unix = 1_000_000_000;
         playback.set_captured(0, unix - 700 * MS, CaptureClock::DateTime);
         playback.media(0, unix, Track::Video, 0, 200 * MS);
-        // Captured over 200 ms that ended 500 ms ago; the playhead is not there yet.
+        // The 200 ms of media were captured until 500 ms ago; the playhead has not reached their
+        // end.
         assert_eq!(playback.delivery().read(), Some((500 * MS, 500 * MS, 500 * MS)));
         playback.media(100 * MS, unix + 100 * MS, Track::Video, 200 * MS, 400 * MS);
         assert_eq!(playback.behind().read().unwrap().2, 700 * MS);
@@ -524,7 +529,7 @@ mod tests {
         playback.set_captured(0, unix, CaptureClock::Prft);
         playback.media(0, unix, Track::Video, 0, 40 * MS);
         assert_eq!(playback.delivery().read(), Some((-40 * MS, -40 * MS, -40 * MS)));
-        // Two frames, sent 340 and 300 ms ago; nobody asks the server's clock any more.
+        // Two frames, sent 340 and 300 ms ago. The server's clock no longer counts.
         playback.set_captured(40 * MS, unix, CaptureClock::Prft);
         let stamps = Stamps { first: unix - 240 * MS, last: unix - 200 * MS };
         playback.set_stamps(40 * MS, stamps);
@@ -532,9 +537,9 @@ mod tests {
         playback.media(100 * MS, unix + 100 * MS, Track::Video, 40 * MS, 120 * MS);
         assert_eq!(playback.newest_delivery(), Some(300 * MS));
         assert_eq!(playback.clock(), Some(CaptureClock::Stamp));
-        // What the worse clock told is forgotten.
+        // The values of the less accurate clock are gone.
         assert_eq!(playback.delivery().read(), Some((300 * MS, 300 * MS, 300 * MS)));
-        // At the end of the first frame, where the second begins, sent 340 ms ago.
+        // At the end of the first frame, where the second begins. It was sent 340 ms ago.
         assert_eq!(playback.behind().read().unwrap().2, 340 * MS);
         // Audio has no stamps.
         playback.media(100 * MS, unix + 100 * MS, Track::Audio, 0, 90 * MS);

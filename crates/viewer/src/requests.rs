@@ -12,7 +12,8 @@ use crate::{Micros, seconds};
 pub enum Asks {
     /// A playlist or manifest as it is.
     Playlist,
-    /// A playlist once it has something new: a blocking reload (RFC 8216bis 6.2.5.2).
+    /// A playlist that the server sends once it has something new: a blocking reload (RFC 8216bis
+    /// 6.2.5.2).
     Reload,
     /// The header of segments.
     Init,
@@ -20,18 +21,18 @@ pub enum Asks {
     Segment,
     /// A part of a segment.
     Part,
-    /// A part before it was listed, by EXT-X-PRELOAD-HINT.
+    /// A part that the playlist has not listed yet, found by EXT-X-PRELOAD-HINT.
     Hinted,
-    /// A file or stream of any length: how long it takes says nothing, and is not kept.
+    /// A file or stream of any length. How long it takes says nothing, so its time is not kept.
     Stream,
 }
 
 impl Asks {
-    /// Those whose times are kept, in the order of their numbers.
+    /// The kinds whose times are kept, in the order of their numbers.
     pub const TIMED: [Self; 6] =
         [Self::Playlist, Self::Reload, Self::Init, Self::Segment, Self::Part, Self::Hinted];
 
-    /// As it is written in reports.
+    /// Name of the kind in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Playlist => "playlist",
@@ -45,11 +46,11 @@ impl Asks {
     }
 }
 
-/// Count, sum and most of the times of a viewer's requests of one kind.
+/// Number, sum and maximum of the times of a viewer's requests of one kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gauge {
     count: u32,
-    /// Microseconds, as many as fit: over an hour.
+    /// In microseconds, capped at over an hour.
     most: u32,
     sum: Micros,
 }
@@ -81,23 +82,23 @@ impl Gauges {
     }
 }
 
-/// A viewer's requests of one kind that were answered: from sending one to the last byte of its
-/// answer, in seconds.
+/// Answered requests of one kind of a viewer. The time runs from sending the request to the last
+/// byte of its answer, in seconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 pub struct RequestTime {
     /// How many.
     pub count: u32,
     /// Mean.
     pub mean: f64,
-    /// Most.
+    /// Maximum.
     pub max: f64,
 }
 
-/// Longest time of a request that is told from longer ones, in microseconds.
+/// Longer times are recorded as this one, in microseconds.
 const LONGEST: u64 = 1_000_000_000;
 
-/// From sending a request to the last byte of its answer, in microseconds, for each kind of
-/// request: histograms exact to three digits, in memory that does not grow.
+/// Times from sending a request to the last byte of its answer, in microseconds, for each kind of
+/// request. They are histograms with three exact digits, in memory that does not grow.
 #[derive(Debug, Clone)]
 pub struct RequestTimes([Histogram<u64>; Asks::TIMED.len()]);
 
@@ -110,28 +111,28 @@ impl Default for RequestTimes {
 }
 
 impl RequestTimes {
-    /// Takes one in; [`Asks::Stream`] is left out.
+    /// Records a time; [`Asks::Stream`] is left out.
     pub fn record(&mut self, asks: Asks, time: Micros) {
         if let Some(histogram) = self.0.get_mut(asks as usize) {
             histogram.saturating_record(time.max(0).unsigned_abs());
         }
     }
 
-    /// Takes in what another has.
+    /// Adds the times of another one.
     pub fn add(&mut self, other: &Self) {
         for (histogram, others) in self.0.iter_mut().zip(&other.0) {
             histogram.add(others).expect("histograms of one range and precision");
         }
     }
 
-    /// The kinds that there were, each with its histogram in microseconds.
+    /// The kinds that have times, each with its histogram in microseconds.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Histogram<u64>)> {
         let kinds = Asks::TIMED.into_iter().zip(&self.0);
         kinds.filter(|(_, histogram)| !histogram.is_empty()).map(|(asks, h)| (asks.name(), h))
     }
 }
 
-/// A map from a kind's name to its values and how often each was recorded.
+/// Written as a map from a kind's name to its values, each with how often it was recorded.
 impl Serialize for RequestTimes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter().map(|(name, histogram)| {

@@ -9,7 +9,8 @@ use tokio::net::TcpStream;
 use crate::watchdog::Watchdog;
 use crate::{Error, tls};
 
-/// A connection, plain or over TLS: read when it is ready, into a buffer that is not its own.
+/// A connection, plain or over TLS. It is read once it is ready, into a buffer that belongs to its
+/// lane.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Plain(TcpStream),
@@ -17,8 +18,8 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Waits until there may be something to read. What waits is one task, so there is no need of
-    /// the socket's own future, ten times this one's size.
+    /// Waits until there may be something to read. Only one task waits for a socket, so the
+    /// socket's own future is not needed; it would be ten times as large as this one.
     pub(crate) fn readable(&self) -> impl Future<Output = io::Result<()>> {
         poll_fn(move |context| match self {
             Self::Plain(tcp) => tcp.poll_read_ready(context),
@@ -33,7 +34,7 @@ impl Socket {
         })
     }
 
-    /// Reads what is there; 0 at the end.
+    /// Reads the bytes that are there; 0 at the end.
     pub(crate) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(tcp) => tcp.try_read(into),
@@ -41,11 +42,11 @@ impl Socket {
         }
     }
 
-    /// Reads what is there and nobody looks at, `into` being as long as may be read.
+    /// Reads and throws away the bytes that are there, at most as many as `into` is long.
     pub(crate) fn try_discard(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(tcp) => tcp.try_io(Interest::READABLE, || {
-                // The kernel drops the bytes and says how many they were (tcp(7)).
+                // The kernel drops the bytes and returns their number (tcp(7)).
                 let (_, size) = rustix::net::recv(&*tcp, into, RecvFlags::TRUNC)?;
                 Ok(size)
             }),
@@ -60,7 +61,7 @@ impl Socket {
         }
     }
 
-    /// Whether bytes that were taken are still to be sent.
+    /// Whether accepted bytes have not been sent yet.
     fn owes(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -69,7 +70,7 @@ impl Socket {
     }
 }
 
-/// Sends all of it; `sent` is told how much each time.
+/// Sends all bytes. Calls `sent` with the number of bytes after each write.
 pub(crate) async fn write_all(
     socket: &mut Socket,
     watchdog: &mut Watchdog,
@@ -83,7 +84,7 @@ pub(crate) async fn write_all(
                 bytes = bytes.get(written..).unwrap_or_default();
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                // Boxed: what is sent is short, and so this is rare.
+                // Boxed: requests are short, so waiting here is rare.
                 Box::pin(watchdog.guard("writing", Duration::ZERO, socket.writable()))
                     .await?
                     .map_err(|error| Error::io(&error, "writing"))?;

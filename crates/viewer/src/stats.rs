@@ -11,28 +11,28 @@ use crate::{Error, Kind, Micros, seconds};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// It watched for as long as it was to.
+    /// It watched for as long as it was told to.
     Time,
-    /// The stream or file was over before.
+    /// The stream or file ended before that time.
     Ended,
     /// It could not go on.
     Error,
 }
 
-/// What the verifier has looked at and found, where a viewer is verified.
+/// What the verifier has checked and found, for a viewer that verifies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verified {
     /// Headers, chunks, tags and messages whose structure was checked.
     pub units: u64,
     /// Access units whose framing and times were checked.
     pub samples: u64,
-    /// Access units found in the reference, each next to the one before.
+    /// Access units found in the reference, each right after the one before.
     pub matched: u64,
-    /// Access units of the reference that should have come and did not.
+    /// Access units of the reference that should have come and did not come.
     pub missing: u64,
-    /// Times at which decode times left a hole.
+    /// How often decode times left a hole.
     pub holes: u64,
-    /// Playlists and manifests that were read.
+    /// Playlists and manifests read.
     pub manifests: u64,
 }
 
@@ -43,15 +43,15 @@ pub struct Stats {
     pub id: u32,
     /// Number of its batch, from 0.
     pub batch: u32,
-    /// When it began, since the run did.
+    /// When the viewer began, since the start of the run.
     pub joined: Micros,
-    /// When it ended.
+    /// When the viewer ended.
     pub left: Micros,
     /// When the first byte of media came.
     pub first_media: Option<Micros>,
     /// The player's clock.
     pub playback: Playback,
-    /// Bytes of media as they came in bodies and messages.
+    /// Bytes of media, as they came in bodies and messages.
     pub media_bytes: u64,
     /// All other bytes: playlists, headers, handshakes, chunk headers.
     pub overhead_bytes: u64,
@@ -59,21 +59,21 @@ pub struct Stats {
     pub sent_bytes: u64,
     /// Requests sent.
     pub requests: u32,
-    /// How long those took that were answered.
+    /// How long the answered requests took.
     pub(crate) times: Gauges,
     /// Connections made beyond the first ones.
     pub reconnects: u32,
-    /// How often another rendition was chosen.
+    /// How often the player changed to another rendition.
     pub switches: u32,
-    /// Troubles by [`Kind`], those that were overcome too.
+    /// Troubles by [`Kind`], including those that the viewer got over.
     pub troubles: [u32; Kind::ALL.len()],
     /// What was verified.
     pub verified: Verified,
-    /// Whether anything was.
+    /// Whether the viewer verifies.
     pub is_verified: bool,
-    /// How it ended; [`End::Time`] until it has.
+    /// How the viewer ended; [`End::Time`] until then.
     pub end: End,
-    /// Why it could not go on.
+    /// Why the viewer could not go on.
     pub error: Option<Box<Error>>,
 }
 
@@ -101,7 +101,7 @@ impl Stats {
         }
     }
 
-    /// What there is to say of the viewer, once it has left.
+    /// Returns the result of the viewer, once it has left.
     pub fn report(&self) -> Report {
         let playback = &self.playback;
         let (stalls, stalled) = playback.stalls();
@@ -164,19 +164,19 @@ pub struct Report {
     pub id: u32,
     /// Number of its batch, from 0.
     pub batch: u32,
-    /// When it began, after the run did.
+    /// When the viewer began, after the start of the run.
     pub joined: f64,
     /// For how long it watched.
     pub watched: f64,
     /// How it ended.
     pub end: End,
-    /// Why it could not go on, where that is how it ended.
+    /// Why the viewer could not go on, if that is how it ended.
     pub error: Option<Failure>,
-    /// From joining to the first byte of media.
+    /// Time from joining to the first byte of media.
     pub first_media: Option<f64>,
-    /// From joining to playing.
+    /// Time from joining to playing.
     pub startup: Option<f64>,
-    /// Media received: of video and audio the one that has less.
+    /// Media received. Of video and audio, the track with less media counts.
     pub received: f64,
     /// Video received.
     pub video: Option<TrackReport>,
@@ -184,25 +184,25 @@ pub struct Report {
     pub audio: Option<TrackReport>,
     /// How often the player stalled.
     pub stalls: u32,
-    /// For how long, all stalls together.
+    /// Duration of all stalls together.
     pub stalled: f64,
     /// How often media were missing between other media.
     pub holes: u32,
-    /// How much, all holes together.
+    /// Duration of all holes together.
     pub missing: f64,
-    /// From capture to arrival, where the stream says when it was captured.
+    /// Time from capture to arrival, if the stream says when it was captured.
     pub delivery: Option<Latency>,
-    /// From capture to the playhead, likewise.
+    /// Time from capture to the playhead, if the stream says when it was captured.
     pub behind_live: Option<Latency>,
-    /// The clock that says when it was captured: the publisher's in stamps of the video, or the
-    /// server's in `prft` or in playlist and manifest.
+    /// The clock that gave the capture time: the publisher's, in stamps of the video, or the
+    /// server's, in `prft`, playlist or manifest.
     pub clock: Option<CaptureClock>,
-    /// How much later than the promptest media arrived: what jitter there is, and whether the
+    /// How much later media arrived than the earliest arrivals. Shows jitter, and whether the
     /// viewer falls behind.
     pub late: Option<Latency>,
-    /// Where received video ends minus where received audio ends.
+    /// End of the received video minus end of the received audio.
     pub audio_video: Option<Latency>,
-    /// How often another rendition was chosen.
+    /// How often the player changed to another rendition.
     pub switches: u32,
     /// Bytes of media.
     pub media_bytes: u64,
@@ -212,47 +212,47 @@ pub struct Report {
     pub sent_bytes: u64,
     /// Requests sent.
     pub requests: u32,
-    /// Those that were answered, by what they asked for: `playlist`, `reload` (blocking), `init`,
-    /// `segment`, `part`, `hinted` (a part before it was listed).
+    /// Answered requests by what they asked for: `playlist`, `reload` (blocking), `init`,
+    /// `segment`, `part`, `hinted` (a part before the playlist listed it).
     pub requests_by_kind: BTreeMap<String, RequestTime>,
-    /// Connections made again.
+    /// Connections made beyond the first ones.
     pub reconnects: u32,
-    /// Troubles by kind, those that were overcome too.
+    /// Troubles by kind, including those that the viewer got over.
     pub troubles: BTreeMap<String, u32>,
-    /// What was verified; absent where nothing was.
+    /// What was verified; absent if nothing was verified.
     pub verified: Option<Verified>,
 }
 
-/// A track's part of a [`Report`], in seconds.
+/// One track of a [`Report`], in seconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 pub struct TrackReport {
     /// Where the first media began, on the stream's timeline.
     pub from: f64,
     /// Where the last media ended.
     pub to: f64,
-    /// Media in between, without holes.
+    /// Media between the two, without holes.
     pub received: f64,
 }
 
 /// Why a viewer could not go on.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
-    /// How it is counted.
+    /// The kind under which it is counted.
     pub kind: Kind,
     /// What was wrong.
     pub what: String,
-    /// Where.
+    /// Where it was wrong.
     pub place: String,
 }
 
-/// Least, mean and most of a time, in seconds.
+/// Smallest, mean and largest value of a time, in seconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
-    /// Least.
+    /// Smallest.
     pub min: f64,
     /// Mean.
     pub mean: f64,
-    /// Most.
+    /// Largest.
     pub max: f64,
 }
 

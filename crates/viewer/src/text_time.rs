@@ -2,8 +2,8 @@
 
 use crate::Micros;
 
-/// A decimal number of seconds as microseconds, digits beyond those rounded: `9.009`. `None`
-/// where it is none, is negative, or is over a hundred million.
+/// Parses a decimal number of seconds, `9.009`, as microseconds, and rounds further digits. `None`
+/// if the text is no such number, is negative, or is not below a hundred million.
 pub(crate) fn seconds(text: &str) -> Option<Micros> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -25,8 +25,8 @@ pub(crate) fn seconds(text: &str) -> Option<Micros> {
     Some(whole * 1_000_000 + micros + Micros::from(up))
 }
 
-/// ISO 8601 date and time as microseconds since 1970 UTC: `2026-11-21T20:01:00.25Z`, with `Z`, an
-/// offset (`+01:00`, `+0100`, `+01`), or nothing, which is taken for UTC.
+/// Parses an ISO 8601 date and time as microseconds since 1970 UTC: `2026-11-21T20:01:00.25Z`. It
+/// ends with `Z`, an offset (`+01:00`, `+0100`, `+01`), or nothing, which means UTC.
 pub(crate) fn date(text: &str) -> Option<Micros> {
     let text = text.trim();
     let (day, time) = text.split_once(['T', 't', ' '])?;
@@ -71,8 +71,8 @@ fn number(text: &str, digits: usize) -> Option<i64> {
     right.then(|| text.parse().ok())?
 }
 
-/// Days since 1970-01-01 of a date in the Gregorian calendar: years begin in March, 400 of them
-/// are 146,097 days.
+/// Counts the days from 1970-01-01 to a date of the Gregorian calendar. Years begin in March here;
+/// 400 of them are 146,097 days.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -81,8 +81,8 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// xs:duration (XML Schema 3.2.6) as microseconds; years and months, which have no fixed length,
-/// as 365 and 30 days: `PT1H2M3.5S`.
+/// Parses an xs:duration (XML Schema 3.2.6), `PT1H2M3.5S`, as microseconds. Years and months have
+/// no fixed length; they count as 365 and 30 days.
 pub(crate) fn duration(text: &str) -> Option<Micros> {
     let mut rest = text.trim().strip_prefix('P')?;
     let mut in_time = false;

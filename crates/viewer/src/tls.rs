@@ -1,4 +1,4 @@
-//! TLS: whose certificates are good, and connections over it (rustls, without its I/O).
+//! TLS: which certificates are trusted, and connections over it (rustls, without its I/O).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,18 +20,18 @@ use tokio::time::timeout;
 
 use crate::{Error, Kind};
 
-/// Whose certificates are good.
+/// Which certificates are trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trust {
     /// Those of the authorities that this system trusts.
     System,
-    /// Those of the authorities in a file, in PEM.
+    /// Those of the authorities in a PEM file.
     Authorities(PathBuf),
-    /// Anybody's; but only from who has its key.
+    /// Any certificate. The server must still have its key.
     Anybody,
 }
 
-/// Why there is no TLS.
+/// Why TLS cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TlsError(String);
@@ -42,7 +42,7 @@ impl TlsError {
     }
 }
 
-/// A client's configuration that asks for no protocol (ALPN, RFC 7301) yet.
+/// Makes a client's configuration. It asks for no protocol (ALPN, RFC 7301) yet.
 ///
 /// # Errors
 /// There are no authorities to trust, or their file cannot be read.
@@ -84,7 +84,7 @@ fn of_system() -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// How viewers' connections are encrypted where a URL asks for it.
+/// How viewers' connections are encrypted where a URL asks for TLS.
 #[derive(Debug, Clone)]
 pub struct Tls {
     http: Arc<ClientConfig>,
@@ -92,10 +92,10 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// By whose certificates are good.
+    /// Makes it for the certificates that are trusted.
     ///
     /// # Errors
-    /// As [`client_config`].
+    /// Those of [`client_config`].
     pub fn new(trust: &Trust) -> Result<Self, TlsError> {
         let bare = client_config(trust)?;
         let mut http = bare.clone();
@@ -103,7 +103,7 @@ impl Tls {
         Ok(Self { http: Arc::new(http), bare: Arc::new(bare) })
     }
 
-    /// What is spoken within it decides what is asked for.
+    /// The configuration for a protocol within TLS: it decides which ALPN is asked for.
     fn config(&self, within: Within) -> Arc<ClientConfig> {
         match within {
             Within::Http => self.http.clone(),
@@ -112,12 +112,12 @@ impl Tls {
     }
 }
 
-/// What is spoken within TLS.
+/// The protocol within TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Within {
-    /// HTTP/1.1, and WebSocket after it.
+    /// HTTP/1.1, or WebSocket, which begins as HTTP/1.1.
     Http,
-    /// RTMP, which has no name in ALPN.
+    /// RTMP, which has no ALPN name.
     Rtmp,
 }
 
@@ -126,12 +126,12 @@ pub(crate) enum Within {
 pub(crate) struct Stream {
     tcp: TcpStream,
     session: ClientConnection,
-    /// Whether what was read filled the buffer: there may be more in the session.
+    /// Whether the last read filled the buffer, so that the session may hold more.
     more: bool,
 }
 
 impl Stream {
-    /// Agrees on keys with the server at the other end of `tcp`.
+    /// Makes the TLS handshake with the server at the other end of `tcp`.
     pub(crate) async fn open(
         tls: &Tls,
         within: Within,
@@ -169,18 +169,18 @@ impl Stream {
         }
     }
 
-    /// Takes records from the socket; 0 where it has ended.
+    /// Takes records from the socket; 0 at its end.
     fn receive(&mut self) -> io::Result<usize> {
         let read = self.session.read_tls(&mut Wire(&self.tcp))?;
         if let Err(error) = self.session.process_new_packets() {
-            // The alert that says so is a courtesy.
+            // The alert to the server is a courtesy; nothing depends on it.
             let _ = self.flush();
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
         Ok(read)
     }
 
-    /// Sends what waits to be sent; whether all of it is.
+    /// Sends the records that wait; returns whether all are sent.
     fn flush(&mut self) -> io::Result<bool> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Wire(&self.tcp)) {
@@ -200,7 +200,7 @@ impl Stream {
         self.tcp.poll_write_ready(context)
     }
 
-    /// Reads all that is there, as far as it fits.
+    /// Reads everything that is there and fits.
     pub(crate) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         loop {
@@ -218,7 +218,7 @@ impl Stream {
                     filled += size;
                     continue;
                 }
-                // The end, orderly or not, is told once all before it has been.
+                // The end, orderly or not, is reported after all the bytes before it.
                 Some(_) if filled > 0 => {
                     self.more = true;
                     return Ok(filled);
@@ -228,7 +228,7 @@ impl Stream {
             }
             match self.receive() {
                 Ok(_) => {
-                    // Answers to the server's key updates.
+                    // Sends answers to the server's key updates.
                     self.flush()?;
                 }
                 Err(error) if filled > 0 => {
@@ -243,19 +243,19 @@ impl Stream {
         }
     }
 
-    /// Takes bytes to be sent, as many as there is room for.
+    /// Takes bytes to send, as many as there is room for.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = self.session.writer().write(bytes)?;
         if self.flush()? || taken > 0 { Ok(taken) } else { Err(ErrorKind::WouldBlock.into()) }
     }
 
-    /// Whether what was taken is still to be sent.
+    /// Whether accepted bytes have not been sent yet.
     pub(crate) fn owes(&self) -> bool {
         self.session.wants_write()
     }
 }
 
-/// The socket as rustls reads and writes it.
+/// The socket, as rustls reads and writes it.
 struct Wire<'a>(&'a TcpStream);
 
 impl Read for Wire<'_> {
@@ -274,7 +274,7 @@ impl Write for Wire<'_> {
     }
 }
 
-/// Takes any certificate, but only from who has its key.
+/// Accepts any certificate, if the server has its key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -1,13 +1,13 @@
-//! URLs of HTTP and WebSocket, and references to them (RFC 3986).
+//! HTTP and WebSocket URLs, and references to them (RFC 3986).
 
 use std::fmt;
 
 use crate::{Error, Kind};
 
-/// Longest URL that is taken from a playlist or a redirect.
+/// Longest URL that a playlist or a redirect may have.
 const MAX: usize = 16 << 10;
 
-/// How a URL is spoken.
+/// Scheme of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scheme {
     Http,
@@ -37,24 +37,24 @@ impl Scheme {
     }
 }
 
-/// `SCHEME://HOST[:PORT]/PATH[?QUERY]`, the scheme `http`, `https`, `ws` or `wss`; a fragment is
-/// left off.
+/// `SCHEME://HOST[:PORT]/PATH[?QUERY]` with the scheme `http`, `https`, `ws` or `wss`. The fragment
+/// is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     scheme: Scheme,
     authority: String,
-    /// Length of the host in the authority, brackets included.
+    /// Length of the host within the authority, including brackets.
     host: usize,
     port: u16,
-    /// Path and query, from its slash on.
+    /// Path and query, beginning with the slash.
     target: String,
 }
 
 impl Url {
-    /// Takes a URL apart.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// It is malformed, or of another scheme.
+    /// It is malformed, or has another scheme.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let bad = |kind, what: &'static str| {
             let shown: String = text.chars().take(200).collect();
@@ -76,7 +76,7 @@ impl Url {
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at_checked(end).unwrap_or((rest, ""));
-        // User names have no place in a Host field.
+        // A Host field has no place for a user name.
         let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
         let host = match authority.strip_prefix('[') {
             Some(v6) => v6.find(']').map(|end| end + 2),
@@ -94,7 +94,7 @@ impl Url {
         Ok(Self { scheme, authority: authority.to_owned(), host, port, target })
     }
 
-    /// A URL of which nothing can be had.
+    /// A URL that never leads anywhere.
     pub(crate) fn nowhere() -> Self {
         let authority = "invalid.".to_owned();
         Self {
@@ -106,23 +106,23 @@ impl Url {
         }
     }
 
-    /// The host, an IPv6 address without its brackets.
+    /// The host; an IPv6 address has no brackets.
     pub fn host(&self) -> &str {
         let host = self.authority.get(..self.host).unwrap_or(&self.authority);
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
     }
 
-    /// The port, the scheme's own if the URL names none.
+    /// The port; without one in the URL, the scheme's own.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether it is spoken over TLS.
+    /// Whether it asks for TLS.
     pub fn is_secure(&self) -> bool {
         self.scheme.is_secure()
     }
 
-    /// Host and port as the URL has them.
+    /// Host and port as the URL writes them.
     pub fn authority(&self) -> &str {
         &self.authority
     }
@@ -137,10 +137,10 @@ impl Url {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// What a reference found under this URL means (RFC 3986 5.2).
+    /// Resolves a reference that was found under this URL (RFC 3986 5.2).
     ///
     /// # Errors
-    /// It is malformed, or of another scheme.
+    /// It is malformed, or has another scheme.
     pub fn resolve(&self, reference: &str) -> Result<Self, Error> {
         let reference = reference.split('#').next().unwrap_or_default();
         let scheme_end = reference.find([':', '/', '?']);
@@ -173,7 +173,7 @@ impl Url {
         Self::parse(&format!("{scheme}://{authority}{target}"))
     }
 
-    /// The same with further query parameters: `a=1&b=2`.
+    /// Adds query parameters, `a=1&b=2`.
     pub fn with_query(&self, more: &str) -> Self {
         let separator = if self.target.contains('?') { '&' } else { '?' };
         Self { target: format!("{}{separator}{more}", self.target), ..self.clone() }

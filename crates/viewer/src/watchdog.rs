@@ -7,7 +7,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{Error, Kind};
 
-/// Ends waits that take too long, with one timer that is set again only when it runs out: a timer
+/// Ends waits that take too long. It has one timer, which is set anew only when it expires: a timer
 /// for each read of thousands of sockets would cost more than the reads.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
@@ -20,10 +20,10 @@ impl Watchdog {
         Self { limit, sleep: Box::pin(sleep_until(Instant::now() + limit)) }
     }
 
-    /// Waits for `wanted`, for as long as the limit, or `more` beyond it.
+    /// Waits for `wanted`, at most as long as the limit plus `more`.
     ///
     /// # Errors
-    /// It took longer: [`Kind::Timeout`], naming what was waited for.
+    /// It took longer: [`Kind::Timeout`], which names `doing`.
     pub(crate) async fn guard<F: Future>(
         &mut self,
         doing: &'static str,

@@ -1,5 +1,5 @@
-//! WebSocket as a client speaks it (RFC 6455), without I/O: the handshake, frames as they come,
-//! payloads handed on where they are, and the few frames that a player sends.
+//! A WebSocket client (RFC 6455), without I/O: the handshake, a reader of frames, and the few
+//! frames that a player sends. Payloads are passed on from the buffer that they were read into.
 
 use std::borrow::Cow;
 
@@ -10,24 +10,25 @@ use sha1::{Digest, Sha1};
 use crate::url::Url;
 use crate::{Error, Kind};
 
-/// What `Sec-WebSocket-Accept` is made with (1.3).
+/// The constant in `Sec-WebSocket-Accept` (1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Longest head of the server's answer, in bytes.
 const MAX_HEAD: usize = 16 << 10;
 /// Longest payload of a control frame (5.5).
 const MAX_CONTROL: u64 = 125;
 
-/// The handshake's request, and what answers it.
+/// The handshake: writes the request and checks the answer.
 #[derive(Debug)]
 pub struct Handshake {
     key: String,
     protocol: &'static str,
-    /// An answer that has not come whole.
+    /// An answer that has not come whole yet.
     partial: Vec<u8>,
 }
 
 impl Handshake {
-    /// One that offers a subprotocol; `nonce` is the key's 16 bytes, other ones each time.
+    /// Makes a handshake that offers a subprotocol. `nonce` is the key's 16 bytes, different ones
+    /// each time.
     pub fn new(nonce: [u8; 16], protocol: &'static str) -> Self {
         Self { key: STANDARD.encode(nonce), protocol, partial: Vec::new() }
     }
@@ -45,11 +46,11 @@ impl Handshake {
         )
     }
 
-    /// Takes bytes of the answer: how many are its, and whether the subprotocol was accepted; `None`
-    /// where it has not come whole.
+    /// Takes bytes of the answer. Returns how many of them belong to the answer, and whether the
+    /// server accepted the subprotocol; `None` if the answer has not come whole.
     ///
     /// # Errors
-    /// The server refuses ([`Kind::Status`]), or does not answer as it must.
+    /// The server refuses ([`Kind::Status`]), or its answer is not a valid one.
     pub fn read(&mut self, input: &[u8]) -> Result<Option<(usize, bool)>, Error> {
         let known = self.partial.len();
         self.partial.extend_from_slice(input);
@@ -98,7 +99,7 @@ impl Handshake {
     }
 }
 
-/// What a server that has read the key answers.
+/// Computes the answer of a server that has read the key.
 pub fn accept(key: &str) -> String {
     let mut hash = Sha1::new();
     hash.update(key);
@@ -110,7 +111,7 @@ fn garbage(what: impl Into<Cow<'static, str>>) -> Error {
     Error::new(Kind::Garbage, what)
 }
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
     /// UTF-8.
@@ -119,27 +120,27 @@ pub enum Message {
     Binary,
 }
 
-/// What came.
+/// What the reader found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// The next bytes of a message.
     Data(Message, &'a [u8]),
-    /// The message is whole.
+    /// The end of a message.
     End(Message),
     /// A ping, to be answered with the same payload.
     Ping(&'a [u8]),
     /// A pong.
     Pong,
-    /// The server closes: code, if it gives one, and reason.
+    /// The server closes the connection: code, if it gives one, and reason.
     Close(Option<u16>, &'a str),
 }
 
-/// Reads the frames of a server.
+/// Reads the frames that a server sends.
 #[derive(Debug)]
 pub struct Reader {
-    /// Longest message that is taken, in bytes.
+    /// Size of the longest message accepted, in bytes.
     most: u64,
-    /// Position in what came.
+    /// Bytes read so far.
     at: u64,
     head: [u8; 10],
     len: usize,
@@ -150,12 +151,12 @@ pub struct Reader {
     message: Option<Message>,
     /// Bytes of the message so far.
     size: u64,
-    /// What has come of a control frame.
+    /// Payload of a control frame, as far as it has come.
     control: Vec<u8>,
 }
 
 impl Reader {
-    /// Before the first frame; a message of more than `most` bytes is an error.
+    /// Starts before the first frame. A message of more than `most` bytes is an error.
     pub fn new(most: u64) -> Self {
         Self {
             most,
@@ -171,16 +172,16 @@ impl Reader {
         }
     }
 
-    /// Position in what came.
+    /// How many bytes it has read.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    /// Takes bytes from the front of `input`, up to the next event; `None` once there is nothing
-    /// left that makes one.
+    /// Takes bytes from the front of `input`, up to the next event. `None` if the rest makes no
+    /// event.
     ///
     /// # Errors
-    /// What came is not what a server may send: [`Kind::Garbage`].
+    /// A server may not send such bytes: [`Kind::Garbage`].
     pub fn next<'a: 'b, 'b>(
         &'b mut self,
         input: &mut &'a [u8],
@@ -209,7 +210,7 @@ impl Reader {
                 self.left = None;
                 return self.end_control().map(Some);
             }
-            // A frame of data always belongs to a message.
+            // A data frame always belongs to a message.
             let Some(message) = self.message else { return Ok(None) };
             if left > 0 {
                 let part = self.take(input, left);
@@ -233,7 +234,7 @@ impl Reader {
         front
     }
 
-    /// Bytes of the frame's header, as far as it shows.
+    /// Size of the frame's header in bytes, as far as the bytes read so far tell it.
     fn head_size(&self) -> usize {
         match self.head[1] & 0x7F {
             _ if self.len < 2 => 2,
@@ -243,7 +244,7 @@ impl Reader {
         }
     }
 
-    /// The header is there (5.2).
+    /// Checks a frame's header that has come whole (5.2).
     fn begin(&mut self) -> Result<(), Error> {
         let [first, second, a, b, rest @ ..] = self.head;
         self.len = 0;
@@ -299,7 +300,7 @@ impl Reader {
             (_, []) => Ok(Event::Close(None, "")),
             (_, [a, b, reason @ ..]) => {
                 let code = u16::from_be_bytes([*a, *b]);
-                // 7.4: codes that are never sent, or are not given out.
+                // 7.4: other codes are never sent, or not assigned.
                 if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
                     return Err(garbage(format!("close with code {code}")));
                 }
@@ -312,18 +313,18 @@ impl Reader {
     }
 }
 
-/// A ping's answer, masked as clients must.
+/// Makes the answer to a ping, masked as a client's frames must be.
 pub fn pong(payload: &[u8], mask: [u8; 4]) -> Vec<u8> {
     control(10, payload, mask)
 }
 
-/// A close, masked likewise.
+/// Makes a close frame, masked in the same way.
 pub fn close(code: u16, mask: [u8; 4]) -> Vec<u8> {
     control(8, &code.to_be_bytes(), mask)
 }
 
 fn control(opcode: u8, payload: &[u8], mask: [u8; 4]) -> Vec<u8> {
-    // Never more than `MAX_CONTROL`.
+    // Payloads never exceed `MAX_CONTROL`.
     let size = u8::try_from(payload.len()).unwrap_or(0) & 0x7F;
     let mut frame = vec![0x80 | opcode, 0x80 | size];
     frame.extend_from_slice(&mask);
@@ -476,7 +477,7 @@ mod tests {
             assert_eq!(error.kind, Kind::Garbage);
             assert!(error.what.contains(what), "{what}: {error}");
         }
-        // One that never ends.
+        // A message that never ends.
         let endless = [frame(0x02, &[0; 65_535]), frame(0x00, &[0; 65_535]).repeat(16)].concat();
         assert!(read(&endless, 1000).unwrap_err().what.contains("more than"));
     }

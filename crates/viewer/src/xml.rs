@@ -1,23 +1,23 @@
-//! As much XML as manifests need: elements, attributes and text, in their order. Namespaces are
-//! left off; document types with declarations of their own are refused.
+//! A reader of XML, as far as manifests need it: elements, attributes and text, in their order.
+//! Namespaces are left out. Document types with their own declarations are refused.
 
 use std::borrow::Cow;
 
 use crate::Error;
 
-/// Deepest nesting that is read.
+/// Deepest nesting that is accepted.
 const MAX_DEPTH: usize = 32;
 
-/// What comes next in a document.
+/// What comes next in the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
-    /// `<name attributes>`; followed by its [`Event::End`] even where it is empty.
+    /// `<name attributes>`. An empty element has its [`Event::End`] too.
     Start {
         name: &'a str,
         attributes: &'a str,
     },
     End,
-    /// Text, as it is written; not blank.
+    /// Text as it is written, never blank.
     Text(&'a str),
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Reader<'a> {
     text: &'a str,
     at: usize,
     open: Vec<&'a str>,
-    /// The element just begun has ended as well.
+    /// Whether the element that has just begun has also ended: `<name/>`.
     empty: bool,
     any: bool,
 }
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Passes over everything up to and including `end`.
+    /// Passes over all text up to and including `end`.
     fn skip_past(&mut self, end: &str) -> Result<(), Error> {
         let found = self.rest().find(end).ok_or_else(|| self.error("XML cut off"))?;
         self.at += found + end.len();
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
     }
 
     fn start(&mut self) -> Result<Event<'a>, Error> {
-        // The end of the tag, not one in a quoted value.
+        // The end of the tag; a `>` within quotes does not count.
         let rest = self.rest();
         let mut quote = None;
         let end = rest.char_indices().find(|&(_, c)| {
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         Ok(Event::Start { name, attributes })
     }
 
-    /// Passes over the rest of the element that was just begun.
+    /// Passes over the rest of the element that has just begun.
     pub(crate) fn skip_element(&mut self) -> Result<(), Error> {
         let depth = self.open.len();
         while self.open.len() >= depth {
@@ -147,8 +147,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The attributes of a start tag: names and values, as they are written. Ends where they are
-/// malformed.
+/// Iterates over the attributes of a start tag: names and values as they are written. Ends at the
+/// first malformed one.
 pub(crate) fn attributes(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -161,7 +161,7 @@ pub(crate) fn attributes(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Text or a value with its references replaced, those that XML has without declarations.
+/// Replaces references in a text or a value: those that XML has without declarations.
 pub(crate) fn unescape(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
         return Cow::Borrowed(text);

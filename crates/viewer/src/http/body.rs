@@ -2,25 +2,25 @@
 
 use crate::{Error, Kind};
 
-/// Longest chunk-size line, and trailer section, in bytes.
+/// Longest chunk-size line and longest trailer line, in bytes.
 const MAX_LINE: u32 = 4096;
 
 /// How much of a body is still to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
     /// Chunks.
     Chunked(Chunked),
-    /// All until the connection closes.
+    /// Everything until the connection closes.
     Close,
 }
 
-/// Where in a chunked body the reader is.
+/// Position of the reader in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunked {
     stage: Stage,
-    /// Bytes left of the chunk, or its size as far as it was read.
+    /// Bytes left of the chunk; while its size is read, the size so far.
     left: u64,
     /// Bytes of the line so far.
     line: u32,
@@ -33,13 +33,13 @@ enum Stage {
     Data,
     /// The line break behind the data.
     AfterData,
-    /// A line of the trailer section; `line` counts what of it came.
+    /// A line of the trailer section; `line` counts its bytes so far.
     Trailer,
     Done,
 }
 
 impl Framing {
-    /// A chunked body at its start.
+    /// Starts a chunked body.
     pub(super) fn chunked() -> Self {
         Self::Chunked(Chunked { stage: Stage::Size, left: 0, line: 0 })
     }
@@ -53,11 +53,11 @@ impl Framing {
         }
     }
 
-    /// Takes bytes from the front of `input`; `data` gets the body's among them. What is left in
-    /// `input` when the body is over is not the body's.
+    /// Takes bytes from the front of `input` and passes those of the body to `data`. Bytes that are
+    /// left in `input` when the body is over do not belong to it.
     ///
     /// # Errors
-    /// Chunks are malformed, or `data` fails.
+    /// The chunks are malformed, or `data` fails.
     pub(super) fn read(
         &mut self,
         input: &mut &[u8],
@@ -78,7 +78,7 @@ impl Framing {
     }
 }
 
-/// Up to so many bytes from the front.
+/// Takes at most this many bytes from the front.
 fn take<'a>(input: &mut &'a [u8], most: u64) -> &'a [u8] {
     let taken = usize::try_from(most).unwrap_or(usize::MAX).min(input.len());
     let (front, rest) = input.split_at(taken);

@@ -1,5 +1,5 @@
-//! A player's HTTP/1.1 client: one request at a time on a connection that is kept, bodies handed
-//! on as they come, or thrown away in the kernel where nobody looks at them.
+//! A player's HTTP/1.1 client. It keeps its connection and sends one request at a time. It passes
+//! bodies on as they come; a body that nobody reads is thrown away in the kernel.
 
 mod body;
 mod response;
@@ -15,38 +15,38 @@ use crate::url::Url;
 use crate::watchdog::Watchdog;
 use crate::{Asks, Error, Kind, Micros, Viewer};
 
-/// Redirects that are followed for one request.
+/// Most redirects that are followed for one request.
 const MAX_REDIRECTS: usize = 5;
-/// What becomes of a body.
+/// What the client does with a body.
 pub enum Body<'a> {
-    /// Counted as media and thrown away.
+    /// Counts it as media and throws it away.
     Discard,
-    /// Media, as it comes.
+    /// Passes it on as media, piece by piece.
     Media(&'a mut dyn FnMut(&[u8]) -> Result<(), Error>),
-    /// Media, collected up to so many bytes.
+    /// Collects it as media, up to this many bytes.
     Collect(&'a mut Vec<u8>, usize),
-    /// Anything else, collected up to so many bytes.
+    /// Collects anything else, up to this many bytes.
     Text(&'a mut Vec<u8>, usize),
 }
 
 /// What to ask for.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// Where.
+    /// Where to ask.
     pub url: &'a Url,
-    /// What it is there.
+    /// What is there.
     pub asks: Asks,
-    /// First byte and length, if not all.
+    /// First byte and length; `None` for all of it.
     pub range: Option<(u64, Option<u64>)>,
-    /// Whether to read on only while the player has room for more.
+    /// Whether the client reads on only while the player has room for more.
     pub paced: bool,
-    /// How long the server may take beyond the usual, as when it is to answer once there is
-    /// something new.
+    /// How long the server may take beyond the usual, for example in a blocking request that it
+    /// answers once there is something new.
     pub wait: Duration,
 }
 
 impl<'a> Request<'a> {
-    /// All of it, at once.
+    /// Asks for all of a resource, at full speed.
     pub fn new(url: &'a Url, asks: Asks) -> Self {
         Self { url, asks, range: None, paced: false, wait: Duration::ZERO }
     }
@@ -55,17 +55,17 @@ impl<'a> Request<'a> {
 /// An answer whose body has been read.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// Where it came from, if redirected.
+    /// URL that the answer came from, if redirected.
     pub moved: Option<Box<Url>>,
-    /// When the request was sent, the answer's first and last byte came.
+    /// When the request was sent.
     pub sent: Micros,
-    /// See `sent`.
+    /// When the first byte of the answer came.
     pub first: Micros,
-    /// See `sent`.
+    /// When the last byte of the answer came.
     pub last: Micros,
     /// Bytes of the body.
     pub bytes: u64,
-    /// Where to ask instead.
+    /// Where a redirect leads.
     location: Option<String>,
 }
 
@@ -82,7 +82,8 @@ struct Connection {
     socket: Socket,
     authority: String,
     secure: bool,
-    /// Whether it has answered before: it may be closed by now without anybody's fault.
+    /// Whether it has answered before. The server may have closed such a connection since then,
+    /// which is nobody's fault.
     used: bool,
 }
 
@@ -99,16 +100,16 @@ impl Connection {
 }
 
 impl<'a> Client<'a> {
-    /// A client without a connection.
+    /// Makes a client without a connection.
     pub fn new(viewer: &'a Viewer) -> Self {
         let watchdog = Watchdog::new(viewer.lane.options.patience);
         Self { viewer, connection: None, watchdog }
     }
 
-    /// GET; redirects are followed.
+    /// Sends a GET request and follows redirects.
     ///
     /// # Errors
-    /// There is no good answer, or it is not what HTTP has.
+    /// There is no good answer, or the answer is not valid HTTP.
     pub async fn get(&mut self, request: Request<'_>, mut body: Body<'_>) -> Result<Answer, Error> {
         let mut moved: Option<Box<Url>> = None;
         for _ in 0..=MAX_REDIRECTS {
@@ -126,19 +127,20 @@ impl<'a> Client<'a> {
         Err(Error::new(Kind::Redirect, what).at(request.url))
     }
 
-    /// One request and its answer, on the connection there is or on a new one.
+    /// Sends one request and reads its answer, on the kept connection or on a new one.
     async fn exchange(
         &mut self,
         request: &Request<'_>,
         body: &mut Body<'_>,
     ) -> Result<Answer, Error> {
         let url = request.url;
-        // One loop, not two attempts: each would have its room in the future.
+        // A loop instead of two calls of `attempt`: each call would take its own room in the
+        // future.
         loop {
             let kept = self.connection.take().filter(|kept| kept.is_to(url));
             let mut connection = match kept {
                 Some(kept) => kept,
-                // Boxed, since it is large, and over before the long waits begin.
+                // Boxed: it is large, and it is over before the long waits begin.
                 None => Box::pin(Connection::open(self.viewer, url)).await?,
             };
             let mut response = Response::default();
@@ -155,7 +157,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Keeps the connection where it can be used again.
+    /// Keeps the connection if it can be used again.
     fn finish(
         &mut self,
         mut connection: Connection,
@@ -219,7 +221,7 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// The request as it is sent.
+    /// Returns the text of the request.
     fn text(&self, request: &Request<'_>) -> String {
         let url = request.url;
         let mut text = format!(

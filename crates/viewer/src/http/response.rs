@@ -1,4 +1,4 @@
-//! One answer as its bytes come, without I/O.
+//! One answer, parsed as its bytes come, without I/O.
 
 use super::Body;
 use super::body::Framing;
@@ -6,23 +6,24 @@ use crate::{Error, Kind, Viewer};
 
 /// Longest head of an answer, in bytes.
 const MAX_HEAD: usize = 64 << 10;
-/// Header fields that are looked at.
+/// Most header fields of an answer.
 const MAX_FIELDS: usize = 64;
-/// From how many bytes on a body that nobody looks at is not copied out of the kernel: below, the
-/// call costs as much as the copy.
+/// A body that nobody reads is dropped in the kernel from this size on. Below, the extra call costs
+/// as much as the copy it saves.
 const DISCARD_FROM: u64 = 16 << 10;
-/// Bodies of refusals up to this are read, to keep the connection.
+/// Bodies of refusals up to this size are read, so that the connection can be kept.
 const MAX_REFUSAL: u64 = 64 << 10;
 
 /// An answer, as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct Response {
-    /// A head of which a part has come.
+    /// A head that has not come whole yet.
     partial: Vec<u8>,
     pub(super) head: Option<Head>,
     /// Bytes of the body so far.
     pub(super) bytes: u64,
-    /// The rest of a refusal is not worth reading, or the connection has ended as it should.
+    /// Whether the answer is over before its framing says so: the rest of a refusal is not worth
+    /// reading, or the server closed the connection as it should.
     over: bool,
 }
 
@@ -32,13 +33,13 @@ pub(super) struct Head {
     /// Where a redirect leads.
     pub(super) location: Option<String>,
     framing: Framing,
-    /// Content-Length, if that frames the body.
+    /// Content-Length, if it frames the body.
     length: Option<u64>,
     keep: bool,
 }
 
 impl Response {
-    /// Whether anything has come.
+    /// Whether any byte has come.
     pub(super) fn has_begun(&self) -> bool {
         self.head.is_some() || !self.partial.is_empty()
     }
@@ -47,7 +48,7 @@ impl Response {
         self.over || self.head.as_ref().is_some_and(|head| head.framing.is_done())
     }
 
-    /// Whether it is what was asked for.
+    /// Whether the status is a success with a body: 200 or 206.
     pub(super) fn is_good(&self) -> bool {
         self.head.as_ref().is_some_and(|head| matches!(head.status, 200 | 206))
     }
@@ -57,7 +58,8 @@ impl Response {
         !self.over && self.head.as_ref().is_some_and(|head| head.keep && head.framing.is_done())
     }
 
-    /// Bytes of a good body that are certain to come and worth dropping in the kernel.
+    /// Bytes left of a good body whose length is known, if there are enough to drop them in the
+    /// kernel.
     pub(super) fn discardable(&self) -> Option<u64> {
         match self.head.as_ref()?.framing {
             Framing::Length(left) if left >= DISCARD_FROM && self.is_good() => Some(left),
@@ -65,7 +67,7 @@ impl Response {
         }
     }
 
-    /// So many bytes of the body were dropped.
+    /// Counts bytes of the body that were dropped.
     pub(super) fn discard(&mut self, size: u64) {
         self.bytes += size;
         if let Some(Head { framing: Framing::Length(left), .. }) = &mut self.head {
@@ -73,7 +75,7 @@ impl Response {
         }
     }
 
-    /// The server has closed the connection.
+    /// Handles the end of the connection.
     pub(super) fn close(&mut self) -> Result<(), Error> {
         match &self.head {
             None => Err(Error::new(Kind::Dropped, "closed before an answer")),
@@ -89,7 +91,7 @@ impl Response {
         }
     }
 
-    /// Takes bytes as they came.
+    /// Takes the next bytes.
     pub(super) fn read(
         &mut self,
         mut input: &[u8],
@@ -114,11 +116,11 @@ impl Response {
                 viewer.count_overhead(input.len());
                 return Ok(());
             };
-            // What of it came before is counted already.
+            // The bytes of the head that came before are counted already.
             let size = size.saturating_sub(known);
             viewer.count_overhead(size);
             input = input.get(size..).unwrap_or_default();
-            // An interim answer: the real one follows (RFC 9110 15.2).
+            // An interim answer; the final one follows (RFC 9110 15.2).
             if head.status >= 200 {
                 self.head = Some(head);
             } else if input.is_empty() {
@@ -191,7 +193,8 @@ impl Body<'_> {
 }
 
 impl Head {
-    /// The head at the front of `bytes` and what it takes; `None` where it is not whole.
+    /// Parses the head at the front of `bytes` and returns it with its length; `None` if it has not
+    /// come whole.
     fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Error> {
         let garbage = |what: String| Error::new(Kind::Garbage, what);
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];

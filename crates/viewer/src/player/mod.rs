@@ -1,4 +1,4 @@
-//! Players, one for each delivery. [`play`] picks by URL.
+//! Players, one for each delivery. [`play`] picks one by the URL.
 
 mod dash;
 mod hls;
@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use crate::url::Url;
 use crate::{Error, Viewer};
 
-/// What is to be played, and so how.
+/// What to play. The kind decides which player plays it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// `rtmp://`, `rtmps://`
@@ -34,7 +34,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// What the delivery is called.
+    /// Name of the delivery.
     pub fn protocol(&self) -> &'static str {
         match self {
             Self::Rtmp(_) => "rtmp",
@@ -46,7 +46,7 @@ impl Target {
         }
     }
 
-    /// Connections that a viewer may have at once.
+    /// Most connections that a viewer has at once.
     pub fn connections(&self) -> u64 {
         match self {
             Self::Rtmp(_) | Self::Flv(_) | Self::Mp4(_) | Self::Push(_) => 1,
@@ -69,7 +69,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A URL that no player takes.
+/// A URL that no player can play.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url}: {why}")]
 pub struct UnknownTarget {
@@ -102,7 +102,7 @@ impl FromStr for Target {
     }
 }
 
-/// RTMP over TLS: as without, but for the scheme and its port.
+/// Parses the URL of RTMP over TLS. It differs from RTMP in its scheme and default port.
 fn rtmps(url: &str) -> Result<RtmpUrl, protocol::rtmp::Error> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let mut parsed = RtmpUrl::parse(&format!("rtmp://{rest}"))?;
@@ -115,13 +115,13 @@ fn rtmps(url: &str) -> Result<RtmpUrl, protocol::rtmp::Error> {
     Ok(parsed)
 }
 
-/// Plays until the stream is over; drop it when the viewer's time is up.
+/// Plays until the stream is over. Drop the future when the viewer's time is up.
 ///
 /// # Errors
-/// The viewer cannot go on, by the server's fault or its own.
+/// The viewer cannot go on; the cause is the server or this machine.
 pub async fn play(viewer: &Viewer, target: &Target) -> Result<(), Error> {
     match target {
-        // Boxed, so that each viewer has the memory its own player needs and no more.
+        // Boxed: each viewer takes only the memory that its own player needs.
         Target::Rtmp(url) => Box::pin(rtmp::play(viewer, url)).await,
         Target::Hls(url) => Box::pin(hls::play(viewer, url)).await,
         Target::Dash(url) => Box::pin(dash::play(viewer, url)).await,
@@ -131,36 +131,36 @@ pub async fn play(viewer: &Viewer, target: &Target) -> Result<(), Error> {
     }
 }
 
-/// What a connection carries by what it carried before and now. Times are averaged, not rates: one
-/// slow answer is not made up for by quick ones long before.
+/// Updates the estimate of what a connection carries. It averages times, not rates: quick answers
+/// long ago do not make up for one slow answer.
 fn carried(before: Option<f64>, now: f64) -> f64 {
     before.map_or(now, |before| 1.0 / (0.7 / before + 0.3 / now.max(1.0)))
 }
 
-/// Failures in a row that a player gets over.
+/// How many failures in a row a player gets over.
 const TRIES: u32 = 3;
-/// The first pause after a failure; each further one is twice as long.
+/// The first pause after a failure. Each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Failures in a row.
+/// Counts failures in a row.
 #[derive(Debug, Default)]
 struct Tries(u32);
 
 impl Tries {
-    /// It worked.
+    /// Resets the count after a success.
     fn reset(&mut self) {
         self.0 = 0;
     }
 
-    /// Whether one more would be too many.
+    /// Whether one more failure would be too many.
     fn are_spent(&self) -> bool {
         self.0 >= TRIES
     }
 
-    /// It did not: counts the failure and waits a little.
+    /// Counts a failure and waits a little.
     ///
     /// # Errors
-    /// The failure, where it was one too many, or trying again is of no use.
+    /// The failure itself, if it was one too many or trying again is of no use.
     async fn failed(&mut self, viewer: &Viewer, error: Error) -> Result<(), Error> {
         self.0 += 1;
         if self.0 > TRIES || error.kind == crate::Kind::Corrupt {
@@ -197,8 +197,8 @@ mod tests {
         assert!("ftp://h/x".parse::<Target>().is_err());
     }
 
-    /// What a viewer that is not verified costs is its future, its counters, and some 200 bytes for
-    /// each connection: 8 KiB are what it may cost.
+    /// A viewer that is not verified costs its future, its counters, and some 200 bytes for each
+    /// connection. It may cost 8 KiB.
     #[tokio::test]
     async fn futures_are_small() {
         let lane = Lane::new(Clock::start(), Options::default(), Totals::default().into());

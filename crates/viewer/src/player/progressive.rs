@@ -10,7 +10,8 @@ use crate::skim::{self, FlvTimes, Mp4Event, is_media, micros, track_of};
 use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, Viewer, verify};
 
-/// Plays an MP4: fragments as they come; a file with its index in front by how much of it has come.
+/// Plays an MP4. Fragments count as they come. A file with its index in front counts by how much of
+/// its data has come.
 pub(super) async fn mp4(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let request = Request { paced: true, ..Request::new(url, Asks::Stream) };
     let mut client = Client::new(viewer);
@@ -23,18 +24,18 @@ pub(super) async fn mp4(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     Ok(())
 }
 
-/// An MP4 as it comes, by whatever way.
+/// A reader of an MP4 as its bytes come, over HTTP or WebSocket.
 pub(super) struct Mp4<'a> {
     viewer: &'a Viewer,
     skimmer: skim::Mp4,
     header: Option<media::cmaf::Header>,
     verifier: Option<Verifier>,
-    /// How much of a file that is not fragmented counts as played.
+    /// How much of a file that is not fragmented has counted as played.
     counted: Micros,
 }
 
 enum Verifier {
-    /// What it is shows with the header.
+    /// The header has not come yet. It shows which of the others is needed.
     Waiting(Vec<u8>),
     Fragments(Box<verify::Feed>),
     File(Box<verify::Progressive>),
@@ -86,7 +87,8 @@ impl<'a> Mp4<'a> {
         Ok(())
     }
 
-    /// Media of a file that is not fragmented: its duration by how much of its data is there.
+    /// Counts media of a file that is not fragmented: as much of its duration as of its data has
+    /// come.
     fn count_file(&mut self, kinds: &[Track]) {
         let fragmented = self.header.as_ref().is_some_and(|header| !header.defaults.is_empty());
         let (Some(duration), Some((got, all))) = (self.skimmer.duration(), self.skimmer.data())
@@ -139,15 +141,15 @@ impl<'a> Mp4<'a> {
         result
     }
 
-    /// What comes next need not continue what was.
+    /// Allows the next media to start anew, without continuing those before.
     pub(super) fn restart(&mut self) {
         if let Some(Verifier::Fragments(feed)) = &mut self.verifier {
             feed.verifier().restart();
         }
     }
 
-    /// That what has come may be followed by nothing: there was a header before media, and, where
-    /// all is checked, no box is cut.
+    /// Checks the end of a message: a header came before media, and, if all is verified, no box is
+    /// cut off.
     pub(super) fn end_message(&self) -> Result<(), Error> {
         if self.header.is_none() && self.skimmer.data().is_some() {
             return Err(Error::new(Kind::Corrupt, "media without a header"));
@@ -170,7 +172,7 @@ impl<'a> Mp4<'a> {
     }
 }
 
-/// Longest index in front of the media that is waited for, in bytes.
+/// Longest index in front of the media that a verifier waits for, in bytes.
 const MAX_INDEX: usize = 64 << 20;
 
 /// Plays an FLV.
@@ -215,7 +217,7 @@ pub(super) async fn flv(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     Ok(())
 }
 
-/// A tag whose payload is there.
+/// Counts a tag whose payload has come.
 fn played(viewer: &Viewer, times: &mut FlvTimes, kind: TagKind, timestamp: u32, payload: &Bytes) {
     let track = match kind {
         TagKind::Video => Track::Video,

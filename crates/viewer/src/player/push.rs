@@ -1,6 +1,5 @@
-//! Media pushed over WebSocket: binary messages are CMAF, a header first and then chunks or
-//! segments, each as soon as it exists; text messages, where there are any, are the events of
-//! `headwater.v1`.
+//! Media pushed over WebSocket. Binary messages are CMAF: first a header, then chunks or segments,
+//! each as soon as it exists. Text messages, if there are any, are the events of `headwater.v1`.
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,16 +15,16 @@ use crate::watchdog::Watchdog;
 use crate::websocket::{Event, Handshake, Message, Reader, close, pong};
 use crate::{Error, Kind, Viewer};
 
-/// The subprotocol that is offered; servers that do not know it are understood too.
+/// The subprotocol that the player offers. Servers that do not know it are understood too.
 const PROTOCOL: &str = "headwater.v1";
-/// Longest message: a segment.
+/// Longest message, in bytes: a segment.
 const MAX_MESSAGE: u64 = 256 << 20;
-/// Longest text message.
+/// Longest text message, in bytes.
 const MAX_TEXT: usize = 64 << 10;
-/// How much of a server's error is told, in characters: each viewer keeps its own.
+/// How much of a server's error text is kept, in characters: each viewer keeps its own.
 const MAX_TOLD: usize = 200;
 
-/// Plays until the stream's end; a connection that is lost once there were media is made again.
+/// Plays until the end of the stream. A connection that is lost after media came is made again.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let mut tries = Tries::default();
     let mut began = false;
@@ -55,26 +54,26 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     }
 }
 
-/// A connection and what comes by it.
+/// A connection and the state of what comes over it.
 struct Player<'a> {
     viewer: &'a Viewer,
     socket: Socket,
     watchdog: Watchdog,
     reader: Reader,
     media: Mp4<'a>,
-    /// Whether the server speaks the subprotocol.
+    /// Whether the server accepted the subprotocol.
     spoken: bool,
     /// A text message, as far as it has come.
     text: Vec<u8>,
-    /// Frame to be sent.
+    /// The frame to send next.
     answer: Vec<u8>,
     rendition: Option<Box<str>>,
-    /// The stream is over.
+    /// Whether the stream is over.
     over: bool,
 }
 
 impl<'a> Player<'a> {
-    /// Connects and shakes hands.
+    /// Connects and makes the handshake.
     async fn open(viewer: &'a Viewer, url: &Url) -> Result<Self, Error> {
         let mut socket = viewer.lane.connect_http(url).await?;
         let mut watchdog = Watchdog::new(viewer.lane.options.patience);
@@ -149,7 +148,7 @@ impl<'a> Player<'a> {
         error.at(format_args!("byte {}", self.reader.position()))
     }
 
-    /// Reads once and handles what came.
+    /// Reads once and handles the bytes.
     fn read(&mut self) -> Result<(), Error> {
         let viewer = self.viewer;
         let mut scratch = viewer.lane.scratch();
@@ -161,7 +160,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Handles what came; all that is not media is overhead.
+    /// Handles bytes that came. All that are not media count as overhead.
     fn count(&mut self, input: &[u8]) -> Result<(), Error> {
         let mut media = 0;
         let result = self.handle(input, &mut media);
@@ -187,7 +186,7 @@ impl<'a> Player<'a> {
                     self.text.extend_from_slice(data);
                 }
                 Event::End(Message::Text) => self.event()?,
-                // Of several pings the last may be answered alone (5.5.3).
+                // Only the last of several pings needs an answer (5.5.3).
                 Event::Ping(payload) => self.answer = pong(payload, mask(self.viewer)),
                 Event::Pong => {}
                 Event::Close(code, reason) => {
@@ -206,7 +205,7 @@ impl<'a> Player<'a> {
         self.answer = close(1000, mask(self.viewer));
     }
 
-    /// A text message is whole.
+    /// Handles a text message that has come whole.
     fn event(&mut self) -> Result<(), Error> {
         let text = std::mem::take(&mut self.text);
         let text = std::str::from_utf8(&text)
@@ -216,7 +215,7 @@ impl<'a> Player<'a> {
             Err(error) if self.spoken => {
                 return Err(Error::new(Kind::Garbage, format!("event that is not JSON: {error}")));
             }
-            // Another server's words to its own player.
+            // Text that another server sends to its own player.
             Err(_) => return Ok(()),
         };
         let says = |key: &str| event.get(key).and_then(Value::as_str);
@@ -247,11 +246,11 @@ impl<'a> Player<'a> {
     }
 }
 
-/// What a close means, unless that the stream is over.
+/// Returns the error that a close means; `None` if the stream is over.
 fn closed(code: Option<u16>, reason: &str) -> Option<Error> {
     let kind = match code {
         None | Some(1000) => return None,
-        // It goes away, fails, restarts, or is busy: another time it may not.
+        // The server goes away, fails, restarts or is busy. It may accept another attempt.
         Some(1001 | 1011..=1013) => Kind::Dropped,
         Some(_) => Kind::Rejected,
     };
@@ -259,8 +258,8 @@ fn closed(code: Option<u16>, reason: &str) -> Option<Error> {
     Some(Error::new(kind, what.trim_end().to_owned()))
 }
 
-/// Bytes that no other viewer has (splitmix64). They hide nothing: the key shows that the server
-/// has read it, the mask keeps proxies from taking payloads for requests.
+/// Makes bytes that no other viewer has (splitmix64). They need not be secret: the key shows that
+/// the server has read it, and the mask keeps proxies from taking payloads for requests.
 fn random(viewer: &Viewer) -> u64 {
     let mut mixed = viewer.lane.nonce().wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -20,9 +20,9 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let socket = Box::pin(viewer.lane.connect(&url.host, url.port, within)).await?;
     let mut config = ClientConfig::new(url, Purpose::Play(PlayStart::Any));
     config.measure_media = !viewer.verify;
-    // A player that is told to connect again is one whose playing ended.
+    // A request to reconnect would end playing here, so the player does not say that it can.
     config.capabilities = config.capabilities.without(Capabilities::RECONNECT);
-    // What players of 2008 said; some servers look for it.
+    // The version string of players of 2008. Some servers look for it.
     config.flash_ver = "LNX 9,0,124,2".to_owned();
     let mut player = Player {
         viewer,
@@ -43,7 +43,7 @@ struct Player<'a> {
     watchdog: Watchdog,
     times: FlvTimes,
     verifier: Option<Box<verify::Flv>>,
-    /// Bytes of media among those handled last.
+    /// Bytes of media among those handled most recently.
     media: usize,
 }
 
@@ -72,7 +72,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Reads once and handles what came; true where the stream is over.
+    /// Reads once and handles the bytes; returns whether the stream is over.
     fn read(&mut self) -> Result<bool, Error> {
         let lane = &self.viewer.lane;
         let mut scratch = lane.scratch();
@@ -84,7 +84,8 @@ impl Player<'_> {
         };
         self.media = 0;
         let over = self.handle(scratch.get(..size).unwrap_or_default());
-        // Media that are told as a message after this read count with that.
+        // A message counts in the read that ends it, and for no more than the bytes of that read.
+        // Its bytes in earlier reads have counted as overhead.
         let media = self.media.min(size);
         if media > 0 {
             self.viewer.count_media(media);
@@ -133,7 +134,7 @@ impl Player<'_> {
                 self.tag(TagKind::Video, timestamp, &payload)?;
             }
             ClientEvent::Metadata { payload, .. } => {
-                // Damaged metadata harm no player; that they came is enough.
+                // Damaged metadata do not harm a player; it is enough that they came.
                 if let Ok(Some(metadata)) = Metadata::parse(&payload) {
                     expect(self.viewer, &metadata);
                 }
@@ -164,7 +165,7 @@ impl Player<'_> {
     }
 
     fn tag(&mut self, kind: TagKind, timestamp: u32, payload: &bytes::Bytes) -> Result<(), Error> {
-        // An aggregate's messages come whole even where nothing is verified.
+        // The messages of an aggregate come whole even if nothing is verified.
         let track = if kind == TagKind::Video { Track::Video } else { Track::Audio };
         let start = [0, 1].map(|at| payload.get(at).copied().unwrap_or_default());
         if let Some(verifier) = &mut self.verifier {
@@ -179,7 +180,7 @@ impl Player<'_> {
     }
 }
 
-/// Which tracks a stream's metadata announce.
+/// Takes the tracks that a stream's metadata announce.
 pub(super) fn expect(viewer: &Viewer, metadata: &Metadata) {
     let mut stats = viewer.stats();
     if metadata.video_codec.is_some_and(|codec| codec > 0.0) {

@@ -1,8 +1,8 @@
-//! The boxes of ISO/IEC 14496-12, where they are at hand whole.
+//! Boxes of ISO/IEC 14496-12 that are in memory as a whole.
 
 use crate::Micros;
 
-/// Numbers from the front of a box's body.
+/// Reads numbers from the front of a box's body.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl Fields<'_> {
@@ -24,7 +24,7 @@ impl Fields<'_> {
     }
 }
 
-/// The boxes in a box; ends where they do not add up.
+/// Iterates over the boxes within a box; ends at the first malformed one.
 pub(super) fn children(body: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     let mut rest = body;
     std::iter::from_fn(move || {
@@ -37,8 +37,8 @@ pub(super) fn children(body: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     })
 }
 
-/// Where the boxes of `data` that are whole end, the last of them an `mdat`: fragments up to there
-/// can be read.
+/// Returns the end of the last `mdat` among the whole boxes at the front of `data`: fragments up to
+/// there can be read.
 pub fn whole_fragments(data: &[u8]) -> usize {
     let (mut at, mut end) = (0usize, 0);
     loop {
@@ -59,7 +59,7 @@ pub fn whole_fragments(data: &[u8]) -> usize {
     }
 }
 
-/// Milliseconds of `mvhd`, or of `mehd` in a fragmented file.
+/// Duration in milliseconds: of `mvhd`, or of `mehd` in a fragmented file.
 pub(super) fn movie_duration(moov: &[u8]) -> Option<u64> {
     let (mut timescale, mut duration) = (0u64, 0u64);
     let version = |body: &[u8]| body.first().copied();
@@ -92,17 +92,17 @@ pub(super) fn movie_duration(moov: &[u8]) -> Option<u64> {
     known.then(|| u64::try_from(u128::from(duration) * 1000 / u128::from(timescale)).ok()).flatten()
 }
 
-/// Seconds from 1900, where NTP counts from, to 1970.
+/// Seconds from 1900, the epoch of NTP, to 1970.
 const NTP_TO_UNIX: i64 = 2_208_988_800;
 
-/// `prft`, ISO/IEC 14496-12 8.16.5: track, microseconds since 1970, media time.
+/// Reads a `prft`, ISO/IEC 14496-12 8.16.5: track, microseconds since 1970, media time.
 pub(super) fn prft(body: &[u8]) -> Option<(u32, Micros, u64)> {
     let mut fields = Fields(body.get(4..)?);
     let track = fields.u32()?;
     let ntp = fields.u64()?;
     let media = if body.first() == Some(&0) { fields.u32()?.into() } else { fields.u64()? };
     let fraction = ((ntp & 0xFFFF_FFFF) * 1_000_000) >> 32;
-    // Both below 2^32 seconds.
+    // Both are below 2^32 seconds.
     let unix = ((ntp >> 32) as i64 - NTP_TO_UNIX) * 1_000_000 + fraction as i64;
     Some((track, unix, media))
 }

@@ -6,15 +6,15 @@ use media::stamp::REACH;
 use crate::playback::{Stamps, Track};
 use crate::{Error, Micros};
 
-/// Whether an FLV tag or RTMP message whose payload starts with these bytes holds an access unit,
-/// and not a sequence header, the end of a sequence or a command (FLV annex E.4.2.1 and E.4.3.1;
+/// Whether an FLV tag or RTMP message with these first bytes of payload holds an access unit.
+/// Others are a sequence header, the end of a sequence or a command (FLV annex E.4.2.1 and E.4.3.1;
 /// Enhanced RTMP v2, "ExAudioTagHeader" and "ExVideoTagHeader").
 pub fn is_media(track: Track, start: [u8; 2]) -> bool {
     let [first, second] = start;
     match track {
         Track::Video if first & 0x80 != 0 => !matches!(first & 0x0F, 0 | 2 | 4 | 5),
         Track::Video if first >> 4 == 5 => false,
-        // AVC, and HEVC as many encoders write it.
+        // AVC, and HEVC in the form that many encoders write.
         Track::Video if matches!(first & 0x0F, 7 | 12) => second == 1,
         Track::Audio if first >> 4 == 9 => !matches!(first & 0x0F, 0 | 2 | 4),
         // AAC.
@@ -23,12 +23,12 @@ pub fn is_media(track: Track, start: [u8; 2]) -> bool {
     }
 }
 
-/// The longest step between two messages of a track, in milliseconds, that is taken for the first
-/// one's duration. What is longer is a hole.
+/// Longest step between two messages of a track, in milliseconds, that counts as the duration of
+/// the first. A longer step is a hole.
 const MAX_FRAME: i64 = 1000;
 
-/// Turns the timestamps of FLV tags and RTMP messages into media that play: each is known to last
-/// when the next one comes.
+/// Turns timestamps of FLV tags and RTMP messages into ranges of media. The duration of an access
+/// unit is known when the next one comes.
 #[derive(Debug)]
 pub struct FlvTimes {
     clock: Unwrapper,
@@ -42,8 +42,8 @@ impl Default for FlvTimes {
 }
 
 impl FlvTimes {
-    /// From when to when there are media to play now that an access unit of `timestamp`
-    /// milliseconds has come.
+    /// Takes the timestamp of an access unit, in milliseconds. Returns from when to when there are
+    /// now media to play: up to this access unit, from the one before.
     pub fn unit(&mut self, track: Track, timestamp: u32) -> (Micros, Micros) {
         let to = self.clock.unwrap(timestamp.into());
         let last = self.last[track as usize].replace(to).unwrap_or(to);
@@ -61,7 +61,7 @@ pub struct FlvTag {
     pub timestamp: u32,
     /// First bytes of the payload.
     pub start: [u8; 2],
-    /// Of video, if it has one near its start.
+    /// Its stamp, if it is video and has one near its start.
     pub stamps: Option<Stamps>,
 }
 
@@ -71,12 +71,12 @@ pub struct Flv {
     /// Position in the file.
     at: u64,
     stage: FlvStage,
-    /// What of the current header has come.
+    /// Bytes of the current header, as far as they have come.
     head: [u8; 13],
     len: usize,
-    /// Payload still to be passed over.
+    /// Bytes of payload still to pass over.
     skip: u64,
-    /// First bytes of a video tag's payload behind those in `head`.
+    /// First bytes of a video tag's payload, after those in `head`.
     front: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ enum FlvStage {
 /// Tag type of video, annex E.4.1.
 const VIDEO: u8 = 9;
 
-/// Keeps of the bytes what may hold a stamp.
+/// Keeps the bytes that may hold a stamp.
 fn keep_front(front: &mut Vec<u8>, bytes: &[u8]) {
     let wanted = bytes.len().min(REACH.saturating_sub(front.len()));
     if wanted > 0 {
@@ -106,10 +106,10 @@ impl Default for Flv {
 }
 
 impl Flv {
-    /// Takes the next bytes; `tag` gets each audio and video tag once its payload is there.
+    /// Takes the next bytes. Calls `tag` for each audio and video tag whose payload has come.
     ///
     /// # Errors
-    /// It is not FLV.
+    /// The bytes are not FLV.
     pub fn read(&mut self, mut input: &[u8], tag: &mut impl FnMut(FlvTag)) -> Result<(), Error> {
         while !input.is_empty() {
             if self.skip > 0 {
@@ -121,7 +121,8 @@ impl Flv {
                 self.advance_skip(taken, tag);
                 continue;
             }
-            // A tag's header is read with the first two bytes of its payload, if it has them.
+            // A tag's header is read together with the first two bytes of its payload, if it has
+            // them.
             let wanted = match self.stage {
                 FlvStage::File => 9,
                 FlvStage::BackLink => 4,

@@ -1,4 +1,4 @@
-//! One fragment: what its `moof` says of when its media play, and where they are.
+//! One fragment: its `moof` says when its media play and where its samples are.
 
 use media::cmaf::Defaults;
 
@@ -6,19 +6,19 @@ use super::boxes::{Fields, children};
 use crate::Micros;
 use crate::playback::Stamps;
 
-/// Media of one track in one fragment, without them.
+/// Times of the media of one track in one fragment, without the media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
     /// track_ID.
     pub track_id: u32,
     /// Decode time of the first sample, in the track's timescale.
     pub decode_time: u64,
-    /// Durations of the samples together, in the track's timescale.
+    /// Sum of the sample durations, in the track's timescale.
     pub duration: u64,
-    /// What a `prft` before it said of this track: microseconds since 1970, at a media time in
-    /// the track's timescale.
+    /// The `prft` before it, if it was for this track: microseconds since 1970, and the media time
+    /// in the track's timescale.
     pub captured: Option<(Micros, u64)>,
-    /// Of its first and its last sample, if both have one near their start.
+    /// Stamps of its first and its last sample, if both have one near their start.
     pub stamps: Option<Stamps>,
 }
 
@@ -30,8 +30,8 @@ pub(super) struct Extent {
 }
 
 impl Fragment {
-    /// Reads a `traf` (ISO/IEC 14496-12, 8.8.6) of a `moof` that starts at byte `moof`, by the
-    /// header's `defaults`, and where its first and last sample are.
+    /// Reads a `traf` (ISO/IEC 14496-12, 8.8.6) of the `moof` that starts at byte `moof`.
+    /// `defaults` are those of the header. Returns also where the first and the last sample are.
     pub(super) fn read(
         traf: &[u8],
         moof: u64,
@@ -96,12 +96,12 @@ impl Fragment {
 struct Run {
     data_offset: Option<i32>,
     duration: u64,
-    /// Of the first and the last sample, from where the data begin, and the size.
+    /// First and last sample: offset from where the data begin, and size.
     samples: Option<((u64, u32), (u64, u32))>,
 }
 
 impl Run {
-    /// Durations and sizes are the given ones where it does not say them.
+    /// Reads a `trun`. `duration` and `size` are for samples of which it does not say them.
     fn read(flags: u32, mut fields: Fields<'_>, duration: u32, size: u32) -> Option<Self> {
         let count = fields.u32()?;
         let data_offset = if flags & 1 != 0 { Some(fields.u32()? as i32) } else { None };
@@ -114,7 +114,7 @@ impl Run {
         if flags & 0x300 == 0 {
             run.duration = u64::from(count) * u64::from(duration);
             let last = u64::from(count - 1) * u64::from(size);
-            // A size of 0 is one that only a header says which is not at hand.
+            // A size of 0 means that only a header says the size, and that it is not known here.
             run.samples = (size > 0).then_some(((0, size), (last, size)));
             return Some(run);
         }
@@ -124,7 +124,7 @@ impl Run {
             let duration = if flags & 0x100 != 0 { fields.u32()? } else { duration };
             let size = if flags & 0x200 != 0 { fields.u32()? } else { size };
             fields.skip(rest)?;
-            // Neither sum can pass 2^64: there are less than 2^32 of each.
+            // Neither sum can pass 2^64: there are fewer than 2^32 samples, each with 32 bits.
             run.duration += u64::from(duration);
             let first = run.samples.map_or((end, size), |(first, _)| first);
             run.samples = Some((first, (end, size)));

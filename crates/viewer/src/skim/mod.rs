@@ -1,6 +1,5 @@
-//! Containers read for their times alone: payloads are passed over, whatever their size, and
-//! nothing is kept but what tells when media play and were captured. For viewers that are not
-//! verified.
+//! Readers of containers for viewers that verify nothing. They pass over payloads of any size. They
+//! keep only what tells when media play and when they were captured.
 //!
 //! ```text
 //! MP4, segments ─▶ Mp4 ─┬─▶ header, fragments ──────────▶ micros ────┐
@@ -9,8 +8,8 @@
 //! RTMP ────────────▶ messages ─────┴▶ is_media ─▶ FlvTimes ──────────┘
 //! ```
 //!
-//! [`Mp4`] and [`Flv`] take bytes in pieces of any size, as they come from the network, and tell of
-//! each fragment or tag once its media are there.
+//! [`Mp4`] and [`Flv`] take bytes in pieces of any size, as they come from the network. They report
+//! each fragment or tag once its media have come.
 
 mod boxes;
 mod flv;
@@ -30,13 +29,13 @@ pub use search::{Search, SegmentStamps};
 use crate::Micros;
 use crate::playback::Track;
 
-/// A time in a track's timescale as microseconds.
+/// Converts a time in a track's timescale to microseconds.
 pub fn micros(time: i64, timescale: u32) -> Micros {
     let wide = i128::from(time) * 1_000_000 / i128::from(timescale.max(1));
     Micros::try_from(wide).unwrap_or(if time < 0 { Micros::MIN } else { Micros::MAX })
 }
 
-/// Which track of a player a track of a file is.
+/// Converts the kind of a track in a file to the track of a player.
 pub fn track_of(kind: Kind) -> Option<Track> {
     match kind {
         Kind::Video => Some(Track::Video),

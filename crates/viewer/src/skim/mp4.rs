@@ -1,4 +1,4 @@
-//! MP4 as it comes, box by box.
+//! An MP4, read box by box as its bytes come.
 
 use media::cmaf::{Defaults, Header};
 use media::stamp::REACH;
@@ -8,34 +8,34 @@ use super::fragment::{Extent, Fragment};
 use crate::playback::Stamps;
 use crate::{Error, Micros};
 
-/// What [`Mp4`] came upon.
+/// What [`Mp4`] found.
 #[derive(Debug)]
 pub enum Mp4Event {
-    /// The `moov`.
+    /// A `moov`.
     Header(Header),
-    /// A fragment whose `mdat` is there.
+    /// A fragment whose `mdat` has come.
     Fragment(Fragment),
 }
 
-/// Longest `moov` that is read.
+/// Longest `moov` that is accepted, in bytes.
 const MAX_MOOV: u64 = 32 << 20;
-/// Longest `moof` that is read.
+/// Longest `moof` that is accepted, in bytes.
 const MAX_MOOF: u64 = 1 << 20;
 
-/// The start of a fragment's first or last sample, where there may be a stamp.
+/// The start of a fragment's first or last sample, which may hold a stamp.
 #[derive(Debug, Clone, Copy)]
 struct Probe {
-    /// Index of the fragment among those that wait.
+    /// Index of the fragment in `waiting`.
     fragment: usize,
     is_last: bool,
     /// Position in the file.
     at: u64,
-    /// How many bytes are looked at.
+    /// How many bytes are examined.
     len: usize,
 }
 
-/// Reads an MP4, progressive or fragmented, or media segments, as they come: headers and `moof`
-/// boxes only (ISO/IEC 14496-12).
+/// Reads an MP4, progressive or fragmented, or media segments, as their bytes come. It reads only
+/// headers and `moof` boxes (ISO/IEC 14496-12).
 #[derive(Debug, Default)]
 pub struct Mp4 {
     at: u64,
@@ -44,39 +44,39 @@ pub struct Mp4 {
     /// Bytes of the current box still to come; `None` between boxes.
     left: Option<u64>,
     kind: [u8; 4],
-    /// The current box's body, where it is wanted.
+    /// Body of the current box, if it is needed.
     body: Vec<u8>,
-    /// Fragments whose `mdat` has not been there yet.
+    /// Fragments whose `mdat` has not come whole yet.
     waiting: Vec<Fragment>,
-    /// What of their media is looked at, the next one last.
+    /// The places to examine in their media; the next one is the last.
     probes: Vec<Probe>,
-    /// What has come of that.
+    /// Bytes of the next place, as far as they have come.
     front: Vec<u8>,
     defaults: Vec<Defaults>,
     captured: Option<(u32, Micros, u64)>,
-    /// Milliseconds that `mvhd` or `mehd` says.
+    /// Milliseconds that `mvhd` or `mehd` gives.
     duration: Option<u64>,
-    /// Bytes of the largest `mdat`, come and in all.
+    /// Bytes of the largest `mdat`: how many have come, and its size.
     data: Option<(u64, u64)>,
 }
 
 impl Mp4 {
-    /// A reader of segments that belong to this header.
+    /// Makes a reader of segments that belong to this header.
     pub fn with_header(header: &Header) -> Self {
         Self { defaults: header.defaults.clone(), ..Self::default() }
     }
 
-    /// Whether the last box is whole and no further has begun.
+    /// Whether the last box is whole and no other has begun.
     pub fn is_between_boxes(&self) -> bool {
         self.left.is_none() && self.len == 0
     }
 
-    /// Bytes of media (`mdat`) that have come, and that the file says there are.
+    /// Bytes of media (`mdat`): how many have come, and how many the file announces.
     pub fn data(&self) -> Option<(u64, u64)> {
         self.data
     }
 
-    /// What the file says it lasts, in milliseconds, if it does.
+    /// Duration that the file gives, in milliseconds.
     pub fn duration(&self) -> Option<u64> {
         self.duration
     }
@@ -84,7 +84,7 @@ impl Mp4 {
     /// Takes the next bytes.
     ///
     /// # Errors
-    /// It is not MP4.
+    /// The bytes are not MP4.
     pub fn read(
         &mut self,
         mut input: &[u8],
@@ -123,12 +123,12 @@ impl Mp4 {
         Ok(())
     }
 
-    /// Looks for stamps where these bytes of an `mdat` have the start of a sample.
+    /// Looks for stamps in these bytes of an `mdat`, where a sample starts.
     fn look(&mut self, bytes: &[u8]) {
         while let Some(&probe) = self.probes.last() {
             let ahead = (probe.at + self.front.len() as u64).checked_sub(self.at);
             let Some(from) = ahead else {
-                // Samples that overlap.
+                // Samples overlap: its start has passed.
                 self.found(probe, None);
                 continue;
             };
@@ -143,7 +143,7 @@ impl Mp4 {
         }
     }
 
-    /// The next probe has been looked at.
+    /// Takes the result for the next place.
     fn found(&mut self, probe: Probe, stamps: Option<Stamps>) {
         self.probes.pop();
         self.front.clear();
@@ -204,7 +204,7 @@ impl Mp4 {
         let body = std::mem::take(&mut self.body);
         match &self.kind {
             b"moov" => {
-                // `read_header` wants the box whole.
+                // `read_header` needs the whole box.
                 let mut whole = (u32::try_from(body.len() + 8).unwrap_or(0)).to_be_bytes().to_vec();
                 whole.extend_from_slice(b"moov");
                 whole.extend_from_slice(&body);
@@ -231,7 +231,7 @@ impl Mp4 {
             }
             _ => {}
         }
-        // Kept for the next box, unless it is one that comes once.
+        // The buffer is kept for the next box, unless the box was a large one, which comes once.
         if body.capacity() <= 4096 {
             self.body = body;
             self.body.clear();
@@ -240,7 +240,7 @@ impl Mp4 {
     }
 
     fn moof(&mut self, body: &[u8]) -> Result<(), Error> {
-        // A `moof` is too short for a header of 16 bytes.
+        // `moof` is limited to a size that needs no header of 16 bytes.
         let start = self.at.saturating_sub(body.len() as u64 + 8);
         self.probes.clear();
         self.front.clear();

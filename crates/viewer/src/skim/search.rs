@@ -1,26 +1,27 @@
-//! Stamps of segments, and whether it is of use to look for them.
+//! Stamps of segments, and whether looking for them is of use.
 
 use super::{Fragment, Mp4, Mp4Event};
 use crate::playback::Stamps;
 
-/// Whether it is of use to look into a track's segments for stamps, for which else they would be
-/// thrown away in the kernel: into the first few, and into all if one of those has them.
+/// Decides whether to look for stamps in a track's segments, which would otherwise be thrown away
+/// in the kernel. It looks into the first few segments, and into all others if one of those had
+/// stamps.
 #[derive(Debug, Default)]
 pub struct Search {
     without: u8,
     found: bool,
 }
 
-/// Segments without stamps after which none is looked into.
+/// After this many segments without stamps, no further one is examined.
 pub(super) const LOOKS: u8 = 4;
 
 impl Search {
-    /// Whether to look into the next.
+    /// Whether to look into the next segment.
     pub fn is_on(&self) -> bool {
         self.found || self.without < LOOKS
     }
 
-    /// One has been looked into.
+    /// Takes the result for a segment.
     pub fn took(&mut self, stamps: Option<Stamps>) {
         match stamps {
             Some(_) => self.found = true,
@@ -29,7 +30,7 @@ impl Search {
     }
 }
 
-/// The stamps of a segment, of its first and its last access unit; none where it is no MP4.
+/// Finds the stamps of a segment's first and last access unit. A segment that is not MP4 has none.
 #[derive(Debug, Default)]
 pub struct SegmentStamps {
     skimmer: Mp4,
@@ -53,7 +54,7 @@ impl SegmentStamps {
         self.is_over = read.is_err();
     }
 
-    /// What was found.
+    /// The stamps found.
     pub fn stamps(&self) -> Option<Stamps> {
         self.found
     }

@@ -1,4 +1,4 @@
-//! Stamps, wherever containers have them.
+//! Stamps, in every container that has them.
 
 use media::cmaf::{self, ChunkInfo, SegmentStart};
 use media::codec::{Codec, avc};
@@ -13,7 +13,7 @@ fn codec() -> Codec {
     Codec::Avc(avc::Config::parse(testkit::avc_record(31).into()).unwrap())
 }
 
-/// A frame of so many bytes, stamped where a time is given.
+/// Makes a frame of this size, with a stamp if there is a time.
 fn frame(number: i64, size: usize, time: Option<u64>) -> Sample {
     let mut data = (size as u32).to_be_bytes().to_vec();
     data.resize(4 + size, 0x41);
@@ -39,7 +39,7 @@ fn a_fragment_has_the_stamps_of_its_first_and_last_sample() {
     };
     let found = |samples: &[Sample], split: usize| {
         let (mut skimmer, mut found) = (Mp4::default(), Vec::new());
-        // Another before, so that positions are not those of the fragment.
+        // A fragment before it, so that positions in the file are not those in the fragment.
         let bytes = [fragment(&frames(&[None, Some(5)], 300)), fragment(samples)].concat();
         for piece in bytes.chunks(split) {
             skimmer
@@ -54,7 +54,7 @@ fn a_fragment_has_the_stamps_of_its_first_and_last_sample() {
         found[1].stamps
     };
     for split in [1, 7, 191, 1000, usize::MAX] {
-        // Shorter and longer than what is looked at.
+        // Shorter and longer than the bytes that are examined.
         for size in [2, 100, 5000] {
             let stamps = |first, last| Some(Stamps { first, last });
             let three = frames(&[Some(10), None, Some(30)], size);
@@ -78,7 +78,7 @@ fn a_segment_has_those_of_its_ends_and_what_is_no_mp4_has_none() {
     segment.chunks(33).for_each(|piece| inside.read(piece));
     assert_eq!(inside.stamps(), Some(Stamps { first: 10, last: 50 }));
     let mut inside = SegmentStamps::default();
-    // As MPEG-TS is.
+    // A packet of MPEG-TS.
     inside.read(&[[0x47; 188], [0; 188]].concat());
     inside.read(&segment);
     assert_eq!(inside.stamps(), None);
@@ -104,7 +104,7 @@ fn a_video_tag_has_its_stamp() {
     for (number, time) in [(0, Some(10)), (1, None), (2, Some(30))] {
         let sample = frame(number, 1000, time);
         bytes.extend_from_slice(&packetizer.sample(&sample).unwrap().tag());
-        // Audio that says the same is no video.
+        // Audio with the same bytes is not video.
         let audio = [&[0xaf, 1][..], &frame(number, 10, Some(7)).data].concat();
         let audio = Message::new(media::flv::TagKind::Audio, number * 40, &[&audio]).unwrap();
         bytes.extend_from_slice(&audio.tag());

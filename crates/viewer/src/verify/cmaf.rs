@@ -10,7 +10,7 @@ use crate::skim::{micros, track_of};
 use crate::stats::Verified;
 use crate::{Error, Micros};
 
-/// Reads CMAF headers and chunks, or any fragmented MP4, and checks what they hold.
+/// Reads CMAF headers and chunks, or any fragmented MP4, and checks them.
 #[derive(Debug)]
 pub struct Cmaf {
     header: Option<Header>,
@@ -26,38 +26,38 @@ struct CmafTrack {
     stream: Stream,
 }
 
-/// Media of one track that were checked.
+/// Media of one track that have been checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Media {
     /// Video or audio.
     pub track: Track,
     /// Decode time of the first access unit.
     pub from: Micros,
-    /// Where the last one ends.
+    /// End of the last access unit.
     pub to: Micros,
-    /// What `prft` says: microseconds since 1970, at a media time in microseconds.
+    /// What `prft` says: microseconds since 1970, and the media time in microseconds.
     pub captured: Option<(Micros, Micros)>,
-    /// Of the first and the last access unit of video, if both have one.
+    /// Stamps of the first and the last access unit of video, if both have one.
     pub stamps: Option<Stamps>,
 }
 
 impl Cmaf {
-    /// A verifier that waits for a header.
+    /// Makes a verifier that waits for a header.
     pub fn new(reference: Option<Arc<Reference>>) -> Self {
         Self { header: None, tracks: Vec::new(), reference }
     }
 
-    /// Takes a header; what was known of a track with the same codec goes on.
+    /// Takes a header. A track with the same ID and codec as before goes on.
     ///
     /// # Errors
-    /// It is broken, or has no track of video or audio.
+    /// It is broken, or has neither video nor audio.
     pub fn header(&mut self, data: &[u8], counts: &mut Verified) -> Result<(), Error> {
         let header = read_header(data).map_err(|error| Error::from(error).at("header"))?;
         let mut known = std::mem::take(&mut self.tracks);
         let mut seen = Vec::new();
         for track in &header.tracks {
             let of = track_of(track.kind());
-            // Only the first of its kind is what the reference has.
+            // The reference has only the first track of each kind.
             let first = !seen.contains(&of);
             seen.push(of);
             let before = known.iter().position(|t| t.id == track.id && t.codec == track.codec);
@@ -85,17 +85,17 @@ impl Cmaf {
         self.header.is_some()
     }
 
-    /// What comes next need not continue what was.
+    /// Allows the next media to start anew, without continuing those before.
     pub fn restart(&mut self) {
         for track in &mut self.tracks {
             track.stream.restart();
         }
     }
 
-    /// Takes whole chunks or segments; `media` gets what each holds of each track.
+    /// Takes whole chunks or segments. Calls `media` for each chunk.
     ///
     /// # Errors
-    /// They are broken, do not continue what was before, or are not the source's.
+    /// They are broken, do not continue the media before, or are not the source's.
     pub fn media(
         &mut self,
         data: &Bytes,
@@ -129,7 +129,7 @@ impl Cmaf {
             };
             let Some(of) = track_of(track.codec.kind()) else { continue };
             let captured = chunk.reference.map(|reference| {
-                // Both far below 2^63.
+                // Both are far below 2^63.
                 (reference.unix_micros as Micros, micros(reference.media_time as i64, timescale))
             });
             let stamps = match of {

@@ -7,33 +7,33 @@ use crate::skim::whole_fragments;
 use crate::stats::Verified;
 use crate::{Error, Kind};
 
-/// Longest fragment that is collected, in bytes.
+/// Largest fragment that is collected, in bytes.
 const MAX_FRAGMENT: usize = 64 << 20;
 
-/// Verifies fragmented MP4 as it comes, in pieces of any size: a fragment once it is whole.
+/// Verifies fragmented MP4 in pieces of any size. It checks each fragment once it has come whole.
 #[derive(Debug)]
 pub struct Feed {
     verifier: Cmaf,
     buffer: BytesMut,
-    /// Position of the buffer in what came.
+    /// Position of the buffer in the stream.
     at: u64,
 }
 
 impl Feed {
-    /// At the start of a stream or file.
+    /// Starts at the beginning of a stream or file.
     pub fn new(reference: Option<Arc<Reference>>) -> Self {
         Self { verifier: Cmaf::new(reference), buffer: BytesMut::new(), at: 0 }
     }
 
-    /// What verifies it.
+    /// The verifier of its fragments.
     pub fn verifier(&mut self) -> &mut Cmaf {
         &mut self.verifier
     }
 
-    /// Takes the next bytes; `media` gets what each fragment holds.
+    /// Takes the next bytes. Calls `media` for each fragment.
     ///
     /// # Errors
-    /// As [`Cmaf::media`].
+    /// Those of [`Cmaf::media`].
     pub fn read(
         &mut self,
         bytes: &[u8],
@@ -58,16 +58,16 @@ impl Feed {
         Ok(())
     }
 
-    /// Forgets what came of a fragment that will come again, and from where.
+    /// Forgets the bytes of a fragment that will be sent again. The next media may start anew.
     pub fn discard(&mut self) {
         self.buffer.clear();
         self.verifier.restart();
     }
 
-    /// That nothing more comes.
+    /// Checks that the end is a proper one.
     ///
     /// # Errors
-    /// It ends within a fragment.
+    /// The stream ends within a fragment.
     pub fn finish(&mut self) -> Result<(), Error> {
         let left = std::mem::take(&mut self.buffer);
         // Boxes without media may come last.
@@ -81,7 +81,7 @@ impl Feed {
     }
 }
 
-/// Kinds of the boxes in a row, and whether each is whole.
+/// Iterates over the kinds of boxes in a row, each with whether it is whole.
 fn boxes(data: &[u8]) -> impl Iterator<Item = ([u8; 4], bool)> {
     let mut rest = data;
     std::iter::from_fn(move || {

@@ -10,7 +10,7 @@ use crate::skim::track_of;
 use crate::stats::Verified;
 use crate::{Error, Kind};
 
-/// Reads FLV tags, or RTMP's messages, and checks what they hold.
+/// Reads FLV tags or RTMP messages and checks them.
 #[derive(Debug)]
 pub struct Flv {
     demuxer: Demuxer,
@@ -25,25 +25,26 @@ struct FlvTrack {
     stream: Stream,
 }
 
-/// An access unit that was checked.
+/// An access unit that has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit {
-    /// Of which track; the first of its kind.
+    /// Its track, which is the first of its kind.
     pub track: Track,
-    /// It, with times in milliseconds.
+    /// The access unit, with times in milliseconds.
     pub sample: Sample,
 }
 
 impl Flv {
-    /// A verifier at the start of a stream.
+    /// Starts at the beginning of a stream.
     pub fn new(reference: Option<Arc<Reference>>) -> Self {
         Self { demuxer: Demuxer::new(), tracks: Vec::new(), reference }
     }
 
-    /// Takes a tag, or a message of the type with that number; `unit` gets its access units.
+    /// Takes a tag, or an RTMP message of the type with the same number. Calls `unit` for each of
+    /// its access units.
     ///
     /// # Errors
-    /// What it holds is broken, or not the source's.
+    /// Its content is broken, or is not the source's.
     pub fn tag(
         &mut self,
         kind: TagKind,
@@ -71,13 +72,13 @@ impl Flv {
         match event {
             Event::Track { track: id, codec } => {
                 match self.tracks.iter_mut().find(|track| track.id == id) {
-                    // Another configuration: another publisher, or another part of a file.
+                    // Another configuration: another publisher, or another section of a file.
                     Some(track) => {
                         track.codec = codec;
                         track.stream.restart();
                     }
                     None => {
-                        // Only the first of its kind is what the reference has.
+                        // The reference has only the first track of each kind.
                         let first = id.number == 0;
                         let reference = self.reference.clone().filter(|_| first);
                         let stream = Stream::new(track_of(id.kind), reference);

@@ -1,10 +1,11 @@
-//! Whether what a viewer gets is whole: structure, times, and whose access units they are.
+//! Checks of what a viewer receives: structure, times, and whose access units they are.
 //!
-//! [`Flv`] and [`Cmaf`] read their containers and hand each access unit to a [`Stream`], which
-//! checks its framing, that decode times go on, and with a [`Reference`] that the access units are
-//! those of a file, each next to the one before. What is broken ends the viewer with an
-//! [`Error`](crate::Error) of kind [`Corrupt`](crate::Kind::Corrupt); media that are missing in
-//! between, as a server under load may leave them out, are counted.
+//! [`Flv`] and [`Cmaf`] read their containers and pass each access unit to a [`Stream`]. [`Feed`]
+//! collects the fragments for [`Cmaf`], [`Progressive`] reads files that are not fragmented. A
+//! [`Stream`] checks an access unit's framing and that decode times go on. With a [`Reference`] it
+//! also checks that the access units are those of a file, each right after the one before. Broken
+//! media end the viewer with an [`Error`](crate::Error) of kind [`Corrupt`](crate::Kind::Corrupt).
+//! Missing media are only counted: a server under load may leave some out.
 
 mod cmaf;
 mod feed;

@@ -10,15 +10,15 @@ use crate::skim::track_of;
 use crate::stats::Verified;
 use crate::{Error, Kind};
 
-/// Longest index, and longest access unit, in bytes.
+/// Largest index and largest access unit, in bytes.
 const MAX_KEPT: usize = 64 << 20;
 
-/// Verifies a file with its index in front of the media as it comes: every access unit where the
-/// index says it is.
+/// Verifies a file that has its index in front of the media, as it comes. Checks that every access
+/// unit is where the index says.
 #[derive(Debug)]
 pub struct Progressive {
     reference: Option<Arc<Reference>>,
-    /// What has come and may be needed.
+    /// Bytes that have come and may still be needed.
     kept: Vec<u8>,
     /// Position of the first kept byte in the file.
     at: u64,
@@ -29,7 +29,7 @@ pub struct Progressive {
 #[derive(Debug)]
 struct File {
     tracks: Vec<(Codec, u32, Stream)>,
-    /// In the order of the file.
+    /// In the order in which they lie in the file.
     units: Vec<Unit>,
     next: usize,
 }
@@ -46,7 +46,7 @@ struct Unit {
 }
 
 impl Progressive {
-    /// At the start of a file.
+    /// Starts at the beginning of a file.
     pub fn new(reference: Option<Arc<Reference>>) -> Self {
         Self { reference, kept: Vec::new(), at: 0, file: None }
     }
@@ -104,7 +104,7 @@ impl Progressive {
                 sync: sample.sync,
             }));
         }
-        // Stable: access units without a byte keep their order.
+        // The sort is stable: empty access units keep their order.
         units.sort_by_key(|unit| unit.offset);
         counts.units += 1;
         self.file = Some(File { tracks, units, next: 0 });
@@ -142,7 +142,7 @@ impl Progressive {
         Ok(())
     }
 
-    /// That nothing more comes.
+    /// Checks that the end is a proper one.
     ///
     /// # Errors
     /// Access units are missing.
@@ -158,7 +158,7 @@ impl Progressive {
     }
 }
 
-/// Where the first `mdat` ends.
+/// Returns the end of the first `mdat`.
 fn mdat_end(data: &[u8]) -> Option<u64> {
     let mut at = 0usize;
     loop {
@@ -177,8 +177,8 @@ fn mdat_end(data: &[u8]) -> Option<u64> {
     }
 }
 
-/// The front of a file, of which the index is read. What has not come yet is media, which the
-/// index does not look at.
+/// The front of a file, for reading its index. The rest has not come yet; it is media, which the
+/// index does not read.
 struct Front {
     known: Bytes,
     len: u64,

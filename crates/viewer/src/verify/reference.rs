@@ -12,7 +12,7 @@ use media::{Codec, mp4, stamp};
 use crate::playback::Track;
 use crate::skim::track_of;
 
-/// The access units of a file, each by a hash of what servers leave as it is.
+/// The access units of a file. For each it keeps a hash of the bytes that servers do not change.
 #[derive(Debug, Default)]
 pub struct Reference {
     tracks: [Units; 2],
@@ -21,41 +21,41 @@ pub struct Reference {
 #[derive(Debug, Default)]
 struct Units {
     hashes: Vec<u64>,
-    /// Where each hash is found. Silence and still frames repeat themselves.
+    /// Positions of each hash. Silence and still frames come repeatedly.
     places: HashMap<u64, Vec<u32>>,
 }
 
 /// Why a reference cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceError {
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It is no MP4 or FLV that can be read.
+    /// The MP4 cannot be read.
     #[error("{0}")]
     Read(#[from] mp4::ReadError),
-    /// Nor is this.
+    /// The FLV cannot be read.
     #[error("{0}")]
     Format(#[from] media::Error),
-    /// There is nothing to compare with.
+    /// The file has nothing to compare with.
     #[error("no video or audio in the file")]
     Empty,
 }
 
-/// Where a stream is in the reference: at one of these, if any.
+/// Positions in the reference where a stream may be; empty before its first access unit.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Positions(Vec<u32>);
 
-/// How an access unit compares with what should come.
+/// How an access unit compares with the one that should come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Matched {
-    /// It is that.
+    /// It is that one.
     Next,
-    /// It is a later one; so many are missing.
+    /// It is a later one; this many are missing.
     After(u64),
-    /// It is an earlier one, so many before.
+    /// It is an earlier one, this many before.
     Before(u64),
-    /// It is none of the reference's.
+    /// It is not in the reference.
     Foreign,
 }
 
@@ -131,13 +131,13 @@ impl Reference {
     fn push(&mut self, track: Track, codec: &Codec, data: &[u8]) {
         let units = &mut self.tracks[track as usize];
         let hash = fingerprint(codec, data);
-        // A file of 2^32 access units would be years long.
+        // A file with 2^32 access units would last for years.
         let at = u32::try_from(units.hashes.len()).unwrap_or(u32::MAX);
         units.hashes.push(hash);
         units.places.entry(hash).or_default().push(at);
     }
 
-    /// How many access units there are of a track.
+    /// How many access units a track has.
     pub fn units(&self, track: Track) -> usize {
         self.tracks[track as usize].hashes.len()
     }
@@ -184,9 +184,9 @@ impl Reference {
     }
 }
 
-/// What stays of an access unit on its way: of H.264 and HEVC the NAL units but for those that
-/// packagers add, drop and move to the configuration (parameter sets, delimiters, filler); of any
-/// codec all but a stamp, which a publisher adds.
+/// Hashes the parts of an access unit that servers do not change. For H.264 and HEVC it leaves out
+/// NAL units that packagers add, drop or move to the configuration (parameter sets, delimiters,
+/// filler). For any codec it leaves out a stamp, which a publisher adds.
 fn fingerprint(codec: &Codec, data: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     let data = &*stamp::without(codec, data);
@@ -228,7 +228,7 @@ mod tests {
         Codec::Other(media::codec::Other { kind: media::Kind::Audio, fourcc: *b"test" })
     }
 
-    /// What comes of the given units, one after the other.
+    /// Compares the given units, one after the other.
     fn compare(reference: &Reference, units: &[&[u8]]) -> Vec<Matched> {
         let mut place = Positions::default();
         units.iter().map(|unit| reference.next(Track::Audio, &mut place, &codec(), unit)).collect()
@@ -237,9 +237,9 @@ mod tests {
     #[test]
     fn follows_loops_repetitions_and_holes() {
         use Matched::{After, Before, Foreign, Next};
-        // "s" is silence: the same again and again.
+        // "s" is silence: the same bytes again and again.
         let reference = reference(&[b"a", b"s", b"s", b"b", b"s", b"c", b"d", b"e"]);
-        // Joined at a silence; which one shows later.
+        // Joined at a silence; only later units show which one.
         assert_eq!(compare(&reference, &[b"s", b"s", b"b", b"s", b"c"]), [Next; 5]);
         assert_eq!(compare(&reference, &[b"d", b"e", b"a", b"s"]), [Next; 4]);
         assert_eq!(compare(&reference, &[b"a", b"s", b"b"]), [Next, Next, After(1)]);

@@ -10,39 +10,40 @@ use crate::skim::micros;
 use crate::stats::Verified;
 use crate::{Error, Micros, seconds};
 
-/// Decode times may differ by this from where the access unit before ended: packagers round.
+/// A decode time may differ by this much from the end of the access unit before: packagers round.
 const ROUNDING: Micros = 2_000;
-/// A step past the end of the access unit before that is longer is media missing.
+/// A longer step from the end of the access unit before is a hole: media are missing.
 const HOLE: Micros = 8_000;
-/// Longest step between frames whose durations the container does not say.
+/// Longest step between frames if the container does not give durations.
 const MAX_FRAME: Micros = 1_000_000;
 
-/// One track's access units in their order.
+/// The access units of one track, in their order.
 #[derive(Debug)]
 pub struct Stream {
     track: Option<Track>,
     reference: Option<Arc<Reference>>,
     place: Positions,
-    /// Decode time of the last access unit, and where it ended if that is known.
+    /// Decode time of the last access unit, and its end if known.
     last: Option<(Micros, Option<Micros>)>,
 }
 
 impl Stream {
-    /// A track of that kind (`None`: neither video nor audio), to be compared with the reference.
+    /// Makes a stream of a track (`None`: neither video nor audio), to be compared with the
+    /// reference.
     pub fn new(track: Option<Track>, reference: Option<Arc<Reference>>) -> Self {
         Self { track, reference, place: Positions::default(), last: None }
     }
 
-    /// What comes next need not continue what was: a discontinuity that the server announced.
+    /// Allows the next access unit to start anew, because the server announced a discontinuity.
     pub fn restart(&mut self) {
         self.last = None;
         self.place = Positions::default();
     }
 
-    /// Checks the next access unit, its times in `timescale`; a duration of 0 is not known.
+    /// Checks the next access unit. Its times are in `timescale`; a duration of 0 is unknown.
     ///
     /// # Errors
-    /// It is broken, runs back in time, or is none of the source's.
+    /// It is broken, runs back in time, or is not the source's.
     pub fn sample(
         &mut self,
         codec: &Codec,
@@ -57,7 +58,7 @@ impl Stream {
         if let Some((last, end)) = self.last {
             let length =
                 end.or_else(|| known_duration(codec).map(|duration| last.saturating_add(duration)));
-            // Times in milliseconds, as FLV has them, are up to one apart from the truth, each.
+            // Each time in whole milliseconds, as in FLV, is off by up to 1 ms.
             let coarse = if end.is_none() { 2_000 } else { 0 };
             let limit = length
                 .map_or(last.saturating_add(MAX_FRAME), |end| end.saturating_add(HOLE + coarse));
@@ -95,7 +96,7 @@ impl Stream {
     }
 }
 
-/// How long each access unit lasts, where the codec alone says it.
+/// Duration of each access unit, if the codec alone tells it.
 fn known_duration(codec: &Codec) -> Option<Micros> {
     match codec {
         Codec::Aac(config) => Some(micros(config.frame_length.into(), config.sample_rate)),
@@ -103,7 +104,7 @@ fn known_duration(codec: &Codec) -> Option<Micros> {
     }
 }
 
-/// Whether an access unit is what its codec's framing allows.
+/// Checks that an access unit has the framing of its codec.
 fn framing(codec: &Codec, data: &[u8]) -> Result<(), Error> {
     if data.is_empty() {
         return Err(Error::corrupt("empty access unit"));

@@ -1,5 +1,5 @@
-//! DASH, live and on demand: one manifest, and for each track what it lists next
-//! ([`timeline`]), fetched side by side.
+//! DASH, live and on demand. One manifest is loaded again and again. Each track fetches the
+//! segments that the manifest lists next ([`timeline`]), both tracks at the same time.
 
 mod timeline;
 mod track;
@@ -17,10 +17,10 @@ use crate::playback::Track;
 use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, Viewer};
 
-/// How often a manifest that does not say is asked for, at most and at least.
+/// Bounds of the pause before the manifest is loaded again when it had nothing new.
 const UPDATE: (Micros, Micros) = (100_000, 5_000_000);
 
-/// Plays what the manifest at a URL says, until it ends.
+/// Plays the presentation of the manifest at a URL until it ends.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let mut client = Client::new(viewer);
     let mut url = url.clone();
@@ -49,7 +49,8 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
             audio.as_mut().map(|player| player.step(&manifest, &url, now)).transpose()?,
         );
         let (dynamic, update) = (manifest.dynamic, manifest.minimum_update);
-        // Held by nobody while its segments are fetched; what is finished is shared.
+        // Nobody holds the manifest while segments are fetched. All viewers share the text of a
+        // finished one.
         drop(manifest);
         let shared: Option<Rc<[u8]>> =
             (!dynamic).then(|| viewer.lane.share(std::mem::take(&mut text)));

@@ -1,4 +1,4 @@
-//! Which segments of a manifest come next, without I/O.
+//! The segments of a manifest that come next, without I/O.
 
 use crate::mpd::{Manifest, Period, Representation, Run, Template};
 use crate::playback::Track;
@@ -6,56 +6,57 @@ use crate::skim::micros;
 use crate::url::Url;
 use crate::{Error, Micros, Rendition};
 
-/// Segments that are listed at once; what is beyond is listed when these have been fetched.
+/// How many segments are listed at once. The next ones are listed once these have been fetched.
 const AT_ONCE: usize = 4;
-/// Where a period ends may differ by this from where its segments do.
+/// The end of a period may differ by this much from the end of its segments.
 const ROUNDING: Micros = 1_000;
-/// No segment is so short: what begins less after one than this is the same, corrected.
+/// No segment is this short: a start that differs by less is the same segment with a corrected
+/// time.
 const SAME: Micros = 50_000;
 
 /// A segment to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) url: Url,
-    /// Its header; `None` where it is in the same file.
+    /// URL of its header; `None` if the header is in the same file.
     pub(super) header: Option<Url>,
-    /// Its place on the presentation's timeline.
+    /// Start on the presentation's timeline.
     pub(super) start: Micros,
     pub(super) duration: Micros,
-    /// When it can be asked for, microseconds since 1970; `None`: now.
+    /// When it can be asked for, in microseconds since 1970; `None` for now.
     pub(super) available: Option<Micros>,
-    /// Whether it comes as it is made.
+    /// Whether the server sends it while it is being made.
     pub(super) streamed: bool,
     /// Presentation time of media time 0.
     pub(super) origin: Micros,
-    /// Start of its period, which tells periods apart.
+    /// Start of its period, which identifies the period.
     pub(super) period: Micros,
     /// Bit rate of its representation.
     pub(super) bandwidth: u64,
 }
 
-/// What to fetch.
+/// What to fetch next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) segments: Vec<Segment>,
     /// Capture time of presentation time 0, microseconds since 1970.
     pub(super) epoch: Option<Micros>,
-    /// Whether the presentation is finished, so that a player need not hurry.
+    /// Whether the presentation is finished. Its player need not hurry.
     pub(super) finished: bool,
 }
 
-/// How a track chooses and where it is.
+/// Choice of rendition and position of a track.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor {
     pub(super) track: Track,
     pub(super) rendition: Rendition,
     pub(super) low_latency: bool,
-    /// Bits per second the connection has carried, as far as that is known.
+    /// Bits per second that the connection has carried, if known.
     pub(super) rate: Option<f64>,
-    /// Where on the presentation's timeline to go on.
+    /// Position on the presentation's timeline.
     pub(super) next: Option<Micros>,
-    /// Where the segment began that was fetched last: it is not fetched again, whatever a later
-    /// manifest says of its end, which may have been a guess.
+    /// Start of the segment that was fetched last. It is not fetched again, even if a later
+    /// manifest corrects its end, which may have been a guess.
     pub(super) fetched: Option<Micros>,
 }
 
@@ -65,8 +66,8 @@ impl Cursor {
     }
 }
 
-/// What to fetch of the manifest as it is; `now` is microseconds since 1970. A player that begins
-/// gets its place.
+/// Lists what to fetch from the manifest as it is; `now` is in microseconds since 1970. Places a
+/// player that begins.
 pub(super) fn step(
     manifest: &Manifest,
     url: &Url,
@@ -96,13 +97,13 @@ pub(super) fn step(
     Ok(step)
 }
 
-/// From where to where segments are wanted, on the presentation's timeline.
+/// The range in which segments are wanted, on the presentation's timeline.
 #[derive(Clone, Copy)]
 struct Bounds {
     from: Micros,
-    /// The period's end, as far as it is known.
+    /// End of the period, if known.
     end: Option<Micros>,
-    /// Now, where the presentation is live.
+    /// Now, if the presentation is live.
     edge: Option<Micros>,
 }
 
@@ -126,8 +127,8 @@ fn choose<'a>(period: &'a Period, cursor: &Cursor) -> Option<&'a Representation>
     ladder.get(index).copied()
 }
 
-/// Where a player of a live presentation begins: at the segment that is so far behind now as the
-/// manifest asks for.
+/// Finds where a player of a live presentation begins: at the segment that lies as far behind now
+/// as the manifest asks for.
 fn begin(manifest: &Manifest, cursor: &Cursor, edge: Micros) -> Micros {
     let longest = |representation: &Representation| {
         let template = representation.template.as_ref()?;
@@ -144,7 +145,7 @@ fn begin(manifest: &Manifest, cursor: &Cursor, edge: Micros) -> Micros {
     let low_latency = manifest.latency_target.filter(|_| cursor.low_latency);
     let delay = low_latency.or(manifest.suggested_delay).unwrap_or(3 * segment);
     let wanted = edge.saturating_sub(delay);
-    // The last segment that starts by then; or else the first there is.
+    // The last segment that starts by then, or else the first one.
     let mut best: Option<Micros> = None;
     for period in &manifest.periods {
         let Some(representation) = choose(period, cursor) else { continue };
@@ -184,7 +185,7 @@ fn begin(manifest: &Manifest, cursor: &Cursor, edge: Micros) -> Micros {
     best.unwrap_or(wanted)
 }
 
-/// A media time in ticks on the presentation's timeline.
+/// Converts a media time in ticks to the presentation's timeline.
 fn at(period: &Period, template: &Template, ticks: u64) -> Micros {
     let ticks = i128::from(ticks) - i128::from(template.offset);
     let wide = ticks * 1_000_000 / i128::from(template.timescale.max(1));
@@ -204,7 +205,7 @@ fn list(
         base = base.resolve(reference)?;
     }
     let Some(template) = &representation.template else {
-        // One file: nothing before it was played, or all of it.
+        // One file: either nothing of it was played yet, or all of it.
         if bounds.from <= period.start && !cursor.has(period.start) {
             let duration = bounds.end.map_or(1, |end| end - period.start);
             step.segments.push(Segment {
@@ -239,7 +240,7 @@ fn list(
         let early = if cursor.low_latency { early } else { 0 };
         let whole = step.epoch.map(|epoch| epoch.saturating_add(end));
         let available = whole.map(|whole| whole.saturating_sub(early.min(end - start)));
-        // What a timeline lists is there, unless it can be had before it is whole.
+        // A segment in a timeline exists, unless the server offers it before it is complete.
         let listed = template.timeline.is_some() && template.availability_offset == Some(0);
         let expand = |text: &str| base.resolve(&representation.expand(text, number, ticks));
         step.segments.push(Segment {
@@ -288,7 +289,7 @@ fn list(
     Ok(())
 }
 
-/// How many segments of a run are certain to lie before a time.
+/// Counts the segments of a run that certainly lie before a time.
 fn skip(run: &Run, from: Micros, at: impl Fn(u64) -> Micros) -> u64 {
     let length = (at(run.start.saturating_add(run.duration)) - at(run.start)).max(1);
     let before = from.saturating_sub(at(run.start)).max(0) / length;
@@ -296,8 +297,8 @@ fn skip(run: &Run, from: Micros, at: impl Fn(u64) -> Micros) -> u64 {
     before.unsigned_abs().saturating_sub(1).min(most)
 }
 
-/// How many segments a run has that does not say: to the period's end, or to the segment that is
-/// being made now.
+/// Counts the segments of a run without a count: up to the end of the period, or to the segment
+/// that is being made now.
 fn open_run(run: &Run, period: &Period, template: &Template, bounds: Bounds) -> u64 {
     let end = match (bounds.end, bounds.edge) {
         (Some(end), Some(edge)) => end.min(edge),
@@ -362,7 +363,7 @@ mod tests {
         );
         let url = Url::parse("http://h/m.mpd").unwrap();
         let mut cursor = cursor(Track::Video);
-        // 21 s into the presentation: 16 s is in segment 8, numbered 9; 20 s is being made.
+        // 21 s into the presentation: 16 s is in segment 8, which has number 9; 20 s is being made.
         let found = step(&manifest, &url, &mut cursor, 121_000_000).unwrap();
         assert_eq!(names(&found), ["/9", "/10", "/11"]);
         assert_eq!(found.segments[2].available, Some(120_500_000));
@@ -408,7 +409,7 @@ mod tests {
             .unwrap()
         };
         let url = Url::parse("http://h/m.mpd").unwrap();
-        // The one at 4 s was fetched when it was being made; it lasted 2 s.
+        // The segment at 4 s was fetched while it was made; it lasted 2 s in the end.
         let now = manifest("<S t=\"4000\" d=\"2000\"/><S t=\"6000\" d=\"300\"/>");
         let mut cursor = cursor(Track::Video);
         (cursor.next, cursor.fetched) = (Some(4_000_000), Some(4_000_000));

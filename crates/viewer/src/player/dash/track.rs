@@ -1,4 +1,4 @@
-//! One track of a presentation: its segments, one after the other.
+//! One track of a presentation, which fetches its segments one after the other.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::url::Url;
 use crate::verify::Feed;
 use crate::{Asks, Error, Kind, Micros, Viewer};
 
-/// Longest header.
+/// Longest header, in bytes.
 const MAX_HEADER: usize = 8 << 20;
-/// Shorter answers say nothing of the connection.
+/// Answers of fewer bytes do not tell how fast the connection is.
 const TELLING: u64 = 16 << 10;
 
 /// A track's player.
@@ -24,7 +24,7 @@ pub(super) struct Player<'a> {
     viewer: &'a Viewer,
     client: Client<'a>,
     cursor: Cursor,
-    /// URL of the header that was fetched last, and what it says.
+    /// The header that was fetched last, with its URL.
     header: Option<(Url, media::cmaf::Header)>,
     feed: Option<Box<Feed>>,
     search: Search,
@@ -63,7 +63,7 @@ impl<'a> Player<'a> {
         step(manifest, url, &mut self.cursor, now)
     }
 
-    /// Fetches what is listed; whether there was anything.
+    /// Fetches the listed segments; returns whether there were any.
     pub(super) async fn fetch(&mut self, step: Step) -> Result<bool, Error> {
         let progress = !step.segments.is_empty();
         for segment in &step.segments {
@@ -99,7 +99,7 @@ impl<'a> Player<'a> {
         loop {
             let Err(error) = self.media(segment, step).await else { return Ok(()) };
             if error.kind == Kind::Status && tries.are_spent() {
-                // Not to be had: a player goes on with the next.
+                // The segment cannot be had. A player goes on with the next.
                 self.viewer.trouble(error.kind);
                 if let Some(feed) = &mut self.feed {
                     feed.verifier().restart();
@@ -108,7 +108,7 @@ impl<'a> Player<'a> {
             }
             tries.failed(self.viewer, error).await?;
             if let Some(feed) = &mut self.feed {
-                // What came of it will come again.
+                // The bytes that came of it will come again.
                 feed.discard();
             }
         }
@@ -138,8 +138,8 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Fetches the segment; its media count as they come where it is verified or being made, else
-    /// once it is there.
+    /// Fetches a segment. Its media count as they come if they are verified or still being made.
+    /// Otherwise they count once the segment is complete.
     async fn media(&mut self, segment: &Segment, step: &Step) -> Result<(), Error> {
         let viewer = self.viewer;
         let request = Request { paced: step.finished, ..Request::new(&segment.url, Asks::Segment) };
@@ -196,7 +196,7 @@ impl<'a> Player<'a> {
         } else {
             let mut stamps = None;
             let answer = if track == Track::Video && self.search.is_on() {
-                // Boxed, since it is large and not always there.
+                // Boxed: it is large, and not always needed.
                 let mut inside = Box::new(SegmentStamps::default());
                 let mut take = |data: &[u8]| {
                     inside.read(data);

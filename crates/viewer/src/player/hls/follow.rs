@@ -1,13 +1,13 @@
-//! Which segments and parts of a media playlist come next, without I/O: RFC 8216bis 6.3.
+//! The segments and parts of a media playlist that come next, without I/O: RFC 8216bis 6.3.
 
 use crate::hls::{Location, Media, Part, Segment};
 use crate::playback::Track;
 use crate::{Error, Micros};
 
-/// Items that are listed at once; what is beyond is listed when these have been fetched.
+/// How many items are listed at once. The next ones are listed once these have been fetched.
 const AT_ONCE: usize = 8;
 
-/// The next thing to fetch: a segment, or from a part of it on.
+/// The next thing to fetch: a segment, or the rest of one from a part on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Next {
     /// Media Sequence Number.
@@ -16,7 +16,7 @@ pub(super) struct Next {
     pub(super) part: usize,
 }
 
-/// A resource as the player remembers it: the playlist's text is gone by then.
+/// A resource as the player remembers it, after the text of the playlist is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Resource {
     pub(super) uri: Box<str>,
@@ -45,7 +45,7 @@ pub(super) struct Item {
     pub(super) discontinuity: bool,
     pub(super) gap: bool,
     pub(super) map: Option<Resource>,
-    /// What comes after it.
+    /// Position after this item.
     pub(super) next: Next,
     /// Whether it is a part.
     pub(super) part: bool,
@@ -53,35 +53,35 @@ pub(super) struct Item {
     pub(super) starts: bool,
 }
 
-/// How to go on once the items have been fetched.
+/// The items to fetch, and how to go on after them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) items: Vec<Item>,
-    /// Media between what was fetched last and the first item that are gone.
+    /// Whether media are gone between the last fetched item and the first of these.
     pub(super) lost: bool,
-    /// The playlist has more than these items.
+    /// Whether the playlist has more items than these.
     pub(super) more: bool,
-    /// Nothing comes after them.
+    /// Whether nothing comes after them.
     pub(super) ended: bool,
-    /// Nothing is added to the playlist any more.
+    /// Whether nothing is added to the playlist any more.
     pub(super) finished: bool,
-    /// Where the player is once it has the items.
+    /// Position of the player once it has the items.
     pub(super) after: Next,
-    /// The part after them, before it exists.
+    /// The part after them, which does not exist yet.
     pub(super) hint: Option<Resource>,
-    /// A playlist that begins earlier is needed: this delta update leaves too much out.
+    /// Whether this delta update leaves out too much, so that a full playlist is needed.
     pub(super) needs_full: bool,
     pub(super) can_block: bool,
     pub(super) with_parts: bool,
     pub(super) can_skip_until: Option<Micros>,
     pub(super) target_duration: Micros,
     pub(super) part_target: Option<Micros>,
-    /// How much is ready ahead of a player that begins.
+    /// How far from the end a player begins. That much media is ready for it.
     pub(super) hold_back: Micros,
 }
 
-/// What to fetch of the playlist as it is. `next` is `None` for a player that begins; it is then
-/// set to where.
+/// Lists what to fetch from the playlist as it is. For a player that begins, `next` is `None`; it
+/// is set to where the player begins.
 pub(super) fn step(
     media: &Media<'_>,
     next: &mut Option<Next>,
@@ -115,7 +115,7 @@ pub(super) fn step(
             step.needs_full = true;
             return Ok(step);
         }
-        // Fallen out of the window; or the server has begun to count anew.
+        // The position has left the window, or the server has started to count anew.
         if at.msn < media.media_sequence || at.msn > media.open_number() + 1 {
             *next = None;
             step.lost = true;
@@ -165,7 +165,7 @@ fn collect(media: &Media<'_>, at: &mut Next, step: &mut Step) {
             }
             step.items.push(of_segment(segment, at.msn));
         } else {
-            // Its parts are no longer listed, and what they had is fetched.
+            // Some of its parts were fetched, and its parts are no longer listed: the rest is lost.
             step.lost = true;
         }
         *at = Next { msn: at.msn + 1, part: 0 };
@@ -206,8 +206,9 @@ fn of_segment(segment: &Segment<'_>, msn: u64) -> Item {
     }
 }
 
-/// Where a player begins: at the start of what is finished, else so far before the end as the
-/// server asks for (RFC 8216bis 6.3.3), with parts at one that decoding can start at.
+/// Finds where a player begins. In a finished playlist that is the start; otherwise it is as far
+/// from the end as the server asks for (RFC 8216bis 6.3.3), with parts at one where decoding can
+/// start.
 fn begin(media: &Media<'_>, track: Track, with_parts: bool, hold_back: Micros) -> Next {
     let first = Next { msn: media.first(), part: 0 };
     if media.ended {
@@ -293,7 +294,7 @@ mod tests {
     #[test]
     fn begins_at_the_hold_back_and_follows_parts() {
         let mut next = None;
-        // 1.0 s of the open segment are too little, so it begins a segment before.
+        // 1.0 s of the open segment are too little, so the player begins one segment earlier.
         let (names, step) = run(&playlist(10, 5, 2, false), &mut next, true);
         assert_eq!(names, ["14.0", "14.1", "14.2", "14.3", "15.0", "15.1"]);
         assert_eq!(next, Some(Next { msn: 15, part: 2 }));

@@ -1,5 +1,5 @@
-//! HLS, live and on demand: a multivariant playlist, then one loop for each media playlist that is
-//! played. What to fetch next is [`follow`]'s to say.
+//! HLS, live and on demand. One multivariant playlist is loaded, then one loop follows each media
+//! playlist that is played. [`follow`] says what to fetch next.
 
 mod follow;
 mod rendition;
@@ -11,12 +11,12 @@ use crate::playback::Track;
 use crate::url::Url;
 use crate::{Asks, Error, Rendition, Viewer};
 
-/// Plays what the playlist at a URL says, until it ends.
+/// Plays the stream of the playlist at a URL until it ends.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let begun = Box::pin(begin(viewer, url)).await?;
     let Begun { mut main, audio, text } = begun;
     match audio {
-        // Boxed, so that only who plays two has room for two.
+        // Boxed: only a viewer of two playlists needs room for two.
         None => Box::pin(main.run(text)).await?,
         Some(mut audio) => {
             tokio::try_join!(Box::pin(main.run(text)), Box::pin(audio.run(None)))?;
@@ -27,17 +27,17 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     Ok(())
 }
 
-/// Players of the playlists that were chosen.
+/// Players of the chosen playlists.
 struct Begun<'a> {
-    /// Boxed: what is moved within a future takes its room twice.
+    /// Boxed: a value that is moved within a future takes its room twice.
     main: Box<Player<'a>>,
-    /// Where audio is apart.
+    /// The player of separate audio, if there is any.
     audio: Option<Box<Player<'a>>>,
-    /// The main player's playlist, if it has come already.
+    /// Text of the main player's playlist, if it has already come.
     text: Option<Vec<u8>>,
 }
 
-/// Loads the playlist and chooses.
+/// Loads the playlist and chooses renditions.
 async fn begin<'a>(viewer: &'a Viewer, url: &Url) -> Result<Begun<'a>, Error> {
     let mut client = Client::new(viewer);
     let (text, moved) = load(&mut client, Request::new(url, Asks::Playlist)).await?;
@@ -66,7 +66,7 @@ fn expect(viewer: &Viewer, tracks: impl Iterator<Item = Track>) {
     tracks.for_each(|track| stats.playback.expect(track));
 }
 
-/// A playlist's text, and where it came from if redirected.
+/// Loads a playlist; returns its text, and its URL if redirected.
 async fn load(
     client: &mut Client<'_>,
     request: Request<'_>,
@@ -87,14 +87,14 @@ struct Choice {
     audio: Option<Url>,
 }
 
-/// Picks the variant to begin with, and the audio that belongs to it.
+/// Picks the variant to begin with, and its audio.
 fn choose(viewer: &Viewer, playlist: &Multivariant<'_>, url: &Url) -> Result<Choice, Error> {
     let mut variants: Vec<_> = playlist.variants.iter().collect();
     variants.sort_by_key(|variant| variant.bandwidth);
     let last = variants.len().saturating_sub(1);
     let chosen = match viewer.lane.options.rendition {
         Rendition::Highest => last,
-        // Nothing is known of the connection yet.
+        // The speed of the connection is not known yet.
         Rendition::Auto | Rendition::Lowest => 0,
         Rendition::Index(index) => index.min(last),
     };
@@ -102,7 +102,7 @@ fn choose(viewer: &Viewer, playlist: &Multivariant<'_>, url: &Url) -> Result<Cho
         return Err(Error::manifest("no variants").at(url));
     };
     let ladder = if viewer.lane.options.rendition == Rendition::Auto {
-        // Those that share the audio of the first: another group would be another audio player.
+        // Only variants with the same audio group: another group would need another audio player.
         let alike = variants.iter().filter(|other| other.audio == variant.audio);
         let steps: Result<_, Error> =
             alike.map(|variant| Ok((variant.bandwidth, url.resolve(variant.uri)?))).collect();
@@ -127,7 +127,7 @@ fn choose(viewer: &Viewer, playlist: &Multivariant<'_>, url: &Url) -> Result<Cho
     Ok(Choice { ladder, track, audio })
 }
 
-/// What playing one playlist takes, of which there are two where audio is apart.
+/// Size of playing one playlist; a viewer with separate audio plays two.
 #[cfg(test)]
 pub(super) fn size_of_playing(viewer: &Viewer) -> usize {
     let ladder = Ladder::single(Url::nowhere());

@@ -1,5 +1,5 @@
-//! One media playlist, followed: reloads, headers, segments and parts, and the switch to another
-//! rendition.
+//! The player of one media playlist: it reloads the playlist, fetches headers, segments and parts,
+//! and switches to another rendition.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::skim::{Search, SegmentStamps, track_of};
 use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, Viewer, verify};
 
-/// Longest segment that is kept to be verified, in bytes.
+/// Longest segment that is kept for verification, in bytes.
 const MAX_SEGMENT: usize = 256 << 20;
-/// Longest header.
+/// Longest header, in bytes.
 const MAX_HEADER: usize = 8 << 20;
-/// Hints that may fail before they are left alone.
+/// A player stops using hints after this many failures in a row.
 const HINTS: u32 = 3;
-/// Shorter answers say nothing of the connection.
+/// Answers of fewer bytes do not tell how fast the connection is.
 const TELLING: u64 = 16 << 10;
 
-/// Renditions to switch between, by rising bit rate.
+/// Renditions to switch between, in order of rising bit rate.
 #[derive(Debug)]
 pub(super) struct Ladder {
     steps: Vec<(u64, Url)>,
@@ -45,7 +45,7 @@ impl Ladder {
         Self::new(vec![(0, url)])
     }
 
-    /// Takes in how long an answer took.
+    /// Measures the connection by an answer.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn measure(&mut self, answer: &Answer) {
         if answer.bytes >= TELLING {
@@ -55,7 +55,8 @@ impl Ladder {
         }
     }
 
-    /// Where to go on, if elsewhere: the highest that leaves a fifth to spare.
+    /// Switches to the highest bit rate that leaves a fifth to spare; returns its URL if it is
+    /// another one.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn switch(&mut self) -> Option<Url> {
         let rate = self.rate?;
@@ -69,7 +70,7 @@ impl Ladder {
     }
 }
 
-/// A part that was asked for before it existed.
+/// A part that was asked for before it existed, and came.
 struct Early {
     place: Resource,
     arrived: Micros,
@@ -78,13 +79,13 @@ struct Early {
 
 /// What is kept of a segment or part.
 enum Got {
-    /// All of it, to be verified.
+    /// All bytes, to be verified.
     Whole(Bytes),
-    /// Its stamps, if they were looked for and found.
+    /// The stamps, if the player looked for them and found them.
     Stamps(Option<Stamps>),
 }
 
-/// One playlist's player.
+/// The player of one playlist.
 pub(super) struct Player<'a> {
     viewer: &'a Viewer,
     client: Client<'a>,
@@ -92,7 +93,7 @@ pub(super) struct Player<'a> {
     url: Url,
     ladder: Ladder,
     next: Option<Next>,
-    /// Where on the media timeline `next` is: since 1970 where the playlist has dates.
+    /// Position of `next` on the media timeline; since 1970 if the playlist has dates.
     clock: Option<Micros>,
     /// The header that was fetched last.
     map: Option<Resource>,
@@ -101,7 +102,7 @@ pub(super) struct Player<'a> {
     early: Option<Early>,
     failed_hints: u32,
     tries: Tries,
-    /// When a playlist was loaded last.
+    /// When a playlist was loaded most recently.
     loaded: Micros,
     began: bool,
 }
@@ -119,7 +120,8 @@ impl<'a> Player<'a> {
             viewer,
             client,
             track,
-            // A ladder has at least one step; without, asking nobody fails as it should.
+            // A ladder has at least one step. If it had none, requests to nowhere would fail as
+            // they should.
             url: url.unwrap_or_else(Url::nowhere),
             ladder,
             next: None,
@@ -135,7 +137,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Plays until the playlist ends; `text` is the playlist if it is there already.
+    /// Plays until the playlist ends; `text` is the playlist if it has already come.
     pub(super) async fn run(&mut self, mut text: Option<Vec<u8>>) -> Result<(), Error> {
         let mut query = None;
         loop {
@@ -153,7 +155,7 @@ impl<'a> Player<'a> {
                 continue;
             }
             if step.finished {
-                // A finished playlist stays as it is, and is the same for every viewer.
+                // A finished playlist does not change and is the same for every viewer.
                 let shared = self.viewer.lane.share(playlist);
                 if Box::pin(self.finished(step, &shared)).await?.is_some() {
                     return Ok(());
@@ -168,13 +170,13 @@ impl<'a> Player<'a> {
                 query = None;
                 continue;
             }
-            // What was fetched is of no use any more, and the wait is long.
+            // The items have been fetched and are not needed during the long wait.
             step.items = Vec::new();
             query = self.wait(&step, progress).await?;
         }
     }
 
-    /// Plays what a finished playlist lists; `None` where another rendition was chosen on the way.
+    /// Plays what a finished playlist lists; `None` if the player switched to another rendition.
     async fn finished(&mut self, mut step: Step, text: &Rc<[u8]>) -> Result<Option<()>, Error> {
         loop {
             if self.items(&step).await? {
@@ -197,7 +199,7 @@ impl<'a> Player<'a> {
         if !self.began {
             self.began = true;
             let mut stats = self.viewer.stats();
-            // Of a shorter hold-back nothing may be left when the threshold is reached.
+            // With a shorter hold-back, nothing might be left when the threshold is reached.
             let most = step.hold_back - step.part_target.unwrap_or_default();
             let threshold = stats.playback.threshold().min(most.max(0));
             stats.playback.set_threshold(threshold);
@@ -211,7 +213,7 @@ impl<'a> Player<'a> {
         Ok(step)
     }
 
-    /// Loads the playlist; `None` where that failed and may be tried again.
+    /// Loads the playlist; `None` if that failed and the player may try again.
     async fn reload(&mut self, query: Option<&Query>) -> Result<Option<Vec<u8>>, Error> {
         let asked = query.map(|query| self.url.with_query(&query.text));
         let url = asked.as_ref().unwrap_or(&self.url);
@@ -238,7 +240,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Fetches a step's items; true where another rendition was chosen on the way.
+    /// Fetches the items of a step; returns whether the player switched to another rendition.
     async fn items(&mut self, step: &Step) -> Result<bool, Error> {
         for item in &step.items {
             if item.starts
@@ -287,7 +289,7 @@ impl<'a> Player<'a> {
                     return self.deliver(item, answer.last, &got);
                 }
                 Err(error) if error.kind == Kind::Status => {
-                    // Gone, or not to be had: a player goes on with the next.
+                    // The item is gone or cannot be had. A player goes on with the next.
                     self.tries.failed(self.viewer, error).await?;
                     self.clock = self.clock.map(|clock| clock + item.duration);
                     if let Some(verifier) = &mut self.verifier {
@@ -322,9 +324,9 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Takes from a header what is in the segments: playlists do not always say.
+    /// Takes the tracks from a header: playlists do not always tell them.
     fn expect(&mut self, header: &[u8]) {
-        // What is wrong with it is the verifier's to say.
+        // The verifier reports what is wrong with a header.
         let Ok(header) = read_header(header) else { return };
         let mut tracks: Vec<Track> =
             header.tracks.iter().filter_map(|track| track_of(track.kind())).collect();
@@ -332,15 +334,15 @@ impl<'a> Player<'a> {
             self.track = track;
         }
         if self.verifier.is_none() {
-            // Segments count as a whole, as their main track.
+            // Segments count as a whole, for their main track.
             tracks.retain(|track| *track == self.track);
         }
         let mut stats = self.viewer.stats();
         tracks.into_iter().for_each(|track| stats.playback.expect(track));
     }
 
-    /// A segment or part, kept where it is to be verified, and looked into for stamps where they
-    /// may be.
+    /// Fetches a segment or part. Keeps it if it is to be verified; otherwise looks into it for
+    /// stamps, if it may have any.
     async fn fetch(
         &mut self,
         place: &Resource,
@@ -357,7 +359,7 @@ impl<'a> Player<'a> {
         if self.track != Track::Video || !self.search.is_on() {
             return Ok((self.client.get(request, Body::Discard).await?, Got::Stamps(None)));
         }
-        // Boxed, since it is large and not always there.
+        // Boxed: it is large, and not always needed.
         let mut inside = Box::new(SegmentStamps::default());
         let mut take = |data: &[u8]| {
             inside.read(data);
@@ -368,16 +370,16 @@ impl<'a> Player<'a> {
         Ok((answer, Got::Stamps(inside.stamps())))
     }
 
-    /// Only fragmented MP4 is: there is a header.
+    /// Whether media are verified: only fragmented MP4 is, which has a header.
     fn is_verified(&self) -> bool {
         self.verifier.as_ref().is_some_and(|verifier| verifier.has_header())
     }
 
-    /// A segment or part is there.
+    /// Counts a segment or part that has arrived.
     fn deliver(&mut self, item: &Item, arrived: Micros, got: &Got) -> Result<(), Error> {
         let from = match (self.clock, item.date) {
             (Some(clock), Some(date)) if !item.discontinuity => {
-                // Dates are the encoder's clock, durations the media's: they differ by a little.
+                // Dates are the encoder's clock, durations the media's: the two differ slightly.
                 if (date - clock).abs() > 1_000_000 { date } else { clock }
             }
             (_, Some(date)) => date,
@@ -419,8 +421,8 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Waits until there may be more: for the hinted part, or for time to pass. What to ask for
-    /// then.
+    /// Waits until there may be more: for the hinted part, or for time to pass. Returns what to ask
+    /// for then.
     async fn wait(&mut self, step: &Step, progress: bool) -> Result<Option<Query>, Error> {
         let patience = duration(3 * step.target_duration);
         if let Some(hint) = step.hint.as_ref().filter(|_| self.uses_hints()) {
@@ -438,8 +440,8 @@ impl<'a> Player<'a> {
         let blocks = step.can_block && self.viewer.lane.options.low_latency;
         let hinted = self.early.is_some();
         if !hinted && (!blocks || !progress) {
-            // 6.3.4: after a target duration, after half of one if nothing was new. A server that
-            // answers at once though it should have waited is asked no more often than that.
+            // 6.3.4: after a target duration, or half of one if nothing was new. This also limits
+            // requests to a server that answers at once although it should have waited.
             let pause = match (step.with_parts, step.part_target) {
                 (true, Some(part)) => part / 2,
                 _ if progress => step.target_duration,
@@ -453,7 +455,7 @@ impl<'a> Player<'a> {
         if step.with_parts {
             text += &format!("&_HLS_part={}", next.part);
         }
-        // 6.2.5.1: not if the last playlist is older than half the skip boundary.
+        // 6.2.5.1: only if the last playlist is younger than half the skip boundary.
         let age = self.viewer.now() - self.loaded;
         if step.can_skip_until.is_some_and(|until| age < until / 2) {
             text += "&_HLS_skip=YES";
@@ -466,7 +468,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// Delivery directives, and how long the answer may take.
+/// Delivery directives, and how long the server may take to answer.
 struct Query {
     text: String,
     wait: Duration,
