@@ -1,5 +1,5 @@
-//! Writes a run with made-up figures of every kind, to look at how `streamgauge report` shows it:
-//! `cargo run -p streamgauge --example report_fixture -- DIR [SCALE]`.
+//! Writes a run with invented figures of every kind. It serves to see how `streamgauge report`
+//! shows them: `cargo run -p streamgauge --example report_fixture -- DIR [SCALE]`.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,6 @@
-//! `streamgauge capacity`: more and more viewers, all at once, up to where they no longer get the
-//! bit rate they need (the inflexion point of "Web-native live streaming", study C).
+//! `streamgauge capacity`: steps of more and more viewers, each step all at once. It ends at the
+//! step whose viewers no longer get the bit rate they need (the inflexion point of "Web-native live
+//! streaming", study C).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,28 +14,29 @@ use crate::record::Folder;
 use crate::selfwatch::Generator;
 use crate::summary::Viewers;
 
-/// Of the encoded bit rate, what viewers must get if nothing else is asked for: a live stream
-/// cannot be had any faster, and a viewer that joins within a frame has less.
+/// Share of the encoded bit rate that viewers must get if no bit rate is given. It is below 1
+/// because a live stream cannot come any faster, and a viewer that joins in the middle of a frame
+/// gets less.
 const SHARE: f64 = 0.9;
 
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Arguments {
-    /// As it was given.
+    /// The URL, as given.
     pub url: String,
-    /// Each step's run, but for the number of viewers.
+    /// The run of each step. Its number of viewers is replaced.
     pub plan: Plan,
     /// Viewers of the first step.
     pub start: u32,
-    /// Viewers more with each step.
+    /// How many more viewers each step has.
     pub step: u32,
     /// Viewers of the last step.
     pub max: u32,
-    /// Mbit/s a viewer must get on average; if not given, by a viewer alone.
+    /// Mbit/s that viewers must get on average. `None`: derived from a viewer alone.
     pub min_bit_rate: Option<f64>,
-    /// Between steps.
+    /// Pause between steps.
     pub pause: Duration,
-    /// Where records go, a folder for each step.
+    /// Folder for records, with a folder for each step.
     pub folder: Option<PathBuf>,
     /// Whether to keep the terminal quiet.
     pub quiet: bool,
@@ -45,43 +47,44 @@ pub struct Arguments {
 pub struct Document {
     /// `capacity`.
     pub verb: String,
-    /// What was watched.
+    /// What the viewers watched.
     pub url: String,
-    /// How: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
+    /// The delivery: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
     pub protocol: String,
     /// Mbit/s of media that viewers had to get on average.
     pub min_bit_rate: f64,
-    /// Mbit/s of the media, as a viewer alone measured it, where nothing else was asked for.
+    /// Mbit/s of the media, measured by a viewer alone; absent if a bit rate was given.
     pub encoded_bit_rate: Option<f64>,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Most viewers that got what they needed; 0 if none did.
+    /// Largest number of viewers that got what they needed; 0 if none did.
     pub capacity: u32,
-    /// Fewest viewers that did not; absent where none were too many.
+    /// Smallest number of viewers that did not; absent if all steps passed.
     pub inflexion: Option<u32>,
-    /// Whether it was interrupted: steps are those before.
+    /// Whether the run was interrupted. The steps are then those before the interruption.
     pub interrupted: bool,
 }
 
-/// So many viewers at once.
+/// One step: a number of viewers at once.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Step {
     /// How many.
     pub viewers: u32,
-    /// Processes that they were spread over.
+    /// How many processes the viewers were spread over.
     pub processes: u32,
-    /// Mbit/s they got, on average; those that got nothing, or whose result is not known, count as 0.
+    /// Mbit/s that the viewers got on average. Those that got nothing, or whose result is unknown,
+    /// count as 0.
     pub bit_rate: f64,
     /// Whether that was enough.
     pub passed: bool,
-    /// What they have been through.
+    /// Results of the viewers.
     pub results: Viewers,
     /// Whether the figures can be trusted.
     pub generator: Generator,
 }
 
 impl Document {
-    /// How the program ends.
+    /// Returns how the program ends.
     pub fn exit(&self) -> Exit {
         if self.steps.iter().any(|step| step.generator.saturated) {
             Exit::Saturated
@@ -96,7 +99,7 @@ impl Document {
 /// Runs the steps, until one fails or all are done.
 ///
 /// # Errors
-/// A step cannot begin, or what it finds cannot be recorded; a viewer alone gets nothing.
+/// A step cannot start, its results cannot be recorded, or a viewer alone gets no media.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
     let mut document = Document {
         verb: "capacity".to_owned(),
@@ -131,7 +134,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
         let (step, interrupted) = step(arguments, viewers, document.min_bit_rate)?;
         document.interrupted = interrupted;
         if interrupted {
-            // Too short to be told from one that failed.
+            // An interrupted step is too short: it cannot be told from a failed one.
             break;
         }
         let passed = step.passed;
@@ -149,7 +152,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
     finish(arguments, document)
 }
 
-/// Keeps the document where records are kept.
+/// Writes the document to the folder of records.
 fn finish(arguments: &Arguments, document: Document) -> anyhow::Result<Document> {
     if let Some(folder) = &arguments.folder {
         std::fs::create_dir_all(folder)?;
@@ -159,7 +162,7 @@ fn finish(arguments: &Arguments, document: Document) -> anyhow::Result<Document>
     Ok(document)
 }
 
-/// One step, and whether it was interrupted.
+/// Runs one step; returns also whether it was interrupted.
 fn step(arguments: &Arguments, viewers: u32, min_bit_rate: f64) -> anyhow::Result<(Step, bool)> {
     let plan = Plan { batches: 1, batch_size: viewers, ..arguments.plan.clone() };
     let folder = arguments.folder.as_ref().map(|folder| folder.join(format!("{viewers:06}")));

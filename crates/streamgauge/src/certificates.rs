@@ -1,10 +1,10 @@
-//! Whose certificates are good, as it is written on the command line.
+//! Command-line options that say which certificates are trusted.
 
 use std::path::PathBuf;
 
 use viewer::tls::Trust;
 
-/// Whose certificates are good.
+/// Which certificates are trusted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Certificates {
     /// Take any certificate
@@ -16,7 +16,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// What they come to.
+    /// What the options mean.
     pub(crate) fn trust(&self) -> Trust {
         match &self.authorities {
             Some(path) => Trust::Authorities(path.clone()),

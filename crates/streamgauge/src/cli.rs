@@ -1,4 +1,4 @@
-//! The command line: arguments as they are written, and what they come to.
+//! The command line: its arguments as written, and the plans that they mean.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,7 +53,7 @@ struct Behaviour {
     /// Media a player buffers before it begins, and after a stall
     #[arg(long, value_name = "T", default_value = "500ms", value_parser = units::time)]
     buffer: Duration,
-    /// Media a player of something finished has ahead at most; 0s: all, as fast as it comes
+    /// How much media a player of finished media may have ahead; 0s: all, as fast as it comes
     #[arg(long, value_name = "T", default_value = "30s", value_parser = units::time)]
     ahead: Duration,
     /// auto, highest, lowest, or an index in rising order of bit rate
@@ -70,7 +70,7 @@ struct Behaviour {
     /// Event loops, each on a core; one for each core if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     loops: Option<u16>,
-    /// Processes that share the run and its loops; as few as may open enough files if not given
+    /// Processes that share the run and its loops; by default as few as can open all files
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
     processes: Option<u32>,
 }
@@ -79,7 +79,7 @@ impl Behaviour {
     fn options(&self) -> anyhow::Result<Options> {
         let trust = self.certificates.trust();
         if matches!(trust, Trust::Authorities(_)) {
-            // A file that is of no use is to be told before the run.
+            // An unusable file is reported before the run.
             client_config(&trust)?;
         }
         Ok(Options {
@@ -112,19 +112,19 @@ struct ViewersArguments {
     /// From one batch to the next
     #[arg(long, value_name = "T", default_value = "1s", value_parser = units::time)]
     interval: Duration,
-    /// How long all watch, from when the last batch has joined
+    /// How long viewers watch, counted from when the last batch has joined
     #[arg(long, value_name = "T", value_parser = units::time)]
     duration: Duration,
     /// full; sample=K: one viewer in K; none
     #[arg(long, value_name = "HOW", default_value = "none", value_parser = verify)]
     verify: Verify,
-    /// An MP4 or FLV whose access units those of the stream must be; verified viewers compare
+    /// An MP4 or FLV that the stream was made from; verified viewers compare its access units
     #[arg(long, value_name = "FILE")]
     reference: Option<PathBuf>,
-    /// Share of the duration that a viewer must have got media for
+    /// Share of the duration that a viewer must get media for
     #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
     at_least: f64,
-    /// Viewers that may have got less before the exit status is 1
+    /// How many viewers may get less before the exit status is 1
     #[arg(long, value_name = "N", default_value_t = 0)]
     allowed: u32,
     /// Keep raw records in this folder
@@ -141,10 +141,10 @@ struct ViewersArguments {
 struct WatchArguments {
     /// What to watch: rtmp://…, ….m3u8, ….mpd, ws://…, or an MP4 or FLV over HTTP; all over TLS too
     url: Target,
-    /// For how long; until it ends or is interrupted, if not given
+    /// For how long; by default until the stream ends or is interrupted
     #[arg(long, value_name = "T", value_parser = units::time)]
     duration: Option<Duration>,
-    /// An MP4 or FLV whose access units those of the stream must be
+    /// An MP4 or FLV that the stream was made from; its access units are compared
     #[arg(long, value_name = "FILE")]
     reference: Option<PathBuf>,
     /// One document on standard output, docs/schema/watch.schema.json
@@ -161,25 +161,25 @@ struct CapacityArguments {
     /// Viewers of the first step
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     start: u32,
-    /// Viewers more with each step
+    /// How many more viewers each step has
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     step: u32,
     /// Viewers of the last step
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
     max: u32,
-    /// Bit rate that viewers must get on average; 0.9 of the media's own if not given
+    /// Bit rate that viewers must get on average; by default 0.9 of the bit rate of the media
     #[arg(long, value_name = "B", value_parser = units::bit_rate)]
     min_bitrate: Option<u64>,
-    /// How long the viewers of a step watch, unless what they watch ends before
+    /// How long the viewers of a step watch, unless the media end before
     #[arg(long, value_name = "T", default_value = "10s", value_parser = units::time)]
     duration: Duration,
-    /// Between steps
+    /// Pause between steps
     #[arg(long, value_name = "T", default_value = "1s", value_parser = units::time)]
     pause: Duration,
     /// full; sample=K: one viewer in K; none
     #[arg(long, value_name = "HOW", default_value = "none", value_parser = verify)]
     verify: Verify,
-    /// Take what is finished as fast as it comes, not as it would be played
+    /// Take finished media as fast as they come, not at playing speed
     #[arg(long)]
     fast: bool,
     /// Keep raw records in this folder
@@ -223,10 +223,11 @@ fn reference(path: Option<&PathBuf>) -> anyhow::Result<Option<Original>> {
 }
 
 impl Arguments {
-    /// Does what was asked for; the document, or what people read, goes to standard output.
+    /// Does what the arguments ask for. Prints the document, or a text for people, to standard
+    /// output.
     ///
     /// # Errors
-    /// Arguments or input that cannot be used.
+    /// Arguments or input are unusable.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
             Verb::Http(arguments) => arguments.run(),
@@ -273,7 +274,7 @@ fn run_viewers(arguments: &ViewersArguments) -> anyhow::Result<Exit> {
     Ok(document.exit())
 }
 
-/// As good as for ever.
+/// As good as forever.
 const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 fn run_watch(arguments: &WatchArguments) -> anyhow::Result<Exit> {

@@ -1,4 +1,4 @@
-//! Files from outside, read up to a limit, and files of this program's, replaced at once.
+//! Reads foreign files up to a limit, and replaces files of this program atomically.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 
-/// A file's bytes, up to a limit.
+/// Reads a file's bytes, up to a limit.
 ///
 /// # Errors
-/// It cannot be read, or is larger.
+/// The file cannot be read, or is larger.
 pub(crate) fn bytes(path: &Path, limit: u64) -> anyhow::Result<Vec<u8>> {
     let shown = || path.display().to_string();
     let mut bytes = Vec::new();
@@ -20,21 +20,21 @@ pub(crate) fn bytes(path: &Path, limit: u64) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file's text, up to a limit.
+/// Reads a file's text, up to a limit.
 ///
 /// # Errors
-/// It cannot be read, is larger, or is not UTF-8.
+/// The file cannot be read, is larger, or is not UTF-8.
 pub(crate) fn text(path: &Path, limit: u64) -> anyhow::Result<String> {
     String::from_utf8(bytes(path, limit)?).with_context(|| path.display().to_string())
 }
 
-/// Writes a file so that whoever reads it has the old or the new one, and nothing between.
+/// Replaces a file. A reader sees the old text or the new one, and nothing in between.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub(crate) fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     let shown = || path.display().to_string();
-    // What a link leads to is replaced, not the link.
+    // Replaces the file that a link leads to, not the link.
     let path = fs::canonicalize(path).unwrap_or(path.to_owned());
     let file = path.file_name().with_context(shown)?.to_string_lossy().into_owned();
     let new = path.with_file_name(format!(".{file}.{}", std::process::id()));
@@ -50,10 +50,10 @@ pub(crate) fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     written.with_context(shown)
 }
 
-/// The same, of a document.
+/// Replaces a file by a document in JSON.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub(crate) fn replace_json(path: &Path, document: &impl Serialize) -> anyhow::Result<()> {
     replace(path, &(serde_json::to_string_pretty(document)? + "\n"))
 }

@@ -1,6 +1,6 @@
-//! Histograms as they are kept: HDR interval logs of one interval, which HdrHistogram's tools read,
-//! with the unit of their values in a comment of the head, `#[Unit: us]`. (Not in a tag: tools show
-//! no tagged interval unless they are asked for its tag.)
+//! The format in which histograms are kept: HDR interval logs of one interval, which HdrHistogram's
+//! tools read. A comment in the head gives the unit of the values, `#[Unit: us]`. The unit is not
+//! in a tag, because tools show a tagged interval only if they are asked for its tag.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,14 +12,14 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2Serializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 
-/// What a histogram counts.
+/// What the values of a histogram count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds.
     Nanoseconds,
     /// Microseconds.
     Microseconds,
-    /// Bits in a second.
+    /// Bits per second.
     BitsPerSecond,
 }
 
@@ -27,12 +27,12 @@ const UNITS: [(&str, Unit); 3] =
     [("ns", Unit::Nanoseconds), ("us", Unit::Microseconds), ("bit/s", Unit::BitsPerSecond)];
 
 impl Unit {
-    /// As logs have it.
+    /// Name of the unit in logs.
     pub fn name(self) -> &'static str {
         UNITS.iter().find(|(_, unit)| *unit == self).map_or("", |(name, _)| name)
     }
 
-    /// How many of it are a millisecond; none where it is no time.
+    /// How many of the unit are a millisecond; `None` if it is not a unit of time.
     pub fn per_millisecond(self) -> Option<f64> {
         match self {
             Self::Nanoseconds => Some(1e6),
@@ -41,10 +41,10 @@ impl Unit {
         }
     }
 
-    /// What a log says in its head; none where it says nothing.
+    /// Reads the unit from the head of a log; `None` if the log gives none.
     ///
     /// # Errors
-    /// A unit that is not known.
+    /// The unit is unknown.
     pub fn of(log: &[u8]) -> anyhow::Result<Option<Self>> {
         let head = log.split(|byte| *byte == b'\n').take_while(|line| line.starts_with(b"#"));
         let said = |line: &[u8]| {
@@ -59,11 +59,11 @@ impl Unit {
     }
 }
 
-/// Writes `NAME.hlog`. The greatest value stands beside the histogram as tools show it: a time in
-/// milliseconds.
+/// Writes `NAME.hlog`. The largest value stands beside the histogram in the form that tools show: a
+/// time is in milliseconds.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub(crate) fn write(
     folder: &Path,
     name: &str,
@@ -100,7 +100,7 @@ mod tests {
             assert_eq!(Unit::of(&log).unwrap(), Some(unit));
         }
         assert_eq!(Unit::of(b"#[MaxValueDivisor: 3]\n#x\n0.0,1.0,7,x\n").unwrap(), None);
-        // In the head only.
+        // Only the head counts.
         assert_eq!(Unit::of(b"0.0,1.0,7,x\n#[Unit: ns]\n").unwrap(), None);
         let error = Unit::of(b"#x\n#[Unit: years]\r\n").unwrap_err().to_string();
         assert!(error.contains("\"years\""), "{error}");

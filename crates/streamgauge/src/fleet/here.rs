@@ -1,4 +1,4 @@
-//! A share of a run in this process, on event loops of its own.
+//! Runs a share of the viewers in this process, on its own event loops.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -21,24 +21,24 @@ use super::{GRACE, Observer, Plan};
 use crate::record::Tick;
 use crate::selfwatch::{LoopReport, LoopWatch};
 
-/// Viewers of a loop that join between two looks at what has come for those that have joined, so
-/// that a large batch does not keep its first viewers from what they asked for.
+/// How many viewers of a loop join before the loop serves the viewers that have joined. Without
+/// this, a large batch would delay the answers to its first viewers.
 const JOINS: usize = 16;
 
-/// Which viewers of a run are this process's: those of its loops, which take turns with all loops
-/// of the run.
+/// The share of the viewers that one process runs: those of its loops. The viewers of a run go to
+/// all loops of all processes in turn.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Share {
     /// The process's number, from 0.
     pub(super) number: u32,
-    /// Processes of the run.
+    /// How many processes the run has.
     pub(super) of: u32,
-    /// The address that its viewers connect from, where the system is not to pick it.
+    /// Local address of its viewers; `None` if the system picks it.
     pub(super) source: Option<IpAddr>,
 }
 
 impl Share {
-    /// How many viewers that is.
+    /// How many viewers the share has.
     pub(super) fn viewers(&self, plan: &Plan) -> u32 {
         let loops = u32::try_from(plan.loops_of_each(self.of)).unwrap_or(u32::MAX);
         let all = loops.saturating_mul(self.of);
@@ -47,16 +47,16 @@ impl Share {
     }
 }
 
-/// What came of it.
+/// The outcome of a share.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Part {
     pub(super) interrupted: bool,
-    /// Viewers that joined and did not report.
+    /// How many viewers joined but did not report.
     pub(super) lost: u32,
     pub(super) loops: Vec<LoopReport>,
-    /// Troubles of this machine's making.
+    /// Troubles whose cause is this machine.
     pub(super) local: u64,
-    /// Why the figures are not to be trusted, beyond what the loops say.
+    /// Reasons not to trust the figures, besides those of the loops.
     pub(super) reasons: Vec<String>,
 }
 
@@ -65,10 +65,10 @@ enum Said {
     Loop(LoopReport),
 }
 
-/// Runs a share of a plan, until `stop` comes to an end if that is earlier.
+/// Runs a share of a plan to its end, or until `stop` completes.
 ///
 /// # Errors
-/// It cannot begin, or the observer fails.
+/// It cannot start, or the observer fails.
 pub(super) async fn run(
     plan: &Plan,
     share: &Share,
@@ -120,7 +120,7 @@ pub(super) async fn run(
             () = &mut stop, if !interrupted => {
                 interrupted = true;
                 hard_end = Instant::now() + GRACE;
-                // Loops that are gone need not be told.
+                // Loops that have ended need no notice.
                 let _ = stopping.send(true);
             }
         }
@@ -138,11 +138,11 @@ pub(super) async fn run(
     Ok(Part { interrupted, lost, loops: ended, local, reasons })
 }
 
-/// One event loop's share of a run.
+/// The share of one event loop.
 struct Seat {
     /// Its number among all loops of the run.
     number: usize,
-    /// How many those are.
+    /// How many loops the run has.
     of: usize,
     source: Option<IpAddr>,
     plan: Plan,
@@ -154,7 +154,7 @@ struct Seat {
 
 impl Seat {
     fn run(self) {
-        // Without a runtime there are no reports, which is what the caller sees.
+        // Without a runtime this loop sends no report, and the caller notices that.
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
             return;
         };
@@ -163,8 +163,8 @@ impl Seat {
             let (done, over) = oneshot::channel::<()>();
             let end = self.clock.instant(0) + self.plan.end();
             let mut stopped = self.stopped.clone();
-            // A task like the viewers' own: it waits for its turn as they do. That all of them
-            // leave at once, at the end, is late for nobody.
+            // A task like those of the viewers: it waits for its turn as they do. It stops at the
+            // end of the run, when all viewers leave at once: that is no delay to measure.
             let watching = tokio::task::spawn_local(async move {
                 tokio::select! {
                     biased;
@@ -180,7 +180,7 @@ impl Seat {
             watching.await
         });
         if let Ok(watch) = watched {
-            // The receiver is gone only if the whole run is.
+            // The receiver is gone only if the whole run is gone.
             let _ = self.said.send(Said::Loop(watch.finish()));
         }
     }
@@ -210,7 +210,7 @@ impl Seat {
         while tasks.join_next().await.is_some() {}
     }
 
-    /// One viewer, from joining to leaving.
+    /// Runs one viewer, from joining to leaving.
     fn viewer(
         &self,
         lane: &Rc<Lane>,
@@ -224,7 +224,8 @@ impl Seat {
         let (lane, target) = (lane.clone(), target.clone());
         let (said, mut stopped) = (self.said.clone(), self.stopped.clone());
         async move {
-            // It joins when its turn comes: the time that others take to join is not its own.
+            // The viewer joins on its first turn: the time that others take to join does not count
+            // as its own.
             let viewer = Viewer::join(&lane, (id, batch), verify, reference);
             let outcome = tokio::select! {
                 biased;

@@ -1,5 +1,4 @@
-//! Many viewers at once: when they join, on which event loop of which process, and what became of
-//! them.
+//! Many viewers at once: when each joins, on which event loop of which process, and how each ended.
 
 mod here;
 mod interrupt;
@@ -23,20 +22,20 @@ use crate::selfwatch::Generator;
 use crate::shard::Needs;
 pub use crate::shard::raise_descriptor_limit;
 
-/// What a child is called that runs a share of the viewers.
+/// Role of a child process that runs a share of the viewers.
 pub const ROLE: &str = "viewers";
 
-/// How long after its end a run may still take.
+/// How long a run may still take after its end.
 const GRACE: Duration = Duration::from_secs(8);
 
 /// Which viewers are verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verify {
-    /// Each.
+    /// Every viewer.
     Full,
-    /// One of so many.
+    /// One viewer in this many.
     Sample(u32),
-    /// None.
+    /// No viewer.
     None,
 }
 
@@ -50,8 +49,8 @@ impl Verify {
     }
 }
 
-/// A file whose access units those of a stream must be. It is handed to another process by its
-/// path, and read again there.
+/// A file with the access units that a stream must consist of. Another process gets its path and
+/// reads it again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "PathBuf", into = "PathBuf")]
 pub struct Original {
@@ -60,10 +59,10 @@ pub struct Original {
 }
 
 impl Original {
-    /// Reads it.
+    /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read, or is none that can be compared with.
+    /// The file cannot be read, or has nothing to compare with.
     pub fn open(path: &Path) -> Result<Self, ReferenceError> {
         Ok(Self { path: path.to_owned(), units: Arc::new(Reference::open(path)?) })
     }
@@ -92,66 +91,66 @@ pub struct Plan {
     /// How each viewer behaves.
     #[serde(with = "wire::OptionsOnWire")]
     pub options: Options,
-    /// Batches that join one after the other.
+    /// How many batches join, one after the other.
     pub batches: u32,
-    /// Viewers in a batch.
+    /// How many viewers a batch has.
     pub batch_size: u32,
-    /// From one batch to the next.
+    /// Time from one batch to the next.
     pub interval: Duration,
-    /// How long all watch, from when the last batch has joined.
+    /// How long viewers watch, counted from when the last batch has joined.
     pub duration: Duration,
     /// Which viewers are verified.
     pub verify: Verify,
-    /// What the access units must be.
+    /// The file whose access units the stream must have.
     pub reference: Option<Original>,
-    /// Event loops, one thread each, of all processes; each process has one at least.
+    /// Event loops of all processes together, one thread each. Each process has at least one.
     pub loops: usize,
-    /// Processes; `None`: as few as may open enough files.
+    /// How many processes; `None` for as few as can open all files.
     pub processes: Option<u32>,
 }
 
 impl Plan {
-    /// How many viewers.
+    /// How many viewers the run has.
     pub fn viewers(&self) -> u32 {
         self.batches.saturating_mul(self.batch_size)
     }
 
-    /// When all leave, after the start.
+    /// When all viewers leave, counted from the start.
     pub fn end(&self) -> Duration {
         self.interval * self.batches.saturating_sub(1) + self.duration
     }
 
-    /// Connections at once.
+    /// How many connections are open at once.
     fn connections(&self) -> u64 {
         u64::from(self.viewers()) * self.target.connections()
     }
 
-    /// Event loops of each of so many processes.
+    /// How many event loops each of this many processes has.
     fn loops_of_each(&self, processes: u32) -> usize {
         self.loops.div_ceil(processes as usize).max(1)
     }
 }
 
-/// What came of a run, but for the viewers' reports, which were handed on as they came.
+/// The outcome of a run, without the viewers' reports, which went to the observer as they came.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub elapsed: f64,
-    /// Processes that it took; 1: this one.
+    /// How many processes the run used; 1 is this one alone.
     pub processes: u32,
     /// Whether it was interrupted.
     pub interrupted: bool,
-    /// Viewers whose report is missing, since their loop or process did not come to an end.
+    /// Viewers without a report, because their loop or process did not end in time.
     pub lost: u32,
     /// Whether the figures can be trusted.
     pub generator: Generator,
 }
 
-/// Runs a plan to its end, until it is interrupted (SIGINT, SIGTERM), or until nothing more can
-/// come of it. `period` is how often the observer is told.
+/// Runs a plan to its end, until an interruption (SIGINT, SIGTERM), or until no more results can
+/// come. Calls the observer's `tick` every `period`.
 ///
 /// # Errors
-/// The run cannot begin, or the observer fails.
+/// The run cannot start, or the observer fails.
 pub fn run(plan: &Plan, period: Duration, observer: &mut dyn Observer) -> anyhow::Result<Outcome> {
     let stop = interrupt::heard(interrupt::listen()?);
     let needs = Needs::new(plan.connections(), &plan.target.to_string());
@@ -176,10 +175,10 @@ pub fn run(plan: &Plan, period: Duration, observer: &mut dyn Observer) -> anyhow
     })
 }
 
-/// Waits between two runs; whether that, or anything before, was interrupted.
+/// Waits between two runs; returns whether this pause or anything before it was interrupted.
 ///
 /// # Errors
-/// No timer can be had.
+/// The process cannot listen for signals, or has no timer.
 pub fn pause(length: Duration) -> anyhow::Result<bool> {
     let stop = interrupt::heard(interrupt::listen()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

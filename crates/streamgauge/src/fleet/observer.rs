@@ -7,40 +7,41 @@ use crate::progress::Progress;
 use crate::record::{Folder, Tick};
 use crate::summary::Sum;
 
-/// What a run tells while it goes on.
+/// Receives the results of a run while it goes on.
 pub trait Observer {
-    /// A period has gone by.
+    /// A period has passed.
     fn tick(&mut self, tick: &Tick);
     /// A viewer has left.
     ///
     /// # Errors
-    /// It cannot be recorded; the run ends.
+    /// The report cannot be recorded. The run ends.
     fn report(&mut self, report: Report) -> anyhow::Result<()>;
-    /// How long requests of viewers took, once they are over; those of a loop or a process at a time.
+    /// Takes the times of viewers' requests after the viewers have left: all those of one loop or
+    /// process in one call.
     fn requests(&mut self, times: &RequestTimes);
 }
 
-/// An observer that adds reports up, shows progress and keeps records.
+/// An observer that adds up reports, shows progress and keeps records.
 #[derive(Debug)]
 pub struct Recorder {
     folder: Option<Folder>,
     progress: Progress,
     sum: Sum,
-    /// Between two batches.
+    /// Time between two batches.
     interval: Duration,
-    /// Why the records are not whole.
+    /// Why the records are incomplete.
     failed: Option<anyhow::Error>,
 }
 
 impl Recorder {
-    /// Of a run whose viewers should get `wanted` seconds of media.
+    /// Makes a recorder for a run whose viewers should get `wanted` seconds of media.
     pub fn new(folder: Option<Folder>, plan: &Plan, wanted: f64, quiet: bool) -> Self {
         let progress = Progress::new(plan.end(), quiet);
         let sum = Sum::new(wanted, plan.viewers());
         Self { folder, progress, sum, interval: plan.interval, failed: None }
     }
 
-    /// Ends the progress; what was kept and added up.
+    /// Ends the progress display; returns the records and the sums.
     pub fn finish(self) -> (Option<Folder>, Sum) {
         self.progress.finish();
         (self.folder, self.sum)

@@ -1,4 +1,4 @@
-//! A run that several processes share, as one.
+//! A run that several processes share. Its results are those of one run.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,10 +16,10 @@ use crate::record::Tick;
 use crate::selfwatch::Generator;
 use crate::shard::{Heard, Needs, Parent, Shards};
 
-/// How much longer than a child's own end the parent waits for it.
+/// How much longer than the child itself the parent waits for the child's end.
 const LONGER: Duration = Duration::from_secs(1);
 
-/// What a child is to do.
+/// The job of a child.
 #[derive(Debug, Serialize, Deserialize)]
 struct Job {
     plan: Plan,
@@ -27,17 +27,17 @@ struct Job {
     period: Duration,
 }
 
-/// What a child has to say.
+/// A message from a child.
 #[derive(Debug, Serialize, Deserialize)]
 enum Word {
     Tick(Tick),
     Report(Box<Report>),
     Requests(Box<RequestTimes>),
-    /// The last one.
+    /// The last message.
     End(Part),
 }
 
-/// What is known of a child.
+/// The state of a child, as far as the parent knows it.
 #[derive(Debug, Default)]
 struct Known {
     tick: Tick,
@@ -45,10 +45,10 @@ struct Known {
     part: Option<Part>,
 }
 
-/// Runs a plan in so many processes.
+/// Runs a plan in this many processes.
 ///
 /// # Errors
-/// One cannot begin, or the observer fails.
+/// A process cannot start, or the observer fails.
 pub(super) async fn run(
     plan: &Plan,
     processes: u32,
@@ -78,7 +78,7 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             heard = timeout_at(hard_end, shards.hear()) => {
-                // All have ended, or one hangs.
+                // All processes have ended, or one hangs.
                 let Ok(Some((number, heard))) = heard else { break };
                 match heard {
                     Heard::Said(Word::Tick(tick)) => known[number].tick = tick,
@@ -133,10 +133,10 @@ pub(super) async fn run(
     Ok(outcome)
 }
 
-/// A child's work.
+/// Runs the job that the parent gives to this child.
 ///
 /// # Errors
-/// There is no parent that gives it any.
+/// No parent gives it a job.
 pub fn serve() -> anyhow::Result<Exit> {
     Parent::serve(|job: Job, parent| {
         crate::shard::raise_descriptor_limit();
@@ -158,14 +158,14 @@ pub fn serve() -> anyhow::Result<Exit> {
     })
 }
 
-/// An observer that tells the parent.
+/// An observer that sends everything to the parent.
 struct Speaker<'a> {
     parent: &'a Parent,
     failed: Option<anyhow::Error>,
 }
 
 impl Speaker<'_> {
-    /// What cannot be said here is an error at the end.
+    /// A failure to send is reported at the end.
     fn say(&mut self, word: &Word) {
         if let Err(error) = self.parent.say(word) {
             self.failed.get_or_insert(error);

@@ -1,4 +1,4 @@
-//! A plan as one process hands it to another.
+//! The form in which one process sends a plan to another.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ enum RenditionOnWire {
     Index(usize),
 }
 
-/// A target as its URL.
+/// Sends a target as its URL.
 pub(super) mod target {
     use serde::{Deserialize, Deserializer, Serializer};
     use viewer::player::Target;

@@ -1,4 +1,4 @@
-//! What a load's templates ask for: its parameters, and what a trial knows.
+//! Fills in the templates of a load: with its parameters, and with what a trial knows.
 
 use super::record::Parameters;
 use super::template::{Template, Unknown};
@@ -8,7 +8,7 @@ pub trait Values {
     /// A variable's value.
     fn value(&self, name: &str) -> Option<String>;
 
-    /// The values of a variable that stands for several arguments.
+    /// The values of a variable that means several arguments.
     fn values(&self, _name: &str) -> Option<Vec<String>> {
         None
     }
@@ -20,19 +20,19 @@ impl Values for Parameters {
     }
 }
 
-/// Fills a [`Template`] in.
+/// Fills in a [`Template`].
 ///
 /// # Errors
-/// A variable that is not known.
+/// The template has an unknown variable.
 pub fn fill(text: &str, values: &dyn Values) -> Result<String, Unknown> {
     Template::new(text).fill(|name| values.value(name))
 }
 
-/// Fills all arguments of a command in. One that is nothing but a variable may come to several
-/// arguments, or, where its value is empty, to none.
+/// Fills in all arguments of a command. An argument that is a single variable may become several
+/// arguments. If its value is empty, it becomes none.
 ///
 /// # Errors
-/// As [`fill`].
+/// Those of [`fill`].
 pub fn fill_all(arguments: &[String], values: &dyn Values) -> Result<Vec<String>, Unknown> {
     let mut filled = Vec::with_capacity(arguments.len());
     for argument in arguments {

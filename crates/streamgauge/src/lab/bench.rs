@@ -1,4 +1,4 @@
-//! What a run's trials share.
+//! The data that all trials of a run share.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::peer::Peer;
 use super::scenario::Scenario;
 use super::signals::Stop;
 
-/// Where trials take place.
+/// The place where trials run.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
-    /// What stands for folders in records.
+    /// Names that replace folders in records.
     pub(super) names: &'a Names,
     pub(super) scenario: &'a Scenario,
     pub(super) folders: &'a Folders,
@@ -20,11 +20,11 @@ pub(super) struct Bench<'a> {
     pub(super) made: &'a Made,
     /// The run's folder.
     pub(super) out: &'a Path,
-    /// A folder for what servers write, on the file system of the media.
+    /// A folder for files of servers, on the file system of the media.
     pub(super) scratch: &'a Path,
     pub(super) server_cpus: Option<&'a str>,
     pub(super) load_cpus: Option<&'a str>,
     pub(super) stop: &'a Stop,
-    /// How much shorter the time after the load is.
+    /// Factor on the times before and after the load.
     pub(super) scale: f64,
 }

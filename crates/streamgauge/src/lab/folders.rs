@@ -1,46 +1,46 @@
-//! Where things are: this repository, its programs, and the peers that were installed.
+//! Folders: this repository, its programs, and the installed peers.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Folders that templates name.
+/// Folders that templates can name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folders {
     /// This repository: the folder that holds `lab/peers`.
     pub repository: PathBuf,
-    /// This repository's own programs: where the running one is.
+    /// Folder of this repository's own programs: that of the running program.
     pub programs: PathBuf,
-    /// What is installed for peers goes here.
+    /// Folder into which peers are installed.
     pub peers: PathBuf,
 }
 
-/// Folders as records name them: a record says how a command is repeated, not where this machine
-/// keeps things.
+/// Replaces folders by names in records. A record says how to repeat a command, not where this
+/// machine keeps files.
 #[derive(Debug, Default)]
 pub struct Names(Vec<(String, &'static str)>);
 
 impl Names {
-    /// The folders of a run, each with what stands for it.
+    /// Takes the folders of a run, each with its name.
     pub fn new(folders: &[(&Path, &'static str)]) -> Self {
         let mut names: Vec<_> = folders
             .iter()
             .map(|(folder, name)| (folder.to_string_lossy().into_owned(), *name))
             .filter(|(folder, _)| folder.len() > 1)
             .collect();
-        // A folder within another is known by its own name.
+        // The longest folder first, so that a folder within another has its own name.
         names.sort_by_key(|(folder, _)| std::cmp::Reverse(folder.len()));
         Self(names)
     }
 
-    /// A text, such as an argument or an error, with names in place of folders wherever a path
+    /// Replaces folders by their names in a text, such as an argument or an error, wherever a path
     /// begins.
     pub fn shorten(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (folder, name)| replaced(&text, folder, name))
     }
 }
 
-/// A text with a name in place of a folder, where that is a path's beginning and its last part is
+/// Replaces a folder by a name in a text, where the folder begins a path and its last component is
 /// whole.
 fn replaced(text: &str, folder: &str, name: &str) -> String {
     let of_path = |letter: char| letter.is_alphanumeric() || "/._-~%".contains(letter);
@@ -63,11 +63,12 @@ fn replaced(text: &str, folder: &str, name: &str) -> String {
 }
 
 impl Folders {
-    /// The repository is looked for from the current folder upwards, then from the running program
-    /// upwards. Peers go to `target/peers` in it, or to `peers` in what `CARGO_TARGET_DIR` names.
+    /// Finds the folders. Looks for the repository from the current folder upwards, then from the
+    /// running program upwards. Peers go to `target/peers` in it, or to `peers` in the folder that
+    /// `CARGO_TARGET_DIR` names.
     ///
     /// # Errors
-    /// It is found in neither.
+    /// No repository is found.
     pub fn find() -> anyhow::Result<Self> {
         let current = std::env::current_dir().context("the current folder")?;
         let program = std::env::current_exe().context("the running program")?;
@@ -83,17 +84,17 @@ impl Folders {
         })
     }
 
-    /// The files of this repository's peers.
+    /// Folder with the files of this repository's peers.
     pub fn own_peers(&self) -> PathBuf {
         self.repository.join("lab/peers")
     }
 
-    /// The file of one of them, by name.
+    /// File of one of these peers, by name.
     pub fn peer(&self, name: &str) -> PathBuf {
         self.own_peers().join(format!("{name}.toml"))
     }
 
-    /// The value of a variable that does not depend on a server.
+    /// The value of a variable that is the same for all servers.
     pub fn value(&self, variable: &str) -> Option<String> {
         let folder = match variable {
             "repository" => &self.repository,
@@ -109,7 +110,7 @@ fn upwards(from: &Path) -> Option<&Path> {
     from.ancestors().find(|folder| folder.join("lab/peers").is_dir())
 }
 
-/// Cargo puts tests one folder deeper than the programs they test.
+/// Returns the folder of programs. Cargo puts tests one folder deeper than the programs they test.
 fn programs(running: &Path) -> &Path {
     let folder = running.parent().unwrap_or(running);
     match folder.parent() {

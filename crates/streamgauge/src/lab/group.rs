@@ -1,10 +1,11 @@
 //! A process group that ends with this program, however this program ends.
 //!
-//! A server may have workers, and this program may be ended by SIGKILL, which nothing can be done
-//! about in it. So each group has a guard: a shell that waits for the end of a pipe which only this
-//! program holds, and then kills its own group. (PR_SET_PDEATHSIG would reach the server but not its
-//! workers, and comes already when the thread ends that started it.) The guard leads the group and is
-//! waited for last, so that no other group can have its id until everything in it has ended.
+//! A server may have workers. This program may be ended by SIGKILL, which it cannot handle. So each
+//! group has a guard: a shell that waits for the end of a pipe which only this program holds open,
+//! and then kills its own group. (PR_SET_PDEATHSIG would reach the server but not its workers, and
+//! it is sent as soon as the thread that started the server ends.) The guard leads the group, and
+//! this program waits for the guard last. So no other group can get its id until everything in the
+//! group has ended.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -16,16 +17,17 @@ use anyhow::{Context, bail};
 use procfs::process::all_processes;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// It survives what its group is asked to end with, and says so before anything is started in it.
+/// The guard survives the signals that end its group. It writes a line before anything else starts
+/// in the group.
 const GUARD: &str = "trap '' HUP INT QUIT TERM USR1 USR2 WINCH; echo; read -r end; kill -KILL 0";
 
-/// Between two looks at whether a group has ended.
+/// Pause between two checks whether a group has ended.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How long processes may take to end that were killed: the kernel may be writing for them.
+/// How long killed processes may take to end: the kernel may still be writing for them.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// A program, its arguments behind it, that reads nothing.
+/// Makes a command from a program and its arguments. It has no standard input.
 pub(super) fn command(
     words: &[String],
     out: impl Into<Stdio>,
@@ -36,7 +38,7 @@ pub(super) fn command(
     command
 }
 
-/// A process group. Dropping it kills whatever is in it.
+/// A process group. Dropping it kills everything in it.
 #[derive(Debug)]
 pub(super) struct Group {
     guard: Child,
@@ -44,7 +46,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// An empty one.
+    /// Makes an empty group.
     ///
     /// # Errors
     /// There is no `sh`.
@@ -68,22 +70,23 @@ impl Group {
         }
     }
 
-    /// Starts a program in it.
+    /// Starts a program in the group.
     ///
     /// # Errors
-    /// The program is not there, or cannot be started.
+    /// The program does not exist, or cannot be started.
     pub(super) fn spawn(&self, command: &mut Command) -> anyhow::Result<Child> {
         let spawned = command.process_group(self.id.as_raw_nonzero().get()).spawn();
         spawned.with_context(|| command.get_program().to_string_lossy().into_owned())
     }
 
-    /// Sends all of it a signal.
+    /// Sends a signal to the whole group.
     pub(super) fn signal(&self, signal: Signal) {
-        // That all have ended already is fine.
+        // It is fine if all have ended already.
         let _ = kill_process_group(self.id, signal);
     }
 
-    /// Whether everything that was started in it ended within `limit`.
+    /// Waits until everything that was started in the group has ended, at most for `limit`; returns
+    /// whether it has.
     pub(super) fn ended_within(&self, limit: Duration) -> anyhow::Result<bool> {
         let deadline = Instant::now() + limit;
         while self.is_inhabited()? {
@@ -95,8 +98,8 @@ impl Group {
         Ok(true)
     }
 
-    /// Whether something runs in it besides the guard. What has ended and was not waited for does
-    /// not: whose parent has gone may wait for ever where process 1 waits for nobody.
+    /// Whether anything runs in the group besides the guard. A zombie does not count: if its parent
+    /// is gone and process 1 waits for nobody, it stays forever.
     fn is_inhabited(&self) -> anyhow::Result<bool> {
         let group = self.id.as_raw_nonzero().get();
         let running = |stat: &procfs::process::Stat| {
@@ -106,10 +109,10 @@ impl Group {
         Ok(all.filter_map(|process| process.ok()?.stat().ok()).any(|stat| running(&stat)))
     }
 
-    /// Kills all of it but the guard, and waits until they have ended.
+    /// Kills everything in the group, and waits until all but the guard have ended.
     ///
     /// # Errors
-    /// They have not ended after 10 s.
+    /// Some have not ended after 10 s.
     pub(super) fn kill(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::KILL);
         if self.ended_within(KILLED)? { Ok(()) } else { bail!("cannot be killed") }
@@ -118,7 +121,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Not waited for before they have ended: the group's id is the guard's until then.
+        // The guard is waited for last: until then nobody else gets the id of the group.
         let _ = self.kill();
         let _ = self.guard.wait();
     }

@@ -1,4 +1,4 @@
-//! `peers`: which servers are there, and installing them.
+//! `peers`: shows which servers are installed, and installs them.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -20,13 +20,13 @@ use super::signals::{POLL, Stop};
 use crate::progress::Steps;
 use crate::{Exit, text};
 
-/// How long a program may take to say its version.
+/// How long a program may take to print its version.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is kept of what it prints, in bytes.
+/// How much of a program's output is kept, in bytes.
 const LONGEST_OUTPUT: usize = 1 << 16;
 
-/// The longest version that is taken, in characters.
+/// The longest version that is kept, in characters.
 const LONGEST: usize = 200;
 
 /// The servers that scenarios can compare: which are there, and installing them
@@ -43,31 +43,31 @@ pub struct Arguments {
 /// What `peers` prints with `--json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Document {
-    /// By name.
+    /// The peers by name.
     pub peers: Vec<State>,
 }
 
-/// A peer, there or not.
+/// The state of a peer, installed or not.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct State {
     /// The name of its file.
     pub name: String,
-    /// As headings have it.
+    /// Name in headings.
     pub title: String,
-    /// What it is.
+    /// What kind of server it is.
     pub about: String,
-    /// The jobs it can do, keys of its `[serves]`.
+    /// The jobs that it can do, keys of its `[serves]`.
     pub serves: Vec<String>,
-    /// What it says its version is; absent if it is not installed.
+    /// The version that it prints; absent if it is not installed.
     pub version: Option<String>,
-    /// Where it comes from: `Debian nginx`, `npm deno@2.9.6`.
+    /// The packages that it comes from: `Debian nginx`, `npm deno@2.9.6`.
     pub from: Vec<String>,
-    /// Why it could not be installed, if that was asked for.
+    /// Why it could not be installed, if it should have been.
     pub failed: Option<String>,
 }
 
 impl Arguments {
-    /// Shows the peers of the repository, or installs them and shows those.
+    /// Shows the peers of the repository, or installs peers and shows them.
     ///
     /// # Errors
     /// There is no repository, or a peer's file is refused.
@@ -100,10 +100,11 @@ impl Arguments {
     }
 }
 
-/// The peer of a name in the repository, or of a file: what ends in `.toml` or has a slash in it.
+/// Finds a peer of the repository by name, or by file: the text ends in `.toml` or has a slash in
+/// it.
 ///
 /// # Errors
-/// There is none, or its file is refused.
+/// There is no such peer, or its file is refused.
 pub fn find(name: &str, folders: &Folders) -> anyhow::Result<Peer> {
     if name.contains('/') || Path::new(name).extension().is_some_and(|ending| ending == "toml") {
         return Peer::read(Path::new(name));
@@ -113,15 +114,16 @@ pub fn find(name: &str, folders: &Folders) -> anyhow::Result<Peer> {
     Peer::read(&path)
 }
 
-/// What a peer's program says its version is: its first line.
+/// Asks a peer's program for its version: the first line that it prints.
 ///
 /// # Errors
-/// The program is not there, fails, says nothing, or takes longer than 20 s: it is not installed.
+/// The peer is not installed: its program does not exist, fails, prints nothing, or takes longer
+/// than 20 s.
 pub fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
     let key = || format!("{}: version.command", peer.path.display());
     let words = peer.version.command.fill(|variable| folders.value(variable)).with_context(key)?;
     let (mut said, end) = io::pipe().context("a pipe")?;
-    // Somebody it started may hold the other end for ever.
+    // A process that it started may hold the other end forever.
     rustix::io::ioctl_fionbio(&said, true)?;
     let group = Group::new()?;
     let mut child = group.spawn(&mut command(&words, end.try_clone()?, end))?;
@@ -132,7 +134,7 @@ pub fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
         Ok(status)
     })?;
     let Some(status) = ended else {
-        // It may have left the group, which ends here.
+        // The child may have left the group, which ends here.
         child.kill()?;
         child.wait()?;
         bail!("{}: no version after {PATIENCE:?}", words[0]);
@@ -144,8 +146,8 @@ pub fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
     Ok(line.chars().filter(|c| !c.is_control()).take(LONGEST).collect())
 }
 
-/// Takes what there is to be read now. What a version has no room for is dropped, so that who writes
-/// it does not wait.
+/// Takes the bytes that can be read now. Drops bytes that do not fit, so that the writing process
+/// does not wait.
 fn take(from: &mut impl Read, to: &mut Vec<u8>) -> io::Result<()> {
     let mut buffer = [0; 4096];
     loop {
@@ -209,7 +211,7 @@ fn show(document: &Document) -> io::Result<()> {
 }
 
 impl Install {
-    /// In words, one for each source.
+    /// The sources in words, one text for each.
     fn sources(&self) -> Vec<String> {
         let listed = [
             ("Debian", self.debian.join(" ")),
@@ -226,13 +228,13 @@ impl Install {
     }
 }
 
-/// Runs what installs peers. What several have in common is done once.
+/// Runs the commands that install peers. A command that several peers need runs once.
 struct Installer<'a> {
     folders: &'a Folders,
     progress: &'a Steps,
-    /// Peers that are done.
+    /// How many peers are done.
     at: u64,
-    /// Why each command failed, or nothing.
+    /// Commands that have run, each with why it failed, if it failed.
     done: HashMap<Vec<String>, Option<String>>,
 }
 
@@ -251,9 +253,9 @@ impl Installer<'_> {
         Ok(())
     }
 
-    /// Runs a command to its end. What it prints goes to standard error: the other is the
-    /// document's. On a terminal its last line stands behind the bar, and its end is told if it
-    /// fails.
+    /// Runs a command to its end. Its output goes to standard error, because standard output is for
+    /// the document. On a terminal the last line of the output stands beside the progress bar, and
+    /// the last lines are printed if the command fails.
     fn run(&self, words: &[String]) -> anyhow::Result<()> {
         let shown = words.join(" ");
         if !self.progress.is_shown() {
@@ -263,7 +265,8 @@ impl Installer<'_> {
             ensure!(status.success(), "{shown}: {status}");
             return Ok(());
         }
-        // A file, not a pipe, which somebody that the command started may hold for ever.
+        // A file instead of a pipe, because a process that the command started may hold a pipe
+        // forever.
         let folder = &self.folders.peers;
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         let path = folder.join("install.log");
@@ -287,7 +290,7 @@ impl Installer<'_> {
         Ok(())
     }
 
-    /// The commands, in order.
+    /// The commands that install a peer, in order.
     fn steps(&self, install: &Install) -> anyhow::Result<Vec<Vec<String>>> {
         let Folders { repository, peers, .. } = self.folders;
         let mut steps = Vec::new();
@@ -324,8 +327,8 @@ impl Installer<'_> {
         Ok(steps)
     }
 
-    /// What makes cargo put a program beside this one, which is where peers look for it: as
-    /// optimised as this one is.
+    /// Arguments that make cargo put a program beside this one, where peers look for it, with the
+    /// same optimisation.
     fn beside(&self) -> Vec<String> {
         let manifest = self.folders.repository.join("Cargo.toml");
         let mut words = vec!["--manifest-path".to_owned(), manifest.to_string_lossy().into_owned()];

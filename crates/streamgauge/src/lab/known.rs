@@ -1,5 +1,5 @@
-//! What a trial knows before and when its server runs: what a load's templates come to, and how
-//! long it takes.
+//! What is known of a trial before and while its server runs: the values for the templates of its
+//! load, and how long the trial takes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::plan::Trial;
 use super::record::Parameters;
 use super::scenario::Scenario;
 
-/// What templates of a load may ask for.
+/// The values that templates of a load can use.
 pub(super) struct Known<'a> {
     pub(super) parameters: &'a Parameters,
     pub(super) urls: Vec<String>,
@@ -43,24 +43,24 @@ impl Values for Known<'_> {
     }
 }
 
-/// The address and the path of a URL.
+/// Splits a URL into address and path.
 fn parts(url: &str) -> (&str, &str) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split_at(rest.find('/').unwrap_or(rest.len()))
 }
 
-/// What a trial asks the server for: files, or a stream.
+/// The files or the stream that a trial asks the server for.
 pub(super) fn wanted(trial: &Trial<'_>) -> anyhow::Result<Vec<String>> {
     let asked = trial.load.path.iter().chain(&trial.load.stream);
     Ok(asked.map(|text| fill(text, &trial.case.values)).collect::<Result<_, _>>()?)
 }
 
-/// What a trial asks of the server.
+/// The job that a trial gives to the server.
 pub(super) fn job(trial: &Trial<'_>) -> anyhow::Result<Job> {
     Ok(fill(&trial.load.job, &trial.case.values)?.parse()?)
 }
 
-/// How long a trial takes, and whether its templates can be filled in at all.
+/// Computes how long a trial takes. Fails if a template cannot be filled in.
 pub(super) fn expected(
     trial: &Trial<'_>,
     scenario: &Scenario,
@@ -82,8 +82,8 @@ pub(super) fn expected(
     Ok(around(load.settle, scale) + load.with.expected(&arguments) + around(load.rest, scale))
 }
 
-/// A time before or after a load, at a scale: as much shorter as the run, but not below a fifth of
-/// a second, so that what the server does then is not what it did just before.
+/// Scales a time before or after a load like the run, but not below a fifth of a second: the server
+/// must have time to finish what it did before.
 pub(super) fn around(time: Duration, scale: f64) -> Duration {
     let shorter = Duration::try_from_secs_f64(time.as_secs_f64() * scale.min(1.0)).unwrap_or(time);
     shorter.max(time.min(Duration::from_millis(200)))

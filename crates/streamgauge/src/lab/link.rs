@@ -1,18 +1,19 @@
-//! A link between a server and its load whose rate is shaped: two network namespaces, a pair of
-//! virtual Ethernet devices, and a token bucket on the server's side (tc-tbf(8)). Needs root.
+//! A link with a limited rate between a server and its load. It consists of two network namespaces,
+//! a pair of virtual Ethernet devices, and a token bucket on the server's side (tc-tbf(8)). It
+//! needs root.
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// What namespaces are named by, with the id of the process that made them and a side.
+/// Prefix of the names of namespaces. The id of the process that made them and a side follow.
 const PREFIX: &str = "streamgauge";
-/// The server's address on the link. Namespaces keep several of these apart.
+/// The server's address on the link. Each link has its own namespaces, so all links can use it.
 pub const SERVER: &str = "10.87.0.1";
-/// The load's.
+/// The load's address on the link.
 const CLIENT: &str = "10.87.0.2";
 
-/// A link. Dropping it takes it away.
+/// A link. Dropping it removes it.
 #[derive(Debug)]
 pub struct Link {
     server: String,
@@ -20,10 +21,10 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes a link that carries `rate` from the server to the load, as tc has it: `700mbit`.
+    /// Makes a link that carries `rate` from the server to the load, written as for tc: `700mbit`.
     ///
     /// # Errors
-    /// Not root, no ip(8) or tc(8), or a rate that tc does not know.
+    /// The process is not root, ip(8) or tc(8) is missing, or tc does not know the rate.
     pub fn new(rate: &str) -> anyhow::Result<Self> {
         remove_stale();
         let pid = std::process::id();
@@ -48,19 +49,19 @@ impl Link {
         ] {
             run(&words.split(' ').collect::<Vec<_>>())?;
         }
-        // A queue of 50 ms, as that of the switch between the machines would be.
+        // A queue of 50 ms, like that of the switch between two machines.
         run(&[
             "tc", "-n", server, "qdisc", "add", "dev", "sg0", "root", "tbf", "rate", rate, "burst",
             "512kb", "latency", "50ms",
         ])
     }
 
-    /// The namespace that the server is to be in.
+    /// The namespace for the server.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// The namespace that the load is to be in.
+    /// The namespace for the load.
     pub fn client(&self) -> &str {
         &self.client
     }
@@ -69,13 +70,13 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         for name in [&self.server, &self.client] {
-            // It may not have come to be.
+            // It may not exist, if making the link failed.
             let _ = run(&["ip", "netns", "del", name]);
         }
     }
 }
 
-/// Takes away what processes left that are gone.
+/// Removes namespaces of processes that are gone.
 fn remove_stale() {
     let Ok(names) = std::fs::read_dir("/run/netns") else { return };
     for name in names.flatten() {

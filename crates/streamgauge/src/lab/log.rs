@@ -1,4 +1,4 @@
-//! Ends of files that programs write to, for errors.
+//! Reads the ends of programs' log files, to quote them in errors.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -8,7 +8,7 @@ use std::path::Path;
 const QUOTED: u64 = 4096;
 const QUOTED_LINES: usize = 15;
 
-/// The end of a file, from byte `from` on at the earliest.
+/// Reads the end of a file, but nothing before byte `from`.
 pub(super) fn tail(path: &Path, from: u64) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
@@ -21,7 +21,7 @@ pub(super) fn tail(path: &Path, from: u64) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// The last lines of a file.
+/// Reads the last lines of a file.
 pub(super) fn last_lines(path: &Path) -> String {
     let end = tail(path, 0);
     let lines: Vec<&str> = end.lines().collect();

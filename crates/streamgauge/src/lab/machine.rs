@@ -1,4 +1,4 @@
-//! The machine of a run, as run.json has it.
+//! The machine of a run, as run.json describes it.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::record::Machine;
 
 impl Machine {
-    /// This machine; what cannot be found out is empty.
+    /// Reads about this machine. Unknown texts are empty.
     pub fn read(shares: &Shares) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let name = uname();
@@ -38,22 +38,22 @@ impl Machine {
     }
 }
 
-/// How processors that means all there are is written.
+/// The word for all processors.
 pub const ANY: &str = "any";
 
-/// Which processors servers and loads run on, as taskset has them. None: any.
+/// Which processors servers and loads run on, written as for taskset. `None`: any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shares {
-    /// Those of servers.
+    /// Processors of servers.
     pub server: Option<String>,
-    /// Those of loads, publishers and profilers.
+    /// Processors of loads, publishers and profilers.
     pub load: Option<String>,
 }
 
 impl Shares {
-    /// As they were asked for; where nothing was asked for, the lower half of the processors that
-    /// this program may use for servers and the upper for loads, so that neither takes time from
-    /// the other. A machine with one processor has nothing to share.
+    /// Takes the processors that were asked for. By default, of the processors that this program
+    /// may use, servers get the lower half and loads the upper half, so that neither takes time
+    /// from the other. On a machine with one processor both run anywhere.
     pub fn new(server: Option<&str>, load: Option<&str>) -> Self {
         let usable: Vec<usize> = sched_getaffinity(None)
             .map(|set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
@@ -68,9 +68,9 @@ impl Shares {
         Self { server: chosen(server, lower), load: chosen(load, upper) }
     }
 
-    /// Puts this thread, and what it starts from now on, on the processors of loads: what measures
-    /// takes no time from the server. Where either may run anywhere there is nothing to keep clear,
-    /// and a server would not leave them again.
+    /// Moves this thread, and everything it starts later, to the processors of loads, so that
+    /// measuring takes no time from the server. Does nothing if servers or loads may run anywhere:
+    /// no processor is to be kept free then, and a server would inherit the restriction.
     ///
     /// # Errors
     /// There are no such processors.
@@ -84,14 +84,14 @@ impl Shares {
     }
 }
 
-/// What stands behind `separator` in the first line that begins with `key`.
+/// Returns the text after `separator` in the first line that begins with `key`.
 fn after(text: &str, key: &str, separator: char) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with(key))?;
     Some(line.split_once(separator)?.1.trim().to_owned())
 }
 
-/// The processors that a list of taskset's names: `0,2-4` are four. None where it is not such a
-/// list.
+/// Parses a list of processors as taskset writes it: `0,2-4` is four processors. `None` if it is no
+/// such list.
 pub fn cpus(list: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in list.split(',') {

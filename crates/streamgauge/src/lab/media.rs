@@ -1,5 +1,5 @@
-//! Files that a scenario needs, each made once by the command that the scenario has for it and
-//! kept below `lab/media` in Cargo's target folder, by the command's hash.
+//! Files that a scenario needs. The scenario has a command for each. The command runs once, and its
+//! file is kept below `lab/media` in Cargo's target folder, named by a hash of the command.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,24 +16,25 @@ use super::program::{Program, Seat};
 use super::scenario::{Media, Scenario};
 use super::signals::Stop;
 
-/// How long a file may take to be made.
+/// How long making a file may take.
 const LONGEST: Duration = Duration::from_secs(1800);
 
-/// A scenario's media, made.
+/// The media of a scenario after they are made.
 #[derive(Debug, Default)]
 pub struct Made {
-    /// Where each is, by name.
+    /// Path of each file, by name.
     pub paths: BTreeMap<String, PathBuf>,
-    /// What is in each: SHA-256 in hexadecimal digits; of a folder, that of its files' names and
-    /// sums.
+    /// SHA-256 of each file in hexadecimal digits; for a folder, of the names and sums of its
+    /// files.
     pub sums: BTreeMap<String, String>,
 }
 
 impl Made {
-    /// Makes what is not there yet below `cache`. `say` is told what takes a while.
+    /// Makes the files that do not exist yet below `cache`. Calls `say` before a step that takes a
+    /// while.
     ///
     /// # Errors
-    /// A command fails, is not there, or writes nothing.
+    /// A command fails, does not exist, or writes nothing.
     pub fn all(
         scenario: &Scenario,
         cache: &Path,
@@ -50,8 +51,8 @@ impl Made {
         Ok(made)
     }
 
-    /// Puts all of it into an empty folder that a server shows, by hard links: a server may refuse
-    /// symbolic links out of its root.
+    /// Puts all files into an empty folder that a server serves. Uses hard links, because a server
+    /// may refuse symbolic links that leave its root.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -66,7 +67,7 @@ impl Made {
     }
 }
 
-/// Puts a file or a folder of files at another path.
+/// Puts a file, or a folder of files, at another path.
 fn place(from: &Path, to: &Path) -> std::io::Result<()> {
     if from.is_dir() {
         fs::create_dir_all(to)?;
@@ -102,7 +103,7 @@ fn make(media: &Media, cache: &Path, stop: &Stop, say: &dyn Fn()) -> anyhow::Res
     }
     say();
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    // The ending stays: it tells ffmpeg what to write.
+    // The name keeps its extension: it tells ffmpeg which format to write.
     let partial = folder.join(format!(".{}", std::process::id()));
     fs::create_dir_all(&partial).with_context(|| partial.display().to_string())?;
     let out = partial.join(name);
@@ -114,7 +115,7 @@ fn make(media: &Media, cache: &Path, stop: &Stop, say: &dyn Fn()) -> anyhow::Res
         let words = media.command(out)?;
         run(&words, &partial.join("log"), stop)?;
         ensure!(partial.join(name).exists(), "{} wrote nothing", words[0]);
-        // Another run may have been faster; what it made is as good.
+        // Another run may have been faster. Its file is as good.
         if let Err(error) = fs::rename(partial.join(name), &path)
             && !path.exists()
         {
@@ -137,7 +138,7 @@ fn run(words: &[String], log: &Path, stop: &Stop) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// SHA-256 of a file, or of a folder's names and sums.
+/// SHA-256 of a file, or of the names and sums of a folder's files.
 fn sum(path: &Path) -> anyhow::Result<String> {
     let mut hash = Sha256::new();
     if path.is_dir() {

@@ -1,5 +1,5 @@
-//! A trial's metrics, out of the document that its load printed and what the meter saw meanwhile.
-//! Names and units are listed in docs/scenarios.md. What a document does not say has no metric.
+//! Computes the metrics of a trial from the document of its load and from the samples of the meter.
+//! docs/scenarios.md lists names and units. A value that the document lacks gives no metric.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::meter::Sample;
 /// Metrics by name.
 pub type Metrics = BTreeMap<String, f64>;
 
-/// What a load says of itself.
+/// The results of a load.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Loaded {
     /// What it measured.
     pub metrics: Metrics,
-    /// Whether it was the limit.
+    /// Whether the load itself was the limit.
     pub saturated: bool,
-    /// What should be known when reading the figures.
+    /// Warnings for readers of the figures.
     pub warnings: Vec<String>,
-    /// Whether it was interrupted.
+    /// Whether the load was interrupted.
     pub interrupted: bool,
 }
 
 impl Loaded {
-    /// Of one of this program's verbs, by its document (docs/schema).
+    /// Reads the document of one of this program's verbs (docs/schema).
     pub fn of(tool: Tool, document: &Value) -> Self {
         let document = Document(document);
         let mut loaded = Self {
@@ -48,7 +48,7 @@ impl Loaded {
         loaded
     }
 
-    /// Of the last step, which is the largest that was tried.
+    /// Takes the metrics of the last step, which has the most viewers.
     fn capacity(&mut self, document: &Document<'_>) {
         document.copy(&mut self.metrics, "/capacity", "capacity", 1.0);
         document.copy(&mut self.metrics, "/inflexion", "inflexion", 1.0);
@@ -88,16 +88,16 @@ impl<'a> Document<'a> {
         texts.into_iter().flatten().filter_map(text).collect()
     }
 
-    /// The sum of an object's numbers, or of one of the numbers in each of its members.
+    /// Adds up the numbers of an object, or one number of each of its members.
     fn sum(self, pointer: &str, of_each: &str) -> Option<f64> {
         let members = self.0.pointer(pointer)?.as_object()?;
         let numbers = members.values().filter_map(|member| Document(member).number(of_each));
-        // The sum of nothing would be -0.
+        // The sum of no numbers would be -0.
         Some(numbers.fold(0.0, |sum, number| sum + number))
     }
 
-    /// Complete answers by which a server says that it does not do what it was asked for: those of
-    /// a status of 400 or more.
+    /// Counts the complete answers in which a server refuses a request: those with status 400 or
+    /// above.
     fn refused(self) -> f64 {
         let statuses = self.0.pointer("/statuses").and_then(Value::as_object);
         let of = |(status, count): (&String, &Value)| {
@@ -115,8 +115,8 @@ impl<'a> Document<'a> {
 
 const MS: f64 = 1e3;
 
-/// What is asked for by kind, as metrics name it: whole playlists alone, since one that is waited
-/// for takes as long as the stream lets it.
+/// Kinds of requests and their names in metrics. Blocking reloads have metrics of their own,
+/// because their time depends on the stream.
 const REQUESTS: [(&str, &str); 5] = [
     ("playlist", "playlist"),
     ("reload", "reload"),
@@ -124,10 +124,10 @@ const REQUESTS: [(&str, &str); 5] = [
     ("part", "part"),
     ("hinted", "hinted"),
 ];
-/// Kinds that bring media, each answer a chunk.
+/// Kinds of requests for media. Each answer is a chunk.
 const CHUNKS: [&str; 3] = ["segment", "part", "hinted"];
 
-/// Simulated players, of whom there were `clients`, those that failed included.
+/// Adds metrics of simulated players. `clients` is their number, including those that failed.
 fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
     let clients = clients.or(viewers.number("/reported")).unwrap_or_default();
     to.insert("clients".to_owned(), clients);
@@ -140,7 +140,7 @@ fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
         ("/startup/p50", "startup_p50_ms", MS),
         ("/startup/p99", "startup_p99_ms", MS),
         ("/received/mean", "received_mean_s", 1.0),
-        // Those that got nothing have none, and count as 0.
+        // Viewers that got nothing count as 0.
         ("/bit_rate_all_mean", "bit_rate_kbit", 1e3),
         ("/delivery/p50", "delivery_p50_ms", MS),
         ("/delivery/p99", "delivery_p99_ms", MS),
@@ -183,8 +183,8 @@ fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
     }
 }
 
-/// What chunks cost that nobody asked for by requests, where a scenario says how many there are for
-/// each client.
+/// Adds the overhead of each chunk of a push delivery, which has no requests. `chunks` is how many
+/// chunks the scenario expects for each client.
 pub(super) fn add_pushed(metrics: &mut Metrics, chunks: f64) {
     let of = |name| metrics.get(name).copied().unwrap_or_default();
     let all = chunks * of("clients");
@@ -194,12 +194,12 @@ pub(super) fn add_pushed(metrics: &mut Metrics, chunks: f64) {
     }
 }
 
-/// Bytes that came to clients; what the server's work is compared with.
+/// Bytes that clients received. The server's work is divided by them.
 const BYTES: &str = "received_bytes";
-/// Complete answers; likewise.
+/// Complete answers. The server's work is divided by them, too.
 const RESPONSES: &str = "responses";
 
-/// `http`.
+/// Adds metrics of `http`.
 fn http(document: &Document<'_>, to: &mut Metrics) {
     const MIB: f64 = 1_048_576.0;
     for (pointer, name, factor) in [
@@ -220,38 +220,38 @@ fn http(document: &Document<'_>, to: &mut Metrics) {
     ] {
         document.copy(to, pointer, name, factor);
     }
-    // A schedule opens as many as it needs.
+    // An open loop opens as many connections as it needs, so it has no fixed number of clients.
     if document.0.pointer("/loop").and_then(Value::as_str) == Some("closed") {
         document.copy(to, "/connections", "clients", 1.0);
     }
     if let Some(errors) = document.sum("/errors", "/count") {
-        // A server that sheds load answers as fast as no other: that is no service.
+        // Refusals count as errors: a server that sheds load answers fastest, but gives no service.
         to.insert("errors".to_owned(), errors + document.refused());
     }
     let bytes = |name: &str| document.number(&format!("/counters/{name}")).unwrap_or_default();
     let received = bytes("body_bytes") + bytes("head_bytes");
     to.insert(BYTES.to_owned(), received);
     if let Some(elapsed) = document.number("/elapsed").filter(|elapsed| *elapsed > 0.0) {
-        // As ab has it: with the heads, by 1,024.
+        // As ab computes it: with the heads, and 1,024 bytes to a kB.
         to.insert("kb_per_second".to_owned(), received / 1024.0 / elapsed);
     }
 }
 
-/// What came to the origin while the load ran, as far as it says.
+/// What reached the origin while the load ran, as far as the origin reports it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Through {
-    /// Whether that is behind the server which viewers ask.
+    /// Whether the origin is behind a cache that viewers ask.
     pub cached: bool,
-    /// Requests.
+    /// Requests to the origin.
     pub requests: Option<f64>,
-    /// Bytes of its answers.
+    /// Bytes of the origin's answers.
     pub bytes: Option<f64>,
-    /// Processor time that it used, in seconds, where it is another process than the server.
+    /// Processor time of the origin in seconds, if it is another process than the server.
     pub cpu: Option<f64>,
 }
 
 impl Through {
-    /// Adds it to what the load measured.
+    /// Adds these figures to the metrics of the load.
     pub(super) fn add_to(&self, seconds: f64, clients: Option<f64>, metrics: &mut Metrics) {
         let asked = metrics.get("requests").copied().filter(|asked| *asked > 0.0);
         let mut put = |name: &str, value: f64| {
@@ -277,37 +277,37 @@ impl Through {
     }
 }
 
-/// What the meter saw of a trial.
+/// The observations of the meter during a trial.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
-    /// When the load began.
+    /// The sample at the start of the load.
     pub before: Option<Sample>,
-    /// When it ended.
+    /// The sample at the end of the load.
     pub after: Option<Sample>,
-    /// Once a second in between, and until the meter stopped.
+    /// Samples of every second, until the meter stopped.
     pub samples: Vec<Sample>,
     /// Processor time of the load and of this program, in seconds.
     pub load_cpu: f64,
-    /// Time that the processors used were busy while the load ran, in seconds.
+    /// How long the used processors were busy while the load ran, in seconds.
     pub busy: f64,
-    /// How many processors those are.
+    /// How many processors were used.
     pub processors: u32,
-    /// What came through to the origin.
+    /// What reached the origin.
     pub through: Through,
 }
 
-/// The time of a load.
+/// The time span of a load.
 #[derive(Clone, Copy)]
 struct Span<'a> {
     before: &'a Sample,
     after: &'a Sample,
     seconds: f64,
-    /// Among whom what was used then is shared.
+    /// How many clients share the resources used in that time.
     clients: Option<f64>,
 }
 
 impl Observed {
-    /// Adds what the system and the server used to what the load measured.
+    /// Adds what the system and the server used to the metrics of the load.
     pub fn add_to(&self, metrics: &mut Metrics) {
         let (Some(before), Some(after)) = (&self.before, &self.after) else { return };
         let seconds = after.at - before.at;
@@ -332,14 +332,14 @@ impl Observed {
             && let Some(cpu) = metrics.get("server_cpu_s").copied()
         {
             metrics.insert("server_us_per_request".to_owned(), cpu * 1e6 / answers);
-            // Less than a tick of the kernel's clock is none.
+            // Less than one tick of the kernel's clock reads as none.
             if cpu > 0.0 {
                 metrics.insert("server_requests_per_cpu_s".to_owned(), answers / cpu);
             }
         }
     }
 
-    /// Samples from the load's beginning to its end.
+    /// Iterates over the samples from the start of the load to its end.
     fn during<'a>(
         &'a self,
         before: &Sample,
@@ -352,15 +352,15 @@ impl Observed {
             .chain(std::iter::once(after))
     }
 
-    /// Whole seconds within the load, by the samples at their ends; a load that is over within one
-    /// has none.
+    /// Iterates over the whole seconds within the load, as pairs of samples. A load shorter than a
+    /// second has none.
     fn seconds(&self, before: &Sample, after: &Sample) -> impl Iterator<Item = (&Sample, &Sample)> {
         let (from, to) = (before.at, after.at);
         let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
         pairs.filter(move |(a, b)| a.at >= from && b.at <= to && b.at > a.at)
     }
 
-    /// How much a figure of samples was at most above what it was when the load began.
+    /// How much a figure grew at most, compared with the start of the load.
     fn growth(&self, span: &Span<'_>, figure: impl Fn(&Sample) -> u64) -> f64 {
         let most = self.during(span.before, span.after).map(&figure).max();
         most.unwrap_or_default().saturating_sub(figure(span.before)) as f64
@@ -396,7 +396,7 @@ impl Observed {
 
     fn server(&self, span: &Span<'_>, put: &mut dyn FnMut(&str, f64)) {
         let Span { before, after, seconds, clients } = *span;
-        // Workers come and go: each counts with what it had used when it was last seen.
+        // Workers come and go. Each counts with what it had used when it was last seen.
         let mut used: BTreeMap<i32, (f64, f64)> = BTreeMap::new();
         for sample in self.during(before, after) {
             for process in &sample.processes {
@@ -424,7 +424,7 @@ impl Observed {
         if let Some(clients) = clients {
             put("server_us_per_client_second", cpu * 1e6 / clients / seconds);
             put("server_memory_kib_per_client", self.growth(span, memory) / 1024.0 / clients);
-            // Where one may not be read, none may.
+            // If one process may not be read, none may.
             if anonymous(after).is_some() {
                 let grown = self.growth(span, |sample| anonymous(sample).unwrap_or_default());
                 put("server_anonymous_kib_per_client", grown / 1024.0 / clients);
@@ -438,13 +438,13 @@ impl Observed {
     }
 }
 
-/// Processor time and switches of a process.
+/// Processor time and context switches of a process.
 fn totals(process: &crate::meter::Usage) -> (f64, f64) {
     let switches = process.switches_voluntary + process.switches_involuntary;
     (process.cpu_user + process.cpu_system, switches as f64)
 }
 
-/// Processor time that the processes of two samples used in between; new ones, since they began.
+/// Processor time that processes used between two samples. A new process counts from its start.
 fn processor_time(earlier: &Sample, later: &Sample) -> f64 {
     let then: BTreeMap<i32, f64> =
         earlier.processes.iter().map(|process| (process.pid, totals(process).0)).collect();
@@ -454,13 +454,14 @@ fn processor_time(earlier: &Sample, later: &Sample) -> f64 {
     later.processes.iter().map(used).sum()
 }
 
-/// Memory of all processes, in bytes; where the proportional one may not be read, the resident.
+/// Memory of all processes, in bytes: the proportional size, or the resident size if that may not
+/// be read.
 fn memory(sample: &Sample) -> u64 {
     let of = |process: &crate::meter::Usage| process.proportional.unwrap_or(process.resident);
     sample.processes.iter().map(of).sum()
 }
 
-/// What all processes have for themselves, in bytes; none where one of them does not say.
+/// Anonymous memory of all processes, in bytes; `None` if it is unknown for one of them.
 fn anonymous(sample: &Sample) -> Option<u64> {
     sample.processes.iter().map(|process| process.anonymous).sum()
 }
