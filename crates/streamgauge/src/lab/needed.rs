@@ -1,4 +1,5 @@
-//! Programs that a scenario needs besides its servers: whether they are there, and how to get them.
+//! Programs that a scenario needs besides its servers: whether they are installed, and how to
+//! install them.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +7,7 @@ use std::path::Path;
 
 use super::scenario::{Load, Publisher, Tool};
 
-/// Where programs come from, in Debian.
+/// The Debian packages of programs.
 const PACKAGES: [(&str, &str); 10] = [
     ("ab", "apache2-utils"),
     ("ffmpeg", "ffmpeg"),
@@ -21,7 +22,7 @@ const PACKAGES: [(&str, &str); 10] = [
 ];
 
 impl Load {
-    /// Programs that its trials start and that are not this repository's.
+    /// Foreign programs that the trials of this load start.
     fn programs(&self) -> BTreeSet<&'static str> {
         let tools = self.background.iter().map(|background| background.with).chain([self.with]);
         let others = tools.filter(|tool| !tool.is_ours()).map(Tool::name);
@@ -31,7 +32,7 @@ impl Load {
         others.chain(self.publish.iter().filter_map(ffmpeg)).collect()
     }
 
-    /// Those of them that are not there, in words.
+    /// The missing ones among them, in words.
     pub(super) fn missing(&self) -> Option<String> {
         let absent: Vec<_> =
             self.programs().into_iter().filter(|name| !is_there(name)).map(absent).collect();
@@ -39,7 +40,7 @@ impl Load {
     }
 }
 
-/// `httperf is not there: apt-get install httperf`.
+/// A sentence for a missing program: `httperf is not there: apt-get install httperf`.
 pub(super) fn absent(program: &str) -> String {
     let package = PACKAGES.iter().find(|(name, _)| *name == program);
     match package {
@@ -48,7 +49,7 @@ pub(super) fn absent(program: &str) -> String {
     }
 }
 
-/// Whether a program can be started: by its path, or from one of the folders of PATH.
+/// Whether a program can be started, by its path or from a folder of PATH.
 pub(super) fn is_there(program: &str) -> bool {
     let is_program = |path: &Path| {
         path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)

@@ -1,4 +1,4 @@
-//! The meter of a trial: its recording, and exactly when the load began and ended.
+//! The meter of a trial: a recording every second, and the exact start and end of the load.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use super::metrics::{Observed, Through};
 use crate::meter::args::Files;
 use crate::meter::{Meter, Options, Recording, Sample};
 
-/// A recording, written as it is made: meter.csv in study B's format, and meter.jsonl.
+/// A recording that is written while it is made: meter.csv in study B's format, and meter.jsonl.
 #[derive(Debug)]
 pub(super) struct Recorded {
     recording: Option<Recording>,
@@ -38,7 +38,7 @@ impl Recorded {
         Ok(Self { recording: Some(recording), samples, began })
     }
 
-    /// Ends it; what it saw.
+    /// Ends the recording; returns its samples.
     pub(super) fn stop(mut self) -> anyhow::Result<Vec<Sample>> {
         if let Some(recording) = self.recording.take() {
             recording.stop()?;
@@ -50,18 +50,18 @@ impl Recorded {
 impl Drop for Recorded {
     fn drop(&mut self) {
         if let Some(recording) = self.recording.take() {
-            // It was given up for another reason.
+            // The trial has failed for another reason.
             let _ = recording.stop();
         }
     }
 }
 
-/// From the load's beginning to its end.
+/// Measures from the start of the load to its end.
 #[derive(Debug)]
 pub(super) struct Span {
     meter: Meter,
     before: Sample,
-    /// The processors used; none: all.
+    /// The used processors; `None` for all.
     cpus: Option<Vec<usize>>,
     busy: f64,
     own: f64,
@@ -69,7 +69,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Begins. `publisher` is a process that belongs to the load and runs already.
+    /// Starts measuring. `publisher` is a running process that belongs to the load.
     pub(super) fn begin(
         options: &Options,
         recorded: &Recorded,
@@ -95,12 +95,12 @@ impl Span {
         })
     }
 
-    /// The server's processes when it began.
+    /// The server's processes at the start.
     pub(super) fn processes(&self) -> Vec<i32> {
         self.meter.initial().iter().map(|usage| usage.pid).collect()
     }
 
-    /// Ends. `background` is a process that belongs to the load and was started since.
+    /// Ends measuring. `background` is a process of the load that was started in the meantime.
     pub(super) fn end(
         mut self,
         recorded: &Recorded,
@@ -122,7 +122,7 @@ impl Span {
     }
 }
 
-/// What has to be added to a meter's times so that they are those of the recording.
+/// Added to a meter's times, it makes them times of the recording.
 fn offset(recorded: &Recorded, meter: &Meter) -> f64 {
     meter.began().saturating_duration_since(recorded.began).as_secs_f64()
 }
@@ -131,13 +131,13 @@ fn ticks() -> f64 {
     procfs::ticks_per_second() as f64
 }
 
-/// Processor time of this process, whose meter belongs to the load, and of the children that it
-/// waited for.
+/// Processor time of this process and of the children that it has waited for. Its meter belongs to
+/// the load.
 fn own_cpu() -> f64 {
     cpu_of(std::process::id())
 }
 
-/// Processor time of a process and of the children that it waited for.
+/// Processor time of a process and of the children that it has waited for.
 fn cpu_of(pid: u32) -> f64 {
     let stat = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok()?.stat().ok());
     stat.map_or(0.0, |stat| {
@@ -146,7 +146,7 @@ fn cpu_of(pid: u32) -> f64 {
     })
 }
 
-/// Seconds that processors were busy since the machine started, and how many they are.
+/// How many seconds processors were busy since the machine started, and how many processors.
 fn busy(cpus: Option<&[usize]>) -> anyhow::Result<(f64, u32)> {
     let stats = KernelStats::current()?;
     let used = |index: usize| cpus.is_none_or(|cpus| cpus.contains(&index));

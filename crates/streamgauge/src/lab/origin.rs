@@ -1,6 +1,6 @@
-//! What comes through to the origin while viewers are served, where a server's page of metrics says:
-//! how many requests and bytes, and for how much processor time. With a cache in front of it that is
-//! what the cache is good for; without one it is everything.
+//! Measures what reaches the origin while viewers are served: requests, bytes and processor time,
+//! if a server has a page of metrics. With a cache in front of the origin, the figures show how
+//! well the cache works; without one, everything reaches the origin.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,31 +14,33 @@ use super::process::Server;
 use super::ready::inside;
 use crate::meter::{Meter, Options};
 
-/// How long a server may take to tell what it has counted.
+/// How long a server may take to send its page of metrics.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// No page of metrics is longer, in bytes.
+/// Longest page of metrics, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// What a peer's page of metrics has counted.
+/// The counters of a peer's page of metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Counted {
     requests: f64,
     bytes: f64,
 }
 
-/// From the load's beginning to its end.
+/// Measures from the start of the load to its end.
 #[derive(Debug)]
 pub(super) struct Span {
     counted: Option<Counted>,
-    /// Of the origin where it is another process than the server, and what that had used.
+    /// For an origin in another process than the server: its meter, and the processor time at the
+    /// start.
     meter: Option<(Meter, BTreeMap<i32, f64>)>,
 }
 
 impl Span {
-    /// Begins, for a server that runs.
+    /// Starts measuring a running server.
     ///
     /// # Errors
-    /// Its page of metrics is not there or lacks what its file says, or /proc does not tell.
+    /// Its page of metrics is missing or lacks a metric that the peer's file names, or /proc cannot
+    /// be read.
     pub(super) fn begin(server: &Server) -> anyhow::Result<Self> {
         let meter = server.origin().map(|origin| -> anyhow::Result<_> {
             let pids = vec![i32::try_from(origin.pid())?];
@@ -49,10 +51,10 @@ impl Span {
         Ok(Self { meter: meter.transpose()?, counted: counted(server)? })
     }
 
-    /// Ends: what has come through since.
+    /// Ends measuring; returns what reached the origin in the meantime.
     ///
     /// # Errors
-    /// Likewise.
+    /// Those of [`Span::begin`].
     pub(super) fn end(self, server: &Server) -> anyhow::Result<Through> {
         let mut through = Through { cached: server.origin().is_some(), ..Through::default() };
         if let Some((before, after)) = self.counted.zip(counted(server)?) {
@@ -75,7 +77,7 @@ fn used(meter: &mut Meter) -> anyhow::Result<BTreeMap<i32, f64>> {
     Ok(processes.into_iter().map(|usage| (usage.pid, usage.cpu_user + usage.cpu_system)).collect())
 }
 
-/// What the origin has counted: the server's own, where there is no other behind it.
+/// The counters of the origin, which is the server itself if there is no origin behind it.
 fn counted(server: &Server) -> anyhow::Result<Option<Counted>> {
     let origin = server.origin().unwrap_or(server);
     let Some(page) = origin.counters()? else { return Ok(None) };
@@ -86,7 +88,7 @@ fn counted(server: &Server) -> anyhow::Result<Option<Counted>> {
     Ok(Some(Counted { requests: of(&page.requests)?, bytes: of(&page.bytes)? }))
 }
 
-/// The payload of an answer to an `http://` URL that names a port.
+/// Gets the body of an `http://` URL that has a port.
 fn get(url: &str) -> anyhow::Result<String> {
     let rest = url.strip_prefix("http://").context("not http://…")?;
     let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -94,7 +96,7 @@ fn get(url: &str) -> anyhow::Result<String> {
     let mut connection = TcpStream::connect_timeout(&first, PATIENCE)?;
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.set_write_timeout(Some(PATIENCE))?;
-    // By HTTP/1.0: an answer ends with its connection, and is in no chunks.
+    // HTTP/1.0, so that the answer ends with its connection and has no chunks.
     let head = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     connection.write_all(head.as_bytes())?;
     let mut answer = Vec::new();
@@ -106,7 +108,7 @@ fn get(url: &str) -> anyhow::Result<String> {
     Ok(body.to_owned())
 }
 
-/// The sum of a metric's series in Prometheus' text format; nothing, if there are none.
+/// The sum of a metric's series in Prometheus' text format; `None` if there are none.
 fn sum(text: &str, name: &str) -> Option<f64> {
     let value = |line: &str| {
         let rest = line.strip_prefix(name)?;

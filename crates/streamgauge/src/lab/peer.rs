@@ -14,49 +14,49 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::source;
 use super::template::{Template, Unknown, is_name};
 
-/// What a peer's file says.
+/// The content of a peer's file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peer {
-    /// The file's name without its ending.
+    /// Name of the file without its ending.
     #[serde(skip)]
     pub name: String,
-    /// The file.
+    /// Path of the file.
     #[serde(skip)]
     pub path: PathBuf,
-    /// As headings have it: `nginx`.
+    /// Name in headings: `nginx`.
     pub title: String,
-    /// One sentence: what it is, and why this is its best configuration for the job.
+    /// One sentence: what server it is, and why this is its best configuration for the job.
     pub about: String,
-    /// The peer that it takes everything from, by the name of a file beside its own.
+    /// Name of the peer that it takes everything from. The file of that peer lies beside its own.
     #[serde(default, rename = "origin")]
     behind: Option<String>,
-    /// That peer.
+    /// The peer that it takes everything from.
     #[serde(skip)]
     pub origin: Option<Box<Peer>>,
-    /// Where it comes from.
+    /// How it is installed.
     #[serde(default)]
     pub install: Install,
-    /// How it says which one it is.
+    /// How it prints its version.
     pub version: Version,
-    /// What is written into its work folder before it starts.
+    /// Files that are written into its work folder before it starts.
     #[serde(default, rename = "file")]
     pub files: Vec<File>,
-    /// How it is started.
+    /// How to start it.
     pub start: Start,
-    /// How it is stopped.
+    /// How to stop it.
     #[serde(default)]
     pub stop: Stop,
-    /// What it can do, and the URL for each.
+    /// The jobs that it can do, with the URL for each.
     pub serves: BTreeMap<Job, Template>,
-    /// Where live streams are published to it.
+    /// Where to publish live streams.
     #[serde(default)]
     pub publish: Publish,
-    /// Where it says how much it was asked for and has sent.
+    /// The page with its counters of requests and sent bytes.
     pub counters: Option<Counters>,
 }
 
-/// `[install]`: what has to be there. Nothing: it comes with the machine.
+/// `[install]`: the packages to install. Empty if the server comes with the machine.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Install {
@@ -68,7 +68,7 @@ pub struct Install {
     pub pypi: Vec<String>,
     /// Packages of this workspace.
     pub cargo: Vec<String>,
-    /// A folder of this repository that `make` builds from; what it builds goes to BUILD.
+    /// A folder of this repository to run `make` in. The results go to BUILD.
     pub make: Option<PathBuf>,
 }
 
@@ -76,7 +76,7 @@ pub struct Install {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Version {
-    /// Its first line, on standard output or error, is the version.
+    /// The first line that this command writes to standard output or error is the version.
     pub command: Command,
 }
 
@@ -86,7 +86,7 @@ pub struct Version {
 pub struct File {
     /// Its path below the work folder.
     pub path: Below,
-    /// What is in it.
+    /// Its content.
     pub text: Template,
 }
 
@@ -94,14 +94,14 @@ pub struct File {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// Program and arguments. It stays in the foreground.
+    /// Program and arguments. The program stays in the foreground.
     pub command: Command,
-    /// Variables of its environment, besides those that are there.
+    /// Environment variables that are added to those of this program.
     #[serde(default)]
     pub environment: BTreeMap<String, Template>,
-    /// How to tell that it can be used.
+    /// How to tell that the server can be used.
     pub ready: Ready,
-    /// How many seconds that may take.
+    /// How many seconds it may take to get ready.
     #[serde(default = "Start::seconds")]
     pub seconds: u32,
 }
@@ -116,11 +116,11 @@ impl Start {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ready {
-    /// A URL that gets an answer, whatever it is.
+    /// A URL that gets any answer.
     Http(Template),
     /// A port that accepts connections.
     Tcp(Template),
-    /// A line of what the server prints that holds this text.
+    /// A line printed by the server that contains this text.
     Line(Template),
 }
 
@@ -128,7 +128,7 @@ pub enum Ready {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Stop {
-    /// What its process group is sent; 10 s later KILL.
+    /// The signal for its process group. KILL follows 10 s later.
     pub signal: Signal,
 }
 
@@ -151,12 +151,12 @@ pub enum Signal {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Publish {
-    /// By RTMP.
+    /// The URL for RTMP.
     pub rtmp: Option<Template>,
 }
 
-/// `[counters]`: a page in Prometheus' text format, and what counts what on it. Series of a metric that
-/// differ in their labels are added up.
+/// `[counters]`: a page in Prometheus' text format, and the names of its metrics. Series of a
+/// metric with different labels are added up.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counters {
@@ -164,21 +164,21 @@ pub struct Counters {
     pub page: Template,
     /// The metric that counts requests for media, playlists and manifests.
     pub requests: String,
-    /// The one that counts the bytes of their answers.
+    /// The metric that counts the bytes of the answers.
     pub bytes: String,
 }
 
-/// What a server can be asked to do, the keys of `[serves]`.
+/// What a server can do, the keys of `[serves]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Job {
-    /// Any file of the folder of media, whole or by ranges.
+    /// Any file of the folder of media, whole or in ranges.
     File,
-    /// A playlist and segments that are files there.
+    /// A playlist and segments, as files in that folder.
     Pull,
-    /// The segments of such a playlist, pushed over a WebSocket.
+    /// The segments of such a playlist, pushed over WebSocket.
     Push,
-    /// No HTTP: as many bytes for each byte as were asked for.
+    /// Without HTTP: for each byte received, the number of bytes that was asked for.
     Limit,
     /// A file as an RTMP stream.
     RtmpVod,
@@ -192,13 +192,13 @@ pub enum Job {
     FlvLive,
     /// A live stream as endless fragmented MP4 over HTTP.
     Mp4Live,
-    /// A live stream by HLS, whole segments.
+    /// A live stream by HLS with whole segments.
     HlsLive,
     /// A live stream by low-latency HLS.
     LlhlsLive,
     /// A live stream by DASH.
     DashLive,
-    /// A live stream, pushed over a WebSocket.
+    /// A live stream, pushed over WebSocket.
     PushLive,
 }
 
@@ -220,7 +220,7 @@ impl Job {
         ("push-live", Self::PushLive),
     ];
 
-    /// The word for it in files.
+    /// Word for the job in files.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, job)| *job == self).map_or("", |(name, _)| name)
     }
@@ -235,7 +235,7 @@ impl FromStr for Job {
     }
 }
 
-/// Not the word of a [`Job`].
+/// A word that is no [`Job`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown job `{0}`, expected one of {known}", known = known())]
 pub struct UnknownJob(String);
@@ -250,7 +250,7 @@ impl fmt::Display for Job {
     }
 }
 
-/// A program and its arguments, no shell between.
+/// A program and its arguments, without a shell.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "Vec<Template>")]
 pub struct Command(Vec<Template>);
@@ -264,7 +264,7 @@ impl TryFrom<Vec<Template>> for Command {
 }
 
 impl Command {
-    /// The words of the command, filled in; one at least.
+    /// Fills in the words of the command; there is at least one.
     ///
     /// # Errors
     /// A variable has no value.
@@ -273,7 +273,7 @@ impl Command {
     }
 }
 
-/// What the templates of a peer can ask for (docs/peers.md).
+/// The variables that templates of a peer can use (docs/peers.md).
 pub const VARIABLES: [&str; 13] = [
     "host",
     "http",
@@ -290,8 +290,8 @@ pub const VARIABLES: [&str; 13] = [
     "name",
 ];
 
-/// That variables are known is checked when a peer's file is read, and by a visitor, so that what is
-/// wrong is found where it stands.
+/// Checks that all variables are known. This happens while the file is read, in a visitor, so that
+/// an error names the place in the file.
 impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Text;
@@ -343,11 +343,11 @@ impl AsRef<Path> for Below {
 }
 
 impl Peer {
-    /// The peer that the file at `path` describes, named as the file is.
+    /// Reads the peer that the file at `path` describes. Its name is that of the file.
     ///
     /// # Errors
-    /// The file cannot be read, is not TOML, lacks a key, has an unknown one or a bad value: file,
-    /// line and key are named.
+    /// The file cannot be read, is not TOML, lacks a key, has an unknown key or a bad value. The
+    /// error names file, line and key.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let mut peer = Self::read_alone(path)?;
         if let Some(name) = &peer.behind {
@@ -361,7 +361,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Without what is behind it.
+    /// Reads a peer without its origin.
     fn read_alone(path: &Path) -> anyhow::Result<Self> {
         let text = source::text(path)?;
         let name = path.file_stem().and_then(|stem| stem.to_str());
@@ -372,12 +372,12 @@ impl Peer {
         Ok(peer)
     }
 
-    /// The URL for a job, if it does that.
+    /// The URL for a job, if the peer does that job.
     pub fn serves(&self, job: Job) -> Option<&Template> {
         self.serves.get(&job)
     }
 
-    /// Every peer of a folder, by name.
+    /// Reads all peers of a folder, sorted by name.
     ///
     /// # Errors
     /// The folder cannot be read, or one of its files is refused.

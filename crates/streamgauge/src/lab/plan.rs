@@ -1,5 +1,5 @@
-//! What a scenario's trials are, and in which order: cases × peers × repetitions, scaled. Nothing
-//! is started, read or written here.
+//! The trials of a scenario and their order: cases × peers × repetitions, scaled. This module
+//! starts, reads and writes nothing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -10,21 +10,21 @@ use super::arguments::fill;
 use super::record::{Parameters, Value};
 use super::scenario::{Load, Scale, Scenario, Until};
 
-/// Scales below this one leave out values of sweeps, and profiles.
+/// Smaller scales also leave out values of sweeps, and profiles.
 pub const SMALL: f64 = 0.1;
-/// The folder and the number of the repetition that is profiled.
+/// Folder and number of the repetition with a profiler.
 pub const PROFILE: (&str, u32) = ("profile", 0);
 
-/// How a scenario is run.
+/// How to run a scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// By how much times, and below a tenth numbers, are smaller than the study has them.
+    /// Factor on times, and below 0.1 on numbers, compared with the study.
     pub scale: f64,
-    /// Repetitions of every case, instead of what its load says.
+    /// Repetitions of every case; `None` for those of the load.
     pub repeat: Option<u32>,
-    /// Only these loads, if there are any.
+    /// Names of the loads to run; empty for all.
     pub loads: Vec<String>,
-    /// These peers instead of each load's own.
+    /// Peers to test; `None` for those of each load.
     pub peers: Option<Vec<String>>,
 }
 
@@ -34,24 +34,24 @@ impl Default for Settings {
     }
 }
 
-/// A combination of a load's parameters.
+/// One combination of a load's parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// From 0, in the order of the scenario.
+    /// Index in the order of the scenario, from 0.
     pub index: usize,
-    /// The same among all of the study's cases, those too that the scale leaves out.
+    /// Index among all cases of the study, including those that the scale leaves out.
     pub number: usize,
-    /// What distinguishes it from the load's other cases, as the scenario has it.
+    /// The parameters that distinguish this case from others of the load, as in the scenario.
     pub parameters: Parameters,
-    /// Those that the scale makes smaller, constants too, as they are used.
+    /// The values that the scale has made smaller, including constants.
     pub scaled: Parameters,
     /// All parameters as they are used.
     pub values: Parameters,
-    /// All but the last of those that are swept over, by which sweeps are told apart.
+    /// All swept parameters but the last. They identify a sweep.
     sweep: String,
 }
 
-/// One peer under one case of one load.
+/// One repetition of one peer in one case of a load.
 #[derive(Debug, Clone)]
 pub struct Trial<'a> {
     /// The load.
@@ -60,34 +60,34 @@ pub struct Trial<'a> {
     pub case: Case,
     /// The peer, by name.
     pub peer: String,
-    /// From 1; 0 is the one that is profiled.
+    /// Number of the repetition from 1; 0 is the one with a profiler.
     pub repetition: u32,
-    /// Where it is kept, below the run's folder.
+    /// Its folder below the run's folder.
     pub folder: PathBuf,
 }
 
 impl Trial<'_> {
-    /// Whether it is the one that is profiled.
+    /// Whether this is the repetition with a profiler.
     pub fn is_profile(&self) -> bool {
         self.repetition == PROFILE.1
     }
 }
 
-/// A scenario's trials, in order.
+/// The trials of a scenario, in order.
 #[derive(Debug)]
 pub struct Plan<'a> {
     /// The trials.
     pub trials: Vec<Trial<'a>>,
-    /// Who was left out, and why.
+    /// Which peers were left out, and why.
     pub notes: Vec<String>,
 }
 
 impl<'a> Plan<'a> {
-    /// Plans a scenario. `serves` says whether a peer, by name, can do a job; nothing, if there is
+    /// Plans a scenario. `serves` tells whether a peer, by name, can do a job; `None` if there is
     /// no such peer.
     ///
     /// # Errors
-    /// Settings or a load that cannot be used.
+    /// The settings or a load are unusable.
     pub fn new(
         scenario: &'a Scenario,
         settings: &Settings,
@@ -144,7 +144,7 @@ fn trial<'a>(load: &'a Load, case: &Case, peer: &str, repetition: u32) -> Trial<
     Trial { load, case: case.clone(), peer: peer.to_owned(), repetition, folder }
 }
 
-/// `batches=2,duration=60`.
+/// Name of a case's folder: `batches=2,duration=60`.
 fn folder_name(load: &Load, case: &Case) -> String {
     if load.cases.is_empty() {
         return "case".to_owned();
@@ -157,8 +157,8 @@ fn folder_name(load: &Load, case: &Case) -> String {
     load.cases.keys().map(part).collect::<Vec<_>>().join(",")
 }
 
-/// Peers in the order in which a case visits them: each case begins with another, and every other
-/// repetition goes backwards, so that nobody is always first or after the same one.
+/// The order in which a case visits the peers. Each case begins with another peer, and every second
+/// repetition goes backwards. So no peer always comes first or after the same peer.
 fn order(peers: &[String], case: usize, repetition: u32) -> Vec<&String> {
     let mut order: Vec<_> = peers.iter().collect();
     if !order.is_empty() {
@@ -175,10 +175,10 @@ fn repetitions(wanted: u32, scale: f64) -> u32 {
     (f64::from(wanted) * scale).round().clamp(1.0, 10_000.0) as u32
 }
 
-/// A load's cases, in order: the last parameter changes fastest.
+/// Lists the cases of a load, in order. The last parameter changes fastest.
 ///
 /// # Errors
-/// A derived parameter that cannot be computed, or two cases that cannot be told apart.
+/// A derived parameter cannot be computed, or two cases have the same folder.
 pub fn cases(load: &Load, scale: f64) -> anyhow::Result<Vec<Case>> {
     let mut combinations: Vec<(usize, Parameters)> = vec![(0, Parameters::new())];
     for (name, values) in &load.cases {
@@ -206,7 +206,7 @@ pub fn cases(load: &Load, scale: f64) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// A combination of the values that are swept over, as the only one there is.
+/// Makes the case of one combination of swept values, with index 0.
 fn case(load: &Load, swept: &Parameters, scale: f64) -> anyhow::Result<Case> {
     let constants = || load.constants.iter().map(|(name, value)| (name.clone(), value.clone()));
     let mut nominal = swept.clone();
@@ -229,8 +229,8 @@ fn case(load: &Load, swept: &Parameters, scale: f64) -> anyhow::Result<Case> {
     Ok(Case { index: 0, number: 0, parameters, scaled, values, sweep })
 }
 
-/// Of a sweep as many values as a small scale leaves, at least one, evenly spread with both ends;
-/// each with its place among all.
+/// The values of a sweep that a small scale keeps, each with its index among all values. At least
+/// one stays; they are evenly spread and include both ends.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to a length")]
 fn thinned(values: &[Value], scale: f64) -> Vec<(usize, &Value)> {
     let at = |place: usize| Some((place, values.get(place)?));
@@ -242,15 +242,14 @@ fn thinned(values: &[Value], scale: f64) -> Vec<(usize, &Value)> {
     (0..kept).filter_map(|place| at(place * last / (kept - 1).max(1))).collect()
 }
 
-/// A parameter as a scale has it. One that stays whole in the study stays whole, unless it is a
-/// time.
+/// Scales a parameter. A whole number stays whole, unless it is a time.
 fn shrunk(value: &Value, rule: Option<&Scale>, scale: f64) -> Value {
     let (Value::Number(number), Some(rule)) = (value, rule) else { return value.clone() };
     let factor = rule.below.map_or(scale, |below| (scale / below).min(1.0));
     let whole = rule.below.is_some() && number.fract() == 0.0;
     let shrunk = number * factor;
     let rounded = if whole { shrunk.round() } else { (shrunk * 1e3).round() / 1e3 };
-    // What is smaller than the least to begin with stays.
+    // A value that was below the minimum already stays.
     Value::Number(rounded.max(rule.least.min(*number)))
 }
 
@@ -270,18 +269,18 @@ fn derive(load: &Load, parameters: &mut Parameters) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which sweeps have come to their end before their last value.
+/// The sweeps that have ended before their last value.
 #[derive(Debug, Default)]
 pub struct Sweeps(BTreeMap<(String, String, u32, String), usize>);
 
 impl Sweeps {
-    /// Whether a trial is beyond the end of its sweep.
+    /// Whether a trial lies beyond the end of its sweep.
     pub fn is_over(&self, trial: &Trial<'_>) -> bool {
         let end = self.0.get(&Self::key(trial));
         end.is_some_and(|&index| trial.case.index > index)
     }
 
-    /// Takes a trial in that had no good figures.
+    /// Ends the sweep of a trial that gave no good figures.
     pub fn end(&mut self, trial: &Trial<'_>) {
         if trial.load.until == Some(Until::Saturated) {
             self.0.entry(Self::key(trial)).or_insert(trial.case.index);

@@ -1,4 +1,5 @@
-//! A peer's server: started, awaited until it can be used, logged, and ended with all its workers.
+//! The server of a peer: starts it, waits until it can be used, keeps its log, and ends it with all
+//! its workers.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -20,47 +21,49 @@ use super::ready::{Condition, inside};
 use super::signals::Stop;
 use super::template::Template;
 
-/// How long a server may take to end after it was asked to.
+/// How long a server may take to end after the signal.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often other ports are tried where the server finds its own in use.
+/// How many attempts there are to start a server whose ports turn out to be in use.
 const ATTEMPTS: u32 = 5;
 
-/// The ports that servers listen on: below those that Linux gives to outgoing connections
-/// (`net.ipv4.ip_local_port_range`, 32768 and up), so that neither a viewer nor the remains of one
-/// holds them.
+/// The ports that servers listen on. They lie below the ports that Linux uses for outgoing
+/// connections (`net.ipv4.ip_local_port_range`, 32768 and up), so that no connection of a viewer,
+/// open or closing, occupies them.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// Where a server runs.
+/// The place where a server runs.
 #[derive(Debug, Clone)]
 pub struct Placement {
-    /// The address it listens on, as URLs have it.
+    /// Address to listen on, as in URLs.
     pub host: String,
     /// The folder of media.
     pub root: PathBuf,
-    /// A fresh folder for what the server writes; its working directory. Made if it is not there.
+    /// A new folder for files of the server. It is the working directory, and is made if it does
+    /// not exist.
     pub work: PathBuf,
-    /// The processors it may use, as taskset has them: `0`, `0-3,8`. None: all.
+    /// The processors it may use, written as for taskset: `0`, `0-3,8`. `None`: all.
     pub cpus: Option<String>,
-    /// The network namespace it is in. None: this program's.
+    /// Its network namespace. `None`: that of this program.
     pub netns: Option<String>,
-    /// What the load will ask for, for servers that have to know before: {path} and {name}.
+    /// What the load will ask for, for servers that must know it before they start: {path} and
+    /// {name}.
     pub wanted: Option<String>,
     /// This repository, its programs and its peers.
     pub folders: Folders,
 }
 
-/// How a server ended that was asked to.
+/// How a server ended after the signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// By itself, with everything it had started.
     Asked,
-    /// It had to be killed, after 10 s.
+    /// It was killed after 10 s.
     Killed,
 }
 
-/// A server that runs. Dropping it kills it and everything it started, and so does the end of this
-/// program, whatever ends it.
+/// A running server. Dropping it kills the server and everything the server started. The end of
+/// this program does the same, whatever its cause.
 #[derive(Debug)]
 pub struct Server {
     peer: Peer,
@@ -70,7 +73,7 @@ pub struct Server {
     log: PathBuf,
     child: Child,
     group: Group,
-    /// What it takes everything from. It ends after it.
+    /// The origin that it takes everything from. It ends after this server.
     origin: Option<Box<Self>>,
 }
 
@@ -78,22 +81,22 @@ pub struct Server {
 struct Ports {
     http: u16,
     rtmp: u16,
-    /// That of the origin's HTTP.
+    /// Port of the origin's HTTP.
     origin: Option<u16>,
 }
 
-/// Where a server says what it has counted.
+/// A page with counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Its URL.
     pub url: String,
     /// The metric that counts requests.
     pub requests: String,
-    /// The one that counts bytes sent.
+    /// The metric that counts sent bytes.
     pub bytes: String,
 }
 
-/// Why an attempt to start it did not succeed.
+/// Why an attempt to start a server failed.
 enum Failure {
     /// Another program has one of its ports.
     PortInUse(anyhow::Error),
@@ -101,20 +104,21 @@ enum Failure {
 }
 
 impl Server {
-    /// Starts a peer's server; it can be used when this returns. What it prints goes to `log`. Where
-    /// there is an origin behind it, that is started before, in the folder `origin` of its own, and
-    /// prints to `origin.log` beside `log`.
+    /// Starts the server of a peer and waits until it can be used. The server's output goes to
+    /// `log`. An origin behind it starts first, in the folder `origin`, with its output in
+    /// `origin.log` beside `log`.
     ///
     /// # Errors
-    /// A program is missing, it ends at once, or is not ready in its time: with the log's last lines.
+    /// A program is missing, ends at once, or is not ready in time. The error quotes the last lines
+    /// of the log.
     pub fn start(peer: &Peer, place: &Placement, log: &Path) -> anyhow::Result<Self> {
         Self::start_unless(&Stop::default(), peer, place, log)
     }
 
-    /// The same, unless this program is asked to end meanwhile.
+    /// Does the same, but gives up when this program is asked to end.
     ///
     /// # Errors
-    /// Likewise, or [`Interrupted`](super::signals::Interrupted).
+    /// Those of [`Self::start`], or [`Interrupted`](super::signals::Interrupted).
     pub fn start_unless(
         stop: &Stop,
         peer: &Peer,
@@ -158,7 +162,7 @@ impl Server {
         });
         let Err(error) = ready else { return Ok(server) };
         let said = tail(log, from).to_ascii_lowercase();
-        // As the C library says it, as Rust and Python do, and as Node.js does.
+        // The texts of the C library, of Rust and Python, and of Node.js.
         let in_use = ["address already in use", "address in use", "eaddrinuse"];
         if in_use.iter().any(|words| said.contains(words)) {
             return Err(Failure::PortInUse(error));
@@ -198,7 +202,7 @@ impl Server {
         Ok(Self { peer, place, ports, command: words, log, child, group, origin: None })
     }
 
-    /// What has to be waited for, in a log that this server writes to from byte `from` on.
+    /// The condition to wait for. The server writes to its log from byte `from` on.
     fn condition(&self, from: u64) -> anyhow::Result<Condition> {
         let fill = |template: &Template| {
             let wanted = self.place.wanted.as_deref();
@@ -225,7 +229,7 @@ impl Server {
         let seconds = self.peer.start.seconds;
         let ready = stop.wait(Duration::from_secs(seconds.into()), &mut || {
             let holds = condition.holds();
-            // Looked at last: another program may have answered in its stead.
+            // Checked last: another program may have answered on this port.
             self.check()?;
             Ok(holds.then_some(()))
         })?;
@@ -236,10 +240,10 @@ impl Server {
         at(&self.peer, key)
     }
 
-    /// Whether it still runs.
+    /// Checks that the server still runs.
     ///
     /// # Errors
-    /// It has ended: how, and the last lines of its log.
+    /// It has ended. The error says how and quotes the last lines of its log.
     pub fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
             None => self.origin.as_mut().map_or(Ok(()), |origin| origin.check()),
@@ -247,7 +251,7 @@ impl Server {
         }
     }
 
-    /// Its process; its workers are children of it.
+    /// Its process. Its workers are children of this process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -257,10 +261,10 @@ impl Server {
         self.origin.as_deref()
     }
 
-    /// Where it says what it has counted, if it does.
+    /// The page with its counters, if it has one.
     ///
     /// # Errors
-    /// A variable of the URL is not known.
+    /// A variable of the URL is unknown.
     pub fn counters(&self) -> anyhow::Result<Option<Page>> {
         let Some(counters) = &self.peer.counters else { return Ok(None) };
         let value = |variable: &str| self.place.value(variable, self.ports, None);
@@ -269,12 +273,12 @@ impl Server {
         Ok(Some(Page { url, requests, bytes }))
     }
 
-    /// The network namespace that it is in; none: this program's.
+    /// Its network namespace; `None` for that of this program.
     pub fn netns(&self) -> Option<&str> {
         self.place.netns.as_deref()
     }
 
-    /// The peer.
+    /// Its peer.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
@@ -294,10 +298,10 @@ impl Server {
         self.ports.rtmp
     }
 
-    /// The URL for a job; `wanted` is a file below the folder of media or a stream's name.
+    /// The URL for a job. `wanted` is a file below the folder of media, or the name of a stream.
     ///
     /// # Errors
-    /// The peer does not do that.
+    /// The peer cannot do this job.
     pub fn url(&self, job: Job, wanted: &str) -> anyhow::Result<String> {
         let template = self.peer.serves(job);
         let template = template.with_context(|| format!("{}: no {job}", self.peer.name))?;
@@ -305,11 +309,11 @@ impl Server {
         template.fill(value).with_context(|| self.at(&format!("serves.{job}")))
     }
 
-    /// Where a stream of this name is published by RTMP: to the origin, where the peer itself takes
-    /// none.
+    /// The RTMP URL to publish a stream of this name to. It is one of the origin if the peer itself
+    /// takes no streams.
     ///
     /// # Errors
-    /// The peer takes none.
+    /// The peer takes no streams.
     pub fn publish_url(&self, name: &str) -> anyhow::Result<String> {
         let template = self.peer.publish.rtmp.as_ref();
         if let (None, Some(origin)) = (template, &self.origin) {
@@ -320,11 +324,11 @@ impl Server {
         template.fill(value).with_context(|| self.at("publish.rtmp"))
     }
 
-    /// Asks all its processes to end, and kills what has not after 10 s. Nothing of it runs when
-    /// this returns.
+    /// Asks all its processes to end, and kills those that have not ended after 10 s. No process is
+    /// left when this returns.
     ///
     /// # Errors
-    /// It cannot be killed either.
+    /// It cannot be killed.
     pub fn stop(mut self) -> anyhow::Result<Ended> {
         self.group.signal(self.peer.stop.signal.into());
         let name = self.peer.name.clone();
@@ -341,14 +345,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Neither can fail in a way that matters: it has ended already, or ends now.
+        // A failure does not matter: the server has ended already, or ends now.
         let _ = self.group.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Placement {
-    /// What one of [`peer::VARIABLES`] stands for.
+    /// The value of a variable of [`peer::VARIABLES`].
     fn value(&self, variable: &str, ports: Ports, wanted: Option<&str>) -> Option<String> {
         Some(match variable {
             "host" => self.host.clone(),
@@ -372,15 +376,15 @@ impl Placement {
         }
     }
 
-    /// Where its processes are.
+    /// The place of its processes.
     fn seat(&self) -> Seat {
         Seat { cpus: self.cpus.clone(), netns: self.netns.clone() }
     }
 }
 
 impl Ports {
-    /// Two that nobody listens on now. Which ones is left to chance, so that programs that look at
-    /// the same time seldom find the same.
+    /// Finds two ports that nobody listens on now. The choice is random, so that programs that
+    /// search at the same time rarely find the same ports.
     fn free() -> anyhow::Result<Self> {
         let (random, width) = (RandomState::new(), u64::from(PORTS.end - PORTS.start));
         let mut found = (0..1000_u32).filter_map(|turn| {
@@ -405,7 +409,7 @@ impl From<peer::Signal> for Signal {
     }
 }
 
-/// The name of the user that this program runs as; the number, where it has none.
+/// Name of the user that this program runs as, or the user's number without a name.
 fn user() -> Option<String> {
     let id = rustix::process::geteuid().as_raw();
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -429,7 +433,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(shown)
 }
 
-/// The last lines of a log, for an error.
+/// Quotes the last lines of a log for an error.
 fn quoted(log: &Path) -> String {
     match last_lines(log) {
         lines if lines.is_empty() => "it printed nothing".to_owned(),

@@ -1,4 +1,4 @@
-//! Where a server spends its time: perf(1) beside a load, and what it reports.
+//! Profiles a server: perf(1) runs beside the load and reports where the server spends its time.
 
 use std::fs;
 use std::path::Path;
@@ -10,17 +10,18 @@ use super::log::last_lines;
 use super::program::{Program, Seat};
 use super::signals::Stop;
 
-/// How often a second the server is looked at; odd, so as not to keep step with its timers.
+/// Samples per second. The number is odd, so that samples do not keep step with the server's
+/// timers.
 const FREQUENCY: &str = "199";
-/// How much of the report is kept.
+/// How many lines of the report are kept.
 const LINES: usize = 300;
-/// How long perf may take to report.
+/// How long perf may take for its report.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Whether perf may be used here.
+/// Checks that perf can be used here.
 ///
 /// # Errors
-/// Why not.
+/// It cannot; the error says why.
 pub(super) fn check(folder: &Path, stop: &Stop) -> anyhow::Result<()> {
     let data = folder.join("perf.check").to_string_lossy().into_owned();
     let words = ["perf", "record", "-g", "-F", FREQUENCY, "-o", &data, "--", "true"];
@@ -38,14 +39,14 @@ pub(super) fn command(pids: &[i32], folder: &Path) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// Writes the head of the report into `profile.txt`.
+/// Writes the first lines of the report to `profile.txt`.
 pub(super) fn report(folder: &Path, stop: &Stop) -> anyhow::Result<()> {
     let data = folder.join("perf.data");
     let out = folder.join("profile.txt");
     let path = data.to_string_lossy().into_owned();
     run(&["perf", "report", "--stdio", "--no-children", "-i", &path], &out, stop)?;
     let text = fs::read(&out)?;
-    // It names the file, where there are no samples: records know no folder of this machine.
+    // Without samples the report names the file. Records must not contain folders of this machine.
     let text = String::from_utf8_lossy(&text).replace(&path, "perf.data");
     let head: Vec<_> = text.lines().take(LINES).collect();
     fs::write(&out, head.join("\n") + "\n")?;

@@ -1,4 +1,4 @@
-//! A program that takes part in a trial besides the server: the load, a publisher, a profiler.
+//! A program of a trial other than the server: the load, a publisher, a profiler.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use super::log::last_lines;
 use super::record;
 use super::signals::Stop;
 
-/// How long a program may take to end that was asked to: streamgauge writes what it has.
+/// How long a program may take to end after SIGINT: streamgauge writes its results then.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Where a program runs.
+/// The place where a program runs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seat {
-    /// The processors it may use, as taskset has them.
+    /// The processors it may use, written as for taskset.
     pub(super) cpus: Option<String>,
-    /// The network namespace it is in.
+    /// Its network namespace.
     pub(super) netns: Option<String>,
 }
 
-/// A program that runs, in a process group of its own. Dropping it kills the group.
+/// A running program in its own process group. Dropping it kills the group.
 #[derive(Debug)]
 pub(super) struct Program {
     role: &'static str,
@@ -37,11 +37,11 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts a program. What it prints goes to `out`, what it complains about to `log`; to one
-    /// file, if they are the same.
+    /// Starts a program. Its output goes to `out`, its standard error to `log`. Both may be the
+    /// same file.
     ///
     /// # Errors
-    /// It is not there, or the files cannot be written.
+    /// The program does not exist, or the files cannot be written.
     pub(super) fn start(
         role: &'static str,
         seat: &Seat,
@@ -58,7 +58,7 @@ impl Program {
         Ok(Self { role, words, child, group, log: log.to_owned(), status: None })
     }
 
-    /// What it is for.
+    /// Role of the program in the trial.
     pub(super) fn role(&self) -> &'static str {
         self.role
     }
@@ -74,18 +74,18 @@ impl Program {
         Ok(true)
     }
 
-    /// Waits for its end. Where it is not to go on, it has ended when this returns.
+    /// Waits for its end. When this returns an error, the program has ended, too.
     ///
     /// # Errors
-    /// [`Interrupted`](super::signals::Interrupted), or that it had not ended after `limit`.
+    /// [`Interrupted`](super::signals::Interrupted), or the program has not ended after `limit`.
     pub(super) fn wait(&mut self, limit: Duration, stop: &Stop) -> anyhow::Result<()> {
         self.wait_while(limit, stop, &mut || Ok(()))
     }
 
-    /// The same, as long as something holds.
+    /// Does the same while `holds` succeeds.
     ///
     /// # Errors
-    /// Likewise, or what `holds` says.
+    /// Those of [`Self::wait`], or the error of `holds`.
     pub(super) fn wait_while(
         &mut self,
         limit: Duration,
@@ -111,32 +111,32 @@ impl Program {
         }
     }
 
-    /// Asks it to end (SIGINT), and kills it if it does not.
+    /// Asks the program to end (SIGINT), and kills it if it does not end in time.
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
         self.group.signal(Signal::INT);
-        // Whoever was asked to end waits for this, too.
+        // A stop that was already asked for does not cut this wait short.
         let ended = Stop::default().wait(PATIENCE, &mut || Ok(self.has_ended()?.then_some(())))?;
         if ended.is_none() { self.kill() } else { Ok(()) }
     }
 
-    /// Kills it, and what it has started.
+    /// Kills the program and everything it has started.
     pub(super) fn kill(&mut self) -> anyhow::Result<()> {
         self.group.kill()?;
         self.status = self.child.wait()?.code();
         Ok(())
     }
 
-    /// Its exit status; none where a signal ended it.
+    /// Its exit status; `None` if a signal ended it.
     pub(super) fn status(&self) -> Option<i32> {
         self.status
     }
 
-    /// What it printed last.
+    /// The last lines that it printed.
     pub(super) fn last_words(&self) -> String {
         last_lines(&self.log)
     }
 
-    /// As it is kept.
+    /// Its entry in the record of the trial.
     pub(super) fn record(&self) -> record::Command {
         record::Command {
             role: self.role.to_owned(),
@@ -155,8 +155,8 @@ impl Drop for Program {
 }
 
 impl Seat {
-    /// A command with what puts it there before it. Each of them becomes the next, so that the
-    /// process stays the same.
+    /// Puts commands before a command that move it to this place. Each of them replaces itself by
+    /// the next, so that the process keeps its id.
     pub(super) fn prefixed(&self, words: &[String]) -> Vec<String> {
         let mut before: Vec<&str> = Vec::new();
         if let Some(name) = &self.netns {

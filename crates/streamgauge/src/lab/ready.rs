@@ -1,4 +1,4 @@
-//! Whether a server that was started can be used by now.
+//! Checks whether a started server can be used.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,28 +10,29 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// How long one look may take.
+/// How long one check may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How much of a log is looked through for a line; a server says that it is ready early on.
+/// How many bytes of a log are searched for a line. A server reports early that it is ready.
 const LOOKED_THROUGH: u64 = 1 << 20;
 
-/// What is waited for, its variables filled in.
+/// The condition to wait for, with its variables filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Condition {
     /// HTTP from this address answers this path.
     Answers { address: String, path: String },
     /// This address accepts connections.
     Accepts { address: String },
-    /// This text is in a line of what the server printed, which goes to this file from this byte on.
+    /// A line that the server printed contains this text. The output is in this file, from this
+    /// byte on.
     Prints { text: String, log: PathBuf, from: u64 },
 }
 
 impl Condition {
-    /// An answer to an `http://` URL.
+    /// Makes the condition that an `http://` URL is answered.
     ///
     /// # Errors
-    /// It is another kind of URL, or names no port.
+    /// It is another kind of URL, or has no port.
     pub(super) fn answers(url: &str) -> anyhow::Result<Self> {
         let rest = url.strip_prefix("http://").with_context(|| format!("{url}: not http://…"))?;
         let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -42,7 +43,8 @@ impl Condition {
         Ok(Self::Answers { address: address.to_owned(), path: path.to_owned() })
     }
 
-    /// Whether it holds. What is not there yet is no error; it does not hold.
+    /// Whether the condition holds. A failed connection is no error; the condition does not hold
+    /// yet.
     pub(super) fn holds(&self) -> bool {
         let looked = match self {
             Self::Answers { address, path } => answers(address, path),
@@ -58,7 +60,7 @@ fn connect(address: &str) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, PATIENCE)
 }
 
-/// Any answer will do, were it 404.
+/// Any answer is enough, even 404.
 fn answers(address: &str, path: &str) -> io::Result<bool> {
     let mut connection = connect(address)?;
     connection.set_read_timeout(Some(PATIENCE))?;
@@ -76,16 +78,16 @@ fn prints(text: &str, log: &Path, from: u64) -> io::Result<bool> {
     let mut said = Vec::new();
     file.take(LOOKED_THROUGH).read_to_end(&mut said)?;
     Ok(String::from_utf8_lossy(&said).split_inclusive('\n').any(|line| {
-        // One that is not whole yet may go on.
+        // A line without its end may go on.
         line.ends_with('\n') && line.contains(text)
     }))
 }
 
-/// Does `work` in a network namespace of that name, if there is one; in this one otherwise. A
-/// thread's namespace is its own, so that nothing else of this program is moved.
+/// Runs `work` in the network namespace with this name, or in the current one without a name.
+/// Namespaces belong to threads, so the rest of this program stays where it is.
 ///
 /// # Errors
-/// There is no such namespace, or entering it is not allowed.
+/// There is no such namespace, or this program may not enter it.
 pub(super) fn inside<T: Send>(
     netns: Option<&str>,
     work: impl FnOnce() -> anyhow::Result<T> + Send,
@@ -129,7 +131,7 @@ mod tests {
         let address = listener.local_addr().expect("bound").to_string();
         let accepts = Condition::Accepts { address: address.clone() };
         assert!(accepts.holds());
-        // Listening is not answering.
+        // A port that listens does not answer yet.
         let closer = std::thread::spawn(move || {
             for connection in listener.incoming().take(2) {
                 drop(connection);

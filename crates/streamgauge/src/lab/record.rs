@@ -1,17 +1,18 @@
-//! What is kept of a scenario's run: a folder that tables and figures are made of, now or later.
+//! The records of a scenario's run: a folder that tables and figures are made from, at once or
+//! later.
 //!
 //! ```text
-//! DIR/run.json                              Run: which scenario, on what machine, of which programs
+//! DIR/run.json                              Run: which scenario, machine and programs
 //! DIR/scenario.toml                         the scenario as it was
 //! DIR/trials/LOAD/CASE/PEER/REPETITION/     one trial
 //!     trial.json                            Trial, written last: a trial that has it, and has not
 //!                                           failed, is not run again
 //!     load.json                             what the verb that made the load printed with --json
-//!     load/                                 what else it kept (-o): viewers.jsonl, ticks.jsonl
-//!     *.hlog                                histograms: latency.hlog, part.hlog, … (HDR interval logs)
+//!     load/                                 its further records (-o): viewers.jsonl, ticks.jsonl
+//!     *.hlog                                histograms: latency.hlog, part.hlog, … (HDR logs)
 //!     meter.csv, meter.jsonl                the system and the server, once a second
-//!     server.log, load.log                  what the programs said
-//!     profile.txt                           where the server spent its time, where perf is there
+//!     server.log, load.log                  output of the programs
+//!     profile.txt                           where the server spent its time, if perf can be used
 //! ```
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The form of these files; one that is read must have it.
+/// Version of the form of these files. A file with another version is refused.
 pub const FORM: u32 = 1;
 
 /// A parameter of a case: `clients = 400`, `file = "4KiB"`.
@@ -31,7 +32,7 @@ pub const FORM: u32 = 1;
 pub enum Value {
     /// A number.
     Number(f64),
-    /// Anything else, as it is written.
+    /// Any other value, as written.
     Text(String),
 }
 
@@ -54,26 +55,26 @@ pub struct Run {
     pub form: u32,
     /// The scenario's name, `study-b`.
     pub scenario: String,
-    /// As headings have it.
+    /// Title in headings.
     pub title: String,
-    /// By how much times were shortened; 1 is as the study has it.
+    /// Factor on times; 1 is the time of the study.
     pub scale: f64,
-    /// When it began, RFC 3339 in UTC.
+    /// When the run began, RFC 3339 in UTC.
     pub began: String,
-    /// When its last trial ended, likewise.
+    /// When its last trial ended, RFC 3339 in UTC.
     pub ended: Option<String>,
-    /// The command that runs it.
+    /// The command that repeats the run.
     pub command: Vec<String>,
-    /// Where.
+    /// The machine that it ran on.
     pub machine: Machine,
     /// The peers that took part, by name.
     pub peers: BTreeMap<String, PeerVersion>,
-    /// What is in the scenario's media, by name: SHA-256 in hexadecimal digits.
+    /// SHA-256 of the scenario's media in hexadecimal digits, by name.
     #[serde(default)]
     pub media: BTreeMap<String, String>,
-    /// Peers that were asked for and could not take part, and why.
+    /// Peers that could not take part, and why.
     pub absent: BTreeMap<String, String>,
-    /// What should be known when reading the figures.
+    /// Warnings for readers of the figures.
     pub warnings: Vec<String>,
 }
 
@@ -84,37 +85,37 @@ pub struct Machine {
     pub processor: String,
     /// Logical processors.
     pub processors: u32,
-    /// Bytes.
+    /// Memory in bytes.
     pub memory: u64,
     /// Name and release of the kernel.
     pub kernel: String,
     /// The distribution.
     pub system: String,
-    /// TCP's congestion control and the default queueing discipline, on which what a connection
-    /// costs depends: `bbr, fq`. Empty in older records.
+    /// TCP's congestion control and the default queueing discipline: `bbr, fq`. The cost of a
+    /// connection depends on them. Empty in older records.
     #[serde(default)]
     pub tcp: String,
-    /// Processors that servers ran on, as taskset has them (`0`, `0-3`); empty: any.
+    /// Processors of servers, written as for taskset (`0`, `0-3`); empty for any.
     pub server_cpus: String,
-    /// Processors that loads ran on.
+    /// Processors of loads.
     pub load_cpus: String,
 }
 
 impl Machine {
-    /// Whether what was measured on another may be read as further repetitions: nothing differs but
-    /// what the kernel kept of the memory for itself.
+    /// Whether results of both machines may count as repetitions of each other: they differ at most
+    /// in the memory that the kernel kept for itself.
     pub fn is_like(&self, other: &Self) -> bool {
         let same = Self { memory: other.memory, ..self.clone() };
         same == *other && self.memory.abs_diff(other.memory) <= self.memory / 64
     }
 }
 
-/// A peer as it took part.
+/// A peer, as it took part.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PeerVersion {
-    /// As headings have it: `nginx`, `Node.js`.
+    /// Name in headings: `nginx`, `Node.js`.
     pub title: String,
-    /// As the program says; a line.
+    /// The version that the program prints, one line.
     pub version: String,
 }
 
@@ -125,36 +126,37 @@ pub struct Trial {
     pub form: u32,
     /// The load's name in the scenario.
     pub load: String,
-    /// What distinguishes it from the load's other cases, as the scenario has it.
+    /// The parameters that distinguish this case from others of the load, as in the scenario.
     pub parameters: Parameters,
-    /// Those of the parameters that were smaller than that, since the run was scaled.
+    /// The parameters that were smaller in this run because of its scale.
     #[serde(default)]
     pub scaled: Parameters,
     /// The peer's name.
     pub peer: String,
-    /// From 1; 0 is an extra one under a profiler, in the folder `profile`, without metrics.
+    /// Number of the repetition from 1. 0 is an extra one under a profiler, in the folder
+    /// `profile`, without metrics.
     pub repetition: u32,
-    /// When it began, RFC 3339 in UTC.
+    /// When the trial began, RFC 3339 in UTC.
     pub began: String,
-    /// Seconds it took, with the start and stop of the server.
+    /// Duration in seconds, including start and stop of the server.
     pub elapsed: f64,
     /// Every program that was started, in order.
     pub commands: Vec<Command>,
-    /// What was measured, by name; names end in their unit (`latency_p99_ms`, `clients`).
+    /// The metrics by name. Names end in their unit (`latency_p99_ms`, `clients`).
     pub metrics: BTreeMap<String, f64>,
-    /// Whether the generator was the limit, so that the figures are not to be trusted.
+    /// Whether the generator was the limit, so that the figures cannot be trusted.
     pub saturated: bool,
-    /// What should be known when reading the figures.
+    /// Warnings for readers of the figures.
     pub warnings: Vec<String>,
-    /// Why there are no figures: the server did not start, or died.
+    /// Why there are no figures, for example because the server did not start, or died.
     pub failed: Option<String>,
 }
 
 impl Trial {
-    /// Reads the trial that is kept in a folder; none, if there is none.
+    /// Reads the trial in a folder; `None` if there is none.
     ///
     /// # Errors
-    /// It cannot be read, or is none.
+    /// The file cannot be read, or is not a trial.
     pub fn read(folder: &Path) -> anyhow::Result<Option<Self>> {
         let path = folder.join("trial.json");
         let shown = || path.display().to_string();
@@ -177,6 +179,6 @@ pub struct Command {
     pub role: String,
     /// Program and arguments.
     pub arguments: Vec<String>,
-    /// Exit status; absent where it was ended.
+    /// Exit status; absent if a signal ended it.
     pub status: Option<i32>,
 }

@@ -1,4 +1,4 @@
-//! What the verb `run` is told, and what it answers.
+//! Arguments and document of the verb `run`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,23 +22,22 @@ pub struct Arguments {
     /// Only these loads; may be repeated
     #[arg(long = "load", value_name = "NAME")]
     pub(super) loads: Vec<String>,
-    /// Times and repetitions are so much smaller; below 0.1 loads as well
+    /// Factor on times and repetitions; below 0.1 also on the size of loads
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     pub(super) scale: f64,
     /// Repetitions of every case, instead of what the scenario says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) repeat: Option<u32>,
-    /// Processors that servers run on, as taskset has them: 0, 0-3, 0,2; any (the lower half)
+    /// Processors for servers, written as for taskset: 0, 0-3, 0,2; or any (the lower half)
     #[arg(long, value_name = "LIST")]
     pub(super) server_cpus: Option<String>,
-    /// Processors that loads run on; any (the upper half)
+    /// Processors for loads, written likewise; or any (the upper half)
     #[arg(long, value_name = "LIST")]
     pub(super) load_cpus: Option<String>,
-    /// Where all of it is kept; one that has a part of the same run already is gone on with
-    /// (lab/runs/DATE-SCENARIO)
+    /// Folder for all records; a run that is there already is continued (lab/runs/DATE-SCENARIO)
     #[arg(short, long, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
-    /// List the trials, and how long they take, without running them
+    /// List the trials and how long they take, without running them
     #[arg(long)]
     pub(super) list: bool,
     /// One document on standard output, docs/schema/run.schema.json
@@ -49,21 +48,21 @@ pub struct Arguments {
 /// What `run` prints with `--json`. The trials themselves are in the folder.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Document {
-    /// Where it is kept.
+    /// Folder of the records.
     pub folder: String,
-    /// What run.json says.
+    /// Content of run.json.
     pub run: Run,
-    /// Trials of the scenario that were to be run.
+    /// How many trials were to be run.
     pub trials: u64,
-    /// Those that were there from before.
+    /// How many trials were in the folder from before.
     pub kept: u64,
-    /// Those that were left out, since their sweep had come to its end.
+    /// How many trials were left out because their sweep had ended.
     pub left_out: u64,
-    /// Those without figures, by folder, and why.
+    /// Trials without figures, by folder, with the reason.
     pub failed: BTreeMap<String, String>,
-    /// Those whose figures are not to be trusted, by folder, since the generator was the limit.
+    /// Trials whose figures cannot be trusted because the generator was the limit, by folder.
     pub saturated: Vec<String>,
-    /// Whether it was interrupted; the same command goes on with it.
+    /// Whether the run was interrupted. The same command continues it.
     pub interrupted: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The verb `run`: a scenario's trials, one after the other.
+//! The verb `run`: runs the trials of a scenario one after the other.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::Exit;
 use crate::signals::INTERRUPTED;
 
 impl Arguments {
-    /// Does what was asked for. The program ends with status 130 where it was interrupted.
+    /// Does what the arguments ask for. Ends the program with status 130 after an interruption.
     ///
     /// # Errors
-    /// A scenario or peer that cannot be used, or folders that cannot be written to.
+    /// A scenario or peer is unusable, or folders cannot be written to.
     pub fn run(&self) -> anyhow::Result<Exit> {
         let folders = Folders::find()?;
         let scenario = Scenario::read(&self.find(&folders)?)?;
@@ -35,7 +35,7 @@ impl Arguments {
             return list(&plan, &scenario, self.scale);
         }
         let document = match runner.run(&plan) {
-            // Before the first trial.
+            // Interrupted before the first trial.
             Err(error) if error.is::<Interrupted>() => std::process::exit(INTERRUPTED),
             result => result?,
         };

@@ -1,5 +1,4 @@
-//! A scenario's run: what it needs is prepared, its trials are carried out, what was there before is
-//! kept.
+//! The run of a scenario: prepares what it needs, runs its trials, and keeps trials from before.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -25,10 +24,10 @@ use super::{install, profile, record};
 use crate::files::replace_json;
 use crate::progress::Steps;
 
-/// What starting and stopping a server adds to a trial, about.
+/// About how much starting and stopping a server adds to a trial.
 pub(super) const AROUND: Duration = Duration::from_secs(1);
 
-/// A run that is prepared.
+/// A prepared run.
 pub(super) struct Runner<'a> {
     arguments: &'a Arguments,
     folders: &'a Folders,
@@ -44,7 +43,7 @@ impl<'a> Runner<'a> {
     /// Reads the peers.
     ///
     /// # Errors
-    /// One that was asked for is not there, or one's file is refused.
+    /// A peer that was asked for does not exist, or the file of a peer is refused.
     pub(super) fn new(
         arguments: &'a Arguments,
         folders: &'a Folders,
@@ -82,10 +81,10 @@ impl<'a> Runner<'a> {
         Ok(Self { arguments, folders, scenario, settings, peers, absent, warnings, shares })
     }
 
-    /// Plans the trials, and tries whether their templates can be filled in.
+    /// Plans the trials, and checks that their templates can be filled in.
     ///
     /// # Errors
-    /// They cannot; file and load are named.
+    /// They cannot. The error names file and load.
     pub(super) fn plan(&mut self) -> anyhow::Result<Plan<'a>> {
         let shown = || self.scenario.path.display().to_string();
         let serves = |peer: &str, job: &str| -> Option<bool> {
@@ -109,10 +108,10 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Runs them.
+    /// Runs the trials.
     ///
     /// # Errors
-    /// The run's folder is of another run, or cannot be written to; media cannot be made.
+    /// The folder has another run or cannot be written to, or media cannot be made.
     pub(super) fn run(mut self, plan: &Plan<'a>) -> anyhow::Result<Document> {
         let stop = Stop::on_signals()?;
         let progress = Steps::new(1);
@@ -120,7 +119,7 @@ impl<'a> Runner<'a> {
         let before = self.resumed(&out)?;
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
         let out = fs::canonicalize(&out)?;
-        // Beside what is installed for peers: Cargo's target folder.
+        // Cargo's target folder, where peers are installed, too.
         let lab = self.folders.peers.with_file_name("lab");
         let (work, media) = (lab.join("work"), lab.join("media"));
         let made = Made::all(self.scenario, &media, &stop, &|what| progress.next(0, what))?;
@@ -187,7 +186,7 @@ impl<'a> Runner<'a> {
         Ok(document)
     }
 
-    /// What there is of the same run already.
+    /// Reads the record of the same run, if there is one.
     fn resumed(&self, out: &Path) -> anyhow::Result<Option<Run>> {
         let path = out.join("run.json");
         let shown = || path.display().to_string();
@@ -211,7 +210,7 @@ impl<'a> Runner<'a> {
         Ok(Some(run))
     }
 
-    /// run.json, as it is when the first trial begins.
+    /// Makes the run.json for the beginning of the first trial.
     fn record(
         &mut self,
         before: Option<Run>,
@@ -250,7 +249,7 @@ impl<'a> Runner<'a> {
         run
     }
 
-    /// Loads that this machine cannot do, and those whose servers it cannot profile.
+    /// Finds the loads that this machine cannot run, and those whose servers it cannot profile.
     fn unusable(
         &mut self,
         plan: &Plan<'_>,
@@ -292,7 +291,7 @@ enum Unusable {
     Profile,
 }
 
-/// Runs those trials that are not there yet.
+/// Runs the trials that have no record yet.
 fn carry_out(
     bench: &Bench<'_>,
     trials: &[&Trial<'_>],
@@ -338,7 +337,7 @@ fn carry_out(
             document.interrupted = true;
             break;
         }
-        // Where the line above does not stay, this one names the trial.
+        // If the line above does not stay, this line names the trial.
         let about = if progress.is_shown() { format!("{name}: ") } else { "  ".to_owned() };
         let refused = kept.commands.iter().any(|c| c.role == "load" && c.status == Some(1));
         if let Some(why) = &kept.failed {
@@ -356,7 +355,7 @@ fn carry_out(
 }
 
 fn takes(trial: &Trial<'_>, bench: &Bench<'_>) -> Duration {
-    // Its templates have been filled in before.
+    // Its templates were filled in before.
     AROUND + expected(trial, bench.scenario, bench.scale).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first one asks for an orderly end, the second one ends the program.
+//! SIGINT and SIGTERM. The first signal asks for an orderly end, the second one ends the program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,37 +9,37 @@ use anyhow::bail;
 
 use crate::signals;
 
-/// Between two looks at whatever is waited for.
+/// Pause between two checks of a condition.
 pub(super) const POLL: Duration = Duration::from_millis(20);
 
-/// Whether this program was asked to end.
+/// Tells whether this program was asked to end.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
-/// Asked to end while something was waited for.
+/// The program was asked to end while it waited.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
 
 impl Stop {
-    /// Listens for signals from now on. What was started dies with this program: its groups have
+    /// Starts to listen for signals. Child processes die with this program: their groups have
     /// guards.
     ///
     /// # Errors
-    /// The system gives no handlers or thread.
+    /// The system provides no handlers or thread.
     pub fn on_signals() -> anyhow::Result<Self> {
         signals::stop().map(Self)
     }
 
-    /// Whether it was.
+    /// Whether the program was asked to end.
     pub fn is_asked(&self) -> bool {
         self.0.load(Relaxed)
     }
 
-    /// Waits for a time, and looks at `holds` meanwhile.
+    /// Waits for a time, and checks `holds` in the meantime.
     ///
     /// # Errors
-    /// [`Interrupted`], or what `holds` says.
+    /// [`Interrupted`], or the error of `holds`.
     pub fn pause(
         &self,
         time: Duration,
@@ -48,10 +48,11 @@ impl Stop {
         self.wait(time, &mut || holds().map(|()| None::<()>)).map(drop)
     }
 
-    /// Waits until `look` finds something, for so long at most: nothing, if it has not by then.
+    /// Waits until `look` finds something, at most for `limit`. `None` if it has found nothing by
+    /// then.
     ///
     /// # Errors
-    /// [`Interrupted`], or what `look` says.
+    /// [`Interrupted`], or the error of `look`.
     pub fn wait<T>(
         &self,
         limit: Duration,
@@ -59,7 +60,7 @@ impl Stop {
     ) -> anyhow::Result<Option<T>> {
         let end = Instant::now() + limit;
         loop {
-            // Before the look, so that the last one is not before the end.
+            // Computed before `look`, so that the last call is not before the end.
             let left = end.saturating_duration_since(Instant::now());
             if let Some(found) = look()? {
                 return Ok(Some(found));

@@ -1,4 +1,4 @@
-//! TOML files as people write them, read so that what is wrong is named by file, line and key.
+//! Reads TOML files that people write. An error names file, line and key.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,19 +10,19 @@ use toml::de::{DeTable, DeValue};
 
 use crate::files;
 
-/// No such file is larger, in bytes; a longer one was not written by a person.
+/// Larger files are refused, in bytes: no person wrote them.
 const MOST: u64 = 1 << 20;
 
-/// Why a file is refused. One line, file, line and key first, such as
-/// `lab/peers/mine.toml:12: start.comand: unknown key, expected …`.
+/// Why a file is refused, in one line that begins with file, line and key: `lab/peers/mine.toml:12:
+/// start.comand: unknown key, expected …`.
 #[derive(Debug, thiserror::Error)]
 #[error("{}:{line}: {}{message}", path.display(), Key(key))]
 pub struct Error {
     /// The file.
     pub path: PathBuf,
-    /// From 1.
+    /// Line number from 1.
     pub line: usize,
-    /// The key at fault, its tables first: `start.command`. Empty where the file is not TOML.
+    /// The wrong key, after its tables: `start.command`. Empty if the file is not TOML.
     pub key: String,
     /// What is wrong with it.
     pub message: String,
@@ -36,15 +36,15 @@ impl fmt::Display for Key<'_> {
     }
 }
 
-/// The text of a file that a person wrote.
+/// Reads the text of a file that a person wrote.
 ///
 /// # Errors
-/// It cannot be read, is larger than 1 MiB, or is not UTF-8.
+/// The file cannot be read, is larger than 1 MiB, or is not UTF-8.
 pub fn text(path: &Path) -> anyhow::Result<String> {
     files::text(path, MOST)
 }
 
-/// What `text`, the content of the file at `path`, says. `path` is for errors only.
+/// Parses the content of the file at `path`. `path` is only for errors.
 ///
 /// # Errors
 /// `text` is not TOML, has an unknown key or a bad value.
@@ -55,10 +55,10 @@ pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
 fn refused(text: &str, path: &Path, source: &toml::de::Error) -> Error {
     let at = source.span().unwrap_or(0..0);
     let key = match DeTable::parse(text) {
-        // What the file as a whole lacks stands nowhere.
+        // A key that is missing in the file as a whole has no place.
         Ok(_) if at.is_empty() => None,
         Ok(table) => key_at(table.get_ref(), &at),
-        // Not TOML, but of a key given twice the reader says where it stands.
+        // This is not TOML. For a key that is given twice, the parser still gives its place.
         Err(_) => text.get(at.clone()).filter(|found| is_bare_key(found)).map(str::to_owned),
     };
     Error {
@@ -69,7 +69,7 @@ fn refused(text: &str, path: &Path, source: &toml::de::Error) -> Error {
     }
 }
 
-/// The reader speaks of a data structure's fields; the reader's reader has keys before them.
+/// Rewords a message of the parser: it speaks of fields and variants, people write keys and words.
 fn message(from_reader: &str) -> String {
     let message = from_reader.trim_end().replace('\n', ", ");
     for (theirs, ours) in
@@ -77,7 +77,7 @@ fn message(from_reader: &str) -> String {
     {
         let Some(rest) = message.strip_prefix(theirs) else { continue };
         let (word, rest) = rest.split_once('`').unwrap_or((rest, ""));
-        // The key is named before the message; a word that is a value is not.
+        // The key stands before the message already. A word that is a value does not.
         let word = if ours == "unknown key" { String::new() } else { format!(" `{word}`") };
         return format!("{ours}{word}{rest}");
     }
@@ -95,12 +95,12 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|b| *b == b'\n').count()
 }
 
-/// Whether what lies at `at` is what `span` spans, or in it.
+/// Whether `span` contains `at`.
 fn holds(span: &Range<usize>, at: &Range<usize>) -> bool {
     span.start <= at.start && at.end <= span.end
 }
 
-/// The dotted path of the key or value that lies at `at`.
+/// Finds the dotted path of the key or value at `at`.
 fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
     for (key, value) in table {
         let name = key.get_ref().as_ref();
@@ -114,9 +114,9 @@ fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
     None
 }
 
-/// How the path goes on from a value to what lies at `at`; nothing if it is not in it.
+/// Finds the rest of the path from a value to `at`; `None` if `at` is not in the value.
 fn within(value: &Spanned<DeValue<'_>>, at: &Range<usize>) -> Option<String> {
-    // A table's own span is its header only: what it holds stands after it.
+    // The span of a table is its header only; its content stands after it.
     let inner = match value.get_ref() {
         DeValue::Table(table) => key_at(table, at).map(|rest| format!(".{rest}")),
         DeValue::Array(items) => items

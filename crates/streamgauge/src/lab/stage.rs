@@ -1,4 +1,4 @@
-//! What happens while a trial's server runs: publisher, meter, load.
+//! The part of a trial while its server runs: publisher, meter, load.
 
 use std::fs;
 use std::path::Path;
@@ -22,12 +22,12 @@ use crate::meter;
 
 /// How long a live stream may take until it can be played.
 const UNTIL_PLAYABLE: Duration = Duration::from_secs(60);
-/// How long one look at it may take: twice what the player is told.
+/// How long one check of it may take: twice the time that the player gets.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
-/// How long vegeta may take to report.
+/// How long vegeta may take for its report.
 const LONGEST_REPORT: Duration = Duration::from_secs(120);
 
-/// A trial whose server runs.
+/// A trial with a running server.
 pub(super) struct Stage<'a> {
     pub(super) bench: &'a Bench<'a>,
     pub(super) trial: &'a Trial<'a>,
@@ -35,12 +35,12 @@ pub(super) struct Stage<'a> {
     pub(super) seat: Seat,
     pub(super) known: Known<'a>,
     pub(super) server: Server,
-    /// What was started besides the server, in order.
+    /// The programs that were started besides the server, in order.
     pub(super) programs: Vec<Program>,
 }
 
 impl Stage<'_> {
-    /// Measures the server under the load.
+    /// Measures the server under its load.
     pub(super) fn run(&mut self, kept: &mut record::Trial) -> anyhow::Result<()> {
         self.publish()?;
         let pid = i32::try_from(self.server.pid())?;
@@ -101,7 +101,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Starts the publisher, where there is one, and waits until its stream can be played.
+    /// Starts the publisher, if there is one, and waits until its stream can be played.
     fn publish(&mut self) -> anyhow::Result<()> {
         let (Some(publish), Some(stream)) = (&self.trial.load.publish, &self.trial.load.stream)
         else {
@@ -157,7 +157,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Whether a player gets media within a moment.
+    /// Whether a player gets media at this moment.
     fn is_playable(&mut self) -> anyhow::Result<bool> {
         let own = std::env::current_exe()?.to_string_lossy().into_owned();
         let url = self.known.value("url").unwrap_or_default();
@@ -209,8 +209,8 @@ impl Stage<'_> {
         Ok(words)
     }
 
-    /// Makes the load and waits for its end. The outer error is the trial's, the inner one the
-    /// load's own, after which the server is still measured.
+    /// Makes the load and waits for its end. The outer error fails the trial. After an inner error,
+    /// which is the load's own, the server is still measured.
     fn load(&mut self) -> anyhow::Result<anyhow::Result<Loaded>> {
         let load = self.trial.load;
         let mut words = self.command(load.with, &load.arguments)?;
@@ -237,7 +237,7 @@ impl Stage<'_> {
         Ok(self.loaded(&words))
     }
 
-    /// What the load found.
+    /// The results of the load.
     fn loaded(&self, words: &[String]) -> anyhow::Result<Loaded> {
         let program = self.programs.last().context("the load is gone")?;
         let tool = self.trial.load.with;
@@ -267,7 +267,7 @@ impl Stage<'_> {
 
     fn profile(&mut self, span: &Span) -> anyhow::Result<()> {
         let words = profile::command(&span.processes(), self.folder);
-        // On a processor of the load's: what it costs is not the server's.
+        // perf runs on a processor of the load, so its cost is not the server's.
         self.start("profile", &words, "profile.log", "profile.log")
     }
 
@@ -279,7 +279,7 @@ impl Stage<'_> {
     }
 }
 
-/// Puts the histograms beside trial.json, by the names that figures know them by.
+/// Moves the histograms beside trial.json, to the names that figures use.
 fn keep_histograms(folder: &Path) -> anyhow::Result<()> {
     let Ok(files) = fs::read_dir(folder.join("load")) else { return Ok(()) };
     for file in files {

@@ -1,7 +1,7 @@
 //! The files that the media server measurement initiative (study B) kept of each run:
-//! `run000_100_rtmp_60.csv`, the six metrics; `.times`, how many milliseconds of media each client
-//! received; and one whose name ends in a dash and the number, which is also its content, of
-//! clients that received media for 90 % of the time.
+//! `run000_100_rtmp_60.csv` has the six metrics, `.times` has how many milliseconds of media each
+//! client received. The name of a third file ends in a dash and the number of clients that received
+//! media for 90 % of the time; its content is this number, too.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::metrics::Metrics;
 use super::plan::Trial;
 
-/// Writes them into a trial's folder; the number of the run is that of the study's case, whatever a
-/// small scale leaves of the others.
+/// Writes the files into a trial's folder. The number of the run is the number of the case in the
+/// study, even if a small scale leaves out other cases.
 pub(super) fn keep(trial: &Trial<'_>, folder: &Path, metrics: &Metrics) -> anyhow::Result<()> {
     let document: Value = serde_json::from_slice(&fs::read(folder.join("load.json"))?)?;
     let metric = |name: &str| metrics.get(name).copied().unwrap_or_default();
@@ -28,7 +28,7 @@ pub(super) fn keep(trial: &Trial<'_>, folder: &Path, metrics: &Metrics) -> anyho
     Ok(())
 }
 
-/// A client that found an error logs nothing.
+/// Writes the `.times` file. As in the study, a client with an error has no line.
 fn times(folder: &Path, to: &Path) -> anyhow::Result<()> {
     let from = folder.join("load/viewers.jsonl");
     let lines = BufReader::new(File::open(&from).with_context(|| from.display().to_string())?);

@@ -1,8 +1,8 @@
-//! Text with places to be filled in: `http://{host}:{http}/{path}`.
+//! Text with variables: `http://{host}:{http}/{path}`.
 //!
-//! A variable is a word in braces, `{rate}`, or several with points between, `{media.film}`. A brace
-//! that does not begin one stands for itself, so that configuration files of other programs need no
-//! marks; `{{` is a brace where one would.
+//! A variable is a word in braces, `{rate}`, or several words with points between, `{media.film}`.
+//! Any other brace stands for itself, so that configuration files of other programs need no
+//! escapes. `{{` is a brace where a variable would begin.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ enum Piece {
     Variable(String),
 }
 
-/// Why a template cannot be filled in: a variable has no value at this place.
+/// A template cannot be filled in, because a variable has no value here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{source_text}`: {{{variable}}} is not known here")]
 pub struct Unknown {
@@ -28,7 +28,7 @@ pub struct Unknown {
 }
 
 impl Template {
-    /// Reads a text; there is none that is not a template.
+    /// Parses a text. Every text is a template.
     pub fn new(source: &str) -> Self {
         let mut pieces = Vec::new();
         let mut text = String::new();
@@ -58,10 +58,10 @@ impl Template {
         Self { source: source.to_owned(), pieces }
     }
 
-    /// With the values that `value` gives to variables, by their names.
+    /// Fills in the values that `value` gives for variables by name.
     ///
     /// # Errors
-    /// It has none for one of them.
+    /// `value` gives none for a variable.
     pub fn fill(&self, value: impl Fn(&str) -> Option<String>) -> Result<String, Unknown> {
         let mut filled = String::with_capacity(self.source.len());
         for piece in &self.pieces {
@@ -76,7 +76,7 @@ impl Template {
         Ok(filled)
     }
 
-    /// The variables it asks for, in order.
+    /// The variables in the template, in order.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(name) => Some(name.as_str()),
@@ -85,15 +85,15 @@ impl Template {
     }
 }
 
-/// Whether a template can ask for a variable of this name: words of ASCII letters, digits, `_` and
-/// `-`, with points between; the first begins with a letter.
+/// Whether a template can have a variable with this name: words of ASCII letters, digits, `_` and
+/// `-` with points between, beginning with a letter.
 pub fn is_name(name: &str) -> bool {
     let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     let is_word = |word: &str| !word.is_empty() && word.bytes().all(letter);
     name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.split('.').all(is_word)
 }
 
-/// As it was written.
+/// The template as it was written.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.source)

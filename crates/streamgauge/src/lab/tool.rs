@@ -1,5 +1,5 @@
-//! Programs that make loads: how long they will take, by their arguments, and what those that are
-//! not this one print.
+//! Programs that make loads: computes from their arguments how long they take, and reads the output
+//! of foreign programs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use anyhow::bail;
 use super::scenario::Tool;
 use crate::units;
 
-/// How long a load takes whose arguments do not say, about.
+/// About how long a load takes whose arguments do not tell.
 const UNKNOWN: Duration = Duration::from_secs(10);
 /// How much longer than expected a load may take.
 const GRACE: Duration = Duration::from_secs(30);
-/// The same, where what is expected is a guess.
+/// How much longer it may take if the expectation is a guess.
 const GRACE_OF_GUESS: Duration = Duration::from_secs(300);
 
 impl Tool {
-    /// How long a load takes with these arguments, about; a guess where they do not say.
+    /// About how long a load with these arguments takes; a guess if the arguments do not tell.
     pub fn expected(self, arguments: &[String]) -> Duration {
         self.length(arguments).unwrap_or(UNKNOWN)
     }
 
-    /// How long a load takes with these arguments; none where they do not say.
+    /// How long a load with these arguments takes; `None` if the arguments do not tell.
     fn length(self, arguments: &[String]) -> Option<Duration> {
         let options = Options(arguments);
         match self {
@@ -38,7 +38,7 @@ impl Tool {
                 let step = options.number("--step").unwrap_or(100.0).max(1.0);
                 let duration = options.time("--duration").unwrap_or(Duration::from_secs(10));
                 let pause = options.time("--pause").unwrap_or(Duration::from_secs(1));
-                // One viewer alone comes first, where no bit rate is given.
+                // If no bit rate is given, the first step is a viewer alone.
                 let alone = if options.text("--min-bitrate").is_some() { 0.0 } else { 1.0 };
                 let steps = ((last - first) / step).max(0.0).floor() + 1.0;
                 Some(multiplied(duration.saturating_add(pause), steps + alone))
@@ -63,7 +63,7 @@ impl Tool {
         }
     }
 
-    /// How long a load with these arguments may take.
+    /// The longest time that a load with these arguments may take.
     pub fn limit(self, arguments: &[String]) -> Duration {
         match self.length(arguments) {
             Some(length) => length.saturating_add(GRACE),
@@ -71,10 +71,10 @@ impl Tool {
         }
     }
 
-    /// What a program that is not this one printed, as metrics (see [`metrics`](super::metrics)).
+    /// Reads the output of a foreign program as metrics (see [`metrics`](super::metrics)).
     ///
     /// # Errors
-    /// What is not there.
+    /// A figure is missing in the output.
     pub fn parse(self, text: &str, arguments: &[String]) -> anyhow::Result<BTreeMap<String, f64>> {
         let options = Options(arguments);
         let clients = match self {
@@ -103,7 +103,7 @@ fn multiplied(time: Duration, times: f64) -> Duration {
     seconds(time.as_secs_f64() * times)
 }
 
-/// A command's options: `--name VALUE`, `--name=VALUE`, `-nVALUE`.
+/// The options of a command: `--name VALUE`, `--name=VALUE`, `-nVALUE`.
 struct Options<'a>(&'a [String]);
 
 impl Options<'_> {
@@ -128,14 +128,14 @@ impl Options<'_> {
 
     fn time(&self, name: &str) -> Option<Duration> {
         let text = self.text(name)?;
-        // wrk's and ab's plain numbers are seconds.
+        // Plain numbers of wrk and ab are seconds.
         units::time(text).ok().or_else(|| text.parse().ok().map(seconds))
     }
 }
 
 type Metrics = Vec<(&'static str, f64)>;
 
-/// The first number behind `label`, at the beginning of a line.
+/// The first number after `label`, which begins a line.
 fn labelled(text: &str, label: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(label))?;
     first_number(line)
@@ -153,10 +153,10 @@ fn ab(text: &str) -> Option<Metrics> {
         ("requests_per_second", labelled(text, "Requests per second:")?),
         ("requests", labelled(text, "Complete requests:")?),
         ("responses", labelled(text, "Complete requests:")?),
-        // ab's own mean: what the connections were held for, by the requests that each made.
+        // ab's own mean: the time that connections were open, divided by the requests on each.
         ("latency_mean_ms", labelled(text, "Time per request:")?),
         ("kb_per_second", labelled(text, "Transfer rate:")?),
-        // Printed only where there are some.
+        // ab prints these lines only if there are such errors.
         (
             "errors",
             labelled(text, "Failed requests:").unwrap_or_default()
@@ -221,7 +221,7 @@ fn wrk(text: &str) -> Option<Metrics> {
     Some(metrics)
 }
 
-/// wrk's KB and MB are of 1,024.
+/// Writes wrk's units so that a KB is 1,024 bytes and a MB 1,024 KB.
 fn binary(text: &str) -> String {
     match text.strip_suffix('B') {
         Some(rest) if rest.ends_with(['K', 'M', 'G']) => format!("{rest}iB"),
@@ -229,7 +229,7 @@ fn binary(text: &str) -> String {
     }
 }
 
-/// `vegeta attack | vegeta report -type=json`, or the report as text.
+/// `vegeta attack | vegeta report -type=json`, or lines of text with that report among them.
 fn vegeta(text: &str) -> Option<Metrics> {
     let report: serde_json::Value = text.lines().find_map(|line| {
         serde_json::from_str(line.trim()).ok().filter(serde_json::Value::is_object)
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(Tool::Http.limit(&given).as_secs(), 40);
     }
 
-    /// As its manual shows it; it is in no package that tests need.
+    /// The output in httperf's manual. httperf is in no package that tests need.
     #[test]
     fn what_httperf_prints_is_read() {
         let text = "Total: connections 3000 requests 3000 replies 2999 test-duration 0.420 s\n\n\

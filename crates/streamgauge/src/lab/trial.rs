@@ -1,4 +1,4 @@
-//! One trial: a server is started, loaded and measured, and ended again.
+//! One trial: starts a server, loads and measures it, and ends it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,15 +18,15 @@ use super::signals::Interrupted;
 use super::stage::Stage;
 use crate::files::replace_json;
 
-/// What a trial says that was interrupted.
+/// The text in the record of an interrupted trial.
 const INTERRUPTED: &str = "interrupted";
 
 impl Bench<'_> {
-    /// Carries a trial out, and writes what came of it into its folder. A server that fails is
-    /// something that comes of it.
+    /// Runs a trial and writes its results to its folder. A failure of the server is one of the
+    /// results.
     ///
     /// # Errors
-    /// The trial's folder cannot be written to.
+    /// The folder of the trial cannot be written to.
     pub(super) fn run(&self, trial: &Trial<'_>) -> anyhow::Result<record::Trial> {
         let began = Instant::now();
         let folder = self.out.join(&trial.folder);
@@ -56,7 +56,7 @@ impl Bench<'_> {
             kept.failed = Some(why);
         }
         if trial.is_profile() {
-            // The profiler costs the server time that it does not have in other trials.
+            // The profiler takes time that the server has in other trials.
             kept.metrics.clear();
         }
         let words = kept.commands.iter_mut().flat_map(|command| &mut command.arguments);
@@ -79,7 +79,7 @@ impl Bench<'_> {
         self.made.link(self.scenario, &root)?;
         let wanted = wanted(trial)?;
         let peer = self.peers.get(&trial.peer).context("there is no such peer")?;
-        // Taken away after everything that is in it.
+        // Dropped after everything that uses it.
         let link = trial.load.link.as_deref().map(Link::new).transpose().context("link")?;
         let place = Placement {
             host: if link.is_some() { link::SERVER } else { "127.0.0.1" }.to_owned(),
@@ -133,18 +133,18 @@ impl Bench<'_> {
     }
 }
 
-/// A folder that is taken away when it is dropped.
+/// A folder that is removed when it is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(within: &Path) -> anyhow::Result<Self> {
         let own = std::process::id().to_string();
         for entry in fs::read_dir(within).into_iter().flatten().flatten() {
-            // Of a process that was killed, or of this one's trial before.
+            // A folder of a process that was killed, or of this process's previous trial.
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_used = name != own && Path::new("/proc").join(&name).exists();
             if name.parse::<u32>().is_ok() && !is_used {
-                // Another run may be doing the same.
+                // Another run may be removing it as well.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -156,12 +156,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left is taken away by the next trial.
+        // The next trial removes what is left.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Now, RFC 3339 in UTC, to the second.
+/// The current time, RFC 3339 in UTC, to the second.
 pub(super) fn now() -> String {
     let now = jiff::Timestamp::now();
     now.round(jiff::Unit::Second).unwrap_or(now).to_string()

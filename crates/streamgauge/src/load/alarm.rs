@@ -1,4 +1,4 @@
-//! A timer of nanoseconds for a tokio runtime, whose own are of milliseconds.
+//! A timer for a tokio runtime with nanoseconds. tokio's own timers have milliseconds.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 pub(super) struct Alarm(AsyncFd<OwnedFd>);
 
 impl Alarm {
-    /// Makes one that is not set. To be called within a runtime.
+    /// Makes a timer that is not set. Must be called within a runtime.
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -26,9 +26,9 @@ impl Alarm {
         Ok(Self(registered))
     }
 
-    /// Waits. Only the latest wait counts.
+    /// Waits. A new wait replaces the one before.
     pub(super) async fn after(&self, time: Duration) -> io::Result<()> {
-        // A time of zero would disarm it.
+        // A time of zero would disarm the timer.
         let time = time.max(Duration::from_nanos(1));
         let it_value = Timespec::try_from(time).map_err(io::Error::other)?;
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -38,7 +38,7 @@ impl Alarm {
             let mut ready = self.0.readable().await?;
             let rang = rustix::io::read(self.0.get_ref(), &mut [0u8; 8]);
             ready.clear_ready();
-            // An earlier wait may have left word of a ring that the new setting took back.
+            // The descriptor may be marked ready by an earlier wait that has been replaced.
             if rang != Err(Errno::AGAIN) {
                 return Ok(rang.map(drop)?);
             }
@@ -58,7 +58,7 @@ mod tests {
         for millis in [0, 3, 1] {
             let wait = Duration::from_millis(millis);
             let began = Instant::now();
-            // A wait that was given up leaves nothing behind.
+            // An abandoned wait leaves nothing behind.
             let _ = tokio::time::timeout(Duration::ZERO, alarm.after(wait * 2)).await;
             alarm.after(wait).await.unwrap();
             assert!(began.elapsed() >= wait);

@@ -1,4 +1,4 @@
-//! The verb `http`: arguments as they are written, and what they come to.
+//! The verb `http`: its arguments as written, and the plan that they mean.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,66 +18,66 @@ use super::{Pace, Plan, Tick, prepare, run};
 use crate::certificates::Certificates;
 use crate::{Exit, signals, text, units};
 
-/// Connections of a closed loop that was not told how many.
+/// Default number of connections of a closed loop.
 const CONNECTIONS: u64 = 10;
-/// The most connections of an open loop that was not told how many.
+/// Default for the most connections of an open loop.
 const MOST_CONNECTIONS: u64 = 10_000;
-/// How long a run is that was not told.
+/// Default duration of a run.
 const DURATION: Duration = Duration::from_secs(10);
-/// Requests a second that one event loop is given, where there are processors for more.
+/// How many requests per second one event loop gets, if there are processors for more loops.
 const RATE_OF_LOOP: f64 = 10_000.0;
 /// The largest file of targets, in bytes.
 const LARGEST_FILE: u64 = 256 << 20;
 
-/// Loads a server over HTTP, by a constant rate or with connections that wait for their answers
+/// Loads a server over HTTP, at a constant rate or with connections that wait for their answers
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// What to ask for, in turn
     #[arg(value_name = "URL")]
     urls: Vec<String>,
-    /// Open loop: so many requests a second, whatever the server does; latencies count from when
-    /// each was due
+    /// Open loop: this many requests per second, whatever the server does. A latency counts from
+    /// the time when its request was due
     #[arg(long, value_name = "N", value_parser = rate)]
     rate: Option<f64>,
-    /// Closed loop: so many connections, each of which asks again when it has its answer (10).
-    /// With --rate: the most connections at a time (10,000)
+    /// Closed loop: this many connections, each of which sends a new request when it has its answer
+    /// (10). With --rate: the most connections at a time (10,000)
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     connections: Option<u64>,
-    /// How long (10s)
+    /// Duration of the run (10s)
     #[arg(long, short, value_name = "T", value_parser = units::time)]
     duration: Option<Duration>,
-    /// How many requests
+    /// Number of requests
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Ask for ranges of this size, all over each target's length; of limit://HOST:PORT: what it
-    /// sends for a byte, asked of it if not given
+    /// Ask for ranges of this size, spread over the length of each target; for limit://HOST:PORT:
+    /// how many bytes the server sends for each byte, which is found out if not given
     #[arg(long, value_name = "B", value_parser = range_size)]
     range_size: Option<u64>,
-    /// In which order those ranges come
+    /// Order of these ranges
     #[arg(long, value_name = "ORDER", value_enum, default_value_t = Order::Random)]
     range_order: Order,
-    /// Where random ranges start from: the same seed, the same ranges
+    /// Seed of random ranges: the same seed gives the same ranges
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// A file of targets, one a line: [METHOD] URL [FIRST-LAST]
+    /// A file of targets, one on each line: [METHOD] URL [FIRST-LAST]
     #[arg(long, value_name = "FILE")]
     targets: Option<PathBuf>,
-    /// Requests that a connection sends before it has their answers; with --http2, at a time
+    /// How many requests a connection sends before it has their answers; with --http2, at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pipeline: u16,
-    /// A connection for each request
+    /// Open a connection for each request
     #[arg(long)]
     no_keepalive: bool,
-    /// Slow clients: each connection takes at most so many bytes a second
+    /// Slow clients: each connection takes at most this many bytes per second
     #[arg(long, value_name = "B", value_parser = read_rate)]
     read_rate: Option<u64>,
     /// Closed loop: how long a connection rests between an answer and its next request
     #[arg(long, value_name = "T", value_parser = units::time, conflicts_with_all = ["rate", "pipeline"])]
     think: Option<Duration>,
-    /// Closed loop: connections begin one after the other, spread over this time
+    /// Closed loop: connections start one after the other, spread over this time
     #[arg(long, value_name = "T", value_parser = units::time, conflicts_with_all = ["rate", "pipeline"])]
     ramp: Option<Duration>,
-    /// HTTP/2 instead of HTTP/1.1: by a general client, which costs several times as much
+    /// HTTP/2 instead of HTTP/1.1, by a general client that costs several times as much
     #[arg(long)]
     http2: bool,
     #[command(flatten)]
@@ -88,26 +88,26 @@ pub struct Arguments {
     /// How long an answer may take
     #[arg(long, value_name = "T", default_value = "30s", value_parser = units::time)]
     timeout: Duration,
-    /// Redirections followed for one request; 0: they are answers like others
+    /// How many redirections are followed for one request; 0: they are answers like others
     #[arg(long, value_name = "N", default_value_t = 10)]
     redirects: u32,
     /// Compare bodies with this file, byte for byte; exit status 1 if one differs
     #[arg(long, value_name = "FILE")]
     check: Option<PathBuf>,
-    /// Exit status 1 if so: p99>20ms, first.p99.9>5ms, max>1s, errors>0, errors>1%, status>1%,
-    /// rate<900, throughput<100MB; may be repeated
+    /// Exit status 1 if this holds: p99>20ms, first.p99.9>5ms, max>1s, errors>0, errors>1%,
+    /// status>1%, rate<900, throughput<100MB; may be repeated
     #[arg(long, value_name = "CRITERION")]
     fail_if: Vec<Criterion>,
-    /// Event loops, a thread each; as many as the rate or the connections need, up to one for each
-    /// processor, if not given
+    /// Event loops, each on its own thread; by default as many as the rate or the connections need,
+    /// up to one for each processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// Look for events all the time instead of sleeping until there are some: a server on the same
-    /// machine then does not pay for waking the load. Takes a processor for each event loop
+    /// Poll for events instead of sleeping until there are some. Takes a processor for each event
+    /// loop, but a server on the same machine then has no cost for waking the load
     #[arg(long, conflicts_with = "http2")]
     busy_poll: bool,
-    /// Processes that share the run; as few as the limit of open files and the ports of an address
-    /// allow, if not given
+    /// Processes that share the run; by default as few as the limit of open files and the ports of
+    /// an address allow
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
     processes: Option<u32>,
     /// Keep raw records in this folder
@@ -160,10 +160,10 @@ fn field(text: &str) -> Result<(String, String), String> {
 }
 
 impl Arguments {
-    /// What was asked for.
+    /// Makes the plan of the run.
     ///
     /// # Errors
-    /// Arguments that contradict each other, or targets that cannot be asked for.
+    /// The arguments contradict each other, or the targets are unusable.
     pub fn plan(&self) -> anyhow::Result<Plan> {
         let mut targets = Vec::new();
         for url in &self.urls {
@@ -242,15 +242,16 @@ impl Arguments {
         }
     }
 
-    /// Does what was asked for; the document, or what people read, goes to standard output.
+    /// Does what the arguments ask for. Prints the document, or a text for people, to standard
+    /// output.
     ///
     /// # Errors
-    /// Arguments or input that cannot be used, or records that cannot be written.
+    /// Arguments or input are unusable, or records cannot be written.
     pub fn run(&self) -> anyhow::Result<Exit> {
         let mut plan = self.plan()?;
         let stop = signals::stop()?;
         let addresses = match prepare(&mut plan, &stop) {
-            // There is nothing yet that could be shown.
+            // There are no results yet that could be shown.
             Err(super::Error::Interrupted) => std::process::exit(signals::INTERRUPTED),
             prepared => prepared?,
         };
@@ -260,7 +261,7 @@ impl Arguments {
         let mut observe = |tick: &Tick| {
             progress.tick(tick);
             if let Some(Err(error)) = folder.as_mut().map(|folder| folder.tick(tick)) {
-                // Figures that are not kept are not worth the load.
+                // Without records, the load is of no use.
                 trouble.get_or_insert(error);
                 stop.store(true, Relaxed);
             }

@@ -1,4 +1,4 @@
-//! What one event loop is given to do, by whichever client, and how it ends.
+//! The work of one event loop, for both clients, and how the loop ends.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,31 +12,31 @@ use super::demand::Demand;
 use super::tally::{Fault, Shared, Tally};
 use super::url::Origin;
 
-/// Between two looks at the processor's clock, and for what has timed out, in nanoseconds.
+/// Time between two checks of the processor's clock and of time-outs, in nanoseconds.
 pub(super) const TICK: u64 = 100_000_000;
-/// How long a client of a closed loop rests when nobody answered its connection.
+/// How long a client of a closed loop rests after nobody has answered its connection.
 pub(super) const REST: Duration = Duration::from_millis(100);
-/// How often a request is sent again, at most.
+/// How often a request is sent again at most.
 pub(super) const MOST_SENT_AGAIN: u8 = 8;
 
 pub(super) struct Assignment<'a> {
     pub(super) plan: &'a Plan,
     pub(super) demand: Demand,
-    /// Where each origin is, as found before the run.
+    /// Address of each origin, found before the run.
     pub(super) addresses: &'a HashMap<Origin, SocketAddr>,
     pub(super) reference: Option<&'a Reference>,
-    /// The most connections it may hold at a time.
+    /// The most connections at a time.
     pub(super) connections: usize,
-    /// The address they come from, if that matters.
+    /// Local address of connections; `None` if the system picks it.
     pub(super) source: Option<IpAddr>,
-    /// When the clients of a closed loop begin, if not all at once.
+    /// When the clients of a closed loop start; empty if all start at once.
     pub(super) starts: Vec<u64>,
     pub(super) clock: Clock,
     pub(super) shared: &'a Shared,
     pub(super) stop: &'a AtomicBool,
 }
 
-/// When a loop began.
+/// The start of a loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start {
     at: u64,
@@ -48,24 +48,25 @@ impl Start {
         Self { thread: ThreadTime::read(), at: clock.now() }
     }
 
-    /// Nanoseconds that the calling thread has been on a processor since.
+    /// How many nanoseconds the calling thread has been on a processor since the start.
     pub(super) fn on_cpu(&self) -> u64 {
         ThreadTime::cpu().saturating_sub(self.thread.on_cpu)
     }
 }
 
 impl Assignment<'_> {
-    /// Whether nothing more is to be done, whatever is under way.
+    /// Whether the loop ends now, even with requests under way.
     pub(super) fn is_over(&self, now: u64) -> bool {
         self.stop.load(Relaxed) || self.demand.is_over(now)
     }
 
-    /// Completes the tally of a loop that began at `start` and has ended at `end`.
+    /// Completes the tally of a loop that began at `start` and ended at `end`.
     pub(super) fn finish(&self, tally: &mut Tally, start: &Start, end: u64) {
         let thread = ThreadTime::read();
         let unanswered = tally.counters.in_flight();
         if self.demand.waits_for_answers() && !self.stop.load(Relaxed) {
-            // They were waited for as long as a run may: their omission would flatter the server.
+            // The run has waited for them as long as it may. To leave them out would flatter the
+            // server.
             for _ in 0..unanswered {
                 tally.failed(Fault::Timeout, || "unanswered when the run ended".to_owned());
             }

@@ -1,6 +1,6 @@
-//! The least that can be asked for: a byte, for which the server sends a number of bytes, always the
-//! same (`limit://HOST:PORT`, as `baseline limit` serves it). No HTTP, but the same connections,
-//! counters and system calls, so that what HTTP adds can be told.
+//! The smallest request: one byte, for which the server sends a fixed number of bytes
+//! (`limit://HOST:PORT`, served by `baseline limit`). There is no HTTP, but connections, counters
+//! and system calls are the same, so that the difference shows the cost of HTTP.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,20 +12,21 @@ use super::target::Target;
 use super::url::{Origin, Scheme};
 use super::{Error, Plan};
 
-/// What is sent; any byte will do.
+/// The byte that is sent. Any other would do.
 pub(super) const REQUEST: u8 = b'.';
 
-/// How many bytes answer a request for `target`, if that is without HTTP. Known once
-/// [`find_lengths`] has asked.
+/// How many bytes answer a request for `target`; `None` if the target speaks HTTP. The number is
+/// known once [`find_lengths`] has asked.
 pub(super) fn answer(target: &Target) -> Option<u64> {
     (target.url.origin.scheme == Scheme::Limit).then_some(target.length.unwrap_or_default())
 }
 
-/// Finds out how many bytes each server sends for one. That must be what the plan says, if it says
-/// so: answers have no heads, so one of another length could not be told from the next.
+/// Asks each server how many bytes it sends for one. The number must be that of the plan, if the
+/// plan has one: answers have no heads, so after an answer of another length the next one could not
+/// be found.
 ///
 /// # Errors
-/// [`Error::Bare`]: it is another number, none, or there is no answer.
+/// [`Error::Bare`]: the number is another one or zero, or there is no answer.
 pub(super) fn find_lengths(
     plan: &mut Plan,
     addresses: &HashMap<Origin, SocketAddr>,
@@ -60,13 +61,12 @@ pub(super) fn find_lengths(
         known.insert(origin.clone(), length);
         target.length = Some(length);
     }
-    // What is to be asked for is settled.
+    // The lengths are now known.
     plan.rule = None;
     Ok(())
 }
 
-/// Sends a byte and no more, and counts what comes until the server closes, at most one byte more
-/// than `wanted`.
+/// Sends one byte and counts the answer until the server closes, up to one byte more than `wanted`.
 fn ask(address: &SocketAddr, timeout: Duration, wanted: Option<u64>) -> io::Result<u64> {
     let end = Instant::now() + timeout;
     let mut socket = TcpStream::connect_timeout(address, timeout)?;

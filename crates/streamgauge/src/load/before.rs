@@ -1,4 +1,4 @@
-//! How long what comes before a run may take, all of it together.
+//! The time limit of everything that happens before a run.
 
 use std::future::Future;
 use std::io;
@@ -7,24 +7,24 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks at whether to stop.
+/// Pause between two checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Why something was not waited for any longer.
+/// Why waiting has ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
     /// The time is over.
     #[error("no answer in time")]
     Late,
-    /// The run was told to stop before it began.
+    /// The run was told to stop before it started.
     #[error("interrupted")]
     Stopped,
-    /// The machine gives no thread.
+    /// The system provides no thread.
     #[error("starting a thread: {0}")]
     Thread(#[from] io::Error),
 }
 
-/// One deadline for all preparations, and the flag that ends them before it.
+/// One deadline for all preparations, and a flag that ends them earlier.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Before<'a> {
     end: Instant,
@@ -32,15 +32,15 @@ pub(super) struct Before<'a> {
 }
 
 impl<'a> Before<'a> {
-    /// So long from now, unless `stop` is set.
+    /// Sets the deadline to `length` from now. `stop` ends the preparations earlier.
     pub(super) fn new(length: Duration, stop: &'a AtomicBool) -> Self {
         Self { end: Instant::now() + length, stop }
     }
 
-    /// What is left of the time.
+    /// The time that is left.
     ///
     /// # Errors
-    /// [`Ended`]: nothing is.
+    /// [`Ended`]: no time is left.
     fn left(&self) -> Result<Duration, Ended> {
         if self.stop.load(Relaxed) {
             return Err(Ended::Stopped);
@@ -49,11 +49,11 @@ impl<'a> Before<'a> {
         if left.is_zero() { Err(Ended::Late) } else { Ok(left) }
     }
 
-    /// Waits for work that blocks, as the search for a name does, which no time-out ends. It is told
-    /// how long it may take; where it takes longer, its thread is left behind.
+    /// Waits for work that blocks without a time-out, such as the lookup of a name. The work gets
+    /// the time that is left. If it takes longer, its thread is left behind.
     ///
     /// # Errors
-    /// [`Ended`]: it was not waited for.
+    /// [`Ended`]: there is no result.
     pub(super) fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(Duration) -> T + Send + 'static,
@@ -61,7 +61,7 @@ impl<'a> Before<'a> {
         let left = self.left()?;
         let (done, finished) = sync_channel(1);
         thread::Builder::new().name("before".to_owned()).spawn(move || {
-            // Whoever no longer waits does not want it.
+            // The receiver may have stopped waiting.
             let _ = done.send(work(left));
         })?;
         loop {
@@ -78,7 +78,7 @@ impl<'a> Before<'a> {
     /// Waits for a future, within a runtime.
     ///
     /// # Errors
-    /// [`Ended`]: it was not waited for.
+    /// [`Ended`]: there is no result.
     pub(super) async fn future<T>(&self, work: impl Future<Output = T>) -> Result<T, Ended> {
         let mut work = std::pin::pin!(work);
         loop {
@@ -101,7 +101,7 @@ mod tests {
         let (keep, hang) = sync_channel::<()>(0);
         let late = before.blocking(move |_| hang.recv().is_ok());
         assert!(matches!(late, Err(Ended::Late)), "{late:?}");
-        // Whatever follows has no time of its own.
+        // Work after the deadline has no time of its own.
         assert!(matches!(before.blocking(|_| 7), Err(Ended::Late)));
         drop(keep);
     }

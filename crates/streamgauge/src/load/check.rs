@@ -1,4 +1,4 @@
-//! Answers against what was asked for: the range, and the file that bodies should be.
+//! Checks answers: against the range that was asked for, and against the file that bodies must be.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use super::tally::Fault;
 use super::target::ByteRange;
 use super::trouble::Trouble;
 
-/// A file that every body must be, or be a range of.
+/// A file that every body must equal, or be a range of.
 #[derive(Debug)]
 pub(super) struct Reference {
     file: File,
@@ -18,10 +18,10 @@ pub(super) struct Reference {
 }
 
 impl Reference {
-    /// Opens it.
+    /// Opens the file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -34,27 +34,27 @@ impl Reference {
     }
 }
 
-/// One body, compared as it comes.
+/// A comparison of one body, piece by piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Comparison {
-    /// Position in the file of the next byte.
+    /// Position of the next byte in the file.
     position: u64,
     /// Where the body must end.
     end: u64,
-    /// What is wrong, once something is.
+    /// The first difference, once there is one.
     wrong: Option<Wrong>,
 }
 
 /// How a body differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Wrong {
-    /// Another byte.
+    /// A byte is different.
     #[error("byte {0} of the file is another in the body")]
     Byte(u64),
-    /// Too much of it.
+    /// The body is too long.
     #[error("the body goes on after byte {0}, its end")]
     Long(u64),
-    /// Too little of it.
+    /// The body is too short.
     #[error("the body ends before byte {0} of the file")]
     Short(u64),
     /// The file could not be read.
@@ -63,12 +63,13 @@ enum Wrong {
 }
 
 impl Comparison {
-    /// A body that must be the file from `first` up to, but without, `end`.
+    /// Compares a body with the bytes of the file from `first` to before `end`.
     pub(super) fn new(first: u64, end: u64) -> Self {
         Self { position: first, end, wrong: None }
     }
 
-    /// The body of an answer that begins so; none if such a body is no part of the file.
+    /// Makes the comparison for an answer with this head; `None` if its body is no part of the
+    /// file.
     pub(super) fn of(head: &Head, reference: &Reference) -> Option<Self> {
         match (head.status, head.content_range) {
             (200, _) => Some(Self::new(0, reference.length())),
@@ -77,7 +78,7 @@ impl Comparison {
         }
     }
 
-    /// Compares the next bytes of the body. `buffer` is what the file is read into.
+    /// Compares the next bytes of the body. `buffer` is used to read the file.
     pub(super) fn take(&mut self, reference: &Reference, mut bytes: &[u8], buffer: &mut Vec<u8>) {
         buffer.resize(16 << 10, 0);
         while !bytes.is_empty() && self.wrong.is_none() {
@@ -106,18 +107,18 @@ impl Comparison {
         }
     }
 
-    /// What is wrong with the body, now that it has ended.
+    /// Returns the error of the body after its end.
     fn finish(&self) -> Option<Wrong> {
         self.wrong.or((self.position < self.end).then_some(Wrong::Short(self.position)))
     }
 
-    /// Likewise, as what its request failed of.
+    /// Returns the error of the body after its end, as the fault of its request.
     pub(super) fn fault(&self) -> Option<Trouble> {
         self.finish().map(|wrong| Trouble::new(Fault::Corrupt, wrong.to_string()))
     }
 }
 
-/// What is wrong with a 206 (RFC 9110, 15.3.7). A server need not honour a range: 200 is right.
+/// Checks a 206 (RFC 9110, 15.3.7). A server may ignore a range: 200 is no error.
 pub(super) fn wrong_range(head: &Head, asked: Option<ByteRange>) -> Option<Trouble> {
     let asked = asked.filter(|_| head.status == 206)?;
     let wrong = |detail: String| Some(Trouble::new(Fault::WrongRange, detail));

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Counts from when the run began, the same for all its threads.
+/// Counts from the start of the run. All its threads use the same clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Begins now.
+    /// Starts the clock.
     pub fn start() -> Self {
         Self(Instant::now())
     }
@@ -25,22 +25,22 @@ impl Clock {
     }
 }
 
-/// A duration in nanoseconds, up to 584 years.
+/// Converts a duration to nanoseconds, up to 584 years.
 pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the calling thread has had of a processor, and how long it was ready and had none.
+/// How long the calling thread was on a processor, and how long it was ready without one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ThreadTime {
     /// Nanoseconds on a processor.
     pub on_cpu: u64,
-    /// Nanoseconds of waiting for one.
+    /// Nanoseconds of waiting for a processor.
     pub waiting: u64,
 }
 
 impl ThreadTime {
-    /// Reads both. Where the kernel does not tell the second (`CONFIG_SCHED_INFO`), it is 0.
+    /// Reads both times. The second is 0 if the kernel does not report it (`CONFIG_SCHED_INFO`).
     pub fn read() -> Self {
         // "TIME-ON-CPU TIME-WAITING TIMESLICES", in nanoseconds: Documentation/scheduler.
         let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

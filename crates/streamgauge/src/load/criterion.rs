@@ -1,4 +1,4 @@
-//! What a server must achieve: `p99<20ms` asked for as "fail if p99>20ms".
+//! What a server must achieve: `p99<20ms`, written as its failure `p99>20ms`.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Outcome;
 use crate::units;
 
-/// A condition on which a run has failed, such as `p99>20ms`.
+/// A condition that makes a run fail, such as `p99>20ms`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Criterion {
     text: String,
@@ -26,11 +26,11 @@ enum Measure {
     FirstByte(Point),
     /// Requests without a good answer.
     Errors,
-    /// The same, as a share of the requests.
+    /// Requests without a good answer, as a share of all requests.
     ErrorShare,
-    /// Answers a second.
+    /// Answers per second.
     Rate,
-    /// Bytes of bodies a second.
+    /// Bytes of bodies per second.
     Throughput,
     /// The share of answers with a status of 400 and above.
     Refusals,
@@ -43,24 +43,24 @@ enum Point {
     Max,
 }
 
-/// How a run stands to a criterion.
+/// The result of a run for one criterion.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Verdict {
-    /// The criterion, as it was asked for.
+    /// The criterion as written.
     pub fail_if: String,
-    /// What was measured: seconds, a share, a number, or a number a second.
+    /// The measured value: seconds, a share, a number, or a number per second.
     pub measured: f64,
-    /// Whether the run has failed by it.
+    /// Whether the run failed this criterion.
     pub failed: bool,
 }
 
 impl FromStr for Criterion {
     type Err = String;
 
-    /// MEASURE, `>` or `<`, LIMIT. Measures: `p50`, `p99.9`, …, `mean`, `max` (time to the last
-    /// byte; `first.p99` to the first byte), `errors` (a number, or a share: `1%`), `status`
-    /// (share of answers of 400 and above), `rate` (answers a second), `throughput` (bytes of
-    /// bodies a second: `100MB`).
+    /// Parses MEASURE, `>` or `<`, LIMIT. Measures: `p50`, `p99.9`, …, `mean`, `max` (time to the
+    /// last byte; `first.p99` to the first byte), `errors` (a number, or a share: `1%`), `status`
+    /// (share of answers of 400 and above), `rate` (answers per second), `throughput` (bytes of
+    /// bodies per second: `100MB`).
     fn from_str(text: &str) -> Result<Self, String> {
         let place = text.find(['<', '>']).ok_or("no > or < in it")?;
         let (name, rest) = text.split_at(place);
@@ -112,7 +112,7 @@ fn point(name: &str) -> Result<Point, String> {
 }
 
 impl Criterion {
-    /// Judges a run. One without a single answer fails by every limit on a time.
+    /// Judges a run. A run without a single answer fails every limit on a time.
     pub fn judge(&self, outcome: &Outcome) -> Verdict {
         let total = &outcome.total;
         let counters = &total.counters;
@@ -134,8 +134,8 @@ impl Criterion {
         Verdict { fail_if: self.text.clone(), measured, failed }
     }
 
-    /// How the generator's own lag made a run fail by this limit on a time, if it did: without it
-    /// the run would have passed.
+    /// Explains a failure of this criterion that the generator's own lag has caused: without the
+    /// lag the run would have passed.
     pub(super) fn failed_by_lag(&self, outcome: &Outcome) -> Option<String> {
         let total = &outcome.total;
         let (Measure::LastByte(at) | Measure::FirstByte(at)) = self.measure else { return None };
@@ -215,7 +215,7 @@ mod tests {
         let mut outcome = outcome();
         outcome.total = Tally::default();
         for _ in 0..100 {
-            // Taken up 30 ms late, answered within 10 ms and 20 ms.
+            // Sent 30 ms late, answered within 10 ms and 20 ms after that.
             outcome.total.answered(200, 0, Some(30_000_000), 40_000_000, 50_000_000);
         }
         let by_lag = |text: &str| text.parse::<Criterion>().unwrap().failed_by_lag(&outcome);

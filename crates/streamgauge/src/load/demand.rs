@@ -1,36 +1,36 @@
-//! When the next request is begun: by a schedule (open loop), or when an answer has come (closed
-//! loop).
+//! Decides when the next request starts: by a schedule (open loop), or when an answer has come
+//! (closed loop).
 
 use super::pacer::Schedule;
 
-/// What one worker has to ask for.
+/// The requests of one worker.
 #[derive(Debug, Clone)]
 pub enum Demand {
     /// By a schedule, whatever the server does.
     Open {
-        /// When.
+        /// The schedule.
         schedule: Schedule,
-        /// Nanoseconds after which no answer is waited for.
+        /// Time in nanoseconds after which no answer is waited for.
         last: u64,
     },
-    /// By so many clients, each of which waits for its answer before it asks again.
+    /// By clients. Each waits for its answer before its next request.
     Closed {
-        /// Clients that wait for nothing.
+        /// Clients that do not wait for an answer.
         free: u64,
         /// The number of the next request.
         next: u64,
-        /// From one of this worker's requests to its next.
+        /// Difference between the numbers of two successive requests of this worker.
         lanes: u64,
-        /// Requests that may still be begun.
+        /// How many requests may still start.
         left: Option<u64>,
-        /// Nanoseconds after which nothing is begun, and what is not answered is left.
+        /// Time in nanoseconds after which no request starts, and answers are no longer waited for.
         end: Option<u64>,
     },
 }
 
 impl Demand {
-    /// The number of the next request, if it may begin at `now`, and in an open loop when it was
-    /// due. Call it until it returns nothing.
+    /// Takes the next request if it may start at `now`. Returns its number and, in an open loop,
+    /// when it was due. Call it until it returns `None`.
     pub fn take(&mut self, now: u64) -> Option<(u64, Option<u64>)> {
         match self {
             Self::Open { schedule, .. } => {
@@ -49,14 +49,14 @@ impl Demand {
         }
     }
 
-    /// A client's request has been answered or has failed.
+    /// Frees the client of a request that has been answered or has failed.
     pub fn give_back(&mut self) {
         if let Self::Closed { free, .. } = self {
             *free += 1;
         }
     }
 
-    /// When the demand itself has something to do.
+    /// The time of the next action of the demand itself.
     pub fn wakes_at(&self) -> Option<u64> {
         match self {
             Self::Open { schedule, last } => Some(schedule.next_due().unwrap_or(*last)),
@@ -65,7 +65,7 @@ impl Demand {
         }
     }
 
-    /// Whether nothing more will be begun.
+    /// Whether no more requests will start.
     pub fn is_exhausted(&self) -> bool {
         match self {
             Self::Open { schedule, .. } => schedule.left() == 0,
@@ -73,7 +73,7 @@ impl Demand {
         }
     }
 
-    /// Whether the run is over at `now`, whatever is not answered.
+    /// Whether the run is over at `now`, even with requests that have no answer.
     pub fn is_over(&self, now: u64) -> bool {
         match self {
             Self::Open { last, .. } => now >= *last,
@@ -81,17 +81,18 @@ impl Demand {
         }
     }
 
-    /// Whether clients wait for their answers before they ask again.
+    /// Whether clients wait for their answers before their next request.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Closed { .. })
     }
 
-    /// Whether what is not answered in the end has failed, since it was waited for.
+    /// Whether requests without an answer at the end count as failed. If so, the run has waited for
+    /// them.
     pub fn waits_for_answers(&self) -> bool {
         matches!(self, Self::Open { .. })
     }
 
-    /// Requests of a schedule that were not begun.
+    /// How many requests of the schedule have not started.
     pub fn left(&self) -> u64 {
         match self {
             Self::Open { schedule, .. } => schedule.left(),

@@ -1,10 +1,10 @@
-//! What is said of many times.
+//! A summary of many times.
 
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// A distribution of times, in seconds; each to a thousandth of itself.
+/// A distribution of times in seconds. Each is exact to a thousandth of its value.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "percentiles are named by themselves")]
 pub struct Distribution {
@@ -25,7 +25,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Reads a histogram of nanoseconds; nothing where it is empty.
+    /// Reads a histogram of nanoseconds; `None` if it is empty.
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e9;
         (!histogram.is_empty()).then(|| Self {

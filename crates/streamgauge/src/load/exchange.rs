@@ -1,35 +1,35 @@
-//! What the event loop of HTTP/1.1 asks, and what comes of it.
+//! Requests and answers of the event loop for HTTP/1.1.
 
 use std::rc::Rc;
 
 use super::target::{ByteRange, Target};
 use super::trouble::Trouble;
 
-/// A target as a worker asks for it.
+/// A target in the form that a worker uses.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) target: Target,
-    /// The place of its peer among the worker's.
+    /// Index of its peer among those of the worker.
     pub(super) peer: usize,
     /// The request, without the Range field and the empty line.
     pub(super) head: Vec<u8>,
-    /// Without HTTP: how many bytes answer it. The head is then all of the request.
+    /// For a target without HTTP: how many bytes answer it. The head is then the whole request.
     pub(super) bare: Option<u64>,
 }
 
-/// One request and what has come of it. Times are nanoseconds since the run began.
+/// One request and the state of its answer. Times are in nanoseconds since the start of the run.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) asked: Rc<Asked>,
     pub(super) range: Option<ByteRange>,
-    /// When it should have been sent: where latencies begin.
+    /// When it should have been sent. Latencies count from here.
     pub(super) due: u64,
-    /// When the worker took it up, in an open loop; less its standstills until then, so that those
-    /// after it can be told.
+    /// When the worker took it up, in an open loop. The worker's standstills before that are
+    /// subtracted, so that standstills after it can be computed.
     pub(super) taken: Option<u64>,
-    /// When a connection took it: where the time-out begins.
+    /// When a connection took it. The time-out counts from here.
     pub(super) begun: u64,
-    /// When the first byte of its answer came; 0 before.
+    /// When the first byte of its answer came; 0 before that.
     pub(super) first_byte: u64,
     pub(super) redirects: u32,
     pub(super) sent_again: u8,
@@ -42,6 +42,6 @@ pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) location: Option<String>,
     pub(super) last_byte: u64,
-    /// What is wrong with it, although it is complete.
+    /// The error of a complete answer, if it has one.
     pub(super) fault: Option<Trouble>,
 }

@@ -1,17 +1,23 @@
-//! Requests over HTTP, by a schedule or by clients that wait for their answers, and what they got.
+//! Requests over HTTP, by a schedule or by clients that wait for their answers, and the results.
 //!
-//! [`run`] carries a [`Plan`] out and gives an [`Outcome`] back. HTTP/1.1 without TLS has a client
-//! of its own ([`worker`], one event loop a thread), which is not to be the bottleneck of what it
-//! measures; HTTP/2 and TLS go through hyper ([`general`]), which costs several times as much. Both
-//! take an [`assignment`], and judge answers alike ([`check`], [`redirect`]).
-//! [`several`] shares a run between processes, [`slow`] is how clients behave besides asking, [`bare`]
-//! what is asked without HTTP, and [`trust`] judges the generator itself.
+//! [`run`] runs a [`Plan`] and returns an [`Outcome`]. There are two clients. HTTP/1.1 without TLS
+//! has a client of its own ([`worker`], one event loop for each thread), which must not be the
+//! bottleneck of the measurement. HTTP/2 and TLS go through hyper ([`general`]), which costs
+//! several times as much. Both take an [`assignment`] and judge answers in the same way ([`check`],
+//! [`redirect`]).
 //!
 //! ```text
 //! args ─▶ Plan ─▶ run ─▶ Assignment ─┬▶ worker ─▶ connection ─▶ response ─┬▶ Tally ─▶ Outcome
 //!                                    └▶ general ─▶ hyper, rustls ─────────┘             │
 //!                                                          report, criterion ◀──────────┘
 //! ```
+//!
+//! - What to ask: [`target`] and [`url`] are the targets, [`pacer`] and [`demand`] say when
+//!   requests start, [`slow`] how slow clients are, [`bare`] is the protocol without HTTP.
+//! - Before a run: [`probe`] finds addresses, [`before`] limits the time. [`several`] splits a run
+//!   among processes.
+//! - Results: [`tally`] and [`distribution`] count, [`criterion`] judges the server and [`trust`]
+//!   the generator itself, [`record`] and [`report`] write.
 
 mod alarm;
 pub mod args;
@@ -65,16 +71,16 @@ use worker::Worker;
 
 pub use plan::{Pace, Plan};
 
-/// How long after the end of its schedule a run waits for answers, at most: it must not outlast
-/// its duration by more than 10 s.
+/// How long a run waits for answers after the end of its schedule at most. It must not outlast its
+/// duration by more than 10 s.
 const LONGEST_WAIT: Duration = Duration::from_secs(9);
-/// Files that a process has open besides its connections.
+/// Files that a process has open besides connections.
 const OTHER_FILES: u64 = 80;
 
-/// Why a run cannot begin.
+/// Why a run cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A host that is not known.
+    /// The address of a host is unknown.
     #[error("{host}: {source}")]
     Host {
         /// Its name.
@@ -82,35 +88,35 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// The length of a target is needed and cannot be found out.
+    /// The length of a target is needed, but cannot be found.
     #[error("{url}: its length is not known ({reason}), so --range-size cannot divide it")]
     Length {
-        /// Of which target.
+        /// The target.
         url: String,
         /// Why.
         reason: String,
     },
-    /// What a `limit://` server sends is not what it should, or nothing.
+    /// A `limit://` server sends a wrong number of bytes, or nothing.
     #[error("{url}: {reason}")]
     Bare {
-        /// Which.
+        /// The target.
         url: String,
         /// What is wrong.
         reason: String,
     },
-    /// It was told to stop before it began.
+    /// The run was told to stop before it started.
     #[error("interrupted before the run began")]
     Interrupted,
-    /// More connections than files that may be open, or fewer than processes.
+    /// There are more connections than files that may be open, or fewer than processes.
     #[error("{0}")]
     Processes(String),
     /// A process that shares the run is lost.
     #[error("{0}")]
     Process(String),
-    /// A file that cannot be read.
+    /// A file cannot be read.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: String,
         /// Why.
         source: std::io::Error,
@@ -118,12 +124,12 @@ pub enum Error {
     /// TLS cannot be set up.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The machine gives no threads or event loops.
+    /// The system provides no threads or event loops.
     #[error("starting an event loop: {0}")]
     Loop(#[from] std::io::Error),
 }
 
-/// The counters of a run at a time.
+/// The counters of a run at one time.
 #[derive(Debug, Clone, Copy, serde::Serialize, schemars::JsonSchema)]
 pub struct Tick {
     /// Seconds since the run began.
@@ -133,30 +139,31 @@ pub struct Tick {
     pub counters: Counters,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What all workers found.
+    /// The results of all workers together.
     pub total: Tally,
-    /// What each used of a processor: seconds on it, seconds waiting for it, seconds in all.
+    /// For each worker: seconds on a processor, seconds of waiting for one, seconds in all.
     pub workers: Vec<(f64, f64, f64)>,
     /// Seconds from the first request to the end.
     pub elapsed: f64,
     /// Whether it was told to stop.
     pub interrupted: bool,
-    /// Processes that shared it and are not in it: which, and why.
+    /// Lost processes, whose results are missing, and why.
     pub lost: Vec<String>,
     /// The counters, once a second and at the end.
     pub ticks: Vec<Tick>,
-    /// What the kernel counted meanwhile, of this machine's whole network.
+    /// What the kernel counted during the run, for the whole network of this machine.
     pub kernel: Kernel,
 }
 
-/// Prepares a plan: finds hosts and, where a rule needs them, lengths. All of it takes as long as an
-/// answer may, and as a run may wait for its last answers, at most; it ends when `stop` is set.
+/// Prepares a plan: finds the addresses of hosts and, if a rule needs them, the lengths of targets.
+/// All of it together may take as long as one answer, and at most as long as a run waits for its
+/// last answers. `stop` ends it earlier.
 ///
 /// # Errors
-/// [`Error`]: the run cannot begin.
+/// [`Error`]: the run cannot start.
 pub fn prepare(plan: &mut Plan, stop: &AtomicBool) -> Result<HashMap<Origin, SocketAddr>, Error> {
     let allowed = crate::fleet::raise_descriptor_limit();
     if !plan.connections_given {
@@ -186,11 +193,10 @@ pub fn prepare(plan: &mut Plan, stop: &AtomicBool) -> Result<HashMap<Origin, Soc
     Ok(addresses)
 }
 
-/// Carries a plan out, to its end or until `stop` is set. `observe` is told the counters once a
-/// second.
+/// Runs a plan to its end or until `stop` is set. Calls `observe` with the counters every second.
 ///
 /// # Errors
-/// [`Error`]: the run cannot begin.
+/// [`Error`]: the run cannot start.
 pub fn run(
     plan: &Plan,
     addresses: &HashMap<Origin, SocketAddr>,
@@ -205,18 +211,18 @@ pub fn run(
     }
 }
 
-/// The share of a plan that is one process's.
+/// The part of a plan for one process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Part {
-    /// The first of its event loops, among all.
+    /// Number of its first event loop, among all loops.
     first: u64,
-    /// How many they are.
+    /// How many event loops it has.
     threads: usize,
-    /// The address its connections come from, if that matters.
+    /// Local address of its connections; `None` if the system picks it.
     source: Option<IpAddr>,
 }
 
-/// Carries out this process's part of a plan.
+/// Runs this process's part of a plan.
 fn here(
     plan: &Plan,
     addresses: &HashMap<Origin, SocketAddr>,
@@ -268,7 +274,7 @@ fn here(
             let next = clock.at(second * 1_000_000_000);
             match finished.recv_timeout(next.saturating_duration_since(std::time::Instant::now())) {
                 Ok(tally) => {
-                    // The others need not go on for a run that has no result.
+                    // A run with an error has no result, so the other workers stop.
                     let tally = tally.inspect_err(|_| stop.store(true, Relaxed))?;
                     let on_cpu = tally.counters.cpu_ns as f64 / 1e9;
                     outcome.workers.push((on_cpu, tally.starved_seconds, tally.wall_seconds));
@@ -278,14 +284,14 @@ fn here(
                     let tick = read(clock, &shared);
                     observe(&tick);
                     outcome.ticks.push(tick);
-                    // A second that was missed is not made up for: the counts are cumulative.
+                    // A missed second needs no tick of its own: counters are cumulative.
                     second = clock.now() / 1_000_000_000 + 1;
                 }
-                // A worker that panicked takes the run with it.
+                // A worker that panicked ends the run.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // Without the time it took to close what was open.
+        // Does not include the time to close connections.
         outcome.elapsed = outcome.total.ended;
         outcome.interrupted = stop.load(Relaxed);
         outcome.ticks.push(read(clock, &shared));
@@ -302,12 +308,12 @@ fn read(clock: Clock, shared: &[Shared]) -> Tick {
     Tick { at: clock.now() as f64 / 1e9, counters }
 }
 
-/// What `lane` of `lanes` gets of `whole`: the parts add up to it.
+/// The part of `whole` for `lane` of `lanes`. All parts add up to `whole`.
 fn share(whole: u64, lane: u64, lanes: u64) -> u64 {
     whole / lanes + u64::from(lane < whole % lanes)
 }
 
-/// When the clients of a lane begin, if not all at once.
+/// When the clients of a lane start; empty if all start at once.
 fn starts(plan: &Plan, lane: u64) -> Vec<u64> {
     if plan.pace != Pace::Closed || plan.manner.ramp.is_zero() {
         return Vec::new();
@@ -329,7 +335,7 @@ fn demand(plan: &Plan, lane: u64) -> Demand {
             }
         }
         Pace::Closed => Demand::Closed {
-            // Those that begin later rest until then.
+            // With a ramp, clients rest until their start.
             free: if plan.manner.ramp.is_zero() {
                 share(plan.connections, lane, lanes).saturating_mul(plan.pipeline as u64)
             } else {

@@ -1,15 +1,15 @@
-//! The schedule of an open loop, apart from whoever carries it out.
+//! The schedule of an open loop, separate from the worker that follows it.
 //!
-//! A request's time is a function of its number alone. A server that stalls, or a generator that
-//! does, changes nothing about when the next ones are due, so each wait is counted from the time
-//! the request should have been sent: no omission is coordinated with the server, and no figure
-//! has to be corrected afterwards.
+//! The time of a request depends on its number alone. A stall of the server or of the generator
+//! does not change when later requests are due. Every wait counts from the time when the request
+//! should have been sent. So there is no coordinated omission, and no figure has to be corrected
+//! afterwards.
 
 use std::time::Duration;
 
 /// One worker's part of a constant rate: requests `lane`, `lane + lanes`, … of the whole.
 ///
-/// Times are nanoseconds since the run began.
+/// Times are in nanoseconds since the start of the run.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     per_second: f64,
@@ -19,15 +19,15 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The part `lane` of `lanes` (which is at least 1) of `total` requests at `per_second`.
+    /// Makes part `lane` of `lanes` (at least 1) of `total` requests at `per_second`.
     pub fn new(per_second: f64, total: u64, lane: u64, lanes: u64) -> Self {
         Self { per_second, total, next: lane, lanes: lanes.max(1) }
     }
 
-    /// How many requests of a constant rate fall into `duration`: the first is due at 0, and one
-    /// due exactly at the end is not part of it.
+    /// How many requests of a constant rate lie within `duration`. The first is due at 0. A request
+    /// that is due exactly at the end does not count.
     pub fn requests_in(per_second: f64, duration: Duration) -> u64 {
-        // 100 a second for 5 s is 500, whatever the product rounds to.
+        // 5 s at 100 per second are 500, even if the product is rounded.
         let exact = per_second * duration.as_secs_f64();
         let whole = exact.round();
         let count = if (exact - whole).abs() < 1e-6 { whole } else { exact.ceil() };
@@ -45,8 +45,8 @@ impl Schedule {
         (self.next < self.total).then(|| self.due_at(self.next))
     }
 
-    /// The number and the time of the next request if it is due at `now`. Call it until it
-    /// returns nothing: after a stall several are due at once, each with its own time.
+    /// Takes the next request if it is due at `now`; returns its number and time. Call it until it
+    /// returns `None`: after a stall several requests are due, each at its own time.
     pub fn take_due(&mut self, now: u64) -> Option<(u64, u64)> {
         let due = self.next_due().filter(|due| *due <= now)?;
         let number = self.next;
@@ -54,7 +54,7 @@ impl Schedule {
         Some((number, due))
     }
 
-    /// How many of this part have not been taken.
+    /// How many requests of this part have not been taken.
     pub fn left(&self) -> u64 {
         self.total.saturating_sub(self.next).div_ceil(self.lanes)
     }
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(schedule.take_due(0), Some((0, 0)));
         assert_eq!(schedule.take_due(9 * MS), None);
         assert_eq!(schedule.next_due(), Some(10 * MS));
-        // Whoever carries it out stood still for 35 ms: three are due, at their own times.
+        // The worker stood still for 35 ms: three more requests are due, at their own times.
         let due: Vec<_> = std::iter::from_fn(|| schedule.take_due(45 * MS)).collect();
         assert_eq!(due, [(1, 10 * MS), (2, 20 * MS), (3, 30 * MS), (4, 40 * MS)]);
         assert_eq!((schedule.next_due(), schedule.left()), (None, 0));

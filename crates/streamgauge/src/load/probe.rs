@@ -1,4 +1,4 @@
-//! Where hosts are.
+//! Finds the addresses of hosts.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -10,8 +10,8 @@ use super::before::{Before, Ended};
 use super::target::Target;
 use super::url::Origin;
 
-/// The address of every origin among the targets. A name with several has the first that somebody
-/// listens at: `localhost` is often two, and the server at one of them.
+/// Finds the address of every origin among the targets. If a name has several addresses, the first
+/// that accepts a connection is taken: `localhost` often has two, and the server listens on one.
 pub(super) fn addresses(
     targets: &[Target],
     before: &Before<'_>,
@@ -45,12 +45,12 @@ fn find(origin: &Origin, left: Duration) -> io::Result<SocketAddr> {
     let all: Vec<_> = (origin.host.as_str(), origin.port).to_socket_addrs()?.collect();
     let timeout = left.min(Duration::from_secs(1));
     let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, timeout).is_ok();
-    // That nobody listens is for the run to find.
+    // If nobody listens, the run will report it.
     let found = if all.len() > 1 { all.iter().find(answers) } else { None };
     found.or(all.first()).copied().ok_or_else(|| io::Error::other("has no address"))
 }
 
-/// Where an origin is that is named by its address, which nobody has to be asked for.
+/// Address of an origin whose host is an address. It needs no lookup.
 pub(super) fn literal(origin: &Origin) -> Option<SocketAddr> {
     let address: IpAddr = origin.host.parse().ok()?;
     Some((address, origin.port).into())

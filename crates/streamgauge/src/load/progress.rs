@@ -1,4 +1,4 @@
-//! Progress on a terminal, on standard error; nothing where there is none.
+//! Shows progress on a terminal at standard error; shows nothing without a terminal.
 
 use indicatif::{HumanBytes, ProgressBar};
 
@@ -6,7 +6,7 @@ use super::tally::Counters;
 use super::{Plan, Tick};
 use crate::progress::bar;
 
-/// A line that says how far a run is and what it gets.
+/// A line with the progress and the rates of a run.
 pub(super) struct Progress {
     bar: ProgressBar,
     by_time: bool,

@@ -1,5 +1,5 @@
-//! What is kept of a run, so that any table can be made of it again: a folder of JSON lines and
-//! HDR histograms.
+//! Keeps the results of a run, so that any table can be made from them later: a folder of JSON
+//! lines and HDR histograms.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -13,8 +13,8 @@ use super::{Outcome, Tick};
 use crate::hlog::{self, Unit};
 use crate::record;
 
-/// A folder with `ticks.jsonl` (the counters, cumulative, each second), `NAME.hlog` (histograms
-/// of nanoseconds, V2 in base64, in logs of one interval) and `summary.json` (the document).
+/// A folder with `ticks.jsonl` (the cumulative counters of each second), `NAME.hlog` (histograms of
+/// nanoseconds, V2 in base64, in logs of one interval) and `summary.json` (the document).
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -22,7 +22,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder, and empties what was recorded there before.
+    /// Makes the folder with an empty `ticks.jsonl`.
     pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
         fs::create_dir_all(path).with_context(|| path.display().to_string())?;
         let ticks = path.join("ticks.jsonl");
@@ -30,13 +30,13 @@ impl Folder {
         Ok(Self { path: path.to_owned(), ticks: BufWriter::new(file) })
     }
 
-    /// Writes the counters of a second, so that a run that is killed leaves what it had.
+    /// Writes the counters of a second. A run that is killed keeps what was written.
     pub(super) fn tick(&mut self, tick: &Tick) -> anyhow::Result<()> {
         record::line(&mut self.ticks, tick)?;
         Ok(self.ticks.flush()?)
     }
 
-    /// Writes what is known at the end.
+    /// Writes the results at the end.
     pub(super) fn finish(mut self, outcome: &Outcome, document: &Document) -> anyhow::Result<()> {
         if let Some(last) = outcome.ticks.last() {
             self.tick(last)?;

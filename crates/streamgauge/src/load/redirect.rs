@@ -1,4 +1,4 @@
-//! Where answers send requests on to.
+//! Redirections of requests.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use super::trouble::Trouble;
 use super::url::{Origin, Scheme, Url};
 use super::{Plan, probe};
 
-/// Servers that redirections may lead an event loop to, besides those of its targets.
+/// How many servers an event loop may be redirected to, besides those of its targets.
 const MOST_ORIGINS: usize = 64;
 
 /// Whether an answer of this status is to be followed (RFC 9110, 15.4).
@@ -17,7 +17,7 @@ pub(super) fn is_followed(plan: &Plan, status: u16) -> bool {
     plan.redirects > 0 && matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-/// What is asked for next, after `followed` redirections of the same request.
+/// The URL of the next request, after `followed` redirections.
 pub(super) fn next(
     plan: &Plan,
     from: &Target,
@@ -37,12 +37,11 @@ pub(super) fn next(
     Ok(url)
 }
 
-/// Where servers are: those of the targets, as found before the run, and those that redirections led
-/// to.
+/// Addresses of servers: those of the targets, found before the run, and those of redirections.
 #[derive(Debug)]
 pub(super) struct Servers {
     known: HashMap<Origin, SocketAddr>,
-    /// How many more it may become.
+    /// How many servers may still be added.
     room: usize,
 }
 
@@ -51,11 +50,12 @@ impl Servers {
         Self { known, room: MOST_ORIGINS }
     }
 
-    /// Where one is. Only a redirection leads to one that was not looked up before the run. No name
-    /// is looked up for it: that may take long, and the loop's other requests would wait meanwhile.
+    /// Finds the address of a server. A server that is still unknown here comes from a redirection.
+    /// No name is looked up for it, because a lookup may take long, and all other requests of the
+    /// loop would wait.
     ///
     /// # Errors
-    /// [`Fault::BadRedirect`]: it is not known, or one too many.
+    /// [`Fault::BadRedirect`]: the address is unknown, or there are too many servers.
     pub(super) fn find(&mut self, origin: &Origin) -> Result<SocketAddr, Trouble> {
         if let Some(address) = self.known.get(origin) {
             return Ok(*address);
@@ -72,7 +72,7 @@ impl Servers {
         Ok(address)
     }
 
-    /// Another port of a host that is known.
+    /// Finds a known host with another port.
     fn same_host(&self, origin: &Origin) -> Option<SocketAddr> {
         let is_same = |other: &Origin| other.host.eq_ignore_ascii_case(&origin.host);
         let (_, address) = self.known.iter().find(|(known, _)| is_same(known))?;
@@ -104,7 +104,7 @@ mod tests {
             assert_eq!(servers.find(&origin(url)).unwrap(), address.parse().unwrap(), "{url}");
         }
         let began = Instant::now();
-        // Even one that every machine knows.
+        // Not even the name that every machine knows.
         let trouble = servers.find(&origin("http://localhost:8080/")).unwrap_err();
         assert!(began.elapsed() < Duration::from_secs(1));
         assert_eq!(trouble.fault, Fault::BadRedirect);
@@ -120,7 +120,7 @@ mod tests {
         }
         let trouble = servers.find(&of(5000)).unwrap_err();
         assert!(trouble.detail.contains("more than 64 servers"), "{}", trouble.detail);
-        // Those that are known stay so.
+        // Known servers stay known.
         servers.find(&of(1000)).unwrap();
         assert_eq!(servers.known.len(), MOST_ORIGINS);
     }

@@ -1,4 +1,4 @@
-//! What a run found, as one document for programs and as tables for people.
+//! The results of a run: one document for programs, and tables for people.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -15,77 +15,79 @@ use super::trust::{self, Generator};
 use super::{Outcome, Pace, Plan};
 use crate::Exit;
 
-/// Targets named in the document.
+/// How many targets the document names.
 const NAMED: usize = 10;
 
-/// What a run of `http` found. Times are in seconds.
+/// The results of a run of `http`. Times are in seconds.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Document {
     /// `open` (a constant rate) or `closed` (each connection waits for its answer).
     pub r#loop: &'static str,
-    /// Requests a second that were asked for, in an open loop.
+    /// Requests per second that were asked for, in an open loop.
     pub rate: Option<f64>,
     /// The first of the targets, by method and URL.
     pub targets: Vec<String>,
-    /// How many targets.
+    /// Number of targets.
     pub target_count: usize,
-    /// The most connections at a time; in a closed loop, how many.
+    /// The most connections at a time. A closed loop has exactly this many.
     pub connections: u64,
-    /// Processes that shared the run.
+    /// Number of processes that shared the run.
     pub processes: u32,
     /// The most requests without an answer on a connection.
     pub pipeline: usize,
     /// Whether connections were used again.
     pub keep_alive: bool,
-    /// The most bytes a second that a connection took, where that was bounded.
+    /// The most bytes per second that a connection took, if limited.
     pub read_rate: Option<u64>,
     /// How long a connection rested between an answer and its next request, in a closed loop.
     pub think: f64,
-    /// Over which time the connections of a closed loop began.
+    /// The time over which the connections of a closed loop started.
     pub ramp: f64,
-    /// `HTTP/1.1`, `HTTP/2`, or `limit`: none, a byte for a number of bytes.
+    /// `HTTP/1.1`, `HTTP/2`, or `limit`: without HTTP, a number of bytes for one byte.
     pub protocol: &'static str,
-    /// Whether the client was the general one (HTTP/2, TLS), which costs several times as much.
+    /// Whether the client was the general one (for HTTP/2 and TLS), which costs several times as
+    /// much.
     pub general_client: bool,
-    /// How long the run was asked to be.
+    /// Duration that was asked for.
     pub duration: Option<f64>,
-    /// How long it took, with the wait for the last answers.
+    /// Duration including the wait for the last answers.
     pub elapsed: f64,
     /// Whether it was interrupted.
     pub interrupted: bool,
-    /// What was counted in all.
+    /// The counters of the whole run.
     pub counters: Counters,
-    /// Complete answers a second.
+    /// Complete answers per second.
     pub responses_per_second: f64,
-    /// Bytes of bodies a second.
+    /// Bytes of bodies per second.
     pub body_bytes_per_second: f64,
     /// Complete answers by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Requests without a good answer, by kind.
     pub errors: BTreeMap<&'static str, Kind>,
-    /// From when a request was due to its answer's first byte, of complete answers.
+    /// Time from when a request was due to the first byte of its answer, for complete answers.
     pub first_byte: Option<Distribution>,
-    /// From when a request was due to its answer's last byte, of complete answers.
+    /// Time from when a request was due to the last byte of its answer, for complete answers.
     pub last_byte: Option<Distribution>,
-    /// The time to open a connection, TLS included.
+    /// Time to open a connection, including TLS.
     pub connect: Option<Distribution>,
-    /// Requests that waited for a connection, since all allowed were busy.
+    /// Requests that waited for a connection because all were busy.
     pub queued: u64,
-    /// Requests that had no answer when the run was cut off; no errors.
+    /// Requests without an answer when the run was cut off; not errors.
     pub unfinished: u64,
-    /// Requests of the schedule that were not begun, since the run was interrupted.
+    /// Requests of the schedule that never started because the run was interrupted.
     pub not_begun: u64,
     /// What happened in each second.
     pub seconds: Vec<Second>,
-    /// What the kernel counted meanwhile, for this machine's whole network, by nstat's names.
+    /// What the kernel counted during the run, for the whole network of this machine, named as in
+    /// nstat.
     pub kernel: crate::meter::kernel::Kernel,
     /// Whether the figures can be trusted.
     pub generator: Generator,
-    /// What the server had to achieve.
+    /// The criteria for the server.
     pub criteria: Vec<Verdict>,
-    /// What should be known when reading the figures.
+    /// Warnings for readers of the figures.
     pub warnings: Vec<String>,
-    /// What the program ends with: 0, 1 or 3.
+    /// Exit status of the program: 0, 1 or 3.
     pub exit_status: u8,
 }
 
@@ -94,18 +96,18 @@ pub struct Document {
 pub struct Kind {
     /// How many.
     pub count: u64,
-    /// The first of them.
+    /// The first error.
     pub first: String,
 }
 
-/// What happened between two looks at the counters.
+/// The results between two readings of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Second {
-    /// When it ended.
+    /// End of the interval.
     pub at: f64,
-    /// How long it was; near 1.
+    /// Length of the interval, near 1.
     pub length: f64,
-    /// Requests begun.
+    /// Requests started.
     pub requests: u64,
     /// Complete answers.
     pub responses: u64,
@@ -118,7 +120,7 @@ pub struct Second {
 }
 
 impl Document {
-    /// Puts a run's findings together and judges them.
+    /// Combines the results of a run and judges them.
     pub fn new(plan: &Plan, outcome: &Outcome, criteria: &[Criterion]) -> Self {
         let total = &outcome.total;
         let counters = total.counters;

@@ -1,4 +1,4 @@
-//! `[[load]]`: what is done to servers, in which cases.
+//! `[[load]]`: a load on servers, and its cases.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -18,64 +18,65 @@ use crate::units;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Its name, and that of its folder.
+    /// Name of the load and of its folder.
     pub name: String,
-    /// As headings have it.
+    /// Title in headings.
     #[serde(default)]
     pub title: String,
-    /// Peers that it is for, by name, unless others are asked for.
+    /// Names of the peers, unless others are asked for.
     pub peers: Vec<String>,
-    /// What is asked of them: a key of their `[serves]`. A template.
+    /// The job that peers do: a key of their `[serves]`. A template.
     pub job: String,
-    /// The file, or the files, that are asked for, below `{root}`. Templates.
+    /// The file or files to ask for, below `{root}`. Templates.
     #[serde(default, deserialize_with = "one_or_more")]
     pub path: Vec<String>,
-    /// The live stream that is asked for. A template.
+    /// The live stream to ask for. A template.
     pub stream: Option<String>,
-    /// What makes the load.
+    /// The program that makes the load.
     pub with: Tool,
     /// Its arguments; templates.
     pub arguments: Vec<String>,
-    /// Repetitions of each case.
+    /// How often each case is repeated.
     #[serde(default = "once")]
     pub repeat: u32,
-    /// From the server's start to the load.
+    /// Time from the start of the server to the load.
     #[serde(default, deserialize_with = "time")]
     pub settle: Duration,
-    /// From the load's end to the meter's stop.
+    /// Time from the end of the load to the end of metering.
     #[serde(default, deserialize_with = "time")]
     pub rest: Duration,
-    /// How fast a link between server and load is, as tc has it (`700mbit`); none: loopback.
+    /// Rate of the link between server and load, written as for tc (`700mbit`); `None` for
+    /// loopback.
     pub link: Option<String>,
-    /// What is published before the load begins.
+    /// What is published before the load starts.
     pub publish: Option<Publish>,
-    /// Another load beside it, whose figures do not count.
+    /// Another load beside it, without figures.
     pub background: Option<Background>,
-    /// Parameters, each with its values; every combination is a case.
+    /// Parameters with their values. Every combination is a case.
     #[serde(default)]
     pub cases: IndexMap<String, Vec<Value>>,
-    /// Parameters that all cases have alike.
+    /// Parameters that are the same in all cases.
     #[serde(default)]
     pub constants: IndexMap<String, Value>,
-    /// Further parameters: products of numbers and parameters, `batches * 50`.
+    /// Computed parameters: products of numbers and parameters, `batches * 50`.
     #[serde(default)]
     pub derive: IndexMap<String, String>,
     /// Parameters that `--scale` makes smaller.
     #[serde(default)]
     pub scale: BTreeMap<String, Scale>,
-    /// Where a sweep over the last of the parameters ends for a peer before its last value.
+    /// When a sweep over the last parameter ends for a peer before its last value.
     pub until: Option<Until>,
-    /// Whether the server is profiled in a repetition more.
+    /// Whether an extra repetition profiles the server.
     #[serde(default)]
     pub profile: bool,
-    /// Whether the files of study B are kept: `run000_100_rtmp_60.csv`, `.times`, and the one whose
-    /// name ends in the number of clients that were served.
+    /// Whether files in the form of study B are kept: `run000_100_rtmp_60.csv`, `.times`, and the
+    /// one whose name ends in the number of clients served.
     #[serde(default)]
     pub study_b_files: bool,
 }
 
 impl Load {
-    /// What the types do not say.
+    /// Checks the rules that types do not express.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let named = !self.name.is_empty() && !self.name.starts_with('.');
@@ -136,7 +137,7 @@ fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     units::time(&text).map_err(serde::de::Error::custom)
 }
 
-/// A program that makes loads.
+/// A program that makes a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tool {
@@ -157,7 +158,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// As it is written in scenarios; for programs that are not this one, their name.
+    /// Its name in scenarios. Of other programs it is the name of the program.
     pub fn name(self) -> &'static str {
         match self {
             Self::Viewers => "viewers",
@@ -176,16 +177,16 @@ impl Tool {
     }
 }
 
-/// A live stream, `[load.publish]`: the load's `stream`, over and over, by RTMP.
+/// A live stream, `[load.publish]`: the load's `stream`, published by RTMP again and again.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Publish {
-    /// Which of the scenario's media. A template.
+    /// Name of a file of the scenario's media. A template.
     pub file: String,
-    /// By which program.
+    /// The program that publishes.
     #[serde(default)]
     pub with: Publisher,
-    /// Whether each frame says when it was sent, so that viewers can tell how late it is.
+    /// Whether each frame carries the time of sending, so that viewers can tell how late it is.
     #[serde(default)]
     pub stamp: bool,
 }
@@ -201,31 +202,32 @@ pub enum Publisher {
     Ffmpeg,
 }
 
-/// A load whose figures do not count, `[load.background]`. It goes on for as long as the other.
+/// A load without figures, `[load.background]`. It lasts as long as the main load.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Background {
-    /// What makes it.
+    /// The program that makes the load.
     pub with: Tool,
     /// Its arguments; templates.
     pub arguments: Vec<String>,
 }
 
-/// How a parameter shrinks.
+/// How the scale changes a parameter.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scale {
-    /// What it does not fall below.
+    /// The smallest value.
     pub least: f64,
-    /// Only scales below this one shrink it, in proportion: 0.1 leaves it whole at 0.1, and a tenth
-    /// of it at 0.01. If not given it shrinks with every scale below 1, as times do.
+    /// Only scales below this one change the parameter, in proportion: with 0.1, the value stays
+    /// whole at scale 0.1 and is a tenth at scale 0.01. Without it every scale below 1 changes the
+    /// parameter, as for times.
     pub below: Option<f64>,
 }
 
-/// Why a sweep ends.
+/// When a sweep ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Until {
-    /// The generator was the limit, or there were no figures.
+    /// When the generator was the limit, or there were no figures.
     Saturated,
 }

@@ -1,8 +1,7 @@
-//! A scenario: a study written down, so that it can be repeated (docs/scenarios.md).
+//! A scenario: a study in a form that can be repeated (docs/scenarios.md).
 //!
-//! Only the file is read here: its media, its loads (`load`), and the tables and figures that they
-//! end in (`shown`). What its trials are is decided in `plan`, what tables and figures look like in
-//! `report`.
+//! This module only reads the file: its media, its loads (`load`), and its tables and figures
+//! (`shown`). `plan` decides which trials it has, and `report` how tables and figures look.
 
 mod load;
 mod shown;
@@ -19,56 +18,56 @@ use super::template::{Template, Unknown, is_name};
 pub use load::{Background, Load, Publish, Publisher, Scale, Tool, Until};
 pub use shown::{Better, Figure, Kind, Only, Published, Shown, Table};
 
-/// A scenario's file.
+/// The content of a scenario's file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// The file's name without its ending.
+    /// Name of the file without its ending.
     #[serde(skip)]
     pub name: String,
-    /// The file.
+    /// Path of the file.
     #[serde(skip)]
     pub path: PathBuf,
-    /// Its text, as it was read.
+    /// Text of the file.
     #[serde(skip)]
     pub text: String,
-    /// As headings have it.
+    /// Title in headings.
     pub title: String,
     /// Where the study was published.
     #[serde(default)]
     pub source: String,
-    /// What it asks, what is repeated exactly, and what differs here.
+    /// The question of the study, what is repeated exactly, and what differs here.
     #[serde(default)]
     pub about: String,
-    /// Files that servers have or publishers send, by name.
+    /// Files for servers or publishers, by name.
     #[serde(default)]
     pub media: BTreeMap<String, Media>,
-    /// What is done to servers.
+    /// The loads on servers.
     #[serde(rename = "load")]
     pub loads: Vec<Load>,
-    /// What is reported in tables.
+    /// Tables of the report.
     #[serde(default, rename = "table")]
     pub tables: Vec<Table>,
-    /// What is reported in figures.
+    /// Figures of the report.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
 }
 
-/// A file made once, `[media.NAME]`.
+/// A file that is made once, `[media.NAME]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Media {
-    /// Program and arguments that write it to `{out}`; templates.
+    /// Program and arguments that write the file to `{out}`. Templates.
     pub make: Vec<String>,
-    /// Where it is below a server's `{root}`; one that ends in a slash is a folder.
+    /// Path below a server's `{root}`. A path that ends in a slash is a folder.
     pub path: String,
 }
 
 impl Media {
-    /// Program and arguments that write it to `out`.
+    /// Fills in the command so that it writes to `out`.
     ///
     /// # Errors
-    /// They ask for something else.
+    /// The command uses another variable.
     pub(super) fn command(&self, out: &str) -> Result<Vec<String>, Unknown> {
         let value = |name: &str| (name == "out").then(|| out.to_owned());
         self.make.iter().map(|argument| Template::new(argument).fill(value)).collect()
@@ -79,7 +78,7 @@ impl Scenario {
     /// Reads a scenario's file.
     ///
     /// # Errors
-    /// It cannot be read or understood; the message names file, line and key.
+    /// The file cannot be read or understood. The error names file, line and key.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = source::text(path)?;
         let mut scenario: Self = source::parse(&text, path)?;
@@ -90,12 +89,12 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// One of its loads.
+    /// The load with this name.
     pub fn load(&self, name: &str) -> Option<&Load> {
         self.loads.iter().find(|load| load.name == name)
     }
 
-    /// What the types do not say.
+    /// Checks the rules that types do not express.
     fn check(&self) -> anyhow::Result<()> {
         for (name, media) in &self.media {
             ensure!(!media.make.is_empty(), "media {name:?}: make is empty");

@@ -1,4 +1,4 @@
-//! `[[table]]` and `[[figure]]`: what is reported of the loads.
+//! `[[table]]` and `[[figure]]`: how the results of loads are reported.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +11,29 @@ use crate::lab::record::{Parameters, Value};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// As it is headed.
+    /// Heading.
     pub title: String,
-    /// Of which load.
+    /// Name of the load.
     pub load: String,
-    /// Of which of its cases.
+    /// The cases that it shows.
     #[serde(default, rename = "where")]
     pub only: Only,
-    /// What tells rows apart: parameters, `peer`, `value`.
+    /// What distinguishes the rows: parameters, `peer`, `value`.
     pub rows: Vec<String>,
-    /// What tells columns apart.
+    /// What distinguishes the columns.
     #[serde(default)]
     pub columns: Vec<String>,
-    /// What is shown.
+    /// The values that it shows.
     pub values: Vec<Shown>,
-    /// What the study found.
+    /// Results of the study.
     pub published: Option<Published>,
-    /// By the study's peers, the peers here that their figures are compared with.
+    /// For each peer of the study, the peer here that it is compared with.
     #[serde(default)]
     pub stand_in: BTreeMap<String, String>,
-    /// Whether it belongs into a summary of the scenario.
+    /// Whether the table belongs to a summary of the scenario.
     #[serde(default)]
     pub headline: bool,
-    /// What is written below.
+    /// Text below the table.
     #[serde(default)]
     pub note: String,
 }
@@ -42,18 +42,18 @@ pub struct Table {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shown {
-    /// Its name in trial.json.
+    /// Name of the metric in trial.json.
     pub metric: String,
-    /// As headings have it.
+    /// Name in headings.
     #[serde(default)]
     pub title: String,
-    /// Its unit, as it is written behind the figure's name.
+    /// Unit, written after the name.
     #[serde(default)]
     pub unit: String,
-    /// Digits behind the point.
+    /// Number of decimals.
     #[serde(default)]
     pub digits: usize,
-    /// Which is better.
+    /// Which values are better.
     pub better: Option<Better>,
 }
 
@@ -61,19 +61,19 @@ pub struct Shown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// The greater.
+    /// The larger one.
     More,
-    /// The smaller.
+    /// The smaller one.
     Less,
 }
 
-/// Figures as they were published: CSV, whose first line names dimensions and metrics.
+/// Published figures: CSV with the names of dimensions and metrics in the first line.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Published {
     /// The names.
     pub columns: Vec<String>,
-    /// The lines, each as long as the names.
+    /// The lines, each with as many fields as there are names.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -96,58 +96,58 @@ impl TryFrom<String> for Published {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// As it is headed.
+    /// Heading.
     pub title: String,
-    /// What it is.
+    /// Kind of figure.
     pub kind: Kind,
-    /// Of which load.
+    /// Name of the load.
     pub load: String,
-    /// Of which of its cases.
+    /// The cases that it shows.
     #[serde(default, rename = "where")]
     pub only: Only,
-    /// `against`: the parameter along the axis.
+    /// For `against`: the parameter along the x axis.
     pub x: Option<String>,
-    /// A column of the meter's (`time`), a metric (`against`, `bars`).
+    /// A column of the meter (for `time`), or a metric (for `against`, `bars`).
     pub y: Option<String>,
-    /// What the axes are called.
+    /// Title of the x axis.
     #[serde(default)]
     pub x_title: String,
-    /// Likewise, with the unit.
+    /// Title of the y axis, with the unit.
     #[serde(default)]
     pub y_title: String,
-    /// Whether the axis of y is logarithmic.
+    /// Whether the y axis is logarithmic.
     #[serde(default)]
     pub log: bool,
-    /// `percentiles`: which histogram, without `.hlog`.
+    /// For `percentiles`: name of the histogram, without `.hlog`.
     pub histogram: Option<String>,
-    /// `bars`: the parameter that groups them.
+    /// For `bars`: the parameter that groups the bars.
     pub group: Option<String>,
-    /// `against`: where a line falls below this value, its inflexion point is marked; one of which
-    /// less is better, where it rises over it.
+    /// For `against`: the inflexion point of a line is marked where the line falls below this
+    /// value. If less is better, it is marked where the line rises above it.
     pub threshold: Option<f64>,
-    /// What the study found.
+    /// Results of the study.
     pub published: Option<Published>,
-    /// What is written below.
+    /// Text below the figure.
     #[serde(default)]
     pub note: String,
 }
 
-/// Kinds of figures.
+/// Kind of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A column of the meter's over time, a line for each peer; a figure for each case.
+    /// A column of the meter over time, with a line for each peer. One figure for each case.
     Time,
-    /// A distribution by 1/(1-q), a line for each peer; a figure for each case.
+    /// A distribution over 1/(1-q), with a line for each peer. One figure for each case.
     Percentiles,
-    /// A metric against a parameter, a line for each peer.
+    /// A metric against a parameter, with a line for each peer.
     Against,
-    /// A metric by peer.
+    /// A metric for each peer.
     Bars,
 }
 
 impl Figure {
-    /// What the types do not say.
+    /// Checks the rules that types do not express.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let needs = |name: &str, there: bool| {
             ensure!(there, "a figure of this kind needs {name}");
@@ -164,7 +164,7 @@ impl Figure {
     }
 }
 
-/// Trials that are meant: those of a load whose parameters have these values.
+/// Selects trials: those of a load whose parameters have these values.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Only(BTreeMap<String, OneOrMore>);
 
@@ -176,7 +176,7 @@ enum OneOrMore {
 }
 
 impl Only {
-    /// Whether trials with these parameters are meant.
+    /// Whether trials with these parameters are selected.
     pub fn admits(&self, parameters: &Parameters) -> bool {
         self.0.iter().all(|(name, wanted)| {
             parameters.get(name).is_some_and(|value| match wanted {

@@ -1,4 +1,4 @@
-//! The answer that a connection is getting.
+//! The answer that a connection is receiving.
 
 use crate::load::check::{Comparison, Reference, wrong_range};
 use crate::load::exchange::Exchange;
@@ -6,7 +6,7 @@ use crate::load::response::{Body, Head};
 use crate::load::tally::Fault;
 use crate::load::trouble::Trouble;
 
-/// What is known of it once its head is there, or where it has none.
+/// The state of an answer, after its head if it has one.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) status: u16,
@@ -20,7 +20,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// An answer to `exchange` that begins so.
+    /// Starts an answer to `exchange` with this head.
     pub(super) fn new(head: Head, exchange: &Exchange, reference: Option<&Reference>) -> Self {
         let has_body = exchange.asked.target.method != "HEAD";
         let reference = reference.filter(|_| has_body);
@@ -35,7 +35,7 @@ impl Incoming {
         }
     }
 
-    /// An answer of so many bytes, without HTTP.
+    /// Starts an answer of this many bytes without HTTP.
     pub(super) fn bare(length: u64, reference: Option<&Reference>) -> Self {
         Self {
             status: 0,
@@ -48,18 +48,18 @@ impl Incoming {
         }
     }
 
-    /// How many bytes come next that nobody looks at.
+    /// How many of the next bytes nobody needs to see.
     pub(super) fn unseen(&self) -> u64 {
         if self.comparison.is_some() { 0 } else { self.body.unseen() }
     }
 
-    /// Counts bytes of the body that nobody has looked at.
+    /// Counts bytes of the body that nobody has seen.
     pub(super) fn pass_over(&mut self, bytes: u64) {
         self.received += bytes;
         self.body.pass_over(bytes);
     }
 
-    /// Takes what belongs to the body from the front of `bytes`; returns how many bytes.
+    /// Takes the bytes at the front of `bytes` that belong to the body; returns their number.
     pub(super) fn take(
         &mut self,
         bytes: &[u8],
@@ -76,7 +76,7 @@ impl Incoming {
         .map_err(|bad| Trouble::new(Fault::BadResponse, format!("the answer {bad}")))
     }
 
-    /// What is wrong with it, now that it is complete.
+    /// Returns the error of the complete answer, if it has one.
     pub(super) fn fault(&mut self) -> Option<Trouble> {
         self.fault.take().or(self.comparison.and_then(|comparison| comparison.fault()))
     }

@@ -1,6 +1,6 @@
-//! One HTTP/1.1 connection: what it has been asked, and what it answers.
+//! One HTTP/1.1 connection: the requests it has sent, and their answers.
 //!
-//! Sockets do not block. Bytes of bodies that nobody looks at are dropped in the kernel
+//! Sockets do not block. Bytes of bodies that nobody needs to see are dropped in the kernel
 //! (`MSG_TRUNC`, tcp(7)): they are counted and acknowledged, but never copied.
 
 mod incoming;
@@ -25,18 +25,18 @@ use super::target::ByteRange;
 use super::trouble::Trouble;
 use incoming::Incoming;
 
-/// Fewer bytes of a body than this are read with the next head, rather than dropped by a call of
-/// their own.
+/// If a body has fewer bytes left than this, they are read together with the next head. Dropping
+/// them would take a call of its own.
 const DROP_FROM: u64 = 4 << 10;
-/// The most that one call drops.
+/// The most bytes that one call drops.
 const DROP_MOST: usize = 16 << 20;
 
-/// What the connections of a worker share: buffers, and the file that bodies must be.
+/// What the connections of a worker share: buffers, and the file that bodies must equal.
 pub(super) struct Io<'a> {
     pub(super) clock: Clock,
     pub(super) reference: Option<&'a Reference>,
     scratch: Vec<u8>,
-    /// Never written to, so it takes addresses and no memory.
+    /// Never written to, so it takes address space but no memory.
     dropped: Vec<u8>,
     expected: Vec<u8>,
 }
@@ -57,31 +57,32 @@ impl<'a> Io<'a> {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
-    /// The place of its peer among the worker's.
+    /// Index of its peer among those of the worker.
     pub(super) peer: usize,
-    /// When it began to connect; none once it has.
+    /// When it began to connect; `None` once it is connected.
     pub(super) connecting: Option<u64>,
-    /// What has been asked and not answered, in order.
+    /// Requests without a complete answer, in order.
     pub(super) flying: VecDeque<Exchange>,
-    /// How many answers were complete.
+    /// How many complete answers it has received.
     pub(super) answered: u64,
     /// Whether it takes no more requests.
     pub(super) closing: bool,
-    /// Requests that the kernel has not taken.
+    /// Bytes of requests that the kernel has not taken.
     pub(super) out: Vec<u8>,
     /// The part of a head that has come.
     input: Vec<u8>,
     incoming: Option<Incoming>,
-    /// Whether the last answer's body ended by its Content-Length.
+    /// Whether the body of the last answer ended by its Content-Length.
     ended_by_length: bool,
-    /// How fast it may read, if it is slow.
+    /// How fast it may read, if its client is slow.
     allowance: Option<Allowance>,
-    /// Whether it waits for more of that, and nothing is to be read until then.
+    /// Whether it has used up its allowance and reads nothing until there is more.
     pub(super) paused: bool,
 }
 
 impl Connection {
-    /// Begins to connect from one address, if that matters, to another, to read at most `read_rate` bytes a second.
+    /// Begins to connect, from a local address if one is given. Reads at most `read_rate` bytes per
+    /// second.
     pub(super) fn open(
         (source, address): (Option<SocketAddr>, SocketAddr),
         peer: usize,
@@ -92,11 +93,11 @@ impl Connection {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket =
             socket_with(family, SocketType::STREAM, flags, None).map_err(Trouble::of_io)?;
-        // Without it a request that follows another would wait for an acknowledgement.
+        // Without this, a request that follows another would wait for an acknowledgement.
         sockopt::set_tcp_nodelay(&socket, true).map_err(Trouble::of_io)?;
         let allowance = read_rate.map(Allowance::new);
         if let Some(allowance) = allowance {
-            // Before connecting: the window's scale is settled then.
+            // Set before connecting, which fixes the scale of the window.
             sockopt::set_socket_recv_buffer_size(&socket, allowance.buffer())
                 .map_err(Trouble::of_io)?;
         }
@@ -123,7 +124,7 @@ impl Connection {
         })
     }
 
-    /// Whether it has connected, now that it can be written to.
+    /// Checks whether the connection succeeded, once it can be written to.
     pub(super) fn connected(&mut self) -> Result<(), Trouble> {
         match sockopt::socket_error(&self.socket) {
             Ok(Ok(())) => Ok(()),
@@ -131,7 +132,7 @@ impl Connection {
         }
     }
 
-    /// Queues a request; [`Connection::flush`] sends it.
+    /// Queues a request. [`Connection::flush`] sends it.
     pub(super) fn ask(&mut self, exchange: Exchange, closes: bool) {
         use std::io::Write;
         self.out.extend_from_slice(&exchange.asked.head);
@@ -148,7 +149,7 @@ impl Connection {
         self.closing |= closes;
     }
 
-    /// Sends what is queued. Returns whether all of it has gone.
+    /// Sends the queued requests; returns whether all of them are sent.
     pub(super) fn flush(&mut self, counters: &mut Counters) -> Result<bool, Trouble> {
         let mut sent = 0;
         let result = loop {
@@ -169,10 +170,10 @@ impl Connection {
         result
     }
 
-    /// Reads what has come. Complete answers are added to `answers`.
+    /// Reads the bytes that have come and adds complete answers to `answers`.
     ///
-    /// On failure the connection is of no more use; the trouble is that of its first request, if
-    /// it has any.
+    /// After an error the connection is unusable. The error belongs to its first request, if it has
+    /// any.
     pub(super) fn read(
         &mut self,
         io: &mut Io<'_>,
@@ -199,12 +200,12 @@ impl Connection {
         }
     }
 
-    /// Until when nothing is to be read, if that is after `now`.
+    /// Time until which nothing is read, if it is after `now`.
     pub(super) fn rests_until(&self, now: u64) -> Option<u64> {
         self.allowance.map(Allowance::opens).filter(|opens| *opens > now)
     }
 
-    /// Lets it read all that is left: nothing more will come.
+    /// Lets it read everything that is left, because nothing more will come.
     pub(super) fn hurry(&mut self) {
         self.allowance = None;
     }
@@ -215,7 +216,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether nothing more is there to be read now.
+    /// Drops bytes of a body; returns whether nothing more can be read now.
     fn drop_body(
         &mut self,
         most: usize,
@@ -243,7 +244,7 @@ impl Connection {
         Ok(dropped < most)
     }
 
-    /// Returns whether nothing more is there to be read now.
+    /// Reads bytes and parses them; returns whether nothing more can be read now.
     fn read_bytes(
         &mut self,
         most: usize,
@@ -252,7 +253,7 @@ impl Connection {
         answers: &mut Vec<Answer>,
     ) -> Result<bool, Trouble> {
         let kept = self.input.len();
-        // A kept part is shorter than the longest head, so there is room behind it.
+        // A kept part is shorter than the longest head, so there is room after it.
         io.scratch[..kept].copy_from_slice(&self.input);
         let room = most.min(io.scratch.len() - kept);
         let into = &mut io.scratch[kept..kept + room];
@@ -306,7 +307,7 @@ impl Connection {
         Ok(drained)
     }
 
-    /// Expects the answer to a request without HTTP, of which there is no head to wait for.
+    /// Starts the answer to a request without HTTP, which has no head.
     fn begin_bare(&mut self, reference: Option<&Reference>) {
         if self.incoming.is_some() {
             return;
@@ -315,7 +316,7 @@ impl Connection {
         self.incoming = Some(Incoming::bare(length, reference));
     }
 
-    /// Notes that something has come, if it is the first of an answer.
+    /// Notes the time of the first byte of an answer.
     fn came(&mut self, now: impl FnOnce() -> u64) {
         if let Some(front) = self.flying.front_mut()
             && front.first_byte == 0
@@ -325,7 +326,7 @@ impl Connection {
         }
     }
 
-    /// Takes a head from the front of `bytes`, if it is all there; an interim one is passed over.
+    /// Takes a head from the front of `bytes`, if it has come whole. Passes over interim ones.
     fn begin(
         &mut self,
         bytes: &[u8],
@@ -341,7 +342,7 @@ impl Connection {
         let head = match Head::parse(bytes, front.asked.target.method == "HEAD") {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(None),
-            // The end of a longer body than its length said, and the head after it cannot be told.
+            // The body is longer than its Content-Length. The next head cannot be found after it.
             Err(Bad::NoAnswer) if self.ended_by_length => return Err(excess(true)),
             Err(bad) => return Err(Trouble::new(Fault::BadResponse, format!("the answer {bad}"))),
         };
@@ -355,7 +356,7 @@ impl Connection {
         Ok(Some(length))
     }
 
-    /// The answer is complete: the next bytes belong to the next.
+    /// Ends the answer. The next bytes belong to another one.
     fn complete(&mut self, now: u64) -> Option<Answer> {
         let mut incoming = self.incoming.take()?;
         let exchange = self.flying.pop_front()?;
@@ -366,7 +367,7 @@ impl Connection {
         Some(Answer { exchange, status, location, last_byte: now, fault })
     }
 
-    /// The peer has closed.
+    /// Handles the end of the connection by the peer.
     fn end(&mut self, now: u64, answers: &mut Vec<Answer>) -> Result<(), Trouble> {
         self.closing = true;
         match &self.incoming {

@@ -1,11 +1,11 @@
-//! What hyper's errors mean for requests.
+//! What errors of hyper mean for requests.
 
 use std::io;
 
 use crate::load::tally::Fault;
 use crate::load::trouble::Trouble;
 
-/// Whether an error says no more than that the server had closed a kept connection.
+/// Whether an error only means that the server had closed a kept connection.
 pub(super) fn is_stale(error: &hyper::Error) -> bool {
     let h2 = cause::<h2::Error>(error);
     let refused = |e: &h2::Error| {
@@ -29,7 +29,7 @@ fn cause<T: std::error::Error + 'static>(error: &hyper::Error) -> Option<&T> {
     None
 }
 
-/// What an error means for its request; `begun` is whether its answer had.
+/// Describes an error for its request. `begun` tells whether its answer had begun.
 pub(super) fn describe(error: &hyper::Error, begun: bool) -> Trouble {
     let ended = if begun { Fault::ShortBody } else { Fault::Closed };
     let fault = if let Some(error) = cause::<io::Error>(error) {

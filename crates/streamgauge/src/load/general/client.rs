@@ -1,4 +1,4 @@
-//! Connections that hyper speaks over, to one server each.
+//! Connections to servers through hyper.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -29,19 +29,19 @@ use crate::load::url::Origin;
 use crate::load::wire::{Metered, Wire};
 use crate::load::{Error, Plan};
 
-/// Of a request: none.
+/// Body of a request, always empty.
 pub(super) type Body = Empty<Bytes>;
 
-/// How connections are made; the same for all workers.
+/// How connections are made, the same for all workers.
 #[derive(Clone)]
 pub(in crate::load) struct Client {
     tls: TlsConnector,
     pub(super) http2: bool,
-    /// The address that connections come from, if that matters.
+    /// Local address of connections; `None` if the system picks it.
     source: Option<IpAddr>,
 }
 
-/// Runs what hyper starts on the thread it is on.
+/// Runs the tasks of hyper on the current thread.
 #[derive(Clone)]
 struct Here;
 
@@ -55,7 +55,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for Here {
 
 /// A connection that takes requests.
 pub(super) enum Session {
-    /// With the number of bytes received that no answer accounts for yet.
+    /// With the number of received bytes that do not belong to a counted answer yet.
     One(http1::SendRequest<Body>, Rc<Cell<u64>>),
     Many(http2::SendRequest<Body>),
 }
@@ -108,7 +108,7 @@ impl Client {
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let wrong = |error: hyper::Error| describe(&error, false);
-        // The connections say what befell them to the requests they carry.
+        // Connections report their errors to the requests that they carry.
         if self.http2 {
             let (sender, connection) = http2::Builder::new(Here)
                 .initial_stream_window_size(1 << 20)
@@ -146,7 +146,7 @@ impl Session {
     }
 }
 
-/// A request as hyper takes it.
+/// Makes a request for hyper.
 pub(super) fn request(
     plan: &Plan,
     target: &Target,

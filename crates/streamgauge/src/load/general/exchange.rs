@@ -1,4 +1,4 @@
-//! One request, redirections included: over which connection it goes, and what comes back.
+//! One request with its redirections: chooses a connection and receives the answer.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -24,13 +24,13 @@ use crate::load::{Pace, redirect};
 struct Received {
     status: u16,
     first_byte: u64,
-    /// Of the body, in bytes.
+    /// Length of the body in bytes.
     length: u64,
     location: Option<String>,
     fault: Option<Trouble>,
 }
 
-/// Why a request got no answer, and whether only since a kept connection had gone.
+/// Why a request got no answer, and whether the only reason is that a kept connection was closed.
 struct Lost {
     trouble: Trouble,
     stale: bool,
@@ -43,7 +43,7 @@ impl From<Trouble> for Lost {
 }
 
 impl Context {
-    /// Carries request `number` out, redirections included, and counts what came of it.
+    /// Sends request number `number`, follows redirections, and counts the result.
     pub(super) async fn exchange(self: Rc<Self>, number: u64, due: u64, taken: Option<u64>) {
         let (place, range) = of_request(&self.plan.targets, self.plan.rule, number);
         let first = self.targets[place].clone();
@@ -125,7 +125,7 @@ impl Context {
         let mut received = self.receive(response, target, range).await?;
         received.first_byte = first_byte;
         let Session::One(sender, unaccounted) = session else { return Ok(received) };
-        // No other answer is under way here.
+        // No other answer is under way on this connection.
         self.wire.add_overhead(unaccounted.take().saturating_sub(received.length));
         if self.plan.keep_alive && !sender.is_closed() {
             let mut idle = self.idle.borrow_mut();
@@ -136,7 +136,7 @@ impl Context {
         Ok(received)
     }
 
-    /// A connection, whether it has answered before, and where to note that it has.
+    /// Returns a connection, whether it has answered before, and where to note that it has.
     async fn session(
         &self,
         origin: &Origin,

@@ -1,4 +1,4 @@
-//! How long targets are, asked before a run.
+//! Asks for the lengths of targets before a run.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::load::target::{ByteRange, Target};
 use crate::load::url::Origin;
 use crate::load::{Error, Plan};
 
-/// Finds out the length of each target that has no range of its own.
+/// Finds the length of each target that has no range of its own.
 pub(in crate::load) fn find_lengths(
     plan: &mut Plan,
     addresses: &HashMap<Origin, SocketAddr>,

@@ -1,15 +1,15 @@
-//! HTTP/2, and HTTP/1.1 over TLS, by hyper: for what [`super::worker`] does not speak.
+//! HTTP/2, and HTTP/1.1 over TLS, through hyper. [`super::worker`] speaks neither.
 //!
-//! Same plan, same demand, same tally. It costs several times the processor time, every byte of a
-//! body passes through this program, and HTTP/1.1 is not pipelined.
+//! Plan, demand and tally are the same. But it costs several times the processor time, every byte
+//! of a body passes through this program, and HTTP/1.1 is not pipelined.
 //!
 //! ```text
 //! demand ─▶ exchanges, a task each ─▶ client: hyper, rustls ─▶ answers ─▶ tally
 //! ```
 //!
-//! The loop that begins exchanges is here. [`exchange`] is one of them, [`client`] makes the
-//! connections they go over, [`blame`] says what errors mean, [`length`] asks before a run how long
-//! targets are.
+//! The loop in this file starts exchanges. [`exchange`] is one exchange, [`client`] makes
+//! connections, [`blame`] says what errors mean, [`length`] asks for the lengths of targets before
+//! a run.
 
 mod blame;
 mod client;
@@ -44,7 +44,7 @@ use client::{Body, Session};
 pub(super) use client::Client;
 pub(super) use length::find_lengths;
 
-/// What the exchanges of a worker share.
+/// The data that all exchanges of a worker share.
 struct Context {
     plan: Plan,
     targets: Vec<Rc<Target>>,
@@ -54,23 +54,24 @@ struct Context {
     servers: RefCell<Servers>,
     tally: RefCell<Tally>,
     wire: Rc<Wire>,
-    /// Exchanges that may run at a time.
+    /// Permits for exchanges at the same time.
     permits: Semaphore,
-    /// Over HTTP/1.1: connections without a request.
+    /// Connections of HTTP/1.1 without a request.
     idle: RefCell<HashMap<Origin, Vec<Session>>>,
-    /// Over HTTP/2: connections, each with whether it has answered.
+    /// Connections of HTTP/2, each with whether it has answered.
     shared: RefCell<HashMap<Origin, Vec<Slot>>>,
     connections: usize,
     turn: Cell<usize>,
-    /// Clients of a closed loop that may ask again.
+    /// How many clients of a closed loop may send their next request.
     returned: Cell<u64>,
     woken: Notify,
 }
 
-/// Where a connection of HTTP/2 is, and whether it has answered.
+/// The place of one HTTP/2 connection, and whether the connection has answered.
 type Slot = Rc<Mutex<Option<(http2::SendRequest<Body>, Rc<Cell<bool>>)>>>;
 
-/// Runs to the end of the demand, until it is stopped, or as long after the end as a run may.
+/// Runs to the end of the demand, until it is stopped, or until the longest wait after the end is
+/// over.
 pub(super) fn run(mut given: Assignment<'_>, client: Client) -> io::Result<Tally> {
     let start = Start::now(given.clock);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -96,7 +97,7 @@ pub(super) fn run(mut given: Assignment<'_>, client: Client) -> io::Result<Tally
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, drive(&mut given, &context, start))?;
     let ended = given.clock.now();
-    // What is under way ends here.
+    // Exchanges that are under way end here.
     drop(tasks);
     context.count_wire();
     let mut tally = context.tally.take();
@@ -104,7 +105,7 @@ pub(super) fn run(mut given: Assignment<'_>, client: Client) -> io::Result<Tally
     Ok(tally)
 }
 
-/// Begins exchanges as the demand says.
+/// Starts exchanges as the demand says.
 async fn drive(given: &mut Assignment<'_>, context: &Rc<Context>, start: Start) -> io::Result<()> {
     let alarm = Alarm::new()?;
     let clock = given.clock;
@@ -146,7 +147,7 @@ async fn drive(given: &mut Assignment<'_>, context: &Rc<Context>, start: Start) 
 }
 
 impl Context {
-    /// Takes over what was counted on the connections.
+    /// Takes over the counters of the connections.
     fn count_wire(&self) {
         let mut tally = self.tally.borrow_mut();
         tally.counters.sent_bytes = self.wire.sent.get();
@@ -154,11 +155,11 @@ impl Context {
     }
 }
 
-/// What matters of a head that hyper has read.
+/// Takes the fields that matter here from a head that hyper has read.
 fn head_of(response: &Response<Incoming>) -> Head {
     let mut head = Head::new(response.status().as_u16());
     for (name, value) in response.headers() {
-        // What hyper lets pass is well-formed, as far as these fields matter.
+        // hyper has checked the head, so these fields are well-formed.
         let _ = head.take_field(name.as_str(), value.as_bytes(), &mut false);
     }
     head
