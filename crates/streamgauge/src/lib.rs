@@ -1,9 +1,40 @@
 //! The instrument: loads, watches and measures any media server.
 //!
-//! Each verb is a module that takes its arguments as they were resolved and gives a document back,
-//! which is printed for people or as JSON. [`fleet`] runs simulated players ([`viewer`]) on one
-//! event loop a core, [`selfwatch`] tells whether this program was the limit, [`record`] keeps what
-//! was measured.
+//! Each verb of the command line is a module. It takes resolved arguments, does its work and
+//! returns a document, which is printed as text for people or as JSON.
+//!
+//! # Data flow
+//!
+//! ```text
+//! cli ─┬─ watch, viewers, capacity ─▶ fleet: simulated players (crate viewer) ─▶ document
+//!      ├─ http ─▶ load: requests at a rate, or from clients that wait for answers ─▶ document
+//!      ├─ meter ─▶ samples of the system and of processes ─▶ CSV, JSON lines, document
+//!      ├─ run, peers ─▶ lab: starts servers, runs the verbs above against them ─▶ run folder
+//!      └─ report ─▶ tables and figures of run folders ─▶ HTML, Markdown
+//! ```
+//!
+//! The program starts servers as processes and links none. A run that needs more files than one
+//! process may open is split among several processes of this program.
+//!
+//! # Modules
+//!
+//! Verbs:
+//! - [`watch`] has one viewer and verifies everything, [`viewers`] has batches of viewers,
+//!   [`capacity`] adds viewers until they are too many. All three run their viewers by [`fleet`],
+//!   on one event loop for each core.
+//! - [`load`] is `http`, [`meter`] is `meter`.
+//! - [`lab`] is `run` and `peers`: studies repeated against any number of servers.
+//! - [`report`] reads the folders of `run`.
+//!
+//! Shared by them:
+//! - [`cli`] parses arguments; `certificates` has the options for TLS, [`units`] parses times and
+//!   sizes.
+//! - [`shard`] splits a run among processes.
+//! - [`selfwatch`] tells whether this program was the limit of its own measurement (exit status 3).
+//!   [`load::trust`] does so for `http`.
+//! - [`record`] and [`hlog`] keep results in a folder, [`summary`] adds up viewers.
+//! - `text` prints documents, `progress` shows progress, `files` reads and replaces files,
+//!   `signals` handles interruptions.
 
 pub mod capacity;
 mod certificates;
@@ -26,16 +57,16 @@ pub mod units;
 pub mod viewers;
 pub mod watch;
 
-/// How the program ends, as scripts rely on it.
+/// How the program ends. Scripts rely on these values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done, and the server did what was asked for.
+    /// The run was done, and the server met the criterion.
     Success = 0,
     /// The measured server failed the criterion asked for.
     Failed = 1,
     /// Unusable arguments or input.
     Unusable = 2,
-    /// This program was the limit: the figures are not to be trusted.
+    /// This program was the limit, so the figures cannot be trusted.
     Saturated = 3,
 }
 

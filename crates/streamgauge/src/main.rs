@@ -1,4 +1,4 @@
-//! The instrument's command line; see the library.
+//! The command line of the instrument. The library does all work.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Progress on a terminal, on standard error; nothing where there is none.
+//! Shows progress on a terminal at standard error; shows nothing without a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::record::Tick;
 
-/// A bar on a terminal; a hidden one where there is none, or nothing is to be shown. Its last part is
-/// what it is told to say, `message`.
+/// Makes a bar on a terminal. The bar is hidden without a terminal, or if `quiet`. `message` is the
+/// template of its last part.
 pub(crate) fn bar(length: u64, message: &str, quiet: bool) -> ProgressBar {
     let bar = if quiet || !std::io::stderr().is_terminal() {
         ProgressBar::hidden()
     } else {
         ProgressBar::new(length)
     };
-    // The default is shown if the template should ever be wrong; it tells how far it is, too.
+    // If the template should be wrong, the bar has the default style.
     let template = format!("{{bar:24}} {{percent:>3}} %  {message}");
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
@@ -23,24 +23,24 @@ pub(crate) fn bar(length: u64, message: &str, quiet: bool) -> ProgressBar {
     bar
 }
 
-/// Something that is done step by step: how far it is, and what is being done now.
+/// Progress in steps: how much is done, and the current step.
 #[derive(Debug)]
 pub(crate) struct Steps {
     bar: ProgressBar,
 }
 
 impl Steps {
-    /// So much is to be done, in any unit.
+    /// Makes the progress of `all` units of work.
     pub(crate) fn new(all: u64) -> Self {
         Self { bar: bar(all, "{elapsed}  {wide_msg}", false) }
     }
 
-    /// Whether there is a terminal to show it on.
+    /// Whether there is a terminal.
     pub(crate) fn is_shown(&self) -> bool {
         !self.bar.is_hidden()
     }
 
-    /// How much is to be done, now that it is known. Steps that take long are seen to go on.
+    /// Sets how much work there is, once it is known. The display goes on during long steps.
     pub(crate) fn begin(&self, all: u64) {
         self.bar.set_length(all);
         if self.is_shown() {
@@ -48,19 +48,19 @@ impl Steps {
         }
     }
 
-    /// So much is done, and this is next; on a terminal only.
+    /// Shows how much is done and the next step, on a terminal only.
     pub(crate) fn show(&self, done: u64, next: &str) {
         self.bar.set_position(done);
         self.bar.set_message(next.to_owned());
         self.bar.tick();
     }
 
-    /// The same; a line of its own where there is no terminal.
+    /// Does the same; without a terminal it prints a line.
     pub(crate) fn next(&self, done: u64, next: &str) {
         if self.is_shown() { self.show(done, next) } else { self.tell(next) }
     }
 
-    /// Says something that stays.
+    /// Prints a line that stays.
     #[expect(clippy::print_stderr, reason = "the program's own progress")]
     pub(crate) fn tell(&self, text: &str) {
         self.bar.suspend(|| eprintln!("{text}"));
@@ -73,7 +73,7 @@ impl Drop for Steps {
     }
 }
 
-/// A line that says how far a run is and what its viewers get.
+/// A line with the progress of a run and the figures of its viewers.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -81,7 +81,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A run that takes so long; `quiet` where nothing is to be shown.
+    /// Makes the progress of a run of this length. Shows nothing if `quiet`.
     pub(crate) fn new(length: Duration, quiet: bool) -> Self {
         let length = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         Self { bar: bar(length, "{msg}", quiet), last: Tick::default() }

@@ -1,5 +1,5 @@
-//! What is kept of a run, so that any table can be made of it again: a folder of JSON lines and
-//! HDR histograms.
+//! Keeps the results of a run, so that any table can be made from them later: a folder of JSON
+//! lines and HDR histograms.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -16,18 +16,18 @@ use viewer::{Micros, Report, Totals, seconds};
 
 use crate::hlog::{self, Unit};
 
-/// Counters of all viewers since the run began.
+/// Counters of all viewers since the start of the run.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Tick {
-    /// Seconds since the run began.
+    /// Seconds since the start of the run.
     pub at: f64,
     /// Viewers that have joined.
     pub joined: u64,
     /// Viewers that have left.
     pub left: u64,
-    /// Viewers that have begun to play.
+    /// Viewers that have started to play.
     pub playing: u64,
-    /// Viewers that left by an error.
+    /// Viewers that left with an error.
     pub failed: u64,
     /// Media bytes received.
     pub media_bytes: u64,
@@ -35,20 +35,20 @@ pub struct Tick {
     pub overhead_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Media received, in seconds, by all viewers together.
+    /// Media received by all viewers together, in seconds.
     pub received: f64,
     /// Stalls.
     pub stalls: u64,
     /// Requests sent.
     pub requests: u64,
-    /// Troubles of any kind.
+    /// Troubles of any kind, including those that viewers got over.
     pub troubles: u64,
-    /// From capture to arrival, of what came last, in seconds; 0 where it is not known.
+    /// Time from capture to arrival of the newest media, in seconds; 0 if unknown.
     pub delivery: f64,
 }
 
 impl Tick {
-    /// The sum over all loops.
+    /// Adds up the counters of all event loops.
     pub fn read(now: Micros, totals: &[Arc<Totals>]) -> Self {
         let sum = |of: fn(&Totals) -> &AtomicU64| -> u64 {
             totals.iter().map(|totals| of(totals).load(Relaxed)).sum()
@@ -72,7 +72,7 @@ impl Tick {
         }
     }
 
-    /// Those of all processes, at a time.
+    /// Adds up the counters of all processes, at one time.
     pub fn sum<'a>(at: f64, ticks: impl Iterator<Item = &'a Self>) -> Self {
         ticks.fold(Self { at, ..Self::default() }, |sum, tick| Self {
             at,
@@ -92,8 +92,7 @@ impl Tick {
     }
 }
 
-/// A folder that a run is recorded in: `viewers.jsonl`, `ticks.jsonl`, `NAME.hlog` and
-/// `summary.json`.
+/// The folder of a run's records: `viewers.jsonl`, `ticks.jsonl`, `NAME.hlog` and `summary.json`.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -102,10 +101,10 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder, and empties the files of a run that was recorded there.
+    /// Makes the folder with empty `viewers.jsonl` and `ticks.jsonl`.
     ///
     /// # Errors
-    /// It cannot be written to.
+    /// The folder cannot be written to.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         fs::create_dir_all(path).with_context(|| path.display().to_string())?;
         let file = |name: &str| -> anyhow::Result<_> {
@@ -120,7 +119,7 @@ impl Folder {
         })
     }
 
-    /// A viewer's result.
+    /// Writes the result of a viewer.
     ///
     /// # Errors
     /// It cannot be written.
@@ -128,18 +127,18 @@ impl Folder {
         line(&mut self.viewers, report)
     }
 
-    /// The counters at a time.
+    /// Writes the counters at one time.
     ///
     /// # Errors
     /// They cannot be written.
     pub fn tick(&mut self, tick: &Tick) -> anyhow::Result<()> {
         line(&mut self.ticks, tick)?;
-        // A run that is killed leaves what it had.
+        // A run that is killed keeps what was flushed.
         self.ticks.flush()?;
         Ok(self.viewers.flush()?)
     }
 
-    /// A histogram.
+    /// Writes a histogram.
     ///
     /// # Errors
     /// It cannot be written.
@@ -152,7 +151,7 @@ impl Folder {
         hlog::write(&self.path, name, histogram, unit, Duration::ZERO)
     }
 
-    /// The summary, and the end of the record.
+    /// Writes the summary and ends the record.
     ///
     /// # Errors
     /// It cannot be written.
@@ -163,7 +162,7 @@ impl Folder {
     }
 }
 
-/// Adds a record to JSON lines.
+/// Adds a record to a file of JSON lines.
 pub(crate) fn line(file: &mut BufWriter<File>, record: &impl Serialize) -> anyhow::Result<()> {
     serde_json::to_writer(&mut *file, record)?;
     Ok(file.write_all(b"\n")?)

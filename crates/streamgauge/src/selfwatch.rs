@@ -1,9 +1,8 @@
-//! Whether this program, or the machine it runs on, was the limit of what it measured.
+//! Judges whether this program, or its machine, was the limit of the measurement.
 //!
 //! A task on each event loop wakes every [`TICK`], waits for its turn among the loop's other tasks,
-//! and records how late it is: whatever holds the loop up holds up its viewers as well, and makes a
-//! server look slow that is not. Once a second
-//! it reads how much of its core the loop has used.
+//! and records how late it is. A delay of the loop delays its viewers, too, and makes a server seem
+//! slow. Once a second the task reads how much of its core the loop has used.
 
 use std::time::Duration;
 
@@ -13,20 +12,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 
-/// Between two looks at the clock.
+/// Time between two checks of the clock.
 pub const TICK: Duration = Duration::from_millis(10);
 
-/// A loop that is busy for more than this share of the time could not have done more.
+/// A loop that is busy for a larger share of the time could not have done more.
 pub const BUSY: f64 = 0.9;
-/// Seconds of processor time from which on a share says something.
+/// With fewer seconds of processor time, a share means nothing.
 const MOMENT: f64 = 0.5;
-/// Waking later than this, in more than one of a hundred cases, shows in what is measured.
+/// A loop that wakes later than this in more than one of a hundred cases distorts the results.
 pub const LAG: Duration = Duration::from_millis(50);
 
-/// What one event loop was like.
+/// Observes one event loop.
 #[derive(Debug)]
 pub struct LoopWatch {
-    /// How late it woke, in microseconds.
+    /// How late the task woke, in microseconds.
     lag: Histogram<u64>,
     started: Instant,
     cpu_at_start: Duration,
@@ -34,7 +33,7 @@ pub struct LoopWatch {
     busiest: f64,
 }
 
-/// CPU time of the calling thread.
+/// Processor time of the calling thread.
 fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
@@ -42,11 +41,11 @@ fn thread_cpu() -> Duration {
 }
 
 impl LoopWatch {
-    /// Begins to watch the calling thread.
+    /// Starts to observe the calling thread.
     pub fn start() -> Self {
         let (now, cpu) = (Instant::now(), thread_cpu());
         Self {
-            // Up to a minute, to a hundredth: constant memory, however long the run.
+            // Up to a minute, exact to a hundredth. Memory does not grow with the run.
             lag: Histogram::new_with_max(60_000_000, 2).expect("a range and precision that exist"),
             started: now,
             cpu_at_start: cpu,
@@ -55,7 +54,7 @@ impl LoopWatch {
         }
     }
 
-    /// Watches for ever; to be dropped when the loop is done.
+    /// Observes forever. Drop the future when the loop is done.
     pub async fn run(&mut self) {
         let mut due = Instant::now() + TICK;
         loop {
@@ -64,9 +63,9 @@ impl LoopWatch {
         }
     }
 
-    /// Takes in that the tick due at `due` came at `now`, and says when the next is due.
+    /// Records that the tick due at `due` came at `now`; returns when the next one is due.
     fn woke(&mut self, due: Instant, now: Instant) -> Instant {
-        // What was missed meanwhile counts as late as it was: as viewers' arrivals would have been.
+        // Missed ticks count with their own delays, as arrivals for viewers would have had them.
         let mut due = due;
         while due <= now {
             self.record(now - due, now);
@@ -86,7 +85,7 @@ impl LoopWatch {
         }
     }
 
-    /// What there is to say of it.
+    /// Returns the results.
     pub fn finish(&self) -> LoopReport {
         let elapsed = self.started.elapsed().as_secs_f64();
         let cpu = (thread_cpu() - self.cpu_at_start).as_secs_f64();
@@ -107,20 +106,20 @@ fn micros_to_seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// What one event loop was like. Times are in seconds.
+/// The results of one event loop. Times are in seconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 pub struct LoopReport {
     /// Processor time.
     pub cpu_seconds: f64,
-    /// Processor time by wall-clock time.
+    /// Processor time divided by wall-clock time.
     pub cpu_share: f64,
-    /// The same, in the second in which it was highest.
+    /// The same share in the busiest second.
     pub cpu_share_busiest_second: f64,
-    /// How late it woke: median.
+    /// Delay of wake-ups: median.
     pub lag_p50: f64,
-    /// How late it woke: 99th percentile.
+    /// Delay of wake-ups: 99th percentile.
     pub lag_p99: f64,
-    /// How late it woke: the most.
+    /// Delay of wake-ups: largest.
     pub lag_max: f64,
 }
 
@@ -131,17 +130,17 @@ pub struct Generator {
     pub loops: Vec<LoopReport>,
     /// Whether it was the limit.
     pub saturated: bool,
-    /// Why it is said to have been.
+    /// Why it was the limit.
     pub reasons: Vec<String>,
 }
 
 impl Generator {
-    /// Judges a run by its loops, and how many troubles were this machine's own.
+    /// Judges a run by its loops and by the number of troubles of this machine.
     pub fn judge(loops: Vec<LoopReport>, local: u64) -> Self {
         let mut reasons = Vec::new();
         for (number, each) in loops.iter().enumerate() {
             let LoopReport { cpu_share, cpu_seconds, lag_p99, .. } = each;
-            // A run of a moment has no share to speak of.
+            // In a very short run, the share means nothing.
             if *cpu_share > BUSY && *cpu_seconds > MOMENT {
                 reasons
                     .push(format!("event loop {number} used {:.0} % of a core", cpu_share * 100.0));
@@ -160,7 +159,7 @@ impl Generator {
         Self { loops, saturated: !reasons.is_empty(), reasons }
     }
 
-    /// The same, with further reasons not to trust the run.
+    /// Adds reasons not to trust the run.
     #[must_use]
     pub fn doubted(mut self, reasons: Vec<String>) -> Self {
         self.reasons.extend(reasons);
@@ -181,7 +180,7 @@ mod tests {
         for _ in 0..100 {
             due = watch.woke(due, due + Duration::from_micros(500));
         }
-        // As if the thread had been stopped: of 110 ticks 10 are late, by up to 100 ms.
+        // As if the thread had been stopped: 10 of 110 ticks are late, by up to 100 ms.
         due = watch.woke(due, due + Duration::from_millis(95));
         assert_eq!(due, start + TICK * 111);
         let report = watch.finish();

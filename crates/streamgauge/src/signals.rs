@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM, which end a run with what it has.
+//! SIGINT and SIGTERM, which end a run with the results so far.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,16 +7,16 @@ use std::thread;
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How a program ends that was interrupted, as shells have it: 128 + SIGINT.
+/// Exit status after an interruption, as in shells: 128 + SIGINT.
 pub(crate) const INTERRUPTED: i32 = 130;
 
-/// Has each of the two do this from now on, instead of ending the program.
+/// Calls `told` for each of the two signals from now on. They no longer end the program.
 ///
 /// # Errors
-/// The system gives no handlers or thread.
+/// The system provides no handlers or thread.
 pub(crate) fn on_each(mut told: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // Listening before anything begins: a signal that comes early must not end the program as ever.
+    // Listens before anything starts: an early signal must not end the program in the default way.
     let (mut interrupt, mut terminate) = {
         let _inside = runtime.enter();
         (
@@ -39,18 +39,18 @@ pub(crate) fn on_each(mut told: impl FnMut() + Send + 'static) -> anyhow::Result
     Ok(())
 }
 
-/// What the first of them sets from now on. A second one ends the program at once.
+/// Returns a flag that the first signal sets. A second signal ends the program at once.
 ///
 /// # Errors
-/// The system gives no handlers or thread.
+/// The system provides no handlers or thread.
 pub(crate) fn stop() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     on_each(counting(stop.clone(), || std::process::exit(INTERRUPTED)))?;
     Ok(stop)
 }
 
-/// What sets `stop` the first time it is called, and then does the other. Others set the flag too,
-/// which is not to make the first signal the second.
+/// Returns a function that sets `stop`, and from the second call on calls `second` first. Others
+/// may set the flag, too. That must not turn the first signal into the second.
 fn counting(stop: Arc<AtomicBool>, mut second: impl FnMut()) -> impl FnMut() {
     let mut heard = false;
     move || {
@@ -72,7 +72,7 @@ mod tests {
         let stop = Arc::new(AtomicBool::new(false));
         let ended = Cell::new(0);
         let mut signal = counting(stop.clone(), || ended.set(ended.get() + 1));
-        // A parent's word, or records that cannot be written.
+        // Set by an order of the parent, or because records cannot be written.
         stop.store(true, Relaxed);
         signal();
         assert_eq!((stop.load(Relaxed), ended.get()), (true, 0));

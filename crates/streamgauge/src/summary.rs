@@ -1,4 +1,4 @@
-//! Many viewers' results in a few figures.
+//! The results of many viewers in a few figures.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::hlog::Unit;
 /// A distribution over viewers, or over requests.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub struct Distribution {
-    /// Viewers or requests it is of.
+    /// Number of viewers or requests.
     pub count: u64,
-    /// Least.
+    /// Smallest value.
     pub min: f64,
     /// Mean.
     pub mean: f64,
@@ -24,18 +24,18 @@ pub struct Distribution {
     pub p90: f64,
     /// 99th percentile.
     pub p99: f64,
-    /// Most.
+    /// Largest value.
     pub max: f64,
 }
 
-/// A histogram of values that are not negative, kept in millionths, three digits exact; memory
-/// does not grow with what is recorded.
+/// A histogram of values that are not negative, in millionths, with three exact digits. Its memory
+/// does not grow with the number of values.
 #[derive(Debug, Clone)]
 pub struct Values(Histogram<u64>);
 
 impl Default for Values {
     fn default() -> Self {
-        // To 10^12 millionths: eleven days, or a Tbit/s counted in Mbit/s.
+        // Up to 10^12 millionths: eleven days, or a Tbit/s counted in Mbit/s.
         Self(
             Histogram::new_with_max(1_000_000_000_000, 3)
                 .expect("a range and precision that exist"),
@@ -44,7 +44,7 @@ impl Default for Values {
 }
 
 impl Values {
-    /// Takes a value in; what is below 0 counts as 0.
+    /// Records a value. Values below 0 count as 0.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     pub fn record(&mut self, value: f64) {
         self.0.saturating_record((value * 1e6).clamp(0.0, 1e12).round() as u64);
@@ -55,7 +55,7 @@ impl Values {
         &self.0
     }
 
-    /// Its figures; `None` where nothing was recorded.
+    /// Summarises the values; `None` if there are none.
     #[expect(clippy::cast_precision_loss, reason = "below 2^52")]
     pub fn read(&self) -> Option<Distribution> {
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 / 1e6;
@@ -71,46 +71,46 @@ impl Values {
     }
 }
 
-/// What viewers have been through. Times are in seconds, bit rates in Mbit/s.
+/// The results of viewers. Times are in seconds, bit rates in Mbit/s.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Viewers {
-    /// Viewers that reported.
+    /// Viewers that have reported.
     pub reported: u64,
-    /// Viewers that got media for at least the share asked for of the time asked for.
+    /// Viewers that got media for at least the required share of the required time.
     pub satisfied: u64,
-    /// Viewers that began to play.
+    /// Viewers that started to play.
     pub played: u64,
     /// Viewers that stalled.
     pub stalled: u64,
-    /// Stalls of all.
+    /// Stalls of all viewers.
     pub stalls: u64,
-    /// Time spent in stalls by all.
+    /// Time that all viewers together spent in stalls.
     pub stall_seconds: f64,
-    /// From when a viewer was to join to when it did: those of a batch join one after the other, as
-    /// fast as this machine makes connections. No other figure includes it.
+    /// Time from when a viewer should join until it joined. The viewers of a batch join one after
+    /// the other, as fast as this machine makes connections. No other figure includes this time.
     pub join_delay: Option<Distribution>,
-    /// From joining to playing.
+    /// Time from joining to playing.
     pub startup: Option<Distribution>,
-    /// From joining to the first byte of media.
+    /// Time from joining to the first byte of media.
     pub first_media: Option<Distribution>,
     /// Media received.
     pub received: Option<Distribution>,
-    /// Media bits received by the time watched.
+    /// Bits of media received, divided by the time watched.
     pub bit_rate: Option<Distribution>,
-    /// Its mean over all viewers that were to watch: those that got nothing, or whose result is not
-    /// known, count as 0.
+    /// Mean bit rate over all viewers of the plan. Those that got nothing, or whose result is
+    /// unknown, count as 0.
     pub bit_rate_all_mean: f64,
-    /// Each viewer's mean time from capture to arrival.
+    /// Mean time from capture to arrival of each viewer.
     pub delivery: Option<Distribution>,
-    /// Each viewer's mean time from capture to the playhead.
+    /// Mean time from capture to the playhead of each viewer.
     pub behind_live: Option<Distribution>,
-    /// Each viewer's worst lateness against its own promptest media.
+    /// Largest delay of each viewer, compared with its fastest media.
     pub late: Option<Distribution>,
-    /// Viewers that ended by an error, by kind.
+    /// Viewers that ended with an error, by kind.
     pub errors: BTreeMap<String, u64>,
-    /// Troubles by kind, those that were overcome too.
+    /// Troubles by kind, including those that viewers got over.
     pub troubles: BTreeMap<String, u64>,
-    /// Some of the errors, in words.
+    /// Descriptions of some errors.
     pub examples: Vec<String>,
     /// Access units checked.
     pub verified_samples: u64,
@@ -126,24 +126,25 @@ pub struct Viewers {
     pub sent_bytes: u64,
     /// Requests.
     pub requests: u64,
-    /// From sending a request to the last byte of its answer, by what it asked for: `playlist`,
-    /// `reload` (blocking), `init`, `segment`, `part`, `hinted` (a part before it was listed).
+    /// Time from sending a request to the last byte of its answer, by what it asked for:
+    /// `playlist`, `reload` (blocking), `init`, `segment`, `part`, `hinted` (a part before the
+    /// playlist listed it).
     pub requests_by_kind: BTreeMap<String, Distribution>,
     /// Switches of rendition.
     pub switches: u64,
 }
 
-/// Errors told in words at most.
+/// How many errors are described.
 const EXAMPLES: usize = 10;
 
-/// Adds viewers up, in memory that does not grow with their number.
+/// Adds up viewers, in memory that does not grow with their number.
 #[derive(Debug)]
 pub struct Sum {
-    /// Seconds of media that a viewer must have got.
+    /// Seconds of media that a viewer must receive.
     wanted: f64,
-    /// Viewers that were to watch.
+    /// How many viewers the plan has.
     asked: u32,
-    /// Of those that reported, in Mbit/s.
+    /// Sum over the viewers that reported, in Mbit/s.
     bit_rates: f64,
     viewers: Viewers,
     join_delay: Values,
@@ -154,12 +155,13 @@ pub struct Sum {
     delivery: Values,
     behind_live: Values,
     late: Values,
-    /// By kind.
+    /// Times of requests, by kind.
     requests: BTreeMap<&'static str, Values>,
 }
 
 impl Sum {
-    /// Nothing yet of that many viewers; those with `wanted` seconds of media count as satisfied.
+    /// Makes an empty sum for `asked` viewers. Those with `wanted` seconds of media count as
+    /// satisfied.
     pub fn new(wanted: f64, asked: u32) -> Self {
         Self {
             wanted,
@@ -206,12 +208,12 @@ impl Sum {
         }
     }
 
-    /// Whether a viewer got what it should have: enough media, none of them broken.
+    /// Whether a viewer got enough media, and none of them broken.
     fn is_satisfied(&self, report: &Report) -> bool {
         report.end != End::Error && report.received >= self.wanted
     }
 
-    /// Adds a viewer, which joined so many seconds after it was to.
+    /// Adds a viewer that joined this many seconds late.
     pub fn add(&mut self, report: &Report, join_delay: f64) {
         let satisfied = self.is_satisfied(report);
         let all = &mut self.viewers;
@@ -259,7 +261,7 @@ impl Sum {
         record(&mut self.late, report.late.map(|latency| latency.max));
     }
 
-    /// Adds how long requests took.
+    /// Adds the times of requests.
     pub fn requests(&mut self, times: &RequestTimes) {
         for (kind, histogram) in times.iter() {
             let values = self.requests.entry(kind).or_default();
@@ -267,7 +269,8 @@ impl Sum {
         }
     }
 
-    /// The histograms, each with its name and unit: millionths of what figures are in.
+    /// The histograms with names and units. Their values are millionths of the units of the
+    /// figures.
     pub fn histograms(&self) -> Vec<(String, &Values, Unit)> {
         let over_viewers = [
             ("join_delay", &self.join_delay),
@@ -294,7 +297,7 @@ impl Sum {
             .collect()
     }
 
-    /// The figures.
+    /// Returns the figures.
     pub fn finish(&self) -> Viewers {
         Viewers {
             join_delay: self.join_delay.read(),
@@ -354,7 +357,7 @@ mod tests {
 
     #[test]
     fn viewers_without_anything_or_without_a_result_count_as_none_in_the_mean_of_all() {
-        // 2 Mbit/s, 1 Mbit/s, nothing in ten seconds, nothing at once, and one that is lost.
+        // 2 Mbit/s, 1 Mbit/s, nothing in ten seconds, nothing and no time, and one that is lost.
         let mut sum = Sum::new(0.0, 5);
         for (id, watched, bytes) in
             [(0, 10.0, 2_500_000), (1, 8.0, 1_000_000), (2, 10.0, 0), (3, 0.0, 0)]

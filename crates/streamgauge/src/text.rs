@@ -1,4 +1,4 @@
-//! Documents for people, on standard output.
+//! Prints documents on standard output.
 
 use std::io::{self, Write};
 
@@ -9,14 +9,14 @@ use crate::selfwatch::Generator;
 use crate::summary::{Distribution, Viewers};
 use crate::{capacity, viewers, watch};
 
-/// One document, for programs.
+/// Prints a document as JSON, for programs.
 pub(crate) fn json(document: &impl Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, document)?;
     writeln!(out)
 }
 
-/// What `viewers` found.
+/// Prints the results of `viewers`.
 pub(crate) fn viewers(document: &viewers::Document) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let asked = u64::from(document.batches) * u64::from(document.batch_size);
@@ -37,7 +37,7 @@ pub(crate) fn viewers(document: &viewers::Document) -> io::Result<()> {
     write_generator(&mut out, &document.generator)
 }
 
-/// What `watch` found.
+/// Prints the results of `watch`.
 pub(crate) fn watch(document: &watch::Document) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{} over {}", document.url, document.protocol)?;
@@ -107,7 +107,7 @@ fn write_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// What `capacity` found.
+/// Prints the results of `capacity`.
 pub(crate) fn capacity(document: &capacity::Document) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{} over {}", document.url, document.protocol)?;

@@ -1,8 +1,8 @@
-//! Times, sizes and bit rates as they are written on the command line.
+//! Parses times, sizes and bit rates from the command line.
 
 use std::time::Duration;
 
-/// A value that cannot be read.
+/// A value that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {wanted}")]
 pub struct BadValue {
@@ -10,7 +10,7 @@ pub struct BadValue {
     wanted: &'static str,
 }
 
-/// The number in front, and the unit behind it.
+/// Splits a text into its number and its unit.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -19,10 +19,10 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((number, unit.trim()))
 }
 
-/// `500ms`, `10s`, `5m`, `1h`, up to a year.
+/// Parses a time: `500ms`, `10s`, `5m`, `1h`, up to a year.
 ///
 /// # Errors
-/// It is none of these.
+/// The text is no such time.
 pub fn time(text: &str) -> Result<Duration, BadValue> {
     let bad = || BadValue { text: text.to_owned(), wanted: "a time such as 500ms, 10s or 5m" };
     let (number, unit) = split(text).ok_or_else(bad)?;
@@ -40,10 +40,10 @@ pub fn time(text: &str) -> Result<Duration, BadValue> {
     Duration::try_from_secs_f64(seconds).map_err(|_| bad())
 }
 
-/// `64KiB`, `1MB`, `1500` (bytes).
+/// Parses a size: `64KiB`, `1MB`, `1500` (bytes).
 ///
 /// # Errors
-/// It is none of these.
+/// The text is no such size.
 pub fn size(text: &str) -> Result<u64, BadValue> {
     let bad = || BadValue { text: text.to_owned(), wanted: "a size such as 1500, 64KiB or 1MB" };
     let (number, unit) = split(text).ok_or_else(bad)?;
@@ -60,10 +60,10 @@ pub fn size(text: &str) -> Result<u64, BadValue> {
     whole(number * factor).ok_or_else(bad)
 }
 
-/// `600k`, `1.2M`, `800000`: bits per second; `kbit/s` and the like may be written out.
+/// Parses a bit rate: `600k`, `1.2M`, `800000` bits per second; also `kbit/s` and similar.
 ///
 /// # Errors
-/// It is none of these.
+/// The text is no such bit rate.
 pub fn bit_rate(text: &str) -> Result<u64, BadValue> {
     let bad = || BadValue { text: text.to_owned(), wanted: "a bit rate such as 600k or 1.2M" };
     let (number, unit) = split(text).ok_or_else(bad)?;

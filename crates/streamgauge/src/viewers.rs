@@ -1,6 +1,6 @@
-//! `streamgauge viewers`: batches of viewers join one after the other, all watch to the end
-//! (the pattern of the media server measurement initiative: X batches of Y viewers, a second
-//! between batches).
+//! `streamgauge viewers`: batches of viewers join one after the other, and all watch to the end. It
+//! is the pattern of the media server measurement initiative: X batches of Y viewers, with a second
+//! between batches.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::record::Folder;
 use crate::selfwatch::Generator;
 use crate::summary::Viewers;
 
-/// What to run and what to ask of the server.
+/// The run, and the criterion for the server.
 #[derive(Debug, Clone)]
 pub struct Arguments {
-    /// As it was given.
+    /// The URL, as given.
     pub url: String,
     /// The run.
     pub plan: Plan,
-    /// Share of the duration that a viewer must have got media for, 0 to 1.
+    /// Share of the duration that a viewer must receive media for, 0 to 1.
     pub share: f64,
-    /// Viewers that may have got less.
+    /// How many viewers may receive less.
     pub allowed: u32,
-    /// Where records go.
+    /// Folder for records.
     pub folder: Option<PathBuf>,
     /// Whether to keep the terminal quiet.
     pub quiet: bool,
@@ -36,40 +36,40 @@ pub struct Arguments {
 pub struct Document {
     /// `viewers`.
     pub verb: String,
-    /// What was watched.
+    /// What the viewers watched.
     pub url: String,
-    /// How: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
+    /// The delivery: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
     pub protocol: String,
-    /// Batches.
+    /// Number of batches.
     pub batches: u32,
     /// Viewers in a batch.
     pub batch_size: u32,
     /// Seconds between batches.
     pub interval: f64,
-    /// Seconds that all watch, from when the last batch has joined.
+    /// How long viewers watch, counted from when the last batch has joined, in seconds.
     pub duration: f64,
-    /// Seconds the run took.
+    /// Duration of the run in seconds.
     pub elapsed: f64,
-    /// Whether it was interrupted: figures are of the time before.
+    /// Whether the run was interrupted. The figures are then of the time before.
     pub interrupted: bool,
-    /// Processes that the viewers were spread over.
+    /// How many processes the viewers were spread over.
     pub processes: u32,
-    /// Viewers whose result is not known.
+    /// Viewers whose result is unknown.
     pub lost: u32,
-    /// The criterion: seconds of media a viewer must have got.
+    /// The criterion: seconds of media that a viewer must receive.
     pub wanted: f64,
-    /// Viewers that may have got less.
+    /// How many viewers may receive less.
     pub allowed: u32,
-    /// Whether it was met.
+    /// Whether the criterion was met.
     pub passed: bool,
-    /// What the viewers have been through.
+    /// Results of the viewers.
     pub viewers: Viewers,
     /// Whether the figures can be trusted.
     pub generator: Generator,
 }
 
 impl Document {
-    /// How the program ends.
+    /// Returns how the program ends.
     pub fn exit(&self) -> Exit {
         match (self.generator.saturated, self.passed) {
             (true, _) => Exit::Saturated,
@@ -79,10 +79,10 @@ impl Document {
     }
 }
 
-/// Runs it.
+/// Runs the viewers.
 ///
 /// # Errors
-/// It cannot begin, or what it finds cannot be recorded.
+/// The run cannot start, or its results cannot be recorded.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
     let plan = &arguments.plan;
     let wanted = plan.duration.as_secs_f64() * arguments.share;

@@ -1,4 +1,4 @@
-//! `streamgauge watch`: one viewer, everything verified.
+//! `streamgauge watch`: one viewer that verifies everything.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use crate::record::Tick;
 use crate::selfwatch::Generator;
 
-/// Between two updates of the live view.
+/// Time between two updates of the progress.
 const REFRESH: Duration = Duration::from_millis(250);
 
 /// What `watch` prints with `--json`.
@@ -20,24 +20,24 @@ const REFRESH: Duration = Duration::from_millis(250);
 pub struct Document {
     /// `watch`.
     pub verb: String,
-    /// What was watched.
+    /// What the viewer watched.
     pub url: String,
-    /// How: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
+    /// The delivery: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
     pub protocol: String,
     /// Whether access units were compared with a file.
     pub compared: bool,
-    /// Whether it was interrupted: figures are of the time before.
+    /// Whether the run was interrupted. The figures are then of the time before.
     pub interrupted: bool,
-    /// Whether it played, and nothing was broken or missing.
+    /// Whether the viewer played, and nothing was broken or missing.
     pub passed: bool,
-    /// What the viewer has been through; absent where it did not come to its end.
+    /// Result of the viewer; absent if it did not end in time.
     pub viewer: Option<Report>,
     /// Whether the figures can be trusted.
     pub generator: Generator,
 }
 
 impl Document {
-    /// How the program ends.
+    /// Returns how the program ends.
     pub fn exit(&self) -> Exit {
         match (self.generator.saturated, self.passed) {
             (true, _) => Exit::Saturated,
@@ -68,7 +68,7 @@ impl Observer for One {
 /// Runs a plan of one viewer.
 ///
 /// # Errors
-/// It cannot begin.
+/// The run cannot start.
 pub fn run(url: &str, plan: &Plan, quiet: bool) -> anyhow::Result<Document> {
     let mut one = One { progress: Progress::new(plan.end(), quiet), report: None };
     let outcome = fleet::run(plan, REFRESH, &mut one)?;

@@ -1,4 +1,4 @@
-//! `streamgauge meter` against what the kernel and other tools say of the same.
+//! `streamgauge meter`, compared with the kernel and other tools.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,7 +32,7 @@ fn meminfo(name: &str) -> u64 {
     line.split_ascii_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// What nstat says of each counter, by its own name.
+/// The counters that nstat prints, by its names.
 fn nstat() -> std::collections::HashMap<String, u64> {
     let history = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new("nstat");
@@ -54,7 +54,7 @@ fn the_kernels_counters_are_nstats() {
     let after = nstat();
     assert!(ours.0.len() >= 30, "{ours:?}");
     for (name, value) in &ours.0 {
-        // Whatever else the machine does, counters only grow.
+        // Counters only grow, whatever else the machine does.
         assert!((before[*name]..=after[*name]).contains(value), "{name} {value}");
     }
 }
@@ -76,7 +76,7 @@ fn traffic_over_loopback_is_counted_by_bytes_and_segments() {
     let sample = meter.sample().unwrap();
     assert!(sample.system.up >= LENGTH as u64, "{sample:?}");
     assert!(sample.system.down >= LENGTH as u64, "{sample:?}");
-    // One connection, and segments of at most 64 KiB each.
+    // One connection, and segments of at most 64 KiB.
     assert!(sample.kernel.of("TcpActiveOpens") >= 1);
     assert!(sample.kernel.of("TcpOutSegs") >= LENGTH as u64 / 65_536, "{sample:?}");
 }
@@ -88,7 +88,7 @@ fn memory_in_use_is_what_it_would_take_to_read_it_by_hand() {
         meminfo("MemTotal:") - meminfo("MemFree:") - meminfo("Buffers:") - cached
     };
     let mut meter = Meter::start(&Options::default()).unwrap();
-    // What else runs here takes and gives back memory all the time: of ten tries, the best.
+    // Other programs take and free memory all the time. The best of ten tries counts.
     let nearest =
         (0..10).map(|_| meter.sample().unwrap().system.memory.abs_diff(by_hand())).min().unwrap();
     assert!(nearest < 100 << 20, "{nearest} bytes off");
@@ -104,7 +104,7 @@ fn memory_that_is_taken_shows_in_the_system_and_the_process() {
     let after = meter.sample().unwrap();
     assert_eq!(taken.iter().map(|b| u64::from(*b)).sum::<u64>(), LENGTH as u64);
     let (before, after) = (&before.processes[0], &after.processes[0]);
-    // Other tests of this process run meanwhile, and take little.
+    // Other tests of this process run at the same time, but need little memory.
     let grown = |a: u64, b: u64| b.saturating_sub(a) as f64 / LENGTH as f64;
     assert!((0.8..1.6).contains(&grown(before.resident, after.resident)), "{after:?}");
     let proportional = (before.proportional.unwrap(), after.proportional.unwrap());
@@ -115,7 +115,7 @@ fn memory_that_is_taken_shows_in_the_system_and_the_process() {
 
 #[test]
 fn descriptors_and_threads_are_counted() {
-    // A process of its own: this one's threads come and go.
+    // A process of its own: the threads of this one come and go.
     let mut child = Command::new("sh")
         .args(["-c", "exec 7</dev/null 8</dev/null 9</dev/null; echo ready; read line"])
         .stdin(std::process::Stdio::piped())
@@ -136,7 +136,7 @@ fn descriptors_and_threads_are_counted() {
     assert!(open >= 6, "{open}");
 }
 
-/// The figure after `label` in what time(1) wrote.
+/// The figure after `label` in the output of time(1).
 #[track_caller]
 fn of_time(text: &str, label: &str) -> f64 {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(label));
@@ -176,13 +176,14 @@ fn processor_time_memory_and_switches_are_those_of_time() {
     let resident = of_shell.iter().map(|usage| usage.resident).max().unwrap();
     let theirs = of_time(&text, "User time (seconds):") + of_time(&text, "System time (seconds):");
     let ours = shell.cpu_user + shell.cpu_system;
-    // Theirs includes what the sleeps took, some ms each; ours lacks what came after the last look.
+    // time(1) includes the cost of the sleeps, some ms each. The meter lacks the time after its
+    // last sample.
     assert!(ours <= theirs + 0.03, "{ours} {theirs}");
     assert!(ours >= 0.5 * theirs - 0.3, "{ours} {theirs}");
     let most = of_time(&text, "Maximum resident set size (kbytes):") * 1024.0;
     assert!(resident as f64 <= most * 1.05 + 65_536.0, "{resident} {most}");
     assert!(resident > 100_000);
-    // It waited for each of its sleeps.
+    // The shell waited for each of its sleeps.
     let waits = of_time(&text, "Voluntary context switches:");
     assert!(shell.switches_voluntary as f64 <= waits, "{} {waits}", shell.switches_voluntary);
     assert!(shell.switches_voluntary >= 20, "{}", shell.switches_voluntary);
@@ -203,7 +204,7 @@ fn the_csv_has_the_studys_columns_and_the_json_lines_everything() {
     assert_eq!(lines.next(), Some(HEADER));
     let rows: Vec<Vec<f64>> =
         lines.map(|line| line.split(',').map(|n| n.parse().unwrap()).collect()).collect();
-    // As many as the machine let it take, and no more than there was time for.
+    // As many rows as the machine allowed, and no more than the time allowed.
     assert!((1..=5).contains(&rows.len()), "{text}");
     assert_eq!(document["samples"], rows.len());
     for row in &rows {
@@ -254,7 +255,7 @@ fn a_late_sample_says_how_late_and_the_next_ones_are_on_time() {
         .collect();
     let late = at.windows(2).filter(|pair| pair[1] - pair[0] >= 1.4).count();
     assert!(late >= 1, "{at:?}");
-    // Nothing is made up for: no two samples for one turn.
+    // Late samples are not repeated: no two samples for one interval.
     let turns: Vec<_> = at.iter().map(|at| (at / 0.1) as u64).collect();
     assert!(turns.windows(2).all(|pair| pair[0] < pair[1]), "{at:?}");
 }

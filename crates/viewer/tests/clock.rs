@@ -1,5 +1,5 @@
-//! What a viewer is said to have felt is what the server did to it: delays and stalls of known
-//! length, broken media at known places.
+//! The results of a viewer are those that the server causes: delays and stalls of known length, and
+//! broken media at known places.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -11,12 +11,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use support::*;
 use viewer::{End, Options, Report};
 
-/// Figures of time are right to this, on a machine busy with other tests.
+/// Times may be off by this many seconds, on a machine that is busy with other tests.
 const ERROR: f64 = 0.25;
 
-/// Watches, and looks at times of the report: again where they are wrong, twice at most. A machine that has
-/// other things to do adds to how long things take; an instrument that is wrong is wrong every time. What is
-/// counted has to be right each time: `watch` sees to that.
+/// Watches, and checks the times of the report. If they are wrong, it watches again, at most twice.
+/// Other work of the machine makes things take longer, but a wrong instrument is wrong every time.
+/// Counts must be right each time: `watch` checks them.
 fn undisturbed(watch: impl Fn() -> Report, times: impl Fn(&Report)) {
     for _ in 0..2 {
         let report = watch();
@@ -41,7 +41,7 @@ fn startup_is_what_the_server_delayed() {
             report
         };
         undisturbed(watched, |report| {
-            // One segment is more than the 500 ms that are buffered.
+            // One segment is more than the buffered 500 ms.
             near(report.startup.unwrap(), 0.7, ERROR);
             near(report.first_media.unwrap(), 0.7, ERROR);
         });
@@ -52,7 +52,7 @@ fn startup_is_what_the_server_delayed() {
 fn stalls_are_as_many_and_as_long_as_the_server_made_them() {
     let sound = Sound::new(5);
     let server = Server::start(move |asked| match asked.target.as_str() {
-        // 1.024 s are there and play until then; these come at 2.0 and 4.5.
+        // 1.024 s have come and play until then. These come at 2.0 and 4.5.
         "/x/2.m4s" => late(2000, &sound.fragment(2)),
         "/x/3.m4s" => late(2500, &sound.fragment(3)),
         other => sound.answer(other),
@@ -71,7 +71,7 @@ fn a_player_of_something_finished_takes_no_more_than_it_has_room_for() {
     let narrow = Options { ahead: Some(Duration::from_secs(1)), ..options() };
     let duration = Duration::from_millis(1500);
     let report = watch(&server.url("/x/index.m3u8"), narrow, false, None, duration);
-    // What has played, what is ahead, and the segment that filled it.
+    // The media that have played, the media ahead, and the segment that filled the buffer.
     assert_eq!((report.end, report.stalls), (End::Time, 0));
     near(report.received, 1.5 + 1.0, 0.512 + ERROR);
 }
@@ -82,7 +82,7 @@ fn latency_is_from_the_time_that_the_media_say() {
     let server = Server::start(move |asked| {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
         match asked.target.as_str() {
-            // Each captured 3 s before it is sent.
+            // Each fragment was captured 3 s before it is sent.
             "/live.mp4" => {
                 let mut acts = vec![Act::Send(
                     [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", &sound.header()[..]].concat(),
@@ -98,8 +98,8 @@ fn latency_is_from_the_time_that_the_media_say() {
             _ => status("404 Not Found"),
         }
     });
-    // The third fragment is waited for: with one alone each next one would come too late, with two one of
-    // a busy machine might.
+    // The player waits for the third fragment. With only one, each next fragment would come too
+    // late. With two, one on a busy machine might.
     let buffered = Options { buffer: Duration::from_millis(1300), ..options() };
     for verify in [false, true] {
         let watched = || {
@@ -110,18 +110,18 @@ fn latency_is_from_the_time_that_the_media_say() {
             report
         };
         undisturbed(watched, |report| {
-            // To the end of what arrived: half a second less than to its start.
+            // To the end of the fragment: half a second less than to its start.
             let delivery = report.delivery.as_ref().unwrap();
             near(delivery.min, 3.0 - 0.512, ERROR);
             near(delivery.max, 3.0 - 0.512, ERROR);
-            // It begins when the third is there.
+            // Playing starts when the third fragment has come.
             near(report.behind_live.as_ref().unwrap().mean, 3.0 + 2.0 * 0.512, ERROR);
             near(report.late.as_ref().unwrap().max, 0.0, ERROR);
         });
     }
 }
 
-/// Serves the sound with a fragment in place of another.
+/// Serves the sound with one fragment replaced.
 fn with(fragment: u32, bytes: impl Fn(&Sound) -> Vec<u8> + Send + Sync + 'static) -> Server {
     let sound = Sound::new(6);
     Server::start(move |asked| {
@@ -222,7 +222,7 @@ fn every_way_to_break_media_is_found_where_it_is() {
         assert_eq!(kind, "corrupt", "{name}: {what}");
         assert!(what.contains(says) && what.contains("2.m4s"), "{name}: {what}");
         near(report.received, 2.0 * 0.512, 1e-6);
-        // Nobody who does not look finds anything.
+        // A viewer that does not verify finds nothing.
         let report = plain(&server.url("/x/index.m3u8"));
         assert!(report.error.is_none(), "{name}: {report:#?}");
     }

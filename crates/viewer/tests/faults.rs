@@ -1,5 +1,5 @@
-//! Servers that are not there, lie, hang and hang up: each is one kind of trouble, and the viewer
-//! ends in time with what it has.
+//! Servers that do not exist, lie, hang or hang up. Each is one kind of trouble, and the viewer
+//! ends in time with its results.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -78,7 +78,7 @@ fn nobody_there_and_nobody_answering() {
     assert_eq!(failure(&report).0, "resolve");
 
     let server = Server::start(|_| vec![Act::Hang]);
-    // Connections are made by the kernel; nobody takes them.
+    // The kernel makes the connections; nobody accepts them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let patience = Duration::from_millis(400);
     let impatient = Options { patience, ..options() };
@@ -93,7 +93,7 @@ fn nobody_there_and_nobody_answering() {
             began.elapsed()
         );
     }
-    // Where its time is up first, that is how it ends.
+    // If its time is up first, the viewer ends for that reason.
     let began = Instant::now();
     let report = watch(&server.url("/x.m3u8"), options(), false, None, patience);
     assert_eq!((report.end, report.troubles.len()), (End::Time, 0));
@@ -143,7 +143,7 @@ fn what_http_allows_is_no_trouble() {
         assert!(report.troubles.is_empty(), "{path}: {report:#?}");
         let verified = report.verified.unwrap();
         assert_eq!((verified.samples, verified.matched), (96, 96), "{path}");
-        // Each access unit but the last is known to last.
+        // The duration of each access unit but the last is known.
         near(report.received, 95.0 * 1024.0 / 48_000.0, 0.002);
     }
 }
@@ -153,7 +153,7 @@ fn a_kept_connection_that_the_server_closes_is_made_again() {
     let sound = Sound::new(6);
     let server = Server::start(move |asked| {
         let mut acts = sound.answer(&asked.target);
-        // Closed without a word after every answer.
+        // The server closes without a word after every answer.
         acts.push(Act::Close);
         acts
     });
@@ -181,7 +181,7 @@ fn drops_in_the_middle_are_got_over_and_counted() {
     let report = plain(&server.url("/x/index.m3u8"));
     assert_eq!(report.end, End::Ended, "{report:#?}");
     assert_eq!(report.troubles.get("length"), Some(&1), "{report:#?}");
-    // A segment that the server refuses is passed over, as players do.
+    // A player passes over a segment that the server refuses.
     assert_eq!(report.troubles.get("status"), Some(&1), "{report:#?}");
     assert_eq!((report.holes, report.troubles.len()), (1, 2), "{report:#?}");
     near(report.missing, 0.512, 1e-6);

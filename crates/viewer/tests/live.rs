@@ -1,5 +1,5 @@
-//! Live playlists and manifests of a server that makes them as time goes by: what is asked for,
-//! when, and what becomes of it.
+//! Live playlists and manifests of a server that makes them as time passes: the requests, their
+//! times, and their results.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use support::*;
 use viewer::{End, Options, Rendition};
 
-/// The sound as it would be made live: a part is a fragment, a segment is two.
+/// The sound as a live stream: a part is a fragment, a segment is two.
 struct Stream {
     sound: Sound,
     start: Instant,
-    /// Parts that were there at the start.
+    /// How many parts there were at the start.
     before: u64,
     hints: bool,
 }
@@ -31,7 +31,7 @@ impl Stream {
         self.before + (self.start.elapsed().as_micros() / PART.as_micros()) as u64
     }
 
-    /// Waits until there is that part.
+    /// Waits until this part exists.
     fn wait_for(&self, part: u64) {
         while self.parts() <= part {
             thread::sleep(Duration::from_millis(2));
@@ -111,7 +111,7 @@ fn parts_by_hint_or_by_blocking_reload_without_a_stall_or_a_hole() {
         let report = watch(&server.url("/media.m3u8"), options(), true, reference, duration);
         assert_eq!((report.end, report.stalls, report.holes), (End::Time, 0, 0), "{report:#?}");
         assert!(report.troubles.is_empty(), "{report:#?}");
-        // Three parts before the end, and what came since: eight parts, or one more or less.
+        // Three parts before the end, and the parts since: eight, or one more or less.
         near(report.received, 3.0 * 0.512 + 8.0 * 0.512, 0.6);
         assert_eq!(report.verified.unwrap().missing, 0);
         let asked = server.asked();
@@ -126,7 +126,7 @@ fn parts_by_hint_or_by_blocking_reload_without_a_stall_or_a_hole() {
         assert!(count("_HLS_part=") >= 6 && count("_HLS_skip=YES") >= 6, "{paths:?}");
         assert!(count("media.m3u8") <= count("/p") + 2, "{paths:?}");
         if hints {
-            // The playlist comes after the part it tells of: the hint was taken.
+            // The playlist comes after the part that it lists: the player followed the hint.
             let last = paths.iter().rposition(|path| path.starts_with("/p")).unwrap();
             assert!(paths[last - 1].contains("_HLS_part="), "{paths:?}");
         }
@@ -145,7 +145,7 @@ fn whole_segments_by_polling_where_low_latency_is_not_wanted() {
     assert!(asked.iter().all(|asked| !asked.target.contains("_HLS")), "{asked:?}");
     assert!(asked.iter().all(|asked| !asked.target.starts_with("/p")), "{asked:?}");
     let reloads = asked.iter().filter(|asked| asked.target == "/media.m3u8").count();
-    // Once a target duration, or twice where nothing was new.
+    // One reload for each target duration, or two if nothing was new.
     assert!((4..=11).contains(&reloads), "{reloads} reloads");
 }
 
@@ -153,12 +153,12 @@ fn whole_segments_by_polling_where_low_latency_is_not_wanted() {
 fn a_low_latency_manifest_is_followed_as_its_segments_are_made() {
     let stream = Stream::new(false);
     let epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    // Twelve parts are there: the presentation began so long ago.
+    // Twelve parts exist: the presentation started that long ago.
     let began = epoch - PART * 12;
     let server = Server::start(move |asked| {
         let path = asked.target.as_str();
         if path == "/x.mpd" {
-            // The segment being made is listed too.
+            // The list includes the segment that is being made.
             let segments = stream.parts() / 2 + 1;
             let start = protocol_date(began);
             let text = format!(
@@ -197,17 +197,15 @@ fn a_low_latency_manifest_is_followed_as_its_segments_are_made() {
         let report = watch(&server.url("/x.mpd"), options(), verify, reference, duration);
         assert_eq!((report.end, report.holes), (End::Time, 0), "{report:#?}");
         assert!(report.troubles.is_empty(), "{report:#?}");
-        // A chunk arrives when its last sample was captured.
+        // A chunk arrives when its last sample has been captured.
         near(report.delivery.unwrap().min, 0.0, 0.25);
         assert!(report.received > 3.0, "{report:#?}");
         assert!(report.behind_live.unwrap().mean < 3.0, "{report:#?}");
     }
 }
 
-/// ISO 8601 of a time since 1970.
+/// Writes a time since 1970 in ISO 8601.
 fn protocol_date(since: Duration) -> String {
-    // Seconds of a day in 1970 are seconds of the day: the date does not matter to offsets, but
-    // the day does.
     let days = since.as_secs() / 86_400;
     let (hour, minute) = (since.as_secs() / 3600 % 24, since.as_secs() / 60 % 60);
     let (year, month, day) = civil(days as i64);
@@ -233,8 +231,9 @@ fn civil(days: i64) -> (i64, u32, u32) {
     unreachable!("a day of the year")
 }
 
-/// Segments long enough to tell how fast the connection is: the higher rendition is chosen where
-/// the connection carries it, at a segment's start, and the lower one again where it no longer does.
+/// Segments are long enough to tell how fast the connection is. The player switches to the higher
+/// rendition, at the start of a segment, if the connection carries it, and back to the lower one
+/// when it no longer does.
 #[test]
 fn renditions_are_switched_as_the_connection_allows() {
     let sound = Sound::new(32);

@@ -1,4 +1,4 @@
-//! Parsers against other people's, and against anything at all.
+//! Parsers, compared with those of others, and with any input.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -18,7 +18,7 @@ use viewer::hls::{self, Playlist};
 use viewer::verify::{Cmaf, Feed};
 use viewer::{Verified, mpd, skim};
 
-/// What another parser says of a media playlist: URIs and durations of segments and of parts.
+/// URIs and durations of segments and parts, as another parser reads them.
 type Listed = Vec<(String, i64)>;
 
 fn micros(seconds: f64) -> i64 {
@@ -69,7 +69,7 @@ prop_compose! {
             durations.iter().enumerate().map(part).collect()
         };
         let map: Arc<str> = "init, 0.mp4".into();
-        // One that is a minute longer for each discontinuity.
+        // A date that is a minute later after each discontinuity.
         let date_at = |index: usize| {
             let before: u64 = segments[..index].iter().flat_map(|(durations, ..)| durations).sum();
             let cuts = segments.iter().take(index + 1).filter(|(_, cut, _)| *cut).count() as u64;
@@ -106,7 +106,7 @@ prop_compose! {
     }
 }
 
-/// Text like a playlist's, damaged.
+/// A damaged playlist.
 fn damaged_playlist() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         Just("#EXTM3U".to_owned()),
@@ -128,7 +128,7 @@ proptest! {
         prop_assert_eq!(media.ended, playlist.ended);
         prop_assert_eq!(media.hint.is_some(), playlist.preload_hint.is_some());
         for (read, written) in media.segments.iter().rev().zip(playlist.segments.iter().rev()) {
-            // To the millisecond, and durations to the microsecond.
+            // Exact to the millisecond; durations are exact to the microsecond.
             let near = |(read, written): (i64, u64)| read.abs_diff(written as i64) < 1100;
             prop_assert!(read.date.is_some() == written.date.is_some());
             prop_assert!(read.date.zip(written.date).is_none_or(near), "{read:?} {written:?}");
@@ -225,7 +225,7 @@ proptest! {
         prop_assert_eq!(fragments[2], of(2, None));
         let (unix, media) = fragments[1].captured.unwrap();
         prop_assert_eq!(media, 24 * 1024);
-        // NTP counts in parts of 2^32: a microsecond may be lost.
+        // NTP counts in parts of 2^32, so a microsecond may be lost.
         prop_assert!((unix - 5_000_000).abs() <= 1);
     }
 }
@@ -282,7 +282,7 @@ fn a_manifest_is_read_as_another_parser_reads_it() {
     );
 }
 
-/// What the fuzz target begins with is what there is to be read.
+/// All seeds of the fuzz target can be read.
 #[test]
 fn examples_of_the_fuzz_target_are_read() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/viewer_playlists");

@@ -1,5 +1,5 @@
-//! Media pushed over WebSocket: by a server of another hand (tokio-websockets) that is right, and
-//! by one that breaks the protocol or the media.
+//! Media pushed over WebSocket: by a correct server of another project (tokio-websockets), and by
+//! one that breaks the protocol or the media.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -21,20 +21,20 @@ use viewer::verify::Reference;
 use viewer::websocket::accept;
 use viewer::{End, Kind, Options};
 
-/// What a server does once hands are shaken.
+/// What a server does after the handshake.
 #[derive(Debug, Clone)]
 enum Say {
     Binary(Vec<u8>),
     Text(String),
-    /// A ping, and nothing further before its pong is there.
+    /// A ping; the server sends nothing more until it has the pong.
     Ping,
     Close(u16),
-    /// The connection ends without a word.
+    /// The connection ends without a close.
     Drop,
 }
 
-/// A server that says the same to each, or the n-th list to the n-th and the last to all others;
-/// frames hold up to `frame` bytes.
+/// Starts a server. The n-th connection gets the n-th list, and all later ones get the last list. A
+/// frame has at most `frame` bytes.
 fn push(sessions: Vec<Vec<Say>>, frame: usize) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -51,7 +51,7 @@ fn push(sessions: Vec<Vec<Say>>, frame: usize) -> SocketAddr {
                 let config = Config::default().frame_size(frame);
                 let builder = ServerBuilder::new().config(config);
                 let (_, stream) = builder.accept(socket).await.unwrap();
-                // One after the other is what a test needs.
+                // Tests need only one connection at a time.
                 let _ = say(stream, session).await;
             }
         });
@@ -80,7 +80,7 @@ async fn say(
             Say::Close(code) => {
                 let code = CloseCode::try_from(code).unwrap();
                 stream.send(Message::close(Some(code), "that is all")).await?;
-                // The client closes too.
+                // The client closes, too.
                 while stream.next().await.is_some() {}
             }
             Say::Drop => return Ok(()),
@@ -93,7 +93,7 @@ fn binary(pieces: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Vec<Say> {
     pieces.into_iter().map(|piece| Say::Binary(piece.into())).collect()
 }
 
-/// The sound's header and fragments as messages.
+/// The header and fragments of the sound as messages.
 fn messages(sound: &Sound, fragments: std::ops::Range<u32>) -> Vec<Say> {
     let mut all = binary([sound.header().to_vec()]);
     all.extend(binary(fragments.map(|number| sound.fragment(number))));
@@ -136,7 +136,7 @@ fn a_film_by_ffmpeg_comes_whole_through_another_hands_server() {
     session.insert(2, Say::Ping);
     session.push(Say::Close(1000));
     let reference = Arc::new(Reference::open(&clip).unwrap());
-    // Messages in fragments of 1,000 bytes, and whole.
+    // Messages in fragments of 1,000 bytes, and whole ones.
     for frame in [1000, 64 << 20] {
         let address = push(vec![session.clone()], frame);
         let report = verified(&url(address), Some(reference.clone()));
@@ -163,7 +163,7 @@ fn events_switch_restart_and_end() {
     check_events(vec![text(named)]);
 }
 
-/// After these words `low` is sent.
+/// Checks that `low` is sent after these messages.
 #[track_caller]
 fn check_events(mut session: Vec<Say>) {
     let sound = Sound::new(8);
@@ -202,7 +202,7 @@ fn a_lost_connection_is_made_again_and_counted() {
         assert_eq!((report.troubles.len(), report.holes), (1, 1), "{report:#?}");
         near(report.received, 7.0 * 0.512, 1e-6);
     }
-    // Where there never were media it is not.
+    // Without any media, the connection is not made again.
     let report = plain(&url(push(vec![vec![Say::Drop]], 1 << 20)));
     assert_eq!((failure(&report).0, report.reconnects), ("dropped", 0));
 }
@@ -262,7 +262,7 @@ fn broken_media_are_found_where_they_are() {
     }
 }
 
-/// A server that shakes hands and then sends these bytes.
+/// A server that makes the handshake and then sends these bytes.
 fn raw_server(bytes: Vec<u8>) -> Server {
     Server::start(move |asked| {
         let key = asked.head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "));
@@ -335,12 +335,13 @@ fn bytes_are_media_framing_or_the_handshakes() {
     let server = raw_server([frames.concat(), frame(0x89, b"?"), frame(0x88, &[3, 232])].concat());
     let report = plain(&server.url("/x").replace("http", "ws"));
     assert_eq!((report.end, report.media_bytes), (End::Ended, media as u64), "{report:#?}");
-    // Four bytes of framing for each message of 126 bytes or more (5.2), the head, ping and close.
+    // Four bytes of framing for each message of 126 bytes or more (5.2), and the head, ping and
+    // close.
     let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
         Sec-WebSocket-Protocol: headwater.v1\r\n\
         Sec-WebSocket-Accept: 0123456789012345678901234567\r\n\r\n";
     assert_eq!(report.overhead_bytes, (head.len() + 3 * 4 + 3 + 4) as u64);
-    // The close takes the pong's place, both having come at once.
+    // The close replaces the pong, because ping and close came at the same time.
     assert_eq!(report.sent_bytes, (server.asked()[0].head.len() + 8) as u64);
     assert!(report.delivery.is_some(), "{report:#?}");
 }

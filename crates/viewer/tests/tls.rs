@@ -24,7 +24,7 @@ use viewer::tls::Trust;
 use viewer::websocket::accept;
 use viewer::{End, Options};
 
-/// An authority, and a certificate of 127.0.0.1 by it, as files.
+/// An authority, and its certificate for 127.0.0.1, as files.
 struct Keys {
     folder: TempDir,
 }
@@ -57,7 +57,7 @@ impl Keys {
         Options { trust: Trust::Authorities(self.file("authority.pem")), ..options() }
     }
 
-    /// A server in front of a plain one, that knows these protocols of ALPN.
+    /// Starts a TLS server in front of a plain one. It knows these ALPN protocols.
     fn before(&self, plain: SocketAddr, alpn: &[&[u8]]) -> SocketAddr {
         let certificate = CertificateDer::from_pem_file(self.file("certificate.pem")).unwrap();
         let key = PrivateKeyDer::from_pem_file(self.file("key.pem")).unwrap();
@@ -103,7 +103,7 @@ fn segments_over_tls_are_the_same_and_cost_the_same_bytes() {
     let report = watch(&url, keys.trusted(), true, Some(reference), LIMIT);
     assert_eq!((report.end, report.troubles.len()), (End::Ended, 0), "{report:#?}");
     assert_eq!((report.reconnects, report.verified.unwrap().matched), (0, 6 * u64::from(UNITS)));
-    // What is counted is what TLS carries, not what carries it.
+    // Counters count the bytes inside TLS, not those of TLS itself.
     let secure = watch(&url, keys.trusted(), false, None, LIMIT);
     let open = plain(&server.url("/x/index.m3u8"));
     assert_eq!((secure.media_bytes, secure.received), (open.media_bytes, open.received));
@@ -143,11 +143,11 @@ fn certificates_are_looked_at() {
     assert!(kind == "tls" && what.contains("certificate"), "{kind}: {what}");
     let anybody = Options { trust: Trust::Anybody, ..options() };
     assert_eq!(watch(&url, anybody.clone(), false, None, LIMIT).end, End::Ended);
-    // Of a name that is not the certificate's.
+    // With a name that the certificate does not have.
     let other = url.replace("127.0.0.1", "127.0.0.2");
     let report = watch(&other, keys.trusted(), false, None, LIMIT);
     assert_eq!(failure(&report).0, "tls", "{report:#?}");
-    // What is not TLS, and nothing at all.
+    // Bytes that are not TLS, and no bytes at all.
     let garbage = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -216,8 +216,8 @@ fn push_and_rtmp_over_tls() {
     assert_eq!((report.end, report.troubles.len()), (End::Ended, 0), "{report:#?}");
     assert_eq!(report.verified.unwrap().matched, 2 * u64::from(UNITS));
 
-    // RTMP has no name in ALPN, and a server that knows only others would refuse any that is asked
-    // for. What comes within TLS is no RTMP, which is what the viewer must find.
+    // RTMP has no ALPN name, and a server that knows only other names would refuse any. The bytes
+    // inside TLS are not RTMP, which the viewer must notice.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {

@@ -187,7 +187,7 @@ impl Document {
         }
     }
 
-    /// How the program ends.
+    /// Returns how the program ends.
     pub fn exit(&self) -> Exit {
         [Exit::Failed, Exit::Saturated]
             .into_iter()
@@ -196,7 +196,7 @@ impl Document {
     }
 }
 
-/// Criteria that need not be asked for, and whose verdict a saturated generator does not excuse.
+/// Criteria that always apply. A saturated generator does not excuse their failure.
 const IMPLIED: [&str; 2] = ["responses<1", "corrupt>0"];
 
 fn implied(plan: &Plan, outcome: &Outcome) -> Vec<Verdict> {
@@ -262,10 +262,10 @@ fn warnings(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     warnings
 }
 
-/// Writes a document for people.
+/// Writes a document as text for people.
 ///
 /// # Errors
-/// It cannot be written.
+/// The text cannot be written.
 pub fn write(document: &Document, to: &mut dyn Write) -> io::Result<()> {
     let counters = &document.counters;
     writeln!(to, "{}", summary(document))?;
@@ -363,7 +363,7 @@ fn align(table: &mut Table) {
     }
 }
 
-/// A time in the unit that suits it.
+/// Writes a time in a suitable unit.
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.1} µs", s * 1e6),

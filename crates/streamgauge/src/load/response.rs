@@ -4,55 +4,55 @@ use std::mem::MaybeUninit;
 
 use super::target::ByteRange;
 
-/// The longest head that is taken, in bytes; also the most that a connection keeps of one that
-/// has not all come.
+/// The longest head that is accepted, in bytes. A connection keeps at most this many bytes of a
+/// head that has not come whole.
 pub const LONGEST_HEAD: usize = 16 << 10;
 /// The most header fields of a head.
 const MOST_FIELDS: usize = 100;
 
-/// What is no answer. The message completes "the answer …".
+/// Why bytes are no answer. The message completes "the answer …".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Bad {
-    /// It does not even begin as one.
+    /// They do not begin like an answer.
     #[error("does not begin with HTTP/1")]
     NoAnswer,
-    /// Its head or its chunks break the rules.
+    /// The head or the chunks are malformed.
     #[error("{0}")]
     Malformed(&'static str),
 }
 
-/// What matters of a head.
+/// The fields of a head that matter here.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Its length in bytes, with the empty line.
+    /// Length in bytes, including the empty line.
     pub length: usize,
     /// The status code, 100 to 999.
     pub status: u16,
-    /// How its body ends; none for an interim answer.
+    /// How its body ends. An interim answer has none.
     pub body: Body,
-    /// Content-Length, where there is one.
+    /// Content-Length, if there is one.
     pub content_length: Option<u64>,
     /// Content-Range of a 206: first byte, last byte.
     pub content_range: Option<Result<ByteRange, ()>>,
-    /// The length of the whole that Content-Range names.
+    /// Length of the whole representation, from Content-Range.
     pub whole: Option<u64>,
     /// Where a redirection leads.
     pub location: Option<String>,
-    /// Whether the connection can be used again afterwards.
+    /// Whether the connection can be used again after this answer.
     pub keeps_alive: bool,
 }
 
 impl Head {
-    /// Whether it only precedes the answer: 100, 102, 103.
+    /// Whether the answer is an interim one: 100, 102, 103.
     pub fn is_interim(&self) -> bool {
         self.status < 200
     }
 
-    /// Reads a head from the front of `bytes`, if all of it is there. `to_head` is whether it
+    /// Reads a head from the front of `bytes`, if it has come whole. `to_head` tells whether it
     /// answers a HEAD request.
     ///
     /// # Errors
-    /// [`Bad`], as soon as it is clear.
+    /// [`Bad`], as soon as the error is clear.
     pub fn parse(bytes: &[u8], to_head: bool) -> Result<Option<Self>, Bad> {
         let begun = bytes.len().min(7);
         if !b"HTTP/1."[..begun].eq_ignore_ascii_case(&bytes[..begun]) {
@@ -91,7 +91,7 @@ impl Head {
         Ok(Some(head))
     }
 
-    /// A head without fields.
+    /// Makes a head without fields.
     pub fn new(status: u16) -> Self {
         Self {
             length: 0,
@@ -105,12 +105,12 @@ impl Head {
         }
     }
 
-    /// Takes what matters of a field; `chunked` becomes true if that is the body's coding.
+    /// Takes a field, if it matters. `chunked` becomes true if the body is chunked.
     ///
     /// # Errors
-    /// [`Bad`]: its value cannot be.
+    /// [`Bad`]: its value is invalid.
     pub fn take_field(&mut self, name: &str, value: &[u8], chunked: &mut bool) -> Result<(), Bad> {
-        // The length tells most fields apart without looking further.
+        // The length distinguishes most fields without a comparison.
         match name.len() {
             14 if name.eq_ignore_ascii_case("content-length") => {
                 let length = decimal(value).ok_or(Bad::Malformed("has no valid Content-Length"))?;
@@ -164,7 +164,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// `bytes FIRST-LAST/WHOLE` (RFC 9110, 14.4): the range, and the whole where it is known.
+/// Parses `bytes FIRST-LAST/WHOLE` (RFC 9110, 14.4): the range, and the whole length if known.
 fn content_range(value: &[u8]) -> (Option<ByteRange>, Option<u64>) {
     let parts = std::str::from_utf8(value)
         .ok()
@@ -179,14 +179,14 @@ fn content_range(value: &[u8]) -> (Option<ByteRange>, Option<u64>) {
     (range, number(whole))
 }
 
-/// Where a body ends, as far as it has come.
+/// How the rest of a body ends.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body {
-    /// So many bytes are left.
+    /// After this many bytes.
     Length(u64),
-    /// In chunks.
+    /// With the last chunk.
     Chunked(Chunked),
-    /// When the connection closes.
+    /// With the connection.
     UntilClose,
 }
 
@@ -198,15 +198,15 @@ pub struct Chunked {
 
 #[derive(Debug, PartialEq, Eq)]
 enum At {
-    /// In a chunk's size, of which so many digits have come.
+    /// In a chunk's size, after this many digits.
     Size { size: u64, digits: u8 },
-    /// In what follows the size, up to the line's end.
+    /// After the size, before the end of the line.
     Extension { size: u64, length: u16 },
-    /// In a chunk; so many bytes are left.
+    /// In a chunk, with this many bytes left.
     Data(u64),
     /// Before the line end after a chunk.
     DataEnd { carriage_return: bool },
-    /// In the trailer section: in a line of this length, after so many bytes of it all.
+    /// In the trailer section: in a line of this length, after this many bytes of the section.
     Trailer { line: u32, length: u32 },
     /// After the end.
     End,
@@ -219,12 +219,12 @@ impl Default for At {
 }
 
 impl Body {
-    /// Whether nothing more belongs to it.
+    /// Whether nothing more belongs to the body.
     pub fn is_complete(&self) -> bool {
         matches!(self, Self::Length(0) | Self::Chunked(Chunked { at: At::End }))
     }
 
-    /// How many bytes must follow that are all payload, so that they need not be seen.
+    /// How many of the next bytes are certain to be payload, so that they need not be seen.
     pub fn unseen(&self) -> u64 {
         match self {
             Self::Length(left) | Self::Chunked(Chunked { at: At::Data(left) }) => *left,
@@ -233,7 +233,7 @@ impl Body {
         }
     }
 
-    /// Counts `length` bytes, of at most [`Body::unseen`], as come.
+    /// Counts `length` bytes as received, at most [`Body::unseen`].
     pub fn pass_over(&mut self, length: u64) {
         match self {
             Self::Length(left) => *left = left.saturating_sub(length),
@@ -249,8 +249,8 @@ impl Body {
         }
     }
 
-    /// Takes what belongs to the body from the front of `bytes` and hands its payload on, in
-    /// pieces. Returns how many bytes were taken.
+    /// Takes the bytes of the body from the front of `bytes` and passes on the payload in pieces.
+    /// Returns the number of bytes taken.
     ///
     /// # Errors
     /// [`Bad`]: the chunked coding is broken.

@@ -1,8 +1,8 @@
-//! A run that several processes share, as one: past the files that one process may open, and past
-//! the ports that one address has.
+//! A run that several processes share. It needs more files than one process may open, or more ports
+//! than one address has. Its results are those of one run.
 //!
-//! Which request is whose follows from the lanes alone, of which a process has some; so the parent
-//! finds hosts and lengths out once, hands the plan on, and adds up what comes back.
+//! Requests belong to lanes, and each process has some of the lanes, so the processes need not
+//! agree on anything. The parent finds hosts and lengths, sends the plan, and adds up the results.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,21 +22,21 @@ use crate::Exit;
 use crate::meter::kernel::Kernel;
 use crate::shard::{Heard, Needs, Parent, Shards};
 
-/// What a child of this kind is called.
+/// Role of a child process that runs a share of the load.
 pub const ROLE: &str = "http";
-/// Between two looks at whether to stop.
+/// Pause between two checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// Looks from one tick to the next.
+/// How many checks there are from one tick to the next.
 const LOOKS_A_TICK: u32 = 10;
-/// How long after the end of its schedule a run may still take; the processes end within
+/// How long after the end of its schedule a run may still take. The processes themselves end within
 /// [`super::LONGEST_WAIT`].
 const GRACE: Duration = Duration::from_secs(10);
-/// How long processes that were told to stop may take to say what they have.
+/// How long stopped processes may take to send their results.
 const STOPPING: Duration = Duration::from_secs(5);
-/// How long none may be heard of in a run that has no end of its own; each speaks once a second.
+/// How long all processes may be silent in a run without an end. Each sends a message every second.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What a child is to do.
+/// The job of a child.
 #[derive(Debug, Serialize, Deserialize)]
 struct Job {
     plan: Plan,
@@ -44,11 +44,11 @@ struct Job {
     part: Part,
 }
 
-/// What a child has to say.
+/// A message from a child.
 #[derive(Debug, Serialize, Deserialize)]
 enum Word {
     Tick(Counters),
-    /// The last one.
+    /// The last message.
     End(Box<End>),
 }
 
@@ -59,22 +59,22 @@ struct End {
     interrupted: bool,
 }
 
-/// What is known of a child.
+/// The state of a child, as far as the parent knows it.
 #[derive(Debug, Default)]
 struct Known {
     counters: Counters,
     end: Option<End>,
-    /// Why it went on no longer.
+    /// Why it failed.
     failed: Option<String>,
 }
 
-/// What the connections of a plan need of processes.
+/// The needs of a plan's connections.
 pub(super) fn needs(plan: &Plan) -> Needs {
     let url = plan.targets.first().map_or_else(String::new, |target| target.url.to_string());
     Needs::new(plan.connections, &url)
 }
 
-/// Carries a plan out in its processes, as [`super::run`] does.
+/// Runs a plan in several processes, like [`super::run`].
 pub(super) fn run(
     plan: &Plan,
     addresses: &HashMap<Origin, SocketAddr>,
@@ -133,7 +133,7 @@ async fn share(
                     Heard::Failed(why) => known.failed = Some(why),
                 }
             }
-            // One hangs; it is killed with `shards`.
+            // A process hangs. Dropping `shards` kills it.
             () = sleep_until(hard_end.unwrap_or(heard_at + SILENCE)) => break,
             _ = looks.tick() => {
                 number_of_looks += 1;
@@ -157,11 +157,11 @@ async fn share(
     Ok(outcome)
 }
 
-/// Adds up what the processes found. What is left where one is lost is not the load that was asked
-/// for, and worth having.
+/// Adds up the results of the processes. If one is lost, the rest is not the load that was asked
+/// for, but it is still worth having.
 ///
 /// # Errors
-/// None found anything: why.
+/// No process has results. The error says why.
 fn put_together(known: Vec<Known>, outcome: &mut Outcome) -> anyhow::Result<()> {
     let (mut found, processes) = (false, known.len());
     for (number, Known { end, failed, .. }) in known.into_iter().enumerate() {
@@ -190,10 +190,10 @@ fn sum(clock: Clock, known: &[Known]) -> Tick {
     Tick { at: clock.now() as f64 / 1e9, counters }
 }
 
-/// A child's work.
+/// Runs the job that the parent gives to this child.
 ///
 /// # Errors
-/// There is no parent that gives it any.
+/// No parent gives it a job.
 pub fn serve() -> anyhow::Result<Exit> {
     Parent::serve(|job: Job, parent| {
         crate::shard::raise_descriptor_limit();
@@ -204,7 +204,7 @@ pub fn serve() -> anyhow::Result<Exit> {
         let mut silent = None;
         let mut observe = |tick: &Tick| {
             if let Err(error) = parent.say(&Word::Tick(tick.counters)) {
-                // Whom would it tell the rest?
+                // There is nobody to send results to.
                 silent.get_or_insert(error);
                 stop.store(true, Relaxed);
             }
@@ -228,8 +228,8 @@ fn stop_when_told(parent: &Parent, stop: Arc<AtomicBool>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Where connections to `address` come from, if from an address of the process's own: one of the
-/// loopback, which leads nowhere else.
+/// Local address of connections to `address`: one of the process's own, if `address` is on the
+/// loopback. A loopback address reaches nothing else.
 pub(super) fn source_for(source: Option<IpAddr>, address: SocketAddr) -> Option<SocketAddr> {
     let source = source.filter(|source| source.is_ipv4() == address.is_ipv4())?;
     address.ip().is_loopback().then(|| (source, 0).into())

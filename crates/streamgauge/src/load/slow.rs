@@ -1,5 +1,5 @@
-//! Clients that are slow or rest, as people's are: they take an answer no faster than their link
-//! or their player does, pause before they ask again, and do not all begin at once.
+//! Clients that are slow or rest like those of people. They read an answer at the speed of their
+//! link or player, pause before the next request, and do not all start at once.
 
 use std::time::Duration;
 
@@ -7,26 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use super::clock::nanoseconds;
 
-/// How long an [`Allowance`] is a connection's at a time, in nanoseconds.
+/// For how long an [`Allowance`] lets a connection read at a time, in nanoseconds.
 const MOMENT: u64 = 100_000_000;
-/// Bounds of the receive buffer of a connection that reads slowly, in bytes.
+/// Bounds of the receive buffer of a slow connection, in bytes.
 const BUFFER: std::ops::RangeInclusive<u64> = 8 << 10..=1 << 20;
 
-/// How clients behave besides asking; by default they take all at once and never rest.
+/// How clients behave. By default they read at full speed and never rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manner {
-    /// The most bytes a second that a connection takes, more than 0.
+    /// The most bytes per second that a connection reads, more than 0.
     pub read_rate: Option<u64>,
-    /// In a closed loop, from an answer to the connection's next request.
+    /// In a closed loop, the pause from an answer to the connection's next request.
     pub think: Duration,
-    /// In a closed loop, from the first connection's beginning to when the last would be followed
-    /// by another.
+    /// In a closed loop, the time over which the connections start. After it, one more would start.
     pub ramp: Duration,
 }
 
 impl Manner {
-    /// When the clients of `lane` of `lanes` begin, of `clients` in all, in nanoseconds since the
-    /// run began.
+    /// When the clients of `lane` of `lanes` start, of `clients` in all, in nanoseconds since the
+    /// start of the run.
     pub(super) fn starts(
         self,
         clients: u64,
@@ -39,9 +38,9 @@ impl Manner {
     }
 }
 
-/// When a connection may read, and how much, so that it takes no more than so many bytes a second.
+/// Decides when a connection may read, and how much, to stay below a rate.
 ///
-/// Times are nanoseconds since the run began.
+/// Times are in nanoseconds since the start of the run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allowance {
     rate: u64,
@@ -53,9 +52,9 @@ impl Allowance {
         Self { rate: rate.max(1), opens: 0 }
     }
 
-    /// The receive buffer to ask for. It is what the server can send ahead of such a client, so it
-    /// holds little more than the client takes in a moment; less than the least would keep the
-    /// kernel from announcing a window at all.
+    /// Size of the receive buffer to ask for. The server can send this much ahead of the client. So
+    /// it holds little more than the client reads in a moment. With a buffer below the minimum the
+    /// kernel would announce no window at all.
     pub(super) fn buffer(self) -> usize {
         (self.rate / 4).clamp(*BUFFER.start(), *BUFFER.end()) as usize
     }
@@ -66,12 +65,12 @@ impl Allowance {
         if now < self.opens { 0 } else { usize::try_from(moment).unwrap_or(usize::MAX) }
     }
 
-    /// From when on more may be read.
+    /// Time from which more may be read.
     pub(super) fn opens(self) -> u64 {
         self.opens
     }
 
-    /// Counts what was read. What was not used is kept for a moment only.
+    /// Counts bytes that were read. Unused allowance lasts for a moment only.
     pub(super) fn take(&mut self, bytes: usize, now: u64) {
         let cost = bytes as u128 * 1_000_000_000 / u128::from(self.rate);
         let from = self.opens.max(now.saturating_sub(MOMENT));
@@ -96,7 +95,7 @@ mod tests {
     fn no_more_is_read_than_the_rate_and_a_moment_allow() {
         for (rate, looks) in [(1, MOMENT), (1000, 7_000_000), (1_000_000, 1_000_000)] {
             let mut allowance = Allowance::new(rate);
-            // The last stands still for a second, which is not made up for.
+            // The connection reads nothing for the first 5 s. It cannot make up for that.
             let (mut now, mut read) = (50 * MOMENT, 0);
             let began = now;
             while now < began + 50 * MOMENT {

@@ -1,5 +1,5 @@
-//! What a worker counts: cumulative counters that others may read at any time, and histograms,
-//! whose memory is the same however long the run.
+//! The counters and histograms of a worker. Other threads can read the cumulative counters at any
+//! time. The memory of the histograms does not depend on the length of the run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub enum Fault {
     /// Nobody listens there.
     Refused,
-    /// No way there: no route, no such host, or no answer to a connection.
+    /// There is no way there: no route, no such host, or no answer to a connection.
     Unreachable,
     /// The connection was reset.
     Reset,
@@ -38,27 +38,27 @@ pub enum Fault {
     Timeout,
     /// The connection ended within the body.
     ShortBody,
-    /// Content-Length says something else than the bytes, or than Content-Range: what follows the
-    /// body that it ends is no answer.
+    /// Content-Length differs from the bytes, or from Content-Range: the bytes after the body are
+    /// no answer.
     ContentLength,
-    /// What came is no HTTP.
+    /// The answer is not valid HTTP.
     BadResponse,
-    /// The answer holds other bytes than the range asked for.
+    /// The answer has other bytes than the range asked for.
     WrongRange,
-    /// The body differs from the file it should be.
+    /// The body differs from the file that it must equal.
     Corrupt,
-    /// Redirections went on for longer than allowed.
+    /// There were more redirections than allowed.
     TooManyRedirects,
-    /// A redirection leads nowhere: no Location, or one that cannot be asked for.
+    /// A redirection leads nowhere: it has no Location, or an unusable one.
     BadRedirect,
     /// The TLS handshake failed.
     Tls,
-    /// This machine had no descriptor, port or memory left: the generator's fault.
+    /// This machine had no descriptor, port or memory left; the generator is at fault.
     Local,
 }
 
 impl Fault {
-    /// All of them, in order.
+    /// All faults, in order.
     pub const ALL: [Self; 14] = [
         Self::Refused,
         Self::Unreachable,
@@ -76,7 +76,7 @@ impl Fault {
         Self::Local,
     ];
 
-    /// Its name, as in the documents.
+    /// Name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -96,12 +96,12 @@ impl Fault {
         }
     }
 
-    /// Whether there was nobody to ask, so that asking again at once would be in vain.
+    /// Whether no connection was made, so that another request at once would be useless.
     pub(super) fn is_of_connecting(self) -> bool {
         matches!(self, Self::Refused | Self::Unreachable | Self::Local)
     }
 
-    /// What an error of a socket means for the request on it.
+    /// The fault that an error of a socket means for its request.
     pub fn of_io(error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         match error.kind() {
@@ -124,22 +124,22 @@ impl Fault {
 /// Cumulative counts of a worker or, added up, of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
-    /// Requests begun; a request that is redirected or sent again is one.
+    /// Requests started. A request that is redirected or sent again counts once.
     pub requests: u64,
-    /// Complete answers, of whatever status.
+    /// Complete answers of any status.
     pub responses: u64,
-    /// Requests without one.
+    /// Requests without a complete answer, or with a bad one.
     pub errors: u64,
     /// Bytes of bodies, without their transfer coding.
     pub body_bytes: u64,
-    /// Bytes of heads and of transfer codings, over HTTP/2 of all frames but for the data in them;
-    /// without those of TLS.
+    /// Bytes of heads and of transfer codings; over HTTP/2, of all frames except the data in them.
+    /// TLS is not counted.
     pub head_bytes: u64,
-    /// Bytes of requests, over HTTP/2 of all frames that were sent; without those of TLS.
+    /// Bytes of requests; over HTTP/2, of all frames sent. TLS is not counted.
     pub sent_bytes: u64,
     /// Connections opened.
     pub connections: u64,
-    /// Requests sent again because a kept connection was closed under them.
+    /// Requests sent again because the server had closed their kept connection.
     pub sent_again: u64,
     /// Redirections followed.
     pub redirects: u64,
@@ -147,22 +147,22 @@ pub struct Counters {
     pub cpu_ns: u64,
 }
 
-/// Counters that another thread may read while their one owner adds to them.
+/// Counters that other threads can read while their owner adds to them.
 ///
-/// Each is whole by itself; two of them may be of different moments.
+/// Each counter is consistent; two of them may be of different moments.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Apart from the next worker's, by two lines of cache.
 pub struct Shared([AtomicU64; 10]);
 
 impl Shared {
-    /// Makes these the counters that others see.
+    /// Publishes these counters.
     pub fn publish(&self, counters: &Counters) {
         for (cell, value) in self.0.iter().zip(counters.fields()) {
             cell.store(value, Relaxed);
         }
     }
 
-    /// What was last published.
+    /// The counters that were published last.
     pub fn read(&self) -> Counters {
         let mut counters = Counters::default();
         for (field, cell) in counters.fields_mut().into_iter().zip(&self.0) {
@@ -203,12 +203,12 @@ impl Counters {
         ]
     }
 
-    /// Requests begun and neither answered nor failed.
+    /// Requests that are neither answered nor failed.
     pub(super) fn in_flight(&self) -> u64 {
         self.requests.saturating_sub(self.responses + self.errors)
     }
 
-    /// Adds another worker's.
+    /// Adds the counters of another worker.
     pub fn add(&mut self, other: &Self) {
         for (field, value) in self.fields_mut().into_iter().zip(other.fields()) {
             *field = field.saturating_add(value);
@@ -216,55 +216,56 @@ impl Counters {
     }
 }
 
-/// A histogram of nanoseconds, from 1 ns to an hour, to a thousandth of each value.
+/// Makes a histogram of nanoseconds, from 1 ns to an hour, exact to a thousandth of each value.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("bounds and precision that exist")
 }
 
-/// All that one worker found out.
+/// All results of one worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Tally {
-    /// What it counted.
+    /// The counters.
     pub counters: Counters,
-    /// From when a request was due to its answer's first byte. In a closed loop it is due when it
-    /// is sent.
+    /// Time from when a request was due to the first byte of its answer. In a closed loop, a
+    /// request is due when it is sent.
     #[serde(with = "v2")]
     pub first_byte: Histogram<u64>,
-    /// From when a request was due to its answer's last byte.
+    /// Time from when a request was due to the last byte of its answer.
     #[serde(with = "v2")]
     pub last_byte: Histogram<u64>,
-    /// From when the worker took a request up to its answer's last byte, without its standstills in
-    /// between: [`Tally::last_byte`] without the generator's lag. Empty in a closed loop.
+    /// Time from when the worker took a request up to the last byte of its answer, without the
+    /// worker's standstills in between: [`Tally::last_byte`] without the generator's lag. Empty in
+    /// a closed loop.
     #[serde(with = "v2")]
     pub prompt: Histogram<u64>,
-    /// From beginning to open a connection to its being open, TLS included.
+    /// Time from starting to open a connection until it is open, including TLS.
     #[serde(with = "v2")]
     pub connect: Histogram<u64>,
-    /// From when a request was due to when the worker took it up: what the generator itself adds
+    /// Time from when a request was due until the worker took it up. The generator itself adds it
     /// to a latency. Empty in a closed loop.
     #[serde(with = "v2")]
     pub lag: Histogram<u64>,
     /// Complete answers by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Requests without a good answer, by kind: how many, and the first of them in words.
+    /// Requests without a good answer, by kind: their number, and a description of the first.
     pub faults: BTreeMap<Fault, (u64, String)>,
-    /// Requests that had to wait for a connection, since all allowed were busy.
+    /// Requests that waited for a connection because all were busy.
     pub queued: u64,
-    /// Requests of the schedule that were never begun.
+    /// Requests of the schedule that never started.
     pub not_begun: u64,
-    /// Requests that were begun and neither answered nor failed when the run ended.
+    /// Requests that were neither answered nor failed when the run ended.
     pub unfinished: u64,
-    /// Seconds the worker ran.
+    /// How long the worker ran, in seconds.
     pub wall_seconds: f64,
-    /// When the last worker had done its part, in seconds since the run began.
+    /// When the last worker finished, in seconds since the start of the run.
     pub ended: f64,
-    /// Seconds it was ready to run and did not, since the processor was another's.
+    /// How long the worker was ready to run but had no processor, in seconds.
     pub starved_seconds: f64,
     #[serde(skip)]
     last_status: (u16, u64),
 }
 
-/// Histograms as HdrHistogram's V2 encodes them.
+/// Histograms in HdrHistogram's V2 encoding.
 mod v2 {
     use hdrhistogram::Histogram;
     use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
@@ -288,7 +289,7 @@ mod v2 {
         let bytes = Vec::<u8>::deserialize(from)?;
         let read = Deserializer::new().deserialize(&mut bytes.as_slice());
         let read: Histogram<u64> = read.map_err(|error| D::Error::custom(format!("{error:?}")))?;
-        // Into one whose bounds are known to be ours.
+        // Added to a histogram of our own, whose bounds are known.
         let mut histogram = super::histogram();
         histogram.add(&read).map_err(|error| D::Error::custom(error.to_string()))?;
         Ok(histogram)
@@ -318,8 +319,8 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a complete answer, of `status` 0 if it is no HTTP, to a request due at `due` and, in
-    /// an open loop, `taken` up then.
+    /// Counts a complete answer to a request that was due at `due` and, in an open loop, taken up
+    /// at `taken`. `status` is 0 without HTTP.
     pub fn answered(
         &mut self,
         status: u16,
@@ -334,7 +335,7 @@ impl Tally {
         if let Some(taken) = taken {
             self.prompt.saturating_record(last_byte.saturating_sub(taken));
         }
-        // Nearly all answers have the status of the one before.
+        // Nearly all answers have the same status as the answer before.
         if self.last_status.0 != status {
             self.settle();
             self.last_status.0 = status;
@@ -342,7 +343,7 @@ impl Tally {
         self.last_status.1 += 1;
     }
 
-    /// Counts a request without a good answer; `detail` says what happened, and where.
+    /// Counts a request without a good answer. `detail` describes the failure.
     pub fn failed(&mut self, fault: Fault, detail: impl FnOnce() -> String) {
         self.counters.errors += 1;
         let entry = self.faults.entry(fault).or_insert_with(|| (0, detail()));
@@ -352,13 +353,13 @@ impl Tally {
     /// Brings [`Tally::statuses`] up to date.
     pub fn settle(&mut self) {
         let (status, count) = std::mem::take(&mut self.last_status);
-        // What is no HTTP has none.
+        // Answers without HTTP have no status.
         if count > 0 && status > 0 {
             *self.statuses.entry(status).or_default() += count;
         }
     }
 
-    /// Adds another worker's, which must have settled.
+    /// Adds the tally of another worker, which must be settled.
     pub fn add(&mut self, other: &Self) {
         self.counters.add(&other.counters);
         let histograms = [
@@ -454,7 +455,7 @@ mod tests {
         histogram.saturating_record(u64::MAX);
         assert!(histogram.max() >= 3_600_000_000_000);
         assert!(histogram.distinct_values() * 8 < 400_000);
-        // However many values, and whichever.
+        // Independent of the number and size of the values.
         let values = histogram.distinct_values();
         for n in 0..200_000_u64 {
             histogram.saturating_record(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 64));

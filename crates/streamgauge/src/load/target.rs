@@ -1,15 +1,15 @@
-//! What is asked for: targets, their ranges, and which of them the n-th request is.
+//! Targets, their ranges, and which of them the n-th request asks for.
 //!
-//! Everything is a function of a request's number, so a run asks for the same bytes however many
-//! workers carry it out, and a second run with the same seed asks for the same again.
+//! All of this depends only on the number of the request. So a run asks for the same bytes with any
+//! number of workers, and a second run with the same seed asks for the same bytes again.
 
 use serde::{Deserialize, Serialize};
 
 use super::url::{self, Url};
 
-/// The longest line of a file of targets, in bytes.
+/// The longest line in a file of targets, in bytes.
 const LONGEST_LINE: usize = 16 << 10;
-/// The most targets of a run; they are kept in memory, once for each worker.
+/// The most targets of a run. Each worker keeps all of them in memory.
 const MOST_TARGETS: usize = 1_000_000;
 
 /// Bytes `first` to `last` of a representation, both included (RFC 9110, 14.1.2).
@@ -22,53 +22,53 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// How many bytes.
+    /// Number of bytes.
     pub fn length(self) -> u64 {
         (self.last - self.first).saturating_add(1)
     }
 }
 
-/// One thing to ask for.
+/// A target of requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// GET, HEAD or another method without a body.
     pub method: String,
-    /// Where.
+    /// The URL.
     pub url: Url,
-    /// Which bytes of it, if not all.
+    /// The bytes to ask for; `None` for all.
     pub range: Option<ByteRange>,
-    /// The length of the whole in bytes, where a rule divides it into ranges.
+    /// Length of the whole in bytes, if a rule divides it into ranges.
     pub length: Option<u64>,
 }
 
 impl Target {
-    /// All of a URL, by GET.
+    /// Makes a target for all of a URL, by GET.
     pub fn get(url: Url) -> Self {
         Self { method: "GET".to_owned(), url, range: None, length: None }
     }
 
-    /// Whether it may be asked for again when a kept connection was closed under it, without the
-    /// server being asked twice for what counts once (RFC 9110, 9.2.2).
+    /// Whether a request for it may be sent again after the server closed a kept connection. The
+    /// second request must have no further effect on the server (RFC 9110, 9.2.2).
     pub fn is_idempotent(&self) -> bool {
         matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE" | "TRACE")
     }
 }
 
-/// A line that names no target.
+/// A line that is no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct BadLine {
-    /// Counted from 1.
+    /// Line number from 1.
     pub line: usize,
     /// What is wrong with it.
     pub reason: String,
 }
 
-/// Reads targets, one a line: `[METHOD] URL [RANGE]`, where RANGE is `FIRST-LAST` in bytes, with
-/// or without `bytes=` before it. Empty lines and those that begin with `#` are passed over.
+/// Reads targets, one on each line: `[METHOD] URL [RANGE]`. RANGE is `FIRST-LAST` in bytes, with or
+/// without `bytes=` before it. Empty lines and lines that begin with `#` are ignored.
 ///
 /// # Errors
-/// [`BadLine`] for the first that is wrong, and for more than a million.
+/// [`BadLine`] for the first wrong line, and for more than a million targets.
 pub fn parse(text: &str) -> Result<Vec<Target>, BadLine> {
     let mut targets = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -117,29 +117,30 @@ fn parse_range(word: &str) -> Result<ByteRange, String> {
         .ok_or_else(|| format!("{word:?} is not a range such as 0-65535"))
 }
 
-/// In which order a rule's ranges come.
+/// Order of the ranges of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Order {
-    /// Anywhere in the file, each position as likely.
+    /// Anywhere in the file; all positions are equally likely.
     Random,
-    /// One after the other, from the start again at the end.
+    /// One after the other; after the end, from the start again.
     Sequential,
 }
 
-/// Ranges of one size over the whole of each target.
+/// Ranges of one size from the whole of each target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Bytes in a range; a file's last range by [`Order::Sequential`] may be shorter.
+    /// Size of a range in bytes. The last range of a file may be shorter with
+    /// [`Order::Sequential`].
     pub size: u64,
-    /// In which order.
+    /// The order.
     pub order: Order,
-    /// Where [`Order::Random`] starts from: the same seed, the same ranges.
+    /// Seed for [`Order::Random`]. The same seed gives the same ranges.
     pub seed: u64,
 }
 
 impl Rule {
-    /// The range that request `number` of the run asks for, if it is the `turn`-th of its target,
-    /// of `length` bytes.
+    /// The range for request `number` of the run, which is the `turn`-th for this target. `length`
+    /// is that of the target in bytes.
     fn range(self, number: u64, turn: u64, length: u64) -> Option<ByteRange> {
         let size = self.size.min(length);
         if size == 0 {
@@ -148,7 +149,8 @@ impl Rule {
         let first = match self.order {
             Order::Random => {
                 let places = length - size + 1;
-                // The high half of the product: uniform but for a bias below places / 2^64.
+                // The high half of the product. It is uniform except for a bias below places /
+                // 2^64.
                 let random = u128::from(mix(self.seed.wrapping_add(mix(number))));
                 ((random * u128::from(places)) >> 64) as u64
             }
@@ -161,7 +163,7 @@ impl Rule {
     }
 }
 
-/// SplitMix64: each bit of the result depends on every bit of the input.
+/// SplitMix64: every bit of the result depends on every bit of the input.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -169,8 +171,8 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What request `number` of the run asks for: the place of its target, of which there must be one,
-/// and the range.
+/// Returns the index of the target for request `number` of the run, and the range. There must be at
+/// least one target.
 pub fn of_request(
     targets: &[Target],
     rule: Option<Rule>,
@@ -231,7 +233,7 @@ mod tests {
         assert!(parse(&"x".repeat(20_000)).unwrap_err().reason.contains("longer than"));
     }
 
-    /// Range of each request of a run of two targets, both of `length` bytes.
+    /// The ranges of the requests of a run with two targets, both of `length` bytes.
     fn ranges(
         length: u64,
         size: u64,
@@ -252,7 +254,7 @@ mod tests {
     #[test]
     fn sequential_ranges_cover_a_file_without_overlap() {
         let range = ranges(1000, 300, Order::Sequential, 0);
-        // Every other request is for the second target.
+        // Every second request is for the second target.
         let found: Vec<_> =
             (0..10).step_by(2).filter_map(range).map(|r| (r.first, r.last)).collect();
         assert_eq!(found, [(0, 299), (300, 599), (600, 899), (900, 999), (0, 299)]);
@@ -265,7 +267,7 @@ mod tests {
         let found: Vec<_> = (0..2000).filter_map(&range).collect();
         assert!(found.iter().all(|r| r.length() == size && r.last < length));
         let mean = found.iter().map(|r| r.first).sum::<u64>() / 2000;
-        // The mean of 2,000 uniform draws has a standard deviation of 6,450.
+        // The mean of 2,000 uniform values has a standard deviation of 6,450.
         assert!(mean.abs_diff(499_500) < 40_000, "{mean}");
         let again = ranges(length, size, Order::Random, 1);
         assert!((0..2000).all(|n| again(n) == range(n)));

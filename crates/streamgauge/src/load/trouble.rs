@@ -1,4 +1,4 @@
-//! Why a request failed, of whichever client.
+//! Why a request failed, for both clients.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::tally::Fault;
 
-/// Why something failed.
+/// A fault with its description.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) fault: Fault,

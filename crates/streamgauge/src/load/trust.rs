@@ -1,12 +1,17 @@
-//! Whether the generator was the limit of what it measured.
+//! Judges whether the generator was the limit of its own measurement.
 //!
-//! Latencies count from when requests were due, so whatever held the generator up is in them: no
-//! omission is coordinated with it, and the percentiles say what people would have waited whose
-//! requests had come through this machine. What is asked here is how much of them is the server's.
-//! Each answer's time is therefore also counted from when its request was taken up, and without the
-//! standstills after that, in which it may have lain unread; the difference of the two percentiles is
-//! the lag's part, or more where an answer would have come later anyway. A moment's standstill is told and may be
-//! judged by who reads it; a generator that was late for long, or had no processor to do more,
+//! Latencies count from the time when a request was due. So every delay of the generator is part of
+//! them: there is no coordinated omission. The percentiles are the times that people would have
+//! waited if their requests had come through this machine. This module asks how much of a
+//! percentile the server caused.
+//!
+//! For this, every answer is also timed from when its request was taken up, without the standstills
+//! of the generator after that, during which the answer may have waited unread. The difference of
+//! both percentiles is the part of the lag. It is larger than the lag's true part if the answer
+//! would have come later anyway.
+//!
+//! A short standstill is reported, and readers can judge it. A generator that was late for long, or
+//! had no processor to do more, did not make the load that was asked for.
 //! did not make the load that was asked for.
 
 use schemars::JsonSchema;
@@ -17,53 +22,55 @@ use super::distribution::Distribution;
 use super::tally::{Fault, Tally};
 use super::{Outcome, Plan};
 
-/// A loop this busy, or this long without a processor, could not have done more.
+/// An event loop could not have done more if it was busy, or without a processor, for this share of
+/// the time.
 const BUSY: f64 = 0.95;
-/// The share of a run's requests that is "for long": the same as a tenth of its time.
+/// A generator was late for long if this share of a run's requests was late: it is a tenth of the
+/// time.
 const LONG: f64 = 0.1;
-/// Seconds by which requests are late that were begun behind a backlog, whatever they measured.
+/// Requests that are this many seconds late were behind a backlog, whatever their latencies are.
 const BACKLOG: f64 = 0.1;
-/// Seconds by which a request is late at all.
+/// Requests are late from this many seconds on.
 const LATE: f64 = 0.001;
-/// The lag's part of a percentile from which on late requests are no measure of the server.
+/// From this share of a percentile on, late requests do not measure the server.
 const DECISIVE: f64 = 0.25;
-/// The lag's part of a percentile, and seconds of it, from which on it is worth telling.
+/// From this share of a percentile, and this many seconds, a lag is worth reporting.
 const TELLING: (f64, f64) = (0.1, 0.000_1);
 
-/// What an event loop used.
+/// The times of an event loop.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub struct Worker {
     /// Seconds on a processor.
     pub cpu: f64,
-    /// Seconds it was ready and had none.
+    /// Seconds during which it was ready but had no processor.
     pub starved: f64,
-    /// Seconds it ran, in all.
+    /// Seconds during which it ran, in all.
     pub wall: f64,
 }
 
-/// Whether this program was the limit of what it measured.
+/// The judgement whether this program was the limit of its own measurement.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Generator {
     /// Its event loops.
     pub workers: Vec<Worker>,
-    /// Processor time of all.
+    /// Processor time of all event loops.
     pub cpu: f64,
-    /// Answers by second of processor time.
+    /// Answers per second of processor time.
     pub responses_per_cpu_second: f64,
-    /// Bytes of bodies by second of processor time.
+    /// Bytes of bodies per second of processor time.
     pub body_bytes_per_cpu_second: f64,
-    /// How late requests of a schedule were taken up: part of every latency above.
+    /// How late requests of a schedule were taken up. It is part of all latencies.
     pub lag: Option<Distribution>,
-    /// Which part of the percentiles of the time to the last byte that lag is: what they are above
-    /// those of the same requests counted from when each was taken up.
+    /// The part of this lag in the percentiles of the time to the last byte: the difference to the
+    /// percentiles of the same requests, timed from when each was taken up.
     pub lag_share: Option<LagShare>,
-    /// Whether it was the limit: the figures are not to be trusted.
+    /// Whether it was the limit, so that the figures cannot be trusted.
     pub saturated: bool,
-    /// Why it is said to have been.
+    /// Why it was the limit.
     pub reasons: Vec<String>,
 }
 
-/// The lag's part of percentiles, from 0 to 1.
+/// The part of the lag in percentiles, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "percentiles are named by themselves")]
 pub struct LagShare {
@@ -85,7 +92,7 @@ impl LagShare {
     }
 }
 
-/// Seconds by which a quantile of the time to the last byte is longer for the generator's lag.
+/// By how many seconds the generator's lag makes a quantile of the time to the last byte longer.
 pub(super) fn held_up(total: &Tally, quantile: f64) -> f64 {
     if total.prompt.is_empty() {
         return 0.0;
@@ -100,7 +107,7 @@ fn share(total: &Tally, quantile: f64) -> f64 {
 }
 
 impl Generator {
-    /// Judges a run, which had to achieve something.
+    /// Judges a run that has criteria.
     pub(super) fn judge(plan: &Plan, outcome: &Outcome, criteria: &[Criterion]) -> Self {
         let total = &outcome.total;
         let counters = &total.counters;
@@ -110,7 +117,7 @@ impl Generator {
         let workers: Vec<_> = outcome.workers.iter().map(worker).collect();
         let mut reasons = Vec::new();
         for (number, Worker { cpu, starved, wall }) in workers.iter().enumerate() {
-            // A run shorter than this is over before it is known what it could have done.
+            // A shorter run is over before its possible rate is known.
             if *wall > 0.2 && cpu + starved > BUSY * wall {
                 reasons.push(format!(
                     "event loop {number} worked for {:.0} % of the time and waited for a processor \
@@ -147,7 +154,7 @@ impl Generator {
     }
 }
 
-/// How the generator was late for long, if it was.
+/// Returns how late the generator was, if it was late for long.
 fn behind(total: &Tally) -> Option<String> {
     let late = total.lag.value_at_quantile(1.0 - LONG) as f64 / 1e9;
     let begun =
@@ -162,8 +169,7 @@ fn behind(total: &Tally) -> Option<String> {
     }
 }
 
-/// Which percentiles say more of the generator than they should, as far as there are answers enough
-/// for them.
+/// Returns the percentiles with a considerable part of lag, if there are enough answers for them.
 pub(super) fn lag_warning(total: &Tally) -> Option<String> {
     let parts: Vec<_> =
         [("p50", 0.5, 1), ("p90", 0.9, 10), ("p99", 0.99, 100), ("p99.9", 0.999, 1000)]
@@ -184,7 +190,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Answers that took 2 ms, to requests of which each was taken up that late, in milliseconds.
+    /// Makes a tally of answers that took 2 ms. Their requests were taken up late, by these times
+    /// in milliseconds.
     fn late(lags: impl Iterator<Item = u64>) -> Tally {
         let mut tally = Tally::default();
         for lag in lags {
@@ -197,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_moments_standstill_is_told_and_no_reason_to_throw_the_run_away() {
-        // Of 1,000 requests 50 were due while the generator stood still for 50 ms.
+        // 50 of 1,000 requests were due while the generator stood still for 50 ms.
         let tally = late((0..1000).map(|n| 50_u64.saturating_sub(n)));
         assert_eq!(behind(&tally), None);
         let warning = lag_warning(&tally).unwrap();
@@ -214,21 +221,21 @@ mod tests {
             behind(&tally).unwrap(),
             "10 % of the requests were begun over 3.0 ms late, which is 60 % of p90"
         );
-        // A backlog that grows is none of the server's, however slow it was itself.
+        // A growing backlog is not the server's, even if the server is slow, too.
         let growing = late(0..1000);
         assert!(behind(&growing).unwrap().contains("the rate was not kept"));
     }
 
     #[test]
     fn lag_that_no_percentile_shows_is_no_matter() {
-        // All late by 12 ms, and answered after seconds.
+        // All requests were 12 ms late, and answered after seconds.
         let mut tally = late((0..1000).map(|_| 12));
         for _ in 0..1000 {
             tally.answered(200, 0, Some(12 * MS), 3000 * MS, 3000 * MS);
             tally.answered(200, 0, Some(12 * MS), 3000 * MS, 3000 * MS);
         }
         assert_eq!((behind(&tally), lag_warning(&tally)), (None, None));
-        // A closed loop has no schedule to be late for.
+        // A closed loop has no schedule, so it cannot be late.
         let mut closed = Tally::default();
         closed.answered(200, 5, None, 10, 20);
         assert_eq!(

@@ -1,11 +1,11 @@
-//! Absolute `http` and `https` URLs, as far as a request needs them, and `limit` for what is asked
+//! Absolute `http` and `https` URLs, as far as a request needs them, and `limit` URLs for requests
 //! without HTTP.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What went wrong with a URL.
+/// Why a URL is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url:?} is not a URL that can be asked for: {reason}")]
 pub struct Invalid {
@@ -13,15 +13,15 @@ pub struct Invalid {
     reason: &'static str,
 }
 
-/// What is spoken.
+/// The protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Scheme {
     /// HTTP over TCP.
     Http,
     /// HTTP over TLS.
     Https,
-    /// No HTTP: for each byte that a client sends it gets a number of bytes, always the same, as
-    /// from `baseline limit`.
+    /// No HTTP: for each byte from a client, the server sends a fixed number of bytes, as `baseline
+    /// limit` does.
     Limit,
 }
 
@@ -43,19 +43,19 @@ impl Scheme {
     }
 }
 
-/// Where connections go: scheme, host and port.
+/// Destination of connections: scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Origin {
-    /// What is spoken there.
+    /// The protocol.
     pub scheme: Scheme,
-    /// A name or an address; without the brackets of an IPv6 address.
+    /// A name or an address. An IPv6 address has no brackets.
     pub host: String,
-    /// The port, given or the scheme's own.
+    /// The port; without one in the URL, the scheme's own.
     pub port: u16,
 }
 
 impl Origin {
-    /// What the Host field says: the port only where it is not the scheme's own (RFC 9110, 7.2).
+    /// Value of the Host field. It has the port unless that is the scheme's own (RFC 9110, 7.2).
     pub fn host_field(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -66,16 +66,16 @@ impl Origin {
         }
     }
 
-    /// Whether TLS is spoken.
+    /// Whether the protocol is over TLS.
     pub fn is_secure(&self) -> bool {
         self.scheme == Scheme::Https
     }
 }
 
-/// A URL: where to connect and what to ask for there.
+/// A URL: a server, and what to ask it for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Url {
-    /// Where to connect.
+    /// The server.
     pub origin: Origin,
     /// The path and query, as sent in the request line; begins with a slash.
     pub path: String,
@@ -89,8 +89,8 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// Reads an absolute URL (RFC 3986). A fragment is dropped; user information, and bytes that
-    /// would have to be percent-encoded, are refused.
+    /// Parses an absolute URL (RFC 3986). Drops a fragment. Refuses user information, and bytes
+    /// that must be percent-encoded.
     ///
     /// # Errors
     /// [`Invalid`], with the reason.
@@ -142,8 +142,8 @@ impl Url {
         Ok(Self { origin: Origin { scheme, host: host.to_ascii_lowercase(), port }, path })
     }
 
-    /// Where a Location field leads from here (RFC 3986, 5.2; dot segments are left to the
-    /// server).
+    /// Resolves a Location field against this URL (RFC 3986, 5.2). Dot segments are left to the
+    /// server.
     ///
     /// # Errors
     /// [`Invalid`], with the reason.

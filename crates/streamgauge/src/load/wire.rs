@@ -1,5 +1,4 @@
-//! What goes over the connections that hyper speaks on, counted: within TLS, so as it would be
-//! without.
+//! Counts the bytes of hyper's connections. It counts inside TLS, so TLS itself adds nothing.
 
 use std::cell::Cell;
 use std::io;
@@ -12,9 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes of all connections of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
-    /// Sent.
+    /// Bytes sent.
     pub(super) sent: Cell<u64>,
-    /// Received that were no bodies: heads, codings, frames.
+    /// Bytes received that do not belong to bodies: heads, codings, frames.
     pub(super) overhead: Cell<u64>,
 }
 
@@ -24,7 +23,7 @@ impl Wire {
     }
 }
 
-/// A connection whose bytes are counted.
+/// A connection with counters.
 pub(super) struct Metered<S> {
     socket: S,
     wire: Rc<Wire>,
@@ -32,19 +31,19 @@ pub(super) struct Metered<S> {
 }
 
 enum Received {
-    /// HTTP/1: how many bytes have come that are not accounted for.
+    /// For HTTP/1: the number of received bytes that do not belong to a counted answer yet.
     Bytes(Rc<Cell<u64>>),
-    /// HTTP/2: frames tell bodies from the rest.
+    /// For HTTP/2: frames distinguish bodies from the rest.
     Frames(Frames),
 }
 
 impl<S> Metered<S> {
-    /// For HTTP/1; `unaccounted` becomes the number of bytes received.
+    /// Makes a connection for HTTP/1. `unaccounted` counts the received bytes.
     pub(super) fn http1(socket: S, wire: &Rc<Wire>, unaccounted: &Rc<Cell<u64>>) -> Self {
         Self { socket, wire: wire.clone(), received: Received::Bytes(unaccounted.clone()) }
     }
 
-    /// For HTTP/2.
+    /// Makes a connection for HTTP/2.
     pub(super) fn http2(socket: S, wire: &Rc<Wire>) -> Self {
         Self { socket, wire: wire.clone(), received: Received::Frames(Frames::default()) }
     }
@@ -111,17 +110,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 }
 
-/// Where a stream of HTTP/2 frames is (RFC 9113, 4.1).
+/// Position in a stream of HTTP/2 frames (RFC 9113, 4.1).
 #[derive(Debug, Default)]
 struct Frames {
     head: [u8; 9],
-    /// Bytes of the head that have come.
+    /// How many bytes of the head have come.
     begun: usize,
-    /// Bytes of the payload that have not.
+    /// How many bytes of the payload are still to come.
     left: usize,
-    /// Whether the payload is of a body.
+    /// Whether the payload belongs to a body.
     is_data: bool,
-    /// Whether its next byte is the length of padding (6.1).
+    /// Whether the next byte of the payload is the length of its padding (6.1).
     is_padded: bool,
 }
 
@@ -129,7 +128,8 @@ impl Frames {
     const DATA: u8 = 0;
     const PADDED: u8 = 8;
 
-    /// How many of the next bytes are of no body. Padding counts when its length has come.
+    /// Counts the bytes that do not belong to bodies. Padding counts as soon as its length has
+    /// come.
     fn overhead(&mut self, mut bytes: &[u8]) -> u64 {
         let mut overhead = 0;
         while let Some((first, rest)) = bytes.split_first() {
@@ -180,7 +180,7 @@ mod tests {
             frame(1, 4, &[7; 40]),
             frame(0, 0, &[8; 200]),
             frame(0, 0, &[]),
-            // Three bytes of padding after ten of a body.
+            // Ten bytes of a body, then three bytes of padding.
             frame(0, 9, &[3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0]),
             frame(6, 0, &[0; 8]),
         ]

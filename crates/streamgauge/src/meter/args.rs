@@ -1,4 +1,4 @@
-//! The verb `meter`: arguments as they are written, and what they come to.
+//! The verb `meter`: its arguments as written, and the recording that they mean.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,20 +17,20 @@ use crate::{Exit, units};
 /// a second until it is stopped (SIGINT, SIGTERM)
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// From one sample to the next
+    /// Time from one sample to the next
     #[arg(long, value_name = "T", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// How long; until it is stopped, if not given
+    /// How long; by default until it is stopped
     #[arg(long, value_name = "T", value_parser = units::time)]
     duration: Option<Duration>,
     /// Processes to measure as well
     #[arg(long, value_name = "PID", num_args = 1.., value_delimiter = ',', value_parser = clap::value_parser!(i32).range(1..))]
     pid: Vec<i32>,
-    /// And what they have started
+    /// Also measure the processes that they have started
     #[arg(long, requires = "pid")]
     children: bool,
-    /// The system's metrics as CSV, and beside it, named .jsonl, everything as JSON lines. If not
-    /// given, the CSV goes to standard output
+    /// The system's metrics as CSV, and everything as JSON lines in a file beside it with the
+    /// ending .jsonl; by default the CSV goes to standard output
     #[arg(short, long, value_name = "FILE.csv")]
     output: Option<PathBuf>,
     /// One document on standard output at the end, docs/schema/meter.schema.json
@@ -47,7 +47,7 @@ fn interval(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "not a time from 10ms to a day".to_owned())
 }
 
-/// Where samples are written.
+/// The files that samples are written to.
 pub(crate) struct Files {
     csv: Option<Box<dyn Write + Send>>,
     lines: Option<BufWriter<File>>,
@@ -75,7 +75,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Writes a sample, and lets it out of this program: it may be killed at any time.
+    /// Writes a sample and flushes it: the program may be killed at any time.
     pub(crate) fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
         if let Some(csv) = &mut self.csv {
             writeln!(csv, "{}", sample.system.to_csv())?;
@@ -94,7 +94,7 @@ impl Arguments {
     /// Measures until it is stopped.
     ///
     /// # Errors
-    /// A process that is not there, files that cannot be written.
+    /// A process does not exist, or files cannot be written.
     pub fn run(&self) -> anyhow::Result<Exit> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut files = Files::open(self.output.as_deref(), !self.json)?;
@@ -126,7 +126,7 @@ impl Arguments {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let duration = self.duration.unwrap_or(Duration::MAX);
-        // The last sample falls on the end: it is waited for.
+        // Leaves time for the last sample, which is due exactly at the end.
         let end = tokio::time::sleep(duration.saturating_add(Duration::from_millis(5)));
         let failed = async {
             while !recording.has_failed() {

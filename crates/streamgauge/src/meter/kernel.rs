@@ -1,4 +1,4 @@
-//! What the kernel counts of the network: the reasons behind a latency's tail.
+//! The network counters of the kernel. They explain the tail of a latency.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The counters that are kept, by the names that nstat(8) gives them.
+/// The counters that are kept, named as in nstat(8).
 const KEPT: [&str; 34] = [
     "TcpActiveOpens",
     "TcpPassiveOpens",
@@ -45,18 +45,18 @@ const KEPT: [&str; 34] = [
     "UdpRcvbufErrors",
 ];
 
-/// Counters of this network namespace, by the names that nstat(8) gives them: since the system
-/// started or, after [`Kernel::since`], over a time. One that this kernel does not have is absent.
+/// Counters of this network namespace, named as in nstat(8). They count since the system started
+/// or, after [`Kernel::since`], over a time. Counters that this kernel does not have are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Kernel(pub BTreeMap<&'static str, u64>);
 
 impl Kernel {
-    /// Reads them; what cannot be read is absent.
+    /// Reads the counters. Unreadable ones are absent.
     pub fn read() -> Self {
         Self::read_in(Path::new(super::NET))
     }
 
-    /// Those of another namespace: of the process whose folder of /proc it is, `/proc/PID/net`.
+    /// Reads the counters of another namespace. `net` is `/proc/PID/net` of a process in it.
     pub(super) fn read_in(net: &Path) -> Self {
         let mut counters = Self::default();
         for file in ["snmp", "netstat"] {
@@ -65,7 +65,8 @@ impl Kernel {
         counters
     }
 
-    /// Takes a file of pairs of lines in: `Tcp: NAME NAME …` and `Tcp: VALUE VALUE …`.
+    /// Takes the counters of a file with pairs of lines: `Tcp: NAME NAME …` and `Tcp: VALUE VALUE
+    /// …`.
     fn take(&mut self, text: &str) {
         let mut lines = text.lines();
         while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
@@ -83,7 +84,7 @@ impl Kernel {
         }
     }
 
-    /// What was counted since `before`.
+    /// What has been counted since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let difference = |(name, now): (&&'static str, &u64)| {
             let then = before.0.get(name).copied().unwrap_or_default();
@@ -92,13 +93,13 @@ impl Kernel {
         Self(self.0.iter().map(difference).collect())
     }
 
-    /// One counter; 0 where there is none.
+    /// One counter; 0 if it is absent.
     pub fn of(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or_default()
     }
 }
 
-/// What sockets hold, of this network namespace.
+/// Sockets of this network namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Sockets {
     /// Sockets of any kind.
@@ -109,18 +110,18 @@ pub struct Sockets {
     pub tcp_orphan: u64,
     /// TCP connections in TIME-WAIT.
     pub tcp_time_wait: u64,
-    /// TCP sockets that are allocated.
+    /// Allocated TCP sockets.
     pub tcp_allocated: u64,
-    /// Bytes of memory in the queues of TCP sockets, of the whole machine.
+    /// Memory in the queues of TCP sockets of the whole machine, in bytes.
     pub tcp_memory: u64,
     /// UDP sockets in use.
     pub udp_in_use: u64,
-    /// Bytes of memory in the queues of UDP sockets, of the whole machine.
+    /// Memory in the queues of UDP sockets of the whole machine, in bytes.
     pub udp_memory: u64,
 }
 
 impl Sockets {
-    /// Reads /proc/net/sockstat; what it does not say is 0.
+    /// Reads /proc/net/sockstat. Missing figures are 0.
     pub fn read() -> Self {
         Self::read_in(Path::new(super::NET))
     }
@@ -130,7 +131,7 @@ impl Sockets {
         Self::parse(&text, rustix::param::page_size() as u64)
     }
 
-    /// The most of each figure.
+    /// The larger value of each figure.
     pub fn most(&self, other: &Self) -> Self {
         Self {
             used: self.used.max(other.used),

@@ -1,9 +1,9 @@
-//! What the machine does while something is measured: the six metrics of the system once a
-//! second, what single processes use, and what the kernel counts of the network.
+//! What the machine does during a measurement: the six metrics of the system once a second, the
+//! resources of single processes, and the network counters of the kernel.
 //!
-//! A [`Meter`] is asked for a [`Sample`] when one is wanted; a [`Recording`] takes them by itself,
-//! on a thread of its own, until it is stopped. Intervals are as they were, not as they should
-//! have been: each sample says when it was taken.
+//! A [`Meter`] takes a [`Sample`] on request. A [`Recording`] takes samples on its own thread until
+//! it is stopped. Intervals are the real ones, not the intended ones: each sample has the time when
+//! it was taken.
 
 pub mod args;
 pub mod kernel;
@@ -24,62 +24,62 @@ use kernel::{Kernel, Sockets};
 pub use process::Usage;
 pub use system::{HEADER, System};
 
-/// Why nothing can be measured.
+/// Why measuring fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// /proc does not say.
+    /// /proc cannot be read.
     #[error("reading /proc: {0}")]
     Proc(#[from] procfs::ProcError),
-    /// No thread.
+    /// There is no thread.
     #[error("starting a thread: {0}")]
     Thread(#[from] std::io::Error),
-    /// What samples are handed to failed.
+    /// The receiver of the samples failed.
     #[error("{0:#}")]
     Sink(anyhow::Error),
 }
 
-/// What is measured besides the system.
+/// What to measure besides the system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Processes.
+    /// Ids of the processes.
     pub pids: Vec<i32>,
-    /// Whether what they start is measured as well.
+    /// Whether to measure the processes that they start, too.
     pub with_children: bool,
-    /// Whose network is measured: that of the namespace that this process is in. None: this
-    /// program's.
+    /// A process in the network namespace to measure. `None` for that of this program.
     pub network_of: Option<i32>,
 }
 
-/// What the kernel says of this program's network.
+/// The folder with the network counters of this program's namespace.
 const NET: &str = "/proc/net";
 
 impl Options {
-    /// Where the kernel speaks of the network that is measured.
+    /// The folder with the network counters to measure.
     fn net(&self) -> PathBuf {
         self.network_of.map_or_else(|| NET.into(), |pid| format!("/proc/{pid}/net").into())
     }
 }
 
-/// Everything at one time.
+/// All figures at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Sample {
-    /// Seconds since the measurement began.
+    /// Seconds since the start of the measurement.
     pub at: f64,
     /// Seconds since the sample before.
     pub interval: f64,
-    /// The system's six metrics.
+    /// The six metrics of the system.
     pub system: System,
-    /// Those of the processes that still run.
+    /// The processes that still run.
     pub processes: Vec<Usage>,
-    /// What the kernel has counted since the measurement began.
+    /// Counts of the kernel since the start of the measurement.
     pub kernel: Kernel,
-    /// What sockets hold.
+    /// Sockets and their memory.
     pub sockets: Sockets,
-    /// Bytes of the kernel's own objects (slabs), of the whole machine: sockets, descriptors, inodes.
+    /// Memory of the kernel's own objects (slabs) of the whole machine, in bytes: sockets,
+    /// descriptors, inodes.
     pub slab: u64,
 }
 
-/// Measures when asked to.
+/// Takes samples on request.
 #[derive(Debug)]
 pub struct Meter {
     began: Instant,
@@ -92,10 +92,10 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begins: what is counted is counted from here.
+    /// Starts measuring. Counts begin at 0.
     ///
     /// # Errors
-    /// [`Error::Proc`]: a process is not there, or /proc is not as it should be.
+    /// [`Error::Proc`]: a process does not exist, or /proc cannot be read.
     pub fn start(options: &Options) -> Result<Self, Error> {
         let now = Instant::now();
         let watched = process::Watched::new(&options.pids, options.with_children)?;
@@ -110,17 +110,17 @@ impl Meter {
         })
     }
 
-    /// What the processes had used when the measurement began.
+    /// What the processes had used at the start of the measurement.
     pub fn initial(&self) -> &[Usage] {
         &self.initial
     }
 
-    /// When the measurement began.
+    /// The start of the measurement.
     pub fn began(&self) -> Instant {
         self.began
     }
 
-    /// Measures.
+    /// Takes a sample.
     ///
     /// # Errors
     /// [`Error::Proc`].
@@ -140,10 +140,10 @@ impl Meter {
     }
 }
 
-/// Where samples go.
+/// Receives samples.
 pub type Sink = Box<dyn FnMut(&Sample) -> anyhow::Result<()> + Send>;
 
-/// A meter that asks itself, on a thread of its own.
+/// A meter that takes samples on its own thread.
 #[derive(Debug)]
 pub struct Recording {
     stop: Arc<AtomicBool>,
@@ -151,8 +151,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Measures every `interval`, and hands each sample to `sink`. A sample that could not be
-    /// taken in time is taken late; those that it ran into are left out.
+    /// Takes a sample every `interval` and passes it to `sink`. A delayed sample is taken late, and
+    /// the samples that it overlaps are left out.
     ///
     /// # Errors
     /// [`Error::Thread`].
@@ -165,7 +165,7 @@ impl Recording {
             loop {
                 let next = meter.began() + interval.saturating_mul(turn);
                 thread::park_timeout(next.saturating_duration_since(Instant::now()));
-                // What is due is taken even if it was told to stop meanwhile.
+                // A sample that is due is taken even after a stop.
                 if Instant::now() >= next {
                     sink(&meter.sample()?).map_err(Error::Sink)?;
                     turn = following_turn(meter.began().elapsed(), interval);
@@ -178,18 +178,18 @@ impl Recording {
         Ok(Self { stop, thread })
     }
 
-    /// Whether it has ended by itself, which it does only when it fails.
+    /// Whether the thread has ended by itself, which means that it has failed.
     pub fn has_failed(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Ends it.
+    /// Ends the recording.
     ///
     /// # Errors
-    /// What it failed of.
+    /// The error that ended the recording.
     ///
     /// # Panics
-    /// The sink has.
+    /// The sink has panicked.
     pub fn stop(self) -> Result<(), Error> {
         self.stop.store(true, Relaxed);
         self.thread.thread().unpark();
@@ -200,7 +200,7 @@ impl Recording {
     }
 }
 
-/// The turn of an interval that comes next.
+/// Number of the next interval.
 fn following_turn(elapsed: Duration, interval: Duration) -> u32 {
     let past = elapsed.as_nanos() / interval.as_nanos().max(1);
     u32::try_from(past).unwrap_or(u32::MAX - 1).saturating_add(1)

@@ -1,4 +1,4 @@
-//! What single processes use.
+//! The resources that single processes use.
 
 use std::collections::HashMap;
 
@@ -6,37 +6,37 @@ use procfs::process::{Process, Stat};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// One process at a time. Counts are since it began, and of the threads it has now.
+/// One process at one time. Counts begin at its start, and include the threads that it has now.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Usage {
-    /// Its id.
+    /// Process id.
     pub pid: i32,
-    /// Its name, as the kernel has it (15 bytes at most).
+    /// Name in the kernel (15 bytes at most).
     pub name: String,
-    /// Processor time in user mode, in seconds; in steps of a clock tick, most often 10 ms.
+    /// Processor time in user mode, in seconds, in steps of a clock tick (usually 10 ms).
     pub cpu_user: f64,
     /// Processor time in the kernel, in seconds.
     pub cpu_system: f64,
-    /// Resident memory, in bytes; pages shared with other processes count in full.
+    /// Resident memory in bytes. Pages shared with other processes count in full.
     pub resident: u64,
-    /// Proportional memory, in bytes: a page shared by n processes counts 1/n. None where this
+    /// Proportional memory in bytes: a page shared by n processes counts 1/n. `None` if this
     /// program may not read it.
     pub proportional: Option<u64>,
-    /// Anonymous memory that is resident, in bytes: what the process has for itself, its heap above
-    /// all, without files and shared memory that it maps.
+    /// Resident anonymous memory in bytes: the memory that the process has for itself, mainly its
+    /// heap. Files and shared memory that it maps are not included.
     pub anonymous: Option<u64>,
-    /// Open file descriptors. None where this program may not count them.
+    /// Open file descriptors. `None` if this program may not count them.
     pub descriptors: Option<u64>,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Voluntary context switches: it had nothing to do.
+    /// Voluntary context switches: the process had nothing to do.
     pub switches_voluntary: u64,
-    /// Involuntary context switches: it was interrupted.
+    /// Involuntary context switches: the process was interrupted.
     pub switches_involuntary: u64,
 }
 
 impl Usage {
-    /// A process that has used nothing yet.
+    /// Makes a process that has used nothing yet.
     pub(super) fn nothing(pid: i32, name: &str) -> Self {
         Self {
             pid,
@@ -54,8 +54,8 @@ impl Usage {
     }
 }
 
-/// The processes that are watched. Each is held by when it began as well as by its id, so that a
-/// later process of the same id is not taken for it.
+/// The watched processes. Each is identified by its id and its start, so that a later process with
+/// the same id is not mistaken for it.
 #[derive(Debug)]
 pub(super) struct Watched {
     roots: Vec<(i32, u64)>,
@@ -64,14 +64,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Watches `pids` and, if so wanted, whatever they start.
+    /// Watches `pids` and, with `with_children`, the processes that they start.
     pub(super) fn new(pids: &[i32], with_children: bool) -> procfs::ProcResult<Self> {
         let begun = |pid: &i32| Ok((*pid, Process::new(*pid)?.stat()?.starttime));
         let roots = pids.iter().map(begun).collect::<procfs::ProcResult<_>>()?;
         Ok(Self { roots, with_children, tick: 1.0 / procfs::ticks_per_second() as f64 })
     }
 
-    /// What those that still run use, by rising id.
+    /// Returns the processes that still run, by rising id.
     pub(super) fn read(&self) -> Vec<Usage> {
         let mut found = Vec::new();
         for (pid, began) in &self.roots {
@@ -90,14 +90,14 @@ impl Watched {
         found.iter().filter_map(|(process, stat)| self.usage(process, stat)).collect()
     }
 
-    /// Nothing where it has just ended, or only waits to be buried.
+    /// Reads a process; `None` if it has just ended or is a zombie.
     fn usage(&self, process: &Process, stat: &Stat) -> Option<Usage> {
         if matches!(stat.state, 'Z' | 'X') {
             return None;
         }
         let mut switches = (0, 0);
         let mut threads = 0;
-        // The process's own status counts the switches of its first thread alone.
+        // The status of the process counts only the switches of its first thread.
         for task in process.tasks().ok()?.flatten() {
             let Ok(status) = task.status() else { continue };
             threads += 1;
@@ -124,7 +124,7 @@ impl Watched {
     }
 }
 
-/// Adds what the processes in `found` have started, and what those have.
+/// Adds all descendants of the processes in `found`.
 fn add_descendants(found: &mut Vec<(Process, Stat)>) {
     let mut children: HashMap<i32, Vec<(Process, Stat)>> = HashMap::new();
     for process in procfs::process::all_processes().into_iter().flatten().flatten() {
@@ -134,7 +134,7 @@ fn add_descendants(found: &mut Vec<(Process, Stat)>) {
     }
     let mut next = 0;
     while let Some((_, stat)) = found.get(next) {
-        // Taken out, so that each is found once whatever the kernel said meanwhile.
+        // Taken out, so that each process is found once even if /proc has changed in the meantime.
         let of_this = children.remove(&stat.pid);
         found.extend(of_this.into_iter().flatten());
         next += 1;

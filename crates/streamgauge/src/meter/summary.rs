@@ -1,4 +1,4 @@
-//! A measurement in a few figures, in memory that does not grow with its length.
+//! A summary of a measurement, in memory that does not grow with its length.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 use super::kernel::{Kernel, Sockets};
 use super::{Sample, Usage};
 
-/// What `meter` found.
+/// The results of `meter`.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Document {
-    /// How long it measured, in seconds.
+    /// Duration of the measurement in seconds.
     pub elapsed: f64,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
-    /// The longest interval between two of them, in seconds.
+    /// The longest interval between two samples, in seconds.
     pub longest_interval: f64,
     /// The load average over one minute.
     pub load: Range,
@@ -29,24 +29,24 @@ pub struct Document {
     pub down: u64,
     /// The processes, by id.
     pub processes: BTreeMap<i32, Process>,
-    /// What the kernel counted of the network meanwhile, by nstat's names.
+    /// Network counts of the kernel during the measurement, named as in nstat.
     pub kernel: Kernel,
-    /// What sockets held at most, each by itself.
+    /// The largest value of each figure of sockets.
     pub sockets: Sockets,
-    /// Bytes of the kernel's own objects (slabs), of the whole machine.
+    /// Memory of the kernel's own objects (slabs) of the whole machine, in bytes.
     pub slab: Range,
 }
 
 /// A figure over time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Range {
-    /// The least.
+    /// The smallest value.
     pub min: f64,
-    /// The mean of all samples, each by the length of its interval.
+    /// Mean of all samples, weighted by the lengths of their intervals.
     pub mean: f64,
-    /// The most.
+    /// The largest value.
     pub max: f64,
-    /// Seconds that the mean is over.
+    /// Total length of these intervals in seconds.
     #[serde(skip)]
     weight: f64,
 }
@@ -68,25 +68,25 @@ impl Range {
 /// A process over time.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Process {
-    /// Its name.
+    /// Name of the process.
     pub name: String,
-    /// Processor time in user mode while it was measured, in seconds.
+    /// Processor time in user mode during the measurement, in seconds.
     pub cpu_user: f64,
-    /// Processor time in the kernel while it was measured, in seconds.
+    /// Processor time in the kernel during the measurement, in seconds.
     pub cpu_system: f64,
-    /// Resident memory, in bytes.
+    /// Resident memory in bytes.
     pub resident: Range,
-    /// Proportional memory, in bytes; 0 where it could not be read.
+    /// Proportional memory in bytes; 0 if it could not be read.
     pub proportional: Range,
-    /// Anonymous memory that is resident, in bytes; 0 where it could not be read.
+    /// Resident anonymous memory in bytes; 0 if it could not be read.
     pub anonymous: Range,
-    /// Open file descriptors; 0 where they could not be counted.
+    /// Open file descriptors; 0 if they could not be counted.
     pub descriptors: Range,
     /// Threads.
     pub threads: Range,
-    /// Voluntary context switches while it was measured.
+    /// Voluntary context switches during the measurement.
     pub switches_voluntary: u64,
-    /// Involuntary context switches while it was measured.
+    /// Involuntary context switches during the measurement.
     pub switches_involuntary: u64,
     #[serde(skip)]
     #[schemars(skip)]
@@ -94,13 +94,13 @@ pub struct Process {
 }
 
 impl Document {
-    /// A measurement that begins when processes have used `initial`.
+    /// Starts a measurement. The processes have used `initial` before it.
     pub fn begin(initial: &[Usage]) -> Self {
         let process = |usage: &Usage| (usage.pid, Process::begin(usage.clone()));
         Self { processes: initial.iter().map(process).collect(), ..Self::default() }
     }
 
-    /// Takes a sample in.
+    /// Takes a sample.
     pub fn take(&mut self, sample: &Sample) {
         let Sample { at, interval, system, processes, kernel, sockets, slab } = sample;
         self.elapsed = *at;
@@ -114,7 +114,7 @@ impl Document {
         self.sockets = self.sockets.most(sockets);
         self.slab.take(*slab as f64, *interval);
         for usage in processes {
-            // What was not there at first has used all it has since then.
+            // A process that was not there at the start counts from its own start.
             let begun = || Process::begin(Usage::nothing(usage.pid, &usage.name));
             let process = self.processes.entry(usage.pid).or_insert_with(begun);
             process.take(usage, *interval);

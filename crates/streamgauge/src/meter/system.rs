@@ -1,6 +1,6 @@
-//! The six metrics of the whole machine that the media server measurement initiative's daemon
-//! (DDVTECH, 2014) collects once a second, for servers that cannot be told apart from the system
-//! they run on.
+//! The six metrics of the whole machine that the daemon of the media server measurement initiative
+//! (DDVTECH, 2014) collects once a second. They are meant for servers that cannot be separated from
+//! the system they run on.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,38 +10,37 @@ use procfs::{CpuTime, Current, CurrentSI, FromRead, KernelStats, LoadAverage, Me
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The six metrics at a time.
+/// The six metrics at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct System {
-    /// Whole seconds since the measurement began, so that an interval that was longer than it
-    /// should be can be seen.
+    /// Whole seconds since the start of the measurement. They show intervals that were too long.
     pub seconds: u64,
     /// The load average over one minute.
     pub load: f64,
-    /// Memory in use, in bytes, without the kernel's buffers and caches. Shared memory and memory
-    /// files are in use, although the kernel counts them among its caches.
+    /// Memory in use in bytes, without the kernel's buffers and caches. Shared memory and memory
+    /// files are in use, although the kernel counts them as caches.
     pub memory: u64,
-    /// The share of time since the last sample that processors were not idle, in per cent of all
-    /// of them. Waiting for a disk is idle.
+    /// Share of the time since the last sample during which processors were not idle, in per cent
+    /// of all processors. Waiting for a disk is idle.
     pub cpu: f64,
-    /// Bytes sent over all network interfaces since the measurement began.
+    /// Bytes sent over all network interfaces since the start of the measurement.
     pub up: u64,
-    /// Bytes received over all network interfaces since the measurement began.
+    /// Bytes received over all network interfaces since the start of the measurement.
     pub down: u64,
 }
 
-/// The columns of the CSV, as the initiative lists them.
+/// The columns of the CSV, as the initiative names them.
 pub const HEADER: &str = "seconds,load,memory,cpu,up,down";
 
 impl System {
-    /// A line of the CSV, without its end.
+    /// Returns a line of the CSV, without its end.
     pub fn to_csv(&self) -> String {
         let Self { seconds, load, memory, cpu, up, down } = self;
         format!("{seconds},{load:.2},{memory},{cpu:.2},{up},{down}")
     }
 }
 
-/// Reads [`System`], with what it has to remember between samples.
+/// Reads [`System`], and keeps the counters of the last sample.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     cpu: Option<Ticks>,
@@ -64,7 +63,7 @@ struct Traffic {
 }
 
 impl Reader {
-    /// Begins to count.
+    /// Starts counting.
     pub(super) fn start(net: PathBuf) -> procfs::ProcResult<Self> {
         let cpu = Some(Ticks::of(&KernelStats::current()?.total));
         let mut reader = Self { cpu, net, ..Self::default() };
@@ -88,8 +87,8 @@ impl Reader {
         })
     }
 
-    /// Adds what has passed since the last look. An interface that is new has all it counted
-    /// since it came; one whose counters went back has begun anew.
+    /// Adds the traffic since the last sample. A new interface counts from 0. An interface whose
+    /// counters went back has started anew.
     fn count(&mut self, now: HashMap<String, Traffic>) {
         for (name, now) in &now {
             let before = self.interfaces.get(name).copied().unwrap_or_default();
@@ -110,14 +109,14 @@ fn traffic(net: &Path) -> procfs::ProcResult<HashMap<String, Traffic>> {
     Ok(devices.into_iter().map(|(name, device)| (name, traffic(device))).collect())
 }
 
-/// Bytes of the kernel's own objects.
+/// Memory of the kernel's own objects in bytes.
 pub(super) fn slab() -> procfs::ProcResult<u64> {
     Ok(Meminfo::current()?.slab)
 }
 
-/// proc_meminfo(5), in bytes.
+/// Memory in use by proc_meminfo(5), in bytes.
 fn in_use(memory: &Meminfo) -> u64 {
-    // Cached counts memory files (shm, memfd, tmpfs), which no pressure can take back.
+    // The kernel counts memory files (shm, memfd, tmpfs) as cached, but it cannot drop them.
     let cached = memory.cached.saturating_sub(memory.shmem.unwrap_or_default());
     let unused =
         memory.mem_free + memory.buffers + cached + memory.s_reclaimable.unwrap_or_default();
@@ -125,7 +124,7 @@ fn in_use(memory: &Meminfo) -> u64 {
 }
 
 impl Ticks {
-    /// proc_stat(5). Guests' time is already within user's.
+    /// Reads the times of proc_stat(5). The time of guests is part of the user's time.
     fn of(time: &CpuTime) -> Self {
         let busy = time.user
             + time.nice
@@ -137,7 +136,7 @@ impl Ticks {
     }
 
     fn busy_share_since(self, before: Self) -> f64 {
-        // The kernel's count of idle time may step back a little.
+        // The kernel's count of idle time may go back a little.
         let all = self.all.saturating_sub(before.all);
         let busy = self.busy.saturating_sub(before.busy).min(all);
         if all == 0 { 0.0 } else { busy as f64 / all as f64 }
@@ -157,7 +156,7 @@ mod tests {
         let eth = |t| [("lo".to_owned(), at(150, 160)), ("eth0".to_owned(), t)];
         reader.count(HashMap::from(eth(at(5, 7))));
         assert_eq!(reader.total, at(55, 67));
-        // eth0 was taken away and came again: its counters begin anew.
+        // eth0 was removed and came back. Its counters start anew.
         reader.count(HashMap::from(eth(at(3, 8))));
         assert_eq!(reader.total, at(58, 68));
         reader.count(HashMap::new());

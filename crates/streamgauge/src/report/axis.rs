@@ -1,30 +1,30 @@
-//! Axes: what range they show, where their ticks are, and where on the page a value is.
+//! Axes: their range, their ticks, and the places of values on the page.
 
 use super::number;
 
-/// Larger values are not drawn: they are damage, and would leave nothing else to see.
+/// Larger values are not drawn. They are damage, and nothing else would be visible.
 pub(super) const LARGEST: f64 = 1e15;
 
-/// How an axis is divided.
+/// Scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
     Log,
-    /// A share q of all values, at 1/(1-q) on a logarithmic scale: 90 %, 99 %, 99.9 % …
+    /// For a share q of all values: 1/(1-q) on a logarithmic scale, 90 %, 99 %, 99.9 % …
     Percentile,
 }
 
-/// An axis as it is wanted.
+/// The description of an axis.
 #[derive(Debug, Clone)]
 pub(super) struct Axis {
-    /// What it shows, with the unit.
+    /// Its title, with the unit.
     pub(super) title: String,
     pub(super) scale: Scale,
-    /// The range that it has to show; none: that of what is drawn.
+    /// The range that it must show; `None` for the range of the values.
     pub(super) range: Option<(f64, f64)>,
-    /// Whether a linear one begins at 0 whatever is drawn.
+    /// Whether a linear axis begins at 0 in any case.
     pub(super) from_zero: bool,
-    /// Whether a linear one ends where what is drawn ends, and not at a tick.
+    /// Whether a linear axis ends at the last value, not at a tick.
     pub(super) exact: bool,
 }
 
@@ -36,13 +36,12 @@ pub(super) struct Placed {
     high: f64,
     pub(super) from: f64,
     pub(super) to: f64,
-    /// Values, and what is written at them; nothing for a line without.
+    /// Values with their labels. A label may be empty, for a line only.
     pub(super) ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// Lays the axis from one place to another, with about so many ticks. `drawn` are the values
-    /// on it.
+    /// Places the axis, with about `count` ticks. `drawn` are the values on it.
     pub(super) fn place(
         &self,
         drawn: impl Iterator<Item = f64>,
@@ -52,7 +51,7 @@ impl Axis {
         let (low, high) = self.range.unwrap_or_else(|| range(drawn, self.scale));
         let (low, high, ticks) = match self.scale {
             Scale::Linear => linear((low, high), self.from_zero, self.exact, count),
-            // Powers of ten are short to write, and few.
+            // Labels of powers of ten are short, and there are few of them.
             Scale::Log => logarithmic(low, high, count + count / 2),
             Scale::Percentile => percentiles(high),
         };
@@ -61,7 +60,7 @@ impl Axis {
 }
 
 impl Placed {
-    /// Where a value is. One beyond the axis is at its end.
+    /// Place of a value. A value beyond the axis is at its end.
     pub(super) fn at(&self, value: f64) -> f64 {
         let along = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -74,7 +73,7 @@ impl Placed {
     }
 }
 
-/// The least and the most of the values that the scale can show; something, where there are none.
+/// The range of the values that the scale can show; a default range if there are none.
 pub(super) fn range(values: impl Iterator<Item = f64>, scale: Scale) -> (f64, f64) {
     let shown = values.filter(|value| is_shown(*value, scale));
     let (low, high) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
@@ -83,13 +82,13 @@ pub(super) fn range(values: impl Iterator<Item = f64>, scale: Scale) -> (f64, f6
     if low <= high { (low, high) } else { (1.0, 10.0) }
 }
 
-/// Whether the scale has a place for a value.
+/// Whether the scale can show a value.
 pub(super) fn is_shown(value: f64, scale: Scale) -> bool {
     let positive = scale == Scale::Linear || value > 0.0;
     value.is_finite() && value.abs() <= LARGEST && positive
 }
 
-/// Steps of 1, 2 or 5 times a power of ten.
+/// Divides a linear axis into steps of 1, 2 or 5 times a power of ten.
 fn linear(
     (low, high): (f64, f64),
     from_zero: bool,
@@ -100,7 +99,7 @@ fn linear(
     let mut high = high;
     let least = 1e-9_f64.max(low.abs().max(high.abs()) * 1e-6);
     if high - low < least {
-        // One value: the axis goes from 0 to it, or a little around 0.
+        // A single value: the axis goes from 0 to it, or around 0.
         (low, high) = if high.abs() < least { (0.0, 1.0) } else { (low.min(0.0), high.max(0.0)) };
     }
     let step = step((high - low) / count.max(2) as f64);
@@ -118,14 +117,15 @@ fn linear(
     if exact { (low, high, ticks) } else { (first * step, last * step, ticks) }
 }
 
-/// The least of 1, 2 and 5 times a power of ten that is not less.
+/// The smallest of 1, 2 and 5 times a power of ten that is at least `rough`.
 fn step(rough: f64) -> f64 {
     let power = 10_f64.powf(rough.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= rough * 0.999);
     factor.unwrap_or(10.0) * power
 }
 
-/// Powers of ten, with 2 and 5 between where there are few, and only some where there are many.
+/// Divides a logarithmic axis at powers of ten. If there are few, it adds 2 and 5; if there are
+/// many, only some have labels.
 fn logarithmic(low: f64, high: f64, count: usize) -> (f64, f64, Vec<(f64, String)>) {
     let low = low.max(1e-9);
     let high = high.max(low);
@@ -137,7 +137,7 @@ fn logarithmic(low: f64, high: f64, count: usize) -> (f64, f64, Vec<(f64, String
         rungs.extend(between.iter().map(|factor| (*factor, power, factor * 10_f64.powf(power))));
         power += 1.0;
     }
-    // The axis ends at rungs: the last that is not above, the first that is not below.
+    // The axis ends at rungs: at the last one not above, and the first one not below.
     let start = rungs.iter().rposition(|rung| rung.2 <= low * 1.000_001).unwrap_or(0);
     let end = rungs.iter().position(|rung| rung.2 >= high * 0.999_999).unwrap_or(rungs.len() - 1);
     let end = end.max(start + 1).min(rungs.len() - 1);
@@ -161,7 +161,7 @@ fn logarithmic(low: f64, high: f64, count: usize) -> (f64, f64, Vec<(f64, String
     (shown[0].2, shown[shown.len() - 1].2, ticks)
 }
 
-/// From all values to as few as one in `high`.
+/// Divides an axis of percentiles, from all values to one in `high`.
 fn percentiles(high: f64) -> (f64, f64, Vec<(f64, String)>) {
     let high = high.clamp(10.0, 1e9);
     let mut ticks = vec![(1.0, "0 %".to_owned()), (2.0, "50 %".to_owned())];

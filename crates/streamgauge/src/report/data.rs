@@ -1,6 +1,6 @@
-//! Run folders read back, and runs of one scenario put together.
+//! Reads run folders, and combines runs of the same scenario.
 //!
-//! A folder may come from anywhere: every file is read up to a limit, and an error names it.
+//! A folder may come from anywhere. Every file is read up to a limit, and an error names the file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,18 +15,17 @@ use crate::lab::scenario::{Load, Scenario};
 use crate::progress::Steps;
 
 const MIB: u64 = 1 << 20;
-/// Trials of all runs of a report.
+/// The most trials in all runs of a report.
 const MOST_TRIALS: usize = 100_000;
 
-/// Runs of one scenario that may be read as one: of the same text, at the same scale, on machines
-/// that are alike.
+/// Runs of one scenario that count as one: with the same text and scale, on similar machines.
 #[derive(Debug)]
 pub(super) struct Study {
     pub(super) scenario: Scenario,
     pub(super) runs: Vec<Run>,
-    /// In the scenario's order.
+    /// In the order of the scenario.
     pub(super) trials: Vec<Kept>,
-    /// Everybody, in the order in which they are shown.
+    /// All peers, in the order of display.
     pub(super) peers: Vec<Peer>,
 }
 
@@ -37,19 +36,19 @@ pub(super) struct Kept {
     pub(super) trial: Trial,
 }
 
-/// Somebody who was measured, or should have been.
+/// A peer that was measured, or should have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) name: String,
     pub(super) title: String,
-    /// As their programs said in each run, where they differ.
+    /// The versions that its program printed in the runs, without repetitions.
     pub(super) versions: Vec<String>,
 }
 
 /// Reads run folders.
 ///
 /// # Errors
-/// A file that is missing, damaged, too large or of another form; it is named.
+/// A file is missing, damaged, too large or of another form. The error names it.
 pub(super) fn read(folders: &[PathBuf], progress: &Steps) -> anyhow::Result<Vec<Study>> {
     let mut studies: Vec<Study> = Vec::new();
     let mut room = MOST_TRIALS;
@@ -99,8 +98,8 @@ fn read_run(folder: &Path, room: &mut usize) -> anyhow::Result<(Run, Scenario, V
     Ok((run, scenario, trials))
 }
 
-/// Calls `found` for each `trial.json` so many folders below, in the order of names. Trials that
-/// are being made have none yet.
+/// Calls `found` for each `trial.json` that lies `depth` folders below, in the order of names. A
+/// trial that is still running has none yet.
 fn find(
     folder: &Path,
     depth: u32,
@@ -132,7 +131,7 @@ fn json<T: DeserializeOwned>(path: &Path, limit: u64) -> anyhow::Result<T> {
 }
 
 impl Kept {
-    /// A metric, where there is one that may be shown.
+    /// A metric of a trial that did not fail.
     pub(super) fn metric(&self, name: &str) -> Option<f64> {
         if self.trial.failed.is_some() {
             return None;
@@ -140,12 +139,12 @@ impl Kept {
         self.trial.metrics.get(name).copied().filter(|value| value.is_finite())
     }
 
-    /// Whether it was made to be measured; the repetition 0 only says where time is spent.
+    /// Whether its metrics count. Repetition 0 only has a profile.
     pub(super) fn counts(&self) -> bool {
         self.trial.repetition > 0
     }
 
-    /// Where the server spent its time, if that was looked into.
+    /// The profile of the server, if there is one.
     pub(super) fn profile(&self) -> Option<String> {
         const LINES: usize = 40;
         let profile = bytes(&self.folder.join("profile.txt"), 4 * MIB).ok()?;
@@ -160,12 +159,12 @@ impl Kept {
 }
 
 impl Study {
-    /// By how much times were shortened.
+    /// Factor on times, compared with the study.
     pub(super) fn scale(&self) -> f64 {
         self.runs.first().map_or(1.0, |run| run.scale)
     }
 
-    /// The number of a peer, by which it is drawn.
+    /// Number of a peer. It decides how the peer is drawn.
     pub(super) fn peer(&self, name: &str) -> Option<usize> {
         self.peers.iter().position(|peer| peer.name == name)
     }
@@ -174,12 +173,13 @@ impl Study {
         self.peer(name).map_or(name.to_owned(), |at| self.peers[at].title.clone())
     }
 
-    /// The trials of a load that count.
+    /// The trials of a load whose metrics count.
     pub(super) fn trials_of<'a>(&'a self, load: &'a str) -> impl Iterator<Item = &'a Kept> {
         self.trials.iter().filter(move |kept| kept.counts() && kept.trial.load == load)
     }
 
-    /// Sorts peers as loads name them, others behind by name, and trials by load, case and peer.
+    /// Sorts peers in the order of the loads, and others after them by name. Sorts trials by load,
+    /// case and peer.
     fn put_in_order(&mut self) {
         let mut names: Vec<String> = Vec::new();
         let named = self.scenario.loads.iter().flat_map(|load| load.peers.iter().cloned());
@@ -218,7 +218,7 @@ impl Study {
     }
 }
 
-/// Where a case stands among the others of its load: the place of each parameter's value.
+/// Place of a case among the cases of its load: the index of each parameter's value.
 pub(super) fn case_order(load: &Load, parameters: &Parameters) -> Vec<usize> {
     let place = |(name, values): (&String, &Vec<Value>)| {
         let value = parameters.get(name);

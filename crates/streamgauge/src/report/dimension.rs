@@ -1,4 +1,4 @@
-//! What cases are told apart by, and how that is written.
+//! The parameters that distinguish cases, and how they are written.
 
 use crate::lab::record::{Parameters, Value};
 use crate::lab::scenario::Load;
@@ -6,7 +6,7 @@ use crate::lab::scenario::Load;
 use super::data::{Kept, case_order};
 use super::number;
 
-/// A parameter's name above a column of its values: `clients`, `duration, s`.
+/// Heading of a column with a parameter's values: `clients`, `duration, s`.
 pub(super) fn title(name: &str) -> String {
     match name {
         "peer" => "server".to_owned(),
@@ -17,7 +17,7 @@ pub(super) fn title(name: &str) -> String {
     }
 }
 
-/// A value where its parameter's name is written elsewhere.
+/// Writes a value whose parameter is named elsewhere.
 pub(super) fn bare(value: &Value) -> String {
     match value {
         Value::Number(number) => number::plain(*number),
@@ -25,7 +25,7 @@ pub(super) fn bare(value: &Value) -> String {
     }
 }
 
-/// A value by itself: `400 clients`, `60 s`, `1,000/s`.
+/// Writes a value with its parameter: `400 clients`, `60 s`, `1,000/s`.
 pub(super) fn full(name: &str, value: &Value) -> String {
     let Value::Number(number) = value else { return bare(value) };
     let number = number::plain(*number);
@@ -41,7 +41,7 @@ pub(super) fn full(name: &str, value: &Value) -> String {
     }
 }
 
-/// Parameters that count something: what one of it is called, and several, which is the name.
+/// Parameters that count something: singular, and plural, which is the name.
 const COUNTED: [(&str, &str); 8] = [
     ("client", "clients"),
     ("viewer", "viewers"),
@@ -53,8 +53,8 @@ const COUNTED: [(&str, &str); 8] = [
     ("thread", "threads"),
 ];
 
-/// Parameters that tell these trials apart, but for those that follow from others: of `batches`
-/// and `clients = batches * 50` only the latter. Those in `given` are known already.
+/// The parameters that distinguish these trials, without those that follow from others: of
+/// `batches` and `clients = batches * 50` only the second. `given` are known already.
 pub(super) fn telling(load: &Load, trials: &[&Kept], given: &[&str]) -> Vec<String> {
     let mut kept: Vec<String> = given.iter().map(|name| (*name).to_owned()).collect();
     let derived = load.derive.keys().map(String::as_str);
@@ -65,12 +65,12 @@ pub(super) fn telling(load: &Load, trials: &[&Kept], given: &[&str]) -> Vec<Stri
         }
     }
     let mut telling = kept.split_off(given.len());
-    // As the scenario has them; those that are computed, in the place of what they stand for.
+    // In the order of the scenario. Computed parameters come first.
     telling.sort_by_key(|name| load.cases.get_index_of(name));
     telling
 }
 
-/// Whether a parameter has one value wherever the others have the same.
+/// Whether a parameter has only one value wherever the others have the same values.
 fn follows(name: &str, others: &[String], trials: &[&Kept]) -> bool {
     let mut seen: Vec<(Vec<Option<&Value>>, Option<&Value>)> = Vec::new();
     for kept in trials {
@@ -86,8 +86,8 @@ fn follows(name: &str, others: &[String], trials: &[&Kept]) -> bool {
     true
 }
 
-/// Trials in groups that agree in these parameters, each with what it is called, in the order of
-/// the scenario.
+/// Groups trials that have the same values of these parameters. Each group has a name, and the
+/// groups are in the order of the scenario.
 pub(super) fn grouped<'a>(
     load: &Load,
     trials: &[&'a Kept],

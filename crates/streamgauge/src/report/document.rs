@@ -1,4 +1,4 @@
-//! A report, whatever it is written as.
+//! The content of a report, independent of its format.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,50 +11,50 @@ use super::dimension;
 use super::figure::Figure;
 use super::table::Table;
 
-/// Warnings that are printed one by one.
+/// How many warnings are printed.
 const MOST_WARNINGS: usize = 100;
 
-/// What `report` made.
+/// The result of `report`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Document {
-    /// Where it was written to.
+    /// The folder that it was written to.
     pub folder: String,
-    /// Runs by scenario.
+    /// The scenarios with their runs.
     pub studies: Vec<Part>,
 }
 
-/// A scenario's part of a report.
+/// The part of a report for one scenario.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Part {
-    /// The scenario's name.
+    /// Name of the scenario.
     pub name: String,
-    /// As it is headed.
+    /// Heading.
     pub title: String,
     /// Where the study was published.
     pub source: String,
-    /// What it asks, what is repeated, and what differs; paragraphs.
+    /// The question of the study, what is repeated, and what differs; paragraphs.
     pub about: Vec<String>,
-    /// By how much times were shortened; 1 is as the study has it.
+    /// Factor on times; 1 is the time of the study.
     pub scale: f64,
-    /// What that made of parameters, in words.
+    /// How this scale has changed parameters, in words.
     pub scaled: Vec<String>,
-    /// When, where and by which command it was measured.
+    /// When, where and by which commands it was measured.
     pub runs: Vec<Occasion>,
-    /// Trials that were measured.
+    /// How many trials were measured.
     pub trials: usize,
-    /// Who was measured.
+    /// The peers that were measured.
     pub peers: Vec<Measured>,
-    /// Who was not, and why.
+    /// The peers that were not measured, and why.
     pub absent: Vec<(String, String)>,
-    /// What should be known when reading the figures.
+    /// Warnings for readers of the figures.
     pub warnings: Vec<String>,
-    /// The study's own tables.
+    /// The tables of the study.
     pub tables: Vec<Table>,
-    /// Figures.
+    /// The figures of the study.
     pub figures: Vec<Figure>,
-    /// A trial's commands, for each load and peer.
+    /// Commands of one trial of each load and peer.
     pub commands: Vec<Listing>,
-    /// Where servers spent their time, where that was looked into.
+    /// Profiles of servers, if there are any.
     pub profiles: Vec<Listing>,
 }
 
@@ -65,37 +65,37 @@ pub struct Occasion {
     pub began: String,
     /// When it ended, if it has.
     pub ended: Option<String>,
-    /// The machine, in words.
+    /// The machine, described in words.
     pub machine: Vec<(String, String)>,
-    /// The command that runs it.
+    /// The command that repeats the run.
     pub command: String,
 }
 
-/// Somebody who was measured.
+/// A peer that was measured.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Measured {
     /// The peer's name.
     pub name: String,
-    /// As headings have it.
+    /// Name in headings.
     pub title: String,
-    /// What its program says it is.
+    /// The versions that its program printed.
     pub versions: Vec<String>,
 }
 
-/// Lines as they were, of a load and a peer.
+/// Text lines for one load and peer.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Listing {
-    /// Of which load and peer.
+    /// Heading, with load and peer.
     pub title: String,
     /// The lines.
     pub lines: Vec<String>,
 }
 
 impl Document {
-    /// Makes a report of what was measured.
+    /// Makes a report of studies.
     ///
     /// # Errors
-    /// A file of a trial that is damaged.
+    /// A file of a trial is damaged.
     pub(super) fn make(
         studies: &[Study],
         folder: String,
@@ -166,7 +166,7 @@ fn paragraphs(text: &str) -> Vec<String> {
     text.split("\n\n").map(paragraph).filter(|part| !part.is_empty()).collect()
 }
 
-/// `duration: 6 s instead of 60 s`, for each load.
+/// Describes the scaled parameters of each load: `duration: 6 s instead of 60 s`.
 fn scaled(study: &Study) -> Vec<String> {
     let mut said = Vec::new();
     for load in &study.scenario.loads {
@@ -238,7 +238,7 @@ fn absent(study: &Study) -> Vec<(String, String)> {
     absent
 }
 
-/// What was said of the runs, what failed, and what trials were warned of.
+/// Collects the warnings of runs, the failures, and the warnings of trials.
 fn warnings(study: &Study) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut say = |warning: String| {
@@ -273,7 +273,7 @@ fn warnings(study: &Study) -> Vec<String> {
     all
 }
 
-/// `Runs 000–014, 400 clients, nginx, repetition 2`.
+/// Describes a trial: `Runs 000–014, 400 clients, nginx, repetition 2`.
 fn called(study: &Study, kept: &Kept) -> String {
     let trial = &kept.trial;
     let mut words = vec![load_title(study, &trial.load)];
@@ -292,7 +292,7 @@ fn load_title(study: &Study, name: &str) -> String {
     load.map(|load| load.title.clone()).filter(|title| !title.is_empty()).unwrap_or(name.to_owned())
 }
 
-/// The first trial of each load and peer that has lines to show.
+/// For each load and peer, the lines of the first trial that has any.
 fn listings(study: &Study, lines: impl Fn(&Kept) -> Vec<String>) -> Vec<Listing> {
     let mut shown: Vec<(&str, &str)> = Vec::new();
     let mut all = Vec::new();
@@ -317,7 +317,7 @@ fn commands(kept: &Kept) -> Vec<String> {
     kept.trial.commands.iter().map(line).collect()
 }
 
-/// Arguments as a shell takes them.
+/// Writes arguments for a shell.
 fn quoted(arguments: &[String]) -> String {
     let plain = |argument: &String| {
         let safe = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
@@ -331,14 +331,14 @@ fn quoted(arguments: &[String]) -> String {
 }
 
 impl Occasion {
-    /// `2026-11-22` of `2026-11-22T01:02:03Z`.
+    /// The date, `2026-11-22` of `2026-11-22T01:02:03Z`.
     pub(super) fn date(&self) -> &str {
         self.began.split('T').next().unwrap_or_default()
     }
 }
 
 impl Part {
-    /// `scale 0.1`; nothing where it is as the study has it.
+    /// A sentence on the scale; `None` for the scale of the study.
     pub(super) fn scale_in_words(&self) -> Option<String> {
         let scale = self.scale;
         (scale != 1.0).then(|| {

@@ -1,4 +1,4 @@
-//! A scenario's figures: what their plots show. `svg` draws them.
+//! The figures of a scenario: the content of their plots. `svg` draws them.
 
 mod against;
 mod bars;
@@ -15,14 +15,14 @@ use super::data::{Kept, Study};
 use super::plot::{Lines, Plot};
 use super::table::headed;
 
-/// A figure of a report: a plot, or several alike.
+/// A figure of a report: one plot or several similar ones.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Figure {
-    /// Its number in the report.
+    /// Number in the report.
     pub number: usize,
-    /// As it is headed.
+    /// Heading.
     pub title: String,
-    /// What is to be known when looking at it.
+    /// Notes for readers.
     pub notes: Vec<String>,
     /// Its plots.
     pub panels: Vec<Panel>,
@@ -31,18 +31,18 @@ pub struct Figure {
 /// A plot of a figure.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Panel {
-    /// What tells it from the figure's others; empty where it is the only one.
+    /// What distinguishes it from the other plots of the figure; empty if it is the only one.
     pub title: String,
-    /// What it shows, for those who do not see it.
+    /// Description for readers who cannot see it.
     pub description: String,
-    /// Its file, beside report.md.
+    /// Path of its file, relative to report.md.
     pub file: String,
     #[serde(skip)]
     #[schemars(skip)]
     pub(super) plot: Plot,
 }
 
-/// What plots are made from.
+/// The data for the plots of a figure.
 struct Source<'a> {
     study: &'a Study,
     load: &'a Load,
@@ -50,7 +50,7 @@ struct Source<'a> {
     trials: Vec<&'a Kept>,
 }
 
-/// A plot that has no place in a figure yet.
+/// A plot before it is placed in a figure.
 struct Drawn {
     title: String,
     description: String,
@@ -59,10 +59,10 @@ struct Drawn {
 }
 
 impl Figure {
-    /// Makes one of a scenario's figures.
+    /// Makes a figure of the scenario.
     ///
     /// # Errors
-    /// A file of a trial that is damaged.
+    /// A file of a trial is damaged.
     pub(super) fn make(
         study: &Study,
         load: &Load,
@@ -97,7 +97,7 @@ impl Figure {
         Ok(Self { number, title: headed(&figure.title), notes, panels: panels.collect() })
     }
 
-    /// What a panel is called where it stands alone.
+    /// Title of a panel that stands alone.
     pub(super) fn panel_title(&self, panel: &Panel) -> String {
         if panel.title.is_empty() {
             return self.title.clone();
@@ -106,7 +106,7 @@ impl Figure {
     }
 }
 
-/// Plots of a figure are compared with each other: all show the same range.
+/// Gives all plots of a figure the same range, so that they can be compared.
 fn share_axes(plots: &mut [&mut Plot], both: bool) {
     fn union(plots: &[&mut Plot], of: fn(&Lines) -> (f64, f64)) -> Option<(f64, f64)> {
         let ranges = plots.iter().filter_map(|plot| match &**plot {
@@ -126,7 +126,7 @@ fn share_axes(plots: &mut [&mut Plot], both: bool) {
 }
 
 impl<'a> Source<'a> {
-    /// The trials of each peer, in the order in which peers are shown.
+    /// The trials of each peer, in the order of display.
     fn by_peer(&self, trials: &[&'a Kept]) -> Vec<(usize, Vec<&'a Kept>)> {
         let of = |peer: usize| {
             let name = &self.study.peers[peer].name;
@@ -140,7 +140,7 @@ impl<'a> Source<'a> {
         &self.study.peers[peer].title
     }
 
-    /// The axis of y, as the scenario calls it or else as it is called here.
+    /// Title of the y axis: that of the scenario, or else the given one.
     fn y_title(&self, otherwise: &str) -> String {
         if self.figure.y_title.is_empty() {
             otherwise.to_owned()
@@ -150,7 +150,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A metric's name with its unit behind it: `latency_p99_ms` is `latency, 99 %, ms`.
+/// Title of a metric, with its unit: `latency_p99_ms` is `latency, 99 %, ms`.
 fn metric_title(name: &str) -> String {
     const UNITS: [(&str, &str); 12] = [
         ("_percent", "%"),

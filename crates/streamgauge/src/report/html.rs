@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: no script, no font, no frame from elsewhere.
+//! The report as a single page that needs nothing else: no foreign script, font or frame.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -9,11 +9,11 @@ use super::table::{Aspect, Cell, Row, Table};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Sizes of plots: of one by itself, and of several beside each other.
+/// Sizes of plots: of a single one, and of several next to each other.
 const ALONE: (f64, f64) = (760.0, 420.0);
 const TOGETHER: (f64, f64) = (460.0, 320.0);
 
-/// The page.
+/// Makes the page.
 pub(super) fn page(document: &Document) -> String {
     let titles: Vec<&str> = document.studies.iter().map(|part| part.title.as_str()).collect();
     html! {
@@ -86,7 +86,7 @@ fn study(part: &Part, index: usize) -> Markup {
     }
 }
 
-/// When, where, of what and how.
+/// The conditions of the measurement.
 fn conditions(part: &Part) -> Markup {
     html! {
         h3 { "Conditions" }
@@ -155,7 +155,7 @@ fn table(table: &Table) -> Markup {
     }
 }
 
-/// The heads of columns; neighbours that are the same are one.
+/// Makes the headings of columns. Equal neighbours are joined.
 fn head(table: &Table) -> Markup {
     let levels = table.columns.iter().map(Vec::len).max().unwrap_or(0);
     html! {
@@ -253,7 +253,7 @@ fn figure(figure: &Figure) -> Markup {
     }
 }
 
-/// A panel as SVG; with its title above it where it does not stand below a caption.
+/// Draws a panel as SVG. It has a title above it unless it stands under a caption.
 pub(super) fn draw(figure: &Figure, panel: &Panel, id: &str, heading: bool) -> Markup {
     let (width, height) = if figure.panels.len() == 1 { ALONE } else { TOGETHER };
     let title = if heading && !panel.title.is_empty() {

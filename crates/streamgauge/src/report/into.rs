@@ -1,4 +1,4 @@
-//! A part of somebody's document, replaced.
+//! Replaces a part of a foreign document.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use crate::files;
 
 const BEGIN: &str = "<!-- streamgauge:begin -->";
 const END: &str = "<!-- streamgauge:end -->";
-/// The largest document.
+/// The largest document that is accepted, in bytes.
 const LARGEST: u64 = 16 << 20;
 
-/// The document with the new part.
+/// Returns the document with the new part.
 ///
 /// # Errors
-/// It cannot be read, or does not say where the part goes.
+/// The document cannot be read, or does not mark the place of the part.
 pub(super) fn replaced(path: &Path, part: &str) -> anyhow::Result<String> {
     replace(&files::text(path, LARGEST)?, part).with_context(|| path.display().to_string())
 }

@@ -1,4 +1,4 @@
-//! Text on figures: how wide it is, and where it goes without lying over other text.
+//! Text on figures: its width, and places where it does not cover other text.
 
 /// A rectangle on the page.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -10,7 +10,7 @@ pub(super) struct Box {
 }
 
 impl Box {
-    /// Whether they share more than an edge.
+    /// Whether both share more than an edge.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.left < other.right
             && other.left < self.right
@@ -18,7 +18,7 @@ impl Box {
             && other.top < self.bottom
     }
 
-    /// Whether the other is inside.
+    /// Whether the other rectangle is inside.
     pub(super) fn holds(&self, other: &Self) -> bool {
         self.left <= other.left
             && other.right <= self.right
@@ -27,13 +27,13 @@ impl Box {
     }
 }
 
-/// About as wide as a text is, in the widest of the fonts that it may come in (DejaVu Sans): there
-/// is no font to ask, since whoever reads the figure chooses it.
+/// Estimates the width of a text, in the widest of the possible fonts (DejaVu Sans). The font
+/// cannot be asked, because the reader's program chooses it.
 pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(advance).sum::<f64>() * size
 }
 
-/// In ems.
+/// Width of a letter in ems.
 fn advance(letter: char) -> f64 {
     match letter {
         'i' | 'j' | 'l' | '\'' | '|' => 0.29,
@@ -47,7 +47,7 @@ fn advance(letter: char) -> f64 {
     }
 }
 
-/// As much of a text as is not wider, with an ellipsis where some is left out.
+/// Shortens a text to a width, with an ellipsis where letters are left out.
 pub(super) fn fit(text: &str, size: f64, widest: f64) -> String {
     if width(text, size) <= widest {
         return text.to_owned();
@@ -61,8 +61,8 @@ pub(super) fn fit(text: &str, size: f64, widest: f64) -> String {
     kept.trim_end().to_owned() + "…"
 }
 
-/// Moves labels that want to be at these heights apart, in their order, so that none is nearer to
-/// the next than `apart`, and all are between `top` and `bottom`. None where there is no room.
+/// Moves labels apart and keeps their order. No label is nearer to the next than `apart`, and all
+/// lie between `top` and `bottom`. `None` if there is no room.
 pub(super) fn spread(wanted: &[f64], apart: f64, (top, bottom): (f64, f64)) -> Option<Vec<f64>> {
     let needed = apart * wanted.len().saturating_sub(1) as f64;
     if needed > bottom - top {
@@ -71,8 +71,8 @@ pub(super) fn spread(wanted: &[f64], apart: f64, (top, bottom): (f64, f64)) -> O
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
     let mut places = vec![0.0; wanted.len()];
-    // Down first, so that each is below the one before; then up from the bottom, where that has
-    // pushed some out.
+    // First downwards, so that each label is below the one before. Then upwards from the bottom,
+    // which may have pushed some out.
     let mut least = top;
     for &index in &order {
         places[index] = wanted[index].clamp(least, bottom.max(least));

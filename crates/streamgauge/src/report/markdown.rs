@@ -1,11 +1,11 @@
-//! The report as Markdown, with figures beside it, and tables for other documents.
+//! The report as Markdown with figures beside it, and tables for other documents.
 
 use std::fmt::Write;
 
 use super::document::{Document, Part};
 use super::table::{Cell, Table};
 
-/// The report.
+/// Writes the report.
 pub(super) fn report(document: &Document) -> String {
     let mut out = String::from("# Servers measured by streamgauge\n");
     for part in &document.studies {
@@ -14,7 +14,7 @@ pub(super) fn report(document: &Document) -> String {
     out
 }
 
-/// Tables that belong into a summary, with what is to be known of them.
+/// Writes the tables that belong to a summary, with their origin.
 pub(super) fn headlines(document: &Document) -> String {
     let mut out = String::new();
     for part in &document.studies {
@@ -32,7 +32,7 @@ pub(super) fn headlines(document: &Document) -> String {
     out
 }
 
-/// Where figures come from, in a few lines.
+/// Describes the origin of the figures in a few lines.
 fn origin(part: &Part) -> String {
     let mut words = vec![format!("{}.", escaped(&part.title))];
     if let Some(scale) = part.scale_in_words() {
@@ -112,7 +112,7 @@ fn study(out: &mut String, part: &Part) {
         }
         for listing in listings {
             line(out, &escaped(&listing.title));
-            // Four blanks before each line hold whatever it has.
+            // Text after four blanks is code, whatever it contains.
             let lines: Vec<String> =
                 listing.lines.iter().map(|text| format!("    {}", flat(text))).collect();
             line(out, &lines.join("\n"));
@@ -127,7 +127,7 @@ fn quantity(table: &Table) -> String {
     format!(" — {}", escaped(&table.quantity))
 }
 
-/// A paragraph.
+/// Writes a paragraph.
 fn line(out: &mut String, text: &str) {
     let _ = write!(out, "\n{text}\n");
 }
@@ -139,7 +139,7 @@ fn list(out: &mut String, items: impl Iterator<Item = String>) {
     }
 }
 
-/// A table, whose heads of columns are a line each.
+/// Writes a table. The headings of a column are joined in one line.
 fn table(out: &mut String, table: &Table) {
     let heads = table.columns.iter().map(|column| {
         let words: Vec<String> =
@@ -181,12 +181,12 @@ fn written(cell: Option<&Cell>) -> String {
     format!("{text}{}{spread}", cell.marks)
 }
 
-/// On one line.
+/// Puts a text on one line.
 fn flat(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// Text that means nothing to Markdown or HTML.
+/// Escapes text that means something to Markdown or HTML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in flat(text).chars() {
@@ -204,12 +204,12 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Text as it is, between as many backticks as it does not have.
+/// Writes a text as code, between more backticks than it contains.
 fn code(text: &str) -> String {
     let text = flat(text);
     let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
-    // Blanks keep backticks at the ends apart; renderers drop them.
+    // Blanks separate backticks at both ends. Renderers drop them.
     let blank = if longest > 0 { " " } else { "" };
     format!("{fence}{blank}{}{blank}{fence}", text.trim())
 }

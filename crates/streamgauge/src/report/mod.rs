@@ -1,8 +1,18 @@
-//! Tables and figures of what `run` kept: one page, and Markdown with its figures beside it.
+//! Tables and figures of the runs that `run` has recorded: one page, and Markdown with figures
+//! beside it.
 //!
-//! `data` reads run folders back, `table` and `figure` make of them what the scenario says, `html`
-//! and `markdown` write it, `svg` draws. All that is read comes from outside: it is bounded when it
-//! is read, and escaped when it is written.
+//! ```text
+//! data: run folders ─▶ table, figure ─▶ document ─┬─▶ html, svg ─────▶ index.html
+//!                                                 └─▶ markdown, svg ─▶ report.md, figures/*.svg
+//! ```
+//!
+//! - `data` reads run folders, `samples` the meter's samples and histograms in them.
+//! - `table` and `figure` do what the scenario says; `statistics` computes, `dimension` and
+//!   `number` write parameters and numbers.
+//! - `plot` is the content of a plot, `svg` draws it, with help from `axis`, `label` and `style`.
+//! - `html` and `markdown` write a [`document`]; `into` puts tables into a foreign document.
+//!
+//! All input comes from outside. It is bounded when it is read, and escaped when it is written.
 
 mod axis;
 mod data;
@@ -32,17 +42,17 @@ use crate::progress::Steps;
 use crate::{Exit, files};
 use document::Document;
 
-/// Tables and figures of scenarios that were run: index.html, one page that needs nothing else, and
-/// report.md with its figures beside it
+/// Tables and figures of recorded runs: index.html, one page that needs nothing else, and report.md
+/// with figures beside it
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Folders that `run` wrote. Those of one scenario at one scale are put together
+    /// Folders that `run` wrote. Those of one scenario at one scale are combined
     #[arg(value_name = "DIR", required = true)]
     folders: Vec<PathBuf>,
-    /// Where to write; the folder `report` in the first DIR, if not given
+    /// Where to write; by default to the folder `report` in the first DIR
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Write the scenarios' headline tables into this document as well, between
+    /// Also write the scenarios' headline tables into this document, between
     /// <!-- streamgauge:begin --> and <!-- streamgauge:end -->
     #[arg(long, value_name = "FILE.md")]
     into: Option<PathBuf>,
@@ -55,7 +65,7 @@ impl Arguments {
     /// Makes the report.
     ///
     /// # Errors
-    /// A folder that cannot be read, or is damaged; what cannot be written.
+    /// A folder cannot be read or is damaged, or the report cannot be written.
     pub fn run(&self) -> anyhow::Result<Exit> {
         let folder = match (&self.output, self.folders.first()) {
             (Some(folder), _) => folder.clone(),
@@ -87,7 +97,7 @@ impl Arguments {
     }
 }
 
-/// A document with the headline tables in it.
+/// Returns a document with the headline tables in it.
 fn new_text(path: &Path, document: &Document) -> anyhow::Result<String> {
     let part = markdown::headlines(document);
     ensure!(!part.is_empty(), "no table of these scenarios has headline = true, or figures for it");
@@ -109,7 +119,7 @@ fn write(folder: &Path, document: &Document) -> anyhow::Result<()> {
     files::replace(&folder.join("index.html"), &html::page(document))
 }
 
-/// Removes figures of a report that was here before.
+/// Removes the figures of an earlier report.
 fn clear(figures: &Path) -> anyhow::Result<()> {
     let name = || figures.display().to_string();
     for entry in fs::read_dir(figures).with_context(name)? {

@@ -1,9 +1,9 @@
-//! Numbers as they are printed: thousands apart, no more digits than say something.
+//! Writes numbers: with a comma between thousands, and without meaningless digits.
 
-/// Beyond this numbers are printed in powers of ten, and no axis is drawn to them.
+/// Larger numbers are written with powers of ten, and no axis reaches them.
 const HUGE: f64 = 1e12;
 
-/// With `digits` after the point, and a comma between thousands: `12,374.71`.
+/// Writes `digits` decimals, and a comma between thousands: `12,374.71`.
 pub(super) fn fixed(value: f64, digits: usize) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -14,7 +14,7 @@ pub(super) fn fixed(value: f64, digits: usize) -> String {
     let text = format!("{:.digits$}", value.abs());
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let mut grouped = String::with_capacity(text.len() + 6);
-    // What rounds to nothing has no sign.
+    // A number that is rounded to zero has no sign.
     if value < 0.0 && text.bytes().any(|byte| (b'1'..=b'9').contains(&byte)) {
         grouped.push('−');
     }
@@ -27,7 +27,7 @@ pub(super) fn fixed(value: f64, digits: usize) -> String {
     grouped + rest
 }
 
-/// With three digits that count, and none after the point from 100 on.
+/// Writes three significant digits, and no decimals from 100 on.
 pub(super) fn sensible(value: f64) -> String {
     fixed(value, sensible_digits(value))
 }
@@ -44,7 +44,7 @@ fn sensible_digits(value: f64) -> usize {
     }
 }
 
-/// As it was given: a parameter, a tick. No digits after the point that are noughts.
+/// Writes a parameter or tick as it was given, without zeros at the end.
 pub(super) fn plain(value: f64) -> String {
     if value.abs() >= HUGE {
         return format!("{value:e}");
@@ -56,8 +56,7 @@ pub(super) fn plain(value: f64) -> String {
     text
 }
 
-/// How many digits behind the point a value was written with, six at most; noughts at the end do
-/// not show.
+/// How many decimals a value was written with, at most six. Zeros at the end do not count.
 pub(super) fn decimals(value: f64) -> usize {
     plain(value).split_once('.').map_or(0, |(_, digits)| digits.len())
 }

@@ -1,4 +1,4 @@
-//! What a plot shows, whatever it is drawn with.
+//! The content of a plot, independent of its drawing.
 
 use super::axis::Axis;
 
@@ -9,24 +9,24 @@ pub(super) enum Plot {
     Bars(Bars),
 }
 
-/// A place in a line.
+/// A point of a line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
-    /// The least and the most that was measured here.
+    /// The smallest and the largest value measured here.
     pub(super) low: f64,
     pub(super) high: f64,
     /// Whether the generator was the limit.
     pub(super) doubtful: bool,
 }
 
-/// Whom something shown belongs to: everything of a peer looks alike throughout a report.
+/// The owner of a drawn element. All elements of a peer look alike throughout a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Style {
     /// The peer's number.
     pub(super) peer: usize,
-    /// Whether it is what a study printed.
+    /// Whether it comes from the study.
     pub(super) published: bool,
 }
 
@@ -54,11 +54,11 @@ pub(super) struct Lines {
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
-    /// What is asked of the lines.
+    /// The value that lines should reach, or stay below.
     pub(super) threshold: Option<f64>,
     pub(super) marks: Vec<Mark>,
-    /// Whether every point is measured, and is marked, or only some are marked, so that lines can
-    /// be told apart without colours.
+    /// Whether only some points are marked. Otherwise every point is measured and is marked. Marks
+    /// distinguish lines without colours.
     pub(super) sparse: bool,
 }
 
@@ -71,25 +71,25 @@ pub(super) struct Bar {
     pub(super) low: f64,
     pub(super) high: f64,
     pub(super) doubtful: bool,
-    /// The value as it is printed.
+    /// The value as text.
     pub(super) text: String,
 }
 
-/// Bars in groups, lying.
+/// Horizontal bars in groups.
 #[derive(Debug, Clone)]
 pub(super) struct Bars {
     pub(super) axis: Axis,
-    /// Each with its heading, which may be empty.
+    /// Each group with its heading, which may be empty.
     pub(super) groups: Vec<(String, Vec<Bar>)>,
 }
 
 impl Lines {
-    /// All that is drawn along x.
+    /// All values along x.
     pub(super) fn xs(&self) -> impl Iterator<Item = f64> {
         self.lines.iter().flat_map(|line| &line.points).map(|point| point.x)
     }
 
-    /// All that is drawn along y.
+    /// All values along y.
     pub(super) fn ys(&self) -> impl Iterator<Item = f64> {
         let points = self.lines.iter().flat_map(|line| &line.points);
         points.flat_map(|point| [point.low, point.y, point.high]).chain(self.threshold)

@@ -1,4 +1,4 @@
-//! What was recorded beside a trial: the meter's samples, and histograms.
+//! Reads the recordings of a trial: the meter's samples, and histograms.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::hlog::Unit;
 
 const MIB: u64 = 1 << 20;
 
-/// What is read of a line of meter.jsonl.
+/// The fields of a line of meter.jsonl that are read.
 #[derive(Debug, Deserialize)]
 pub(super) struct Sample {
     at: f64,
@@ -41,7 +41,7 @@ struct Process {
     proportional: Option<f64>,
 }
 
-/// The samples of a trial; none where the meter did not run.
+/// Reads the samples of a trial; `None` if the meter did not run.
 pub(super) fn samples(folder: &Path) -> anyhow::Result<Option<Vec<Sample>>> {
     let path = folder.join("meter.jsonl");
     if !path.exists() {
@@ -53,7 +53,7 @@ pub(super) fn samples(folder: &Path) -> anyhow::Result<Option<Vec<Sample>>> {
     while let Some((number, line)) = lines.next() {
         match serde_json::from_slice(line) {
             Ok(sample) => samples.push(sample),
-            // Nothing follows the last line's end; a meter that was killed leaves half a line.
+            // Nothing follows the end of the last line. A meter that was killed leaves half a line.
             Err(_) if lines.peek().is_none() => {}
             Err(error) => {
                 return Err(error)
@@ -64,12 +64,12 @@ pub(super) fn samples(folder: &Path) -> anyhow::Result<Option<Vec<Sample>>> {
     Ok(Some(samples))
 }
 
-/// Whether a name is that of a column.
+/// Whether this is the name of a column.
 pub(super) fn is_column(name: &str) -> bool {
     COLUMNS.iter().any(|(column, _)| *column == name)
 }
 
-/// The columns that can be drawn over time, and what they are.
+/// The columns that can be drawn over time, with their titles.
 const COLUMNS: [(&str, &str); 7] = [
     ("cpu_percent", "CPU of the system, %"),
     ("memory_mib", "memory of the system, MiB"),
@@ -80,12 +80,12 @@ const COLUMNS: [(&str, &str); 7] = [
     ("server_memory_mib", "memory of the server, MiB"),
 ];
 
-/// What an axis of a column is called.
+/// Title of an axis for a column.
 pub(super) fn column_title(name: &str) -> &str {
     COLUMNS.iter().find(|(column, _)| *column == name).map_or(name, |(_, title)| title)
 }
 
-/// A column of the samples over seconds.
+/// Values of a column, each with its time in seconds.
 pub(super) fn column(samples: &[Sample], name: &str) -> Vec<(f64, f64)> {
     let mut values = Vec::with_capacity(samples.len());
     let mut before: Option<&Sample> = None;
@@ -112,7 +112,8 @@ pub(super) fn column(samples: &[Sample], name: &str) -> Vec<(f64, f64)> {
 }
 
 impl Sample {
-    /// Seconds that the processes have used since; those that are new, since they began.
+    /// Processor time of the processes since `before`, in seconds. A new process counts from its
+    /// start.
     fn processor_time_since(&self, before: &Self) -> f64 {
         let used = |process: &Process| process.cpu_user + process.cpu_system;
         let then =
@@ -134,9 +135,9 @@ pub(super) struct Distribution {
 }
 
 impl Distribution {
-    /// Takes another in.
+    /// Adds another distribution.
     pub(super) fn add(&mut self, other: &Self) -> anyhow::Result<()> {
-        // Zeros are zero in any unit, and those of a log without one do not tell theirs.
+        // Zeros are zero in any unit. A log of zeros without a unit does not tell its unit.
         if self.histogram.max() == 0 {
             self.per_millisecond = other.per_millisecond;
         }
@@ -149,16 +150,16 @@ impl Distribution {
         self.histogram.len()
     }
 
-    /// Milliseconds that this share of values does not exceed.
+    /// Milliseconds that this share of the values does not exceed.
     pub(super) fn at(&self, quantile: f64) -> f64 {
         self.histogram.value_at_quantile(quantile) as f64 / self.per_millisecond
     }
 }
 
-/// A histogram of a trial, `NAME.hlog`; none where it was not recorded.
+/// Reads a histogram of a trial, `NAME.hlog`; `None` if it was not recorded.
 ///
 /// # Errors
-/// It is damaged.
+/// The file is damaged.
 pub(super) fn histogram(folder: &Path, name: &str) -> anyhow::Result<Option<Distribution>> {
     ensure!(is_name(name), "{name:?} is not a histogram's name");
     let file = format!("{name}.hlog");
@@ -167,12 +168,12 @@ pub(super) fn histogram(folder: &Path, name: &str) -> anyhow::Result<Option<Dist
     decode(&bytes(path, 64 * MIB)?).with_context(|| path.display().to_string())
 }
 
-/// Scenarios come from others as well: their names stay in the folder.
+/// Checks a name from a scenario, which may come from others: the path must stay in the folder.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
-/// All intervals of a log as one.
+/// Combines all intervals of a log.
 fn decode(log: &[u8]) -> anyhow::Result<Option<Distribution>> {
     let unit = Unit::of(log)?;
     let told = |unit: Unit| {
@@ -204,10 +205,10 @@ fn decode(log: &[u8]) -> anyhow::Result<Option<Distribution>> {
     Ok(all.filter(|all| all.count() > 0))
 }
 
-/// How many of a log's units are a millisecond where its head does not say: runs were kept before it
-/// did. `viewers` counted microseconds and wrote the greatest as it is, `http` counted nanoseconds
-/// and wrote it in milliseconds: so the greatest value, which such a log has both ways, tells,
-/// unless it is 0.
+/// Guesses how many of a log's units are a millisecond, for old logs without a unit in their head.
+/// `viewers` counted microseconds and wrote the largest value as it is. `http` counted nanoseconds
+/// and wrote it in milliseconds. Such a log has the largest value in both ways, so the two tell the
+/// unit, unless the value is 0.
 fn guessed(histogram: &Histogram<u64>, written: f64) -> f64 {
     let counted = histogram.max() as f64;
     if counted > 100.0 * written { 1e6 } else { 1e3 }
@@ -241,7 +242,7 @@ mod tests {
         assert!(of(7, 1e3).add(&of(7, 1e6)).is_err());
     }
 
-    /// A millisecond, as `viewers` or `http` kept it before logs had a unit.
+    /// A millisecond, in the form that `viewers` or `http` wrote before logs had a unit.
     fn without_unit(counted: u64, divisor: f64) -> Vec<u8> {
         let mut log = Vec::new();
         let mut serializer = V2Serializer::new();

@@ -1,6 +1,6 @@
-//! What several measurements of the same come to.
+//! Summaries of repeated measurements.
 
-/// Some values in short.
+/// A summary of several values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     pub(super) median: f64,
@@ -10,39 +10,39 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Of the values that are numbers; none where there are none.
+    /// Summarises the finite values; `None` if there are none.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let (&min, &max) = (values.first()?, values.last()?);
         let middle = values.len() / 2;
         let upper = values[middle];
-        // Halved before they are added, so that the largest numbers have a mean as well.
+        // Halved before adding, so that the largest numbers have a mean, too.
         let median =
             if values.len() % 2 == 1 { upper } else { values[middle - 1] / 2.0 + upper / 2.0 };
         Some(Self { median, min, max, count: values.len() })
     }
 
-    /// Whether the least and the most are further apart than this share of the median.
+    /// Whether smallest and largest value differ by more than this share of the median.
     pub(super) fn spreads_beyond(&self, share: f64) -> bool {
         self.count > 1 && self.max - self.min > share * self.median.abs()
     }
 }
 
-/// Where a quantity that is watched along x crosses what is asked of it.
+/// Where a quantity along x crosses its threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Inflexion {
-    /// Here, between the last point that held and the first that did not.
+    /// Here, between the last point that passed and the first that failed.
     At(f64),
-    /// Every point held; this is the last.
+    /// Every point passed; this is the last.
     Beyond(f64),
-    /// No point held before this, the first.
+    /// No point passed before this, the first.
     Before(f64),
 }
 
-/// The inflexion point of points (x, y) in rising order of x, by linear interpolation between the last
-/// that held and the first that did not; `more` says that y must not be under the threshold, else
-/// it must not be over.
+/// Finds the inflexion point of points (x, y) in rising order of x. It interpolates linearly
+/// between the last point that passed and the first that failed. With `more`, y must not be below
+/// the threshold; otherwise it must not be above.
 pub(super) fn inflexion(points: &[(f64, f64)], threshold: f64, more: bool) -> Option<Inflexion> {
     let margin = |y: f64| if more { y - threshold } else { threshold - y };
     let failed = points.iter().position(|(_, y)| margin(*y) < 0.0);
@@ -83,10 +83,10 @@ mod tests {
         let falling = [(100.0, 400.0), (200.0, 200.0), (300.0, 50.0)];
         let Some(Inflexion::At(x)) = inflexion(&falling, 100.0, true) else { panic!() };
         assert!((x - 266.666).abs() < 0.01, "{x}");
-        // Latency: what is over fails.
+        // A latency: values above the threshold fail.
         let rising = [(1.0, 10.0), (2.0, 20.0), (3.0, 40.0)];
         assert_eq!(inflexion(&rising, 30.0, false), Some(Inflexion::At(2.5)));
-        // Exactly what was asked for holds.
+        // A value equal to the threshold passes.
         assert_eq!(inflexion(&rising, 30.0, true), Some(Inflexion::Before(1.0)));
         assert_eq!(inflexion(&[(1.0, 9.0), (2.0, 9.0)], 9.0, true), Some(Inflexion::Beyond(2.0)));
         assert_eq!(inflexion(&[], 1.0, true), None);

@@ -1,19 +1,19 @@
-//! Colours, dashes and markers. Each is enough to tell peers apart, so figures read by people who
-//! see colours otherwise, and on black and white paper.
+//! Colours, dashes and markers. Each of them alone distinguishes peers, so figures are readable for
+//! people with other colour vision, and on black-and-white paper.
 
 use super::plot::Style;
 
-/// Okabe and Ito's palette, without the yellow, which does not show on white.
+/// The palette of Okabe and Ito, without yellow, which is not visible on white.
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9"];
 
-/// Of lines too dense for a marker at each point.
+/// Dashes of lines that are too dense for a marker at each point.
 const DASHES: [&str; 7] = ["", "9 3", "2.5 2.5", "9 3 2 3", "14 4", "5 2.5", "9 3 2 3 2 3"];
 
-/// Of what a study printed.
+/// Dashes of the study's lines.
 const PUBLISHED: &str = "5 4";
 
-/// What stands at points.
+/// The sign at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Marker {
     Circle,
@@ -40,7 +40,7 @@ impl Style {
         COLOURS[self.peer % COLOURS.len()]
     }
 
-    /// stroke-dasharray; empty for a whole line. From the eighth peer on colours come again, with
+    /// The stroke-dasharray; empty for a solid line. From the eighth peer on, colours repeat with
     /// other dashes and markers.
     pub(super) fn dash(self, sparse: bool) -> &'static str {
         match (self.published, sparse) {
@@ -56,7 +56,7 @@ impl Style {
 }
 
 impl Marker {
-    /// The data of a path around a place.
+    /// Path data of the marker around a point.
     pub(super) fn path(self, x: f64, y: f64, size: f64) -> String {
         let corners = |corners: &[(f64, f64)]| {
             let mut data = String::new();

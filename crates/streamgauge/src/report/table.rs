@@ -1,4 +1,4 @@
-//! A scenario's tables: pivots of metrics, with what a study published beside what was measured.
+//! The tables of a scenario: pivots of metrics, with the study's figures beside the measured ones.
 
 mod pivot;
 
@@ -12,75 +12,75 @@ use super::data::{Kept, Study};
 use super::statistics::Summary;
 use pivot::Pivot;
 
-/// Repetitions that differ by a larger share of their median are called noisy.
+/// Repetitions are noisy if they differ by a larger share of their median.
 const NOISE: f64 = 0.15;
-/// So are those beside which other processes used more of the processors, in per cent.
+/// They are also noisy if other processes used more of the processors, in per cent.
 const OTHERS: f64 = 5.0;
 
 /// A table of a report.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Table {
-    /// Its number in the report.
+    /// Number in the report.
     pub number: usize,
-    /// As it is headed.
+    /// Heading.
     pub title: String,
-    /// What its figures are, with the unit, where all are the same.
+    /// Name and unit of its figures, if all are the same.
     pub quantity: String,
-    /// Whether it belongs into a summary.
+    /// Whether it belongs to a summary.
     pub headline: bool,
-    /// What the heads of rows are.
+    /// Titles of the row headings.
     pub stub: Vec<String>,
-    /// The heads of each column, from the top down.
+    /// Headings of each column, from top to bottom.
     pub columns: Vec<Vec<String>>,
-    /// Its rows.
+    /// The rows.
     pub rows: Vec<Row>,
-    /// What marks stand for, and what else is to be known.
+    /// Meanings of marks, and other notes.
     pub notes: Vec<String>,
 }
 
 /// A row of a table.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Row {
-    /// Its heads, as many as the stub has.
+    /// Headings, as many as the stub has.
     pub heads: Vec<String>,
-    /// Its cells, as many as there are columns; null where nothing is known.
+    /// Cells, as many as there are columns; null if nothing is known.
     pub cells: Vec<Option<Cell>>,
 }
 
 /// A cell of a table.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Cell {
-    /// What it holds.
+    /// Kind of figure.
     pub kind: Aspect,
-    /// The median of what was measured, what was published, or the one over the other. Null where
-    /// all trials failed.
+    /// The median of measured values, the published value, or the ratio of both. Null if all trials
+    /// failed.
     pub value: Option<f64>,
-    /// The least and the most that was measured, where that differs.
+    /// The smallest and the largest measured value, if they differ.
     pub spread: Option<(f64, f64)>,
-    /// As they are printed.
+    /// The value as text.
     pub text: String,
-    /// Likewise.
+    /// The spread as text.
     pub spread_text: Option<String>,
     /// † saturated, ‡ noisy, § some trials failed, ¶ some requests or viewers failed.
     pub marks: String,
-    /// Whether it is the best of the peers'.
+    /// Whether it is the best of all peers.
     pub best: bool,
 }
 
-/// What a figure is.
+/// Kind of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Aspect {
-    /// The median of what was measured here.
+    /// The median of values measured here.
     Measured,
-    /// What the study printed.
+    /// The figure of the study.
     Published,
-    /// Measured over published.
+    /// The measured figure divided by the published one.
     Ratio,
 }
 
 impl Table {
-    /// Makes one of a scenario's tables.
+    /// Makes a table of the scenario.
     pub(super) fn make(study: &Study, load: &Load, table: &scenario::Table, number: usize) -> Self {
         let mut pivot = Pivot::new(study, table, load);
         pivot.gather();
@@ -88,7 +88,7 @@ impl Table {
     }
 }
 
-/// The study's own number goes behind: `Table 1. Clients` is `Clients (the study's Table 1)`.
+/// Moves the study's own number to the end: `Table 1. Clients` is `Clients (the study's Table 1)`.
 pub(super) fn headed(title: &str) -> String {
     for kind in ["Table ", "Figure "] {
         let Some(rest) = title.strip_prefix(kind) else { continue };
@@ -102,7 +102,7 @@ pub(super) fn headed(title: &str) -> String {
     title.to_owned()
 }
 
-/// What marks mean.
+/// The marks and their meanings.
 pub(super) const MARKS: [(&str, &str); 4] = [
     ("†", "The generator was saturated: not to be trusted."),
     (
@@ -113,7 +113,7 @@ pub(super) const MARKS: [(&str, &str); 4] = [
     ("¶", "Requests or viewers failed, or were answered with an error: never the best."),
 ];
 
-/// Metrics that say themselves how many were served, or were not.
+/// Metrics that themselves tell how many were served, or not served.
 const OUTCOMES: [&str; 7] =
     ["errors", "unfinished", "satisfied", "satisfied_percent", "played", "capacity", "inflexion"];
 
@@ -123,7 +123,7 @@ pub(super) fn has_errors(trials: &[&Kept], metric: &str) -> bool {
     !OUTCOMES.contains(&metric) && trials.iter().any(some)
 }
 
-/// The marks of what was measured.
+/// The marks of a measured figure.
 pub(super) fn marks(trials: &[&Kept], metric: &str) -> String {
     let others = |kept: &&Kept| kept.metric("other_cpu_percent").is_some_and(|used| used > OTHERS);
     let mut marks = String::new();
@@ -142,7 +142,7 @@ pub(super) fn marks(trials: &[&Kept], metric: &str) -> String {
     marks
 }
 
-/// Whether repetitions of a case differ much.
+/// Whether the repetitions of a case differ much.
 fn is_noisy(trials: &[&Kept], metric: &str) -> bool {
     let mut cases: Vec<(&_, Vec<f64>)> = Vec::new();
     for kept in trials {
@@ -158,7 +158,7 @@ fn is_noisy(trials: &[&Kept], metric: &str) -> bool {
     cases.into_iter().any(|(_, values)| noisy(values))
 }
 
-/// A parameter as CSV has it.
+/// Parses a parameter in CSV.
 pub(super) fn parameter(text: &str) -> Value {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() => Value::Number(number),

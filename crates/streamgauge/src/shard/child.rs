@@ -1,4 +1,4 @@
-//! A child's side.
+//! The side of the child.
 
 use std::io::{self, BufRead, Write};
 use std::process;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::{Line, Order, monotonic};
 use crate::Exit;
 
-/// The parent, as a child knows it.
+/// The parent, seen from a child.
 #[derive(Debug)]
 pub struct Parent {
     begin: mpsc::Receiver<Duration>,
@@ -22,11 +22,11 @@ pub struct Parent {
 }
 
 impl Parent {
-    /// Takes the job that the parent hands over, does it, and tells the parent if it cannot be
-    /// done. `work` says [`Parent::ready`] once it could begin.
+    /// Takes the job from the parent and does it. Tells the parent if the job cannot be done.
+    /// `work` calls [`Parent::ready`] when it could start.
     ///
     /// # Errors
-    /// There is no parent, or its job cannot be read.
+    /// There is no parent, or the job cannot be read.
     pub fn serve<J: DeserializeOwned>(
         work: impl FnOnce(J, &Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<Exit> {
@@ -46,7 +46,8 @@ impl Parent {
         Ok(Exit::Success)
     }
 
-    /// Says that all is there, and waits for the moment at which all children begin.
+    /// Tells the parent that the child is ready, and waits for the moment at which all children
+    /// start.
     ///
     /// # Errors
     /// The parent is gone.
@@ -57,7 +58,7 @@ impl Parent {
         Ok(())
     }
 
-    /// Says what has been found.
+    /// Sends a result to the parent.
     ///
     /// # Errors
     /// The parent is gone.
@@ -65,17 +66,17 @@ impl Parent {
         Ok(write(&Line::Said(message))?)
     }
 
-    /// Whether the parent has said to end.
+    /// Whether the parent has told the child to stop.
     pub fn stopped(&self) -> watch::Receiver<bool> {
         self.stopped.clone()
     }
 }
 
-/// Takes orders, and ends the process when no more can come.
+/// Receives orders. Ends the process when no more can come.
 fn listen(begun: &mpsc::Sender<Duration>, stop: &watch::Sender<bool>) {
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
-            // Whoever no longer waits is past it.
+            // The receiver may have stopped waiting already.
             Ok(Order::Begin(at)) => drop(begun.send(at)),
             Ok(Order::Stop) => drop(stop.send(true)),
             Err(_) => break,

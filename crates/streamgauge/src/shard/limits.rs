@@ -1,61 +1,61 @@
-//! How many processes a run takes.
+//! Computes how many processes a run needs.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::ensure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Open files that a process has besides its connections: standard streams, and those of its event
+/// Files that a process has open besides connections: standard streams, and those of its event
 /// loops.
 const RESERVE: u64 = 64;
 
-/// Most processes of one run; each has an address of its own where it needs one.
+/// Most processes of one run. Each may need an address of its own.
 const MOST: u64 = 250;
 
-/// Local ports left to others.
+/// Local ports that are left to other programs.
 const SPARE_PORTS: u64 = 500;
 
-/// Raises the soft limit of open descriptors to the hard one, and says what it is.
+/// Raises the soft limit of open descriptors to the hard limit; returns the resulting limit.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, what it is counts.
+    // If it cannot be raised, the current limit counts.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Local ports that the kernel gives connections (`net.ipv4.ip_local_port_range`).
+/// How many local ports the kernel uses for connections (`net.ipv4.ip_local_port_range`).
 fn local_ports() -> u64 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
     let ends: Vec<u64> =
         range.iter().flat_map(|range| range.split_whitespace()).flat_map(str::parse).collect();
     match ends[..] {
         [first, last] if first <= last => last - first + 1,
-        // What Linux has unless it is told otherwise.
+        // The default of Linux.
         _ => 28_232,
     }
 }
 
-/// What the connections of a run to one server need.
+/// The needs of a run's connections to one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
     connections: u64,
-    /// Whether the server is on this machine's loopback, all of whose addresses (127.0.0.0/8) may
-    /// be connected from.
+    /// Whether the server is on the loopback of this machine. Connections may come from all its
+    /// addresses (127.0.0.0/8).
     loopback: bool,
     ports: u64,
 }
 
 impl Needs {
-    /// So many connections at once to the server that a URL names.
+    /// Takes the number of connections at once, and the URL of the server.
     pub fn new(connections: u64, url: &str) -> Self {
         Self { connections, loopback: is_loopback(url), ports: local_ports() }
     }
 
-    /// How many processes: as many as were asked for, or as few as will do where each may open
-    /// `allowed` files.
+    /// Returns the number of processes: the number asked for, or as few as possible if each may
+    /// open `allowed` files.
     ///
     /// # Errors
-    /// As many as were asked for are too few, or more would be needed than are ever started.
+    /// The number asked for is too small, or more processes are needed than allowed.
     pub fn processes(&self, asked: Option<u32>, allowed: u64) -> anyhow::Result<u32> {
         let each = allowed.saturating_sub(RESERVE);
         ensure!(
@@ -79,8 +79,8 @@ impl Needs {
         Ok(u32::try_from(processes).unwrap_or(u32::MAX))
     }
 
-    /// The address that the process of that number, from 0, connects from, where one address has
-    /// too few ports for all and the server is on the loopback.
+    /// Local address of the process with this number, from 0. `None` unless the server is on the
+    /// loopback and one address has too few ports.
     pub fn source(&self, number: u32) -> Option<IpAddr> {
         let last = u8::try_from(number + 2).ok()?;
         (self.loopback && self.is_past_ports()).then(|| Ipv4Addr::new(127, 0, 0, last).into())
@@ -95,8 +95,8 @@ impl Needs {
     }
 }
 
-/// Whether a URL names this machine by an IPv4 address of its loopback; ::1 is the only one of
-/// IPv6, so there is nothing to be gained there.
+/// Whether a URL has an IPv4 address of the loopback. IPv6 has only ::1 there, so it offers no
+/// further addresses.
 fn is_loopback(url: &str) -> bool {
     let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(of(19_937, true, None, 20_000), Ok(2));
         assert_eq!(of(300, true, None, 128), Ok(5));
         assert_eq!(of(300, true, Some(8), 128), Ok(8));
-        // Files enough, but not ports.
+        // Enough files, but not enough ports.
         assert_eq!(of(60_000, true, None, 1 << 20), Ok(3));
         assert_eq!(of(60_000, false, None, 1 << 20), Ok(1));
         let error = of(300, true, Some(4), 128).unwrap_err();

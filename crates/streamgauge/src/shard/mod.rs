@@ -1,12 +1,12 @@
-//! A run shared by several processes of this program, where one may not open enough files.
+//! Splits a run among several processes of this program, if one may not open enough files.
 //!
-//! The parent ([`Shards`]) starts this program again with the hidden verb `shard`, and hands each
-//! child its job. A child ([`Parent`]) says when it is ready; once all are, they begin at one moment
-//! of the monotonic clock, which a machine has only one of. From then on a child says what its share
-//! of the run has found, and the parent makes one run of it. Both directions are lines of JSON, on
-//! the child's standard input and output.
+//! The parent ([`Shards`]) starts this program again with the hidden verb `shard`, and sends each
+//! child its job. A child ([`Parent`]) reports when it is ready. Once all are ready, they start at
+//! the same moment of the monotonic clock, which all processes of a machine share. From then on the
+//! children send the results of their shares, and the parent combines them. Both directions are
+//! lines of JSON, on the child's standard input and output.
 //!
-//! A child ends when its standard input does: none outlives its parent, however that ended.
+//! A child ends with its standard input: none outlives its parent, however the parent ended.
 
 mod child;
 mod limits;
@@ -21,30 +21,30 @@ pub use child::Parent;
 pub use limits::{Needs, raise_descriptor_limit};
 pub use parent::{Heard, Shards};
 
-/// The verb that a child is started with.
+/// The verb that children are started with.
 pub const VERB: &str = "shard";
 
-/// What a child is told after its job.
+/// An order to a child, after its job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Order {
-    /// To begin when the monotonic clock has come so far.
+    /// Start when the monotonic clock reaches this time.
     Begin(Duration),
-    /// To end with what it has.
+    /// Stop, and send the results so far.
     Stop,
 }
 
-/// What a child says.
+/// A line from a child.
 #[derive(Debug, Serialize, Deserialize)]
 enum Line<M> {
-    /// It can begin.
+    /// The child can start.
     Ready,
-    /// What it has found.
+    /// A result.
     Said(M),
-    /// Why it cannot go on.
+    /// The child cannot go on, and why.
     Failed(String),
 }
 
-/// Since the machine was started: the same in all its processes.
+/// Time since the start of the machine, the same in all processes.
 fn monotonic() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The parent's side.
+//! The side of the parent.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -13,25 +13,25 @@ use tokio::time::timeout;
 
 use super::{Line, Order, VERB, monotonic};
 
-/// How long children may take to get ready: they may have a long reference to read.
+/// How long children may take to get ready: they may have to read a long reference.
 const READY: Duration = Duration::from_secs(60);
-/// From the order to begin to the beginning, so that it has reached everyone.
+/// Time from the order to start to the start itself. The order must reach all children before.
 const LEAD: Duration = Duration::from_millis(30);
-/// How long a child may take to end, once it has closed its output.
+/// How long a child may take to end after closing its output.
 const ENDING: Duration = Duration::from_secs(1);
-/// Between two looks at whether it has.
+/// Pause between two checks whether it has ended.
 const POLL: Duration = Duration::from_millis(1);
-/// Messages of children on their way; further ones wait in the children.
+/// How many messages of children are queued. Further ones wait in the children.
 const ON_THE_WAY: usize = 4096;
 
-/// What a child was heard of.
+/// News of a child.
 #[derive(Debug)]
 pub enum Heard<M> {
-    /// What it has found.
+    /// A result.
     Said(M),
-    /// It has ended, all said.
+    /// The child has ended, and has sent everything.
     Ended,
-    /// It could not go on: which one, and why.
+    /// The child could not go on: which one, and why.
     Failed(String),
 }
 
@@ -39,9 +39,9 @@ pub enum Heard<M> {
 struct One {
     process: Child,
     orders: ChildStdin,
-    /// As messages name it.
+    /// Name in messages.
     name: String,
-    /// Why it said that it cannot go on.
+    /// Why the child cannot go on, if it has reported so.
     failed: Option<String>,
 }
 
@@ -51,7 +51,7 @@ enum Event<M> {
     Closed,
 }
 
-/// The children of a run. Those that still run when it is dropped are killed.
+/// The children of a run. Dropping it kills those that still run.
 #[derive(Debug)]
 pub struct Shards<M> {
     children: Vec<One>,
@@ -59,11 +59,11 @@ pub struct Shards<M> {
 }
 
 impl<M: DeserializeOwned + Send + 'static> Shards<M> {
-    /// Starts a child for each job, which knows by `role` what it is, and waits until all are
-    /// ready.
+    /// Starts a child for each job, and waits until all are ready. `role` tells the children what
+    /// to do.
     ///
     /// # Errors
-    /// A child cannot be started or cannot begin.
+    /// A child cannot be started, or cannot begin its job.
     pub async fn start<J: Serialize>(role: &str, jobs: &[J]) -> anyhow::Result<Self> {
         let (heard, events) = mpsc::channel(ON_THE_WAY);
         let mut shards = Self { children: Vec::with_capacity(jobs.len()), events };
@@ -98,25 +98,25 @@ impl<M: DeserializeOwned + Send + 'static> Shards<M> {
         Ok(())
     }
 
-    /// Lets all begin at one moment. One that is gone is heard of later.
+    /// Lets all children start at one moment. If one is gone, [`Shards::hear`] reports it later.
     pub fn begin(&mut self) {
         self.order(Order::Begin(monotonic() + LEAD));
     }
 
-    /// Tells all to end with what they have.
+    /// Tells all children to stop and send their results so far.
     pub fn stop(&mut self) {
         self.order(Order::Stop);
     }
 
     fn order(&mut self, order: Order) {
         for child in &mut self.children {
-            // One that is gone is heard of by its output.
+            // If the child is gone, the end of its output reports it.
             let _ = line(&mut child.orders, &order);
         }
     }
 
-    /// The next thing that was heard, and of which child, by its job's place; `None` once all have
-    /// ended. It is safe to drop and call again.
+    /// Returns the next news and the number of its child, which is that of its job. `None` once all
+    /// have ended. The future may be dropped and made again.
     pub async fn hear(&mut self) -> Option<(usize, Heard<M>)> {
         loop {
             let (number, event) = self.events.recv().await?;
@@ -154,7 +154,7 @@ impl One {
         place: &str,
         job: &J,
     ) -> anyhow::Result<(Self, ChildStdout)> {
-        // The program that runs, even if its file has been replaced meanwhile.
+        // The running program, even if its file has been replaced.
         let mut process = Command::new("/proc/self/exe")
             .args([VERB, role])
             .stdin(Stdio::piped())
@@ -172,7 +172,7 @@ impl One {
         Ok((one, output.context("a process without standard output")?))
     }
 
-    /// How it ended; it is killed if it does not.
+    /// Waits for the child's end and returns its status. Kills it if it does not end.
     fn end(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + ENDING;
         while Instant::now() < deadline {
@@ -187,7 +187,8 @@ impl One {
     }
 
     fn kill(&mut self) {
-        // It has not been waited for, so the id is still its own; one that has ended is no matter.
+        // The child has not been waited for, so the id is still its own. It is fine if it has
+        // ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -205,7 +206,7 @@ fn line(to: &mut ChildStdin, what: &impl Serialize) -> anyhow::Result<()> {
     Ok(to.write_all(&text)?)
 }
 
-/// Hands on what a child says, until it closes its output.
+/// Passes on the lines of a child until it closes its output.
 fn listen<M: DeserializeOwned>(
     output: ChildStdout,
     number: usize,
@@ -220,6 +221,6 @@ fn listen<M: DeserializeOwned>(
             return;
         }
     }
-    // Whoever no longer listens knows.
+    // The receiver may be gone, which it knows.
     let _ = heard.blocking_send((number, Event::Closed));
 }

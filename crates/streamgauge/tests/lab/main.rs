@@ -1,4 +1,4 @@
-//! `streamgauge run`: what a scenario's trials are, and trials against real servers.
+//! `streamgauge run`: the trials of scenarios, and trials against real servers.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -8,7 +8,7 @@ mod runs;
 mod scenario;
 mod support;
 
-/// The published schema of a document is that of its type.
+/// Checks that the published schema of a document is that of its type.
 #[track_caller]
 fn assert_published(name: &str, schema: &schemars::Schema) {
     let schema = serde_json::to_string_pretty(schema).unwrap() + "\n";

@@ -1,4 +1,4 @@
-//! Metrics, from documents that the verbs print about a real server.
+//! Metrics from documents that the verbs print about a real server.
 
 use std::process::Command;
 
@@ -78,7 +78,7 @@ fn metrics_are_those_of_the_documents() {
         assert_near(metric("kb_per_second").unwrap(), kb);
     }
 
-    // What is not there is answered as fast as anything.
+    // Requests for a missing file are answered as fast as any.
     let of_nothing = document(&["http", &server.url("/nothing"), "--requests", "5"]);
     let found = Loaded::of(Tool::Http, &of_nothing);
     let counts = ["responses", "errors", "unfinished"].map(|name| found.metrics[name]);

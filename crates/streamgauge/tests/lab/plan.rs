@@ -104,18 +104,18 @@ fn a_tenth_has_every_case_at_full_load_and_less_has_fewer_at_less() {
 
     let tenth = cases(load, 0.1).unwrap();
     assert_eq!(tenth.len(), 10);
-    // Cases keep the study's names whatever the scale.
+    // Cases keep the study's parameters at any scale.
     assert_eq!(tenth[9].parameters, whole[9].parameters);
     assert_eq!(tenth[9].scaled, numbers(&[("duration", 60.0)]));
 
-    // Of five values three tenths, of two one.
+    // Three of five values, and one of two.
     let less = cases(load, 0.05).unwrap();
     let batches: Vec<_> = less.iter().map(|case| case.parameters["batches"].clone()).collect();
     assert_eq!(batches, [2.0, 8.0, 24.0].map(Value::Number));
-    // What is left of them has the numbers that the study gave.
+    // The remaining cases keep their numbers from the study.
     let numbered: Vec<_> = less.iter().map(|case| (case.index, case.number)).collect();
     assert_eq!(numbered, [(0, 0), (1, 4), (2, 8)]);
-    // 50 × 0.05 / 0.1, and 60 × 0.05 is below the least.
+    // 50 × 0.05 / 0.1, and 60 × 0.05 is below the minimum.
     assert_eq!(less[1].scaled, numbers(&[("duration", 5.0), ("size", 25.0), ("clients", 200.0)]));
     assert_eq!(less[1].values["size"], Value::Number(25.0));
     assert_eq!(cases(load, 0.001).unwrap().len(), 1);

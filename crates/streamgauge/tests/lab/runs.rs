@@ -4,8 +4,8 @@ use testkit::headwater;
 
 use crate::support::{LIMIT, Lab, json};
 
-/// nginx is this repository's peer; the origin is described by the test, since its binary may be
-/// anywhere.
+/// The origin as a peer. nginx is a peer of this repository, but the test describes the origin
+/// itself, because its binary may be anywhere.
 fn origin() -> String {
     let binary = headwater().to_str().unwrap();
     format!(
@@ -101,7 +101,7 @@ fn a_run_that_is_interrupted_goes_on_where_it_was() {
     assert_eq!(first["failed"], serde_json::Value::Null, "{first:#}");
 
     let (code, document, told) = lab.run(&peers);
-    // Among other tests the generator may be the limit.
+    // While other tests run, the generator may be the limit.
     assert!(code == 0 || code == 3, "{code} {told}");
     assert_eq!((&document["trials"], &document["kept"]), (&4.into(), &1.into()), "{told}");
     assert_eq!(document["run"]["warnings"].as_array().unwrap().len(), 2, "{document:#}");
@@ -134,7 +134,7 @@ fn a_run_that_is_interrupted_goes_on_where_it_was() {
     assert_eq!(times.iter().filter(|time| **time >= 900.0).count() as f64, served);
     let csv = std::fs::read_to_string(players.join("run000_4_rtmp_1.csv")).unwrap();
     assert!(csv.starts_with("seconds,load,memory,cpu,up,down\n"), "{csv}");
-    // Nothing is left of what servers wrote.
+    // The servers' files are gone.
     assert_eq!(std::fs::read_dir(lab.path("target/lab/work")).unwrap().count(), 0);
     let run = json(&lab.path("out/run.json"));
     assert!(run["peers"]["nginx"]["version"].as_str().unwrap().contains("nginx"), "{run:#}");
@@ -223,7 +223,7 @@ fn a_server_that_dies_has_failed_and_the_run_goes_on() {
     let alive = lab.trial("requests/case/python/1");
     assert_eq!(alive["metrics"]["requests"], 50.0, "{alive:#}");
     assert_eq!(alive["metrics"]["errors"], 0.0, "{alive:#}");
-    // Only what failed is tried again.
+    // Only failed trials run again.
     let (code, document, _) = lab.run(&peers);
     assert_eq!((code, &document["kept"]), (1, &1.into()), "{document:#}");
 }

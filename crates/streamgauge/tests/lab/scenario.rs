@@ -1,4 +1,4 @@
-//! Scenarios' files: what is refused, and those of this repository.
+//! Files of scenarios: errors that are refused, and the scenarios of this repository.
 
 use std::path::Path;
 use std::process::Command;

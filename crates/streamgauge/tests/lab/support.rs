@@ -1,4 +1,4 @@
-//! The instrument and the origin as programs, and scenarios in folders of their own.
+//! The instrument and the origin as programs, and scenarios in their own folders.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,10 @@ use streamgauge::lab::scenario::Scenario;
 use tempfile::TempDir;
 use testkit::Program;
 
-/// Nothing that is waited for may take longer, on a machine busy with other tests.
+/// Longest wait, on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-/// A scenario's text, read as from a file.
+/// Reads a text as the file of a scenario.
 pub(crate) fn scenario(text: &str) -> anyhow::Result<Scenario> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
@@ -20,7 +20,7 @@ pub(crate) fn scenario(text: &str) -> anyhow::Result<Scenario> {
     Scenario::read(&path)
 }
 
-/// A folder with a scenario, peers and what comes of them.
+/// A folder with a scenario, peers and results.
 pub(crate) struct Lab(TempDir);
 
 impl Lab {
@@ -36,7 +36,7 @@ impl Lab {
         self.0.path().join(name)
     }
 
-    /// `streamgauge run mine.toml -o DIR/out --json …`, running.
+    /// Starts `streamgauge run mine.toml -o DIR/out --json …`.
     pub(crate) fn start(&self, arguments: &[&str]) -> Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
         command
@@ -46,12 +46,12 @@ impl Lab {
             .arg(self.path("out"))
             .arg("--json")
             .args(arguments)
-            // Where media and work folders go.
+            // The place of media and work folders.
             .env("CARGO_TARGET_DIR", self.path("target"));
         Program::spawn(&mut command)
     }
 
-    /// Its exit status, its document, and what it told meanwhile.
+    /// Runs it; returns its exit status, its document, and its messages.
     pub(crate) fn run(&self, arguments: &[&str]) -> (i32, Value, String) {
         let finished = self.start(arguments).wait(LIMIT);
         let document = serde_json::from_slice(&finished.stdout).unwrap_or_default();

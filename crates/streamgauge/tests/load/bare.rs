@@ -1,4 +1,4 @@
-//! `limit://`: a byte for a number of bytes, from `baseline limit`.
+//! `limit://`: a number of bytes for one byte, from `baseline limit`.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Against other generators, on the same nginx.
+//! Comparisons with other generators, on the same nginx.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use testkit::{Port, Program};
 
 use super::{LIMIT, count, number, run};
 
-/// An nginx of one process, on a port of its own, with a log of what it sent.
+/// An nginx with one process, on its own port, with a log of its answers.
 pub(crate) struct Nginx {
     pub(crate) program: Program,
     pub(crate) port: Port,
@@ -16,7 +16,7 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// `listen` completes the directive of that name.
+    /// Starts it. `listen` is appended to the directive with that name.
     pub(crate) fn start(listen: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display().to_string();
@@ -72,13 +72,13 @@ impl Nginx {
         whole.lines().map(|line| line.split(' ').map(|n| n.parse().unwrap()).collect()).collect()
     }
 
-    /// Requests that have been answered.
+    /// Number of answered requests.
     pub(crate) fn requests(&self) -> usize {
         self.log().len()
     }
 
-    /// Sums of what the log says of answers from number `from` on: answers, bytes sent, bytes of
-    /// bodies, bytes of requests. It has `expected` of them, which may take nginx a moment.
+    /// Sums over the logged answers from number `from` on: answers, bytes sent, bytes of bodies,
+    /// bytes of requests. Waits until nginx has logged `expected` answers.
     #[track_caller]
     pub(crate) fn sent_since(&self, from: usize, expected: usize) -> [u64; 4] {
         let limit = Instant::now() + LIMIT;
@@ -92,7 +92,7 @@ impl Nginx {
     }
 }
 
-/// Makes a certificate for localhost, and says how nginx uses it.
+/// Makes a certificate for localhost; returns the directives of nginx for it.
 fn certificate(dir: &Path) -> String {
     let (key, certificate) = (dir.join("key.pem"), dir.join("certificate.pem"));
     let mut command = Command::new("openssl");
@@ -108,7 +108,7 @@ fn certificate(dir: &Path) -> String {
     format!("ssl_certificate {}; ssl_certificate_key {};", certificate.display(), key.display())
 }
 
-/// The number after `label` in what another generator printed.
+/// The number after `label` in another generator's output.
 #[track_caller]
 fn figure(output: &str, label: &str) -> u64 {
     let line = output.lines().find_map(|line| line.trim().strip_prefix(label));
@@ -152,7 +152,7 @@ fn counts_and_bytes_are_those_of_nginx_and_of_ab() {
     }
 }
 
-/// Of three.
+/// Median of three values.
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
@@ -160,9 +160,9 @@ fn median(mut figures: Vec<f64>) -> f64 {
 
 #[test]
 fn the_rate_of_a_closed_loop_is_wrks() {
-    // How much a machine does changes from one second to the next, with what else it does. So
-    // nginx sets the rate here, of each generator and round by its name, and keeps 320 ms of requests
-    // waiting, so that standstills are made up for; and both ask at the same time, and several times.
+    // The speed of a machine changes from second to second, with its other work. So nginx sets the
+    // rate here, for each generator and round by its name. It lets 320 ms of requests wait, so that
+    // standstills are made up for. Both generators ask at the same time, and several times.
     const RATE: f64 = 400.0;
     let nginx = Nginx::start("; limit_req zone=each burst=1000");
     let url = nginx.url("/4k");
@@ -191,6 +191,6 @@ fn a_rate_of_an_open_loop_is_exact() {
     let document = run(&[&nginx.url("/4k"), "--rate", "500", "--duration", "2s"]);
     assert_eq!(nginx.sent_since(1000 - 1, 1)[0], 1);
     assert_eq!(count(&document, "/counters/responses"), 1000);
-    // The last is due 2 ms before the end.
+    // The last request is due 2 ms before the end.
     assert!(number(&document, "/elapsed") >= 1.998);
 }

@@ -1,4 +1,4 @@
-//! Every injected fault is found, as what it is, and none is invented.
+//! Every injected fault is found and named correctly, and no other fault is reported.
 
 use std::net::TcpListener;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,14 +14,14 @@ fn errors(document: &Value, kind: &str) -> u64 {
     count(document, &format!("/errors/{kind}/count"))
 }
 
-/// All errors of a run are of one kind.
+/// Checks that all errors of a run are of one kind.
 #[track_caller]
 fn assert_only(document: &Value, kind: &str, expected: u64) {
     assert_eq!(errors(document, kind), expected, "{kind} in {document:#}");
     assert_eq!(count(document, "/counters/errors"), expected, "{document:#}");
 }
 
-/// What is mixed among good answers, and what it must be found as.
+/// A mixture of faults and good answers.
 const MIX: &[&str] = &[
     "ok",
     "closed",
@@ -63,7 +63,7 @@ fn each_of_a_mixture_is_found_and_counted_as_what_it_is() {
         assert_eq!(errors(&document, kind), expected, "{kind} in {document:#}");
     }
     assert_eq!(count(&document, "/counters/errors"), 6 * rounds);
-    // A 206 that nobody asked for is an answer with a status, like any other.
+    // A 206 without a request for a range is an answer with a status, like any other.
     assert_eq!(count(&document, "/statuses/206"), rounds);
     assert_eq!(count(&document, "/statuses/200"), (MIX.len() as u64 - 7) * rounds);
     assert_eq!(count(&document, "/counters/sent_again"), 0);
@@ -76,7 +76,7 @@ fn faults_on_kept_connections_are_found_too() {
         ("short_body", "short_body"),
         ("short_head", "short_body"),
         ("content_length", "content_length"),
-        // On a kept connection this cannot be told from the end of a body longer than it said.
+        // On a kept connection this looks like the end of a body that is longer than announced.
         ("bad_response", "content_length"),
     ] {
         let mix: &'static [&'static str] = match fault {
@@ -87,7 +87,7 @@ fn faults_on_kept_connections_are_found_too() {
         };
         let server = Server::start(mix);
         let document = run(&[&server.url("/mix/1000"), "--requests", "300", "--connections", "1"]);
-        // After bytes that nobody asked for, or none that make sense, the connection is given up.
+        // After unexpected or senseless bytes, the client closes the connection.
         assert_only(&document, kind, 100);
     }
 }
@@ -181,7 +181,8 @@ fn a_silent_server_does_not_hold_a_run_past_its_end() {
     let document = run(&[&url, "--rate", "20", "--duration", "1s", "--timeout", "60s"]);
     assert!(began.elapsed() < Duration::from_secs(1 + 10 + 4), "{:?}", began.elapsed());
     assert!(number_of(&document) <= 11.0);
-    // They were waited for and did not come: to leave them out would flatter the server.
+    // The run waited for these answers, and they did not come. To leave them out would flatter the
+    // server.
     assert_only(&document, "timeout", 20);
     let began = Instant::now();
     let document = run(&[&url, "--connections", "5", "--duration", "1s", "--timeout", "60s"]);
@@ -192,7 +193,7 @@ fn a_silent_server_does_not_hold_a_run_past_its_end() {
 #[test]
 fn a_silent_server_is_asked_for_lengths_no_longer_than_one_answer_may_take() {
     let server = Server::start(&[]);
-    // Of a backlog that nobody takes from, and of more servers than one.
+    // With a backlog that nobody accepts from, and with several servers.
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
     let bare = format!("limit://{}", deaf.local_addr().unwrap());
     let urls: Vec<_> = (0..20).map(|number| server.url(&format!("/timeout/{number}"))).collect();
@@ -204,7 +205,8 @@ fn a_silent_server_is_asked_for_lengths_no_longer_than_one_answer_may_take() {
         assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
         assert!(finished.stderr.contains(targets[0]), "{}", finished.stderr);
     }
-    // It has been asked before it is interrupted, and would wait for 9 s.
+    // The client has sent its request before it is interrupted. Without the interruption it would
+    // wait for 9 s.
     let before = server.seen.requests.load(Relaxed);
     let program = Program::spawn(&mut command(&lengths));
     let limit = Instant::now() + LIMIT;

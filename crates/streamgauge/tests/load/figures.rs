@@ -1,4 +1,4 @@
-//! Counts are exact, and times are what the server made them.
+//! Counts are exact, and times are those that the server causes.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::server::{Server, pattern};
 use super::{count, number, run};
 
-/// Every count of a run of `/NAME/…` agrees with the server's own.
+/// Checks that every count of a run of `/NAME/…` agrees with the server's own count.
 #[track_caller]
 fn assert_exact(path: &str, arguments: &[&str], connections: u64) {
     let server = Server::start(&[]);
@@ -55,11 +55,11 @@ fn pipelined_requests() {
 
 #[test]
 fn an_open_loop() {
-    // One connection, so that how many are open does not depend on the machine.
+    // One connection, so that the number of connections does not depend on the machine.
     assert_exact("/ok/1000", &["--rate", "1000", "--connections", "1"], 1);
 }
 
-/// A loop that never sleeps is not taken for one that has too much to do.
+/// A loop that never sleeps does not count as overloaded.
 #[test]
 fn a_loop_that_never_sleeps() {
     assert_exact("/ok/1000", &["--rate", "1000", "--connections", "1", "--busy-poll"], 1);
@@ -125,7 +125,8 @@ fn a_known_delay_is_in_every_latency() {
     let elapsed = began.elapsed().as_secs_f64();
     for figure in ["min", "p50", "p99", "max", "mean"] {
         let found = number(&document, &format!("/last_byte/{figure}"));
-        // A thousandth is the histogram's; how much longer it took is the machine's.
+        // The histogram is off by up to a thousandth. The machine decides how much longer the
+        // answer took.
         assert!((0.0499..elapsed).contains(&found), "{figure} {found}");
         assert!(number(&document, &format!("/first_byte/{figure}")) >= 0.0499);
     }
@@ -143,7 +144,8 @@ fn first_and_last_byte_are_told_apart() {
 #[test]
 fn a_rate_is_kept_whatever_the_server_does() {
     let server = Server::start(&[]);
-    // Each answer takes 200 ms: a closed loop of this many would ask 50 times in the time.
+    // Each answer takes 200 ms. A closed loop with ten connections would send 50 requests per
+    // second.
     let document = run(&[&server.url("/delay/200"), "--rate", "100", "--duration", "2s"]);
     assert_eq!(count(&document, "/counters/requests"), 200);
     assert_eq!(count(&document, "/counters/responses"), 200);
@@ -158,8 +160,8 @@ fn too_few_connections_show_in_the_latency_not_in_the_rate() {
     let arguments = ["--rate", "100", "--duration", "1s", "--connections", "1"];
     let url = server.url("/delay/20");
     let document = run(&[&[url.as_str()], &arguments[..]].concat());
-    // A hundred answers of 20 ms, one after the other: the last was due at 990 ms and came after
-    // 2 s at the soonest.
+    // A hundred answers of 20 ms, one after the other. The last was due at 990 ms and came after 2
+    // s at the earliest.
     assert_eq!(count(&document, "/counters/responses"), 100);
     assert!(number(&document, "/last_byte/max") >= 1.0, "{document:#}");
     assert!(count(&document, "/queued") > 0);
@@ -203,11 +205,11 @@ fn ranges_are_within_the_file_and_their_bytes_are_checked() {
         assert_eq!(count(&document, "/counters/errors"), 0, "{document:#}");
     }
     let ranges = server.seen.ranges.lock().unwrap().clone();
-    // One of each run found out the length.
+    // One request of each run was for the length.
     assert_eq!(ranges.len(), 402);
     let asked = |range: &&String| !range.starts_with("0-0");
     let sequential: Vec<_> = ranges[201..].iter().filter(asked).cloned().collect();
-    // 34 ranges cover the file, the last of them shorter.
+    // 34 ranges cover the file; the last is shorter.
     assert!(sequential.iter().any(|range| range == "99000-99999"), "{sequential:?}");
     assert_eq!(sequential.iter().filter(|range| *range == "3000-5999").count(), 6);
 }

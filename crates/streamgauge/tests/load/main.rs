@@ -1,4 +1,4 @@
-//! `streamgauge http` as it is used: a process, against servers that do what is known.
+//! `streamgauge http` as users run it: a process, against servers with known behaviour.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::{Finished, Program};
 
-/// No run here takes longer, whatever else the machine does.
+/// Longest duration of a run, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn command(arguments: &[&str]) -> Command {
@@ -32,7 +32,7 @@ fn finish(arguments: &[&str]) -> Finished {
     Program::spawn(&mut command(arguments)).wait(LIMIT)
 }
 
-/// Runs it, and reads its document. Its exit status must be what the document says.
+/// Runs it and reads its document. Checks that its exit status is that of the document.
 #[track_caller]
 fn run(arguments: &[&str]) -> Value {
     let mut with_json = arguments.to_vec();
@@ -49,14 +49,14 @@ fn document(finished: &Finished) -> Value {
     document
 }
 
-/// A number within a document, by its path.
+/// A number in a document, by its path.
 #[track_caller]
 fn number(document: &Value, path: &str) -> f64 {
     let value = document.pointer(path).unwrap_or_else(|| panic!("no {path} in {document:#}"));
     value.as_f64().unwrap_or_else(|| panic!("{path} is {value}"))
 }
 
-/// A count within a document; 0 where there is none.
+/// A count in a document, by its path; 0 if there is none.
 fn count(document: &Value, path: &str) -> u64 {
     document.pointer(path).and_then(Value::as_u64).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A server with known delays and faults, which counts what it does.
+//! A server with known delays and faults that counts its requests and answers.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What it has seen and done.
+/// The counts of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) connections: AtomicU64,
     pub(crate) requests: AtomicU64,
     /// Bytes of request heads.
     pub(crate) request_bytes: AtomicU64,
-    /// Bytes of answers' heads, by what it wrote.
+    /// Bytes of the heads of answers, as written.
     pub(crate) head_bytes: AtomicU64,
-    /// What it did, by name, and how often.
+    /// How often the server did each thing, by name.
     pub(crate) done: Mutex<HashMap<String, u64>>,
     /// The Range field of each request.
     pub(crate) ranges: Mutex<Vec<String>>,
@@ -35,14 +35,14 @@ pub(crate) struct Server {
     pub(crate) seen: Arc<Seen>,
 }
 
-/// The byte at each position of what it serves.
+/// The bytes that it serves.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
 }
 
 impl Server {
-    /// Serves until the test ends. `name` of a request for `/NAME/…` says what becomes of it;
-    /// `/mix` takes one after the other of `mix`.
+    /// Serves until the test ends. NAME in a request for `/NAME/…` decides what the server does.
+    /// `/mix` takes the names in `mix` in turn.
     pub(crate) fn start(mix: &'static [&'static str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -52,7 +52,7 @@ impl Server {
             while let Ok((socket, _)) = listener.accept() {
                 of_all.connections.fetch_add(1, Relaxed);
                 let connection = Connection { socket, seen: of_all.clone(), mix };
-                // A client that goes away ends its connection, which is no trouble of the test.
+                // A client that closes its connection does not disturb the test.
                 thread::spawn(move || drop(connection.serve()));
             }
         });
@@ -77,7 +77,7 @@ struct Request {
     close: bool,
 }
 
-/// Whether the connection goes on.
+/// Whether the connection is kept.
 type Goes = std::io::Result<bool>;
 
 impl Connection {
@@ -155,7 +155,7 @@ impl Connection {
                 wait(number(2));
                 self.ok(1000, &pattern(1000))
             }
-            // Half of the body, a rest, and the other half.
+            // Half of the body, a pause, and the other half.
             "halves" => {
                 self.ok(1000, &pattern(500))?;
                 wait(number(2));
@@ -205,7 +205,7 @@ impl Connection {
                 body[777] ^= 1;
                 self.ok(1000, &body)
             }
-            // The faults.
+            // Faults from here on.
             "closed" => Ok(false),
             "reset" => {
                 rustix::net::sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO))?;
@@ -225,7 +225,7 @@ impl Connection {
                 Ok(true)
             }
             "timeout" => {
-                // Longer than any time-out in these tests, and over when the client has gone.
+                // Longer than any time-out in these tests. It ends when the client is gone.
                 let end = Instant::now() + Duration::from_secs(60);
                 self.socket.set_read_timeout(Some(Duration::from_millis(100)))?;
                 while Instant::now() < end {

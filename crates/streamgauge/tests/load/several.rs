@@ -1,4 +1,4 @@
-//! Several processes do what one may not, and their figures are those of one run.
+//! Several processes do what one may not, and their results are those of one run.
 
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use testkit::Program;
 use super::server::Server;
 use super::{LIMIT, count, document, finish, run};
 
-/// The generator, where a process may have 128 files open.
+/// Starts the generator with at most 128 open files for each process.
 fn with_few_files(arguments: &[&str]) -> Program {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 128 && exec \"$@\"", "sh"]);
@@ -23,7 +23,7 @@ fn more_connections_than_a_process_may_have_files() {
     let server = Server::start(&[]);
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("run").display().to_string();
-    // Slow enough for all to have begun before the first asks again.
+    // Slow enough that all connections are used before the first sends its next request.
     let url = server.url("/delay/300");
     let arguments = ["--connections", "300", "--requests", "900", "-o", &folder];
     let document = document(&with_few_files(&[&[&*url], &arguments[..]].concat()).wait(LIMIT));
@@ -65,7 +65,7 @@ fn a_schedule_is_divided_without_loss_or_repetition() {
     assert_eq!(count(&document, "/statuses/206"), 600, "{document:#}");
     assert_eq!(count(&document, "/generator/lag/count"), 600);
     let mut asked = server.seen.ranges.lock().unwrap().clone();
-    // The first was for the length, which only one asks for.
+    // The first request is for the length. Only one process asks for it.
     assert_eq!(asked.remove(0), "0-0");
     asked.sort();
     asked.dedup();
@@ -106,7 +106,7 @@ fn an_interrupt_ends_all_with_what_they_have() {
     assert!(count(&document, "/not_begun") > 50_000);
 }
 
-/// The first of the processes that share a run.
+/// The first child process of a run.
 fn a_child_of(program: &Program) -> Pid {
     let parent = program.id();
     let children = format!("/proc/{parent}/task/{parent}/children");
@@ -115,7 +115,7 @@ fn a_child_of(program: &Program) -> Pid {
     Pid::from_raw(child).unwrap()
 }
 
-/// The figures are those of the other process, and say so.
+/// Checks that the figures are those of the other process, and that the document says so.
 #[track_caller]
 fn assert_half_is_lost(document: &serde_json::Value, reason: &str) {
     assert_eq!(document["exit_status"], 3, "{document:#}");
@@ -132,7 +132,7 @@ fn a_process_that_is_lost_leaves_the_figures_of_the_others() {
     let program = with_few_files(&[&[&*server.url("/ok/100")], &LONG[..]].concat());
     wait_for_requests(&server);
     kill_process(a_child_of(&program), Signal::KILL).unwrap();
-    // The other goes on.
+    // The other process goes on.
     let seen = server.seen.requests.load(Relaxed);
     let limit = Instant::now() + LIMIT;
     while server.seen.requests.load(Relaxed) < seen + 100 {

@@ -1,4 +1,4 @@
-//! Clients that are slow, rest, or begin one after the other.
+//! Clients that are slow, rest, or start one after the other.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ fn slow_clients_take_no_more_than_their_rate_and_count_every_byte() {
             run(&[&url, "--connections", "4", "--requests", "4", "--read-rate", "200kB"]);
         assert_eq!(count(&document, "/counters/responses"), 4);
         assert_eq!(number(&document, "/counters/body_bytes"), 4.0 * body);
-        // Two seconds, less what may be taken at once.
+        // Two seconds, minus the allowance for one moment.
         for figure in ["min", "max"] {
             let time = number(&document, &format!("/last_byte/{figure}"));
             assert!(time >= 1.75, "{figure} {time}");
@@ -31,7 +31,7 @@ fn small_answers_are_slow_too_and_the_next_waits() {
     let arguments = ["--connections", "1", "--requests", "20", "--read-rate", "10kB"];
     let document = run(&[&[url.as_str()], &arguments[..]].concat());
     assert_eq!(count(&document, "/counters/responses"), 20);
-    // More than 20 kB, heads included, less what may be taken at once.
+    // More than 20 kB including heads, minus the allowance for one moment.
     assert!(number(&document, "/elapsed") >= 1.7, "{document:#}");
 }
 
@@ -40,7 +40,7 @@ fn a_slow_client_that_is_cut_off_has_taken_no_more_either() {
     let server = Server::start(&[]);
     let url = server.url("/ok/4000000");
     let document = run(&[&url, "--connections", "1", "--duration", "1s", "--read-rate", "100kB"]);
-    // However much of it has come to this machine.
+    // Even if more of the body has reached this machine.
     let taken = count(&document, "/counters/body_bytes");
     assert!(taken <= 130_000, "{taken}");
     assert_eq!(count(&document, "/unfinished"), 1);
@@ -52,10 +52,10 @@ fn clients_that_think_rest_between_an_answer_and_the_next_request() {
     let url = server.url("/ok/1000");
     let document = run(&[&url, "--connections", "5", "--requests", "25", "--think", "200ms"]);
     assert_eq!(count(&document, "/counters/responses"), 25);
-    // Each has its own connection, and rests four times; who is served first rests first.
+    // Each client has its own connection and rests four times. The client served first rests first.
     assert_eq!(server.seen.connections.load(Relaxed), 5);
     assert!(number(&document, "/elapsed") >= 0.8, "{document:#}");
-    // What it thinks is no part of a latency.
+    // The rest is no part of a latency.
     assert!(number(&document, "/last_byte/min") < 0.2, "{document:#}");
     assert_eq!(number(&document, "/think"), 0.2);
 }
@@ -63,7 +63,7 @@ fn clients_that_think_rest_between_an_answer_and_the_next_request() {
 #[test]
 fn a_ramp_spreads_the_beginnings() {
     let server = Server::start(&[]);
-    // Each of ten clients asks once, and has no answer before the next begins.
+    // Each of ten clients sends one request, and has no answer before the next starts.
     let url = server.url("/delay/300");
     for threads in ["1", "2"] {
         let arguments = ["--connections", "10", "--requests", "10", "--ramp", "1s"];

@@ -1,5 +1,5 @@
-//! A stall, of the server or of the generator itself, is in the percentiles: what was due
-//! meanwhile counts from when it was due. No omission is coordinated with it.
+//! A stall of the server or of the generator shows in the percentiles: requests that are due during
+//! the stall count from when they were due. There is no coordinated omission.
 
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,8 +12,8 @@ use super::compare::Nginx;
 use super::server::Server;
 use super::{LIMIT, command, count, document, number};
 
-/// 200 requests a second for 3 s, of which 60 are due in a stall of 300 ms: 40 of them wait for
-/// 100 ms and more, which is more than one in twenty.
+/// 200 requests per second for 3 s. 60 of them are due in a stall of 300 ms: 40 of these wait for
+/// 100 ms or more, which is more than one in twenty.
 const ARGUMENTS: [&str; 5] = ["--rate", "200", "--duration", "3s", "--json"];
 const STALL: Duration = Duration::from_millis(300);
 
@@ -38,11 +38,11 @@ fn of_the_server() {
     assert_eq!(count(&document, "/counters/responses"), 600);
     assert!(number(&document, "/last_byte/p95") >= 0.05, "{document:#}");
     assert!(number(&document, "/last_byte/max") >= 0.29, "{document:#}");
-    // The generator was there all the time.
+    // The generator had no stall.
     assert_eq!(count(&document, "/generator/lag/count"), 600);
 }
 
-/// Runs the generator, which stands still for so long after a while.
+/// Runs the generator, which stands still for `stall` after a while.
 fn with_a_standstill(url: &str, server: &Server, stall: Duration) -> (Option<i32>, Value) {
     let generator = Program::spawn(&mut command(&[&[url], &ARGUMENTS[..]].concat()));
     wait_until("requests", || server.seen.requests.load(Relaxed) > 100);
@@ -57,10 +57,10 @@ fn with_a_standstill(url: &str, server: &Server, stall: Duration) -> (Option<i32
 fn a_moment_of_the_generator_is_in_the_percentiles_and_told() {
     let server = Server::start(&[]);
     let stall = Duration::from_millis(100);
-    // Of 600 requests 20 are due meanwhile. Answers take long enough for the machine's own noise
-    // to be no great part of nine tenths of them.
+    // 20 of 600 requests are due during the stall. Answers take long enough that the machine's own
+    // noise matters little for nine tenths of them.
     let (status, document) = with_a_standstill(&server.url("/delay/40"), &server, stall);
-    // Nothing was left out.
+    // No request was left out.
     assert_eq!(count(&document, "/counters/responses"), 600);
     assert!(number(&document, "/last_byte/p99") >= 0.08, "{document:#}");
     assert!(number(&document, "/last_byte/max") >= 0.13, "{document:#}");
@@ -69,7 +69,8 @@ fn a_moment_of_the_generator_is_in_the_percentiles_and_told() {
     let warnings = document["warnings"].to_string();
     assert!(warnings.contains("the generator's own lag is"), "{warnings}");
     assert!(warnings.contains("of p99"), "{warnings}");
-    // A machine with nothing to spare may make far more than that late, and then it says so.
+    // On a machine without spare time, far more requests may be late. Then the generator reports
+    // it.
     let of_p90 = number(&document, "/generator/lag_share/p90");
     assert_eq!(status, Some(if of_p90 > 0.25 { 3 } else { 0 }), "{document:#}");
 }
@@ -97,7 +98,8 @@ fn a_quiet_run_is_trusted() {
 
 #[test]
 fn a_generator_that_cannot_keep_up_says_so() {
-    // On a processor of its own choice a loop can be slowed down only by asking too much of it.
+    // A loop cannot be slowed down by sharing its processor, because it may choose another. So it
+    // gets too much work.
     let server = Server::start(&[]);
     let url = server.url("/ok/100");
     let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));

@@ -1,4 +1,4 @@
-//! HTTP/2 and TLS: the general client counts and checks as the other does.
+//! HTTP/2 and TLS: the general client counts and checks like the other one.
 
 use super::compare::Nginx;
 use super::{count, finish, run};
@@ -57,14 +57,15 @@ fn heads_and_frames_are_counted() {
         let document = run(&arguments);
         let [answers, sent, bodies, asked] = nginx.sent_since(0, 50);
         assert_eq!((answers, bodies), (50, count(&document, "/counters/body_bytes")));
-        // nginx counts of HTTP/2 what is of a stream; settings, windows and the preface are besides.
+        // For HTTP/2, nginx counts only the bytes of streams. Settings, windows and the preface are
+        // not included.
         let besides = if http2 { 2 * 100 } else { 0 };
         let heads = count(&document, "/counters/head_bytes");
         let least = sent - bodies;
         assert!((least..=least + besides).contains(&heads), "{listen}: {heads}, nginx {least}");
         let ours = count(&document, "/counters/sent_bytes");
         if http2 {
-            // nginx counts what header compression saves; windows are opened 50 MB wide in all.
+            // nginx counts before header compression. Windows are opened 50 MB wide in all.
             assert!(ours > 50 * 9 && ours < 50 * 500, "{listen}: {ours}, nginx {asked}");
         } else {
             assert_eq!(ours, asked);
@@ -75,22 +76,22 @@ fn heads_and_frames_are_counted() {
 #[test]
 fn a_redirection_to_https_is_followed_where_tls_is_in_play() {
     let secure = Nginx::start("ssl http2");
-    // To the host that was asked for: another's name is not looked up while a run goes on.
+    // To the host of the target: other names are not looked up during a run.
     let to = secure.url("/4k").replace("http://", "https://");
     let moved = format!("rewrite ^/moved {to} redirect");
     let plain = Nginx::start(&format!("http2; {moved}"));
     let common = ["--requests", "40", "--connections", "4", "--insecure"];
     let document = run(&[&[&*plain.url("/moved"), "--http2"], &common[..]].concat());
-    // With the bodies of the redirections.
+    // This includes the bodies of the redirections.
     assert_eq!(count(&document, "/statuses/200"), 40, "{document:#}");
     assert_eq!(count(&document, "/counters/redirects"), 40);
     assert_eq!(document["protocol"], "HTTP/2");
-    // One https:// among the targets is enough.
+    // One https:// URL among the targets is enough.
     let plain = Nginx::start(&format!("; {moved}"));
     let document = run(&[&[&*plain.url("/moved"), &to], &common[..]].concat());
     assert_eq!(count(&document, "/statuses/200"), 40, "{document:#}");
     assert_eq!(count(&document, "/counters/redirects"), 20);
-    // The client for plain HTTP/1.1 cannot, and says where to go.
+    // The client for plain HTTP/1.1 cannot follow, and the error says what to do.
     let document = run(&[&plain.url("/moved"), "--requests", "10"]);
     let first = document.pointer("/errors/bad_redirect/first").unwrap().as_str().unwrap();
     assert!(first.contains(&format!("{to}: ask for that URL itself")), "{first}");
@@ -123,7 +124,7 @@ fn an_open_loop_ranges_and_a_check() {
 fn a_certificate_that_is_not_trusted_is_a_fault() {
     let nginx = Nginx::start("ssl");
     let document = run(&[&https(&nginx, "/4k"), "--requests", "10", "--connections", "2"]);
-    // Where the system trusts nobody, that is said before the run.
+    // The system trusts no authority, which is reported before the run.
     assert_eq!(count(&document, "/errors/tls/count"), 10, "{document:#}");
     assert_eq!(document["exit_status"], 1);
 }

@@ -1,4 +1,4 @@
-//! What cannot be used is refused with the reason; criteria decide the exit status.
+//! Unusable arguments are refused with the reason. Criteria decide the exit status.
 
 use super::server::Server;
 use super::{finish, run};
@@ -58,7 +58,7 @@ fn criteria_decide_the_exit_status() {
     assert_eq!(passes["criteria"][0]["failed"], false);
     let fails = run(&[&[url.as_str(), "--fail-if", "p50>20ms"], &common[..]].concat());
     assert_eq!(fails["criteria"][0]["failed"], true, "{fails:#}");
-    // A machine too busy to trust the figures says so rather.
+    // On a machine that is too busy, the exit status reports saturation instead.
     let saturated = fails["generator"]["saturated"] == true;
     assert_eq!(fails["exit_status"], if saturated { 3 } else { 1 });
 }
@@ -71,7 +71,7 @@ fn people_get_tables() {
     for expected in ["last byte", "short_body", "500 of 1000 bytes", "FAILED: fail if errors>5"] {
         assert!(text.contains(expected), "{expected:?} in {text}");
     }
-    // No progress where nobody watches.
+    // No progress without a terminal.
     assert_eq!(finished.stderr, "");
 }
 

@@ -1,4 +1,4 @@
-//! What a peer's file may say, and how what it may not say is refused.
+//! Files of peers: their keys, and errors that are refused.
 
 use streamgauge::lab::peer::{Job, Peer};
 

@@ -1,4 +1,4 @@
-//! Peers: their files read, their servers started, awaited and ended.
+//! Peers: reads their files, and starts, awaits and ends their servers.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -13,7 +13,7 @@ use streamgauge::lab::peer::Peer;
 use streamgauge::lab::process::{Placement, Server};
 use tempfile::TempDir;
 
-/// A folder with a folder of media in it, and one for a server.
+/// A folder with a folder of media, and one for a server.
 struct Scene(TempDir);
 
 impl Scene {
@@ -27,14 +27,14 @@ impl Scene {
         self.0.path().join(name)
     }
 
-    /// A peer of this text.
+    /// Reads a peer with this text.
     fn peer(&self, text: &str) -> anyhow::Result<Peer> {
         let path = self.path("mine.toml");
         fs::write(&path, text).unwrap();
         Peer::read(&path)
     }
 
-    /// A peer that is this shell script, ready when it prints so.
+    /// A peer that runs this shell script. It is ready when the script prints `ready`.
     fn script(&self, script: &str, more: &str) -> Peer {
         let text = format!(
             "title = \"Mine\"\nabout = \"A script.\"\nversion.command = [\"true\"]\n\
@@ -61,7 +61,7 @@ impl Scene {
     }
 }
 
-/// Our own peers' files.
+/// The folder with this repository's peers.
 fn lab() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers")
 }

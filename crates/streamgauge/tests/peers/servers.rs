@@ -1,4 +1,4 @@
-//! Servers started for real.
+//! Starts real servers.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use testkit::{Program, http};
 
 use crate::{Scene, lab};
 
-/// How long anything may take on a machine busy with other tests.
+/// Longest wait, on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[track_caller]
@@ -23,7 +23,7 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Processes whose command line has this in it.
+/// Counts the processes with this text in their command line.
 fn running(word: &Path) -> usize {
     let word = word.to_str().unwrap();
     let has = |process: procfs::process::Process| {
@@ -34,7 +34,7 @@ fn running(word: &Path) -> usize {
     procfs::process::all_processes().unwrap().filter_map(|process| has(process.ok()?)).count()
 }
 
-/// Processes of a server's group, the guard that leads it included.
+/// Counts the processes in a server's group, including the guard that leads it.
 fn group_of(server: &Server) -> usize {
     let group = |pid: i32| procfs::process::Process::new(pid).ok()?.stat().ok().map(|s| s.pgrp);
     let own = group(i32::try_from(server.pid()).unwrap()).unwrap();
@@ -55,7 +55,7 @@ fn nginx_serves_a_range_and_is_gone_with_its_workers() {
     let address = ([127, 0, 0, 1], server.http()).into();
     let answer = http::get_with(address, "/a.bin", &[("Range", "bytes=16-19")]);
     assert_eq!((answer.status(), answer.body.as_slice()), (206, [16, 17, 18, 19].as_slice()));
-    // Its guard, the master and at least a worker.
+    // The guard, the master and at least one worker.
     assert!(group_of(&server) >= 3);
     assert!(server.command().starts_with(&["taskset".to_owned()]));
     let pid = server.pid();
@@ -102,7 +102,7 @@ fn a_server_that_never_becomes_ready_is_ended() {
 #[test]
 fn what_ignores_its_signal_is_killed_with_its_workers() {
     let scene = Scene::new();
-    // The worker ignores it too: what is ignored is inherited.
+    // The worker ignores the signal, too: ignored signals are inherited.
     let peer = scene.script("trap '' TERM; sleep 600 & echo ready; wait; sleep 600", "");
     let server = scene.start(&peer).unwrap();
     // The guard, the shell and its worker.
@@ -120,7 +120,7 @@ fn workers_are_asked_to_end_as_the_server_is() {
                   while :; do sleep 0.01; done) & while :; do sleep 0.01; done";
     let server = scene.start(&scene.script(script, "")).unwrap();
     assert_eq!(server.stop().unwrap(), Ended::Asked);
-    // The shell may add what it thinks of a program that was ended.
+    // The shell may add a message about a program that was ended.
     assert!(fs::read_to_string(scene.path("server.log")).unwrap().contains("worker\n"));
 }
 
@@ -148,7 +148,7 @@ fn a_dropped_server_is_gone_with_its_workers() {
 #[test]
 fn a_port_that_is_taken_is_tried_again_with_another() {
     let scene = Scene::new();
-    // Finds its port taken twice.
+    // The script finds its port in use twice.
     let script = "echo x >> tries; if [ $(wc -l < tries) -lt 3 ]; then \
                   echo 'bind: Address already in use'; exit 1; fi; echo ready {http}; exec sleep 600";
     let server = scene.start(&scene.script(script, "")).unwrap();
@@ -220,7 +220,7 @@ fn what_a_load_asks_for_must_be_known_where_a_peer_needs_it() {
     assert!(server.publish_url("x").is_err());
 }
 
-/// This test's program is started once more, to be killed with a server running.
+/// Starts the program of this test again, and kills it while a server runs.
 #[test]
 fn no_server_outlives_a_program_that_is_killed() {
     const ASKED: &str = "PEERS_TEST_FOLDER";
@@ -241,7 +241,7 @@ fn no_server_outlives_a_program_that_is_killed() {
     wait_for("the server", || scene.path("started").exists());
     let marker = scene.path("marker");
     assert!(running(&marker) >= 1);
-    // By SIGKILL: it can do nothing about it.
+    // SIGKILL, which it cannot handle.
     let pid = rustix::process::Pid::from_raw(i32::try_from(this.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     assert!(this.ended_within(LIMIT).is_some());

@@ -1,5 +1,5 @@
-//! Servers that are not there, lie, hang and hang up, as the verbs meet them: each is counted by
-//! its kind, and the run ends in time with what it has.
+//! Servers that do not exist, lie, hang or hang up, as seen by the verbs. Each fault is counted by
+//! its kind, and the run ends in time with its results.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,22 +11,22 @@ use testkit::Program;
 
 use crate::support::{assert_verdict, deliveries, document, origin, start, until};
 
-/// What a server does with whatever it is asked.
+/// What a server does with any request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// Nobody listens.
     Absent,
     /// Takes the connection and says nothing.
     Silent,
-    /// Hangs up without a word.
+    /// Closes the connection without an answer.
     HangUp,
-    /// Sends bytes of no protocol.
+    /// Sends bytes that fit no protocol.
     Garbage,
-    /// Promises more than it sends.
+    /// Announces more bytes than it sends.
     Short,
     /// Redirects to itself.
     Redirect,
-    /// Sends a byte now and then, so that there is always something further.
+    /// Sends a byte from time to time, so that more bytes always come.
     Drip,
     /// Never stops sending.
     Endless,
@@ -35,10 +35,11 @@ enum Fault {
 const VIEWERS: u64 = 3;
 const DURATION: Duration = Duration::from_secs(3);
 
-/// What each player asks for.
+/// The paths that players ask for.
 const PATHS: [&str; 4] = ["/x.m3u8", "/x.mpd", "/x.mp4", "/x.flv"];
 
-/// A server with that fault, for RTMP and HTTP alike; its threads end with the test's process.
+/// Starts a server with this fault, for RTMP and HTTP. Its threads end with the process of the
+/// test.
 fn serve(fault: Fault) -> std::net::SocketAddr {
     if fault == Fault::Absent {
         return ([127, 0, 0, 1], 1).into();
@@ -61,7 +62,7 @@ fn serve(fault: Fault) -> std::net::SocketAddr {
                         send(&[0xA5; 5000]);
                     }
                     Fault::Short => {
-                        // As each container begins, so that its length alone is wrong.
+                        // The beginning of each container, so that only the length is wrong.
                         let body = match path.rsplit('.').next() {
                             Some("mp4") => "\0\0\x02\0ftypisom",
                             Some("flv") => "FLV\x01",
@@ -74,7 +75,7 @@ fn serve(fault: Fault) -> std::net::SocketAddr {
                         send(format!("{head}\r\nLocation: {path}\r\n\r\n").as_bytes());
                     }
                     Fault::Drip => {
-                        // The first byte of an RTMP handshake, or an answer's head.
+                        // The first byte of an RTMP handshake, or the head of an answer.
                         let begun = match path.as_str() {
                             "/" => send(&[3]),
                             _ => send(ok("Content-Length: 100000").as_bytes()),
@@ -96,7 +97,7 @@ fn serve(fault: Fault) -> std::net::SocketAddr {
     address
 }
 
-/// The viewers of a server with that fault, over each protocol it can have it in.
+/// Starts viewers of a server with this fault, over each protocol that can have it.
 fn run(fault: Fault) -> Vec<(String, Instant, Program)> {
     let address = serve(fault);
     let rtmp = (fault != Fault::Redirect && fault != Fault::Short)
@@ -114,13 +115,13 @@ fn run(fault: Fault) -> Vec<(String, Instant, Program)> {
         .collect()
 }
 
-/// The kinds of error that viewers ended by, and how many did.
+/// The kinds of errors that viewers ended with, each with its number.
 fn errors(document: &Value) -> Vec<(String, u64)> {
     let errors = document["viewers"]["errors"].as_object().unwrap();
     errors.iter().map(|(kind, count)| (kind.clone(), count.as_u64().unwrap())).collect()
 }
 
-/// Every viewer over every protocol ends by an error of one of these kinds.
+/// Checks that every viewer over every protocol ends with an error of one of these kinds.
 #[track_caller]
 fn each_ends_by(fault: Fault, kinds: &[&str]) {
     for (url, began, program) in run(fault) {
@@ -219,7 +220,7 @@ fn a_server_that_goes_away_while_they_play() {
     let began = Instant::now();
     for (url, program) in urls.iter().zip(running) {
         let (code, document) = document(program);
-        // Long before their time is up.
+        // Long before the end of their time.
         assert!(began.elapsed() < Duration::from_secs(40), "{url}: {:?}", began.elapsed());
         assert_verdict(code, &document, false);
         let viewers = &document["viewers"];

@@ -1,4 +1,4 @@
-//! The origin's demo stream, by every delivery it has.
+//! The origin's demo stream, by all its deliveries.
 
 use testkit::demo_clip;
 
@@ -9,7 +9,7 @@ fn every_delivery_of_the_demo_is_the_published_file_whole() {
     let server = origin();
     let reference = demo_clip();
     let urls = deliveries(&server);
-    // All at once: the origin and this machine have time for five.
+    // All at the same time: the origin and this machine can serve five.
     let running: Vec<_> = urls
         .iter()
         .map(|url| {
@@ -27,7 +27,7 @@ fn every_delivery_of_the_demo_is_the_published_file_whole() {
         assert!(viewer["troubles"].as_object().unwrap().is_empty(), "{url}: {viewer:#}");
         let verified = &viewer["verified"];
         assert_eq!(verified["matched"], verified["samples"], "{url}: {viewer:#}");
-        // Some 77 access units a second.
+        // There are some 77 access units per second.
         assert!(verified["samples"].as_u64().unwrap() > 250, "{url}: {viewer:#}");
         assert!(number("received") > 3.5, "{url}: {viewer:#}");
         assert!(number("startup") < 4.0, "{url}: {viewer:#}");
@@ -60,7 +60,7 @@ fn a_file_that_is_pushed_is_the_file_whole_and_its_end_is_no_failure() {
         let viewer = &document["viewer"];
         assert_eq!((&viewer["end"], &viewer["stalls"]), (&"ended".into(), &0.into()), "{viewer:#}");
         assert_eq!((&viewer["holes"], &viewer["reconnects"]), (&0.into(), &0.into()), "{viewer:#}");
-        // Of a file nobody can be behind.
+        // A file has no latency.
         assert!(viewer["behind_live"].is_null() && viewer["delivery"].is_null(), "{viewer:#}");
         let verified = &viewer["verified"];
         assert_eq!(verified["matched"], verified["samples"], "{viewer:#}");
@@ -71,7 +71,7 @@ fn a_file_that_is_pushed_is_the_file_whole_and_its_end_is_no_failure() {
     let arguments = ["--start", "10", "--max", "10", "--fast", "--min-bitrate", "100000"];
     let capacity = ["capacity", &format!("{push}?pace=fast"), "--duration", "30s", "--json"];
     let (code, document) = document(start(capacity.into_iter().chain(arguments)));
-    // Where the generator was the limit, all were served even so.
+    // Even if the generator was the limit, all viewers were served.
     assert!(matches!(code, 0 | 3), "{document:#}");
     let step = &document["steps"][0];
     assert_eq!((&step["passed"], &step["results"]["satisfied"]), (&true.into(), &10.into()));
@@ -150,7 +150,7 @@ fn a_server_that_goes_away_is_one_kind_of_error_and_no_hang() {
     let server = origin();
     let url = server.rtmp_url("live/demo");
     let program = start(["viewers", &url, "--batch-size", "5", "--duration", "60s", "--json"]);
-    // Gone once all of them play.
+    // The origin goes away once all viewers play.
     server.get_until("/metrics", crate::support::LIMIT, |response| {
         response.text().lines().any(|line| {
             line.contains("viewers") && line.contains("rtmp") && line.trim_end().ends_with(" 5")
@@ -167,7 +167,7 @@ fn a_server_that_goes_away_is_one_kind_of_error_and_no_hang() {
         .values()
         .filter_map(|n| n.as_u64())
         .sum();
-    // Told that the stream is over, or just hung up on.
+    // Viewers learn that the stream is over, or their connections are just closed.
     assert_eq!(document["viewers"]["reported"], 5, "{document:#}");
     assert!(ended <= 5 && document["viewers"]["satisfied"] == 0, "{document:#}");
 }

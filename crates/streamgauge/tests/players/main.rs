@@ -1,4 +1,4 @@
-//! The players' verbs against real servers: the origin, nginx with its RTMP module, and none.
+//! The verbs with players against real servers: the origin, nginx with its RTMP module, and none.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 

@@ -56,7 +56,8 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
             .arg(&clip)
             .args(["-c", "copy", "-f", "flv", &url]),
     );
-    // HLS is there once it has segments enough to begin three target durations from the end.
+    // HLS can be played once there are enough segments to begin three target durations from the
+    // end.
     let is_there = |response: &http::Response| {
         response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
     };
@@ -85,7 +86,7 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
     assert_eq!(viewer["verified"]["matched"], viewer["verified"]["samples"], "{viewer:#}");
     assert!(viewer["received"].as_f64().unwrap() > 3.0, "{viewer:#}");
 
-    // Segments of another container are counted, not looked into.
+    // Segments of another container are only counted.
     let (code, document_of_hls) = document(hls);
     assert_verdict(code, &document_of_hls, true);
     let viewers = &document_of_hls["viewers"];

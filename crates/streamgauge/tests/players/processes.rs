@@ -1,4 +1,4 @@
-//! Runs that several processes share, as where one may not open enough files.
+//! Runs that several processes share because one may not open enough files.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -12,14 +12,14 @@ use testkit::Program;
 
 use crate::support::{LIMIT, document, origin, start, until};
 
-/// The instrument, in a process that may open so many files and no more.
+/// Starts the instrument in a process that may open this many files.
 fn start_with_files(files: u32, arguments: &[&str]) -> Program {
     let program = env!("CARGO_BIN_EXE_streamgauge");
     let limit = format!("--nofile={files}:{files}");
     Program::spawn(Command::new("prlimit").args([&limit, program]).args(arguments))
 }
 
-/// The processes that a program has started and that run.
+/// The running child processes of a program.
 fn children(program: &Program) -> Vec<i32> {
     let tasks = format!("/proc/{}/task", program.id());
     let tasks = std::fs::read_dir(tasks).into_iter().flatten().flatten();
@@ -29,7 +29,7 @@ fn children(program: &Program) -> Vec<i32> {
         .collect()
 }
 
-/// Whether a process runs; one that has ended and was not waited for does not.
+/// Whether a process runs. A zombie does not.
 fn runs(id: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
@@ -37,18 +37,18 @@ fn runs(id: i32) -> bool {
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    // The last line may be half written while the run goes on.
+    // During the run, the last line may be incomplete.
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Waits until so many viewers have joined.
+/// Waits until this many viewers have joined.
 fn joined(folder: &Path, viewers: u64) {
     until("all viewers have joined", || {
         lines(&folder.join("ticks.jsonl")).last().is_some_and(|tick| tick["joined"] == viewers)
     });
 }
 
-/// Servers that accept and say nothing: viewers wait there for as long as they are let.
+/// A server that accepts connections and sends nothing. Viewers wait there until their time is up.
 fn silent() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("rtmp://{}/live/x", listener.local_addr().unwrap());
@@ -188,7 +188,7 @@ fn no_process_outlives_the_one_that_started_it() {
     joined(folder.path(), 4);
     let processes = children(&program);
     assert_eq!(processes.len(), 2);
-    // Killed: it cannot tell them.
+    // A killed program cannot tell its children.
     drop(program);
     until("the processes have ended", || processes.iter().all(|id| !runs(*id)));
 }
@@ -215,7 +215,7 @@ fn viewers_connect_from_the_address_that_they_are_given() {
         let options = Options { patience: Duration::from_secs(20), ..Options::default() };
         let lane = Lane::from(Clock::start(), options, Totals::default().into(), Some(source));
         let viewer = Viewer::join(&lane, (0, 0), false, None);
-        // The connection is hung up on.
+        // The server closes the connection.
         assert!(viewer::player::play(&viewer, &url.parse().unwrap()).await.is_err());
     });
     assert_eq!(accepted.join().unwrap().ip(), source);

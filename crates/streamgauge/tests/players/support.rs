@@ -1,4 +1,4 @@
-//! The instrument as a program, and the origin.
+//! The instrument and the origin as programs.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -7,20 +7,20 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::{Program, Server, headwater};
 
-/// Nothing that is waited for may take longer, on a machine busy with other tests.
+/// Longest wait, on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-/// The origin with its demo stream, which has begun.
+/// Starts the origin with its demo stream, and waits until the stream has begun.
 pub(crate) fn origin() -> Server {
     let server = Server::start(headwater(), ["--demo"]);
-    // Long enough for every player to find what it wants to begin with.
+    // Long enough that every player finds enough media to begin with.
     server.get_until("/live/demo/v0/media.m3u8", LIMIT, |response| {
         response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
     });
     server
 }
 
-/// The URLs of the demo stream, by every delivery that players have.
+/// The URLs of the demo stream, one for each delivery.
 pub(crate) fn deliveries(server: &Server) -> [String; 5] {
     [
         server.rtmp_url("live/demo"),
@@ -31,13 +31,13 @@ pub(crate) fn deliveries(server: &Server) -> [String; 5] {
     ]
 }
 
-/// The instrument, running.
+/// Starts the instrument.
 pub(crate) fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Program {
     Program::spawn(Command::new(env!("CARGO_BIN_EXE_streamgauge")).args(arguments))
 }
 
-/// What it did: its exit status and its document. A generator that says it was saturated, as it
-/// may be among other tests, did not fail; what it found is judged all the same.
+/// Waits for the end; returns the exit status and the document. A generator may be saturated while
+/// other tests run. Its results are checked all the same.
 pub(crate) fn document(program: Program) -> (i32, Value) {
     let finished = program.wait(LIMIT);
     let code = finished.status.code().unwrap();
@@ -46,7 +46,7 @@ pub(crate) fn document(program: Program) -> (i32, Value) {
     (code, document)
 }
 
-/// The exit status that the criterion alone would have given.
+/// Checks that the exit status is the one of the criterion, or 3 if the generator was saturated.
 #[track_caller]
 pub(crate) fn assert_verdict(code: i32, document: &Value, passed: bool) {
     assert_eq!(document["passed"], passed, "{document:#}");
@@ -59,7 +59,7 @@ pub(crate) fn assert_verdict(code: i32, document: &Value, passed: bool) {
     assert_eq!(code, right, "{document:#}");
 }
 
-/// Waits for something.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + LIMIT;

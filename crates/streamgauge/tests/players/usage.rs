@@ -1,4 +1,4 @@
-//! The command line: what is refused, interrupted and documented.
+//! The command line: refused arguments, interruptions and documents.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ fn an_interrupted_run_tells_what_it_had_and_a_silent_server_holds_nobody() {
         "-o",
         output.to_str().unwrap(),
     ]);
-    // All three are connected: the run is on.
+    // All three viewers are connected, so the run has started.
     let connected: Vec<_> = (0..3).map(|_| silent.accept().unwrap()).collect();
     let began = Instant::now();
     program.terminate();
@@ -66,8 +66,8 @@ fn an_interrupted_run_tells_what_it_had_and_a_silent_server_holds_nobody() {
 
 #[test]
 fn capacity_ends_where_viewers_get_too_little() {
-    // A server that sends each viewer 64 KiB a second at most, however many they are: an FLV of
-    // audio whose bit rate is what it says.
+    // A server that sends at most 64 KiB per second to each viewer, however many there are: an FLV
+    // of audio that has this bit rate.
     let flv = std::fs::read(testkit::clip("flv/legacy.flv")).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/x.flv", listener.local_addr().unwrap());
@@ -84,7 +84,7 @@ fn capacity_ends_where_viewers_get_too_little() {
                 text.extend_from_slice(&flv);
                 viewers.fetch_add(1, Ordering::SeqCst);
                 for piece in text.chunks(1 << 14) {
-                    // 4 MiB a second, shared by those that are there.
+                    // 4 MiB per second, shared by the connected viewers.
                     let share = viewers.load(Ordering::SeqCst);
                     std::thread::sleep(Duration::from_micros(3906) * share);
                     if socket.write_all(piece).is_err() {
@@ -143,7 +143,7 @@ fn an_interrupted_capacity_tells_the_steps_before() {
     assert_eq!(document["steps"].as_array().unwrap().len(), 1, "{document:#}");
     assert!(folder.path().join("summary.json").exists());
 
-    // Before the media's own bit rate is known there is nothing to tell but that.
+    // Before the bit rate of the media is known, there are no other results.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("rtmp://{}/live/x", silent.local_addr().unwrap());
     let program = start(["capacity", &url, "--duration", "60s", "--timeout", "50s", "--json"]);

@@ -1,4 +1,4 @@
-//! Figures: well-formed, inside their frames, with no text over other text.
+//! Figures are well-formed and inside their frames, and no text covers other text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ fn svgs(report: &Path) -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// All numbers of a path or of coordinates.
+/// All numbers in a path or in coordinates.
 fn numbers(text: &str) -> Vec<f64> {
     let apart = |letter: char| letter.is_ascii_alphabetic() || letter == ' ' || letter == ',';
     text.split(apart).filter(|word| !word.is_empty()).map(|word| word.parse().unwrap()).collect()
 }
 
-/// The least that a text takes: no font is narrower on average.
+/// The smallest area that a text needs: no font is narrower on average.
 fn area(text: Node<'_, '_>) -> (f64, f64, f64, f64) {
     let of = |name| text.attribute(name).map_or(12.0, |value: &str| value.parse::<f64>().unwrap());
     let (x, y, size) = (of("x"), of("y"), of("font-size"));
@@ -61,7 +61,7 @@ fn check(path: &Path, svg: &str) {
             }
         }
         match node.attribute("d") {
-            // Markers are relative, and small.
+            // Markers have relative coordinates and are small.
             Some(data) if !data.contains('a') => {
                 for place in numbers(data).chunks(2) {
                     inside(place[0], place[1], "path");
@@ -179,7 +179,7 @@ fn histograms_of_repetitions_are_merged_in_milliseconds() {
         1.0,
         &[("a", "A", "1"), ("b", "B", "1")],
     );
-    // Those of `a` are by `http`, those of `b` by `viewers`.
+    // The histograms of `a` come from `http`, those of `b` from `viewers`.
     for (peer, nanos) in [("a", true), ("b", false)] {
         for repetition in 1..=2 {
             let kept = folder.keep(&trial("one", &[("clients", 1.0)], peer, repetition, &[]));
@@ -192,6 +192,6 @@ fn histograms_of_repetitions_are_merged_in_milliseconds() {
     for peer in ["A", "B"] {
         assert!(svg.contains(&format!("{peer}: median of the line 50")), "{svg}");
     }
-    // Half of all took 2 ms: the line begins there.
+    // Half of all answers took 2 ms. The line begins there.
     assert!(svg.contains(">2<") && svg.contains(">50<"), "{svg}");
 }

@@ -1,4 +1,4 @@
-//! Run folders as `run` writes them, with figures that are made up, and known.
+//! Run folders in the form of `run`, with invented figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use streamgauge::lab::record::{
     Command, FORM, Machine, Parameters, PeerVersion, Run, Trial, Value,
 };
 
-/// A title that would be a script where it is not escaped.
+/// A title that would be a script if it were not escaped.
 pub const HOSTILE: &str = "<script>alert(1)</script> & \"quoted\" | `code` ]]>";
 
-/// A run's folder.
+/// The folder of a run.
 pub struct Folder {
     pub path: PathBuf,
 }
@@ -27,7 +27,7 @@ pub fn parameters(of: &[(&str, f64)]) -> Parameters {
     of.iter().map(|(name, value)| ((*name).to_owned(), number(*value))).collect()
 }
 
-/// A trial that went well.
+/// Makes a successful trial.
 pub fn trial(
     load: &str,
     of: &[(&str, f64)],
@@ -111,7 +111,7 @@ impl Folder {
         serde_json::from_slice(&fs::read(self.path.join("run.json")).unwrap()).unwrap()
     }
 
-    /// Writes a trial, and says where.
+    /// Writes a trial; returns its folder.
     pub fn keep(&self, trial: &Trial) -> PathBuf {
         let case = trial.parameters.iter().map(|(name, value)| match value {
             Value::Number(value) if *value > 1e9 => format!("{name}={value:e}"),
@@ -132,7 +132,8 @@ impl Folder {
     }
 }
 
-/// Milliseconds as `http` keeps them (nanoseconds), or as `viewers` does (microseconds).
+/// Writes a histogram of times in milliseconds, in the unit of `http` (nanoseconds) or of `viewers`
+/// (microseconds).
 pub fn histogram(folder: &Path, name: &str, millis: impl IntoIterator<Item = f64>, nanos: bool) {
     let per_milli = if nanos { 1e6 } else { 1e3 };
     let mut histogram = Histogram::<u64>::new(3).unwrap();
@@ -150,7 +151,8 @@ pub fn histogram(folder: &Path, name: &str, millis: impl IntoIterator<Item = f64
     fs::write(folder.join(format!("{name}.hlog")), file).unwrap();
 }
 
-/// What the meter writes, a second each: CPU in per cent and bits sent in a second.
+/// Writes the file of the meter, a line for each second: CPU in per cent, and bits sent in that
+/// second.
 pub fn meter(folder: &Path, seconds: u32, mut of: impl FnMut(f64) -> (f64, f64)) {
     let (mut text, mut up, mut used) = (String::new(), 0.0, 0.0);
     for second in 1..=seconds {
@@ -175,7 +177,7 @@ pub fn meter(folder: &Path, seconds: u32, mut of: impl FnMut(f64) -> (f64, f64))
     fs::write(folder.join("meter.jsonl"), text).unwrap();
 }
 
-/// Numbers without a pattern, and the same every time; from 0 to 1.
+/// Numbers from 0 to 1 without a pattern, the same in every run.
 pub struct Noise(u64);
 
 impl Noise {

@@ -1,4 +1,4 @@
-//! `streamgauge report` against run folders whose figures are known.
+//! `streamgauge report` on run folders with known figures.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, missing_docs, reason = "helpers of a test")]

@@ -1,4 +1,4 @@
-//! The page: whole, safe, and for everybody.
+//! The page is complete, safe and accessible.
 
 use std::fs;
 

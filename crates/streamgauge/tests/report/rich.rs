@@ -1,5 +1,5 @@
-//! A run of everything a report can show: the five studies' kinds of tables and figures, saturated
-//! and failed trials, absent peers, and names from hostile people.
+//! A run with everything that a report can show: the tables and figures of all five studies,
+//! saturated and failed trials, absent peers, and names from hostile people.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub fn write(path: &Path, scale: f64) -> Folder {
     folder
 }
 
-/// A study's clients over RTMP, measured once a second.
+/// The clients of a study over RTMP, measured once a second.
 fn runs(folder: &Folder) {
     for clients in [400.0, 800.0, 1200.0] {
         for duration in [60.0, 300.0, 600.0] {
@@ -58,7 +58,7 @@ fn runs(folder: &Folder) {
     }
 }
 
-/// Mean bit rates that fall with the clients.
+/// Mean bit rates that fall as clients are added.
 fn pull(folder: &Folder) {
     for step in 1..=20 {
         let clients = f64::from(step) * 100.0;
@@ -88,7 +88,7 @@ fn pull(folder: &Folder) {
     }
 }
 
-/// Latencies of five servers at three rates; those of one reach far.
+/// Latencies of five servers at three rates. Those of one server reach far.
 fn rates(folder: &Folder) {
     for rate in [100.0, 1000.0, 10_000.0] {
         for (index, (peer, ..)) in PEERS.iter().enumerate() {
@@ -118,7 +118,7 @@ fn rates(folder: &Folder) {
     }
 }
 
-/// Requests a second of all, with and without keep-alive.
+/// Requests per second of all servers, with and without keep-alive.
 fn longer(folder: &Folder) {
     for (place, connections) in [1.0, 10.0].into_iter().enumerate() {
         for (index, (peer, ..)) in PEERS.iter().enumerate() {

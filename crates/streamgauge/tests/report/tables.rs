@@ -1,4 +1,4 @@
-//! Tables, read back from Markdown and from HTML.
+//! Tables, read back from Markdown and HTML.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::fixture::{Folder, parameters, trial};
 use crate::rich;
 use crate::usage::{SMALL, made};
 
-/// The rows of the table that follows a text in report.md.
+/// The rows of the first table after a text in report.md.
 fn markdown(folder: &Path, after: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(folder.join("report.md")).unwrap();
     let from = text.find(after).unwrap();
@@ -18,7 +18,7 @@ fn markdown(folder: &Path, after: &str) -> Vec<Vec<String>> {
     rows.take_while(|line| line.starts_with('|')).map(cells).collect()
 }
 
-/// The body of a table of index.html: what each cell says.
+/// The cells in the body of a table of index.html.
 fn html(folder: &Path, id: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(folder.join("index.html")).unwrap();
     let from = text.find(&format!("id=\"{id}\"")).unwrap();
@@ -166,7 +166,7 @@ fn what_stands_for_a_studys_server_is_compared_with_it() {
     assert_eq!(rows[3][..3], ["", "published (nginx)", "400"]);
     assert_eq!(rows[4][..3], ["", "ratio", "0.98"]);
     assert_eq!(rows[6][..3], ["Wowza", "published", "166"]);
-    // The page says the same, with heads that reach over rows.
+    // The page has the same cells, with headings that span rows.
     let page = html(&report, "table-1");
     assert_eq!(page[0][..3], ["nginx-rtmp", "measured", "394"]);
     assert_eq!(page[1][..2], ["published (nginx)", "400"]);
@@ -187,7 +187,7 @@ fn markdown_tables_are_rectangular() {
         tables += usize::from(pair[1].starts_with("| ---"));
     }
     assert_eq!(tables, 4);
-    // Every figure that is shown is there.
+    // The file of every shown figure exists.
     let shown: Vec<&str> =
         text.lines().filter_map(|row| row.split("](").nth(1)?.strip_suffix(')')).collect();
     assert_eq!(shown.len(), 16);

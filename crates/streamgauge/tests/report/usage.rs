@@ -1,4 +1,4 @@
-//! The verb: what it writes, what it refuses.
+//! The verb `report`: its output, and arguments that it refuses.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub fn report(arguments: &[&Path]) -> Output {
     command.arg("report").args(arguments).output().unwrap()
 }
 
-/// Makes a report beside the runs, and says where.
+/// Makes a report beside the runs; returns its folder.
 pub fn made(folders: &[&Path]) -> std::path::PathBuf {
     let output = report(folders);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -137,7 +137,8 @@ fn a_document_gets_the_headline_tables_and_keeps_the_rest() {
     assert!(!first.contains("Mean bit rate"), "only headlines: {first}");
     assert!(into(&readme).status.success());
     assert_eq!(fs::read_to_string(&readme).unwrap(), first);
-    // Only the document is there afterwards, and one without a place for tables stays as it is.
+    // Only the document is in the folder afterwards. A document without a place for tables does not
+    // change.
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
     fs::write(&readme, "nothing").unwrap();
     let output = into(&readme);

@@ -17,10 +17,10 @@ use testkit::{Port, Program, Server, demo_clip, headwater};
 use relay::Relay;
 use support::{LIMIT, document, start};
 
-/// What the relay holds bytes back for.
+/// For how long the relay holds bytes back.
 const HELD: Duration = Duration::from_millis(300);
 
-/// Generous: a part, what a busy machine makes of it, and no more than that.
+/// A generous limit: a part, plus the delays of a busy machine.
 const MOST: f64 = 3.0;
 
 fn publish(url: &str) -> Program {
@@ -28,14 +28,15 @@ fn publish(url: &str) -> Program {
     Program::spawn(command.arg("publish").arg(demo_clip()).args([url, "--loop", "--stamp"]))
 }
 
-/// A verified viewer, compared with the file as it is without stamps.
+/// Starts a verified viewer. It compares the stream with the file without stamps.
 fn watch(url: &str) -> Program {
     let reference = demo_clip();
     let reference = reference.to_str().unwrap();
     start(["watch", url, "--duration", "5s", "--json", "--reference", reference])
 }
 
-/// That it was verified to the last access unit, and told its latency by stamps; least of that.
+/// Checks that every access unit was verified and that stamps gave the latency; returns the
+/// smallest latency.
 #[track_caller]
 fn delivery(url: &str, program: Program) -> f64 {
     let (_, document) = document(program);
@@ -47,7 +48,7 @@ fn delivery(url: &str, program: Program) -> f64 {
     told(url, viewer)
 }
 
-/// Least of a viewer's latency, by stamps.
+/// The smallest latency of a viewer, by stamps.
 #[track_caller]
 fn told(url: &str, viewer: &Value) -> f64 {
     assert_eq!(viewer["clock"], "stamp", "{url}: {viewer:#}");
@@ -57,7 +58,7 @@ fn told(url: &str, viewer: &Value) -> f64 {
     least("delivery")
 }
 
-/// One viewer that is not verified.
+/// Starts a viewer that does not verify.
 fn viewer(url: &str, folder: &str) -> Program {
     start(["viewers", url, "--batch-size", "1", "--duration", "5s", "--json", "-o", folder])
 }

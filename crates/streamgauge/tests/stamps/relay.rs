@@ -1,4 +1,4 @@
-//! A relay that holds back what a server says by a known time.
+//! A relay that delays the bytes of a server by a known time.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,13 +6,13 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A relay on a free port; its threads end with their connections, or with the test's process.
+/// A relay on a free port. Its threads end with their connections, or with the process of the test.
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
 }
 
 impl Relay {
-    /// To that server.
+    /// Starts a relay to this server.
     pub(crate) fn start(server: SocketAddr, held: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -29,12 +29,12 @@ impl Relay {
 }
 
 fn pass_on(mut from: TcpStream, mut to: TcpStream) {
-    // Whoever hangs up ends it; there is nobody to tell.
+    // A closed connection ends the relay. Nobody needs to know.
     let _ = io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Passes each piece on when it has been held for so long.
+/// Passes on each piece after holding it for `held`.
 fn hold_back(mut from: TcpStream, mut to: TcpStream, held: Duration) {
     let (sender, receiver) = channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! The scenarios of this repository, as small as they go: each is run against real servers, none of
-//! its trials fails, and the report has the scenario's own tables and figures with figures in them.
+//! The scenarios of this repository at their smallest scale. Each runs against real servers, no
+//! trial fails, and the report has the scenario's own tables and figures with values in them.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -13,18 +13,18 @@ use streamgauge::lab::install;
 use streamgauge::lab::scenario::Scenario;
 use testkit::{Program, built, headwater};
 
-/// For media, trials and all, on a machine busy with other tests.
+/// Longest duration including media and trials, on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Where a scenario's media, what is installed for it, and its work folders go: made once, as it is
-/// with Cargo's own target folder.
+/// The folder for media, installed peers and work folders of a scenario. They are made once and
+/// kept, as in Cargo's own target folder.
 fn target(scenario: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(scenario)
 }
 
-/// Runs a scenario against peers that tests can have, and reports it.
+/// Runs a scenario against peers that tests can have, and makes its report.
 fn repeat(study: &str, peers: &[&str]) {
-    // Programs that peers start from where this one is.
+    // Peers start these programs from the folder of this one.
     headwater();
     built("baselines", "baseline");
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -41,7 +41,7 @@ fn repeat(study: &str, peers: &[&str]) {
     let document: Value = serde_json::from_slice(&finished.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", finished.stderr));
     assert_eq!(document["failed"], serde_json::json!({}), "{}", finished.stderr);
-    // A generator that was the limit is no failure of the study's on a machine this busy.
+    // On a machine this busy, a saturated generator is no failure of the study.
     assert!(matches!(finished.status.code(), Some(0 | 3)), "{}", finished.stderr);
     assert!(document["trials"].as_u64() >= Some(scenario.loads.len() as u64), "{document}");
 
@@ -53,13 +53,13 @@ fn repeat(study: &str, peers: &[&str]) {
     let text = std::fs::read_to_string(out.join("report/report.md")).unwrap();
     let titles = scenario.tables.iter().map(|table| &table.title);
     for title in titles.chain(scenario.figures.iter().map(|figure| &figure.title)) {
-        // "Table 1. …" is numbered by the report itself.
+        // The report has its own numbers instead of "Table 1. …".
         let title = title.split_once(". ").map_or(&**title, |(_, title)| title);
         assert!(text.contains(title), "{title:?} is not in report.md");
     }
     assert!(page.contains("<svg"), "no figure");
     let trials = trials(&out);
-    // At this scale one load or the other is over before the kernel's clock has ticked.
+    // At this scale, some loads end before the kernel's clock has ticked.
     let measured = |name: &str| trials.iter().any(|trial| trial["metrics"].get(name).is_some());
     for shown in scenario.tables.iter().flat_map(|table| &table.values) {
         assert!(measured(&shown.metric), "{:?} is of nothing that is measured", shown.title);
@@ -73,7 +73,7 @@ fn repeat(study: &str, peers: &[&str]) {
     }
 }
 
-/// Every trial.json below a run.
+/// Reads every trial.json below a run.
 fn trials(out: &Path) -> Vec<Value> {
     let mut found = Vec::new();
     let mut folders = vec![out.join("trials")];
@@ -102,7 +102,7 @@ fn study_b() {
 
 #[test]
 fn study_c() {
-    // The one peer here that is neither Debian's nor this repository's.
+    // The only peer here that is neither in Debian nor in this repository.
     let peers = target("study-c").join("peers");
     let folders = Folders { peers, ..Folders::find().unwrap() };
     let push = install::find("python-push", &folders).unwrap();

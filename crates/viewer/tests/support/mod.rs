@@ -1,4 +1,4 @@
-//! A server that does what it is told, the media it serves, and a viewer of it.
+//! A server with scripted behaviour, the media that it serves, and a viewer for them.
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 
@@ -18,10 +18,10 @@ use viewer::player::{Target, play};
 use viewer::verify::Reference;
 use viewer::{Clock, Lane, Options, Report, Totals, Viewer};
 
-/// No test may take longer.
+/// Longest duration of a test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// A request, and how often its path has been asked for before.
+/// A request, and how often its path was asked for before.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) target: String,
@@ -29,18 +29,18 @@ pub(crate) struct Asked {
     pub(crate) before: usize,
 }
 
-/// What a server does, one after the other.
+/// A step of a server.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     /// Sends these bytes.
     Send(Vec<u8>),
     /// Waits.
     Wait(Duration),
-    /// Waits until then.
+    /// Waits until this time.
     WaitUntil(Instant),
     /// Closes the connection.
     Close,
-    /// Neither sends nor closes any more.
+    /// Sends nothing more, and does not close.
     Hang,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn ok(body: &[u8]) -> Vec<Act> {
     vec![Act::Send([head.as_bytes(), body].concat())]
 }
 
-/// A good answer that begins after a while.
+/// A good answer after a delay.
 pub(crate) fn late(millis: u64, body: &[u8]) -> Vec<Act> {
     let mut acts = vec![Act::Wait(Duration::from_millis(millis))];
     acts.extend(ok(body));
@@ -62,12 +62,12 @@ pub(crate) fn status(line: &str) -> Vec<Act> {
     vec![Act::Send(format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n").into_bytes())]
 }
 
-/// Bytes as they are.
+/// These bytes, without anything around them.
 pub(crate) fn raw(text: &str) -> Vec<Act> {
     vec![Act::Send(text.as_bytes().to_vec()), Act::Close]
 }
 
-/// A server on a free port; its threads end with the test's process.
+/// A server on a free port. Its threads end with the process of the test.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     log: Arc<Mutex<Vec<Asked>>>,
@@ -93,7 +93,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// What was asked for so far.
+    /// The requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.log.lock().unwrap().clone()
     }
@@ -143,7 +143,7 @@ fn serve(
     }
 }
 
-/// AAC in 48 kHz, each access unit different, and each fragment a known number of them.
+/// AAC at 48 kHz. All access units are different, and each fragment has the same number of them.
 pub(crate) struct Sound {
     pub(crate) track: Track,
     units: u32,
@@ -196,7 +196,7 @@ impl Sound {
         out
     }
 
-    /// A fragment that says when its first sample was captured.
+    /// A fragment with the capture time of its first sample.
     pub(crate) fn stamped(&self, fragment: u32, unix_micros: u64) -> Vec<u8> {
         let samples = self.samples(fragment);
         let reference = ReferenceTime { unix_micros, media_time: samples[0].dts as u64 };
@@ -210,7 +210,7 @@ impl Sound {
         out
     }
 
-    /// All of it as FLV.
+    /// The whole sound as FLV.
     pub(crate) fn flv(&self) -> Vec<u8> {
         let packetizer = Packetizer::new(0, &self.track.codec, self.track.timescale).unwrap();
         let mut out = file_header(true, false).to_vec();
@@ -222,7 +222,7 @@ impl Sound {
         out
     }
 
-    /// All of it as something to compare with.
+    /// The whole sound as a reference.
     pub(crate) fn reference(&self) -> Arc<Reference> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), self.flv()).unwrap();
@@ -238,7 +238,7 @@ impl Sound {
         text + "#EXT-X-ENDLIST\n"
     }
 
-    /// The answer to a request for a part of that presentation: `/x/…`.
+    /// The answer to a request for a file of this presentation: `/x/…`.
     pub(crate) fn answer(&self, target: &str) -> Vec<Act> {
         let file = target.rsplit('/').next().unwrap();
         match file.split('?').next().unwrap() {
@@ -253,12 +253,12 @@ impl Sound {
     }
 }
 
-/// How a test's viewers behave: patience is short.
+/// Options of viewers in tests, with little patience.
 pub(crate) fn options() -> Options {
     Options { patience: Duration::from_secs(2), ..Options::default() }
 }
 
-/// One viewer of a URL, for at most so long.
+/// Runs one viewer of a URL, for at most `duration`.
 pub(crate) fn watch(
     url: &str,
     options: Options,
@@ -276,24 +276,24 @@ pub(crate) fn watch(
     })
 }
 
-/// A viewer that verifies, to the end.
+/// Runs a viewer that verifies, to the end.
 pub(crate) fn verified(url: &str, reference: Option<Arc<Reference>>) -> Report {
     watch(url, options(), true, reference, LIMIT)
 }
 
-/// A viewer that does not, to the end.
+/// Runs a viewer that does not verify, to the end.
 pub(crate) fn plain(url: &str) -> Report {
     watch(url, options(), false, None, LIMIT)
 }
 
-/// Kind and place of the error a viewer ended by.
+/// Kind and place of the error that a viewer ended with.
 #[track_caller]
 pub(crate) fn failure(report: &Report) -> (&'static str, String) {
     let error = report.error.as_ref().unwrap_or_else(|| panic!("no error: {report:#?}"));
     (error.kind.name(), format!("{} ({})", error.what, error.place))
 }
 
-/// That a figure is what was injected, within an error.
+/// Checks that a figure is the injected one, within an error.
 #[track_caller]
 pub(crate) fn near(found: f64, right: f64, error: f64) {
     assert!((found - right).abs() <= error, "{found} where {right} ± {error} is right");

@@ -1,4 +1,4 @@
-//! From what is due to connections that ask for it.
+//! Brings due requests to connections.
 
 use std::cmp::Reverse;
 
@@ -10,12 +10,12 @@ use crate::load::several::source_for;
 use crate::load::target::of_request;
 use crate::load::trouble::Trouble;
 
-/// The most requests that wait for a connection. Beyond it the schedule waits with the rest, each
-/// of which keeps its time.
+/// The most requests that wait for a connection. Further requests stay in the schedule, and each
+/// keeps its due time.
 const MOST_WAITING: usize = 1 << 20;
 
 impl Worker<'_> {
-    /// Begins what is due, but not so much of it at once that answers would lie about unread.
+    /// Starts due requests, but not too many at once: answers would wait unread.
     pub(super) fn issue(&mut self, now: u64) {
         while self.resting.peek().is_some_and(|Reverse(until)| *until <= now) {
             self.resting.pop();
@@ -49,7 +49,7 @@ impl Worker<'_> {
             });
             self.dispatch_ready();
         }
-        // What is sent may fail, and then goes over another connection.
+        // A request may fail while it is sent. Then it goes over another connection.
         loop {
             self.dispatch_ready();
             self.flush_touched();
@@ -67,7 +67,7 @@ impl Worker<'_> {
             }
         }
         while let Some(exchange) = self.ready.pop_front() {
-            // Who waits longer goes first.
+            // Requests that wait longer go first.
             let unplaced =
                 if self.waiting.is_empty() { self.dispatch(exchange) } else { Err(exchange) };
             if let Err(exchange) = unplaced {
@@ -77,13 +77,13 @@ impl Worker<'_> {
         }
     }
 
-    /// Finds a connection for a request: one without any, a new one, or one that has room.
+    /// Finds a connection for a request: an idle one, a new one, or one with room.
     fn dispatch(&mut self, exchange: Exchange) -> Result<(), Exchange> {
         let at = exchange.asked.peer;
         let thinks = !self.given.plan.manner.think.is_zero();
         let has_room = self.pool.len() < self.given.connections;
-        // Clients that think keep their connections meanwhile: each has its own, and who rested
-        // longest goes on first.
+        // Clients that think keep their own connections in the meantime. The client that has rested
+        // longest is next.
         if !(thinks && has_room)
             && let Some(key) = self.pool.idle(at, thinks)
         {
@@ -98,7 +98,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Makes room for a connection to the peer at `at`.
+    /// Makes room for a connection to the peer with index `at`.
     fn close_idle_of_other(&mut self, at: usize) -> bool {
         let mut others = (0..self.pool.peers()).filter(|other| *other != at);
         let Some(key) = others.find_map(|other| self.pool.idle(other, true)) else { return false };

@@ -1,4 +1,4 @@
-//! One event loop: requests when they are due, over connections of its own.
+//! One event loop: sends requests when they are due, over its own connections.
 //!
 //! ```text
 //! demand ─▶ ready ─▶ dispatch ─▶ connections ─▶ answers ─▶ tally
@@ -8,11 +8,11 @@
 //!             └── sent again ─────────┴─ redirected ┘
 //! ```
 //!
-//! [`dispatch`] takes what is due to connections, which [`pool`] keeps; [`traffic`] is what they send
-//! and read; [`settle`] decides what becomes of each request. The loop itself is here.
+//! [`dispatch`] brings due requests to connections, which [`pool`] keeps. [`traffic`] sends and
+//! reads. [`settle`] decides what happens to each request. The loop itself is in this file.
 //!
-//! It shares nothing with the other loops but counters that they read, and asks the kernel twice
-//! for an exchange: to send, and to receive.
+//! A loop shares nothing with other loops but counters that they read. It needs two system calls
+//! for an exchange: one to send, one to receive.
 
 mod dispatch;
 mod pool;
@@ -33,28 +33,30 @@ use super::target::Target;
 use super::{Plan, bare};
 use pool::{Key, Pool};
 
-/// Events taken from the kernel at once; the next request is looked for after each such batch.
+/// How many events the kernel returns at once. After each such batch, the loop looks for due
+/// requests.
 const BATCH: usize = 64;
-/// Waking later than this is a standstill: what had come lay unread, in nanoseconds.
+/// A wake-up that is later than this is a standstill, during which answers wait unread, in
+/// nanoseconds.
 const STANDSTILL: u64 = 1_000_000;
 
 pub(super) struct Worker<'a> {
     given: Assignment<'a>,
     asked: Vec<Rc<Asked>>,
     pool: Pool,
-    /// Requests to be placed.
+    /// Requests that need a connection.
     ready: VecDeque<Exchange>,
-    /// Requests for which there was no place.
+    /// Requests that found no connection.
     waiting: VecDeque<Exchange>,
-    /// When clients that rest go on.
+    /// When resting clients go on.
     resting: BinaryHeap<Reverse<u64>>,
-    /// When connections that read slowly go on.
+    /// When slow connections may read again.
     paused: BinaryHeap<Reverse<(u64, Key)>>,
     answers: Vec<Answer>,
-    /// Nanoseconds, in all, by which it woke later than it wanted, where that was a standstill.
+    /// Nanoseconds by which the loop woke up late, summed over all standstills.
     standstill: u64,
-    /// Processor time of rounds of a loop that never sleeps in which there was nothing to do, in
-    /// nanoseconds, and how much the thread had had in all when those of now began.
+    /// For a loop that never sleeps: processor time of past rounds without work, in nanoseconds,
+    /// and the thread's processor time at the start of the current such rounds.
     idle: u64,
     idle_since: Option<u64>,
     io: Io<'a>,
@@ -90,7 +92,8 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Runs to the end of the demand, until it is stopped, or as long after the end as a run may.
+    /// Runs to the end of the demand, until it is stopped, or until the longest wait after the end
+    /// is over.
     pub(super) fn run(mut self) -> Tally {
         let clock = self.given.clock;
         let start = Start::now(clock);
@@ -122,7 +125,7 @@ impl<'a> Worker<'a> {
             let late = woken.saturating_sub(wake.max(now));
             let idle = events.is_empty() && self.tally.counters.requests == begun;
             if self.given.plan.busy_poll {
-                // It would have slept.
+                // Without busy polling it would have slept.
                 match (idle && woken < wake, self.idle_since) {
                     (true, None) => self.idle_since = Some(start.on_cpu()),
                     (false, Some(_)) => {
@@ -135,8 +138,9 @@ impl<'a> Worker<'a> {
             if late > STANDSTILL {
                 self.standstill += late;
             }
-            // All that has come is read before anything is sent: an answer's time is not held up by
-            // the requests that follow others, and the server is woken once for many.
+            // All answers that have come are read before anything is sent. So requests that follow
+            // others do not delay the time of an answer, and the server is woken once for many
+            // requests.
             for event in &events {
                 self.handle(Pool::key_of(event), event.flags);
             }
@@ -149,12 +153,12 @@ impl<'a> Worker<'a> {
         self.tally
     }
 
-    /// Processor time spent waiting, in nanoseconds, when the thread has had so much in all.
+    /// Processor time spent waiting, in nanoseconds, if `cpu` is the thread's whole processor time.
     fn waited(&self, cpu: u64) -> u64 {
         self.idle + self.idle_since.map_or(0, |since| cpu.saturating_sub(since))
     }
 
-    /// When there is something to do, whatever the connections do.
+    /// The time of the next action that does not depend on connections.
     fn wake(&self, next_tick: u64) -> u64 {
         let resting = self.resting.peek().map(|Reverse(until)| *until);
         let paused = self.paused.peek().map(|Reverse((until, _))| *until);
@@ -163,7 +167,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// A request without its Range field and empty line.
+/// Makes a request without its Range field and empty line.
 fn request_head(target: &Target, plan: &Plan) -> Vec<u8> {
     if bare::answer(target).is_some() {
         return vec![bare::REQUEST];

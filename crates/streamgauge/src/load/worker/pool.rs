@@ -1,4 +1,4 @@
-//! The connections of an event loop: which there are, and which can take a request.
+//! The connections of an event loop, and which of them can take a request.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,8 +14,8 @@ use crate::load::redirect::Servers;
 use crate::load::trouble::Trouble;
 use crate::load::url::Origin;
 
-/// A connection's place and the count of its users, so that a name of one that has gone is known
-/// as such.
+/// A connection's slot, and how many connections had the slot before. So the key of a connection
+/// that is gone does not match a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     place: u32,
@@ -41,31 +41,31 @@ struct Slot {
     touched: bool,
 }
 
-/// One server that is asked.
+/// A server.
 struct Peer {
     origin: Origin,
     address: SocketAddr,
-    /// Connections without a request, the latest used last.
+    /// Idle connections; the one used last is at the back.
     idle: VecDeque<Key>,
-    /// Connections with fewer requests than may be pipelined.
+    /// Connections with requests and room for more.
     partial: VecDeque<Key>,
 }
 
-/// All connections of an event loop, by the server they lead to.
+/// All connections of an event loop, by server.
 pub(super) struct Pool {
     epoll: OwnedFd,
     servers: Servers,
     peers: Vec<Peer>,
     places: Vec<Slot>,
     free: Vec<u32>,
-    /// Connections with something to send.
+    /// Connections with bytes to send.
     touched: Vec<Key>,
-    /// The most requests that a connection has without an answer.
+    /// The most requests without an answer on a connection.
     depth: usize,
 }
 
 impl Pool {
-    /// None yet, of which each may have so many requests without an answer.
+    /// Makes an empty pool. Each connection may have `depth` requests without an answer.
     pub(super) fn new(depth: usize, servers: Servers) -> std::io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -78,10 +78,10 @@ impl Pool {
         })
     }
 
-    /// The place of an origin among the peers, where it gets one if it has none.
+    /// Returns the index of an origin among the peers, and adds the origin if it is new.
     ///
     /// # Errors
-    /// It is not known where it is.
+    /// The address of the origin is unknown.
     pub(super) fn peer_of(&mut self, origin: &Origin) -> Result<usize, Trouble> {
         if let Some(place) = self.peers.iter().position(|peer| peer.origin == *origin) {
             return Ok(place);
@@ -96,22 +96,22 @@ impl Pool {
         Ok(self.peers.len() - 1)
     }
 
-    /// How many peers there are.
+    /// Number of peers.
     pub(super) fn peers(&self) -> usize {
         self.peers.len()
     }
 
-    /// Where a peer is.
+    /// Address of a peer.
     pub(super) fn address(&self, peer: usize) -> SocketAddr {
         self.peers[peer].address
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     pub(super) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// All of them.
+    /// Iterates over the connections.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &Connection)> {
         self.places.iter().enumerate().filter_map(|(number, place)| {
             let key = Key { place: number as u32, user: place.user };
@@ -119,13 +119,13 @@ impl Pool {
         })
     }
 
-    /// One of them, unless it has gone.
+    /// The connection of a key, unless it is gone.
     pub(super) fn get(&mut self, key: Key) -> Option<&mut Connection> {
         let place = self.places.get_mut(key.place as usize)?;
         place.connection.as_mut().filter(|_| place.user == key.user)
     }
 
-    /// Takes one in that connects, and listens to it.
+    /// Adds a connection that is being made, and listens to its events.
     pub(super) fn add(&mut self, connection: Connection) -> Result<Key, Errno> {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Slot::default());
@@ -142,7 +142,7 @@ impl Pool {
         added.map(|()| key)
     }
 
-    /// Gives one up.
+    /// Removes a connection.
     pub(super) fn remove(&mut self, key: Key) -> Option<Connection> {
         let place = self.places.get_mut(key.place as usize)?;
         let connection = place.connection.take_if(|_| place.user == key.user)?;
@@ -151,21 +151,20 @@ impl Pool {
         Some(connection)
     }
 
-    /// Waits for events, as long as `left` at most: each is of a connection.
+    /// Waits for events of connections, at most for `left`.
     pub(super) fn wait(&self, events: &mut Vec<epoll::Event>, left: Duration) {
         events.clear();
         let left = Timespec::try_from(left).unwrap_or_default();
-        // Interrupted or failing, the loop goes round, and ends with the demand at the latest.
+        // After an interruption or error the loop goes on. It ends with the demand at the latest.
         let _ = epoll::wait(&self.epoll, spare_capacity(events), Some(&left));
     }
 
-    /// Whose event it is.
+    /// The key of the connection that an event belongs to.
     pub(super) fn key_of(event: &epoll::Event) -> Key {
         Key::from_bits(event.data.u64())
     }
 
-    /// Asks to be told when a connection can be read from, unless it is not to be read from, and
-    /// when it can be `written` to.
+    /// Listens to a connection: for input unless it is paused, and for output if `written`.
     pub(super) fn watch(&self, key: Key, written: bool) -> Result<(), Errno> {
         let Some(connection) = self.places[key.place as usize].connection.as_ref() else {
             return Ok(());
@@ -177,7 +176,7 @@ impl Pool {
         epoll::modify(&self.epoll, &connection.socket, data, flags)
     }
 
-    /// Notes that a connection has something to send.
+    /// Notes that a connection has bytes to send.
     pub(super) fn touch(&mut self, key: Key) {
         let place = &mut self.places[key.place as usize];
         if !place.touched {
@@ -186,14 +185,14 @@ impl Pool {
         }
     }
 
-    /// One that has something to send, which is then forgotten.
+    /// Takes a connection that has bytes to send.
     pub(super) fn next_touched(&mut self) -> Option<Key> {
         let key = self.touched.pop()?;
         self.places[key.place as usize].touched = false;
         Some(key)
     }
 
-    /// Lets a connection be found, if it can take a request.
+    /// Lists a connection, if it can take a request.
     pub(super) fn list(&mut self, key: Key) {
         let Some(place) = self.places.get_mut(key.place as usize) else { return };
         let Some(connection) = place.connection.as_ref().filter(|c| !c.closing) else { return };
@@ -209,8 +208,7 @@ impl Pool {
         }
     }
 
-    /// A connection without a request, which is not listed any more: the latest used, or the
-    /// `oldest`.
+    /// Takes an idle connection from the list: the one used last, or the `oldest`.
     pub(super) fn idle(&mut self, peer: usize, oldest: bool) -> Option<Key> {
         loop {
             let idle = &mut self.peers[peer].idle;
@@ -222,7 +220,7 @@ impl Pool {
         }
     }
 
-    /// A connection with requests that can take another, which is not listed any more.
+    /// Takes a connection with requests and room for more from the list.
     pub(super) fn partial(&mut self, peer: usize) -> Option<Key> {
         loop {
             let key = self.peers[peer].partial.pop_front()?;

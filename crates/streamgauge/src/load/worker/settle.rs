@@ -1,4 +1,4 @@
-//! What becomes of requests: answered, sent on, sent again, or failed.
+//! The fate of requests: answered, redirected, sent again, or failed.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ impl Worker<'_> {
         self.client_is_free(Duration::ZERO);
     }
 
-    /// What a redirection asks for instead.
+    /// Makes the request that a redirection asks for.
     fn redirected(
         &mut self,
         exchange: &Exchange,
@@ -47,7 +47,7 @@ impl Worker<'_> {
         let from = &exchange.asked.target;
         let url = redirect::next(plan, from, location, exchange.redirects)?;
         if url.origin.is_secure() {
-            // Only the other client could follow, which a run has from its beginning or not at all.
+            // Only the client with TLS could follow. A run uses it from the start or never.
             let detail = format!("a redirection from http to {url}: ask for that URL itself");
             return Err(Trouble::new(Fault::BadRedirect, detail));
         }
@@ -57,9 +57,9 @@ impl Worker<'_> {
         Ok(Rc::new(Asked { target, peer, head, bare: None }))
     }
 
-    /// Gives a connection up. Its first request fails of `trouble`, unless that says no more than
-    /// that the server had closed a kept connection; those behind it were never looked at, and go
-    /// over another.
+    /// Closes a connection. Its first request fails with `trouble`, unless the trouble only means
+    /// that the server had closed a kept connection. The server never read the requests after it,
+    /// so they go over another connection.
     pub(super) fn close(&mut self, key: Key, trouble: Option<&Trouble>) {
         let Some(connection) = self.pool.remove(key) else { return };
         let kept = connection.answered > 0;
@@ -98,7 +98,8 @@ impl Worker<'_> {
         self.client_is_free(rest);
     }
 
-    /// A client has its answer, or none, and asks again when it has rested and thought.
+    /// Frees a client that has its answer or its error. It sends its next request after resting and
+    /// thinking.
     fn client_is_free(&mut self, rest: Duration) {
         let rest = rest.max(self.given.plan.manner.think);
         if rest.is_zero() || !self.given.demand.is_closed() {
@@ -108,7 +109,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Fails what has taken too long.
+    /// Fails requests that have taken too long.
     pub(super) fn expire(&mut self, now: u64) {
         let limit = nanoseconds(self.given.plan.timeout);
         let late = |since: u64| now.saturating_sub(since) > limit;

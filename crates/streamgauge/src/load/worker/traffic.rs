@@ -1,4 +1,4 @@
-//! Bytes: what connections send when they can, and read when something has come.
+//! Sends bytes when connections can take them, and reads bytes that have come.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use super::pool::Key;
 use crate::load::trouble::Trouble;
 
 impl Worker<'_> {
-    /// Lets slow connections whose pause is over read on.
+    /// Reads on from slow connections whose pause is over.
     pub(super) fn resume(&mut self, now: u64) {
         while let Some(Reverse((until, key))) = self.paused.peek().copied()
             && until <= now
@@ -55,7 +55,7 @@ impl Worker<'_> {
             Ok(true) => {}
             Ok(false) => self.watch(key, true),
             Err(trouble) => {
-                // What the peer said before it closed explains more than that it has.
+                // The bytes that the peer sent before closing explain more than the error.
                 self.read(key);
                 self.close(key, Some(&trouble));
             }
@@ -81,8 +81,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Leaves a connection alone that has read as much as it may for now; listens to it again when
-    /// there was less to read than it might.
+    /// Pauses a connection that has used up its allowance. Listens to it again after a read below
+    /// the allowance.
     fn pause(&mut self, key: Key) {
         if self.given.plan.manner.read_rate.is_none() {
             return;
@@ -100,7 +100,8 @@ impl Worker<'_> {
         }
     }
 
-    /// As [`Pool::watch`](super::pool::Pool::watch), without which a connection is of no use.
+    /// Calls [`Pool::watch`](super::pool::Pool::watch). Closes the connection if that fails,
+    /// because it is useless then.
     fn watch(&mut self, key: Key, written: bool) {
         if let Err(error) = self.pool.watch(key, written) {
             self.close(key, Some(&Trouble::of_io(error)));

@@ -1,5 +1,4 @@
-//! A metric against a parameter: a line for each peer, what a study printed beside it, and the
-//! inflexion points.
+//! A metric against a parameter: a line for each peer, the study's lines, and inflexion points.
 
 use crate::lab::record::{Parameters, Value};
 
@@ -10,7 +9,7 @@ use super::super::statistics::{Inflexion, Summary, inflexion};
 use super::super::{dimension, number, table};
 use super::{Drawn, Source, metric_title};
 
-/// Values that differ more than this are better shown by their logarithms.
+/// If values differ by a larger factor, a logarithmic axis shows them better.
 const WIDE: f64 = 60.0;
 
 pub(super) fn draw(source: &Source<'_>) -> Vec<Drawn> {
@@ -43,7 +42,7 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
     let mut notes = Vec::new();
     let mut marks = Vec::new();
     if let Some(threshold) = threshold {
-        // Two points of a study's, far apart, say nothing of where between them something happens.
+        // Two points of a study, far apart, do not tell where between them something happens.
         let known = |line: &&Line| !line.style.published || line.points.len() > 2;
         for line in lines.iter().filter(known) {
             let (mark, note) = crossing(line, threshold, y, x);
@@ -87,7 +86,7 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
     Some(Drawn { title, description, plot: Plot::Lines(plot), notes })
 }
 
-/// Medians over repetitions, in rising order of x.
+/// The medians over repetitions, in rising order of x.
 fn measured(trials: &[&Kept], x: &str, y: &str) -> Vec<Point> {
     let mut places: Vec<(f64, Vec<&Kept>)> = Vec::new();
     for &kept in trials {
@@ -106,7 +105,7 @@ fn measured(trials: &[&Kept], x: &str, y: &str) -> Vec<Point> {
     places.into_iter().filter_map(point).collect()
 }
 
-/// A line for each peer of the study's, of those figures that belong to this plot's cases.
+/// The lines of the study's peers, with the figures that belong to the cases of this plot.
 fn published(source: &Source<'_>, x: &str, y: &str, context: Option<&Parameters>) -> Vec<Line> {
     let Some(published) = &source.figure.published else { return vec![] };
     let column = |name: &str| published.columns.iter().position(|column| column == name);
@@ -127,7 +126,7 @@ fn published(source: &Source<'_>, x: &str, y: &str, context: Option<&Parameters>
         match lines.iter_mut().find(|line| line.label == label) {
             Some(line) => line.points.push(point),
             None => {
-                // One who was measured here too has the same colour.
+                // A peer that was measured here too has the same colour.
                 let ours = source.study.peers.iter().position(|peer| {
                     peer.title.eq_ignore_ascii_case(name) || peer.name.eq_ignore_ascii_case(name)
                 });
@@ -146,7 +145,7 @@ fn published(source: &Source<'_>, x: &str, y: &str, context: Option<&Parameters>
     lines
 }
 
-/// A name of a study's.
+/// Label of a peer of the study.
 pub(super) fn of_study(name: &str) -> String {
     match name {
         "" => "study".to_owned(),
@@ -155,13 +154,14 @@ pub(super) fn of_study(name: &str) -> String {
     }
 }
 
-/// Times, errors and what is used must not rise over a threshold; all else must not fall under.
+/// Whether a metric must not fall below a threshold. Times, errors and used resources must not rise
+/// above it.
 fn more_is_better(metric: &str) -> bool {
     let less = ["_ms", "cpu", "memory", "stall", "error", "late", "behind", "retransmits", "drops"];
     !less.iter().any(|part| metric.contains(part))
 }
 
-/// A line's inflexion point, and how that is put into words.
+/// Finds the inflexion point of a line, and describes it.
 fn crossing(line: &Line, threshold: f64, y: &str, x: &str) -> (Option<Mark>, Option<String>) {
     let points: Vec<(f64, f64)> = line.points.iter().map(|point| (point.x, point.y)).collect();
     let (label, what) = (&line.label, x.replace('_', " "));
@@ -181,7 +181,8 @@ fn crossing(line: &Line, threshold: f64, y: &str, x: &str) -> (Option<Mark>, Opt
     }
 }
 
-/// A logarithmic scale where it was asked for, and then without zeros, or values are far apart.
+/// Chooses the scale: logarithmic if values are far apart, or if it is `wanted`. Then zeros are not
+/// shown.
 fn scale(values: impl Iterator<Item = f64>, wanted: bool) -> Scale {
     let Some(Summary { min, max, .. }) = Summary::of(values) else { return Scale::Linear };
     let wide = min > 0.0 && max / min > WIDE;

@@ -1,4 +1,4 @@
-//! A metric by peer, in groups by a parameter.
+//! A metric for each peer, in groups by a parameter.
 
 use super::super::axis::{Axis, Scale};
 use super::super::data::Kept;
@@ -9,7 +9,7 @@ use super::against::of_study;
 use super::{Drawn, Source, metric_title};
 use crate::lab::record::Value;
 
-/// More bars than this nobody reads.
+/// The most bars: nobody reads more.
 const MOST: usize = 200;
 
 pub(super) fn draw(source: &Source<'_>) -> Vec<Drawn> {
@@ -88,7 +88,7 @@ fn bar(source: &Source<'_>, peer: usize, trials: &[&Kept], metric: &str) -> Opti
     })
 }
 
-/// What the study printed of this group.
+/// The bars of the study for this group.
 fn published(source: &Source<'_>, metric: &str, value: Option<&Value>) -> Vec<Bar> {
     let Some(published) = &source.figure.published else { return vec![] };
     let column = |name: &str| published.columns.iter().position(|column| column == name);

@@ -1,4 +1,4 @@
-//! Lines of many points: over time, and by percentile. A plot for each case.
+//! Lines with many points, over time or over percentiles. One plot for each case.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::super::statistics::Summary;
 use super::super::{dimension, number};
 use super::{Drawn, Source};
 
-/// No line is drawn with more points: there are no more pixels.
+/// The most points of a line: there are no more pixels.
 const MOST_POINTS: usize = 240;
-/// Points a decade of a distribution.
+/// Points for each decade of a distribution.
 const POINTS_A_DECADE: usize = 40;
 
-/// A column of the meter's over time. Repetitions are put together second by second.
+/// Draws a column of the meter over time. Repetitions are combined second by second.
 pub(super) fn over_time(source: &Source<'_>) -> anyhow::Result<Vec<Drawn>> {
     let column = source.figure.y.as_deref().unwrap_or_default();
     anyhow::ensure!(samples::is_column(column), "there is no column {column:?} to draw over time");
@@ -39,7 +39,7 @@ pub(super) fn over_time(source: &Source<'_>) -> anyhow::Result<Vec<Drawn>> {
     })
 }
 
-/// A distribution by 1/(1-q), all repetitions as one.
+/// Draws a distribution over 1/(1-q). All repetitions count as one.
 pub(super) fn percentiles(source: &Source<'_>) -> anyhow::Result<Vec<Drawn>> {
     let name = source.figure.histogram.as_deref().unwrap_or_default();
     let x = axis(source, "percentile", Scale::Percentile, false);
@@ -58,7 +58,7 @@ pub(super) fn percentiles(source: &Source<'_>) -> anyhow::Result<Vec<Drawn>> {
     })
 }
 
-/// From the median's side of the distribution to where a single value is left.
+/// The points of a distribution, from all values to a single one.
 fn by_percentile(all: &Distribution) -> Vec<Point> {
     let last = (all.count().max(2) as f64).log10();
     let steps = (last * POINTS_A_DECADE as f64).ceil().max(1.0) as usize;
@@ -74,7 +74,7 @@ fn point(x: f64, summary: Summary) -> Point {
     Point { x, y: summary.median, low: summary.min, high: summary.max, doubtful: false }
 }
 
-/// Neighbours put together where there are too many points.
+/// Combines neighbours if there are too many points.
 fn thinned(points: &[Point]) -> Vec<Point> {
     let together = points.len().div_ceil(MOST_POINTS).max(1);
     let one = |points: &[Point]| {
@@ -93,7 +93,7 @@ fn axis(source: &Source<'_>, title: &str, scale: Scale, from_zero: bool) -> Axis
     Axis { title: title.to_owned(), scale, range: None, from_zero, exact: true }
 }
 
-/// A plot for each case, with a line for each peer.
+/// Draws a plot for each case, with a line for each peer.
 fn each_case(
     source: &Source<'_>,
     (x, y): (&Axis, &Axis),

@@ -1,4 +1,4 @@
-//! Lying bars: names beside them, values at their ends, so no legend is needed.
+//! Horizontal bars. Names are beside them and values at their ends, so no legend is needed.
 
 use maud::html;
 
@@ -8,7 +8,7 @@ use super::super::plot::{Bar, Bars};
 use super::page::{self, Anchor, Number, Page, Text};
 use super::{Frame, HEADING, TEXT};
 
-/// From one bar to the next.
+/// Distance from one bar to the next.
 const ROW: f64 = 22.0;
 const THICK: f64 = 14.0;
 
@@ -40,7 +40,7 @@ pub(super) fn draw(bars: &Bars, frame: &Frame<'_>) -> Page {
     page
 }
 
-/// The axis, between the names and the values.
+/// Places the axis between the names and the values.
 fn place(bars: &Bars, frame: &Frame<'_>) -> Placed {
     let all = || bars.groups.iter().flat_map(|(_, bars)| bars);
     let widest =
@@ -105,7 +105,7 @@ fn draw_bar(page: &mut Page, bar: &Bar, axis: &Placed, y: f64) {
     page.write(&Text::new(&text, after + 6.0, y + 15.0));
 }
 
-/// Bars begin at 0, so they are never logarithmic.
+/// Bars begin at 0, so their axis is never logarithmic.
 fn bars_scale() -> super::super::axis::Scale {
     super::super::axis::Scale::Linear
 }

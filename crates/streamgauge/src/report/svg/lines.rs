@@ -12,12 +12,12 @@ use super::{Frame, TEXT};
 const GRID: &str = "#e4e4e4";
 const AXIS: &str = "#6b6b6b";
 const MUTED: &str = "#4d4d4d";
-/// From one line of text to the next.
+/// Distance from one line of text to the next.
 const LEADING: f64 = 17.0;
-/// Farther than this from its line's end a label no longer belongs to it by sight.
+/// At a larger distance from the end of its line, a label does not seem to belong to the line.
 const FARTHEST: f64 = 42.0;
 
-/// The plot without what surrounds it.
+/// The inner part of a plot.
 struct Inside {
     area: Box,
     x: Placed,
@@ -81,7 +81,7 @@ pub(super) fn draw(lines: &Lines, frame: &Frame<'_>) -> Page {
     page
 }
 
-/// The area of the plot, with its axes, below `top` and with so much to the right of it.
+/// Computes the area of the plot with its axes, below `top` and with `right` of room beside it.
 fn inside(lines: &Lines, frame: &Frame<'_>, top: f64, right: f64) -> Inside {
     let bottom = frame.height - 42.0;
     let count = |length: f64, each: f64| (length / each).clamp(2.0, 10.0) as usize;
@@ -95,21 +95,21 @@ fn inside(lines: &Lines, frame: &Frame<'_>, top: f64, right: f64) -> Inside {
     Inside { area: Box { left, top, right, bottom }, x, y }
 }
 
-/// The points that the axes have a place for.
+/// The points that the axes can show.
 fn shown<'a>(line: &'a Line, lines: &'a Lines) -> impl Iterator<Item = &'a Point> {
     line.points
         .iter()
         .filter(|point| is_shown(point.x, lines.x.scale) && is_shown(point.y, lines.y.scale))
 }
 
-/// The room that labels at the lines' ends need.
+/// The room that labels at the ends of lines need.
 fn direct_margin(lines: &Lines, frame: &Frame<'_>) -> f64 {
     let widest = lines.lines.iter().map(|line| label::width(&line.label, TEXT)).fold(0.0, f64::max);
     (widest + 22.0).min(frame.width * 0.4)
 }
 
-/// The heights of labels to the right of the plot, each beside its line's end; none if they do
-/// not fit, or would be too far from what they name.
+/// The heights of labels to the right of the plot, each beside the end of its line. `None` if they
+/// do not fit, or would be too far from their lines.
 fn direct_labels(lines: &Lines, inside: &Inside) -> Option<Vec<f64>> {
     let area = &inside.area;
     let mut wanted = Vec::new();
@@ -146,7 +146,7 @@ fn write_direct(page: &mut Page, lines: &Lines, inside: &Inside, places: &[f64])
     }
 }
 
-/// Orange and sky blue are too light to be read as text.
+/// Orange and sky blue are too light for text.
 fn text_colour(style: Style) -> &'static str {
     match style.colour() {
         "#e69f00" => "#8a5f00",
@@ -158,7 +158,7 @@ fn text_colour(style: Style) -> &'static str {
     }
 }
 
-/// Rows of names with a piece of their lines above the plot; where it ends.
+/// Draws rows of names with samples of their lines above the plot; returns where they end.
 fn legend(page: &mut Page, lines: &Lines, frame: &Frame<'_>, top: f64) -> f64 {
     const SAMPLE: f64 = 30.0;
     let (mut x, mut y) = (8.0, top + 4.0);
@@ -199,7 +199,7 @@ fn axes(page: &mut Page, lines: &Lines, inside: &Inside, frame: &Frame<'_>) {
         page.back(page::line((left, y), (right, y), GRID, 1.0));
     }
     let whole = Box { left: 0.0, top: 0.0, right: frame.width, bottom: frame.height };
-    // From the far end: where labels are too close, those of what is rare are worth more.
+    // From the far end: if labels are too close, those of rare values are worth more.
     for (value, label) in inside.y.ticks.iter().rev().filter(|(_, label)| !label.is_empty()) {
         let text = label::fit(label, TEXT, left - 12.0);
         let text = Text::new(&text, left - 8.0, inside.y.at(*value) + 4.0).anchored(Anchor::End);
@@ -211,7 +211,7 @@ fn axes(page: &mut Page, lines: &Lines, inside: &Inside, frame: &Frame<'_>) {
         let x = inside.x.at(*value);
         page.back(page::line((x, bottom), (x, bottom + 4.0), AXIS, 1.0));
         let text = Text::new(label, x, bottom + 18.0).anchored(Anchor::Middle);
-        // A little air between labels.
+        // The blank keeps a distance between labels.
         let padded = format!("{label} ");
         if page.has_room(&Text { text: &padded, ..text }, &whole) {
             page.write(&text);
@@ -226,7 +226,7 @@ fn axes(page: &mut Page, lines: &Lines, inside: &Inside, frame: &Frame<'_>) {
     page.write(&Text { colour: MUTED, ..text });
 }
 
-/// From the least to the most that was measured.
+/// Draws a band from the smallest to the largest measured value.
 fn band(page: &mut Page, line: &Line, inside: &Inside, lines: &Lines) {
     let points: Vec<&Point> = shown(line, lines).collect();
     if points.len() < 2 || points.iter().all(|point| point.low >= point.high) {
@@ -261,7 +261,7 @@ fn draw_line(page: &mut Page, line: &Line, inside: &Inside, lines: &Lines) {
         });
     }
     let every = (inside.area.right - inside.area.left) / 5.0;
-    // Each line's markers are elsewhere, so that they do not cover each other's.
+    // The markers of each line are at other places, so that they do not cover each other.
     let mut next = inside.area.left + every * (0.15 + 0.17 * (line.style.peer % 5) as f64);
     for point in points {
         let (x, y) = inside.at(point.x, point.y);
@@ -287,7 +287,7 @@ fn describe(line: &Line, point: &Point) -> String {
     format!("{}, {}: {value}{doubt}", line.label, number::plain(point.x))
 }
 
-/// It holds beyond what was measured as well.
+/// Draws the threshold. It also applies beyond the measured values.
 fn draw_threshold(page: &mut Page, threshold: f64, inside: &Inside) {
     let Box { left, right, .. } = inside.area;
     let y = inside.y.at(threshold);
@@ -313,7 +313,7 @@ fn name_threshold(page: &mut Page, threshold: f64, inside: &Inside) {
     page.write_where_room(&text, places, area);
 }
 
-/// An inflexion point: a ring, a line down to the axis, and its value.
+/// Draws an inflexion point: a ring, a line down to the axis, and its value.
 fn draw_mark(page: &mut Page, mark: &Mark, inside: &Inside) {
     let (x, y) = inside.at(mark.x, mark.y);
     let (area, colour) = (&inside.area, mark.style.colour());
@@ -337,7 +337,7 @@ fn draw_mark(page: &mut Page, mark: &Mark, inside: &Inside) {
     page.write_where_room(&text, places, area);
 }
 
-/// A dagger at each point that the generator was the limit of.
+/// Draws a dagger at each point where the generator was the limit.
 fn daggers(page: &mut Page, line: &Line, inside: &Inside, lines: &Lines) {
     let area = Box { right: inside.area.right + 14.0, top: 0.0, ..inside.area };
     for point in shown(line, lines).filter(|point| point.doubtful) {

@@ -1,7 +1,7 @@
-//! Plots as SVG: one self-contained element, with title and description for those who hear it.
+//! Plots as SVG: one self-contained element, with title and description for screen readers.
 //!
-//! No font is measured: widths of text are estimated ([`label`](super::label)), generously, and
-//! whatever is written asks the page whether there is room.
+//! No font is measured. Widths of text are estimated generously ([`label`](super::label)), and
+//! every text asks the page whether there is room.
 
 mod bars;
 mod lines;
@@ -12,20 +12,20 @@ use maud::{Markup, html};
 use super::plot::Plot;
 use page::Page;
 
-/// How a plot is drawn.
+/// How to draw a plot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame<'a> {
-    /// Distinguishes it from all other plots of a page; letters, digits and hyphens.
+    /// An id that no other plot of the page has: letters, digits and hyphens.
     pub(super) id: &'a str,
-    /// What it is called.
+    /// Title.
     pub(super) title: &'a str,
-    /// Whether that is written above the plot as well.
+    /// Whether the title is also written above the plot.
     pub(super) heading: bool,
-    /// What it shows, for those who do not see it.
+    /// Description for readers who cannot see the plot.
     pub(super) description: &'a str,
-    /// In pixels of CSS.
+    /// Width in pixels of CSS.
     pub(super) width: f64,
-    /// Of lines; bars are as high as there are bars.
+    /// Height of plots with lines. The number of bars decides the height of plots with bars.
     pub(super) height: f64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Frame<'a> {
 const TEXT: f64 = 12.0;
 const HEADING: f64 = 13.0;
 
-/// An `svg` element.
+/// Draws an `svg` element.
 pub(super) fn draw(plot: &Plot, frame: &Frame<'_>) -> Markup {
     let page = match plot {
         Plot::Lines(lines) => lines::draw(lines, frame),

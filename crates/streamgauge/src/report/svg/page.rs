@@ -1,4 +1,4 @@
-//! What is drawn so far, and where text stands.
+//! The drawing so far, and the places of its texts.
 
 use maud::{Markup, PreEscaped, Render, html};
 
@@ -6,7 +6,7 @@ use super::super::label::{self, Box};
 use super::super::number;
 use super::{HEADING, TEXT};
 
-/// Which end of a text is at its place.
+/// Which point of a text is at its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -14,7 +14,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// A text and how it is written; the place is that of its baseline.
+/// A text and its style. The place is that of the baseline.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Text<'a> {
     pub(super) text: &'a str,
@@ -24,7 +24,7 @@ pub(super) struct Text<'a> {
     pub(super) size: f64,
     pub(super) bold: bool,
     pub(super) colour: &'a str,
-    /// Whether it lies over lines, which are kept off its letters.
+    /// Whether it lies over lines, which must not touch its letters.
     pub(super) halo: bool,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Text<'a> {
         Self { anchor, ..self }
     }
 
-    /// The room it takes.
+    /// The area that the text needs.
     pub(super) fn area(&self) -> Box {
         let bolder = if self.bold { 1.1 } else { 1.0 };
         let width = label::width(self.text, self.size) * bolder;
@@ -56,18 +56,18 @@ impl<'a> Text<'a> {
     }
 }
 
-/// A drawing that grows.
+/// A drawing in progress.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) width: f64,
     pub(super) height: f64,
-    /// Behind everything: grid and bands.
+    /// Elements behind everything else: grid and bands.
     back: Vec<Markup>,
     /// Lines and bars.
     shapes: Vec<Markup>,
     texts: Vec<Markup>,
     taken: Vec<Box>,
-    /// Where lines are: text lies there only where there is no other place.
+    /// Places of lines. Text lies there only if there is no other place.
     lines: Vec<Box>,
 }
 
@@ -85,7 +85,7 @@ impl Page {
         self.shapes.push(shape);
     }
 
-    /// Writes a text where it has to be.
+    /// Writes a text at its place.
     pub(super) fn write(&mut self, text: &Text<'_>) {
         self.taken.push(text.area());
         let anchor = match text.anchor {
@@ -106,7 +106,7 @@ impl Page {
         });
     }
 
-    /// Keeps text off a line from one place to another, where it can.
+    /// Keeps text off a line between two points, if possible.
     pub(super) fn avoid(&mut self, from: (f64, f64), to: (f64, f64)) {
         const STEP: f64 = 6.0;
         let steps = ((to.0 - from.0).hypot(to.1 - from.1) / STEP).ceil().clamp(1.0, 400.0);
@@ -117,8 +117,8 @@ impl Page {
         }
     }
 
-    /// Writes a text at the first of some places that has room within `area`, off all lines if
-    /// there is such a place; whether there was one.
+    /// Writes a text at the first place that has room within `area`, preferably off all lines;
+    /// returns whether there was a place.
     pub(super) fn write_where_room(
         &mut self,
         text: &Text<'_>,
@@ -166,7 +166,7 @@ impl Render for Number {
     }
 }
 
-/// A coordinate with as many digits as can be seen.
+/// Writes a coordinate with the visible digits.
 pub(super) fn coordinate(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), ToOwned::to_owned)
@@ -180,19 +180,19 @@ pub(super) fn line(from: (f64, f64), to: (f64, f64), colour: &str, width: f64) -
     }
 }
 
-/// Text without what XML cannot carry.
+/// Removes characters that XML cannot contain.
 pub(super) fn clean(text: &str) -> String {
     let carried =
         |letter: &char| !letter.is_control() && !matches!(letter, '\u{fffe}' | '\u{ffff}');
     text.chars().map(|letter| if letter == '\n' { ' ' } else { letter }).filter(carried).collect()
 }
 
-/// A value and where it is, for whoever points at it.
+/// A hint that appears under the mouse pointer.
 pub(super) fn hint(text: &str) -> Markup {
     html! { title { (clean(text)) } }
 }
 
-/// A value in a hint.
+/// Writes a value for a hint.
 pub(super) fn value(value: f64) -> PreEscaped<String> {
     PreEscaped(number::sensible(value))
 }

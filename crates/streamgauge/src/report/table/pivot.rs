@@ -1,4 +1,4 @@
-//! A pivot: metrics of trials by row and column, and what was published where it belongs.
+//! A pivot: metrics of trials by row and column, with published figures in their cells.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +10,21 @@ use super::super::statistics::Summary;
 use super::super::{dimension, number};
 use super::{Aspect, Cell, MARKS, Row, Table, has_errors, headed, marks, parameter};
 
-/// Beyond this many columns what was published stands below what was measured, not beside it.
+/// With more columns, published figures stand below the measured ones, not beside them.
 const MOST_BESIDE: usize = 4;
 /// A place along a dimension.
 #[derive(Debug, Clone, PartialEq)]
 enum Member {
-    /// Who was measured, by number.
+    /// A measured peer, by number.
     Peer(usize),
-    /// Who was only in the study.
+    /// A peer that is only in the study.
     Theirs(String),
     Parameter(Value),
     /// A metric, by number.
     Metric(usize),
 }
 
-/// What is known of a cell.
+/// The contents of a cell.
 #[derive(Debug, Default)]
 struct Gathered<'a> {
     trials: Vec<&'a Kept>,
@@ -33,7 +33,8 @@ struct Gathered<'a> {
 }
 
 impl Gathered<'_> {
-    /// Whether trials had smaller parameters than the study's: what it printed is of others.
+    /// Whether the trials had smaller parameters than the study, so that published figures do not
+    /// compare.
     fn is_scaled(&self) -> bool {
         self.trials.iter().any(|kept| !kept.trial.scaled.is_empty())
     }
@@ -51,11 +52,11 @@ pub(super) struct Pivot<'a> {
     columns: Vec<String>,
     members: Vec<Vec<Member>>,
     cells: BTreeMap<RowColumn, Gathered<'a>>,
-    /// Whose published figures stand beside a peer's, by the peer's number.
+    /// Peers that stand in for a peer of the study, by number, with that peer's name.
     stands_for: BTreeMap<usize, String>,
 }
 
-/// A metric's name with its unit.
+/// Name of a metric with its unit.
 fn named(shown: &scenario::Shown) -> String {
     let title = if shown.title.is_empty() { &shown.metric } else { &shown.title };
     if shown.unit.is_empty() { title.clone() } else { format!("{title}, {}", shown.unit) }
@@ -67,7 +68,7 @@ impl<'a> Pivot<'a> {
         let has = |name: &str, dimensions: [&Vec<String>; 2]| {
             dimensions.iter().any(|dimensions| dimensions.iter().any(|other| other == name))
         };
-        // Peers and metrics are never mixed.
+        // Peers and metrics are never mixed in one cell.
         if !has("peer", [&rows, &columns]) {
             rows.insert(0, "peer".to_owned());
         }
@@ -119,7 +120,7 @@ impl<'a> Pivot<'a> {
         }
     }
 
-    /// Where a trial's metric belongs; nowhere, if it lacks a parameter.
+    /// The place of a trial's metric; `None` if the trial lacks a parameter.
     fn place(&self, kept: &Kept, metric: usize) -> Option<Vec<Member>> {
         let member = |name: &String| match name.as_str() {
             "peer" => self.study.peer(&kept.trial.peer).map(Member::Peer),
@@ -137,8 +138,8 @@ impl<'a> Pivot<'a> {
         }
     }
 
-    /// What the study printed, and where that belongs. A line that says nothing of a dimension
-    /// holds all along it.
+    /// The study's figures and their places. A line without a value for a dimension applies to all
+    /// places along it.
     fn published(&mut self) -> Vec<(Vec<Member>, f64, usize)> {
         let Some(published) = &self.table.published else { return vec![] };
         let mut facts = Vec::new();
@@ -181,7 +182,7 @@ impl<'a> Pivot<'a> {
         facts
     }
 
-    /// A peer of the study's: who stands in for it here, if that was measured, or itself.
+    /// Member for a peer of the study: its stand-in, if that was measured, or the peer itself.
     fn theirs(&self, name: &str) -> Member {
         let ours = self.table.stand_in.get(name).and_then(|name| self.study.peer(name));
         let was_measured = |ours: &usize| {
@@ -193,7 +194,7 @@ impl<'a> Pivot<'a> {
         }
     }
 
-    /// Peers as they are shown everywhere, parameters as the scenario has them.
+    /// Sorts peers in the order of display, and parameters in the order of the scenario.
     fn sort_members(&mut self) {
         let names: Vec<String> = self.dimensions().cloned().collect();
         for (name, members) in names.iter().zip(&mut self.members) {
@@ -253,7 +254,7 @@ impl<'a> Pivot<'a> {
         table
     }
 
-    /// What is known in some cells.
+    /// The aspects that some of the cells have.
     fn aspects(&self, of: &dyn Fn(&RowColumn) -> bool) -> Vec<Aspect> {
         let mut aspects = BTreeSet::new();
         for (_, cell) in self.cells.iter().filter(|(key, _)| of(key)) {
@@ -302,7 +303,7 @@ impl<'a> Pivot<'a> {
         }
     }
 
-    /// `published (nginx)`, where the peer is another than that whose figures they are.
+    /// Heading of an aspect: `published (nginx)` if the figures are those of another peer.
     fn aspect_head(&self, aspect: Aspect, key: &Key, names: &[String], before: usize) -> String {
         let peer = names.iter().position(|name| name == "peer");
         let peer = peer.map(|at| &self.members[before + at][key[at]]);
@@ -321,7 +322,7 @@ impl<'a> Pivot<'a> {
         self.study.peers[peer].title.eq_ignore_ascii_case(name)
     }
 
-    /// The best of all peers that were measured alike.
+    /// The best peers of each comparison.
     fn best(&self) -> BTreeSet<RowColumn> {
         let names: Vec<&String> = self.dimensions().collect();
         let Some(peer) = names.iter().position(|name| *name == "peer") else {
@@ -345,7 +346,7 @@ impl<'a> Pivot<'a> {
         let mut best = BTreeSet::new();
         for field in fields.into_values().filter(|field| field.len() > 1) {
             let most = field.iter().map(|(value, _)| *value).fold(f64::NEG_INFINITY, f64::max);
-            // Where all are the same nobody is best.
+            // If all are equal, none is best.
             if field.iter().any(|(value, _)| *value < most) {
                 best.extend(
                     field.iter().filter(|(value, _)| *value == most).map(|(_, k)| (*k).clone()),
@@ -375,7 +376,7 @@ impl<'a> Pivot<'a> {
         };
         match aspect {
             Aspect::Published => published.map(|value| {
-                // As the study printed it: with the digits that it has.
+                // With the decimals that the study printed.
                 let digits = number::decimals(value).max(shown.digits.min(9));
                 plain(aspect, value, number::fixed(value, digits))
             }),
@@ -445,10 +446,10 @@ impl<'a> Pivot<'a> {
         notes
     }
 
-    /// Which parameters differ within cells.
+    /// Names the parameters that differ within cells.
     fn pooled(&self) -> Option<String> {
         let mut pooled: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-        // What follows from another parameter says nothing more.
+        // Computed parameters follow from others and add nothing.
         let names = self.load.cases.keys();
         for name in names.filter(|name| !self.dimensions().any(|other| other == *name)) {
             for cell in self.cells.values() {
@@ -476,7 +477,7 @@ impl<'a> Pivot<'a> {
     }
 }
 
-/// Keys, each with what is known of it where that has a place of its own.
+/// Lists keys with their aspects, if each aspect has a row or column of its own.
 fn expanded(
     keys: &BTreeSet<Key>,
     apart: bool,
