@@ -21,7 +21,7 @@ pub enum Kind {
     /// The two sides could not agree on TLS, the server's certificate is not trusted, or the bytes
     /// received are not TLS.
     Tls,
-    /// The connection ended or was reset in the middle of a message.
+    /// The connection ended or was reset too early.
     Dropped,
     /// An HTTP status that is not the one expected.
     Status,

@@ -51,7 +51,7 @@ pub type Parameters = BTreeMap<String, Value>;
 /// `run.json`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
-    /// [`FORM`].
+    /// Version of the form of the file, [`FORM`].
     pub form: u32,
     /// The scenario's name, `study-b`.
     pub scenario: String,
@@ -122,7 +122,7 @@ pub struct PeerVersion {
 /// `trial.json`: one peer under one load.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
-    /// [`FORM`].
+    /// Version of the form of the file, [`FORM`].
     pub form: u32,
     /// The load's name in the scenario.
     pub load: String,

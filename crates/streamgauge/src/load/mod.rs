@@ -1,10 +1,10 @@
 //! Requests over HTTP, by a schedule or by clients that wait for their answers, and the results.
 //!
 //! [`run`] runs a [`Plan`] and returns an [`Outcome`]. There are two clients. HTTP/1.1 without TLS
-//! has a client of its own ([`worker`], one event loop for each thread), which must not be the
-//! bottleneck of the measurement. HTTP/2 and TLS go through hyper ([`general`]), which costs
-//! several times as much. Both take an [`assignment`] and judge answers in the same way ([`check`],
-//! [`redirect`]).
+//! has a client of its own (`worker`, one event loop for each thread), which must not be the
+//! bottleneck of the measurement. HTTP/2 and TLS go through hyper (`general`), which costs
+//! several times as much. Both take an `assignment` and judge answers in the same way (`check`,
+//! `redirect`).
 //!
 //! ```text
 //! args ─▶ Plan ─▶ run ─▶ Assignment ─┬▶ worker ─▶ connection ─▶ response ─┬▶ Tally ─▶ Outcome
@@ -13,11 +13,11 @@
 //! ```
 //!
 //! - What to ask: [`target`] and [`url`] are the targets, [`pacer`] and [`demand`] say when
-//!   requests start, [`slow`] how slow clients are, [`bare`] is the protocol without HTTP.
-//! - Before a run: [`probe`] finds addresses, [`before`] limits the time. [`several`] splits a run
+//!   requests start, [`slow`] how slow clients are, `bare` is the protocol without HTTP.
+//! - Before a run: `probe` finds addresses, `before` limits the time. [`several`] splits a run
 //!   among processes.
 //! - Results: [`tally`] and [`distribution`] count, [`criterion`] judges the server and [`trust`]
-//!   the generator itself, [`record`] and [`report`] write.
+//!   the generator itself, `record` and [`report`] write.
 
 mod alarm;
 pub mod args;

@@ -6,7 +6,8 @@ use procfs::process::{Process, Stat};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// One process at one time. Counts begin at its start, and include the threads that it has now.
+/// One process at one time. Counts begin at its start. Context switches are those of the threads
+/// that it has now.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Usage {
     /// Process id.

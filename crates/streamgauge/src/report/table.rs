@@ -117,7 +117,7 @@ pub(super) const MARKS: [(&str, &str); 4] = [
 const OUTCOMES: [&str; 7] =
     ["errors", "unfinished", "satisfied", "satisfied_percent", "played", "capacity", "inflexion"];
 
-/// Whether a metric is of a service that was refused to some: a good figure says little then.
+/// Whether some requests or viewers were refused. Good figures of the others say little then.
 pub(super) fn has_errors(trials: &[&Kept], metric: &str) -> bool {
     let some = |kept: &&Kept| kept.metric("errors").is_some_and(|errors| errors > 0.0);
     !OUTCOMES.contains(&metric) && trials.iter().any(some)
