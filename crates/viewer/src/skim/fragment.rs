@@ -101,7 +101,7 @@ struct Run {
 }
 
 impl Run {
-    /// Reads a `trun`. `duration` and `size` are for samples of which it does not say them.
+    /// Reads a `trun`. `duration` and `size` apply to samples for which it gives none.
     fn read(flags: u32, mut fields: Fields<'_>, duration: u32, size: u32) -> Option<Self> {
         let count = fields.u32()?;
         let data_offset = if flags & 1 != 0 { Some(fields.u32()? as i32) } else { None };
