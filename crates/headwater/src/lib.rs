@@ -1,11 +1,10 @@
 //! The origin: takes live streams and files in, and serves them to viewers.
 //!
 //! ```text
-//! rtmp ─┐                              ┌─ http ◀─ deliver   playlists, segments, endless responses
-//! demo ─┴▶ ingest ─▶ live (registry) ──┼─ rtmp ◀─ broadcast       play
-//!                      ▲    ▼          ├─ push ◀─ broadcast       chunks over WebSocket
-//!                      ladder          │
-//!                                      └─ control          pages, API
+//! rtmp ─┐                              ┌─ http ◀─ deliver    playlists, segments, endless responses
+//! demo ─┴▶ ingest ─▶ live (registry) ──┼─ rtmp ◀─ broadcast  play
+//!                      ▲    ▼          ├─ push ◀─ broadcast  chunks over WebSocket
+//!                      ladder          └─ control            pages, API
 //! ```
 //!
 //! The crate's `README.md` gives the reasons behind the deliveries: event loops, HLS, DASH, broadcasts, push, titles,

@@ -1,11 +1,11 @@
 //! Live streams to many viewers by push: one wake for each event loop and part, not for each viewer.
 //!
 //! ```text
-//!                               ┌ subscriber   socket
+//!                                     ┌ subscriber   socket
 //! parts ─ Broadcast (loop, tracks) ───┼ subscriber   socket     one write each, no task woken
-//!                               └ subscriber ─ takes less ─▶ its own task: the rest, a cursor of its own
-//!                                    ▲                    │
-//!                                    └── all sent ────────┘
+//!                                     └ subscriber ─ takes less ─▶ its own task: the rest, its own cursor
+//!                                          ▲                            │
+//!                                          └───────── all sent ─────────┘
 //! ```
 //!
 //! A viewer that is at the live edge and has nothing unsent is *subscribed*: its task sleeps on its socket's

@@ -2,10 +2,10 @@
 //! exists, of a title each segment when it is due.
 //!
 //! ```text
-//!                        ┌▶ stream ─┬ subscribed   at the live edge, to a broadcast: one write a chunk
-//! Request ─ respond ─ 101 ┤         └ alone        behind it, with a cursor of its own
-//!                        └▶ title ── cursor              its segments, when they are due
-//!                           session                    of either: what it says and is told
+//!                         ┌▶ stream ─┬ subscribed   at the live edge, to a broadcast: one write a chunk
+//! Request ─ respond ─ 101 ┤          └ alone        behind it, with a cursor of its own
+//!                         └▶ title ── cursor        its segments, when they are due
+//!                            session                of either: what it says and is told
 //! ```
 //!
 //! A message is a frame's head and a region of the window, or a segment's pieces; nothing else. What a

@@ -1,9 +1,9 @@
 //! RTMP connections: publishers into live streams, live streams and files to players.
 //!
 //! ```text
-//!              ┌ ingest                 publishes
-//! connection ──┼ play   broadcast, Cursor     plays a live stream: parts as they come
-//!              └ file   film, pace      plays a file: blocks when they are due
+//!              ┌ ingest             publishes
+//! connection ──┼ play   broadcast   plays a live stream: parts as they come
+//!              └ file   titles, pace   plays a file: blocks when they are due
 //! ```
 
 mod connection;
