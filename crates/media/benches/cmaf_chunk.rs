@@ -1,4 +1,4 @@
-//! What writing a chunk costs: a third of a second of 1.7 Mbit/s video, a fifth of a second of
+//! Cost of writing a chunk: a third of a second of video at 1.7 Mbit/s, and a fifth of a second of
 //! audio. `cargo bench -p media --bench cmaf_chunk`
 
 use std::hint::black_box;

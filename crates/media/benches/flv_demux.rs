@@ -1,4 +1,4 @@
-//! FLV tags to samples and samples to tags, in samples per second, over a minute of Big Buck Bunny
+//! FLV tags to samples and samples to tags, in samples per second, with a minute of Big Buck Bunny
 //! at 720p (`cargo bench -p media --bench flv_demux`).
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking")]
@@ -10,7 +10,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use media::Sample;
 use media::flv::{Demuxer, Event, Packetizer, Reader, Tag};
 
-/// The film as FLV, remuxed by ffmpeg: nothing of ours made it.
+/// The film as FLV, remuxed by ffmpeg, so none of our code made it.
 fn film() -> Vec<u8> {
     let source = testkit::corpus_dir().join("bbb/bbb_60s_720p_h264_aac.mp4");
     let output = Command::new("ffmpeg")
@@ -29,7 +29,7 @@ fn tags(film: &[u8]) -> Vec<Tag> {
     std::iter::from_fn(|| reader.poll_tag().unwrap()).collect()
 }
 
-/// Each sample beside the writer for its track.
+/// Each sample with the writer of its track.
 fn samples(tags: &[Tag]) -> Vec<(Packetizer, Sample)> {
     let mut demuxer = Demuxer::new();
     let mut writers = Vec::new();
@@ -59,7 +59,7 @@ fn flv(c: &mut Criterion) {
     let mut group = c.benchmark_group("flv");
     group.throughput(Throughput::Elements(samples.len() as u64));
 
-    // As RTMP does it: the messages are there already.
+    // As with RTMP: the messages already exist.
     group.bench_function("demux", |b| {
         b.iter(|| {
             let mut demuxer = Demuxer::new();
@@ -75,7 +75,7 @@ fn flv(c: &mut Criterion) {
         });
     });
 
-    // As a file comes: in reads of 64 KiB.
+    // As with a file: in reads of 64 KiB.
     group.bench_function("read_and_demux", |b| {
         b.iter_batched(
             || (Reader::new(), Demuxer::new()),

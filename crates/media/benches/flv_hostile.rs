@@ -1,5 +1,5 @@
-//! What the longest tags that RTMP allows cost when a hostile peer made them: `cargo bench -p media --bench
-//! flv_hostile`. An event loop does nothing else meanwhile, so each should take less than 5 ms.
+//! Cost of the longest tags that RTMP allows, made by a hostile peer (`cargo bench -p media --bench
+//! flv_hostile`). They block an event loop meanwhile, so each should take less than 5 ms.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark is no library")]
 
 use std::hint::black_box;
@@ -8,10 +8,11 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use media::flv::{Demuxer, TagKind};
 
-/// An RTMP message has no more bytes.
+/// The longest RTMP message.
 const LONGEST: usize = (16 << 20) - 2;
 
-/// A tag of many tracks (Enhanced RTMP v2, multitrack): each with its number, its length and as many bytes.
+/// A tag of many tracks (Enhanced RTMP v2, multitrack), each with its number, its length and
+/// `bytes` bytes.
 fn tracks(first: &[u8], bytes: usize) -> Bytes {
     let mut tag = first.to_vec();
     for number in 0_u8.. {

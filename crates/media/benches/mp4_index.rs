@@ -1,4 +1,5 @@
-//! What an index costs: `cargo bench -p media --bench mp4_index`. Prints the memory each takes.
+//! Cost of reading an index (`cargo bench -p media --bench mp4_index`). Prints the memory of each
+//! index.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use media::mp4::{Index, Source};
 
-/// A `moov` and a promise of media behind it.
+/// A `moov`, and the length of the media that would follow it.
 struct Head {
     moov: Bytes,
     len: u64,
@@ -26,7 +27,7 @@ impl Source for Head {
 
     fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         let mut data = vec![0; len];
-        // The mdat's header, to the end of the file, then nothing that is ever read.
+        // The header of mdat, to the end of the file; the media behind it is never read.
         let whole = self.moov.iter().copied().chain(*b"\0\0\0\0mdat").skip(offset as usize);
         data.iter_mut().zip(whole).for_each(|(to, from)| *to = from);
         if offset == 0 && len == self.moov.len() {
@@ -48,12 +49,12 @@ fn full(kind: &[u8; 4], words: impl IntoIterator<Item = u32>) -> Vec<u8> {
     boxed(kind, &payload)
 }
 
-/// Full box with an entry count ahead of its entries of `each` words.
+/// A full box with an entry count before its entries of `each` words.
 fn listed(kind: &[u8; 4], each: usize, entries: &[u32]) -> Vec<u8> {
     full(kind, std::iter::once((entries.len() / each) as u32).chain(entries.iter().copied()))
 }
 
-/// A track as it comes out of an encoder and ffmpeg's muxer.
+/// A track as encoders and ffmpeg's muxer write it.
 struct Shape {
     id: u32,
     handler: [u8; 4],
@@ -112,8 +113,8 @@ impl Shape {
     }
 }
 
-/// Two hours at 4 Mbit/s: 30 pictures a second with three B-frames between references and a
-/// keyframe every 2 s, each in a chunk of its own; AAC at 48 kHz in chunks of one and two frames.
+/// Two hours at 4 Mbit/s. Video: 30 pictures a second with three B-frames between references and a
+/// keyframe every 2 s, each in its own chunk. Audio: AAC at 48 kHz in chunks of one and two frames.
 fn two_hours() -> Head {
     let mut video = Shape {
         id: 1,

@@ -1,12 +1,12 @@
-//! Clocks that wrap, unwrapped at the door.
+//! Turns timestamps that wrap around into times that do not.
 
-/// Turns the values of a clock that wraps after a number of bits into times that do not: each
-/// value is taken to mean the time nearest to the one before. So it may run back by up to half
-/// the clock's range, and jump ahead by almost as much.
+/// Turns the values of a clock that wraps after a number of bits into times that do not wrap. Each
+/// value means the time nearest to the time before. So a time may lie up to half the clock's range
+/// behind the last one, or almost half the range ahead.
 ///
 /// RTMP's chunk headers wrap at 24 bits, FLV and RTMP timestamps at 32, MPEG-TS's at 33, and RTP's
-/// at 32. One clock serves all tracks of a stream, so that they stay on one timeline across the
-/// wrap.
+/// at 32. One `Unwrapper` serves all tracks of a stream, so that the tracks stay on one timeline
+/// across a wrap.
 #[derive(Debug, Clone)]
 pub struct Unwrapper {
     bits: u32,
@@ -14,27 +14,27 @@ pub struct Unwrapper {
 }
 
 impl Unwrapper {
-    /// A clock of `bits` bits, from 1 to 62.
+    /// Creates a clock of `bits` bits, from 1 to 62.
     ///
     /// # Panics
-    /// When `bits` is anything else: it is a constant of a format, not input.
+    /// When `bits` is outside that range. It is a constant of a format, never input.
     pub const fn new(bits: u32) -> Self {
         assert!(bits >= 1 && bits <= 62, "a clock of 1 to 62 bits");
         Self { bits, last: None }
     }
 
-    /// The time that `value` means. The first value is itself; bits above the clock's are ignored.
-    /// A value exactly half the range away is taken to lie behind.
+    /// Time that `value` means. The first value is taken as it is. Bits above the clock's are
+    /// ignored. A value exactly half the range away counts as behind.
     pub fn unwrap(&mut self, value: u64) -> i64 {
         let range = 1i64 << self.bits;
-        // Below 2^62, so it is the same number as an i64.
+        // The value is below 2^62, so the cast to i64 keeps it.
         let value = (value & (range as u64 - 1)) as i64;
         let time = match self.last {
             None => value,
             Some(last) => {
                 let ahead = (value - last).rem_euclid(range);
                 let step = if ahead >= range / 2 { ahead - range } else { ahead };
-                // Only 2^62 / 2^31 wraps of the 32-bit clock could reach the end of i64.
+                // Only 2^31 wraps of the 32-bit clock could reach the end of i64.
                 last.saturating_add(step)
             }
         };
@@ -42,7 +42,7 @@ impl Unwrapper {
         time
     }
 
-    /// The time of the last value, if there was one.
+    /// Time of the last value, if there was one.
     pub fn last(&self) -> Option<i64> {
         self.last
     }
@@ -61,7 +61,8 @@ mod tests {
             let mut clock = Unwrapper::new(bits);
             assert_eq!(clock.unwrap(range as u64 - 10), range - 10);
             assert_eq!(clock.unwrap(5), range + 5);
-            // An audio sample from just before the wrap comes after a video sample from behind it.
+            // An audio sample from just before the wrap arrives after a video sample from behind
+            // it.
             assert_eq!(clock.unwrap(range as u64 - 3), range - 3);
             assert_eq!(clock.unwrap(30), range + 30);
             assert_eq!(clock.last(), Some(range + 30));
@@ -78,7 +79,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any walk whose steps stay below half the range comes back as it was.
+        /// Any walk whose steps stay below half the range is reproduced.
         #[test]
         fn follows_any_walk(
             bits in prop::sample::select(vec![24u32, 31, 32, 33]),
@@ -93,12 +94,13 @@ mod tests {
                 time += (step * range as f64) as i64;
                 let value = time.rem_euclid(range) as u64;
                 prop_assert_eq!(clock.unwrap(value), time);
-                // Bits above the clock's make no difference.
+                // Bits above the clock's have no effect.
                 prop_assert_eq!(clock.unwrap(value | 1 << 63), time);
             }
         }
 
-        /// Whatever comes, the answer means the value and is the nearest such time.
+        /// For any values, the time matches the value modulo the range, and is the nearest such
+        /// time.
         #[test]
         fn is_nearest(values in prop::collection::vec(any::<u64>(), 1..200)) {
             let range = 1i64 << 32;

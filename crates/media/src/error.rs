@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
-/// Why input could not be read. Positions are bytes from the start of whatever was handed in:
-/// a file, a tag's payload, a configuration record.
+/// Why input could not be read. Positions are in bytes from the start of what the parser was given:
+/// a file, a tag's payload or a configuration record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -10,35 +10,35 @@ pub enum Error {
     Malformed {
         /// What is wrong, as a noun phrase: "stsz: sample count exceeds the box".
         what: Cow<'static, str>,
-        /// Where.
+        /// Position of the error.
         at: u64,
     },
-    /// The input ends before what it announces.
+    /// The input ends before the end that it announces.
     #[error("{what} at byte {at} is cut off: {needed} bytes announced, {left} present")]
     CutOff {
         /// What is incomplete, as a noun: "box moov", "tag".
         what: Cow<'static, str>,
-        /// Where it starts.
+        /// Position where the incomplete item starts.
         at: u64,
         /// How many bytes it announces.
         needed: u64,
         /// How many bytes there are.
         left: u64,
     },
-    /// Valid as far as it was read, but made of something this crate does not handle.
+    /// The input is valid as far as it was read, but uses something this crate does not handle.
     #[error("{what} at byte {at} is not supported")]
     Unsupported {
         /// What it is, as a noun phrase: "codec 'ac-4'".
         what: Cow<'static, str>,
-        /// Where.
+        /// Position of the unsupported item.
         at: u64,
     },
-    /// Reading on would take more memory than a sane input needs.
+    /// Reading on would take more memory than any sensible input needs.
     #[error("{what} at byte {at}: {value} exceeds the limit of {limit}")]
     Limit {
         /// What is too large, as a noun: "sample count".
         what: Cow<'static, str>,
-        /// Where.
+        /// Position of the value.
         at: u64,
         /// The value found.
         value: u64,
@@ -65,8 +65,8 @@ impl Error {
         Self::CutOff { what: what.into(), at, needed, left }
     }
 
-    /// The same error, its position moved by `by` bytes: an inner parser counts from the start of
-    /// what it was given, its caller knows where that lies in the whole.
+    /// The same error with its position moved by `by` bytes. An inner parser counts from the start
+    /// of the bytes it was given; its caller knows where those bytes lie in the whole input.
     #[must_use]
     pub fn offset(mut self, by: u64) -> Self {
         match &mut self {

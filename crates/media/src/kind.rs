@@ -1,10 +1,10 @@
 /// What a track carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Frames.
+    /// Pictures.
     Video,
     /// Audio.
     Audio,
-    /// Text, metadata, time codes: listed, not delivered.
+    /// Text, metadata or time codes: listed, not delivered.
     Other,
 }

@@ -1,13 +1,13 @@
-//! Languages: what files say (ISO 639-2/T, three letters) as what playlists and manifests say
-//! (RFC 5646).
+//! Turns the language codes of files (ISO 639-2/T, three letters) into the language tags of
+//! playlists and manifests (RFC 5646).
 
-/// The tag of a language; `None` where the source does not say (`und`), says that there is none
-/// (`zxx`), or says nothing that is a code.
+/// Language tag for a code. `None` where the source names no language (`und`), says that there is
+/// no linguistic content (`zxx`), or holds something that is not a code.
 pub fn tag(code: [u8; 3]) -> Option<String> {
     if !code.iter().all(u8::is_ascii_lowercase) || code == *b"und" || code == *b"zxx" {
         return None;
     }
-    // RFC 5646 2.2.1: the two-letter code where there is one.
+    // RFC 5646 2.2.1: the two-letter code where one exists.
     let short = SHORT.split_ascii_whitespace().find_map(|pair| {
         let (long, short) = pair.split_at_checked(3)?;
         (long.as_bytes() == code).then_some(short)
@@ -16,7 +16,7 @@ pub fn tag(code: [u8; 3]) -> Option<String> {
     Some(short.map_or_else(long, str::to_owned))
 }
 
-/// ISO 639-2/T codes that have one in ISO 639-1, the latter after the former.
+/// ISO 639-2/T codes that have a two-letter code in ISO 639-1: three letters, then two.
 const SHORT: &str = "\
     aaraa abkab afraf akaak amham araar argan asmas avaav aveae aymay azeaz bakba bambm belbe \
     benbn bisbi bodbo bosbs brebr bulbg catca cescs chach chece chucu chvcv corkw cosco crecr \

@@ -1,12 +1,12 @@
-//! Capture stamps: in each access unit of a video the wall clock of when its publisher sent it, for
-//! players that measure how far they are behind, over any protocol and through any server that
-//! passes access units on as they are.
+//! Capture stamps: the wall-clock time of sending, written by a publisher into each access unit of
+//! a video. Players read it to measure their latency. It works over any protocol, and through any
+//! server that passes access units on unchanged.
 //!
-//! In H.264 and HEVC a stamp is a NAL unit of its own: an SEI message user_data_unregistered
-//! (ITU-T H.264 D.1.7, H.265 D.2.7) with [`UUID`] and 64 bits of microseconds since 1970. In AV1 it
-//! is a metadata OBU of type ITU-T T.35 with the same payload (AV1 specification 5.8.2): readers
-//! exist that refuse a temporal unit with metadata of the unregistered private types. Decoders pass
-//! over all of them.
+//! In H.264 and HEVC a stamp is a NAL unit of its own: an SEI message user_data_unregistered (ITU-T
+//! H.264 D.1.7, H.265 D.2.7) with [`UUID`] and 64 bits of microseconds since 1970. In AV1 it is a
+//! metadata OBU of type ITU-T T.35 with the same payload (AV1 specification 5.8.2), because some
+//! readers refuse a temporal unit with metadata of the unregistered private types. Decoders ignore
+//! all of these.
 
 use std::borrow::Cow;
 
@@ -15,17 +15,18 @@ use memchr::memmem;
 use crate::codec::{av1, nal};
 use crate::{Codec, Error};
 
-/// What the payload of a stamp starts with. It has no zero, so that no emulation prevention byte
-/// falls into it and it is found as it is.
+/// The first bytes of a stamp's payload. They contain no zero, so no emulation prevention byte is
+/// inserted between them, and a plain search finds them.
 pub const UUID: [u8; 16] = [
     0x6c, 0xb9, 0x1e, 0xd3, 0x57, 0x84, 0x4f, 0x2a, 0x9d, 0x71, 0xe8, 0x35, 0xaf, 0x46, 0xc2, 0x9b,
 ];
 
 /// How many bytes at the start of an access unit, an FLV tag or an RTMP message are enough to find
-/// its stamp, where nothing longer than parameter sets precedes it.
+/// its stamp, as long as only parameter sets precede it.
 pub const REACH: usize = 192;
 
-/// `payload_type` of user_data_unregistered; `payload_size` of ours, before emulation prevention.
+/// `payload_type` of user_data_unregistered, and `payload_size` of a stamp before emulation
+/// prevention.
 const UNREGISTERED: u8 = 5;
 const SIZE: u8 = UUID.len() as u8 + 8;
 
@@ -36,16 +37,17 @@ const TRAILING: u8 = 0x80;
 const AVC_SEI: u8 = 6;
 const HEVC_PREFIX_SEI: u8 = 39;
 
-/// How the metadata start: METADATA_TYPE_ITUT_T35, and a country code that says it is extended, by
-/// one that no country has (ITU-T T.35, annex B).
+/// First bytes of the metadata OBU: METADATA_TYPE_ITUT_T35, then an extended country code that
+/// belongs to no country (ITU-T T.35, annex B).
 const T35: [u8; 3] = [4, 0xff, 0];
 
-/// The access unit with a stamp of `unix_micros`, microseconds since 1970, in front of its first
-/// slice, or behind its sequence header; a stamp that it had is replaced.
+/// Returns the access unit with a stamp of `unix_micros`, microseconds since 1970. In H.264 and
+/// HEVC the stamp goes in front of the first slice, in AV1 behind the sequence header. It replaces
+/// any stamp that the access unit has.
 ///
 /// # Errors
-/// The codec has no place for a stamp, or the access unit is not what the codec's framing allows,
-/// or holds no frame.
+/// The codec has no place for a stamp, the access unit breaks the codec's framing, or it holds no
+/// frame.
 pub fn insert(codec: &Codec, access_unit: &[u8], unix_micros: u64) -> Result<Vec<u8>, Error> {
     let access_unit = without(codec, access_unit);
     let (at, stamp) = match codec {
@@ -56,7 +58,8 @@ pub fn insert(codec: &Codec, access_unit: &[u8], unix_micros: u64) -> Result<Vec
         }
         Codec::Hevc(config) => {
             let (at, slice) = first(&access_unit, config.nal_length_size, is_hevc_picture)?;
-            // 7.4.2.2: not below the temporal sub-layer of the access unit, of which its slices are.
+            // 7.4.2.2: the SEI must not have a lower temporal sub-layer than the access unit. All
+            // slices have that of the access unit, so the SEI takes the slice's.
             let temporal_id = slice.get(1).map_or(1, |second| second & 7);
             let unit = [&[HEVC_PREFIX_SEI << 1, temporal_id][..], &sei(unix_micros)].concat();
             (at, with_length(&unit, config.nal_length_size))
@@ -71,8 +74,8 @@ pub fn insert(codec: &Codec, access_unit: &[u8], unix_micros: u64) -> Result<Vec
     Ok([before, &stamp, after].concat())
 }
 
-/// The stamp among these bytes, which may be an access unit, the start of one, or of a tag or
-/// message that holds one: microseconds since 1970. The first, if there are several.
+/// Finds the first stamp in `bytes`, in microseconds since 1970. The bytes may be an access unit,
+/// its beginning, or the beginning of a tag or message that holds one.
 pub fn find(bytes: &[u8]) -> Option<u64> {
     let at = memmem::find(bytes, &UUID)?;
     let mut rest = bytes.get(at + UUID.len()..)?.iter().copied();
@@ -89,7 +92,7 @@ pub fn find(bytes: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// The access unit without its stamps; itself where it has none, or is broken.
+/// Returns the access unit without its stamps, or unchanged where it has none or is broken.
 pub fn without<'a>(codec: &Codec, access_unit: &'a [u8]) -> Cow<'a, [u8]> {
     if memmem::find(access_unit, &UUID).is_none() {
         return access_unit.into();
@@ -116,7 +119,7 @@ pub fn without<'a>(codec: &Codec, access_unit: &'a [u8]) -> Cow<'a, [u8]> {
     kept.map_or(access_unit.into(), Cow::Owned)
 }
 
-/// Whether the SEI message of a NAL unit with a header so long is a stamp.
+/// Whether a NAL unit with a header of `header` bytes holds a stamp.
 fn starts_stamp(unit: &[u8], header: usize) -> bool {
     let rest = unit.get(header..).unwrap_or_default();
     rest.starts_with(&[UNREGISTERED, SIZE]) && rest.get(2..).is_some_and(|r| r.starts_with(&UUID))
@@ -131,8 +134,8 @@ fn sei(unix_micros: u64) -> Vec<u8> {
     nal::escape(&rbsp)
 }
 
-/// `open_bitstream_unit()` of type OBU_METADATA. What it says is escaped as in a NAL unit, though
-/// AV1 asks for no such thing: so a stamp is read alike whatever the codec.
+/// `open_bitstream_unit()` of type OBU_METADATA. The payload is escaped as in a NAL unit, which AV1
+/// does not ask for: so [`find`] reads stamps of every codec the same way.
 fn metadata(unix_micros: u64) -> Vec<u8> {
     let mut payload = T35.to_vec();
     payload.extend_from_slice(&UUID);
@@ -141,17 +144,17 @@ fn metadata(unix_micros: u64) -> Vec<u8> {
     av1::metadata(&nal::escape(&payload))
 }
 
-/// H.264 7.4.1.2.3: slices, and the prefix NAL units that belong to them.
+/// Whether this is a slice, or a prefix NAL unit that belongs to one (H.264 7.4.1.2.3).
 fn is_avc_picture(unit: &[u8]) -> bool {
     unit.first().is_some_and(|first| matches!(first & 0x1f, 1..=5 | 14 | 20))
 }
 
-/// H.265 table 7-1: the types of the VCL class.
+/// Whether this is a NAL unit of the VCL class (H.265 table 7-1).
 fn is_hevc_picture(unit: &[u8]) -> bool {
     unit.first().is_some_and(|first| first >> 1 & 0x3f < 32)
 }
 
-/// Where the length of the first NAL unit is that `test` is true of, and the unit.
+/// The first NAL unit that passes `test`, and the position of its length in the access unit.
 fn first(
     access_unit: &[u8],
     length_size: u8,
@@ -169,7 +172,7 @@ fn first(
     Err(Error::malformed("access unit without a slice", access_unit.len() as u64))
 }
 
-/// A NAL unit of less than 256 bytes and its length in front.
+/// A NAL unit of less than 256 bytes, preceded by its length.
 fn with_length(unit: &[u8], length_size: u8) -> Vec<u8> {
     let length = (unit.len() as u32).to_be_bytes();
     let from = length.len().saturating_sub(length_size.into());

@@ -1,5 +1,5 @@
-//! CMAF headers and chunks: what is written reads back, here and by another implementation, and
-//! nothing that is read makes the reader fall over.
+//! CMAF headers and chunks: written ones read back, here and in another implementation, and no
+//! input makes the reader panic.
 
 use bytes::Bytes;
 use media::cmaf::{self, ChunkInfo, ReferenceTime, SegmentStart};
@@ -259,7 +259,7 @@ proptest! {
         let mut position = 0;
         let mut chunks = cmaf::chunks(&bytes, header.as_ref());
         while let Some(chunk) = chunks.next() {
-            // Whatever was read lies within the input, and reading makes progress.
+            // Everything that was read lies within the input, and each read makes progress.
             if let Ok(chunk) = chunk {
                 prop_assert!(chunk.samples.iter().all(|s| s.data.len() <= bytes.len()));
                 prop_assert!(chunks.position() > position);

@@ -1,5 +1,5 @@
-//! ffmpeg judges what the CMAF writer makes: it encodes, the samples are read from its fragmented
-//! MP4 and packaged anew, and it must decode the very same pictures and sound from that.
+//! ffmpeg checks the output of the CMAF writer. It encodes a clip as fragmented MP4; the samples
+//! are read and packaged again; ffmpeg must then decode exactly the same pictures and sound.
 
 use std::io::Write;
 use std::process::Command;
@@ -10,10 +10,10 @@ use media::cmaf::{self, Chunk, ChunkInfo, ReferenceTime, SegmentStart};
 use media::{Codec, Kind, Sample, Track};
 use testkit::Program;
 
-/// How long a program may take.
+/// Time limit for a program.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// What a program writes to standard output; it must not complain.
+/// Standard output of a program, which must not complain.
 fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
     let finished = Program::spawn(Command::new(program).args(arguments)).wait(LIMIT);
     assert!(finished.status.success(), "{program} {arguments:?}: {}", finished.stderr);
@@ -21,7 +21,7 @@ fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
     finished.stdout
 }
 
-/// As [`run`], with `input` in a file whose name stands between the arguments.
+/// Like [`run`], with `input` in a file whose name stands between the arguments.
 fn run_on(program: &str, before: &[&str], input: &[u8], after: &[&str]) -> Vec<u8> {
     let mut file = tempfile::NamedTempFile::new().expect("creates");
     file.write_all(input).expect("writes");
@@ -42,8 +42,8 @@ fn encode(video: &[&str], audio: &[&str]) -> Bytes {
     run("ffmpeg", &arguments).into()
 }
 
-/// Header and chunks anew: all tracks, `per_chunk` samples of a track in a chunk, in the order of
-/// time.
+/// Writes header and chunks again, of all tracks, with `per_chunk` samples per chunk, in the order
+/// of time.
 fn repackage(tracks: &[Track], read: &[Chunk], per_chunk: usize) -> Vec<u8> {
     let mut out = cmaf::header(&tracks.iter().collect::<Vec<_>>()).expect("writes").to_vec();
     let mut chunks: Vec<(f64, Vec<u8>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Configuration records against what ffprobe and ffmpeg's own muxers say about them.
+//! Compares configuration records with what ffprobe and ffmpeg's own muxers report about them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
@@ -29,7 +29,7 @@ fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// What ffprobe says about the streams of a file; none where it cannot read it.
+/// ffprobe's report on the streams of a file; `None` where it cannot read the file.
 fn probe(file: &Path) -> Option<Vec<Value>> {
     let output = Command::new("ffprobe")
         .args(["-v", "quiet", "-of", "json", "-show_streams"])
@@ -40,7 +40,8 @@ fn probe(file: &Path) -> Option<Vec<Value>> {
     json["streams"].as_array().cloned()
 }
 
-/// The payloads of all boxes of that type, found by their name: no parser of ours involved.
+/// The payloads of all boxes of that type. They are found by searching for the name, without our
+/// parsers.
 fn boxes(file: &[u8], name: &[u8; 4]) -> Vec<Bytes> {
     let mut found = Vec::new();
     for at in 4..file.len().saturating_sub(4) {
@@ -55,7 +56,7 @@ fn boxes(file: &[u8], name: &[u8; 4]) -> Vec<Bytes> {
     found
 }
 
-/// Width, height, level as ffprobe tells them of the streams of a codec.
+/// Width, height and level that ffprobe reports for the streams of a codec.
 fn pictures(streams: &[Value], codec: &str) -> Vec<(u64, u64, i64)> {
     streams
         .iter()
@@ -91,7 +92,7 @@ fn check_records(files: Vec<PathBuf>) -> [usize; 4] {
         let Some(streams) = probe(&file) else { continue };
         let mut check = |index: usize, codec: &str, found: (u32, u32, u8)| {
             let expected = pictures(&streams, codec);
-            // Not every sample description in a file is one ffprobe opens.
+            // ffprobe does not open every sample description of a file.
             if expected.is_empty() {
                 return;
             }
@@ -129,7 +130,7 @@ fn check_records(files: Vec<PathBuf>) -> [usize; 4] {
                 }),
                 "{name}: {config:?}"
             );
-            // To OpusHead and back is the same record.
+            // Converting to OpusHead and back gives the same record.
             assert_eq!(opus::Config::from_opus_head(&config.opus_head()), Ok(config));
             checked[3] += 1;
         }
@@ -137,7 +138,8 @@ fn check_records(files: Vec<PathBuf>) -> [usize; 4] {
     checked
 }
 
-/// Encodes a synthetic clip and muxes it to DASH: ffmpeg's codec string, and its header file.
+/// Encodes a synthetic clip and muxes it to DASH. Returns ffmpeg's codec string and its header
+/// file.
 fn dash(arguments: &[&str]) -> (String, Vec<u8>) {
     let dir = tempfile();
     let mpd = dir.join("x.mpd");
@@ -193,8 +195,8 @@ fn av1_agrees_with_the_encoder() {
             dash(&["-i", source, "-c:v", "libaom-av1", "-cpu-used", "8", "-pix_fmt", pixels]);
         let config = av1::Config::parse(boxes(&init, b"av1C").remove(0)).unwrap();
         assert_eq!((config.width, config.height), (200, 120), "{pixels}");
-        // The muxer may add the optional fields though they say nothing; or leave them out where
-        // they say something.
+        // The muxer may add the optional fields where they have default values, or leave them out
+        // where they do not.
         let ours = config.rfc6381();
         assert!(ours.starts_with(&codecs) || codecs.starts_with(&ours), "{ours} {codecs}");
         assert_eq!(config.monochrome, pixels == "gray");
@@ -256,7 +258,7 @@ fn hevc_agrees_with_the_encoder() {
 
 #[test]
 fn hevc_codec_strings_of_the_standard() {
-    // The record of an encoder's stream, its profile bytes replaced by those the strings stand for.
+    // The record of an encoder's stream. Its profile bytes are replaced by those of the strings.
     let file = testkit::clip("mp4/hevc.mp4");
     let record = boxes(&std::fs::read(file).unwrap(), b"hvcC").remove(0);
     let with = |bytes: [u8; 12]| {
@@ -278,7 +280,7 @@ fn aac_agrees_with_the_encoder() {
         let source = format!("anullsrc=r={rate}:cl={layout}:d=0.3");
         let (codecs, init) = dash(&["-i", &source, "-c:a", "aac"]);
         let esds = boxes(&init, b"esds").remove(0);
-        // DecoderSpecificInfo, tag 5, its length in as many bytes as it likes.
+        // DecoderSpecificInfo has tag 5; its length may take any number of bytes.
         let tag = esds.windows(4).position(|bytes| bytes == [5, 0x80, 0x80, 0x80]).unwrap();
         let length = usize::from(esds[tag + 4]);
         let config = aac::Config::parse(esds.slice(tag + 5..tag + 5 + length)).unwrap();
@@ -308,17 +310,17 @@ fn aac_extensions() {
     assert_eq!(parse(&[0x2b, 0x92, 0x08, 0x00]), (5, 44_100, 2, 2048, true, false));
     // HE-AAC v2, PS first: 24 kHz mono core, 48 kHz stereo out.
     assert_eq!(parse(&[0xeb, 0x09, 0x88, 0x00]), (29, 48_000, 2, 2048, true, true));
-    // The same, for decoders that know neither: SBR and PS behind the core's configuration.
+    // The same for decoders that know neither: SBR and PS follow the core's configuration.
     assert_eq!(parse(&[0x13, 0x90, 0x56, 0xe5, 0xa0]), (2, 44_100, 2, 2048, true, false));
     assert_eq!(
         parse(&[0x13, 0x08, 0x56, 0xe5, 0x9d, 0x48, 0x80]),
         (2, 48_000, 2, 2048, true, true)
     );
-    // SBR said to be absent, as FFmpeg writes it.
+    // SBR signalled as absent, as FFmpeg writes it.
     assert_eq!(parse(&[0x11, 0x90, 0x56, 0xe5, 0x00]), (2, 48_000, 2, 1024, false, false));
-    // A rate spelt out: 12,345 Hz.
+    // A rate that is written out: 12,345 Hz.
     assert_eq!(parse(&[0x17, 0x80, 0x18, 0x1c, 0x90]), (2, 12_345, 2, 1024, false, false));
-    // Channels by a program config element: a pair in front and an LFE.
+    // Channels from a program config element: a front pair and an LFE.
     let pce = [0x11, 0x80, 0x04, 0xc4, 0x01, 0x00, 0x20, 0x00, 0x00];
     let config = aac::Config::parse(Bytes::copy_from_slice(&pce)).unwrap();
     assert_eq!((config.channels, config.sample_rate), (3, 48_000));
@@ -366,7 +368,7 @@ fn opus_packets_tell_their_duration() {
         assert!(packets.len() > 10);
         let expected = (duration.parse::<f64>().unwrap() * 48.0) as u32;
         for packet in packets {
-            // "00000000: f8ff fe..": the first bytes are all it takes.
+            // "00000000: f8ff fe..": the first bytes are enough.
             let line = packet["data"].as_str().unwrap().trim_start();
             let hex: String = line[10..19].chars().filter(char::is_ascii_hexdigit).collect();
             let bytes: Vec<u8> = (0..hex.len() / 2)
@@ -418,7 +420,7 @@ fn errors_name_what_and_where() {
     assert!(with(7, 0xff).starts_with("avcC at byte 0 is cut off"));
     assert_eq!(with(8, 0x68), "avcC: SPS unreadable, NAL unit type 8 at byte 8");
     assert!(with(12, 0).starts_with("avcC: SPS unreadable"), "{}", with(12, 0));
-    // A record whose level is understated is read all the same: 1.0 for a picture of 360 lines.
+    // A record that understates the level is still read: level 1.0 for a picture of 360 lines.
     let mut bytes = record.to_vec();
     (bytes[3], bytes[11]) = (10, 10);
     assert_eq!(avc::Config::parse(bytes.into()).unwrap().height, 360);
@@ -460,8 +462,8 @@ fn access_units_are_walked() {
 
 #[test]
 fn av1_keyframes_are_known() {
-    // Temporal delimiter; sequence header of no consequence; frame: key, then inter, then shown
-    // again.
+    // Temporal delimiter; an unimportant sequence header; a key frame. Then an inter frame, and a
+    // frame shown again.
     assert_eq!(av1::is_keyframe(&[0x12, 0, 0x0a, 1, 0, 0x32, 1, 0x10]), Ok(true));
     assert_eq!(av1::is_keyframe(&[0x12, 0, 0x32, 1, 0x30]), Ok(false));
     assert_eq!(av1::is_keyframe(&[0x1a, 1, 0x80]), Ok(false));
@@ -489,7 +491,7 @@ fn seeds() -> Vec<Bytes> {
     seeds
 }
 
-/// Whatever it is, no parser panics, and what one accepts makes sense.
+/// No parser panics on any input, and any accepted input makes sense.
 fn parse_as_everything(bytes: &Bytes) {
     if let Ok(config) = avc::Config::parse(bytes.clone()) {
         assert!(config.width > 0 && config.height > 0);
@@ -568,7 +570,7 @@ proptest! {
         parse_as_everything(&bytes.into());
     }
 
-    /// A walk over NAL units of any lengths gives back what went in.
+    /// Walking over NAL units of any lengths returns the units that were written.
     #[test]
     fn nal_units_round_trip(
         units in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..200), 1..20),
@@ -582,7 +584,7 @@ proptest! {
         }
         let walked: Result<Vec<_>, _> = nal::units(&access_unit, size).collect();
         prop_assert_eq!(walked.unwrap(), units);
-        // One byte less, and it no longer adds up.
+        // With one byte less, the lengths no longer add up.
         let short = &access_unit[..access_unit.len() - 1];
         prop_assert!(nal::check(short, size).is_err());
     }

@@ -1,5 +1,5 @@
-//! FLV files against ffprobe where it knows the codecs (version 5.1 does not know the enhanced
-//! ones), and against decoders fed with the bare elementary stream where it does not.
+//! Compares FLV files with ffprobe where it knows the codecs (version 5.1 does not know the
+//! enhanced ones). Other files are compared by decoding their bare elementary streams.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
@@ -28,7 +28,7 @@ const REAL_LEGACY: [&str; 5] = [
 const REAL_ENHANCED: [&str; 4] =
     ["ertmp_mptestsrc.flv", "ertmp_testsrc.flv", "scuffle_av1_aac.flv", "scuffle_hevc_aac.flv"];
 
-/// A made clip.
+/// A generated clip.
 fn made(name: &str) -> PathBuf {
     testkit::clip(&format!("flv/{name}"))
 }
@@ -46,12 +46,12 @@ fn read<'a>(path: fn(&str) -> PathBuf, names: impl IntoIterator<Item = &'a str>)
     names.into_iter().map(file).collect()
 }
 
-/// All that are made.
+/// All generated files.
 fn all_made() -> Files {
     [read(made, LEGACY), enhanced_files()].concat()
 }
 
-/// All of the corpus.
+/// All files of the corpus.
 fn all_real() -> Files {
     read(real, REAL_LEGACY.into_iter().chain(REAL_ENHANCED))
 }
@@ -85,7 +85,7 @@ impl Demuxed {
     }
 }
 
-/// Reads a whole file, given in pieces of that size.
+/// Reads a whole file, given in pieces of `piece` bytes.
 fn demux(file: &[u8], piece: usize) -> (Demuxed, Result<(), media::Error>) {
     let mut reader = Reader::new();
     let mut demuxer = Demuxer::new();
@@ -107,7 +107,7 @@ fn demux(file: &[u8], piece: usize) -> (Demuxed, Result<(), media::Error>) {
 const VIDEO: TrackId = TrackId { kind: Kind::Video, number: 0 };
 const AUDIO: TrackId = TrackId { kind: Kind::Audio, number: 0 };
 
-/// dts, pts, size, keyframe of every packet of a kind, as ffprobe tells them.
+/// dts, pts, size and keyframe flag of every packet of a kind, as ffprobe reports them.
 fn probe(file: &Path, stream: &str) -> Vec<(i64, i64, usize, bool)> {
     let output = Command::new("ffprobe")
         .args(["-v", "error", "-of", "json", "-select_streams", stream])
@@ -138,7 +138,7 @@ fn summary(samples: &[Sample]) -> Vec<(i64, i64, usize, bool)> {
         .collect()
 }
 
-/// The standard output of a program fed with `input`.
+/// Standard output of a program that reads `input`.
 fn feed(program: &str, arguments: &[&str], input: &[u8]) -> String {
     use std::io::Write;
     let file = tempfile(input);
@@ -158,7 +158,7 @@ fn tempfile(input: &[u8]) -> PathBuf {
     file
 }
 
-/// The names of a folder's files are these.
+/// Checks that the folder contains exactly these files.
 #[track_caller]
 fn assert_complete<'a>(folder: &Path, known: impl IntoIterator<Item = &'a str>) {
     let mut names: Vec<_> = std::fs::read_dir(folder)
@@ -207,7 +207,7 @@ fn equal_ffprobe(path: fn(&str) -> PathBuf, names: &[&str]) {
             assert_eq!(found.unwrap_or_default(), expected, "{name} {track}");
             assert_eq!(demuxed.codecs.contains_key(&track), !expected.is_empty());
         }
-        // Where the tag says keyframe there is an IDR picture, and nowhere else in these files.
+        // Where the tag says keyframe there is an IDR picture, and in these files nowhere else.
         if let Some([Codec::Avc(config)]) = demuxed.codecs.get(&VIDEO).map(Vec::as_slice) {
             for sample in &demuxed.samples[&VIDEO] {
                 assert_eq!(config.is_random_access(&sample.data), Ok(sample.sync), "{name}");
@@ -242,7 +242,7 @@ fn compare_pieces(path: &Path) {
     }
 }
 
-/// The tags of a file by nothing but their lengths: type, time, first bytes, length.
+/// Walks over a file's tags by their lengths alone: type, time, first bytes, length.
 fn walk(file: &[u8]) -> Vec<(u8, i64, Vec<u8>, usize)> {
     let mut tags = Vec::new();
     let mut at = 13;
@@ -261,8 +261,8 @@ fn walk(file: &[u8]) -> Vec<(u8, i64, Vec<u8>, usize)> {
     tags
 }
 
-/// Sample times and sizes of the enhanced files by a rule read off their bytes: the frames' first
-/// byte and fourcc, and how many bytes come before the data.
+/// Sample times and sizes of the enhanced files follow a simple rule on their bytes: the frame's
+/// first byte and fourcc, and how many bytes come before the data.
 fn equal_a_walk_over_their_tags(files: Files) {
     for (name, file) in files {
         let mut video = Vec::new();
@@ -323,7 +323,7 @@ fn corpus_enhanced_samples_decode() {
     decode_samples(read(real, REAL_ENHANCED));
 }
 
-/// ffprobe knows HEVC and AV1, only not in FLV: it is given the samples alone.
+/// ffprobe knows HEVC and AV1, but not in FLV. So it is given the samples alone.
 fn decode_samples(files: Files) {
     for (name, file) in files {
         let (demuxed, _) = demux(&file, 1 << 20);
@@ -390,7 +390,7 @@ fn decode_samples(files: Files) {
     }
 }
 
-/// Tracks an unsupported codec reports once, while the other goes on.
+/// An unsupported codec is reported once, while the other track continues.
 #[test]
 fn unsupported_codecs_are_named_once() {
     let dir = std::env::temp_dir().join(format!("media-flv-mp3-{}", std::process::id()));
@@ -427,7 +427,7 @@ fn unsupported_codecs_are_named_once() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// What comes out of damage must be errors with a position inside the file, never a panic.
+/// Damaged input must give errors with a position inside the file, never a panic.
 fn survive(file: &[u8]) -> Result<(), media::Error> {
     let (demuxed, result) = demux(file, 1 << 16);
     for samples in demuxed.samples.values() {
@@ -441,7 +441,7 @@ fn survive(file: &[u8]) -> Result<(), media::Error> {
     result
 }
 
-/// A small generator with a fixed seed (SplitMix64), so that a failure comes again.
+/// A small generator with a fixed seed (SplitMix64), so that failures are reproducible.
 struct Random(u64);
 
 impl Random {
@@ -454,7 +454,7 @@ impl Random {
     }
 }
 
-/// The start of a file, long enough to hold all kinds of tags there are in it.
+/// The start of a file, long enough to hold every kind of tag in it.
 fn start(mut file: Vec<u8>) -> Vec<u8> {
     file.truncate(120_000);
     file
@@ -477,7 +477,7 @@ fn cut_off(files: Files) {
         let mut random = Random(1);
         for length in (0..600.min(file.len())).chain((0..60).map(|_| random.below(file.len()))) {
             match survive(&file[..length]) {
-                // Between two tags, or before the length behind one.
+                // Cut between two tags, or before the length behind one.
                 Ok(()) => {}
                 Err(media::Error::CutOff { at, needed, left, .. }) => {
                     assert!(at + left == length as u64 && needed > left, "{name} {length}");
@@ -529,7 +529,7 @@ fn corpus_damaged_payloads_leave_the_rest_alone() {
     damage_payloads(all_real());
 }
 
-/// The same damage where the tags themselves stay whole, as RTMP's framing keeps them.
+/// The same damage, but the tags themselves stay whole, as RTMP's framing keeps them.
 fn damage_payloads(files: Files) {
     for (name, file) in files {
         let file = start(file);
@@ -550,7 +550,8 @@ fn damage_payloads(files: Files) {
                 if random.below(2) == 0 {
                     payload.truncate(random.below(payload.len()));
                 } else {
-                    // Not in what makes it a frame: a broken configuration does stop a track.
+                    // Not in the first bytes, which mark the tag as a frame: a broken configuration
+                    // may stop a track.
                     let at = 2 + random.below(payload.len().min(16));
                     if let Some(byte) = payload.get_mut(at) {
                         *byte ^= 1 << random.below(8);

@@ -1,4 +1,4 @@
-//! What is written is read back, and what each kind of tag means.
+//! Written tags are read back; and the meaning of each kind of tag.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
@@ -20,7 +20,7 @@ fn flv(name: &str) -> Vec<u8> {
     std::fs::read(testkit::clip(&format!("flv/{name}"))).unwrap()
 }
 
-/// The body of the first tag whose payload starts like that.
+/// The body of the first tag whose payload begins with `start`.
 fn body(file: &[u8], start: &[u8], skip: usize) -> Bytes {
     let mut reader = Reader::new();
     reader.handle_bytes(file);
@@ -53,7 +53,7 @@ fn events(demuxer: &mut Demuxer) -> Vec<Event> {
     std::iter::from_fn(|| demuxer.poll_event()).collect()
 }
 
-/// An access unit that the codec's framing allows, made of arbitrary bytes.
+/// An access unit that follows the codec's framing, made of arbitrary bytes.
 fn access_unit(codec: &Codec, bytes: &[u8]) -> Vec<u8> {
     let mut data = match codec {
         Codec::Avc(_) | Codec::Hevc(_) => (bytes.len() as u32).to_be_bytes().to_vec(),
@@ -101,7 +101,7 @@ proptest! {
         }
         let ids: Vec<_> = writers.keys().copied().collect();
         let mut dts = start;
-        // All times are read back from the 32 bits of the first on.
+        // All times are read back relative to the first one's 32 bits.
         let origin = start & !0xffff_ffff;
         let mut last = std::collections::BTreeMap::new();
         for (index, delta, cts, sync, bytes) in samples {
@@ -158,7 +158,7 @@ proptest! {
         framed.extend_from_slice(&payload);
         prop_assert_eq!(Metadata::parse(&framed), Ok(Some(metadata)));
         for length in 0..payload.len() {
-            // Without its end marker it is still read: some write it so.
+            // Without its end marker it is still read, because some writers leave the marker out.
             let _ = Metadata::parse(&payload[..length]);
         }
     }
@@ -377,13 +377,13 @@ fn refused_tracks_do_not_disturb_the_others() {
     };
     let unit = b"\x00\x00\x00\x02\x65\x01";
 
-    // Pictures before any sequence header: said once.
+    // Pictures before any sequence header are reported once.
     assert_eq!(
         reasons(&handle(&video.sample(&sample(0, unit)).unwrap())),
         ["tag 0, video track 0: samples dropped that came before a sequence header"]
     );
     assert_eq!(handle(&video.sample(&sample(20, unit)).unwrap()), []);
-    // Each refused track is named, once, whatever it goes on sending.
+    // Each refused track is reported once, whatever it sends later.
     for fourcc in [b"ac-3", b"ec-3", b"fLaC", b".mp3"] {
         let track = fourcc[0];
         let mut payload = b"\x95\x01".to_vec();
@@ -400,7 +400,7 @@ fn refused_tracks_do_not_disturb_the_others() {
         );
         assert_eq!(handle(&raw(TagKind::Audio, &payload)), []);
     }
-    // Then everything that is good comes through.
+    // After that, everything valid comes through.
     assert!(matches!(
         handle(&video.sequence_header(0).unwrap())[..],
         [Event::Track { track: TrackId { kind: Kind::Video, number: 0 }, codec: Codec::Avc(_) }]
@@ -409,13 +409,13 @@ fn refused_tracks_do_not_disturb_the_others() {
         handle(&audio.sequence_header(0).unwrap())[..],
         [Event::Track { track: TrackId { kind: Kind::Audio, number: 4 }, codec: Codec::Aac(_) }]
     ));
-    // A repeated sequence header is no news.
+    // A repeated sequence header causes no event.
     assert_eq!(handle(&video.sequence_header(30).unwrap()), []);
     let [Event::Sample { step: 0, .. }] = handle(&video.sample(&sample(40, unit)).unwrap())[..]
     else {
         panic!()
     };
-    // A broken sample is left out, its place told; the next is not affected.
+    // A broken sample is left out and its position reported; the next sample is not affected.
     assert_eq!(
         reasons(&handle(
             &video.sample(&sample(60, b"\x00\x00\x00\x01\x09\x00\x00\x00\x09\x65")).unwrap()
@@ -424,7 +424,7 @@ fn refused_tracks_do_not_disturb_the_others() {
             "tag 14, video track 0: sample dropped: NAL unit at byte 10 is cut off: 13 bytes announced, 5 present"
         ]
     );
-    // Time that runs back, and jumps, is passed on and marked.
+    // Times that run back or jump are passed on and marked.
     for (dts, by, jumped) in
         [(80, 40, false), (50, -30, true), (10_050, 10_000, false), (20_051, 10_001, true)]
     {
@@ -443,7 +443,7 @@ fn refused_tracks_do_not_disturb_the_others() {
     ));
     assert_eq!(handle(&video.sequence_header(0).unwrap()), []);
     assert_eq!(handle(&video.sample(&sample(90, unit)).unwrap()).len(), 1);
-    // The old way's other codecs, each by its name.
+    // The other codecs of legacy FLV, each by its name.
     let found = reasons(&handle(&raw(TagKind::Audio, &[0x2f, 1, 2, 3])));
     assert!(found[0].contains("MP3"), "{found:?}");
     let found = reasons(&handle(&raw(TagKind::Video, &[0x12, 1, 2, 3])));
@@ -500,7 +500,7 @@ fn files_that_are_none() {
         let mut reader = Reader::new();
         reader.handle_bytes(bytes);
         while reader.poll_tag()?.is_some() {}
-        // It stays at its error.
+        // It keeps returning its error.
         reader.finish()
     };
     let message = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
@@ -565,7 +565,7 @@ fn metadata_describes_tracks() {
 
 #[test]
 fn hostile_metadata_is_bounded() {
-    // Arrays in arrays, deeper than any stack.
+    // Nested arrays, deeper than any stack.
     let mut payload = b"\x02\x00\x0aonMetaData".to_vec();
     for _ in 0..100_000 {
         payload.extend_from_slice(&[10, 0, 0, 0, 1]);

@@ -1,8 +1,9 @@
-//! Every MP4 and QuickTime file that is made for tests, and every one of the corpus, sample by sample
-//! against ffprobe.
+//! Compares every generated MP4 and QuickTime file, and every one of the corpus, with ffprobe,
+//! sample by sample.
 //!
-//! Twice: with edit lists ignored, which is the tables as they are; and as ffprobe presents the
-//! file. Where ffprobe 5.1 and this reader differ, the file is named below with the reason.
+//! Each file is compared twice: with edit lists ignored, which compares the raw tables, and as
+//! ffprobe presents the file. Where ffprobe 5.1 and this reader differ, the file is listed below
+//! with the reason.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -17,7 +18,7 @@ use media::mp4::{Index, Reader, TrackIndex};
 use media::{Codec, Kind};
 use mp4_support::{corpus, made, media, name, on_disk, real};
 
-/// Files of the corpus that are refused, and how.
+/// Files of the corpus that are refused, and the error.
 const REFUSED: [(&str, &str); 5] = [
     ("mp4ff_2xSencNoMdat.mp4", "moov: missing, a media segment without its header at byte 0"),
     ("mp4ff_aac_1.m4s", "moov: missing, a media segment without its header at byte 24"),
@@ -39,26 +40,27 @@ const PROBLEMS: [(&str, u32, &str); 1] = [
     ),
 ];
 
-/// How ffprobe's account of a track differs from ours, and why ours stands.
+/// How ffprobe's report on a track differs from ours, and why ours is right.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Exception {
-    /// It refuses the file or the codec's configuration and lists no packets.
+    /// ffprobe refuses the file or the codec's configuration and lists no packets.
     Silent,
-    /// It stops after so many packets.
+    /// ffprobe stops after so many packets.
     Stops(usize),
-    /// It joins PCM samples of a chunk into packets of up to 1024.
+    /// ffprobe joins the PCM samples of a chunk into packets of up to 1024.
     Joined,
-    /// It rewrites the payload: sizes differ.
+    /// ffprobe rewrites the payload, so sizes differ.
     Rewritten,
-    /// Its parser looked into the data and took the keyframe flag away.
+    /// ffprobe's parser examined the data and removed the keyframe flag.
     NotKey,
-    /// Its parser looked into encrypted data and found keyframes there.
+    /// ffprobe's parser examined encrypted data and found keyframes there.
     OtherKeys,
-    /// It adds to all presentation times what it should take from decode times.
+    /// ffprobe adds to all presentation times what it should subtract from decode times.
     PtsLate(i64),
-    /// Its decode times are later than ours by so much, pictures being presented before that.
+    /// ffprobe's decode times are this much later than ours, so pictures are presented before they
+    /// are decoded.
     DtsLate(i64),
-    /// With the edit list its times are earlier than ours by so much.
+    /// With the edit list, ffprobe's times are this much earlier than ours.
     Early(i64),
 }
 
@@ -78,25 +80,25 @@ const EXCEPTIONS: [(&str, u32, Exception); 17] = [
     ("androidx_sample_fpcm_64be.mp4", 1, Exception::Joined),
     ("androidx_sample_ipcm_16be.mp4", 2, Exception::Joined),
     ("androidx_sample_twos_pcm.mp4", 2, Exception::Joined),
-    // Written for a file without the uuid box ahead of moov: tfhd's absolute base data offsets
-    // miss the data by 8192 bytes, and the NAL lengths read there are nonsense.
+    // Written for a file without the uuid box before moov. The absolute base data offsets of tfhd
+    // miss the data by 8192 bytes, and the NAL lengths read there are meaningless.
     ("androidx_sample_fragmented_uuid.mp4", 1, Exception::NotKey),
-    // Encrypted; it gives up after the first fragment.
+    // Encrypted. ffprobe stops after the first fragment.
     ("mp4ff_cbcs.mp4", 1, Exception::Stops(91)),
-    // It takes the CEA-608 bytes out of their cdat boxes, and drops samples with none.
+    // ffprobe takes the CEA-608 bytes out of their cdat boxes, and drops samples without any.
     ("mp4ff_cbcs.mp4", 2, Exception::Rewritten),
     ("mp4ff_cbcsdec.mp4", 2, Exception::Rewritten),
-    // Negative offsets in a trun of version 1: in fragments it adds the largest, 29 frames, to
-    // presentation times; in ctts (androidx_bt601.mov) it moves decode times, as we do always.
+    // Negative offsets in a trun of version 1. In fragments, ffprobe adds the largest, 29 frames,
+    // to presentation times. In ctts (androidx_bt601.mov) it moves decode times, as we always do.
     ("mp4ff_vvc_400kbps_2s.mp4", 1, Exception::PtsLate(14_848)),
-    // Likewise in ctts, but it does not look at the last two entries, and the file has five.
+    // The same in ctts, but ffprobe does not examine the last two entries, and the file has five.
     ("androidx_water_180_mvhevc_5frames.mov", 1, Exception::DtsLate(256)),
 ];
 
 /// Exceptions that only concern the edit list.
 const EDITED: [(&str, u32, Exception); 1] = [
-    // The edit starts in the middle of a picture. It begins with the next one, moved to 0; by
-    // 14496-12 8.6.6 the time line starts exactly there, half a picture before.
+    // The edit starts in the middle of a picture. ffprobe begins with the next picture, moved to 0.
+    // By 14496-12 8.6.6 the timeline starts exactly there, half a picture earlier.
     ("androidx_iibbibb_editlist_videoonly.mp4", 1, Exception::Early(8192)),
 ];
 
@@ -148,7 +150,7 @@ fn probe(path: &Path, options: &[&str]) -> HashMap<u32, Vec<Packet>> {
     tracks
 }
 
-/// Our samples as ffprobe would show them, `shift` taken from their times.
+/// Our samples as ffprobe would show them, with `shift` subtracted from their times.
 fn packets(track: &TrackIndex, shift: i64) -> Vec<Packet> {
     let packet = |sample: media::mp4::SampleEntry| Packet {
         dts: Some(sample.dts - shift),
@@ -168,7 +170,7 @@ fn assert_same(label: &str, ours: &[Packet], theirs: &[Packet]) {
     }
 }
 
-/// The tables as they are.
+/// Compares the raw tables.
 fn compare_raw(label: &str, track: &TrackIndex, except: Option<Exception>, theirs: &[Packet]) {
     let mut ours = packets(track, track.edit.shift);
     match except {
@@ -199,7 +201,7 @@ fn compare_raw(label: &str, track: &TrackIndex, except: Option<Exception>, their
             return;
         }
         Some(Exception::Rewritten) => {
-            // By their place: a packet that is there has its sample's times.
+            // Compared by position: a packet that exists has its sample's times.
             for theirs in theirs {
                 let ours = ours.iter().find(|sample| sample.pos == theirs.pos).unwrap();
                 assert_eq!((ours.dts, ours.pts), (theirs.dts, theirs.pts), "{label}");
@@ -230,7 +232,8 @@ fn compare_raw(label: &str, track: &TrackIndex, except: Option<Exception>, their
     assert_same(label, &ours, theirs);
 }
 
-/// As presented: what ffprobe shows has our times, what it leaves out is not presented.
+/// Compares the presentation: packets of ffprobe have our times, and samples it leaves out are not
+/// presented.
 fn compare_edited(
     label: &str,
     file: &str,
@@ -282,7 +285,7 @@ fn compare_edited(
     }
 }
 
-/// How many of these files are read, with how many samples; and how many are refused.
+/// How many of these files are read, how many samples they have, and how many files are refused.
 fn compare(files: Vec<PathBuf>) -> (usize, u32, usize) {
     let (mut read, mut samples, mut refused) = (0, 0, 0);
     for path in files {
@@ -384,7 +387,7 @@ fn media_that_are_not_there_are_a_problem_of_their_track() {
     }
 }
 
-/// The samples of these two are the same, and there are some.
+/// Checks that both files have the same samples, and at least one.
 #[track_caller]
 fn assert_twins(file: &Bytes, twin: &Bytes) {
     let samples = |file| {
@@ -456,8 +459,8 @@ fn find(files: Vec<PathBuf>) {
     }
 }
 
-/// What shiguredo_mp4 finds: (track_ID, decode time, duration, composition offset, place, size,
-/// keyframe), in its order.
+/// Samples that shiguredo_mp4 finds, in its order: (track_ID, decode time, duration, composition
+/// offset, position, size, keyframe).
 fn shiguredo(data: &[u8]) -> Vec<(u32, i64, u32, i64, u64, usize, bool)> {
     use shiguredo_mp4::demux::{DemuxError, Input, Mp4FileDemuxer};
     let mut demuxer = Mp4FileDemuxer::new();
@@ -558,7 +561,7 @@ fn the_reader_gives_all_samples_in_decode_order_with_their_bytes() {
             assert_eq!(read.sample.pts(), entry.pts());
             counts[read.track] += 1;
             if track.track.kind() == Kind::Video {
-                // A whole number of NAL units: nothing was read from the wrong place.
+                // A whole number of NAL units shows that nothing was read from a wrong position.
                 let mut rest = &read.sample.data[..];
                 while let Some((length, after)) = rest.split_first_chunk::<4>() {
                     rest = &after[u32::from_be_bytes(*length) as usize..];
@@ -673,7 +676,7 @@ fn lengths_of_nal_units_take_two_bytes() {
     }
 }
 
-/// The second half of the pictures is decoded with other parameters than the first.
+/// The second half of the pictures needs other decoder parameters than the first.
 #[test]
 fn samples_name_the_description_they_are_decoded_with() {
     let (first, second) =

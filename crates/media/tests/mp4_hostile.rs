@@ -1,4 +1,5 @@
-//! Files somebody broke, by hand or by chance: read or refused, no panic, bounded memory.
+//! Files damaged by hand or at random: they are read or refused, without panic and in bounded
+//! memory.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use media::mp4::{Index, ReadError};
 use mp4_support::{Random, corpus, files, made, media, name, read, real};
 
-/// Counts what is allocated: the bound on memory is a promise, so it is measured.
+/// Counts allocations, to measure the promised bound on memory.
 mod counting {
     #![allow(unsafe_code, reason = "an allocator cannot be written without")]
 
@@ -43,7 +44,8 @@ mod counting {
     static ALLOCATOR: Counting = Counting;
 }
 
-/// What reading a file may take at most: a fixed part, and a few bytes for each of the file's.
+/// The most memory that reading a file may take: a fixed part, and a few bytes per byte of the
+/// file.
 fn bound(len: usize) -> usize {
     (128 << 10) + 16 * len
 }
@@ -51,7 +53,7 @@ fn bound(len: usize) -> usize {
 static READ: AtomicUsize = AtomicUsize::new(0);
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Reads it, and where that succeeds walks everything.
+/// Reads a file, and walks over all samples where that succeeds.
 fn exercise(data: &Bytes) {
     let before = counting::NOW.load(Ordering::Relaxed);
     counting::PEAK.store(before, Ordering::Relaxed);
@@ -99,10 +101,10 @@ fn exercise_named(label: &str, data: &Bytes) {
     assert!(outcome.is_ok(), "{label}");
 }
 
-/// Of these, each as it is and broken in many ways. One test runs in a process, this or the corpus's:
-/// the allocator counts for all of it.
+/// Reads these files unchanged, and damaged in many ways. Only one such test runs in a process,
+/// because the allocator counts for the whole process.
 fn break_in_many_ways(good: &[(&str, Bytes)]) {
-    // Cut anywhere, a byte or a word changed anywhere, in the boxes.
+    // The file cut anywhere, and single bytes or words in its boxes changed.
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for (file, data) in good {
         let boxes: Vec<usize> = [b"moov", b"moof"]
@@ -137,7 +139,7 @@ fn break_in_many_ways(good: &[(&str, Bytes)]) {
 
 #[test]
 fn broken_files_are_read_or_refused_within_bounds() {
-    // The good ones, for the bound.
+    // The valid files, for the bound.
     for path in made() {
         exercise_named(name(&path), &read(&path));
     }

@@ -1,5 +1,5 @@
-//! Files written by hand, one for each way the format has of saying things: the corpus does not
-//! have them all.
+//! Files written by hand, one for each alternative that the format offers. The corpus does not have
+//! all of them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -22,7 +22,7 @@ fn three() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The same with other boxes in place of those of the same kind, and further ones.
+/// The same, with some boxes replaced by others of the same kind, and further boxes.
 fn three_with(changes: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut tables = three();
     for change in changes {
@@ -159,7 +159,7 @@ fn sync_samples_are_all_some_or_none() {
     assert_eq!(sync(&[0]), [false, false, false]);
     assert_eq!(sync(&[1, 2]), [false, true, false]);
     assert_eq!(sync(&[3, 0, 1, 3]), [true, false, true]);
-    // With sdtp there as well, which says nothing that is needed.
+    // With an additional sdtp, which has no information that is needed.
     let tables = three_with(&[boxed(b"sdtp", &[0; 7])]);
     assert_eq!(rows(&samples(&file(moov(&tables, None, &[])))), PLAIN);
 }
@@ -174,9 +174,9 @@ fn composition_offsets_of_both_versions() {
         (lead, times)
     };
     assert_eq!(found(0, &[2, 1, 80, 2, 0]), (0, vec![(0, 80), (40, 40), (80, 80)]));
-    // Fewer than samples: the rest has none.
+    // Fewer offsets than samples: the rest have none.
     assert_eq!(found(0, &[1, 1, 80]), (0, vec![(0, 80), (40, 40), (80, 80)]));
-    // Negative: presented as the file says, decoded early enough.
+    // Negative: presented as in the file, and decoded early enough.
     let minus = (-40i32).cast_unsigned();
     let expected = (40, vec![(-40, 0), (0, 80), (40, 40)]);
     assert_eq!(found(1, &[3, 1, 0, 1, 40, 1, minus]), expected);
@@ -198,18 +198,19 @@ fn edit_lists_shift_and_trim() {
     assert_eq!((found.shift, found.start, found.end, found.exact), (20, 50, Some(140), true));
     assert_eq!((first, end), (20, 140));
     assert!(!found.presents(20, 30) && found.presents(20, 31) && !found.presents(140, 40));
-    // Length 0: to the end, whenever that is.
+    // Length 0: to the end, wherever it is.
     let (found, first, end) = edit(&[1, 0, 40, ONE]);
     assert_eq!((found.shift, found.end, found.exact, first, end), (-40, None, true, -40, 80));
-    // Two that are really one.
+    // Two edits that are effectively one.
     let (found, ..) = edit(&[2, 4, 0, ONE, 8, 40, ONE]);
     assert_eq!((found.shift, found.end, found.exact), (0, Some(120), true));
-    // A jump, a rate: the first shift, an open end, and a word about it.
+    // A jump, then another rate: the first shift applies, the end is open, and the edit is not
+    // exact.
     let (found, _, end) = edit(&[2, 4, 40, ONE, 4, 0, ONE]);
     assert_eq!((found.shift, found.end, found.exact, end), (-40, None, false, 80));
     let (found, ..) = edit(&[1, 4, 40, ONE / 2]);
     assert_eq!((found.shift, found.end, found.exact), (-40, None, false));
-    // Nothing but silence.
+    // Only an empty edit.
     let (found, ..) = edit(&[1, 4, EMPTY, ONE]);
     assert_eq!((found.shift, found.exact), (40, false));
     // No entry at all.
@@ -239,7 +240,7 @@ fn what_disagrees_is_the_tracks_problem() {
 
 #[test]
 fn counts_are_checked_against_the_file() {
-    // Constant size, so no table: only the file's length speaks against 2^32 samples.
+    // Constant size, so there is no table: only the file's length contradicts 2^32 samples.
     let tables = three_with(&[
         full(b"stsz", 0, 0, &[1, u32::MAX]),
         full(b"stsc", 0, 0, &[1, 1, u32::MAX, 1]),
@@ -273,7 +274,7 @@ fn errors_name_the_box_and_its_place() {
     );
     let packed = join(&[mvhd, boxed(b"cmov", b"")]);
     assert_eq!(refusal(&boxed(b"moov", &packed)), "compressed moov at byte 36 is not supported");
-    // Larger than anything sane, and claimed by a source that is.
+    // Larger than any sensible moov, and claimed by a source that is large itself.
     struct Huge;
     impl Source for Huge {
         fn len(&self) -> u64 {
@@ -310,7 +311,7 @@ fn a_failing_source_is_not_a_broken_file() {
 #[test]
 fn one_broken_track_leaves_the_others() {
     let good = moov(&three(), None, &[]);
-    // A second trak, of the same ID and without anything in it.
+    // A second trak with the same ID and without mdia.
     let trak = boxed(b"trak", &full(b"tkhd", 0, 7, &[0, 0, 1]));
     let data = file(moov(&three(), None, &[trak]));
     let index = read(&data);
@@ -356,7 +357,8 @@ mod fragments {
         full(b"trun", version, flags, words)
     }
 
-    /// The file: moov, these, room. And where the first moof is.
+    /// Writes moov, these fragments and room for media. Also returns the position of the first
+    /// moof.
     fn with(moofs: &[Vec<u8>]) -> (Vec<u8>, u64) {
         let init = init();
         let at = init.len() as u64;
@@ -369,7 +371,7 @@ mod fragments {
             tfhd(BASE_IS_MOOF, &[1]),
             full(b"tfdt", 0, 0, &[500]),
             trun(0, OFFSET | FIRST_FLAGS, &[3, 200, 0]),
-            // No offset: goes on where the run before ended.
+            // Without an offset it continues where the run before ended.
             trun(0, SIZE | CTS, &[2, 7, 80, 9, 0]),
         ])])]);
         let found = samples(&data);
@@ -385,7 +387,7 @@ mod fragments {
         );
         assert!(found.iter().all(|s| s.description == 1 && s.duration == 40));
 
-        // tfhd says all: description 1, duration 20, size 50, sync.
+        // tfhd has all fields: description 1, duration 20, size 50, sync.
         let (data, at) = with(&[moof(&[traf(&[
             tfhd(BASE_IS_MOOF | 0x3a, &[1, 1, 20, 50, 0]),
             full(b"tfdt", 1, 0, &[1, 0]),
@@ -399,7 +401,7 @@ mod fragments {
         );
         assert_eq!(found[0].description, 0);
 
-        // The run says all; offsets are signed in version 1, and lead follows.
+        // The run has all fields; offsets are signed in version 1, and cause a lead.
         let (data, at) = with(&[moof(&[traf(&[
             tfhd(BASE_IS_MOOF, &[1]),
             trun(
@@ -495,7 +497,7 @@ mod fragments {
             assert!(problem.contains(text), "{problem}, expected {text}");
             assert_eq!(index.tracks[0].samples.len(), 2);
         }
-        // Of a track nobody knows; cut off.
+        // A fragment of an unknown track; then one that is cut off.
         let stray = moof(&[traf(&[tfhd(BASE_IS_MOOF, &[5]), trun(0, OFFSET, &[2, 100])])]);
         let (data, _) = with(&[stray, good()]);
         let index = read(&data);

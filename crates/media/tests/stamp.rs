@@ -1,5 +1,5 @@
-//! Capture stamps: what is put in is found again, what is taken out leaves what was there, and
-//! ffmpeg reads them for what they are and decodes the very same pictures.
+//! Capture stamps: an inserted stamp is found, removing it restores the access unit, and ffmpeg
+//! reads stamps correctly and decodes exactly the same pictures.
 
 use std::io::Write;
 use std::process::Command;
@@ -12,10 +12,10 @@ use media::{Codec, Kind, Sample, Track, stamp};
 use proptest::prelude::*;
 use testkit::Program;
 
-/// How long a program may take.
+/// Time limit for a program.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// H.264 with NAL unit lengths of so many bytes.
+/// H.264 with NAL unit lengths of `length_size` bytes.
 fn avc(length_size: u8) -> Codec {
     let mut record = testkit::avc_record(31);
     record[4] = 0xfc | (length_size - 1);
@@ -62,7 +62,7 @@ fn what_cannot_be_stamped_is_refused() {
 proptest! {
     #[test]
     fn round_trip_with_emulation_prevention(
-        // Small bytes, so that there are start codes to be prevented.
+        // Small bytes, so that emulation prevention is needed.
         time in prop_oneof![
             any::<u64>(),
             prop::array::uniform8(0u8..5).prop_map(u64::from_be_bytes),
@@ -113,19 +113,19 @@ fn av1() -> media::codec::av1::Config {
     media::codec::av1::Config::parse(Bytes::from_static(&[0x81, 0x04, 0x0c, 0])).expect("a record")
 }
 
-/// What a program writes to standard output and error.
+/// Standard output and standard error of a program.
 fn run(program: &str, arguments: &[&str]) -> (Vec<u8>, String) {
     let finished = Program::spawn(Command::new(program).args(arguments)).wait(LIMIT);
     assert!(finished.status.success(), "{program} {arguments:?}: {}", finished.stderr);
     (finished.stdout, finished.stderr)
 }
 
-/// A time like today's whose bytes need preventing: 00 06 00 00 01 00 00 00 and on.
+/// A time near today's whose bytes need emulation prevention: 00 06 00 00 01 00 00 00 and on.
 fn time_of(number: u64) -> u64 {
     0x0006_0000_0100_0000 + number
 }
 
-/// The first track of `file` with each access unit stamped, and as it was, as fragmented MP4.
+/// The first track of `file` as fragmented MP4, with a stamp in each access unit, and without.
 fn stamped_and_plain(file: &Bytes) -> (Vec<u8>, Vec<u8>, usize) {
     let header = cmaf::read_header(file).expect("reads ffmpeg's header");
     let track: &Track = &header.tracks[0];
@@ -154,7 +154,7 @@ fn stamped_and_plain(file: &Bytes) -> (Vec<u8>, Vec<u8>, usize) {
     (file(&stamped), file(&samples), samples.len())
 }
 
-/// What ffmpeg makes of it, and what it says doing so.
+/// Output and messages of ffmpeg for `input`.
 fn ffmpeg(input: &[u8], arguments: &[&str]) -> (String, String) {
     let mut file = tempfile::NamedTempFile::new().expect("creates");
     file.write_all(input).expect("writes");
@@ -163,8 +163,8 @@ fn ffmpeg(input: &[u8], arguments: &[&str]) -> (String, String) {
     (String::from_utf8(out).expect("is text"), error)
 }
 
-/// Two seconds of test pattern, encoded as the arguments say: ffmpeg sees the same pictures with
-/// stamps as without, complains of nothing, and reads the metadata's units.
+/// Encodes two seconds of test pattern with the given arguments. ffmpeg must see the same pictures
+/// with stamps as without, complain of nothing, and read the metadata's units.
 fn check(encoder: &[&str], unit: &[&str]) {
     let mut arguments = vec!["-v", "error", "-nostdin", "-f", "lavfi"];
     arguments.extend(["-i", "testsrc2=s=320x180:r=25:d=2", "-pix_fmt", "yuv420p", "-g", "25"]);

@@ -1,4 +1,4 @@
-//! What writer and reader share: framing of boxes, sample flags, NTP time.
+//! Shared by writer and reader: framing of boxes, sample flags, NTP time.
 
 use mp4_atom::{Atom, Encode};
 
@@ -8,10 +8,11 @@ use crate::Error;
 pub(super) const SYNC: u32 = 0x0200_0000;
 /// sample_depends_on = 1 and sample_is_non_sync_sample.
 pub(super) const NON_SYNC: u32 = 0x0101_0000;
-/// sample_is_non_sync_sample alone, which is what tells sync samples in foreign files.
+/// sample_is_non_sync_sample alone: the reader identifies sync samples of other writers by this
+/// bit.
 pub(super) const IS_NON_SYNC: u32 = 0x0001_0000;
 
-/// Writes a box of type `kind` around what `body` writes.
+/// Writes a box of type `kind` around the output of `body`.
 pub(super) fn boxed(
     out: &mut Vec<u8>,
     kind: &[u8; 4],
@@ -34,7 +35,7 @@ pub(super) fn boxed(
 
 /// Writes a box that mp4-atom knows.
 pub(super) fn atom(out: &mut Vec<u8>, atom: &impl Encode) -> Result<(), Error> {
-    // Into memory, with every field in its range, encoding does not fail.
+    // Encoding into memory, with every field in its range, does not fail.
     atom.encode(out).map_err(|error| Error::malformed(format!("box to write: {error}"), 0))
 }
 
@@ -61,9 +62,9 @@ impl Found<'_> {
     }
 }
 
-/// The box that starts at byte `at` of `data`; `None` at the end.
+/// Reads the box that starts at byte `at` of `data`; `None` at the end.
 ///
-/// A size of 0, "to the end of the file" (ISO/IEC 14496-12 4.2), reaches to the end of `data`.
+/// A size of 0, "to the end of the file" (ISO/IEC 14496-12 4.2), means to the end of `data`.
 pub(super) fn next_box(data: &[u8], at: usize) -> Result<Option<Found<'_>>, Error> {
     let rest = data.get(at..).unwrap_or_default();
     if rest.is_empty() {
@@ -114,7 +115,7 @@ pub(super) fn decode<T: Atom>(found: &Found<'_>) -> Result<T, Error> {
     })
 }
 
-/// Seconds from NTP's epoch, 1900, to Unix's, 1970.
+/// Seconds from the NTP epoch, 1900, to the Unix epoch, 1970.
 const NTP_TO_UNIX: u64 = 2_208_988_800;
 
 /// NTP timestamp (RFC 5905 6: 32 bits of seconds, 32 of fraction) of a time in Unix microseconds.
@@ -124,7 +125,7 @@ pub(super) fn ntp_from_unix(micros: u64) -> u64 {
     seconds << 32 | fraction
 }
 
-/// Unix microseconds of an NTP timestamp, taken to lie in the 136 years from 1970 on.
+/// Unix microseconds of an NTP timestamp, which is taken to lie within 136 years after 1970.
 pub(super) fn unix_from_ntp(ntp: u64) -> u64 {
     let seconds = (ntp >> 32).wrapping_sub(NTP_TO_UNIX) & 0xFFFF_FFFF;
     let fraction = ntp & 0xFFFF_FFFF;

@@ -3,8 +3,8 @@ use std::ops::Range;
 use super::boxes::{NON_SYNC, SYNC, ntp_from_unix};
 use crate::{Error, Sample};
 
-/// What the head of a chunk says of a sample. The data may be in memory ([`Sample`]) or stay
-/// where they are ([`SampleEntry`](crate::mp4::SampleEntry)).
+/// What the head of a chunk needs to know about a sample. The data may be in memory ([`Sample`]) or
+/// stay in a file ([`SampleEntry`](crate::mp4::SampleEntry)).
 pub trait SampleInfo {
     /// Decode time in the track's timescale.
     fn dts(&self) -> i64;
@@ -14,7 +14,7 @@ pub trait SampleInfo {
     fn duration(&self) -> u32;
     /// Whether decoding can start here.
     fn sync(&self) -> bool;
-    /// Bytes of its data.
+    /// Bytes of the sample's data.
     fn size(&self) -> usize;
 }
 
@@ -40,48 +40,47 @@ impl SampleInfo for Sample {
     }
 }
 
-/// What a chunk says beside its samples.
+/// Fields of a chunk besides its samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkInfo {
     /// track_ID, as in the header.
     pub track_id: u32,
-    /// mfhd sequence_number: rises from chunk to chunk of a track, ISO/IEC 14496-12 8.8.5.
+    /// mfhd sequence_number: rises from chunk to chunk of a track (ISO/IEC 14496-12 8.8.5).
     pub sequence_number: u32,
-    /// Present on the first chunk of a segment.
+    /// Present in the first chunk of a segment only.
     pub segment_start: Option<SegmentStart>,
 }
 
-/// What only the first chunk of a segment carries.
+/// Fields that only the first chunk of a segment has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentStart {
     /// Written as `prft`, for players that measure latency.
     pub reference: Option<ReferenceTime>,
 }
 
-/// Which wall-clock time belongs to which media time: ProducerReferenceTimeBox,
-/// ISO/IEC 14496-12 8.16.5.
+/// Relates a wall-clock time to a media time: ProducerReferenceTimeBox, ISO/IEC 14496-12 8.16.5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReferenceTime {
     /// When the sample at `media_time` was captured, in microseconds since 1970 UTC.
     pub unix_micros: u64,
-    /// Time in the track's timescale, on the clock of the track's decode times.
+    /// Media time in the track's timescale, on the timeline of its decode times.
     pub media_time: u64,
 }
 
-/// Where the parts of a written chunk are, in bytes from its first byte.
+/// Positions inside a written chunk, in bytes from its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Where `moof` starts: what `styp` and `prft` take, 0 inside a segment.
+    /// Start of `moof`: behind `styp` and `prft`, or 0 where the chunk does not start a segment.
     pub moof: usize,
-    /// Where the first sample's data start: after the header of `mdat`.
+    /// Start of the first sample's data, behind the header of `mdat`.
     pub payload: usize,
-    /// Bytes of the whole chunk.
+    /// Size of the whole chunk in bytes.
     pub len: usize,
 }
 
 impl Layout {
-    /// Where each sample's data lie, in bytes from the chunk's first byte; `samples` are those
-    /// the chunk was written from.
+    /// Range of each sample's data, in bytes from the chunk's first byte. `samples` must be those
+    /// that the chunk was written from.
     pub fn samples<S: SampleInfo>(self, samples: &[S]) -> impl Iterator<Item = Range<usize>> {
         samples.iter().scan(self.payload, |at, sample| {
             let start = *at;
@@ -94,12 +93,12 @@ impl Layout {
 /// Appends a chunk to `out`: `moof` and `mdat`, preceded by `styp` and `prft` at the start of a
 /// segment. ISO/IEC 23000-19 7.3.2.3.
 ///
-/// The samples' decode times place them: each lasts until the next one's decode time, the last
-/// one as long as its own `duration` says.
+/// Decode times determine how long samples last: each lasts until the next one's decode time, and
+/// the last one as long as its own `duration`.
 ///
 /// # Errors
-/// There are no samples, decode times are negative or run backwards, or the chunk would exceed
-/// 4 GiB. `out` is then as it was.
+/// There are no samples, decode times are negative or run backwards, or the chunk would exceed 4
+/// GiB. `out` is then unchanged.
 pub fn write_chunk(
     out: &mut Vec<u8>,
     info: &ChunkInfo,
@@ -113,8 +112,8 @@ pub fn write_chunk(
     Ok(layout)
 }
 
-/// Appends all of a chunk but the samples' data, which the caller puts after it in order: for a
-/// vectored write, or from the file in which they lie.
+/// Appends a chunk without the samples' data. The caller puts the data after it, in order: with a
+/// vectored write, or from the file that holds them.
 ///
 /// # Errors
 /// As [`write_chunk`].
@@ -125,7 +124,7 @@ pub fn write_chunk_head<S: SampleInfo>(
 ) -> Result<Layout, Error> {
     let run = Run::of(samples)?;
     let start = out.len();
-    // styp 32, prft 32, moof without its samples 108 at most, mdat's header 8.
+    // styp 32, prft 32, moof without its samples at most 108, the header of mdat 8.
     out.reserve(192 + run.entry_size() * samples.len());
     if let Some(segment) = &info.segment_start {
         out.extend_from_slice(STYP);
@@ -141,15 +140,15 @@ pub fn write_chunk_head<S: SampleInfo>(
     Ok(Layout { moof, payload, len: payload + run.payload as usize })
 }
 
-/// The segment type: a DASH media segment (`msdh`, ISO/IEC 23009-1 6.3.4.2) that is a CMAF
-/// segment, made of fragments, made of chunks (ISO/IEC 23000-19 7.3.3.1).
+/// Segment type: a DASH media segment (`msdh`, ISO/IEC 23009-1 6.3.4.2) that is a CMAF segment,
+/// which consists of fragments and chunks (ISO/IEC 23000-19 7.3.3.1).
 const STYP: &[u8] = b"\0\0\0\x20stypmsdh\0\0\0\0msdhcmfscmffcmfl";
 
 fn write_prft(out: &mut Vec<u8>, track_id: u32, reference: &ReferenceTime) {
     out.extend_from_slice(&32u32.to_be_bytes());
     out.extend_from_slice(b"prft");
-    // Version 1, a 64-bit media_time. Flags 24: the time the media was captured, or a small
-    // constant from it.
+    // Version 1 has a 64-bit media_time. Flags 24: the time of capture, or a constant offset from
+    // it.
     out.extend_from_slice(&[1, 0, 0, 24]);
     out.extend_from_slice(&track_id.to_be_bytes());
     out.extend_from_slice(&ntp_from_unix(reference.unix_micros).to_be_bytes());
@@ -159,21 +158,21 @@ fn write_prft(out: &mut Vec<u8>, track_id: u32, reference: &ReferenceTime) {
 /// How the samples' flags are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flags {
-    /// All have the default.
+    /// All samples have the default flags.
     Default(u32),
-    /// All but the first are non-sync samples, the default.
+    /// All samples but the first have the default flags, those of a non-sync sample.
     FirstSync,
-    /// One each.
+    /// Each sample has its own flags.
     Each,
 }
 
-/// What a `traf` with one run of samples says once, and what it says for each sample.
+/// What a `traf` with one run of samples says once for all samples, and what it says for each.
 struct Run {
     decode_time: u64,
     count: u32,
-    /// Bytes of all samples' data; with the header of `mdat` it still fits 32 bits.
+    /// Bytes of all samples' data. Together with the header of `mdat` it still fits 32 bits.
     payload: u32,
-    /// Where all are the same.
+    /// Duration and size, where they are the same for all samples.
     duration: Option<u32>,
     size: Option<u32>,
     flags: Flags,
@@ -194,7 +193,8 @@ impl Run {
         for sample in samples {
             total += sample.size() as u64;
         }
-        // Entries take up to 16 bytes of moof, whose size and data_offset are bounded as well.
+        // Sample entries take up to 16 bytes each in moof, whose size and data_offset are bounded
+        // as well.
         let limit = u64::from(u32::MAX) - 8;
         let payload = u32::try_from(total).ok().filter(|&total| u64::from(total) <= limit);
         let count = u32::try_from(samples.len()).ok().filter(|&count| count <= MAX_SAMPLES);
@@ -216,7 +216,7 @@ impl Run {
             count,
             payload,
             duration: duration.then_some(last.duration()),
-            // No sample is larger than all of them.
+            // No sample is larger than the sum of all, which fits 32 bits.
             size: size.then_some(first.size() as u32),
             flags,
             composition_offsets: samples.iter().any(|sample| sample.cts() != 0),
@@ -232,10 +232,11 @@ impl Run {
     }
 }
 
-/// More samples than any chunk has, few enough for every size in `moof` to fit 31 bits.
+/// The most samples in a chunk: more than any real chunk has, and few enough for every size in
+/// `moof` to fit 31 bits.
 const MAX_SAMPLES: u32 = 1 << 24;
 
-/// How long `sample` lasts, `next` being the one after it.
+/// How long `sample` lasts, given the sample after it.
 fn gap<S: SampleInfo>(sample: &S, next: &S) -> Result<u32, Error> {
     let gap = i128::from(next.dts()) - i128::from(sample.dts());
     u32::try_from(gap).map_err(|_| {
@@ -243,7 +244,7 @@ fn gap<S: SampleInfo>(sample: &S, next: &S) -> Result<u32, Error> {
     })
 }
 
-/// How long each sample lasts; their decode times have been found to rise.
+/// How long each sample lasts. The decode times were checked to rise.
 fn durations<S: SampleInfo>(samples: &[S]) -> impl Iterator<Item = u32> {
     let gaps = samples.windows(2).map(|pair| pair[1].dts().wrapping_sub(pair[0].dts()) as u32);
     gaps.chain(samples.last().map(|sample| sample.duration()))
@@ -253,10 +254,10 @@ fn flags_of<S: SampleInfo>(sample: &S) -> u32 {
     if sample.sync() { SYNC } else { NON_SYNC }
 }
 
-/// ISO/IEC 14496-12 8.8.4 to 8.8.8 and 8.8.12. Sizes are known beforehand, so every byte is
-/// written once.
+/// Writes `moof`, ISO/IEC 14496-12 8.8.4 to 8.8.8 and 8.8.12. Sizes are computed first, so that
+/// every byte is written once.
 fn write_moof<S: SampleInfo>(out: &mut Vec<u8>, info: &ChunkInfo, samples: &[S], run: &Run) {
-    // default-base-is-moof, default_sample_flags; then what all samples share.
+    // default-base-is-moof and default_sample_flags, then the fields that all samples share.
     let mut tfhd_flags = 0x02_0020;
     let mut tfhd = 20;
     // data_offset.

@@ -1,5 +1,5 @@
-//! Sample entries. A codec's configuration record goes in and comes out byte for byte, which is
-//! why these are not mp4-atom's: it takes records apart.
+//! Sample entries. The bytes of a codec's configuration record must pass unchanged, so mp4-atom is
+//! not used here: it parses records.
 
 use bytes::Bytes;
 
@@ -76,17 +76,18 @@ fn audio(
         out.extend_from_slice(&channels.to_be_bytes());
         // 16 bits a sample, pre-defined, reserved.
         out.extend_from_slice(&[0, 16, 0, 0, 0, 0]);
-        // 16.16 fixed point. Rates past 65,535 Hz do not fit: 0, and the record tells.
+        // 16.16 fixed point. Rates above 65,535 Hz do not fit: they are written as 0, and the
+        // record has the rate.
         let rate = u16::try_from(sample_rate).unwrap_or(0);
         out.extend_from_slice(&(u32::from(rate) << 16).to_be_bytes());
         configuration(out)
     })
 }
 
-/// ES_Descriptor around an AudioSpecificConfig, ISO/IEC 14496-1 7.2.6 and 14496-14 5.6.1.
+/// Writes an ES_Descriptor around an AudioSpecificConfig, ISO/IEC 14496-1 7.2.6 and 14496-14 5.6.1.
 fn esds(out: &mut Vec<u8>, config: &[u8]) -> Result<(), Error> {
     let length = |size: usize| {
-        // Seven bits a byte, the last byte without the top bit.
+        // Seven bits per byte. The top bit is set in all bytes but the last.
         let size = u32::try_from(size).ok().filter(|&size| size < 1 << 28)?;
         let bytes = [21, 14, 7, 0].map(|shift| (size >> shift) as u8 & 0x7F);
         let skip = bytes.iter().take(3).take_while(|&&byte| byte == 0).count();
@@ -106,8 +107,8 @@ fn esds(out: &mut Vec<u8>, config: &[u8]) -> Result<(), Error> {
     };
     let es = || {
         let specific = descriptor(5, &[], config)?;
-        // objectTypeIndication 0x40 (ISO/IEC 14496-3), streamType 5 (audio) with the reserved
-        // bit set; buffer size and bitrates unknown.
+        // objectTypeIndication 0x40 (ISO/IEC 14496-3), streamType 5 (audio) with the reserved bit
+        // set. Buffer size and bit rates are unknown.
         let decoder = descriptor(4, &[0x40, 0x15, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &specific)?;
         // SLConfigDescriptor: predefined 2, as in MP4 files.
         let mut body = decoder;
@@ -128,8 +129,8 @@ fn esds(out: &mut Vec<u8>, config: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Reads the first sample entry in the body of an `stsd`; `handler` tells what an unknown codec
-/// is for. Positions count from the start of that body.
+/// Reads the first sample entry in the body of an `stsd`. `handler` gives the kind of an unknown
+/// codec. Positions count from the start of that body.
 pub(super) fn read(stsd: &[u8], handler: [u8; 4]) -> Result<Codec, Error> {
     let Some(entry) = next_box(stsd, 8)? else {
         return Err(Error::malformed("stsd without a sample entry", 0));
@@ -164,7 +165,7 @@ pub(super) fn read(stsd: &[u8], handler: [u8; 4]) -> Result<Codec, Error> {
     }
 }
 
-/// Bytes before the boxes inside a sample entry.
+/// Bytes of a sample entry's own fields, before the boxes inside it.
 const VISUAL: usize = 78;
 const AUDIO: usize = 28;
 
@@ -179,7 +180,8 @@ fn other(handler: [u8; 4], fourcc: [u8; 4]) -> Codec {
 
 struct Record<F> {
     bytes: Bytes,
-    /// Moves an error's position from the record's start to that of the `stsd`'s body.
+    /// Moves an error's position: it counted from the start of the record, and then counts from the
+    /// start of the `stsd`'s body.
     placed: F,
 }
 
@@ -209,8 +211,8 @@ fn child(
     Ok(Record { bytes, placed: move |error: Error| error.offset(at as u64) })
 }
 
-/// The AudioSpecificConfig in the payload of `esds`; `None` where the descriptor is for a codec
-/// other than MPEG-4 audio (MP3 and others travel in `mp4a` too).
+/// The AudioSpecificConfig in the payload of `esds`; `None` where the descriptor is not for MPEG-4
+/// audio (MP3 and others use `mp4a` too).
 fn audio_specific_config(esds: &Bytes) -> Result<Option<Bytes>, Error> {
     let broken = || Error::malformed("esds: descriptor", 4);
     let body = esds.get(4..).ok_or_else(broken)?;
@@ -219,7 +221,7 @@ fn audio_specific_config(esds: &Bytes) -> Result<Option<Bytes>, Error> {
     if tag != 3 {
         return Err(broken());
     }
-    // Stream dependence, URL, OCR: optional fields before the descriptors within.
+    // Stream dependence, URL and OCR: optional fields before the inner descriptors.
     if flags & 0x80 != 0 {
         rest = rest.get(2..).ok_or_else(broken)?;
     }
@@ -249,7 +251,8 @@ fn audio_specific_config(esds: &Bytes) -> Result<Option<Bytes>, Error> {
     Err(Error::malformed("esds without AudioSpecificConfig", 4))
 }
 
-/// Tag, body and what follows of the descriptor at the start of `data`, ISO/IEC 14496-1 8.3.3.
+/// Reads the descriptor at the start of `data`, ISO/IEC 14496-1 8.3.3. Returns its tag, its body
+/// and the bytes after it.
 fn descriptor(data: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, mut rest) = data.split_first()?;
     let mut length = 0usize;

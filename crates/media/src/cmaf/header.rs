@@ -8,28 +8,30 @@ use super::boxes::{NON_SYNC, SYNC, atom, boxed};
 use super::entry;
 use crate::{Error, Kind, Track};
 
-/// CMAF header of one or several tracks: `ftyp`, and `moov` with a `trak` and a `trex` each.
-/// ISO/IEC 23000-19 7.3.2.1 for one track; of several tracks it is an ordinary ISO base media
-/// file's header, whose chunks are the same.
+/// Writes the CMAF header of one or several tracks: `ftyp`, and `moov` with a `trak` and a `trex`
+/// per track. With one track it follows ISO/IEC 23000-19 7.3.2.1. With several it is an ordinary
+/// ISO base media header; the chunks stay the same.
 ///
-/// The brands are `iso6`, `cmfc` and `cmf2`: chunks rely on no default of the header, there are
-/// no edit lists, and composition offsets are signed.
+/// The brands are `iso6`, `cmfc` and `cmf2`: chunks rely on no default in the header, there are no
+/// edit lists, and composition offsets are signed.
 ///
 /// # Errors
-/// A codec that has no CMAF binding here ([`Codec::Other`](crate::Codec::Other)), frames of
-/// more than 65,535 pixels a side, no track, a track_ID or timescale of 0, or one track_ID twice.
+/// A codec has no CMAF binding here ([`Codec::Other`](crate::Codec::Other)), a picture has more
+/// than 65,535 pixels on a side, there is no track, a track_ID or timescale is 0, or two tracks
+/// have the same track_ID.
 pub fn header(tracks: &[&Track]) -> Result<Bytes, Error> {
     header_turned(tracks, UPRIGHT)
 }
 
-/// How frames are turned and moved for display: `a b u c d v x y w`, ISO/IEC 14496-12 8.3.2, as
-/// 16.16 and 2.30 fixed point.
+/// Transformation of pictures for display, as `a b u c d v x y w` in 16.16 and 2.30 fixed point
+/// (ISO/IEC 14496-12 8.3.2).
 pub type Matrix = [i32; 9];
 
-/// Frames are displayed as they are coded.
+/// Shows pictures as they are coded.
 pub const UPRIGHT: Matrix = [1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30];
 
-/// [`header`], the frames of all its video tracks turned by a matrix: cameras are held sideways.
+/// Like [`header`], but with a transformation for the pictures of all its video tracks: some
+/// cameras film sideways.
 ///
 /// # Errors
 /// As [`header`].
@@ -53,7 +55,7 @@ pub fn header_turned(tracks: &[&Track], matrix: Matrix) -> Result<Bytes, Error> 
                 timescale: 1000,
                 rate: 1.into(),
                 volume: 1.into(),
-                // All ones: search for a free one. ISO/IEC 14496-12 8.2.2.3.
+                // All ones: readers must search for a free track_ID. ISO/IEC 14496-12 8.2.2.3.
                 next_track_id: highest.saturating_add(1),
                 ..Mvhd::default()
             },
@@ -99,7 +101,7 @@ fn check(tracks: &[&Track]) -> Result<(), Error> {
 fn trak(out: &mut Vec<u8>, track: &Track, matrix: Matrix) -> Result<(), Error> {
     let video = track.kind() == Kind::Video;
     let [a, b, u, c, d, v, x, y, w] = if video { matrix } else { UPRIGHT };
-    // Sizes past 65,535 are refused with the sample entry.
+    // Sizes above 65,535 are refused with the sample entry.
     let (width, height) = track.codec.resolution().unwrap_or((0, 0));
     atom(
         out,
@@ -135,7 +137,7 @@ fn trak(out: &mut Vec<u8>, track: &Track, matrix: Matrix) -> Result<(), Error> {
                     out.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 1]);
                     entry::write(out, track)
                 })?;
-                // Required, and empty: samples are in the chunks.
+                // These boxes are required, but empty: samples are in the chunks.
                 atom(out, &Stts::default())?;
                 atom(out, &Stsc::default())?;
                 atom(out, &Stsz::default())?;
@@ -145,7 +147,7 @@ fn trak(out: &mut Vec<u8>, track: &Track, matrix: Matrix) -> Result<(), Error> {
     })
 }
 
-/// The code as `mdhd` can carry it: three letters a to z, or `und`.
+/// Language code that `mdhd` can hold: three letters a to z, or `und`.
 fn language(track: &Track) -> String {
     if track.language.iter().all(u8::is_ascii_lowercase) {
         track.language.iter().copied().map(char::from).collect()

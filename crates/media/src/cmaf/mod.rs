@@ -1,15 +1,15 @@
 //! CMAF: fragmented MP4 cut into headers and chunks, ISO/IEC 23000-19.
 //!
-//! A stream has one CMAF header per track and, for deliveries that carry every track in one
-//! sequence of bytes, one for all of them ([`header`]). Samples travel in chunks
-//! ([`write_chunk`]): `moof` and `mdat`, at the start of a segment preceded by `styp` and `prft`.
-//! A track has the same track_ID in every header, so a chunk is the same bytes wherever it goes.
+//! A stream has one CMAF header per track. Deliveries that carry all tracks in one sequence of
+//! bytes use one header for all of them ([`header`]). Samples travel in chunks ([`write_chunk`]):
+//! `moof` and `mdat`, with `styp` and `prft` before them at the start of a segment. A track has the
+//! same track_ID in every header, so its chunks are the same bytes in every delivery.
 //!
-//! An `mdat` holds the samples' data in order and nothing else, so [`Layout`] says where each
+//! An `mdat` holds the samples' data in order and nothing else. So [`Layout`] tells where each
 //! sample lies in the written bytes, and other deliveries can point into them.
 //!
-//! [`read_header`] and [`chunks`] read the same back, and what other packagers make of it: they
-//! are for players and tests, and take whatever a peer sends.
+//! [`read_header`] and [`chunks`] read both back, also from other packagers. Tests and players use
+//! them, so they accept any input.
 
 mod boxes;
 mod chunk;

@@ -9,7 +9,7 @@ use super::boxes::{Found, IS_NON_SYNC, decode, each_box, next_box, unix_from_ntp
 use super::read_header::{Defaults, Header};
 use crate::{Error, Sample};
 
-/// A chunk as it was read: the samples of one track in one `moof`.
+/// A chunk that was read: the samples of one track in one `moof`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
     /// track_ID.
@@ -19,18 +19,18 @@ pub struct Chunk {
     /// tfdt baseMediaDecodeTime: the first sample's decode time in the track's timescale.
     /// Without a `tfdt` it is 0, ISO/IEC 14496-12 8.8.12.
     pub decode_time: u64,
-    /// Whether a `styp` preceded it.
+    /// Whether a `styp` came before it.
     pub segment_start: bool,
-    /// What the `prft` before it said.
+    /// Contents of the `prft` before it.
     pub reference: Option<ReferenceTime>,
-    /// The samples, their data slices of what was read.
+    /// The samples. Their data are slices of the input.
     pub samples: Vec<Sample>,
 }
 
 /// The chunks in `data`: any number of segments and chunks in a row, of any tracks.
 ///
-/// `header` supplies what a chunk leaves to it; a CMAF chunk leaves nothing. Boxes that are not
-/// part of a chunk are passed over, a header among them.
+/// `header` supplies defaults for fields that a chunk leaves out; a CMAF chunk leaves out none.
+/// Boxes that are not part of a chunk, such as a header, are skipped.
 pub fn chunks<'a>(data: &Bytes, header: Option<&'a Header>) -> Chunks<'a> {
     Chunks {
         data: data.clone(),
@@ -43,9 +43,9 @@ pub fn chunks<'a>(data: &Bytes, header: Option<&'a Header>) -> Chunks<'a> {
     }
 }
 
-/// Iterator over chunks; see [`chunks`]. Ends after the first error. Where the data end inside a
-/// chunk that error is [`Error::CutOff`], and [`Chunks::position`] says from where on to keep
-/// them until more have come.
+/// Iterator over chunks; see [`chunks`]. It ends after the first error. Where the data end inside a
+/// chunk, that error is [`Error::CutOff`]. The caller then keeps the data from [`Chunks::position`]
+/// on until more arrive.
 #[derive(Debug)]
 pub struct Chunks<'a> {
     data: Bytes,
@@ -58,12 +58,13 @@ pub struct Chunks<'a> {
 }
 
 impl Chunks<'_> {
-    /// Bytes of the input that are done with: all before the first box of the next chunk.
+    /// How many bytes of the input were consumed: all before the first box of the next chunk.
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// Reads up to and including the next `mdat` that follows a `moof`, into `ready`.
+    /// Reads up to the end of the next `mdat` that follows a `moof`, and puts its chunks into
+    /// `ready`.
     fn advance(&mut self) -> Result<(), Error> {
         let data = self.data.clone();
         let mut at = self.at;
@@ -157,16 +158,16 @@ fn prft(found: &Found<'_>) -> Result<(u32, ReferenceTime), Error> {
 /// A `traf` being read. Positions of data are in bytes from the start of the input.
 struct Traf {
     moof: usize,
-    /// Where the payload of the `mdat` is.
+    /// Range of the payload of `mdat`.
     payload: Range<usize>,
-    /// The end of the data of the `traf` before.
+    /// End of the data of the previous `traf`.
     next_data: usize,
-    /// Samples so far in this `moof` that took no bytes there.
+    /// How many samples of this `moof` so far take no bytes in it.
     free: usize,
 }
 
-/// Samples one `moof` may have beyond those with fields of their own: such a sample takes no
-/// bytes there, so a count alone could ask for any amount of memory.
+/// The most samples of one `moof` that have no fields of their own. Such a sample takes no bytes
+/// there, so without a limit a count alone could claim any amount of memory.
 const MAX_FREE_SAMPLES: usize = 1 << 16;
 
 impl Traf {
@@ -188,7 +189,7 @@ impl Traf {
         if tfhd.base_data_offset.is_some() {
             return Err(Error::unsupported("tfhd: base_data_offset", 0));
         }
-        // ISO/IEC 14496-12 8.8.7.1: the first traf counts from its moof in any case.
+        // ISO/IEC 14496-12 8.8.7.1: the data of the first traf always count from its moof.
         let base = if tfhd.default_base_is_moof { self.moof } else { self.next_data };
         let header = header.and_then(|h| h.defaults.iter().find(|d| d.track_id == tfhd.track_id));
         let of_header = header.copied().unwrap_or_default();

@@ -4,19 +4,19 @@ use super::boxes::{Found, decode, each_box, next_box};
 use super::entry;
 use crate::{Error, Track};
 
-/// What a header says.
+/// Contents of a header.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Header {
     /// Its tracks, in the order of the file.
     pub tracks: Vec<Track>,
-    /// What a track's samples have in common; CMAF repeats it in each chunk, others do not.
+    /// Defaults for the tracks' samples. CMAF repeats them in each chunk; other files do not.
     pub defaults: Vec<Defaults>,
 }
 
 /// `trex`, ISO/IEC 14496-12 8.8.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Defaults {
-    /// Which track.
+    /// track_ID.
     pub track_id: u32,
     /// Sample duration in the track's timescale.
     pub duration: u32,
@@ -26,7 +26,7 @@ pub struct Defaults {
     pub flags: u32,
 }
 
-/// Reads a header: `moov`, and whatever else precedes the first `moof`.
+/// Reads a header: `moov`, and anything else before the first `moof`.
 ///
 /// # Errors
 /// The bytes break the format's rules, end inside a box, or hold no `moov`.
@@ -78,7 +78,7 @@ fn trak(trak: &Found<'_>) -> Result<Track, Error> {
     let mut mdhd: Option<Mdhd> = None;
     let mut handler = *b"    ";
     let mut codec = None;
-    // The handler is read before minf however they are ordered, hence two passes over mdia.
+    // The codec needs the handler, whatever the order of boxes. So mdia is read in two passes.
     each_box(trak.body, |found| {
         match &found.kind {
             b"tkhd" => id = Some(decode::<Tkhd>(found)?.track_id),

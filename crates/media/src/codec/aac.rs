@@ -15,22 +15,22 @@ const SAMPLE_RATES: [u32; 13] = [
     7_350,
 ];
 
-/// What an AudioSpecificConfig says.
+/// Contents of an AudioSpecificConfig.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The AudioSpecificConfig itself.
     pub record: Bytes,
-    /// Audio object type as signalled first (2 AAC-LC, 5 SBR, 29 PS).
+    /// Audio object type that is signalled first (2 AAC-LC, 5 SBR, 29 PS).
     pub object_type: u8,
-    /// Output sampling rate in Hz (the extension's where SBR is signalled).
+    /// Output sampling rate in Hz: that of the extension where SBR is signalled.
     pub sample_rate: u32,
     /// Channels of the output.
     pub channels: u16,
     /// Output PCM samples per access unit: 1024, 960, or twice that with explicit SBR.
     pub frame_length: u32,
-    /// Spectral band replication is signalled, before the core's object type or behind it.
+    /// Whether spectral band replication is signalled, before the core's object type or behind it.
     pub sbr: bool,
-    /// Parametric stereo is signalled: two channels out of one.
+    /// Whether parametric stereo is signalled: two channels out of one.
     pub ps: bool,
 }
 
@@ -38,7 +38,7 @@ impl Config {
     /// Reads an AudioSpecificConfig.
     ///
     /// # Errors
-    /// The record is cut off or breaks the codec's rules; the object type is not one of the AAC
+    /// The record is cut off or breaks the codec's rules, or its object type is not one of the AAC
     /// family (GASpecificConfig).
     pub fn parse(record: Bytes) -> Result<Self, Error> {
         let mut bits = Bits::new(&record, "AudioSpecificConfig");
@@ -68,8 +68,8 @@ impl Config {
             }
         }
 
-        // Backward-compatible signalling, 1.6.5.2: what old decoders take for padding. Whatever
-        // else may follow is of no interest, so its being cut off is no error.
+        // Backward-compatible signalling (1.6.5.2) stands where old decoders expect padding.
+        // Nothing else that may follow matters here, so a cut-off end is no error.
         if !sbr && bits.left() >= 16 && bits.u(11)? == 0x2b7 && self::object_type(&mut bits)? == SBR
         {
             sbr = bits.left() >= 1 && bits.flag()?;
@@ -83,8 +83,8 @@ impl Config {
             (true, 1) => 2,
             (_, channels) => channels,
         };
-        // SBR doubles the rate, and with it the samples of a frame, except where it runs
-        // downsampled: then both rates are one.
+        // SBR doubles the sampling rate, and with it the samples of a frame. Downsampled SBR leaves
+        // both as they are.
         let frame_length = ga.frame_length * if sbr && rate != core_rate { 2 } else { 1 };
         Ok(Self { object_type, sample_rate: rate, channels, frame_length, sbr, ps, record })
     }
@@ -95,7 +95,7 @@ impl Config {
     }
 }
 
-/// GetAudioObjectType(), table 1.16: 5 bits, or 31 and 6 more.
+/// GetAudioObjectType(), table 1.16: 5 bits; the value 31 means that 6 more follow.
 fn object_type(bits: &mut Bits<'_>) -> Result<u8, Error> {
     Ok(match bits.u8(5)? {
         31 => 32 + bits.u8(6)?,
@@ -128,7 +128,7 @@ fn ga_specific_config(
     object_type: u8,
     channel_config: u8,
 ) -> Result<GaSpecificConfig, Error> {
-    // Main, LC, SSR, LTP, scalable; the error resilient LC, LTP, scalable, LD.
+    // Main, LC, SSR, LTP, scalable; then the error-resilient LC, LTP, scalable and LD.
     if !matches!(object_type, 1..=4 | 6 | 17 | 19 | 20 | 23) {
         return Err(Error::unsupported(
             format!("MPEG-4 audio object type {object_type}"),
@@ -169,7 +169,7 @@ fn ga_specific_config(
     Ok(GaSpecificConfig { channels, frame_length })
 }
 
-/// program_config_element(), 4.4.1.1: how many channels it adds up to.
+/// Channels of a program_config_element(), 4.4.1.1.
 fn program_config_element(bits: &mut Bits<'_>) -> Result<u16, Error> {
     // element_instance_tag, object_type, sampling_frequency_index
     bits.skip(4 + 2 + 4)?;

@@ -12,18 +12,18 @@ const OBU_FRAME_HEADER: u8 = 3;
 const OBU_METADATA: u8 = 5;
 const OBU_FRAME: u8 = 6;
 
-/// What a configuration record says.
+/// Contents of an AV1CodecConfigurationRecord.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The record itself.
     pub record: Bytes,
-    /// Picture width in pixels, cropped. 0 where the record carries no sequence header: then
-    /// whoever carries the track says it.
+    /// Picture width in pixels, cropped. 0 where the record carries no sequence header: the
+    /// container then gives the size.
     pub width: u32,
     /// Picture height in pixels, cropped; 0 like the width.
     pub height: u32,
-    /// Frames per second as a fraction, where the parameter sets have timing information that is
-    /// plausible as such. Streams of variable rate have no more than this.
+    /// Frames per second as a fraction, where the sequence header contains timing information and
+    /// its value is plausible as a frame rate. Streams of variable rate may state one as well.
     pub frame_rate: Option<(u32, u32)>,
     /// `seq_profile`: 0 Main, 1 High, 2 Professional.
     pub profile: u8,
@@ -33,12 +33,12 @@ pub struct Config {
     pub high_tier: bool,
     /// Bits per component: 8, 10 or 12.
     pub bit_depth: u8,
-    /// No chroma planes.
+    /// Whether there are no chroma planes.
     pub monochrome: bool,
     /// `chroma_subsampling_x`, `chroma_subsampling_y`, `chroma_sample_position` as digits: 110 is
     /// 4:2:0 of unknown position.
     pub chroma: u8,
-    /// Colour description (H.273 code points and full range), where the sequence header has one.
+    /// Colour description (H.273 code points and range), where the sequence header has one.
     pub color: Option<Color>,
 }
 
@@ -51,12 +51,12 @@ pub struct Color {
     pub transfer: u8,
     /// `matrix_coefficients`.
     pub matrix: u8,
-    /// `color_range`: the full swing.
+    /// `color_range`: whether samples use the full range.
     pub full_range: bool,
 }
 
 impl Color {
-    /// BT.709 in the studio swing: what a codec string means when it says nothing.
+    /// BT.709 in the limited range: what a codec string without colour fields means.
     const BT709: Self = Self { primaries: 1, transfer: 1, matrix: 1, full_range: false };
 }
 
@@ -113,7 +113,7 @@ impl Config {
                 config.width = header.width;
                 config.height = header.height;
                 config.frame_rate = header.frame_rate;
-                // Colours that cannot be reached are colours unknown.
+                // Where the format cannot be read, the colours stay unknown.
                 config.color = header.format.ok().and_then(|format| format.color);
                 break;
             }
@@ -121,9 +121,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Makes the configuration from a temporal unit that carries a sequence header, as the first
-    /// one of a sequence does; none where it carries none. For publishers that send no record, or
-    /// an empty one, because they learn it from the encoder's first picture.
+    /// Makes the configuration from the sequence header in a temporal unit; `None` where there is
+    /// no sequence header. The first temporal unit of a sequence has one. This serves publishers
+    /// that send no record or an empty one, because they know the sequence header only after the
+    /// encoder's first picture.
     ///
     /// # Errors
     /// The sequence header cannot be read, or an OBU's size runs past the end.
@@ -151,7 +152,7 @@ impl Config {
                     | format.position,
                 0,
             ];
-            // The OBU as it is, but always with its size, as the record's must have.
+            // The OBU is copied as it is, but always with a size field, as the record requires.
             record.push(OBU_SEQUENCE_HEADER << 3 | 2);
             let mut size = obu.payload.len();
             while size > 0x7f {
@@ -165,8 +166,8 @@ impl Config {
         Ok(None)
     }
 
-    /// RFC 6381 codec string, AV1-ISOBMFF 5: `av01.0.04M.08`, and the optional fields only where
-    /// they say something other than their defaults.
+    /// RFC 6381 codec string, AV1-ISOBMFF 5: `av01.0.04M.08`. The optional fields follow only where
+    /// one of them differs from its default.
     pub fn rfc6381(&self) -> String {
         let tier = if self.high_tier { 'H' } else { 'M' };
         let mut out =
@@ -191,16 +192,16 @@ impl Config {
 struct Obu<'a> {
     kind: u8,
     payload: &'a [u8],
-    /// Where its header starts.
+    /// Position of its header.
     at: u64,
 }
 
-/// OBUs a temporal unit may have: four times the tiles of the largest picture (annex A.3), each of
-/// which could be one. 16 MiB of headers alone would take long to walk.
+/// The most OBUs a temporal unit may have: four times the tiles of the largest picture (annex A.3),
+/// each of which could be one. Without a limit, walking 16 MiB of bare OBU headers would take long.
 const MAX_OBUS: u64 = 16_384;
 
-/// Walks open bitstream units, AV1 specification 5.3; the last may go without a size. One error,
-/// and nothing after it, where a size runs past the end, or there are more than [`MAX_OBUS`].
+/// Iterates over open bitstream units, AV1 specification 5.3. The last one may have no size. Where
+/// a size runs past the end, or there are more than [`MAX_OBUS`], it yields one error and ends.
 fn obus(data: &[u8]) -> impl Iterator<Item = Result<Obu<'_>, Error>> {
     let mut position = 0;
     let mut count = 0;
@@ -228,7 +229,8 @@ fn obus(data: &[u8]) -> impl Iterator<Item = Result<Obu<'_>, Error>> {
     })
 }
 
-/// The unit at the start of `data`, which is at byte `at`, and how many bytes it takes.
+/// Reads the unit at the start of `data`, which lies at byte `at`. Returns the unit and how many
+/// bytes it takes.
 fn obu(data: &[u8], at: u64) -> Result<(Obu<'_>, usize), Error> {
     let cut_off = |needed: usize| Error::cut_off("OBU", at, needed as u64, data.len() as u64);
     let &header = data.first().ok_or_else(|| cut_off(1))?;
@@ -239,7 +241,7 @@ fn obu(data: &[u8], at: u64) -> Result<(Obu<'_>, usize), Error> {
     let mut start = if extension { 2 } else { 1 };
     let mut size = data.len().checked_sub(start).ok_or_else(|| cut_off(start))?;
     if has_size {
-        // leb128(), 4.10.5: eight bytes at most, and no more than 32 bits of value.
+        // leb128(), 4.10.5: at most eight bytes, and a value of at most 32 bits.
         let mut value = 0u64;
         for index in 0.. {
             let &byte = data.get(start).ok_or_else(|| cut_off(start + 1))?;
@@ -262,8 +264,8 @@ fn obu(data: &[u8], at: u64) -> Result<(Obu<'_>, usize), Error> {
     Ok((Obu { kind: header >> 3 & 0xf, payload, at }, end))
 }
 
-/// Whether decoding can start at this temporal unit: its first frame is a key frame that is coded
-/// here, not one shown again (AV1 specification 5.9.2, AV1-ISOBMFF 2.4).
+/// Whether decoding can start at this temporal unit: its first frame is a key frame coded in this
+/// unit, not an earlier frame that is shown again (AV1 specification 5.9.2, AV1-ISOBMFF 2.4).
 ///
 /// # Errors
 /// A unit's size runs past the end; the position counts from the start of the temporal unit.
@@ -277,7 +279,8 @@ pub fn is_keyframe(temporal_unit: &[u8]) -> Result<bool, Error> {
                 reduced = obu.payload.first().is_some_and(|header| header >> 3 & 1 == 1);
             }
             OBU_FRAME_HEADER | OBU_FRAME if answer.is_none() => {
-                // show_existing_frame, frame_type: a reduced header has neither, being a still.
+                // show_existing_frame, frame_type. A reduced header has neither, because it is of a
+                // still picture.
                 answer =
                     Some(reduced || obu.payload.first().is_some_and(|header| header >> 5 == 0));
             }
@@ -287,10 +290,10 @@ pub fn is_keyframe(temporal_unit: &[u8]) -> Result<bool, Error> {
     Ok(answer.unwrap_or(false))
 }
 
-/// Whether the sizes of the temporal unit's OBUs add up to it.
+/// Checks that the sizes of the OBUs add up to the temporal unit.
 ///
 /// # Errors
-/// A unit's size runs past the end, or there is none at all.
+/// A unit's size runs past the end, or there is no OBU at all.
 pub fn check(temporal_unit: &[u8]) -> Result<(), Error> {
     let mut count = 0usize;
     for obu in obus(temporal_unit) {
@@ -303,8 +306,8 @@ pub fn check(temporal_unit: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// How many bytes the temporal delimiter takes with which `temporal_unit` starts: 0 without one.
-/// Samples are kept without it (AV1-ISOBMFF 2.4).
+/// Bytes of the temporal delimiter at the start of `temporal_unit`; 0 where there is none. Samples
+/// are stored without it (AV1-ISOBMFF 2.4).
 pub fn temporal_delimiter(temporal_unit: &[u8]) -> usize {
     match obu(temporal_unit, 0) {
         Ok((obu, length)) if obu.kind == OBU_TEMPORAL_DELIMITER => length,
@@ -312,8 +315,8 @@ pub fn temporal_delimiter(temporal_unit: &[u8]) -> usize {
     }
 }
 
-/// Where in a temporal unit its sequence header, if it has one, is over: metadata go there. Ahead
-/// of others, since there are decoders that keep the last of a type.
+/// Position for a metadata OBU: behind the temporal delimiter and the sequence header, if any, but
+/// ahead of other OBUs, because some decoders keep only the last metadata of a type.
 ///
 /// # Errors
 /// A unit's size runs past the end, or there is no frame.
@@ -333,15 +336,15 @@ pub(crate) fn behind_sequence_header(temporal_unit: &[u8]) -> Result<usize, Erro
     })
 }
 
-/// A metadata OBU around less than 128 bytes, trailing bits included.
+/// A metadata OBU around a payload of less than 128 bytes, which includes the trailing bits.
 pub(crate) fn metadata(payload: &[u8]) -> Vec<u8> {
     let mut obu = vec![OBU_METADATA << 3 | 2, payload.len() as u8];
     obu.extend_from_slice(payload);
     obu
 }
 
-/// The temporal unit without the metadata whose payload `test` is true of; `None` where it is
-/// broken.
+/// The temporal unit without the metadata OBUs whose payload passes `test`; `None` where the unit
+/// is broken.
 pub(crate) fn without_metadata(
     temporal_unit: &[u8],
     test: impl Fn(&[u8]) -> bool,
@@ -366,7 +369,7 @@ struct SequenceHeader {
     width: u32,
     height: u32,
     frame_rate: Option<(u32, u32)>,
-    /// What comes after the size: it may be cut off where only the size is wanted.
+    /// Fields behind the picture size. They may be cut off where only the size is needed.
     format: Result<Format, Error>,
 }
 
@@ -382,7 +385,7 @@ struct Format {
 }
 
 impl SequenceHeader {
-    /// sequence_header_obu(), 5.5.1.
+    /// Reads sequence_header_obu(), 5.5.1.
     fn read(payload: &[u8]) -> Result<Self, Error> {
         let mut bits = Bits::new(payload, "sequence header");
         let profile = bits.u8(3)?;
@@ -405,7 +408,7 @@ impl SequenceHeader {
     }
 }
 
-/// What is wanted of the first operating point, and the frame rate, if it is constant.
+/// Level and tier of the first operating point, and the frame rate where it is constant.
 struct OperatingPoints {
     level: u8,
     high_tier: bool,
@@ -413,7 +416,7 @@ struct OperatingPoints {
 }
 
 impl OperatingPoints {
-    /// From timing_info_present_flag to the last operating point.
+    /// Reads from timing_info_present_flag to the last operating point.
     fn read(bits: &mut Bits<'_>) -> Result<Self, Error> {
         let mut frame_rate = None;
         let mut delay_bits = None;
@@ -454,7 +457,7 @@ impl OperatingPoints {
 }
 
 impl Format {
-    /// From behind the frame size through color_config().
+    /// Reads from behind the frame size to the end of color_config().
     fn read(bits: &mut Bits<'_>, profile: u8, reduced: bool) -> Result<Self, Error> {
         if !reduced && bits.flag()? {
             // Frame identifier lengths.
@@ -492,7 +495,8 @@ impl Format {
         let described = bits.flag()?;
         let (primaries, transfer, matrix) =
             if described { (bits.u8(8)?, bits.u8(8)?, bits.u8(8)?) } else { (2, 2, 2) };
-        // sRGB in identity coding is always full range and 4:4:4, and does not say so.
+        // sRGB with the identity matrix is always full range and 4:4:4, and has no fields for
+        // either.
         let srgb = !monochrome && (primaries, transfer, matrix) == (1, 13, 0);
         let full_range = srgb || bits.flag()?;
         let subsampling = match profile {

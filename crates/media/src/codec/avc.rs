@@ -12,7 +12,7 @@ use crate::Error;
 const IDR: u8 = 5;
 const SPS: u8 = 7;
 
-/// What a configuration record says.
+/// Contents of an AVCDecoderConfigurationRecord.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The record itself.
@@ -21,8 +21,8 @@ pub struct Config {
     pub width: u32,
     /// Picture height in pixels, cropped.
     pub height: u32,
-    /// Frames per second as a fraction, where the parameter sets have timing information that is
-    /// plausible as such. Streams of variable rate have no more than this.
+    /// Frames per second as a fraction, where the parameter sets contain timing information and its
+    /// value is plausible as a frame rate. Streams of variable rate may state one as well.
     pub frame_rate: Option<(u32, u32)>,
     /// `AVCProfileIndication`: 66 Baseline, 77 Main, 100 High.
     pub profile: u8,
@@ -32,14 +32,14 @@ pub struct Config {
     pub level: u8,
     /// Bytes in each NAL unit's length: 1, 2 or 4.
     pub nal_length_size: u8,
-    /// Sequence parameter sets, NAL unit header included, not empty.
+    /// Sequence parameter sets, with their NAL unit headers. Never empty.
     pub sps: Vec<Bytes>,
-    /// Picture parameter sets, NAL unit header included.
+    /// Picture parameter sets, with their NAL unit headers.
     pub pps: Vec<Bytes>,
 }
 
 impl Config {
-    /// Reads a configuration record. The size is that of its first sequence parameter set.
+    /// Reads a configuration record. The picture size is that of its first sequence parameter set.
     ///
     /// # Errors
     /// The record is cut off or breaks the codec's rules, or its sequence parameter set cannot
@@ -51,7 +51,7 @@ impl Config {
         if version != 1 {
             return Err(Error::unsupported(format!("avcC version {version}"), 0));
         }
-        // The reserved bits beside both fields are 1, but encoders exist that leave them 0.
+        // The reserved bits beside both fields should be 1, but some encoders leave them 0.
         let nal_length_size = (length & 3) + 1;
         if nal_length_size == 3 {
             return Err(Error::malformed("avcC: NAL unit lengths of 3 bytes", 4));
@@ -63,9 +63,9 @@ impl Config {
         };
         position += 1;
         let pps = parameter_sets(&record, &mut position, count)?;
-        // What High profiles add after this (chroma format, bit depth) the SPS says as well.
+        // High profiles append chroma format and bit depth. The SPS contains both as well.
 
-        // The first set's length takes the bytes at 6 and 7.
+        // The length of the first set takes the bytes at 6 and 7.
         let at = 8;
         let Some(first) = sps.first() else {
             return Err(Error::malformed("avcC: no SPS", 5));
@@ -101,12 +101,12 @@ impl Config {
     }
 }
 
-/// `count` parameter sets, each after a length of two bytes.
+/// Reads `count` parameter sets, each after a length of two bytes.
 fn parameter_sets(record: &Bytes, position: &mut usize, count: u8) -> Result<Vec<Bytes>, Error> {
     (0..count).map(|_| parameter_set("avcC", record, position)).collect()
 }
 
-/// One NAL unit after a length of two bytes, as in `avcC` and `hvcC`.
+/// Reads one NAL unit after a length of two bytes, as in `avcC` and `hvcC`.
 pub(super) fn parameter_set(
     what: &'static str,
     record: &Bytes,
@@ -131,7 +131,8 @@ struct Picture {
     frame_rate: Option<(u32, u32)>,
 }
 
-/// What the sequence parameter set at byte `at` of the record says about the picture.
+/// Reads size and frame rate of the picture from the sequence parameter set at byte `at` of the
+/// record.
 fn picture(sps: &[u8], at: u64) -> Result<Picture, Error> {
     let bad = |why: String| Error::malformed(format!("avcC: SPS unreadable, {why}"), at);
     let Some((&header, payload)) = sps.split_first() else {
@@ -141,8 +142,8 @@ fn picture(sps: &[u8], at: u64) -> Result<Picture, Error> {
         return Err(bad(format!("NAL unit type {}", header & 0x1f)));
     }
     let mut payload = unescape(payload);
-    // The reader refuses pictures larger than the level allows. Encoders that understate the
-    // level are common and play everywhere, so it is shown the highest level there is.
+    // The reader refuses pictures larger than the level allows. Encoders that understate the level
+    // are common, and their streams play everywhere. So the reader is shown the highest level.
     if let Some(level) = payload.get_mut(2) {
         *level = 62;
     }
@@ -155,7 +156,7 @@ fn picture(sps: &[u8], at: u64) -> Result<Picture, Error> {
     let frame_rate = sps
         .vui_parameters
         .and_then(|vui| vui.timing_info)
-        // A tick is a field's time, half a frame's (E.2.1).
+        // A tick is the duration of a field, half that of a frame (E.2.1).
         .and_then(|timing| {
             super::frame_rate(timing.time_scale.into(), 2 * u64::from(timing.num_units_in_tick))
         });

@@ -1,10 +1,10 @@
-//! Bit fields of configuration records, big-endian, with the errors they need.
+//! Reads the bit fields of configuration records (big-endian).
 
 use bitstream_io::{BigEndian, BitRead, BitReader};
 
 use crate::Error;
 
-/// Reads bit fields and remembers how far it came. Errors lie at the byte the reading stopped in.
+/// Reads bit fields and remembers its position. Errors name the byte where reading stopped.
 pub(super) struct Bits<'a> {
     reader: BitReader<&'a [u8], BigEndian>,
     what: &'static str,
@@ -13,7 +13,7 @@ pub(super) struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    /// A reader over `data`, called `what` in errors.
+    /// Creates a reader over `data`, which errors call `what`.
     pub(super) fn new(data: &'a [u8], what: &'static str) -> Self {
         Self { reader: BitReader::new(data), what, length: 8 * data.len() as u64, position: 0 }
     }
@@ -29,7 +29,7 @@ impl<'a> Bits<'a> {
     /// A field of at most 8 bits.
     pub(super) fn u8(&mut self, count: u32) -> Result<u8, Error> {
         debug_assert!(count <= 8);
-        // The mask keeps what `count` allows, so the conversion loses nothing.
+        // The mask keeps all bits that `count` allows, so the conversion loses nothing.
         Ok((self.u(count)? & 0xff) as u8)
     }
 
@@ -46,11 +46,11 @@ impl<'a> Bits<'a> {
                 return Err(self.malformed("an Exp-Golomb code of more than 32 bits"));
             }
         }
-        // At most 2^31 - 1 + 2^31 - 1.
+        // The sum is at most 2^31 - 1 + 2^31 - 1.
         Ok((1u32 << zeros) - 1 + self.u(zeros)?)
     }
 
-    /// A signed Exp-Golomb code whose value is of no interest.
+    /// Skips a signed Exp-Golomb code.
     pub(super) fn skip_se(&mut self) -> Result<(), Error> {
         self.ue().map(drop)
     }
@@ -61,7 +61,7 @@ impl<'a> Bits<'a> {
         Ok(())
     }
 
-    /// Goes on to the next whole byte.
+    /// Moves on to the next whole byte.
     pub(super) fn align(&mut self) -> Result<(), Error> {
         self.skip((8 - (self.position % 8) as u32) % 8)
     }
@@ -70,7 +70,7 @@ impl<'a> Bits<'a> {
         self.length - self.position
     }
 
-    /// The byte that holds the next bit.
+    /// Position of the byte that holds the next bit.
     pub(super) fn byte(&self) -> u64 {
         self.position / 8
     }
@@ -84,8 +84,8 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// A NAL unit's payload with the emulation prevention bytes taken out: `00 00 03` becomes
-/// `00 00` (ISO/IEC 23008-2 7.3.1.1, the same in H.264).
+/// A NAL unit's payload without emulation prevention bytes: `00 00 03` becomes `00 00` (ISO/IEC
+/// 23008-2 7.3.1.1, the same in H.264).
 pub(super) fn unescape(payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len());
     let mut zeros = 0;

@@ -1,13 +1,13 @@
-//! What encoders say of themselves in the first picture.
+//! What encoders write about themselves into their first access unit.
 
 use memchr::memmem;
 
-/// An encoder's word about itself stands near the start of its first access unit.
+/// Bytes to search: encoders write their options near the start of the first access unit.
 const SEARCHED: usize = 4096;
 
-/// The most pictures from one keyframe to the next, as x264 and x265 write it into the first access
-/// unit they make (a user data SEI message that lists their options). `None` where nothing is said, or
-/// that there is no limit.
+/// Most pictures from one keyframe to the next, read from the options that x264 and x265 list in
+/// their first access unit (a user data SEI message). `None` where the options are absent or set no
+/// limit.
 pub fn keyframe_interval(access_unit: &[u8]) -> Option<u32> {
     let said = &access_unit[..access_unit.len().min(SEARCHED)];
     let encoder = [&b"x264"[..], b"x265"].iter().find_map(|name| memmem::find(said, name))?;

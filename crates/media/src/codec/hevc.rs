@@ -12,7 +12,7 @@ const IRAP: std::ops::RangeInclusive<u8> = 16..=23;
 const VPS: u8 = 32;
 const SPS: u8 = 33;
 
-/// What a configuration record says.
+/// Contents of an HEVCDecoderConfigurationRecord.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The record itself.
@@ -21,14 +21,14 @@ pub struct Config {
     pub width: u32,
     /// Picture height in pixels, cropped.
     pub height: u32,
-    /// Frames per second as a fraction, where the parameter sets have timing information that is
-    /// plausible as such. Streams of variable rate have no more than this.
+    /// Frames per second as a fraction, where the parameter sets contain timing information and its
+    /// value is plausible as a frame rate. Streams of variable rate may state one as well.
     pub frame_rate: Option<(u32, u32)>,
     /// Profile, tier and level of the whole stream.
     pub profile_tier_level: ProfileTierLevel,
     /// Bytes in each NAL unit's length: 1, 2 or 4.
     pub nal_length_size: u8,
-    /// Parameter sets and SEI messages in the order of the record, NAL unit headers included.
+    /// Parameter sets and SEI messages in the order of the record, with their NAL unit headers.
     pub nal_units: Vec<Bytes>,
 }
 
@@ -43,18 +43,19 @@ pub struct ProfileTierLevel {
     pub profile: u8,
     /// `general_profile_compatibility_flag`, flag 0 in the most significant bit.
     pub compatibility: u32,
-    /// The six bytes of constraint flags after them.
+    /// The six bytes of constraint flags that follow the compatibility flags.
     pub constraints: [u8; 6],
     /// `general_level_idc`: thirty times the level.
     pub level: u8,
 }
 
-/// NAL units of a record: as many parameter sets as there can be (7.4.3) are fewer, and each takes
-/// more memory than the two bytes it may have in the record.
+/// The most NAL units a record may have. Fewer parameter sets can exist (7.4.3). The limit bounds
+/// memory: a NAL unit may take only two bytes of the record, but takes more once it is read.
 const MAX_NAL_UNITS: usize = 256;
 
 impl Config {
-    /// Reads a configuration record. Size and rate are those of its first sequence parameter set.
+    /// Reads a configuration record. Size and frame rate are those of its first sequence parameter
+    /// set.
     ///
     /// # Errors
     /// The record is cut off or breaks the codec's rules, or its sequence parameter set cannot
@@ -62,7 +63,7 @@ impl Config {
     pub fn parse(record: Bytes) -> Result<Self, Error> {
         let mut bits = Bits::new(&record, "hvcC");
         let version = bits.u(8)?;
-        // Records from before the edition of 2014 say 0 and are otherwise the same.
+        // Records from before the edition of 2014 have version 0 and are otherwise the same.
         if version > 1 {
             return Err(Error::unsupported(format!("hvcC version {version}"), 0));
         }
@@ -94,7 +95,8 @@ impl Config {
             };
             position += 3;
             for _ in 0..count {
-                // Each takes two bytes of the record at least, so the record bounds the loop.
+                // Each NAL unit takes at least two bytes of the record, so the record's length
+                // bounds the loop.
                 let at = position as u64 + 2;
                 if nal_units.len() == MAX_NAL_UNITS {
                     let (value, limit) = (MAX_NAL_UNITS as u64 + 1, MAX_NAL_UNITS as u64);
@@ -108,7 +110,7 @@ impl Config {
                             Error::malformed(format!("hvcC: SPS unreadable, {error}"), at)
                         })?);
                     }
-                    // Only the timing is wanted, and a broken VPS is the decoder's affair.
+                    // Only the timing is needed. A broken VPS is left to the decoder.
                     Some(VPS) if timing.is_none() => timing = vps_timing(&unit).ok().flatten(),
                     _ => {}
                 }
@@ -179,7 +181,7 @@ impl ProfileTierLevel {
         Ok(Self { profile_space, high_tier, profile, compatibility, constraints, level })
     }
 
-    /// With the sub-layers' parts passed over, 7.3.3.
+    /// Reads over profile_tier_level() with its sub-layers, 7.3.3.
     fn read_with_sub_layers(bits: &mut Bits<'_>, max_sub_layers_minus1: u32) -> Result<(), Error> {
         Self::read(bits)?;
         let mut present = Vec::new();
@@ -203,8 +205,9 @@ struct Picture {
 }
 
 impl Picture {
-    /// seq_parameter_set_rbsp(), 7.3.2.2, as far as the VUI's timing. What comes after the size
-    /// may be of an extension unknown here: then the rate is not known.
+    /// Reads seq_parameter_set_rbsp(), 7.3.2.2, as far as the timing in the VUI. An extension
+    /// unknown here may change the fields behind the picture size; then the frame rate stays
+    /// unknown.
     fn read(sps: &[u8]) -> Result<Self, Error> {
         let payload = unescape(sps.get(2..).unwrap_or_default());
         let mut bits = Bits::new(&payload, "SPS");
@@ -250,7 +253,7 @@ impl Picture {
     }
 }
 
-/// The rest of the sequence parameter set from the bit depths on, as far as the VUI's timing.
+/// Reads the sequence parameter set from the bit depths to the timing in the VUI.
 fn sps_timing(
     bits: &mut Bits<'_>,
     max_sub_layers_minus1: u32,
@@ -324,8 +327,8 @@ fn skip_scaling_list_data(bits: &mut Bits<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// st_ref_pic_set(), 7.3.7: how many pictures the set of this index has, given the number in the
-/// one before.
+/// Reads st_ref_pic_set(), 7.3.7, and returns its number of pictures. `previous` is the number in
+/// the set before.
 fn short_term_reference_pictures(
     bits: &mut Bits<'_>,
     index: u32,
@@ -356,7 +359,7 @@ fn short_term_reference_pictures(
     Ok(negative + positive)
 }
 
-/// vui_parameters(), E.2.1, as far as the timing.
+/// Reads vui_parameters(), E.2.1, as far as the timing.
 fn vui_timing(bits: &mut Bits<'_>) -> Result<Option<(u32, u32)>, Error> {
     const EXTENDED_SAR: u32 = 255;
     if bits.flag()? && bits.u(8)? == EXTENDED_SAR {
@@ -389,7 +392,7 @@ fn vui_timing(bits: &mut Bits<'_>) -> Result<Option<(u32, u32)>, Error> {
     timing(bits)
 }
 
-/// video_parameter_set_rbsp(), 7.3.2.1, as far as the timing.
+/// Reads video_parameter_set_rbsp(), 7.3.2.1, as far as the timing.
 fn vps_timing(vps: &[u8]) -> Result<Option<(u32, u32)>, Error> {
     let payload = unescape(vps.get(2..).unwrap_or_default());
     let mut bits = Bits::new(&payload, "VPS");
@@ -417,8 +420,8 @@ fn vps_timing(vps: &[u8]) -> Result<Option<(u32, u32)>, Error> {
     timing(&mut bits)
 }
 
-/// The timing that VPS and VUI write alike: a flag, units in a tick, ticks in a second; a tick is
-/// a frame's time.
+/// Reads the timing that VPS and VUI share: a flag, units in a tick, ticks in a second. A tick is
+/// the duration of a frame.
 fn timing(bits: &mut Bits<'_>) -> Result<Option<(u32, u32)>, Error> {
     if !bits.flag()? {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! How codecs describe themselves: configuration records and RFC 6381 codec strings.
+//! Codecs: configuration records, RFC 6381 codec strings, and the structure of access units.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub mod opus;
 
 pub use encoder::keyframe_interval;
 
-/// A codec with its configuration: all that a decoder must know before the first sample.
+/// A codec with its configuration: everything a decoder must know before the first sample.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Codec {
@@ -31,14 +31,14 @@ pub enum Codec {
     Aac(aac::Config),
     /// Opus, RFC 6716.
     Opus(opus::Config),
-    /// Anything else: its samples can be counted and copied, not packaged.
+    /// Any other codec: its samples can be counted and copied, but not packaged.
     Other(Other),
 }
 
-/// A codec that is only passed by: known by its sample entry's four-character code.
+/// A codec that is not handled, known only by the four-character code of its sample entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Other {
-    /// What kind of track uses it.
+    /// Kind of track that uses the codec.
     pub kind: Kind,
     /// Four-character code of the sample entry (MP4) or codec (FLV).
     pub fourcc: [u8; 4],
@@ -54,7 +54,7 @@ impl Codec {
         }
     }
 
-    /// The value for `CODECS` and `codecs`, RFC 6381 and the codecs' own registrations:
+    /// Value for `CODECS` and `codecs`, as in RFC 6381 and the codecs' own registrations:
     /// `avc1.64001f`, `hvc1.1.6.L93.B0`, `av01.0.04M.08`, `mp4a.40.2`, `opus`.
     pub fn rfc6381(&self) -> Cow<'static, str> {
         match self {
@@ -99,8 +99,8 @@ impl Codec {
         }
     }
 
-    /// PCM samples in one access unit, where the codec fixes it (AAC: 1024 or 960, HE-AAC 2048).
-    /// Opus packets vary and say so themselves: [`opus::packet_duration`].
+    /// PCM samples in one access unit, where the codec fixes that number (AAC: 1024 or 960, HE-AAC
+    /// 2048). Opus packets vary: see [`opus::packet_duration`].
     pub fn frame_length(&self) -> Option<u32> {
         match self {
             Self::Aac(config) => Some(config.frame_length),
@@ -109,8 +109,8 @@ impl Codec {
     }
 }
 
-/// `frames` in `seconds` as a reduced fraction, unless it is more than 300 a second: then it is the
-/// tick of some clock (1/1000, 1/90000) and says nothing about frames.
+/// `frames` in `seconds` as a reduced fraction. `None` above 300 frames a second: such a value is
+/// the tick of a clock (1/1000, 1/90000) and says nothing about frames.
 fn frame_rate(frames: u64, seconds: u64) -> Option<(u32, u32)> {
     if seconds == 0 || frames == 0 || frames / seconds > 300 {
         return None;

@@ -1,23 +1,24 @@
-//! Access units of H.264 and HEVC as MP4 and FLV carry them: NAL units, each preceded by its
-//! length (ISO/IEC 14496-15 5.3.2 and 8.3.2), not by start codes.
+//! Access units of H.264 and HEVC as MP4 and FLV carry them: each NAL unit is preceded by its
+//! length (ISO/IEC 14496-15 5.3.2 and 8.3.2), not by a start code.
 
 use crate::Error;
 
-/// Walks the NAL units of an access unit. Yields one error, and nothing after it, where a length
-/// runs past the end, or there are more than [`MAX_UNITS`]; its position counts from the start of the access unit. Empty NAL units,
-/// which some encoders write as padding, are passed over.
+/// Iterates over the NAL units of an access unit, without the empty ones that some encoders write
+/// as padding. Where a length runs past the end, or there are more than [`MAX_UNITS`], it yields
+/// one error and ends. The error's position counts from the start of the access unit.
 #[derive(Debug, Clone)]
 pub struct Units<'a> {
     data: &'a [u8],
     position: usize,
     length_size: usize,
-    /// How many may still come, empty ones included.
+    /// How many NAL units may still come, empty ones included.
     left: usize,
 }
 
-/// NAL units an access unit may have, empty ones included: three times as many as a picture of 1 MB
-/// has in slices of the smallest packets. An access unit may be all lengths, a tag may have 32 of
-/// those, and to walk 16 million of them holds an event loop up.
+/// The most NAL units an access unit may have, empty ones included. A picture of 1 MB in slices of
+/// the smallest packet size has a third of that. Without this limit an access unit could consist of
+/// nothing but lengths, and one FLV tag may carry 32 such access units. Walking 16 million NAL
+/// units would block an event loop.
 pub const MAX_UNITS: usize = 16_384;
 
 /// The NAL units of `access_unit`, whose lengths take `length_size` bytes (1, 2 or 4).
@@ -27,7 +28,8 @@ pub fn units(access_unit: &[u8], length_size: u8) -> Units<'_> {
 }
 
 impl Units<'_> {
-    /// Where in the access unit the next NAL unit's length is, or was looked for.
+    /// Position of the next NAL unit's length in the access unit; after an error, the end of the
+    /// data.
     pub(crate) fn position(&self) -> usize {
         self.position
     }
@@ -75,10 +77,10 @@ impl<'a> Iterator for Units<'a> {
     }
 }
 
-/// Whether the lengths add up to the access unit.
+/// Checks that the lengths of the NAL units add up to the access unit.
 ///
 /// # Errors
-/// Where a length runs past the end, or no NAL unit is there at all.
+/// A length runs past the end, or there is no NAL unit at all.
 pub fn check(access_unit: &[u8], length_size: u8) -> Result<(), Error> {
     let mut count = 0usize;
     for unit in units(access_unit, length_size) {
@@ -91,7 +93,7 @@ pub fn check(access_unit: &[u8], length_size: u8) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether any NAL unit satisfies `test`, all lengths being right.
+/// Whether any NAL unit passes `test`. An error where a length is wrong.
 pub(super) fn any(
     access_unit: &[u8],
     length_size: u8,
@@ -104,7 +106,7 @@ pub(super) fn any(
     Ok(found)
 }
 
-/// The access unit without the NAL units that `keep` is not true of; `None` where it is broken.
+/// The access unit with only those NAL units that `keep` accepts; `None` where a length is wrong.
 pub(crate) fn retain(
     access_unit: &[u8],
     length_size: u8,
@@ -121,8 +123,8 @@ pub(crate) fn retain(
     }
 }
 
-/// A NAL unit's payload with emulation prevention bytes: no `00 00` is followed by a byte below 4
-/// that is not the 3 put there (H.264 7.4.1.1, H.265 7.4.2.1). It must not end with a zero.
+/// Inserts emulation prevention bytes into a NAL unit's payload: a 3 goes between `00 00` and a
+/// byte below 4 (H.264 7.4.1.1, H.265 7.4.2.1). `rbsp` must not end with a zero.
 pub(crate) fn escape(rbsp: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(rbsp.len() + rbsp.len() / 2);
     let mut zeros = 0;

@@ -4,19 +4,20 @@ use bytes::Bytes;
 
 use crate::Error;
 
-/// The longest packet there may be: 120 ms at 48 kHz (RFC 6716 3.2.5).
+/// Longest possible packet: 120 ms at 48 kHz (RFC 6716 3.2.5).
 const MAX_DURATION: u32 = 5760;
 
-/// What the identification says.
+/// Configuration of an Opus track.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The payload of `dOps` (big-endian), whichever form the source had.
+    /// Payload of `dOps` (big-endian), also where the source had an OpusHead.
     pub record: Bytes,
     /// Output channels.
     pub channels: u8,
     /// Samples at 48 kHz to discard at the start.
     pub pre_skip: u16,
-    /// Sampling rate in Hz of what was encoded, for display; decoding is at 48 kHz. 0 unknown.
+    /// Sampling rate in Hz of the encoder's input, for display only: decoding is at 48 kHz. 0 where
+    /// unknown.
     pub input_sample_rate: u32,
 }
 
@@ -56,7 +57,7 @@ impl Config {
         else {
             return Err(Error::cut_off("OpusHead", 0, 19, head.len() as u64));
         };
-        // The upper half is the major version, and only 0 is known.
+        // The upper half is the major version. Only 0 is known.
         if version >> 4 != 0 {
             return Err(Error::unsupported(format!("OpusHead version {version}"), 8));
         }
@@ -66,7 +67,7 @@ impl Config {
         Self::parse(record.into())
     }
 
-    /// The identification header (`OpusHead`, RFC 7845 5.1) that says the same.
+    /// Identification header (`OpusHead`, RFC 7845 5.1) with the same fields.
     pub fn opus_head(&self) -> Bytes {
         let mut head = b"OpusHead\x01".to_vec();
         if let &[_, channels, s1, s0, r3, r2, r1, r0, g1, g0, ref rest @ ..] = self.record.as_ref()
@@ -78,7 +79,7 @@ impl Config {
     }
 }
 
-/// Checks the channel mapping (RFC 7845 5.1.1) that starts at byte `at`; answers how many bytes
+/// Checks the channel mapping (RFC 7845 5.1.1) that starts at byte `at`, and returns how many bytes
 /// it takes.
 fn channel_mapping(
     what: &'static str,
@@ -111,8 +112,8 @@ fn channel_mapping(
     }
 }
 
-/// How long a packet plays, in samples at 48 kHz, from its first byte (RFC 6716 3.1 and 3.2);
-/// none for what cannot be an Opus packet.
+/// Duration of a packet in samples at 48 kHz (RFC 6716 3.1 and 3.2). `None` where the bytes cannot
+/// be an Opus packet.
 pub fn packet_duration(packet: &[u8]) -> Option<u32> {
     let (&toc, rest) = packet.split_first()?;
     let size = usize::from(toc >> 3);

@@ -1,9 +1,9 @@
-//! As much of AMF0 as `onMetaData` needs: numbers, flags and strings at the top; everything else
-//! is read over, at bounded depth.
+//! The part of AMF0 that `onMetaData` needs: numbers, booleans and strings at the top level. The
+//! reader skips everything else, down to a limited depth.
 
 use crate::Error;
 
-/// Nested objects deeper than this are refused: real metadata has two or three levels.
+/// Nesting deeper than this is refused. Real metadata has two or three levels.
 const MAX_DEPTH: u32 = 16;
 
 const NUMBER: u8 = 0;
@@ -20,9 +20,9 @@ const LONG_STRING: u8 = 12;
 pub(super) enum Value<'a> {
     Number(f64),
     Boolean(bool),
-    /// Meant to be UTF-8.
+    /// Should be UTF-8, but is not checked.
     String(&'a [u8]),
-    /// An object or array, read over.
+    /// Any other value, such as an object or array. It was skipped.
     Other,
 }
 
@@ -41,13 +41,13 @@ impl<'a> Reader<'a> {
         self.position >= self.data.len()
     }
 
-    /// A value; one that consists of properties is read over.
+    /// Reads a value. Objects and arrays are skipped.
     pub(super) fn value(&mut self) -> Result<Value<'a>, Error> {
         self.nested(0)
     }
 
-    /// The properties of the object or ECMA array that comes next, each given to `property`; any
-    /// other value is read over.
+    /// Calls `property` with each property of the object or ECMA array that comes next. Any other
+    /// value is skipped.
     pub(super) fn properties(
         &mut self,
         mut property: impl FnMut(&'a [u8], Value<'a>),
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         match self.data.get(self.position) {
             Some(&OBJECT) => self.position += 1,
             Some(&ECMA_ARRAY) => {
-                // The count is a hint only, and often wrong.
+                // The count is only a hint, and often wrong.
                 self.position += 1;
                 self.take(4)?;
             }
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
                 self.take(4)?;
                 self.skip_members(depth)
             }
-            // A typed object: the name of its class first.
+            // A typed object, which begins with the name of its class.
             16 => {
                 self.string()?;
                 self.skip_members(depth)
@@ -115,7 +115,8 @@ impl<'a> Reader<'a> {
         self.members(depth, &mut |_, _| {}).map(|()| Value::Other)
     }
 
-    /// Names and values up to the end marker, or up to the end of the data, as some write it.
+    /// Reads names and values up to the end marker. Some writers leave the marker out, so the end
+    /// of the data also ends the list.
     fn members(
         &mut self,
         depth: u32,
@@ -162,7 +163,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a string value with its marker. Longer than 65,535 bytes it is cut off there.
+/// Appends a string value with its marker, cut after 65,535 bytes.
 pub(super) fn write_string(out: &mut Vec<u8>, string: &str) {
     out.push(STRING);
     write_name(out, string);

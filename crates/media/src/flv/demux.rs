@@ -1,4 +1,4 @@
-//! Tags to tracks and samples.
+//! Turns FLV tags into tracks and samples.
 
 use std::collections::VecDeque;
 
@@ -15,82 +15,86 @@ use crate::{Codec, Error, Kind, Sample};
 /// as a jump in time.
 pub const MAX_STEP: i64 = 10_000;
 
-/// Bytes of a sequence header. Encoders send some hundred, or a few thousand where they say what
-/// they are; what is longer is kept by nobody.
+/// The longest sequence header that is accepted, in bytes. Most have some hundred bytes, or a few
+/// thousand where the encoder describes itself in them. Longer ones cannot be kept in memory for
+/// every stream.
 pub const MAX_CONFIGURATION: usize = 32 << 10;
 
-/// A payload up to this size is kept whole for any slice of it. Of a larger one, samples that are
-/// less than half of it are copied, so that none of them keeps 16 MiB in memory.
+/// A sample that is a slice keeps its whole payload in memory. That is accepted for payloads up to
+/// this size. From a larger payload, a sample that is less than half of it is copied, so that a
+/// small sample never keeps 16 MiB in memory.
 const SMALL: usize = 4 << 10;
 
 /// Turns the tags of a file, or the messages of an RTMP stream, into samples.
 ///
-/// Give it each tag with [`handle_tag`](Self::handle_tag), then take what came of it with
-/// [`poll_event`](Self::poll_event) until there is nothing more. It keeps no media: a sample's
-/// data is a slice of the payload it came in, or a copy where it is a small part of that.
+/// Call [`handle_tag`](Self::handle_tag) with each tag, then [`poll_event`](Self::poll_event) until
+/// it returns `None`. The demuxer keeps no media: a sample's data is a slice of its payload, or a
+/// copy where it is a small part of the payload.
 ///
-/// - **Configuration.** A track exists from its first good sequence header on. One that differs
-///   from that before makes another [`Event::Track`]; a repetition makes none. One that cannot be
-///   read leaves the track without configuration. AV1 may do without: where the sequence header
-///   is missing or empty, as ffmpeg writes it, the first keyframe's own takes its place.
-/// - **What is dropped.** Samples of a track without configuration, of a codec that is not
-///   handled, and those whose own structure does not add up (NAL unit lengths, OBU sizes) are
-///   dropped with an [`Event::Problem`]: for the first two once, until something changes, for
-///   the last each time. Other tracks, and later samples, are not affected. Frames without any
-///   data are passed over.
-/// - **Bounds.** [`MAX_TRACKS`] tracks a tag and in all, the first to come, and sequence headers of
-///   [`MAX_CONFIGURATION`] bytes, which are copied. So it keeps less than 3 MiB, and a tag makes
-///   less than 100 events.
-/// - **Time.** One clock of 32 bits, unwrapped ([`Unwrapper`]), serves all tracks, so dts means the
-///   same in each. It is passed on as the publisher wrote it, also where it runs back or jumps;
-///   [`Event::Sample`] says how far from the track's previous sample it is, and [`Event::jumped`]
-///   what counts as a jump. What to do about it is the caller's decision. TimestampOffsetNano is
-///   finer than the timescale and has no effect.
+/// - **Configuration.** A track exists from its first valid sequence header on. A header that
+///   differs from the last one makes another [`Event::Track`]; a repetition makes none. A header
+///   that cannot be read leaves the track without configuration. For AV1 the header may be missing
+///   or empty, as ffmpeg writes it: then the sequence header inside the first keyframe is used.
+/// - **Dropped samples.** A sample is dropped with an [`Event::Problem`] if its track has no
+///   configuration, if its codec is not handled, or if its own structure is wrong (NAL unit
+///   lengths, OBU sizes). The first two problems are reported once, until something changes; the
+///   last is reported each time. Other tracks and later samples are not affected. Frames without
+///   any data are ignored.
+/// - **Bounds.** Only the first [`MAX_TRACKS`] tracks are used, per tag and in all. Sequence
+///   headers are copied, and have at most [`MAX_CONFIGURATION`] bytes. So a demuxer holds less than
+///   3 MiB, and a tag makes less than 100 events.
+/// - **Time.** One 32-bit clock, unwrapped by [`Unwrapper`], serves all tracks, so dts means the
+///   same in each. Times are passed on as the publisher wrote them, even where they run back or
+///   jump. [`Event::Sample`] gives the distance to the track's previous sample, and
+///   [`Event::jumped`] tells whether this distance counts as a jump. The caller decides what to do
+///   about a jump. TimestampOffsetNano is finer than the timescale and has no effect.
 #[derive(Debug)]
 pub struct Demuxer {
     clock: Unwrapper,
     tracks: Vec<Track>,
-    /// That there are too many tracks has been reported.
+    /// Whether the event about too many tracks was already emitted.
     full: bool,
     events: VecDeque<Event>,
     packets: Vec<Packet>,
     tags: u64,
 }
 
-/// What came out of a tag.
+/// A result of [`Demuxer::handle_tag`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The publisher's description of the stream.
     Metadata(Metadata),
-    /// A track, or a new configuration for one. All samples after it, up to the next, use it.
+    /// A track, or a new configuration for one. It holds for all samples up to the track's next
+    /// such event.
     Track {
-        /// Which.
+        /// The track.
         track: TrackId,
         /// Its configuration.
         codec: Codec,
     },
-    /// An access unit, times in milliseconds ([`TIMESCALE`](super::TIMESCALE)). The duration is 0:
-    /// FLV does not say it. `sync` is what the tag says, not what the access unit holds.
+    /// An access unit, with times in milliseconds ([`TIMESCALE`](super::TIMESCALE)). Its duration
+    /// is 0, because FLV has no durations. `sync` is what the tag says; the access unit is not
+    /// examined.
     Sample {
-        /// Whose.
+        /// The track of the sample.
         track: TrackId,
         /// The access unit.
         sample: Sample,
-        /// How far its decode time is from that of the track's sample before; 0 for the first.
+        /// Decode time minus that of the track's previous sample; 0 for the first sample.
         step: i64,
     },
     /// A track's sequence has ended; a new sequence header may follow.
     End {
-        /// Which.
+        /// The track.
         track: TrackId,
     },
-    /// Something had to be left out.
+    /// Something was left out.
     Problem(Problem),
 }
 
 impl Event {
     /// Whether this is a sample whose time runs back, or lies more than [`MAX_STEP`] after the
-    /// track's sample before.
+    /// track's previous sample.
     pub fn jumped(&self) -> bool {
         matches!(self, Self::Sample { step, .. } if !(0..=MAX_STEP).contains(step))
     }
@@ -100,11 +104,11 @@ impl Event {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("tag {tag}{}: {reason}", .track.map(|track| format!(", {track}")).unwrap_or_default())]
 pub struct Problem {
-    /// The track, as far as the tag could be read.
+    /// The track, if the tag was readable that far.
     pub track: Option<TrackId>,
-    /// Which tag, counted from 0.
+    /// Number of the tag, counted from 0.
     pub tag: u64,
-    /// Its time in milliseconds, unwrapped.
+    /// Time of the tag in milliseconds, unwrapped.
     pub time: i64,
     /// Why.
     pub reason: Reason,
@@ -114,13 +118,14 @@ pub struct Problem {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The codec is not handled; the track is passed over as long as it uses it.
+    /// The codec is not handled. The track is ignored as long as it uses this codec.
     #[error("{0}")]
     Unsupported(Error),
-    /// A sample came before any sequence header that could be read; so will all up to the next.
+    /// A sample came before any readable sequence header. All samples up to the next such header
+    /// are dropped too, without another event.
     #[error("samples dropped that came before a sequence header")]
     NoConfiguration,
-    /// There are [`MAX_TRACKS`] tracks already; said once for all others.
+    /// There are already [`MAX_TRACKS`] tracks. This is reported once for all further tracks.
     #[error("passed over, and all further tracks: there are {MAX_TRACKS} before it")]
     TooManyTracks,
     /// The sequence header cannot be read.
@@ -129,7 +134,7 @@ pub enum Reason {
     /// The sample's own structure does not add up.
     #[error("sample dropped: {0}")]
     Sample(Error),
-    /// The tag cannot be read, as a whole or from some track on.
+    /// The tag cannot be read at all, or not beyond some track.
     #[error("{0}")]
     Tag(Error),
     /// The script data cannot be read.
@@ -143,15 +148,15 @@ struct Track {
     config: Option<Config>,
     /// The configuration of the last [`Event::Track`].
     announced: Option<Codec>,
-    /// The codec last refused, so that it is reported once.
+    /// The codec that was refused last, so that it is reported only once.
     refused: Option<CodecId>,
-    /// That samples are dropped for want of a configuration has been reported.
+    /// Whether it was already reported that samples are dropped without a configuration.
     waiting: bool,
     /// Decode time of the last sample.
     dts: Option<i64>,
 }
 
-/// The sequence header as it came, and what it says.
+/// A sequence header as received, and the configuration read from it.
 #[derive(Debug)]
 struct Config {
     id: CodecId,
@@ -178,13 +183,13 @@ impl Demuxer {
         }
     }
 
-    /// Takes a tag: its timestamp in milliseconds as it stands there (24 bits and the extension
-    /// above them), and its payload.
+    /// Takes a tag. `timestamp` is in milliseconds as in the tag's header: 24 bits, and the
+    /// extension above them.
     pub fn handle_tag(&mut self, kind: TagKind, timestamp: u32, payload: &Bytes) {
         let tag = self.tags;
         self.tags += 1;
         if kind == TagKind::Script {
-            // Not through the clock: scripts are often stamped 0 wherever they stand.
+            // A script tag does not move the clock: many are stamped 0 wherever they stand.
             let time = self.clock.last().unwrap_or(timestamp.into());
             match Metadata::parse(payload) {
                 Ok(Some(metadata)) => self.events.push_back(Event::Metadata(metadata)),
@@ -218,7 +223,7 @@ impl Demuxer {
         }
     }
 
-    /// What came of the tags handled, in their order; none when more tags are needed.
+    /// The next event, in the order of the tags; `None` when it needs more tags.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -246,7 +251,8 @@ impl Demuxer {
     }
 }
 
-/// The packet, its sample without the rest of a payload of `size` bytes if that is most of it.
+/// Copies the packet's sample out of a payload of `size` bytes, if the sample is a small part of
+/// it.
 fn detached(mut packet: Packet, size: usize) -> Packet {
     if let Body::Frame { data, .. } = &mut packet.body
         && size > SMALL
@@ -270,7 +276,7 @@ impl Track {
     ) -> Result<(), Reason> {
         let Packet { codec, at, .. } = packet;
         if !is_supported(self.id.kind, codec) {
-            // A configuration there may be stays: a stray tag must not end the track.
+            // An existing configuration stays: a stray tag must not end the track.
             if self.refused.replace(codec) == Some(codec) {
                 return Ok(());
             }
@@ -303,13 +309,13 @@ impl Track {
             return Ok(());
         }
         if id == CodecId::AV1 && header.is_empty() {
-            // To be learnt from a keyframe, unless it is known already.
+            // The configuration is read from a keyframe, unless it is known already.
             self.config = self.config.take().filter(|config| config.id == id);
             self.waiting = false;
             return Ok(());
         }
         let parsed = within("bytes of a sequence header", header.len()).and_then(|()| {
-            // Copied, so that a header of some bytes does not keep the buffer it came in.
+            // The header is copied, so that a few bytes do not keep a whole receive buffer.
             let header = Bytes::copy_from_slice(header);
             parse_configuration(id, &header).map(|codec| Config { id, header, codec })
         });
@@ -327,7 +333,8 @@ impl Track {
     }
 
     fn set_configuration(&mut self, config: Config, events: &mut VecDeque<Event>) {
-        // A header that says the same in other words, or again after a broken one, is no news.
+        // A header with the same meaning in other bytes, or the same header after a broken one, is
+        // no change.
         if self.announced.as_ref() != Some(&config.codec) {
             self.announced = Some(config.codec.clone());
             events.push_back(Event::Track { track: self.id, codec: config.codec.clone() });
@@ -364,8 +371,8 @@ impl Track {
         Ok(())
     }
 
-    /// Takes the configuration from the temporal unit's own sequence header, where the tags have
-    /// not given a whole one.
+    /// Takes the configuration from the sequence header inside the temporal unit, where the tags
+    /// have not supplied a complete one.
     fn learn_av1(
         &mut self,
         temporal_unit: &[u8],
@@ -377,7 +384,7 @@ impl Track {
         }
         if let Some(codec) = av1::Config::from_temporal_unit(temporal_unit)? {
             within("bytes of a sequence header", codec.record.len())?;
-            // The tags' header stays what repetitions are compared with.
+            // Later headers in tags are still compared with the last header from a tag.
             let header = self.config.take().map(|config| config.header).unwrap_or_default();
             let codec = Codec::Av1(codec);
             self.set_configuration(Config { id: CodecId::AV1, header, codec }, events);
@@ -394,7 +401,7 @@ fn is_supported(kind: Kind, codec: CodecId) -> bool {
     }
 }
 
-/// Whether a configuration is short enough to be kept.
+/// Checks that a configuration is short enough to be kept.
 fn within(what: &'static str, size: usize) -> Result<(), Error> {
     let (value, limit) = (size as u64, MAX_CONFIGURATION as u64);
     if value <= limit {
@@ -416,7 +423,7 @@ fn parse_configuration(id: CodecId, header: &Bytes) -> Result<Codec, Error> {
     }
 }
 
-/// Whether an access unit is what its codec's framing allows.
+/// Checks that an access unit follows its codec's framing.
 fn check(codec: &Codec, data: &[u8]) -> Result<(), Error> {
     match codec {
         Codec::Avc(config) => nal::check(data, config.nal_length_size),
@@ -434,7 +441,7 @@ fn check(codec: &Codec, data: &[u8]) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// `AvMultitrackType` ManyTracks of AVC: each track is its number, a length and so many bytes.
+    /// `AvMultitrackType` ManyTracks of AVC: each track has a number, a length and that many bytes.
     fn tag(packet_type: u8, tracks: impl IntoIterator<Item = (u8, Vec<u8>)>) -> Bytes {
         let mut tag = vec![0x96, 0x10 | packet_type];
         tag.extend_from_slice(b"avc1");
@@ -446,7 +453,7 @@ mod tests {
         tag.into()
     }
 
-    /// An AVCDecoderConfigurationRecord of Baseline, 16 by 16, with so many bytes behind it.
+    /// An AVCDecoderConfigurationRecord of Baseline, 16 by 16, with `padding` bytes behind it.
     fn record(padding: usize) -> Vec<u8> {
         let mut record = vec![1, 66, 0, 10, 0xff, 0xe1, 0, 6];
         record.extend_from_slice(&[0x67, 66, 0, 10, 0xfb, 0xc8, 1, 0, 1, 0x68]);
@@ -454,7 +461,7 @@ mod tests {
         record
     }
 
-    /// What the demuxer holds: events and packets that wait, and configurations.
+    /// Bytes that the demuxer holds: waiting events and packets, and configurations.
     fn held(demuxer: &Demuxer) -> usize {
         let configurations = demuxer.tracks.iter().flat_map(|track| {
             let header = track.config.as_ref().map(|config| config.header.len());
@@ -531,7 +538,7 @@ mod tests {
         let mut demuxer = Demuxer::new();
         let longest = MAX_CONFIGURATION - record(0).len();
         for attempt in 0..3 {
-            // Another each time, so that what was announced and what came last are two.
+            // A different header each time, so that the announced one and the last one are two.
             let header = |number| {
                 let mut header = record(longest);
                 *header.last_mut().unwrap() = attempt;
@@ -583,13 +590,13 @@ mod tests {
 
         demuxer.handle_tag(TagKind::Video, 0, &tag(SEQUENCE_START, [(0, record(0))]));
         assert_eq!(events(&mut demuxer).len(), 1);
-        // Empty NAL units, which pass as padding.
+        // Empty NAL units, which count as padding.
         let empty = tag(VIDEO_CODED_FRAMES_X, [(0, vec![0; 8 << 20])]);
         demuxer.handle_tag(TagKind::Video, 0, &empty);
         let limit = ("NAL units of an access unit", nal::MAX_UNITS as u64);
         assert_eq!(limits(&events(&mut demuxer)), [limit]);
 
-        // OBUs of nothing, as many as bytes by two.
+        // Empty OBUs of two bytes each.
         let mut obus = b"\x93av01".to_vec();
         obus.extend([0x2a, 0].repeat(4 << 20));
         demuxer.handle_tag(TagKind::Video, 0, &obus.into());

@@ -1,4 +1,4 @@
-//! `onMetaData`: what a publisher says about its stream.
+//! `onMetaData`: a publisher's description of its stream.
 
 use bytes::Bytes;
 
@@ -8,13 +8,13 @@ use crate::{Codec, Error};
 /// The longest `encoder` that is kept, in bytes.
 const MAX_ENCODER: usize = 256;
 
-/// The properties of `onMetaData` that matter (annex E.5), where they are there. They are what
-/// the publisher claims: the codec configurations know better.
+/// The properties of `onMetaData` that are used here (annex E.5), where present. They are the
+/// publisher's claims: the codec configurations are more reliable.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metadata {
-    /// Seconds; for a file.
+    /// Duration in seconds; for a file.
     pub duration: Option<f64>,
-    /// Bytes; for a file.
+    /// Size in bytes; for a file.
     pub file_size: Option<f64>,
     /// Video width in pixels.
     pub width: Option<f64>,
@@ -30,21 +30,21 @@ pub struct Metadata {
     pub video_codec: Option<f64>,
     /// `audiocodecid`, likewise.
     pub audio_codec: Option<f64>,
-    /// Sampling rate in Hz.
+    /// Audio sampling rate in Hz.
     pub audio_sample_rate: Option<f64>,
-    /// Two channels, or only one.
+    /// Whether the audio has two channels, not one.
     pub stereo: Option<bool>,
-    /// Seconds of media that there are of a live stream from what follows on: how far behind it a player
-    /// begins that plays at once. No property of annex E.5; players pass over those they do not know.
+    /// For a live stream: how many seconds of existing media follow. A player that starts at once
+    /// begins that far behind live. This is not a property of annex E.5; players ignore properties
+    /// they do not know.
     pub behind: Option<f64>,
     /// The program that encoded it.
     pub encoder: Option<String>,
 }
 
 impl Metadata {
-    /// Reads script data: `onMetaData` and its properties, behind `@setDataFrame` as RTMP
-    /// publishers send it, or on its own as files have it. None for other script data, such as
-    /// cue points.
+    /// Reads script data: `onMetaData` and its properties. RTMP publishers put `@setDataFrame`
+    /// before them; files do not. `None` for other script data, such as cue points.
     ///
     /// # Errors
     /// The data are not AMF0, or cut off.
@@ -99,7 +99,8 @@ impl Metadata {
         }
     }
 
-    /// What the configurations of a stream's tracks say about it; of several of a kind, the first.
+    /// Metadata from the configurations of a stream's tracks: those of the first video and the
+    /// first audio track.
     pub fn describe<'a>(codecs: impl IntoIterator<Item = &'a Codec>) -> Self {
         let mut metadata = Self::default();
         for codec in codecs {
@@ -150,7 +151,7 @@ impl Metadata {
             + usize::from(self.encoder.is_some());
         let mut out = Vec::new();
         amf::write_string(&mut out, "onMetaData");
-        // Thirteen at most.
+        // Thirteen properties at most.
         amf::write_ecma_array(&mut out, count as u32);
         for (name, number) in numbers {
             if let Some(number) = number {
@@ -173,7 +174,7 @@ fn number(fourcc: [u8; 4]) -> f64 {
     u32::from_be_bytes(fourcc).into()
 }
 
-/// The same for encoders that write the code as a string.
+/// The same number from a property that is written as a string.
 fn fourcc_number(string: &[u8]) -> Option<f64> {
     string.try_into().ok().map(number)
 }

@@ -1,13 +1,13 @@
 //! FLV files and the tag payloads that RTMP shares with them.
 //!
-//! - [`Reader`] takes the bytes of a file or an HTTP-FLV response and gives [`Tag`]s.
-//! - [`Demuxer`] takes tags, or RTMP's audio, video and data messages, whose payloads are the
-//!   same, and gives track configurations and samples.
-//! - [`Packetizer`] turns samples into tags, each written once: [`Message::tag`] for HTTP-FLV,
-//!   [`Message::payload`] for RTMP, both ranges of the same bytes.
+//! - [`Reader`] takes the bytes of a file or an HTTP-FLV response and returns [`Tag`]s.
+//! - [`Demuxer`] takes tags, or audio, video and data messages of RTMP, and returns track
+//!   configurations and samples. The payloads of tags and messages are the same.
+//! - [`Packetizer`] turns samples into tags. Each tag is written once: [`Message::tag`] for
+//!   HTTP-FLV and [`Message::payload`] for RTMP are ranges of the same bytes.
 //!
 //! The formats are Adobe's "Video File Format Specification 10.1", annex E, and Enhanced RTMP v2
-//! (veovera.org), and codec number 12 for HEVC, which nobody specified but many encoders write.
+//! (veovera.org). Codec number 12 for HEVC is in neither, but many encoders write it.
 
 use std::fmt;
 
@@ -26,10 +26,10 @@ pub use payload::{Body, CodecId, MAX_TRACKS, Packet, parse_audio, parse_video};
 pub use read::{Header, Reader, Tag};
 pub use write::{Message, Packetizer, file_header};
 
-/// Milliseconds: what FLV and RTMP count time in.
+/// Units per second of FLV and RTMP timestamps: milliseconds.
 pub const TIMESCALE: u32 = 1000;
 
-/// The most that a tag, and an RTMP message, can carry: its length has 24 bits.
+/// Largest payload of a tag or an RTMP message: its length has 24 bits.
 pub const MAX_PAYLOAD: usize = 0xff_ffff;
 
 /// What a tag carries; the numbers are also RTMP's message types.
@@ -37,14 +37,14 @@ pub const MAX_PAYLOAD: usize = 0xff_ffff;
 pub enum TagKind {
     /// Audio, type 8.
     Audio,
-    /// Frames, type 9.
+    /// Video, type 9.
     Video,
     /// Script data in AMF0, type 18: `onMetaData`.
     Script,
 }
 
 impl TagKind {
-    /// The tag type (and RTMP message type) of that number.
+    /// The kind with that tag type (and RTMP message type).
     pub fn from_type(number: u8) -> Option<Self> {
         match number {
             8 => Some(Self::Audio),
@@ -64,7 +64,8 @@ impl TagKind {
     }
 }
 
-/// A track as FLV names it: audio and video number theirs apart, and what says no number is 0.
+/// A track as FLV names it. Audio and video tracks are numbered separately; a tag without a track
+/// number belongs to track 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TrackId {
     /// Audio or video.

@@ -1,4 +1,4 @@
-//! What the payloads of audio and video tags hold, legacy and enhanced.
+//! Reads the payloads of audio and video tags, legacy and enhanced.
 
 use std::fmt;
 
@@ -24,18 +24,18 @@ const ONE_TRACK: u8 = 0;
 const MANY_TRACKS: u8 = 1;
 const MANY_TRACKS_MANY_CODECS: u8 = 2;
 
-/// Tracks that one tag may have, and one stream of tags. Encoders send two or three. Each may cost
-/// four bytes of the tag, and much more once it is read.
+/// The most tracks in one tag, and in one stream of tags. Encoders send two or three. A track may
+/// take only four bytes of the tag, but takes much more memory once it is read.
 pub const MAX_TRACKS: usize = 32;
 
-/// ModEx packets before the packet proper: one is known today. Without a bound, a tag of 16 MiB
-/// could have five million of them.
+/// The most ModEx packets before the actual packet. Only one kind is defined today. Without a
+/// limit, a tag of 16 MiB could have five million of them.
 const MAX_MOD_EX: usize = 16;
 
 /// How a tag names its codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CodecId {
-    /// Four-character code, and what the legacy numbers of AVC, HEVC and AAC stand for: `avc1`,
+    /// Four-character code. The legacy numbers of AVC, HEVC and AAC are turned into theirs: `avc1`,
     /// `hvc1`, `av01`, `mp4a`, `Opus`.
     Fourcc([u8; 4]),
     /// Another `CodecID` of annex E.4.3.1.
@@ -74,14 +74,14 @@ impl fmt::Display for CodecId {
     }
 }
 
-/// What a tag says about one track.
+/// The content of a tag for one track.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// The track's number; 0 for all but multitrack packets.
+    /// The track's number; 0 outside multitrack packets.
     pub track: u8,
     /// Its codec.
     pub codec: CodecId,
-    /// What there is for it.
+    /// The content.
     pub body: Body,
     /// Where the body's data starts in the payload.
     pub at: u64,
@@ -98,19 +98,19 @@ pub enum Body {
     Frame {
         /// Composition time offset in milliseconds.
         cts: i32,
-        /// The tag calls it a keyframe; so is all audio.
+        /// Whether the tag calls it a keyframe; always true for audio.
         keyframe: bool,
         /// The access unit: a slice of the payload.
         data: Bytes,
     },
     /// The codec's sequence ends.
     SequenceEnd,
-    /// Something that is not needed to decode: colour information, the layout of channels, a
-    /// configuration for MPEG-2 TS, a command to a seeking client.
+    /// Something that decoding does not need: colour information, a channel layout, a configuration
+    /// for MPEG-2 TS, or a command to a seeking client.
     Ignored,
 }
 
-/// Reads forward in a payload.
+/// Reads a payload from front to back.
 struct Cursor<'a> {
     payload: &'a Bytes,
     position: usize,
@@ -153,7 +153,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// What is left up to `end`.
+    /// The bytes from the current position to `end`.
     fn slice_to(&self, end: usize) -> Bytes {
         self.payload.slice(self.position.min(end)..end)
     }
@@ -162,7 +162,7 @@ impl Cursor<'_> {
         Error::cut_off(self.what, 0, (self.position + count) as u64, self.payload.len() as u64)
     }
 
-    /// Whether there are no more than `limit` of something, here.
+    /// Checks that `value` does not exceed `limit`. The error names the current position.
     fn limit(&self, what: &'static str, value: usize, limit: usize) -> Result<(), Error> {
         if value <= limit {
             return Ok(());
@@ -171,8 +171,9 @@ impl Cursor<'_> {
         Err(Error::Limit { what: what.into(), at, value, limit })
     }
 
-    /// ModEx packets before the packet proper: the packet type behind them and the offset in
-    /// nanoseconds, if one of them is TimestampOffsetNano. Others are passed over.
+    /// Reads the ModEx packets before the actual packet. Returns the type of the actual packet, and
+    /// the offset in nanoseconds if one ModEx is TimestampOffsetNano. Other ModEx packets are
+    /// skipped.
     fn mod_ex(&mut self, mut packet_type: u8) -> Result<(u8, u32), Error> {
         let mut nanoseconds = 0;
         let mut count = 0;
@@ -195,8 +196,8 @@ impl Cursor<'_> {
         Ok((packet_type, nanoseconds))
     }
 
-    /// What follows the packet type of an enhanced tag: one track, or as many as the multitrack
-    /// packet has. `body` reads what a track holds, up to the position given.
+    /// Reads what follows the packet type of an enhanced tag: one track, or all tracks of a
+    /// multitrack packet. `body` reads the content of a track up to the given position.
     fn tracks(
         &mut self,
         packet_type: u8,
@@ -218,7 +219,7 @@ impl Cursor<'_> {
         }
         let mut codec = match layout {
             ONE_TRACK | MANY_TRACKS => CodecId::Fourcc(self.take()?),
-            // Each track names its own.
+            // Each track has its own codec.
             MANY_TRACKS_MANY_CODECS => CodecId::Fourcc([0; 4]),
             _ => {
                 return Err(Error::unsupported(
@@ -253,13 +254,12 @@ impl Cursor<'_> {
     }
 }
 
-/// Reads the payload of a video tag and appends what it holds for each track to `out`; nothing
-/// for an empty one. Data are slices of the payload.
+/// Reads the payload of a video tag and appends its content for each track to `out`; an empty
+/// payload has none. Data are slices of the payload.
 ///
 /// # Errors
-/// The payload is cut off, laid out in a way unknown, or has more than [`MAX_TRACKS`] tracks; those
-/// read before that are in `out`.
-/// An unknown codec is no error here.
+/// The payload is cut off, has an unknown layout, or has more than [`MAX_TRACKS`] tracks. The
+/// tracks before the error are in `out`. An unknown codec is not an error here.
 pub fn parse_video(payload: &Bytes, out: &mut Vec<Packet>) -> Result<(), Error> {
     let Some(&first) = payload.first() else {
         return Ok(());
@@ -304,7 +304,7 @@ pub fn parse_video(payload: &Bytes, out: &mut Vec<Packet>) -> Result<(), Error> 
     )
 }
 
-/// Annex E.4.3.
+/// Reads a legacy video tag, annex E.4.3.
 fn legacy_video(first: u8, cursor: &mut Cursor<'_>, out: &mut Vec<Packet>) -> Result<(), Error> {
     let (frame_type, number) = (first >> 4, first & 0xf);
     if frame_type == COMMAND_FRAME {
@@ -340,13 +340,12 @@ fn legacy_video(first: u8, cursor: &mut Cursor<'_>, out: &mut Vec<Packet>) -> Re
     Ok(())
 }
 
-/// Reads the payload of an audio tag and appends what it holds for each track to `out`; nothing
-/// for an empty one. Data are slices of the payload.
+/// Reads the payload of an audio tag and appends its content for each track to `out`; an empty
+/// payload has none. Data are slices of the payload.
 ///
 /// # Errors
-/// The payload is cut off, laid out in a way unknown, or has more than [`MAX_TRACKS`] tracks; those
-/// read before that are in `out`.
-/// An unknown codec is no error here.
+/// The payload is cut off, has an unknown layout, or has more than [`MAX_TRACKS`] tracks. The
+/// tracks before the error are in `out`. An unknown codec is not an error here.
 pub fn parse_audio(payload: &Bytes, out: &mut Vec<Packet>) -> Result<(), Error> {
     const EX_HEADER: u8 = 9;
     const AAC: u8 = 10;

@@ -1,29 +1,30 @@
-//! FLV files, tag by tag.
+//! Reads FLV files tag by tag.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::TagKind;
 use crate::Error;
 
-/// Bytes of the file header's first version, of a tag's header, and of the length behind each tag.
+/// Sizes in bytes: the file header's first version, a tag's header, and the length behind each tag.
 const FILE_HEADER: usize = 9;
 const TAG_HEADER: usize = 11;
 const BACK_LINK: usize = 4;
 
-/// A header that claims to be longer than this is none.
+/// A file header that claims to be longer than this is refused.
 const MAX_FILE_HEADER: u32 = 1024;
 
 /// Reads a file, or an HTTP-FLV response, from its start (annex E.2 and E.3).
 ///
-/// Give it bytes as they come with [`handle_bytes`](Self::handle_bytes), then take tags with
-/// [`poll_tag`](Self::poll_tag) until there is none; at the end of the input [`finish`](Self::finish)
-/// says whether it ended between two tags. It holds what was given and not yet taken: less than
-/// one tag, 16 MiB at most, if tags are taken as they are complete. After an error it stays at
-/// that error: there is no way to find the next tag in garbage.
+/// Pass bytes to [`handle_bytes`](Self::handle_bytes) as they arrive, then call
+/// [`poll_tag`](Self::poll_tag) until it returns `None`. At the end of the input,
+/// [`finish`](Self::finish) tells whether the input ended between two tags. The reader holds the
+/// bytes that were not yet taken as tags: less than one tag, at most 16 MiB, if tags are taken as
+/// soon as they are complete. After an error it returns the same error again, because the next tag
+/// cannot be found in garbage.
 #[derive(Debug)]
 pub struct Reader {
     buffer: BytesMut,
-    /// Where the buffer starts in the file.
+    /// Position of the buffer's first byte in the file.
     position: u64,
     expect: Expect,
     header: Option<Header>,
@@ -33,31 +34,31 @@ pub struct Reader {
 #[derive(Debug)]
 enum Expect {
     Header,
-    /// The rest of a file header longer than usual.
+    /// The rest of a file header longer than the first version's.
     Skip(u64),
-    /// The length of what went before: 0 at the start.
+    /// The length of the tag before, written behind it: 0 at the start.
     BackLink(u32),
     Tag,
     Failed(Error),
 }
 
-/// What the file header says.
+/// Contents of the file header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Audio tags are announced. Files are not always true to it.
+    /// Whether audio tags are announced. Files may contain other tags than they announce.
     pub audio: bool,
-    /// Video tags are announced.
+    /// Whether video tags are announced.
     pub video: bool,
 }
 
 /// A tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tag {
-    /// What it carries.
+    /// Type of the tag.
     pub kind: TagKind,
-    /// Milliseconds, all 32 bits.
+    /// Timestamp in milliseconds, all 32 bits.
     pub timestamp: u32,
-    /// What it carries; shared with the buffer it was read into.
+    /// Content of the tag, shared with the buffer it was read into.
     pub payload: Bytes,
     /// Where the tag's header starts, in bytes from the start of the file.
     pub position: u64,
@@ -88,18 +89,19 @@ impl Reader {
         }
     }
 
-    /// Takes the next bytes of the file, however many.
+    /// Takes the next bytes of the file, in any amount.
     pub fn handle_bytes(&mut self, bytes: &[u8]) {
         if !matches!(self.expect, Expect::Failed(_)) {
             self.buffer.extend_from_slice(bytes);
         }
     }
 
-    /// The next tag, or none until more bytes are there. It does not wait for the length behind
-    /// the tag.
+    /// The next tag, or `None` until more bytes arrive. It does not wait for the length behind the
+    /// tag.
     ///
     /// # Errors
-    /// The file is not FLV or breaks its rules, at the byte given. The same error comes again.
+    /// The file is not FLV or breaks its rules. The error names the position, and is returned again
+    /// by later calls.
     pub fn poll_tag(&mut self) -> Result<Option<Tag>, Error> {
         let result = self.step();
         if let Err(error) = &result {
@@ -109,13 +111,13 @@ impl Reader {
         result
     }
 
-    /// The file header, once read.
+    /// The file header, once it was read.
     pub fn header(&self) -> Option<Header> {
         self.header
     }
 
-    /// How many of the lengths behind tags were wrong. They serve reading backwards only, so that
-    /// is tolerated.
+    /// How many of the lengths behind tags were wrong. Only reading backwards needs them, so a
+    /// wrong one is accepted.
     pub fn wrong_back_links(&self) -> u64 {
         self.wrong_back_links
     }
@@ -123,8 +125,8 @@ impl Reader {
     /// Says that the input has ended. Tags that are complete must have been taken before.
     ///
     /// # Errors
-    /// The input ended within the file header or a tag. That the last tag's length is missing
-    /// is no error.
+    /// The input ended within the file header or a tag. A missing length behind the last tag is no
+    /// error.
     pub fn finish(&self) -> Result<(), Error> {
         let left = self.buffer.len();
         let cut_off = |what, needed| Err(Error::cut_off(what, self.position, needed, left as u64));
@@ -189,7 +191,7 @@ impl Reader {
                 }
                 Expect::Skip(0) => self.expect = Expect::BackLink(0),
                 Expect::Skip(rest) => {
-                    // At most 1024, so it fits.
+                    // The rest is at most 1024, so it fits.
                     let count = self.buffer.len().min(rest as usize);
                     if count == 0 {
                         return Ok(None);
@@ -217,7 +219,8 @@ impl Reader {
         let Some(&first) = self.buffer.first() else {
             return Ok(None);
         };
-        // The type is known from the first byte; garbage must not make anyone wait for 16 MiB.
+        // The first byte already tells the type, so garbage does not make the reader wait for 16
+        // MiB.
         if first & 0x20 != 0 {
             return Err(Error::unsupported("encrypted FLV tag", position));
         }

@@ -1,4 +1,4 @@
-//! Samples to tags, each written once.
+//! Turns samples into FLV tags, each written once.
 
 use bytes::Bytes;
 
@@ -8,13 +8,13 @@ use crate::{Codec, Error, Kind, Sample};
 const TAG_HEADER: usize = 11;
 const BACK_LINK: usize = 4;
 
-/// The header of a file and the length of nothing behind it, annex E.2 and E.3.
+/// Header of a file, and the length 0 that precedes the first tag (annex E.2 and E.3).
 pub fn file_header(audio: bool, video: bool) -> Bytes {
     let flags = u8::from(audio) << 2 | u8::from(video);
     Bytes::copy_from_slice(&[b'F', b'L', b'V', 1, flags, 0, 0, 0, 9, 0, 0, 0, 0])
 }
 
-/// A tag, written once and shared by everyone who sends it.
+/// A tag that is written once and shared by all its viewers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     kind: TagKind,
@@ -23,10 +23,11 @@ pub struct Message {
 }
 
 impl Message {
-    /// A tag around `parts` in a row, stamped `time` milliseconds, of which 32 bits are kept.
+    /// Writes a tag whose payload is `parts` in a row. Its timestamp is `time` milliseconds, of
+    /// which it keeps 32 bits.
     ///
     /// # Errors
-    /// Together they exceed [`MAX_PAYLOAD`].
+    /// The parts together exceed [`MAX_PAYLOAD`].
     pub fn new(kind: TagKind, time: i64, parts: &[&[u8]]) -> Result<Self, Error> {
         let size: usize = parts.iter().map(|part| part.len()).sum();
         if size > MAX_PAYLOAD {
@@ -37,7 +38,7 @@ impl Message {
                 limit: MAX_PAYLOAD as u64,
             });
         }
-        // The clock wraps, as every reader of the format knows.
+        // The timestamp wraps, which every reader of the format expects.
         let timestamp = time as u32;
         let [_, s2, s1, s0] = (size as u32).to_be_bytes();
         let [t3, t2, t1, t0] = timestamp.to_be_bytes();
@@ -50,40 +51,40 @@ impl Message {
         Ok(Self { kind, timestamp, tag: tag.into() })
     }
 
-    /// A script tag with metadata.
+    /// Writes a script tag with metadata.
     ///
     /// # Errors
-    /// It exceeds [`MAX_PAYLOAD`]; metadata that was read never does.
+    /// The metadata exceed [`MAX_PAYLOAD`]; metadata that were read never do.
     pub fn metadata(time: i64, metadata: &Metadata) -> Result<Self, Error> {
         Self::new(TagKind::Script, time, &[&metadata.payload()])
     }
 
-    /// What it carries: also the RTMP message type.
+    /// Type of the tag, which is also the RTMP message type.
     pub fn kind(&self) -> TagKind {
         self.kind
     }
 
-    /// Milliseconds, all 32 bits.
+    /// Timestamp in milliseconds, all 32 bits.
     pub fn timestamp(&self) -> u32 {
         self.timestamp
     }
 
-    /// The whole tag and its length behind it, as files and HTTP-FLV have it.
+    /// The whole tag with its length behind it, as in files and HTTP-FLV.
     pub fn tag(&self) -> Bytes {
         self.tag.clone()
     }
 
-    /// The payload alone, as an RTMP message has it: a range of the same bytes.
+    /// The payload alone, as in an RTMP message: a range of the same bytes.
     pub fn payload(&self) -> Bytes {
         self.tag.slice(TAG_HEADER..self.tag.len() - BACK_LINK)
     }
 }
 
-/// Writes one track's tags.
+/// Writes the tags of one track.
 ///
-/// AVC and AAC of track 0 are written the legacy way, which every player reads; HEVC, AV1 and
-/// Opus with their four-character codes, and tracks with a number as multitrack packets of one
-/// track (Enhanced RTMP v2).
+/// AVC and AAC of track 0 are written in the legacy form, which every player reads. HEVC, AV1 and
+/// Opus are written with their four-character codes, and tracks with another number as multitrack
+/// packets of one track (Enhanced RTMP v2).
 #[derive(Debug, Clone)]
 pub struct Packetizer {
     kind: TagKind,
@@ -99,7 +100,8 @@ enum Form {
     Enhanced { fourcc: [u8; 4], track: u8 },
 }
 
-/// What a tag says before its data; the longest is a multitrack packet with composition time.
+/// The bytes of a tag before its data. The longest prefix is a multitrack packet with composition
+/// time.
 struct Prefix {
     bytes: [u8; 10],
     length: usize,
@@ -127,8 +129,8 @@ const SEQUENCE_END: u8 = 2;
 const CODED_FRAMES_X: u8 = 3;
 
 impl Packetizer {
-    /// For the track of that number among those of its kind, whose samples count `timescale` units
-    /// per second.
+    /// Creates a packetizer for track number `track` of its kind, whose samples count time in
+    /// `timescale` units per second.
     ///
     /// # Errors
     /// FLV has no form for the codec.
@@ -163,12 +165,13 @@ impl Packetizer {
         Ok(Self { kind, form, timescale, header })
     }
 
-    /// Audio or video.
+    /// Kind of the track's tags: audio or video.
     pub fn kind(&self) -> TagKind {
         self.kind
     }
 
-    /// The sequence header, stamped `time` milliseconds: to be sent before the first sample.
+    /// Sequence header with a timestamp of `time` milliseconds. It must be sent before the first
+    /// sample.
     ///
     /// # Errors
     /// The configuration record exceeds [`MAX_PAYLOAD`].
@@ -177,8 +180,8 @@ impl Packetizer {
         Message::new(self.kind, time, &[prefix.as_slice(), &self.header])
     }
 
-    /// The end of the sequence, stamped `time` milliseconds; none for legacy audio, which has no
-    /// such packet.
+    /// End of the sequence with a timestamp of `time` milliseconds; `None` for legacy audio, which
+    /// has no such packet.
     pub fn sequence_end(&self, time: i64) -> Option<Message> {
         if self.kind == TagKind::Audio && matches!(self.form, Form::Legacy) {
             return None;
@@ -187,10 +190,10 @@ impl Packetizer {
         Message::new(self.kind, time, &[prefix.as_slice()]).ok()
     }
 
-    /// A sample, its times rounded down to milliseconds.
+    /// Tag of a sample, its times rounded down to milliseconds.
     ///
     /// # Errors
-    /// The sample exceeds [`MAX_PAYLOAD`], or its composition time the 24 bits there are for it.
+    /// The sample exceeds [`MAX_PAYLOAD`], or its composition time does not fit 24 bits.
     pub fn sample(&self, sample: &Sample) -> Result<Message, Error> {
         let dts = self.milliseconds(sample.dts);
         let cts = self.milliseconds(sample.pts()).saturating_sub(dts);
@@ -212,7 +215,8 @@ impl Packetizer {
             return time;
         }
         let scaled = i128::from(time) * i128::from(super::TIMESCALE);
-        // Below i64::MIN only with a timescale under 1000 and a time of 292 million years.
+        // The result is below i64::MIN only with a timescale under 1000 and a time of 292 million
+        // years.
         i64::try_from(scaled.div_euclid(self.timescale.into())).unwrap_or(i64::MAX)
     }
 
@@ -226,7 +230,8 @@ impl Packetizer {
                 return prefix;
             }
             (Form::Legacy, _) => {
-                // What AAC must say, whatever its configuration (E.4.2.1): 44 kHz, 16 bit, stereo.
+                // AAC always has these values, whatever its configuration (E.4.2.1): 44 kHz, 16
+                // bit, stereo.
                 prefix.push(&[0xaf, packet_type]);
                 return prefix;
             }

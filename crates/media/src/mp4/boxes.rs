@@ -1,26 +1,26 @@
-//! Boxes as they lie in memory, ISO/IEC 14496-12 4.2, and the numbers in them.
+//! Boxes in memory, ISO/IEC 14496-12 4.2, and the numbers in them.
 
 use crate::Error;
 
-/// A four-character code as it is printed: what is not ASCII becomes `?`.
+/// A four-character code for messages: bytes that are not printable ASCII become `?`.
 pub(super) fn name(kind: [u8; 4]) -> String {
     kind.iter()
         .map(|&byte| if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '?' })
         .collect()
 }
 
-/// What a box's first bytes say.
+/// Contents of a box header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
     pub(super) kind: [u8; 4],
     /// Bytes of the header: 8, 16 with a 64-bit size, 16 more for `uuid`.
     pub(super) len: u64,
-    /// Bytes of the whole box; `None` where it lasts to the end of what contains it.
+    /// Bytes of the whole box; `None` where it extends to the end of its container.
     pub(super) size: Option<u64>,
 }
 
 impl Header {
-    /// Most bytes a header takes.
+    /// Longest box header in bytes.
     pub(super) const MAX: usize = 32;
 
     /// Reads the header at the start of `data`, whose first byte is at `at`.
@@ -41,8 +41,8 @@ impl Header {
             len += 16;
         }
         match size {
-            // Writers have been seen to count only what follows the header, or nothing; and
-            // nothing is lost by taking what is in there for boxes.
+            // Some writers give a `free` box a size that is less than its header. Skipping only the
+            // header, and reading what follows as boxes, loses nothing.
             Some(size) if size < len && matches!(&kind, b"free" | b"skip") => {
                 Ok(Self { kind, len, size: Some(len) })
             }
@@ -55,10 +55,10 @@ impl Header {
     }
 }
 
-/// The unread rest of a box's payload. Reads never leave it.
+/// The unread rest of a box's payload. Reads never go beyond it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Body<'a> {
-    /// What is left to read.
+    /// Bytes left to read.
     pub(super) data: &'a [u8],
     /// Position of `data` in the file.
     pub(super) at: u64,
@@ -70,7 +70,7 @@ pub(super) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// An error about this box, placed where reading has got to.
+    /// An error about this box, at the current reading position.
     pub(super) fn malformed(&self, what: impl std::fmt::Display) -> Error {
         Error::malformed(format!("{}: {what}", name(self.kind)), self.at)
     }
@@ -122,8 +122,8 @@ impl<'a> Body<'a> {
         if version == 0 { self.u32().map(u64::from) } else { self.u64() }
     }
 
-    /// `count` records of `N` bytes each: refused before anything is allocated where the box does
-    /// not hold that many.
+    /// Reads `count` records of `N` bytes each. An error, before anything is allocated, where the
+    /// box does not hold that many.
     pub(super) fn records<const N: usize>(&mut self, count: u32) -> Result<&'a [[u8; N]], Error> {
         let room = self.data.as_chunks::<N>().0;
         room.get(..count as usize).ok_or_else(|| {
@@ -131,15 +131,15 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The boxes inside, in order; ends after the first that is broken. What follows the last
-    /// whole header (QuickTime's four zero bytes) is passed over.
+    /// The boxes inside, in order. Iteration ends after the first broken one. Bytes that are too
+    /// few for another header (QuickTime's four zero bytes) are ignored.
     pub(super) fn children(self) -> Children<'a> {
         Children { rest: self }
     }
 
     /// The user type of a child that is a `uuid` box.
     pub(super) fn user_type(self, child: &Body) -> Option<[u8; 16]> {
-        // It is the end of the header.
+        // The user type is the end of the header.
         let from = child.at.checked_sub(16)?.checked_sub(self.at)?;
         let data = self.data.get(usize::try_from(from).ok()?..)?;
         data.first_chunk().copied().filter(|_| child.kind == *b"uuid")
@@ -156,7 +156,7 @@ impl<'a> Body<'a> {
         Ok(None)
     }
 
-    /// The first child of this kind, which must be there.
+    /// The first child of this kind. An error where there is none.
     pub(super) fn required(self, kind: &[u8; 4]) -> Result<Body<'a>, Error> {
         self.child(kind)?.ok_or_else(|| {
             let what = format!("{}: no {} inside", name(self.kind), name(*kind));

@@ -1,6 +1,6 @@
-//! Sample descriptions: what a track is coded with, ISO/IEC 14496-12 8.5.2 and 12, 14496-14 5.6,
-//! 14496-15 5.4 and 8.4, AV1-ISOBMFF 2.2, Opus in ISOBMFF 4.3, QuickTime File Format (audio
-//! descriptions of version 1 and 2).
+//! Sample descriptions: the codec of a track and its configuration. ISO/IEC 14496-12 8.5.2 and 12,
+//! 14496-14 5.6, 14496-15 5.4 and 8.4, AV1-ISOBMFF 2.2, Opus in ISOBMFF 4.3, QuickTime File Format
+//! (audio descriptions of version 1 and 2).
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use super::{Description, limits};
 use crate::codec::{self, Codec, aac, av1, avc, hevc, opus};
 use crate::{Error, Kind};
 
-/// Reads `stsd`. A description that cannot be used is listed with its problem.
+/// Reads `stsd`. A description that cannot be used is listed together with its problem.
 pub(super) fn descriptions(mut stsd: Body, kind: Kind) -> Result<Vec<Description>, Error> {
     let (version, _) = stsd.version_flags()?;
     let at = stsd.at;
@@ -34,7 +34,7 @@ pub(super) fn descriptions(mut stsd: Body, kind: Kind) -> Result<Vec<Description
     Ok(entries)
 }
 
-/// The codec of one sample entry; `None` where it is one this crate only passes by.
+/// The codec of one sample entry; `None` where this crate does not handle it.
 fn codec(entry: Body, kind: Kind, version: u8) -> Result<Option<Codec>, Error> {
     let codec = match &entry.kind {
         b"avc1" | b"avc3" => Codec::Avc(record(video(entry)?, b"avcC", avc::Config::parse)?),
@@ -47,14 +47,14 @@ fn codec(entry: Body, kind: Kind, version: u8) -> Result<Option<Codec>, Error> {
     Ok(Some(codec))
 }
 
-/// Past the fields of VisualSampleEntry, 14496-12 12.1.3.
+/// Skips the fields of VisualSampleEntry, 14496-12 12.1.3.
 fn video(mut entry: Body) -> Result<Body, Error> {
     entry.take(78)?;
     Ok(entry)
 }
 
-/// Past the fields of AudioSampleEntry, 14496-12 12.2.3, or of QuickTime's audio description,
-/// which has more fields in its versions 1 and 2 where `stsd` itself has version 0.
+/// Skips the fields of AudioSampleEntry, 14496-12 12.2.3, or of QuickTime's audio description. The
+/// latter has more fields in its versions 1 and 2, if `stsd` itself has version 0.
 fn audio(mut entry: Body, stsd_version: u8) -> Result<Body, Error> {
     entry.take(8)?;
     let version = entry.u16()?;
@@ -67,8 +67,8 @@ fn audio(mut entry: Body, stsd_version: u8) -> Result<Body, Error> {
     Ok(entry)
 }
 
-/// Reads the configuration record in the box `kind`. The record is copied: a slice would keep
-/// the whole of `moov` in memory.
+/// Reads the configuration record in the box `kind`. The record is copied, because a slice would
+/// keep the whole `moov` in memory.
 fn record<C>(
     entry: Body,
     kind: &[u8; 4],
@@ -78,7 +78,7 @@ fn record<C>(
     parse(Bytes::copy_from_slice(config.data)).map_err(|error| error.offset(config.at))
 }
 
-/// MPEG-4 audio by its elementary stream descriptor, which in QuickTime files lies inside `wave`.
+/// Reads the elementary stream descriptor of MPEG-4 audio, which QuickTime files put inside `wave`.
 fn mpeg4_audio(entry: Body) -> Result<Option<Codec>, Error> {
     let esds = match entry.child(b"esds") {
         Ok(Some(esds)) => esds,
@@ -123,8 +123,8 @@ fn decoder_specific(mut esds: Body) -> Result<Option<Body>, Error> {
     descriptor(&mut decoder, 5).map(Some)
 }
 
-/// A descriptor's payload. Other descriptors before it are passed over. A length that leaves what
-/// contains it is cut to it: several writers count wrongly there.
+/// Reads the payload of a descriptor and skips other descriptors before it. A length that exceeds
+/// its container is cut to it, because several writers miscount there.
 fn descriptor<'a>(body: &mut Body<'a>, wanted: u8) -> Result<Body<'a>, Error> {
     loop {
         let start = *body;

@@ -25,21 +25,21 @@ mod trun {
     pub(super) const CTS: u32 = 0x800;
 }
 
-/// User type of the PIFF sample encryption box, which became `senc` (ISO/IEC 23001-7 7.2).
+/// User type of the PIFF sample encryption box, the predecessor of `senc` (ISO/IEC 23001-7 7.2).
 const PIFF: [u8; 16] = 0xa239_4f52_5a9b_4f14_a244_6c42_7c64_8df4_u128.to_be_bytes();
 
-/// sample_is_non_sync_sample among the sample flags, 8.8.3.1.
+/// sample_is_non_sync_sample, one of the sample flags, 8.8.3.1.
 const NON_SYNC: u32 = 0x1_0000;
 
-/// Adds the samples of one `moof` to its tracks. Where a track fragment is broken, that is its
-/// track's problem, and what was read so far stays.
+/// Adds the samples of one `moof` to its tracks. A broken track fragment is a problem of its track
+/// only, and the samples read before that stay.
 ///
 /// # Errors
-/// The `moof` itself is broken, or it has a fragment of a track that is not in `moov`: the other
+/// The `moof` itself is broken, or it has a fragment of a track that is not in `moov`. The other
 /// fragments have been read.
 pub(super) fn read(moof: Body, tracks: &mut [TrackState]) -> Result<(), Error> {
-    // 8.8.7.1: where nothing else is said, the first track fragment's data are counted from the
-    // start of the moof, each further one's from the end of the data before.
+    // 8.8.7.1: by default the data of the first track fragment count from the start of the moof,
+    // and those of each further one from the end of the data before.
     let mut implicit_base = moof.start;
     let mut unknown = None;
     for child in moof.children() {
@@ -70,11 +70,11 @@ pub(super) fn read(moof: Body, tracks: &mut [TrackState]) -> Result<(), Error> {
     unknown.map_or(Ok(()), Err)
 }
 
-/// What holds for all runs of a track fragment.
+/// Values that hold for all runs of a track fragment.
 struct Context {
-    /// From where data offsets count.
+    /// Position from which data offsets count.
     base: u64,
-    /// Where the data of the run before ended.
+    /// End of the data of the previous run.
     end: u64,
     description: u16,
     duration: u32,
@@ -82,7 +82,7 @@ struct Context {
     flags: u32,
 }
 
-/// Reads one `traf`, the rest of whose `tfhd` is `header`; answers where its data end.
+/// Reads one `traf`. `header` is the rest of its `tfhd`. Returns where the data of the `traf` end.
 fn fragment(
     traf: Body,
     mut header: Body,
@@ -108,7 +108,7 @@ fn fragment(
             header.malformed(format_args!("sample description {description} of {known}"))
         })?;
 
-    // Samples that only a key makes sense of, and a description that does not say so.
+    // Looks for encrypted samples whose description does not name an encrypted codec.
     let description = track.index.descriptions.get(usize::from(context.description));
     let says_so = description.is_some_and(|each| match &each.codec {
         // encv, enca, enct: ISO/IEC 14496-12 8.12.
@@ -138,7 +138,7 @@ fn fragment(
     Ok(context.end)
 }
 
-/// Reads one `trun`, whose first sample is decoded at `dts`; answers when its last one ends.
+/// Reads one `trun` whose first sample has decode time `dts`. Returns the end of its last sample.
 fn read_run(
     mut run: Body,
     context: &mut Context,
@@ -169,7 +169,7 @@ fn read_run(
         dts,
         cts,
         duration,
-        // Writers differ in what they put here for audio, whose frames all are sync samples.
+        // For audio, writers set different flags here. All audio frames are sync samples.
         sync: audio || sample_flags & NON_SYNC == 0,
         offset,
         size,
@@ -183,7 +183,7 @@ fn read_run(
         let own_flags = column(trun::FLAGS, context.flags)?;
         let cts = column(trun::CTS, 0)?.cast_signed();
         let sample_flags = first_flags.filter(|_| number == 0).unwrap_or(own_flags);
-        // Without columns all samples are alike, the first excepted.
+        // Without per-sample columns all samples are equal, except possibly the first.
         let alike =
             if columns != 0 || (number == 0 && first_flags.is_some()) { 1 } else { count - number };
         let entry = sample(dts, offset, duration, size, sample_flags, cts);

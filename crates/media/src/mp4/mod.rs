@@ -1,16 +1,17 @@
 //! MP4 and QuickTime files (ISO/IEC 14496-12), progressive and fragmented: an index of every
 //! track's samples.
 //!
-//! [`Index::read`] reads the boxes that say what and where the samples are and never the media
-//! itself. [`Index::merge`] lists the samples of several tracks in the order of their decode
-//! times; [`Reader`] reads their bytes as well.
+//! [`Index::read`] reads the boxes that describe the samples, and never the media itself.
+//! [`Index::merge`] lists the samples of several tracks in the order of their decode times;
+//! [`Reader`] also reads their bytes.
 //!
-//! Files are taken as they are found in the world: what concerns one track is that track's
-//! [`problem`](TrackIndex::problem), what comes after a good `moov` is the file's
-//! ([`Index::problem`]); only a file without a usable `moov` is refused. Nothing is allocated on
-//! the word of a count: tables must fit in their boxes, a file has no more samples than bytes,
-//! and [`limits`] bound the rest. Boxes are descended into along a fixed path, never
-//! recursively.
+//! Many real files are damaged, and the index uses as much of them as it can. A problem that
+//! concerns one track is that track's [`problem`](TrackIndex::problem). A problem behind a valid
+//! `moov` is the file's ([`Index::problem`]). Only a file without a usable `moov` is refused.
+//!
+//! No count in a file is trusted with memory: tables must fit in their boxes, a file has no more
+//! samples than bytes, and [`limits`] bound the rest. The reader enters boxes along a fixed path,
+//! never recursively.
 
 mod boxes;
 mod edit;
@@ -34,15 +35,15 @@ pub use table::{SampleEntry, SampleTable, Samples};
 
 use crate::{Codec, Error, Track, cmaf};
 
-/// The most of anything that is accepted. Sane files stay far below.
+/// Limits of what is accepted. Sensible files stay far below them.
 pub mod limits {
-    /// Bytes of a `moov`: some 24 hours of three tracks.
+    /// Bytes of a `moov`: enough for some 24 hours of three tracks.
     pub const MOOV: u64 = 128 << 20;
     /// Bytes of a `moof`.
     pub const MOOF: u64 = 16 << 20;
     /// Bytes of an `ftyp`.
     pub const FTYP: u64 = 4096;
-    /// Boxes at the top level of a file: a day of fragments of 100 ms, twice over.
+    /// Boxes at the top level of a file: twice as many as a day of 100 ms fragments has.
     pub const BOXES: u32 = 4_000_000;
     /// Tracks in a file.
     pub const TRACKS: usize = 128;
@@ -50,25 +51,25 @@ pub mod limits {
     pub const DESCRIPTIONS: u32 = 256;
     /// Bytes of memory for the samples of a file's tracks.
     pub const INDEX: usize = 64 << 20;
-    /// Bytes of one sample [`Reader`](super::Reader) reads.
+    /// Bytes of one sample that [`Reader`](super::Reader) reads.
     pub const SAMPLE: u32 = 64 << 20;
 }
 
-/// What a file holds and where.
+/// Index of a file: its tracks, and their samples.
 #[derive(Debug, Clone)]
 pub struct Index {
-    /// In the order of the file, at least one.
+    /// The tracks in the order of the file, at least one.
     pub tracks: Vec<TrackIndex>,
     /// Major brand, then the compatible ones; empty where there is no `ftyp` (old QuickTime).
     pub brands: Vec<[u8; 4]>,
     /// Units per second of [`movie_duration`](Self::movie_duration).
     pub movie_timescale: u32,
-    /// Duration as `mvhd` says; 0 where it does not, as in a fragmented file.
+    /// Duration from `mvhd`; 0 where it is unknown, as in a fragmented file.
     pub movie_duration: u64,
     /// Whether there are movie fragments.
     pub fragmented: bool,
-    /// Why the file was not read to its end: a fragment cut off or malformed. What was read
-    /// before that is good.
+    /// Why the file was not read to its end: a fragment is cut off or malformed. Everything read
+    /// before it is valid.
     pub problem: Option<Error>,
 }
 
@@ -77,21 +78,23 @@ pub struct Index {
 pub struct TrackIndex {
     /// Identity, timescale, language, and the codec of the first sample description.
     pub track: Track,
-    /// Whether the file means it to be played (`tkhd` flags).
+    /// Whether the file wants the track to be played (`tkhd` flags).
     pub enabled: bool,
-    /// How frames are turned for display (`tkhd`), as [`cmaf::Matrix`](crate::cmaf::Matrix).
+    /// Transformation of pictures for display (`tkhd`), as [`cmaf::Matrix`].
     pub matrix: cmaf::Matrix,
-    /// What the file calls it (`name` in the track's `udta`, QuickTime File Format and 3GPP).
+    /// Name of the track in the file (`name` in the track's `udta`, QuickTime File Format and
+    /// 3GPP).
     pub label: Option<String>,
-    /// What samples are coded with, at least one where `problem` is `None`. More than one: the
-    /// configuration changes, [`SampleEntry::description`] says where.
+    /// Sample descriptions, at least one where `problem` is `None`. If there are several, the
+    /// configuration changes within the track: [`SampleEntry::description`] gives the one of each
+    /// sample.
     pub descriptions: Vec<Description>,
-    /// What the edit list says. Its shift is applied to all times here.
+    /// The edit list. Its shift is applied to all times here.
     pub edit: Edit,
     /// The samples, in decode order.
     pub samples: SampleTable,
-    /// Why the track cannot be relied on: its codec configuration or its tables are broken, or
-    /// the file ends before its samples do. An unknown codec is no problem of the file's: it is
+    /// Why the track cannot be relied on: its codec configuration or its tables are broken, or the
+    /// file ends before its samples do. An unknown codec is not a problem of the file: it is
     /// [`Codec::Other`].
     pub problem: Option<Error>,
 }
@@ -99,7 +102,7 @@ pub struct TrackIndex {
 /// One entry of `stsd`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
-    /// The codec and its configuration; [`Codec::Other`] where that is unknown, encrypted
+    /// The codec and its configuration; [`Codec::Other`] where the codec is unknown, encrypted
     /// (`encv`, `enca`) or broken.
     pub codec: Codec,
     /// What is wrong with the configuration.
@@ -107,8 +110,8 @@ pub struct Description {
 }
 
 impl TrackIndex {
-    /// When the last sample's presentation ends, in the track's timescale, the edit list's end
-    /// respected.
+    /// When the presentation of the last sample ends, in the track's timescale. The edit list may
+    /// end it earlier.
     pub fn end(&self) -> i64 {
         let end = self.samples.end_pts();
         self.edit.end.map_or(end, |edit| edit.min(end))
@@ -116,11 +119,12 @@ impl TrackIndex {
 }
 
 impl Index {
-    /// Reads the index of a file that begins with or somewhere contains a `moov`, with whatever
-    /// fragments there are.
+    /// Reads the index of a file that contains a `moov`, at its beginning or later, and any
+    /// fragments.
     ///
     /// # Errors
-    /// The source fails, or there is no `moov`, or it is cut off, malformed or past a limit.
+    /// The source fails, or there is no `moov`, or the `moov` is cut off, malformed or above a
+    /// limit.
     pub fn read<S: Source + ?Sized>(source: &S) -> Result<Self, ReadError> {
         let mut window = Window::new(source);
         let mut scan = Scan::new(&mut window);
@@ -135,7 +139,7 @@ impl Index {
                     let moov = top.load(scan.window, limits::MOOV)?;
                     let movie = movie::read(moov.body(), scan.window.len)?;
                     drop(moov);
-                    // Fragments ahead of their moov are odd, not wrong.
+                    // Fragments before their moov are unusual, but valid.
                     let from = segment.unwrap_or(top.end);
                     return fragments(&mut window, from, movie, brands);
                 }
@@ -155,11 +159,11 @@ impl Index {
         .into())
     }
 
-    /// Reads the index of a media segment (`moof` and `mdat` without `moov`), whose tracks are
-    /// described by the `moov` in `init`. Positions and offsets are the segment's.
+    /// Reads the index of a media segment (`moof` and `mdat` without `moov`). The `moov` in `init`
+    /// describes its tracks. Positions and offsets are those of the segment.
     ///
     /// # Errors
-    /// As for [`read`](Self::read), for the header.
+    /// The same as those of [`read`](Self::read), for the header.
     pub fn read_segment<S, I>(segment: &S, init: &I) -> Result<Self, ReadError>
     where
         S: Source + ?Sized,
@@ -194,7 +198,7 @@ impl Index {
     }
 }
 
-/// Reads the fragments from `from` on and completes the index.
+/// Reads the fragments from position `from` on, and completes the index.
 fn fragments<S: Source + ?Sized>(
     window: &mut Window<'_, S>,
     from: u64,
@@ -246,7 +250,7 @@ struct Top {
     kind: [u8; 4],
     at: u64,
     header: u64,
-    /// Byte after it, as announced: past the file's end where it is cut off.
+    /// Position behind the box, as announced: beyond the end of the file where the box is cut off.
     end: u64,
 }
 
@@ -295,7 +299,7 @@ impl Loaded {
     }
 }
 
-/// Walks the boxes at the top level of a file.
+/// Iterates over the boxes at the top level of a file.
 struct Scan<'w, 'a, S: ?Sized> {
     window: &'w mut Window<'a, S>,
     at: u64,

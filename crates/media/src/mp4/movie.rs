@@ -1,4 +1,4 @@
-//! `moov`: the tracks, what they are coded with, and the samples of a progressive file.
+//! Reads `moov`: the tracks, their sample descriptions, and the samples of a progressive file.
 
 use super::boxes::{Body, name};
 use super::edit::Edit;
@@ -12,7 +12,7 @@ use crate::{Codec, Error, Kind, Track, cmaf};
 pub(super) struct Movie {
     /// Units per second of the movie's own times.
     pub(super) timescale: u32,
-    /// Duration as `mvhd` says, 0 where it does not.
+    /// Duration from `mvhd`; 0 where it is unknown.
     pub(super) duration: u64,
     pub(super) tracks: Vec<TrackState>,
     /// Why the rest of `moov` was not read.
@@ -23,16 +23,16 @@ pub(super) struct Movie {
 #[derive(Debug)]
 pub(super) struct TrackState {
     pub(super) index: TrackIndex,
-    /// By its handler: what the track is for, whatever it is coded with.
+    /// Kind of the track by its handler, independent of its codec.
     pub(super) kind: Kind,
     pub(super) builder: Builder,
     pub(super) defaults: Defaults,
 }
 
-/// What `trex` gives to fragments that do not say themselves, 14496-12 8.8.3.
+/// Defaults from `trex` for fragments that leave the fields out, 14496-12 8.8.3.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults {
-    /// From 1.
+    /// Counts from 1.
     pub(super) description: u32,
     pub(super) duration: u32,
     pub(super) size: u32,
@@ -40,7 +40,7 @@ pub(super) struct Defaults {
 }
 
 impl TrackState {
-    /// The track, its samples complete. `len` is the length of the file.
+    /// The track with all its samples. `len` is the length of the file.
     pub(super) fn finish(self, len: u64) -> TrackIndex {
         let mut index = self.index;
         index.samples = self.builder.finish(index.edit.shift);
@@ -52,14 +52,14 @@ impl TrackState {
         index
     }
 
-    /// Keeps the first problem.
+    /// Records a problem, unless there already is one.
     pub(super) fn trouble(&mut self, problem: Error) {
         self.index.problem.get_or_insert(problem);
     }
 }
 
-/// Reads the payload of `moov`. `len` is the length of the file that holds the samples: it has
-/// no more of them than bytes.
+/// Reads the payload of `moov`. `len` is the length of the file that holds the samples, which
+/// cannot have more samples than bytes.
 pub(super) fn read(moov: Body, len: u64) -> Result<Movie, Error> {
     let (timescale, duration) = header(moov.required(b"mvhd")?)?;
     let mut movie = Movie { timescale, duration, tracks: Vec::new(), problem: None };
@@ -103,7 +103,8 @@ pub(super) fn read(moov: Body, len: u64) -> Result<Movie, Error> {
     Ok(movie)
 }
 
-/// Timescale and duration of `mvhd` and `mdhd`, 14496-12 8.2.2 and 8.4.2, which begin alike.
+/// Reads timescale and duration of `mvhd` and `mdhd`, 14496-12 8.2.2 and 8.4.2, which begin the
+/// same.
 fn header(body: Body) -> Result<(u32, u64), Error> {
     header_and_rest(body).map(|(timescale, duration, _)| (timescale, duration))
 }
@@ -113,12 +114,12 @@ fn header_and_rest(mut body: Body) -> Result<(u32, u64, Body), Error> {
     body.take(if version == 0 { 8 } else { 16 })?;
     let timescale = body.u32()?;
     let duration = body.u32_or_u64(version)?;
-    // All ones: not known.
+    // All ones mean that the duration is unknown.
     let unknown = if version == 0 { u64::from(u32::MAX) } else { u64::MAX };
     Ok((timescale, if duration == unknown { 0 } else { duration }, body))
 }
 
-/// One track; whatever goes wrong is its own problem.
+/// Reads one track. Any error becomes the track's own problem.
 fn track(trak: Body, movie: u32, builder: Builder) -> TrackState {
     let codec = Codec::Other(Other { kind: Kind::Other, fourcc: *b"    " });
     let index = TrackIndex {
@@ -151,7 +152,7 @@ fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
 
     state.index.label = label(trak);
 
-    // Durations, layer, volume. A matrix that is cut off turns nothing.
+    // Skips durations, layer and volume. A matrix that is cut off is ignored.
     if tkhd.take(if version == 0 { 24 } else { 28 }).is_ok()
         && let Some(words) = tkhd.data.as_chunks::<4>().0.first_chunk::<9>()
     {
@@ -203,10 +204,10 @@ fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
     progressive::read(stbl, count, &mut state.builder)
 }
 
-/// Bytes of a track's name that are read.
+/// How many bytes of a track's name are read.
 const LABEL: usize = 256;
 
-/// The track's name. User data is often odd, and never a reason to refuse a track.
+/// The track's name. User data is often irregular, which is no reason to refuse a track.
 fn label(trak: Body) -> Option<String> {
     let udta = trak.child(b"udta").ok()??;
     let name = udta.child(b"name").ok()??;
@@ -237,8 +238,8 @@ fn defaults(mvex: Body, tracks: &mut [TrackState]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Codes of QuickTime's `mdhd` before ISO 639 was used there, from 0: QuickTime File Format,
-/// "Language code values".
+/// QuickTime's language codes of `mdhd` from before it used ISO 639, counted from 0: QuickTime File
+/// Format, "Language code values".
 const MACINTOSH: [&[u8; 3]; 24] = [
     b"eng", b"fra", b"deu", b"ita", b"nld", b"swe", b"spa", b"dan", b"por", b"nor", b"heb", b"jpn",
     b"ara", b"fin", b"ell", b"isl", b"mlt", b"tur", b"hrv", b"zho", b"urd", b"hin", b"tha", b"kor",

@@ -1,11 +1,11 @@
-//! Sample tables, ISO/IEC 14496-12 8.6.1 and 8.7: `stts`, `ctts`, `stsz`/`stz2`, `stsc`,
-//! `stco`/`co64`, `stss`, read in place and side by side.
+//! Reads sample tables in place and in parallel: `stts`, `ctts`, `stsz`/`stz2`, `stsc`,
+//! `stco`/`co64`, `stss` (ISO/IEC 14496-12 8.6.1 and 8.7).
 
 use super::boxes::Body;
 use super::table::{Builder, SampleEntry};
 use crate::Error;
 
-/// Everything a sample table consists of, found but not read.
+/// The boxes of a sample table, not yet read.
 struct Boxes<'a> {
     stts: Option<Body<'a>>,
     ctts: Option<Body<'a>>,
@@ -15,8 +15,8 @@ struct Boxes<'a> {
     offsets: Option<Body<'a>>,
 }
 
-/// Reads a sample table into `builder`. Where the tables disagree, what was read so far stays
-/// there. `descriptions` is how many `stsd` has.
+/// Reads a sample table into `builder`. Where the tables disagree, the samples read before that
+/// stay there. `descriptions` is the number of entries in `stsd`.
 pub(super) fn read(stbl: Body, descriptions: usize, builder: &mut Builder) -> Result<(), Error> {
     let mut boxes =
         Boxes { stts: None, ctts: None, stss: None, sizes: None, stsc: None, offsets: None };
@@ -34,7 +34,7 @@ pub(super) fn read(stbl: Body, descriptions: usize, builder: &mut Builder) -> Re
         place.get_or_insert(child);
     }
     let missing = |kind| Error::malformed(format!("stbl: no {kind} inside"), stbl.start);
-    // A fragmented movie may leave out the lot.
+    // A fragmented movie may leave out all of them.
     let Some(sizes) = boxes.sizes else {
         return if boxes.offsets.is_some() { Err(missing("stsz")) } else { Ok(()) };
     };
@@ -71,7 +71,7 @@ pub(super) fn read(stbl: Body, descriptions: usize, builder: &mut Builder) -> Re
                 table.advance(alike);
             }
             dts = builder.end_dts();
-            // Neither product nor sum overflows: the builder has checked them.
+            // Neither the product nor the sum overflows: the builder checked them.
             offset += u64::from(alike) * u64::from(size);
             number += alike;
             left -= alike;
@@ -123,7 +123,7 @@ impl<'a> Sizes<'a> {
         Ok(Self { name, at, count, each })
     }
 
-    /// The size of a sample, and how many of the next `most` samples are known to share it.
+    /// Size of a sample, and how many of the next `most` samples are known to have the same size.
     fn at(&self, number: u32, most: u32) -> Result<(u32, u32), Error> {
         let index = number as usize;
         let size = match self.each {
@@ -137,14 +137,14 @@ impl<'a> Sizes<'a> {
             }
             SizeField::Bits32(sizes) => sizes.get(index).map(|size| u32::from_be_bytes(*size)),
         };
-        // The table was checked to hold as many sizes as it announces.
+        // The table holds as many sizes as it announces, which was checked before.
         let size =
             size.ok_or_else(|| Error::malformed(format!("{}: too short", self.name), self.at))?;
         Ok((size, 1))
     }
 }
 
-/// A row of (how many samples, value) pairs, as `stts` and `ctts` are.
+/// Runs of equal values as (sample count, value) pairs, as in `stts` and `ctts`.
 struct Runs<'a> {
     runs: &'a [[u8; 8]],
     left: u32,
@@ -156,7 +156,7 @@ impl<'a> Runs<'a> {
         Self { runs, left: 0, value: 0 }
     }
 
-    /// The value for the next sample and for how many more it holds; `None` past the last run.
+    /// Value for the next sample, and for how many samples it holds; `None` behind the last run.
     fn at(&mut self) -> Option<(u32, u32)> {
         while self.left == 0 {
             let (run, rest) = self.runs.split_first()?;
@@ -173,7 +173,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// `stts`, 8.6.1.2. Past its end the last duration goes on, as other readers have it.
+/// `stts`, 8.6.1.2. Behind its end the last duration continues, as in other readers.
 struct Times<'a> {
     runs: Runs<'a>,
 }
@@ -197,8 +197,8 @@ impl<'a> Times<'a> {
     }
 }
 
-/// `ctts`, 8.6.1.3. Version 0 says unsigned, but files are found with negative offsets in it; an
-/// offset beyond 31 bits means nothing else. Past its end offsets are 0.
+/// `ctts`, 8.6.1.3. Version 0 has unsigned offsets, but some files store negative ones in it. An
+/// offset beyond 31 bits can only be a negative one. Behind the end of the table offsets are 0.
 struct Composition<'a> {
     runs: Runs<'a>,
 }
@@ -219,8 +219,8 @@ impl<'a> Composition<'a> {
     }
 }
 
-/// `stss`, 8.6.2: the numbers of the sync samples, from 1, rising. An empty one means there are
-/// none; that all are is said by leaving the box out.
+/// `stss`, 8.6.2: the numbers of the sync samples, ascending from 1. An empty box means that there
+/// are none. A missing box means that all samples are sync samples.
 struct Sync<'a> {
     numbers: &'a [[u8; 4]],
 }
@@ -232,7 +232,8 @@ impl<'a> Sync<'a> {
         Ok(Self { numbers: body.records(count)? })
     }
 
-    /// Whether sample `number` (from 0) is one, and for how many more the answer holds.
+    /// Whether sample `number` (from 0) is a sync sample, and for how many samples the answer
+    /// holds.
     fn at(&mut self, number: u32, most: u32) -> (bool, u32) {
         while let Some((next, rest)) = self.numbers.split_first() {
             match u32::from_be_bytes(*next).checked_sub(1) {
@@ -262,8 +263,8 @@ impl<'a> Chunks<'a> {
         Ok(Self { at: body.start, runs, descriptions, samples: 0, description: 0 })
     }
 
-    /// How many samples chunk number `chunk` (from 0) holds, and their description's index.
-    /// Chunks are asked for in order.
+    /// Number of samples in chunk `chunk` (from 0), and the index of their description. Chunks must
+    /// be asked for in order.
     fn of(&mut self, chunk: usize) -> Result<(u32, u16), Error> {
         while let Some((run, rest)) = self.runs.split_first() {
             let [a, b, c, d, e, f, g, h, i, j, k, l] = *run;

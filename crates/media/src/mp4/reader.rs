@@ -2,12 +2,12 @@ use super::source::{ReadError, Source, read_exact};
 use super::{Index, SampleEntry, Samples, limits};
 use crate::{Error, Sample};
 
-/// The samples of several tracks in the order of their decode times, each with the position of
-/// its track in [`Index::tracks`]. At equal times the track asked for first comes first. Nothing
+/// The samples of several tracks in the order of their decode times, each with the position of its
+/// track in [`Index::tracks`]. At equal times, the track that was named first comes first. No media
 /// is read.
 ///
-/// All samples are listed, those included that an edit list has decoded but not presented
-/// ([`Edit::presents`](super::Edit::presents)); the first decode time may be below zero.
+/// All samples are listed, also those that an edit list decodes but does not present
+/// ([`Edit::presents`](super::Edit::presents)). The first decode time may be below zero.
 #[derive(Debug, Clone)]
 pub struct Merge<'a> {
     tracks: Vec<Cursor<'a>>,
@@ -22,13 +22,13 @@ struct Cursor<'a> {
 }
 
 impl Index {
-    /// Merges these tracks (positions in [`tracks`](Self::tracks); unknown ones are passed over)
-    /// from their first sample on.
+    /// Merges these tracks (positions in [`tracks`](Self::tracks)) from their first sample on.
+    /// Unknown positions are ignored.
     pub fn merge(&self, tracks: impl IntoIterator<Item = usize>) -> Merge<'_> {
         self.merge_from(tracks.into_iter().map(|track| (track, 0)))
     }
 
-    /// Merges tracks, each from a sample number on.
+    /// Merges tracks, each from a given sample number on.
     pub fn merge_from(&self, tracks: impl IntoIterator<Item = (usize, u32)>) -> Merge<'_> {
         let cursor = |(position, sample): (usize, u32)| {
             let track = self.tracks.get(position)?;
@@ -62,7 +62,7 @@ impl Iterator for Merge<'_> {
     }
 }
 
-/// What [`Reader`] yields.
+/// A sample that [`Reader`] read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read {
     /// Position of the track in [`Index::tracks`].
@@ -73,9 +73,9 @@ pub struct Read {
     pub sample: Sample,
 }
 
-/// The samples of several tracks in the order of their decode times, with their bytes: what a
-/// publisher sends. A sample that cannot be read is an error in its place; the next call goes on
-/// with the one after.
+/// The samples of several tracks in the order of their decode times, with their bytes, as a
+/// publisher sends them. A sample that cannot be read yields an error in its place; the next call
+/// continues with the sample after it.
 #[derive(Debug, Clone)]
 pub struct Reader<'a, S: ?Sized> {
     merge: Merge<'a>,
@@ -83,7 +83,7 @@ pub struct Reader<'a, S: ?Sized> {
 }
 
 impl<'a, S: Source + ?Sized> Reader<'a, S> {
-    /// Reads what `merge` lists from the file it was indexed from.
+    /// Creates a reader for the samples in `merge`, which was made from the index of `source`.
     pub fn new(merge: Merge<'a>, source: &'a S) -> Self {
         Self { merge, source }
     }

@@ -7,15 +7,17 @@ use bytes::Bytes;
 
 use crate::Error;
 
-/// Where the bytes are: a file ([`OnDisk`]), or what a cache or an object store wraps in this.
+/// Random access to the bytes of a file: an open file ([`OnDisk`]), memory, or a wrapper around a
+/// cache or an object store.
 pub trait Source {
     /// Length in bytes. Must not change while an index is being read.
     fn len(&self) -> u64;
 
-    /// Exactly `len` bytes from `offset`.
+    /// Reads exactly `len` bytes from `offset`.
     ///
     /// # Errors
-    /// The range cannot be read; [`io::ErrorKind::UnexpectedEof`] where it leaves the source.
+    /// The range cannot be read; [`io::ErrorKind::UnexpectedEof`] where it extends beyond the
+    /// source.
     fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes>;
 
     /// Whether there is nothing to read.
@@ -24,7 +26,7 @@ pub trait Source {
     }
 }
 
-/// An open file. The one place where this crate does I/O, when it is told to by a read.
+/// An open file. This is the only place in the crate that does I/O, and only when a caller reads.
 #[derive(Debug)]
 pub struct OnDisk<F> {
     file: F,
@@ -32,16 +34,16 @@ pub struct OnDisk<F> {
 }
 
 impl<F: Borrow<File>> OnDisk<F> {
-    /// The file, as long as it is now.
+    /// Wraps an open file with its current length.
     ///
     /// # Errors
-    /// The system cannot say how long it is.
+    /// The system does not report the length.
     pub fn new(file: F) -> io::Result<Self> {
         let len = file.borrow().metadata()?.len();
         Ok(Self::of(file, len))
     }
 
-    /// The file, of which the length is known.
+    /// Wraps an open file whose length is known.
     pub fn of(file: F, len: u64) -> Self {
         Self { file, len }
     }
@@ -59,7 +61,7 @@ impl<F: Borrow<File>> Source for OnDisk<F> {
     }
 }
 
-/// The part of memory a range names, where it is inside.
+/// The given range of `data`; an error where it extends beyond the end.
 fn slice(data: &[u8], offset: u64, len: usize) -> io::Result<&[u8]> {
     usize::try_from(offset)
         .ok()
@@ -82,7 +84,7 @@ impl Source for Bytes {
         Bytes::len(self) as u64
     }
 
-    /// Shares the memory, copies nothing.
+    /// Shares the memory and copies nothing.
     fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         slice(self, offset, len).map(|part| self.slice_ref(part))
     }
@@ -98,32 +100,33 @@ impl<S: Source + ?Sized> Source for &S {
     }
 }
 
-/// Why a [`Source`] did not yield an index or a sample: its bytes are wrong, or did not come.
+/// Why a [`Source`] did not yield an index or a sample: its bytes are invalid, or reading them
+/// failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The bytes are not a file this crate can read.
     #[error(transparent)]
     Format(#[from] Error),
-    /// The bytes could not be had.
+    /// The bytes could not be read.
     #[error("reading {len} bytes at byte {at}")]
     Io {
         /// First byte of the range.
         at: u64,
-        /// Bytes wanted.
+        /// Number of bytes requested.
         len: usize,
-        /// What the source said.
+        /// Error from the source.
         source: io::Error,
     },
 }
 
-/// Bytes kept from one read to the next: box headers are small and near each other, reads are not
-/// free.
+/// Bytes kept from one read to the next. Box headers are small and close to each other, and each
+/// read of the source has a cost.
 const WINDOW: usize = 4096;
 
-/// Reads a source forwards, a window at a time.
+/// Reads a source from front to back, a window at a time.
 pub(super) struct Window<'a, S: ?Sized> {
     source: &'a S,
-    /// [`Source::len`], asked once.
+    /// [`Source::len`], queried once.
     pub(super) len: u64,
     at: u64,
     bytes: Bytes,
@@ -134,7 +137,7 @@ impl<'a, S: Source + ?Sized> Window<'a, S> {
         Self { source, len: source.len(), at: 0, bytes: Bytes::new() }
     }
 
-    /// `len` bytes from `offset`, fewer only where the source ends.
+    /// Returns `len` bytes from `offset`; fewer only where the source ends.
     pub(super) fn get(&mut self, offset: u64, len: usize) -> Result<Bytes, ReadError> {
         let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = len.min(left);
@@ -148,7 +151,7 @@ impl<'a, S: Source + ?Sized> Window<'a, S> {
         let wanted = len.max(WINDOW.min(left));
         let bytes = read_exact(self.source, offset, wanted)?;
         if wanted > WINDOW {
-            // Not worth keeping: a moov would stay in memory.
+            // Such a large read is not kept: it would hold a whole moov in memory.
             return Ok(bytes.slice(..len));
         }
         self.at = offset;
@@ -157,7 +160,7 @@ impl<'a, S: Source + ?Sized> Window<'a, S> {
     }
 }
 
-/// A read that came back whole, or an error: a source may be wrong about itself.
+/// Reads from the source and checks that the length is right: a source may misbehave.
 pub(super) fn read_exact<S: Source + ?Sized>(
     source: &S,
     at: u64,

@@ -1,11 +1,11 @@
-//! Where a track's samples are and when, in a few bytes each.
+//! The positions and times of a track's samples, in a few bytes each.
 //!
-//! A table is a row of blocks. A *uniform* block is a run of samples that differ in nothing but
-//! their number (PCM), however many. A *packed* block holds up to 64 samples as variable-length
-//! integers, leaving out whatever is the same for all of them. Each block says where and when it
-//! starts and which of its samples are sync samples, so that finding a sample by number or by
-//! time is a binary search and at most 63 rows read, and finding a sync sample is a scan of
-//! 64-bit masks. A typical H.264 sample takes 5 or 6 bytes, an AAC frame 3 or 4.
+//! A table is a sequence of blocks. A *uniform* block is a run of any number of samples with the
+//! same properties (PCM). A *packed* block holds up to 64 samples as variable-length integers,
+//! without the fields that are the same for all of them. Each block has its start in file and time,
+//! and which of its samples are sync samples. So finding a sample by number or by time takes a
+//! binary search and at most 63 rows, and finding a sync sample scans 64-bit masks. A typical H.264
+//! sample takes 5 or 6 bytes, an AAC frame 3 or 4.
 
 mod builder;
 
@@ -13,21 +13,22 @@ pub(super) use builder::Builder;
 
 use crate::cmaf::SampleInfo;
 
-/// One sample: its place in the file, its place in time.
+/// One sample: its position in the file, and its times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SampleEntry {
     /// Decode time on the track's presentation timeline (edit list applied), in its timescale;
     /// see [`SampleTable::lead`].
     pub dts: i64,
-    /// Composition time minus decode time, in the track's timescale; not negative in sane files.
+    /// Composition time minus decode time, in the track's timescale; not negative in sensible
+    /// files.
     pub cts: i32,
     /// Duration in the track's timescale.
     pub duration: u32,
-    /// Decoding can start here.
+    /// Whether decoding can start here.
     pub sync: bool,
-    /// First byte, from the start of the file.
+    /// Position of its first byte in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
     /// Index into [`TrackIndex::descriptions`](super::TrackIndex::descriptions).
     pub description: u16,
@@ -39,7 +40,7 @@ impl SampleEntry {
         self.dts.saturating_add(i64::from(self.cts))
     }
 
-    /// Byte after the last one.
+    /// Position behind its last byte.
     fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.size))
     }
@@ -70,10 +71,10 @@ impl SampleInfo for SampleEntry {
 /// Samples in a packed block: as many as a mask has bits.
 const BLOCK: usize = 64;
 
-/// What is the same in all rows of a packed block, hence said once.
+/// Fields that are the same in all rows of a packed block, and therefore stored once.
 mod shared {
     pub(super) const SIZE: u8 = 1;
-    /// Each sample follows the one before it.
+    /// Each sample lies directly behind the one before.
     pub(super) const CONTIGUOUS: u8 = 2;
     pub(super) const DURATION: u8 = 4;
     pub(super) const CTS: u8 = 8;
@@ -91,7 +92,7 @@ struct Block {
 
 #[derive(Debug, Clone, Copy)]
 enum Body {
-    /// Rows at `start` in the table's data; bit `n` of `sync` is sample `first + n`.
+    /// Rows start at `start` in the table's data; bit `n` of `sync` is sample `first + n`.
     Packed {
         start: u32,
         sync: u64,
@@ -104,13 +105,13 @@ enum Body {
     },
 }
 
-/// A track's samples, compact. Numbers count from 0.
+/// A track's samples in compact form. Numbers count from 0.
 #[derive(Debug, Clone, Default)]
 pub struct SampleTable {
     blocks: Vec<Block>,
     data: Vec<u8>,
     count: u32,
-    /// Added to every decode time: the edit list's shift, less the lead.
+    /// Added to every decode time: the edit list's shift minus the lead.
     shift: i64,
     /// Added to every composition offset, so that none is negative.
     lead: u32,
@@ -120,7 +121,7 @@ pub struct SampleTable {
     end_pts: i64,
     /// Smallest and largest composition offset, 0 included.
     cts_range: (i32, i32),
-    /// Byte after the furthest sample.
+    /// Position behind the sample that is furthest into the file.
     end_offset: u64,
 }
 
@@ -140,25 +141,25 @@ impl SampleTable {
         self.blocks.capacity() * size_of::<Block>() + self.data.capacity()
     }
 
-    /// How much earlier decode times are than the file has them, in the track's timescale. Where
-    /// a file uses negative composition offsets (`ctts` and `trun` of version 1), frames would
-    /// be decoded after they are presented; all decode times then are moved ahead by the largest
-    /// of these offsets. Presentation times are not affected.
+    /// How much earlier decode times are than in the file, in the track's timescale. Files may use
+    /// negative composition offsets (`ctts` and `trun` of version 1), by which frames would be
+    /// presented before they are decoded. Then all decode times are moved ahead by the largest of
+    /// these offsets. Presentation times are not affected.
     pub fn lead(&self) -> u32 {
         self.lead
     }
 
-    /// When the last sample's presentation ends, on the presentation timeline.
+    /// When the presentation of the last sample ends, on the presentation timeline.
     pub fn end_pts(&self) -> i64 {
         self.end_pts.saturating_add(self.shift).saturating_add(i64::from(self.lead))
     }
 
-    /// When the last sample's decoding ends, on the presentation timeline.
+    /// When the decoding of the last sample ends, on the presentation timeline.
     pub fn end_dts(&self) -> i64 {
         self.end_dts.saturating_add(self.shift)
     }
 
-    /// Byte after the one furthest into the file.
+    /// Position behind the sample that is furthest into the file.
     pub fn end_offset(&self) -> u64 {
         self.end_offset
     }
@@ -196,8 +197,9 @@ impl SampleTable {
         self.iter_from(sample).next()
     }
 
-    /// The last sample that is decoded at or before `dts`, or the first where all come later.
-    /// Where decode times run backwards (broken fragments) the answer is one of several.
+    /// The last sample that is decoded at or before `dts`, or the first sample where all come
+    /// later. Where decode times run backwards (broken fragments), several samples qualify and one
+    /// of them is returned.
     pub fn at_dts(&self, dts: i64) -> Option<u32> {
         let dts = dts.saturating_sub(self.shift);
         let block = self.blocks.partition_point(|block| block.dts <= dts).saturating_sub(1);
@@ -223,7 +225,7 @@ impl SampleTable {
         let last = self.blocks.partition_point(|block| block.first <= sample);
         self.blocks[..last].iter().rev().find_map(|block| match block.body {
             Body::Uniform { sync, .. } => sync.then(|| {
-                // In its own block the sample itself; an earlier block's last one.
+                // In the sample's own block the sample itself; in an earlier block its last sample.
                 self.last_of(block).min(sample)
             }),
             Body::Packed { sync, .. } => {
@@ -260,7 +262,7 @@ impl SampleTable {
             .sum()
     }
 
-    /// Samples in block number `block`, which exists.
+    /// Number of samples in block `block`, which must exist.
     fn block_len(&self, block: usize) -> u32 {
         let end = self.blocks.get(block + 1).map_or(self.count, |next| next.first);
         end - self.blocks[block].first
@@ -277,19 +279,19 @@ fn times(count: u32, each: u32) -> i64 {
     i64::try_from(u64::from(count) * u64::from(each)).unwrap_or(i64::MAX)
 }
 
-/// A packed block being read.
+/// A packed block that is being read.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rows {
-    /// Where the next row is in the table's data.
+    /// Position of the next row in the table's data.
     at: usize,
     shared: u8,
     size: u32,
     duration: u32,
-    /// The shared composition offset, or the unit of the rows'.
+    /// The composition offset that all rows share, or the unit of the rows' offsets.
     cts: i64,
     /// Decode time of the next sample.
     dts: i64,
-    /// Byte after the sample before.
+    /// Position behind the previous sample.
     end: u64,
 }
 
@@ -316,7 +318,7 @@ impl Rows {
 #[derive(Debug, Clone)]
 pub struct Samples<'a> {
     table: &'a SampleTable,
-    /// Of the next sample.
+    /// Number of the next sample.
     number: u32,
     block: usize,
     rows: Rows,

@@ -1,4 +1,4 @@
-//! Enhanced FLV written by hand: ffmpeg 5.1 writes none.
+//! Enhanced FLV written by hand, because ffmpeg 5.1 cannot write it.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use media::flv::Metadata;
 use media::mp4::{Index, Reader};
 use media::{Kind, Sample, Track};
 
-/// The first track of a kind of a made clip.
+/// The first track of a kind in a generated clip.
 fn track(clip: &str, kind: Kind) -> (Track, Vec<Sample>) {
     let data = Bytes::from(std::fs::read(testkit::clip(clip)).unwrap());
     let index = Index::read(&data).unwrap();
@@ -16,8 +16,8 @@ fn track(clip: &str, kind: Kind) -> (Track, Vec<Sample>) {
     (index.tracks[at].track.clone(), samples.collect())
 }
 
-/// The pictures of a clip in HEVC or AV1 with the sound of another, in Opus or AAC, as an encoder
-/// writes them that sends temporal delimiters or leaves them out.
+/// The pictures of a clip in HEVC or AV1 with the sound of another in Opus or AAC. Encoders send
+/// temporal delimiters or leave them out, so both can be chosen.
 pub(crate) fn enhanced(video: &str, audio: &str, with_delimiters: bool) -> Vec<u8> {
     let (video, pictures) = track(video, Kind::Video);
     let (audio, sounds) = track(audio, Kind::Audio);
@@ -38,7 +38,7 @@ pub(crate) fn enhanced(video: &str, audio: &str, with_delimiters: bool) -> Vec<u
         Codec::Aac(config) => tags.push((0, 8, [&[0xaf, 0], &config.record[..]].concat())),
         other => panic!("{other:?}"),
     }
-    // Both clocks begin with the first picture to be decoded.
+    // Both clocks begin with the first picture in decode order.
     let origin = pictures[0].dts;
     let mut media = Vec::new();
     for sample in &pictures {

@@ -1,4 +1,4 @@
-//! What the MP4 tests share: files as sources, and boxes written by hand.
+//! Shared by the MP4 tests: files as sources, and boxes written by hand.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use media::mp4::OnDisk;
 
-/// A file, as the origin gives one to the reader.
+/// Opens a file as a source, as the origin does.
 pub(crate) fn on_disk(path: &Path) -> OnDisk<File> {
     OnDisk::new(File::open(path).unwrap()).unwrap()
 }
@@ -26,12 +26,12 @@ pub(crate) fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
 
 const ENDINGS: [&str; 6] = [".mp4", ".mov", ".m4s", ".m4v", ".isma", ".cmfv"];
 
-/// Every MP4 or QuickTime file that is made for tests.
+/// Every MP4 or QuickTime file that is generated for tests.
 pub(crate) fn made() -> Vec<PathBuf> {
     files(&testkit::media_dir().join("mp4"), &ENDINGS)
 }
 
-/// Every one of the corpus.
+/// Every MP4 or QuickTime file of the corpus.
 pub(crate) fn corpus() -> Vec<PathBuf> {
     let folders = ["bbb", "film", "mp4"].map(|folder| testkit::corpus_dir().join(folder));
     folders.iter().flat_map(|folder| files(folder, &ENDINGS)).collect()
@@ -41,7 +41,7 @@ pub(crate) fn read(path: &Path) -> Bytes {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).into()
 }
 
-/// A made clip.
+/// A generated clip.
 pub(crate) fn media(name: &str) -> Bytes {
     read(&testkit::clip(name))
 }
@@ -55,7 +55,7 @@ pub(crate) fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap()
 }
 
-/// Xorshift: the same sequence every run.
+/// Xorshift: the same sequence in every run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -67,7 +67,7 @@ impl Random {
     }
 }
 
-/// A box of this type around this payload.
+/// A box of this type with this payload.
 pub(crate) fn boxed(kind: &[u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut data = (payload.len() as u32 + 8).to_be_bytes().to_vec();
     data.extend_from_slice(kind);
@@ -75,19 +75,19 @@ pub(crate) fn boxed(kind: &[u8; 4], payload: &[u8]) -> Vec<u8> {
     data
 }
 
-/// A full box: version, flags, then 32-bit words.
+/// A full box: version, flags, and then 32-bit words.
 pub(crate) fn full(kind: &[u8; 4], version: u8, flags: u32, words: &[u32]) -> Vec<u8> {
     let mut payload = (u32::from(version) << 24 | flags).to_be_bytes().to_vec();
     payload.extend(words.iter().flat_map(|word| word.to_be_bytes()));
     boxed(kind, &payload)
 }
 
-/// The concatenation.
+/// Concatenates parts.
 pub(crate) fn join(parts: &[Vec<u8>]) -> Vec<u8> {
     parts.concat()
 }
 
-/// Two sample entries of a codec nobody knows.
+/// Sample entries of an unknown codec.
 pub(crate) fn stsd(entries: u32) -> Vec<u8> {
     let mut payload = vec![0; 4];
     payload.extend(entries.to_be_bytes());
@@ -97,8 +97,8 @@ pub(crate) fn stsd(entries: u32) -> Vec<u8> {
     boxed(b"stsd", &payload)
 }
 
-/// `moov` with one video track (ID 1, timescale 1000, movie timescale 100) of these sample
-/// tables, edit list and whatever comes after the track.
+/// `moov` with one video track (ID 1, timescale 1000, movie timescale 100), with these sample
+/// tables, this edit list, and further boxes behind the track.
 pub(crate) fn moov(tables: &[Vec<u8>], elst: Option<Vec<u8>>, after: &[Vec<u8>]) -> Vec<u8> {
     let mvhd = full(b"mvhd", 0, 0, &[0, 0, 100, 0]);
     let tkhd = full(b"tkhd", 0, 7, &[0, 0, 1]);

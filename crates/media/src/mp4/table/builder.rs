@@ -1,24 +1,24 @@
-//! Making a table.
+//! Builds a sample table.
 
 use super::{BLOCK, Block, Body, SampleEntry, SampleTable, shared, times};
 use crate::Error;
 
-/// Equal samples from which a uniform block is worth its header.
+/// From this many equal samples on, a uniform block is smaller than rows.
 const UNIFORM: u32 = 16;
 
-/// Makes a [`SampleTable`], run by run.
+/// Builds a [`SampleTable`], run by run.
 #[derive(Debug)]
 pub(in crate::mp4) struct Builder {
     table: SampleTable,
     pending: Vec<SampleEntry>,
-    /// Bytes the table may take.
+    /// The most bytes of memory for the table.
     budget: usize,
-    /// Samples it may have.
+    /// The most samples for the table.
     limit: u64,
 }
 
 impl Builder {
-    /// `limit`: the most samples a file of this size can have.
+    /// `limit` is the most samples that a file of this size can have.
     pub(in crate::mp4) fn new(budget: usize, limit: u64) -> Self {
         let limit = limit.min(u64::from(u32::MAX));
         Self { table: SampleTable::default(), pending: Vec::with_capacity(BLOCK), budget, limit }
@@ -29,12 +29,13 @@ impl Builder {
         self.table.end_dts
     }
 
-    /// Bytes the samples so far take.
+    /// Bytes of memory for the samples so far.
     pub(in crate::mp4) fn memory(&self) -> usize {
         self.table.blocks.len() * size_of::<Block>() + self.table.data.len()
     }
 
-    /// Refuses more samples than the file can have. `at` is where it says so, `name` the box.
+    /// Refuses more samples than the file can have. `at` is the position of their count, in the box
+    /// `name`.
     pub(in crate::mp4) fn check(
         &self,
         count: u64,
@@ -47,8 +48,8 @@ impl Builder {
         Err(Error::Limit { what: format!("{name}: sample count").into(), at, value, limit })
     }
 
-    /// Adds `count` samples that follow each other in the file and in time, all like `sample`.
-    /// `at` and `name` as for [`check`](Self::check).
+    /// Adds `count` equal samples that follow each other in the file and in time. `at` and `name`
+    /// as for [`check`](Self::check).
     pub(in crate::mp4) fn push(
         &mut self,
         sample: SampleEntry,
@@ -103,7 +104,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds a uniform block, or lengthens the one before: the caller adds to the count.
+    /// Adds a uniform block, or lengthens the previous one. The caller updates the count.
     fn uniform(&mut self, sample: SampleEntry) {
         let SampleEntry { size, duration, cts, sync, .. } = sample;
         if let Some(last) = self.table.blocks.last()
@@ -184,11 +185,11 @@ impl Builder {
         self.pending.clear();
     }
 
-    /// The table, its presentation timeline `shift` later than its media's own.
+    /// The finished table. Its presentation timeline is `shift` later than the media's own.
     pub(in crate::mp4) fn finish(mut self, shift: i64) -> SampleTable {
         self.flush();
         let (least, most) = self.table.cts_range;
-        // Offsets too far apart are nonsense, and stay as they are.
+        // Offsets too far apart are invalid, and stay as they are.
         if most.checked_add_unsigned(least.unsigned_abs()).is_some() {
             self.table.lead = least.unsigned_abs();
         }
@@ -218,7 +219,7 @@ fn write_unsigned(data: &mut Vec<u8>, mut value: u64) {
     data.push(value as u8);
 }
 
-/// Small magnitudes of either sign become small numbers.
+/// Writes a number so that small magnitudes of either sign take few bytes.
 fn write_signed(data: &mut Vec<u8>, value: i64) {
     write_unsigned(data, ((value << 1) ^ (value >> 63)).cast_unsigned());
 }
@@ -229,8 +230,8 @@ mod tests {
 
     use super::*;
 
-    /// A run as [`Builder::push`] takes it: how many, a sample, its place and time relative to
-    /// the end of the run before.
+    /// A run as [`Builder::push`] takes it: a count, a sample, and its position and time relative
+    /// to the end of the run before.
     fn run() -> impl Strategy<Value = (u32, SampleEntry, i64, i64)> {
         let count = prop_oneof![4 => 1..4u32, 1 => 10..200u32];
         let size = prop_oneof![Just(0), Just(100), 0..300_000u32, Just(u32::MAX)];
@@ -287,7 +288,7 @@ mod tests {
                 let after = (number..expected.len()).find(|n| expected[*n].sync);
                 prop_assert_eq!(table.sync_at_or_after(at), after.map(|n| n as u32));
             }
-            // Where time never runs back, a time finds the last sample not after it.
+            // Where decode times never run back, a time finds the last sample at or before it.
             if expected.is_sorted_by_key(|sample| sample.dts) {
                 for sample in expected.iter().step_by(7) {
                     for time in [sample.dts, sample.dts + 1, sample.dts - 1] {
