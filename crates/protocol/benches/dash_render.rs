@@ -1,4 +1,4 @@
-//! What rendering a manifest costs. `cargo bench -p protocol --bench dash_render`
+//! Cost of rendering a manifest: `cargo bench -p protocol --bench dash_render`
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use protocol::dash::{
@@ -6,8 +6,8 @@ use protocol::dash::{
     ProducerReferenceTime, Representation, Role, Segment, SegmentTemplate, UtcTiming, Video,
 };
 
-/// Two renditions of video and one of audio, a minute of two-second segments; those of the audio
-/// differ in length, so each takes an `S` of its own.
+/// Two video renditions and one audio rendition, with a minute of two-second segments. The
+/// durations of the audio segments alternate, so each needs its own `S`.
 fn live() -> Manifest {
     let template = |timescale: u32, durations: [u64; 2]| {
         let mut start = 1_000_000 * durations[0];

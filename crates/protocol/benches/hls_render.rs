@@ -1,11 +1,11 @@
-//! What rendering a playlist costs. `cargo bench -p protocol --bench hls_render`
+//! Cost of rendering a playlist: `cargo bench -p protocol --bench hls_render`
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use protocol::hls::{
     LowLatency, MediaPlaylist, OpenSegment, Part, RenditionReport, Request, Rounding, Segment, Skip,
 };
 
-/// A minute of two-second segments in parts of 200 ms, three more parts in the open one.
+/// A minute of two-second segments in parts of 200 ms, and three more parts in the open segment.
 fn live() -> MediaPlaylist {
     let parts = |msn: u64, count: u64| {
         (0..count)

@@ -1,4 +1,4 @@
-//! What reading and building chunks costs. `cargo bench -p protocol --bench rtmp_chunks`
+//! Cost of reading and building chunks: `cargo bench -p protocol --bench rtmp_chunks`
 
 #![allow(missing_docs, reason = "the macros generate undocumented items")]
 
@@ -10,7 +10,7 @@ use protocol::rtmp::chunk::{Reader, csid, shared_message};
 use protocol::rtmp::message;
 use protocol::rtmp::message::Limits;
 
-/// A second of a 2 Mbit/s stream: a key frame, 29 pictures, 47 pieces of sound.
+/// A second of a 2 Mbit/s stream: a keyframe, 29 other pictures, 47 audio frames.
 fn second() -> Vec<(u8, u32, Vec<u8>)> {
     let video = (0..30).map(|index| {
         (message::VIDEO, index * 33, vec![0x27; if index == 0 { 60_000 } else { 6000 }])

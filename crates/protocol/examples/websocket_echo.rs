@@ -1,6 +1,6 @@
-//! A WebSocket server that says back what it is told, made of the push endpoint's handshake and frames:
-//! what conformance tests need, and the push endpoint is not. `websocket_echo ADDRESS`; docs/push.md
-//! says how it is tested.
+//! A WebSocket echo server made of the push endpoint's handshake and frames. Conformance tests need
+//! one, and the push endpoint is none. Usage: `websocket_echo ADDRESS`; docs/push.md describes the
+//! test.
 
 #![allow(
     clippy::print_stdout,
@@ -16,7 +16,7 @@ use std::time::Duration;
 use protocol::push::frame::{Event, Opcode, Reader, close, frame};
 use protocol::push::handshake;
 
-/// A client that says nothing for so long is left.
+/// A client that is silent for this long is disconnected.
 const SILENCE: Duration = Duration::from_secs(60);
 const MAX_HEAD: usize = 8192;
 
@@ -69,7 +69,8 @@ fn serve(mut client: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Answers the head of a request; what came after it, or `None` if it asks for no WebSocket.
+/// Answers the head of a request. Returns the bytes behind the head, or `None` if the request does
+/// not ask for a WebSocket.
 fn shake_hands(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
     let end = loop {
@@ -108,8 +109,8 @@ fn shake_hands(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Closes once the client has: what it sends meanwhile would reset the connection, and it would not
-/// see why.
+/// Waits until the client closes the connection too. Otherwise bytes that it still sends would
+/// reset the connection, and it would not learn the reason.
 fn leave(mut client: TcpStream) -> io::Result<()> {
     client.shutdown(std::net::Shutdown::Write)?;
     io::copy(&mut client, &mut io::sink()).map(drop)

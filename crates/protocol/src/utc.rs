@@ -1,8 +1,8 @@
-//! Calendar time as manifests write it.
+//! Calendar time in the form of manifests.
 
 use std::fmt;
 
-/// A time in milliseconds since 1970 UTC, shown as ISO 8601 and RFC 3339 have it:
+/// A time in milliseconds since 1970 UTC. It is shown in the form of ISO 8601 and RFC 3339:
 /// `2026-11-21T20:01:00.250Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Utc(pub u64);
@@ -17,8 +17,8 @@ impl fmt::Display for Utc {
     }
 }
 
-/// A time in microseconds since 1970 UTC, shown like [`Utc`] where it is of whole milliseconds, and with
-/// six decimals where it is not.
+/// A time in microseconds since 1970 UTC. Whole milliseconds are shown like [`Utc`], other times
+/// with six decimals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UtcMicros(pub u64);
 
@@ -35,7 +35,7 @@ impl fmt::Display for UtcMicros {
 
 /// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
 ///
-/// Years are taken to begin in March, so that the leap day is a year's last; 400 of them are
+/// Here years begin in March, so that the leap day is the last day of a year. 400 years have
 /// 146,097 days.
 fn civil(days: u64) -> (u64, u64, u64) {
     // 719,468 days lie between 0000-03-01 and 1970-01-01.
@@ -43,7 +43,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Months from March on have 31, 30, 31, 30, 31 days, again and again: 153 in five.
+    // From March on, months have 31, 30, 31, 30 and 31 days, repeatedly: 153 days in five months.
     let month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month + 2) / 5 + 1;
     let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };

@@ -1,4 +1,4 @@
-//! Manifests as another parser reads them, as text, and by the schema.
+//! Checks manifests with another parser, as text, and against the schema.
 
 use std::collections::HashMap;
 
@@ -220,7 +220,7 @@ fn complete_manifest_with_subtitles() {
     );
 }
 
-/// The sequences of elements that the schema of ISO/IEC 23009-1 fixes, as far as they are used.
+/// The sequences of elements in the schema of ISO/IEC 23009-1, for the elements that we write.
 const SEQUENCES: &[(&str, &[&str])] = &[
     ("MPD", &["ServiceDescription", "Period", "UTCTiming"]),
     ("ServiceDescription", &["Latency", "PlaybackRate"]),
@@ -235,7 +235,7 @@ const SEQUENCES: &[(&str, &[&str])] = &[
     ("SegmentTimeline", &["S"]),
 ];
 
-/// Goes through the tags: every child is one its parent may have, in the schema's order.
+/// Checks all tags: every child must be allowed in its parent, in the schema's order.
 fn check_sequences(xml: &str) {
     let sequences: HashMap<_, _> = SEQUENCES.iter().copied().collect();
     let mut open: Vec<(&str, usize)> = Vec::new();
@@ -453,7 +453,7 @@ proptest! {
             prop_assert_eq!(read.id.as_ref(), Some(&model.id));
             prop_assert_eq!(millis(read.start), Some(model.start));
             prop_assert_eq!(millis(read.duration), model.duration);
-            // What has no segments yet is left out.
+            // Sets and representations without segments are left out.
             let mut sets = model.adaptation_sets.clone();
             for set in &mut sets {
                 set.representations.retain(|r| match &r.address {
@@ -543,7 +543,7 @@ fn same_set(
         let channels = model.audio.map(|audio| audio.channels).filter(|&count| count <= 8);
         prop_assert_eq!(layout.is_some(), channels.is_some());
 
-        // A template of the set holds for all of its representations.
+        // A template of the set applies to all its representations.
         let template = inner.SegmentTemplate.as_ref().or(read.SegmentTemplate.as_ref());
         let file = inner.BaseURL.first().map(|url| &url.base);
         match &model.address {

@@ -1,4 +1,4 @@
-//! Playlists as another parser reads them, playlists as text, and when a request is answered.
+//! Checks playlists with another parser and as text, and when requests are answered.
 
 use std::sync::Arc;
 
@@ -121,13 +121,14 @@ fn delta_update_leaves_out_what_ends_before_the_skip_boundary() {
     let text = changed.render(Skip::Yes);
     assert!(text.contains("#EXT-X-MAP:URI=\"init.1.mp4\"\n"), "{text}");
 
-    // Nothing to skip, or not offered: the whole playlist.
+    // Nothing to skip, or delta updates not offered: the whole playlist.
     assert_eq!(live(6).render(Skip::Yes), live(6).render(Skip::No));
     let not_offered = MediaPlaylist { delta_updates: false, ..live(9) };
     assert_eq!(not_offered.render(Skip::Yes), not_offered.render(Skip::No));
 }
 
-/// Segments of sound begin at fractions of a millisecond; players read dates to whole ones.
+/// Audio segments begin at fractions of a millisecond, but players read dates in whole
+/// milliseconds.
 #[test]
 fn a_date_is_written_once_and_in_an_update_where_rounding_costs_least() {
     let mut playlist = live(9);
@@ -150,7 +151,7 @@ fn a_date_is_written_once_and_in_an_update_where_rounding_costs_least() {
     assert!(update.contains("12.247Z\n#EXT-X-PART:DURATION=0.500000,URI=\"16.0.m4s\""), "{update}");
     playlist.date_rounding = Rounding::Up;
     assert_eq!(dates(&playlist.render(Skip::No)), ["2026-11-21T20:01:00.251Z"]);
-    // Where durations lead elsewhere, the date is written again.
+    // Where durations lead to another date, the date is written again.
     for (n, segment) in playlist.segments.iter_mut().enumerate() {
         segment.date = segment.date.map(|date| date + n as u64 / 4 * 9000);
     }
@@ -355,13 +356,13 @@ fn decisions() {
     let wait = |msn, part| Decision::Wait { msn, part };
     for (msn, part, expected) in [
         (None, None, Decision::Now),
-        // Long gone, and complete.
+        // Gone long ago, and complete.
         (Some(0), None, Decision::Now),
         (Some(0), Some(99), Decision::Now),
         (Some(13), None, Decision::Now),
         (Some(13), Some(3), Decision::Now),
         (Some(12), Some(4), Decision::Now),
-        // Past the end of 13 is part 0 of 14, which is there.
+        // A part behind the end of 13 means part 0 of 14, which exists.
         (Some(13), Some(4), Decision::Now),
         (Some(13), Some(99), Decision::Now),
         // The open segment.
@@ -371,7 +372,7 @@ fn decisions() {
         (Some(14), Some(7), Decision::TooFar),
         (Some(14), Some(u64::MAX), Decision::TooFar),
         (Some(14), None, wait(14, None)),
-        // The one after it: two more than the last complete one.
+        // The segment after the open one: two more than the last complete segment.
         (Some(15), Some(0), wait(15, Some(0))),
         (Some(15), Some(5), wait(15, Some(5))),
         (Some(15), Some(6), Decision::TooFar),
@@ -391,7 +392,7 @@ fn decisions() {
     for (msn, part, expected) in [
         (14, None, Decision::Now),
         (14, Some(1), Decision::Now),
-        // What a player that expected four parts waits for is part 0 of 15.
+        // A player that expected four parts waits for part 0 of 15.
         (14, Some(2), wait(15, Some(0))),
         (14, Some(99), wait(15, Some(0))),
         (15, Some(0), wait(15, Some(0))),
@@ -408,7 +409,8 @@ fn decisions() {
     assert_eq!(request(2).decide(&slow), wait(15, Some(2)));
     assert_eq!(request(3).decide(&slow), Decision::TooFar);
 
-    // A playlist without parts: the segment itself is waited for. A stream that just began.
+    // In a playlist without parts, the player waits for the segment itself. The stream has just
+    // begun.
     let plain = State { part_target_micros: None, open_msn: 0, last_segment_parts: 0, ..state };
     let request = |msn| Request { msn: Some(msn), part: Some(0), skip: Skip::No };
     assert_eq!(request(0).decide(&plain), wait(0, None));
@@ -416,7 +418,7 @@ fn decisions() {
     assert_eq!(request(2).decide(&plain), Decision::TooFar);
 }
 
-/// What another parser finds in a media playlist.
+/// Contents of a media playlist, as another parser reads it.
 #[derive(Debug, Default)]
 struct Read {
     tags: Vec<String>,
@@ -428,7 +430,7 @@ struct Read {
     control: Control,
     skipped: u64,
     segments: Vec<ReadSegment>,
-    /// What follows the last segment.
+    /// Parts behind the last segment.
     open: ReadSegment,
     hint: Option<String>,
     reports: Vec<(String, u64, Option<u64>)>,
@@ -457,7 +459,7 @@ struct ReadSegment {
     parts: Vec<(String, u64, bool, bool)>,
 }
 
-/// Six decimals as they were printed.
+/// Microseconds from six printed decimals.
 fn printed_micros(seconds: f64) -> u64 {
     (seconds * 1e6).round() as u64
 }
@@ -562,7 +564,7 @@ prop_compose! {
             gap,
             parts,
         }).collect();
-        // Up to 3 ms from where durations have them.
+        // Dates up to 3 ms off those that follow from the durations.
         let mut clock = 1_700_000_000_000_000;
         for segment in &mut segments {
             segment.date = segment.date.map(|random| clock + random % 3000);
@@ -625,7 +627,7 @@ proptest! {
             prop_assert!((read - seconds(model.part_hold_back)).abs() <= 1e-6);
         }
 
-        // Skipped: only with six target durations or more after them.
+        // Segments are skipped only with at least six target durations behind them.
         let skipped = read.skipped as usize;
         prop_assert!(skipped == 0 || (skip && model.delta_updates));
         prop_assert_eq!(read.segments.len() + skipped, model.segments.len());
@@ -638,7 +640,7 @@ proptest! {
         prop_assert!(skipped == 0 || after(skipped) >= 6.0 * target);
 
         let mut map = model.segments[..skipped].iter().rev().find_map(|s| s.map.as_deref());
-        // The date that players tell.
+        // The date that players compute.
         let mut told = None;
         for (index, (read, segment)) in
             read.segments.iter().zip(&model.segments[skipped..]).enumerate()
@@ -657,13 +659,13 @@ proptest! {
                 prop_assert_eq!(printed_micros(second), round(date) * 1000 % 60_000_000);
                 told = Some(round(date) * 1000);
             }
-            // Where durations lead to another date, that is written.
+            // Where durations lead to another date, the date is written.
             if let (Some(told), Some(date)) = (told, segment.date) {
                 prop_assert!(told.abs_diff(date) <= 1500);
             }
             prop_assert!(read.second.is_some() || !segment.discontinuity || segment.date.is_none());
             told = told.map(|told| told + read.micros);
-            // Parts: all of a segment's or none, and all near the end.
+            // Either all parts of a segment are listed or none, and only near the end.
             let near = model.low_latency.is_some() && after(skipped + index + 1) < 3.0 * target;
             prop_assert_eq!(read.parts.len(), if near { segment.parts.len() } else { 0 });
             if !read.parts.is_empty() {
@@ -701,7 +703,7 @@ proptest! {
         let state = State { open_msn, open_parts, last_segment_parts, part_target_micros, ended };
         if let Ok(request) = Request::parse(&query) {
             match request.decide(&state) {
-                // What is waited for is not there yet, and near.
+                // The awaited segment or part does not exist yet, but is near.
                 Decision::Wait { msn, .. } => {
                     prop_assert!(msn >= open_msn && msn - open_msn <= 1 && !ended);
                 }

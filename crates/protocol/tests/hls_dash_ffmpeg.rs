@@ -1,5 +1,5 @@
-//! ffmpeg plays a presentation from disk whose manifest and playlists are ours and whose segments
-//! the CMAF writer made, and decodes what it decodes from its own file.
+//! ffmpeg plays a presentation from disk. We write its manifest and playlists, and the CMAF writer
+//! its segments. ffmpeg must decode the same as from its own file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use protocol::dash::{
 use protocol::hls;
 use testkit::Program;
 
-/// What ffmpeg writes to standard output.
+/// Standard output of ffmpeg.
 fn ffmpeg(arguments: &[&str]) -> Vec<u8> {
     let mut command = Command::new("ffmpeg");
     command.args(["-v", "error", "-nostdin"]).args(arguments);
@@ -34,7 +34,8 @@ fn frames(input: &Path, stream: &str) -> Vec<String> {
     frames.map(|line| line.rsplit(", ").next().expect("has a hash").to_owned()).collect()
 }
 
-/// Writes a track's header and its segments of a second each; says what a manifest must.
+/// Writes a track's header and its segments of a second each. Returns its representation for a
+/// manifest.
 fn write_track(dir: &Path, id: &str, track: &Track, samples: &[Sample]) -> Representation {
     let dir = dir.join(id);
     fs::create_dir(&dir).expect("creates");
@@ -43,7 +44,7 @@ fn write_track(dir: &Path, id: &str, track: &Track, samples: &[Sample]) -> Repre
     let mut segments = Vec::new();
     let mut rest = samples;
     while let Some(first) = rest.first() {
-        // Video is cut at keyframes, one a second.
+        // Video is cut at keyframes, one per second.
         let end = (segments.len() as i64 + 1) * second;
         let cut = rest.iter().position(|s| s.dts > first.dts && s.dts >= end && s.sync);
         let (now, later) = rest.split_at(cut.unwrap_or(rest.len()));
@@ -91,7 +92,7 @@ fn template(representation: &Representation) -> &SegmentTemplate {
     }
 }
 
-/// A presentation on disk: what it was made from, and what a manifest must say of each track.
+/// A presentation on disk, its source, and the representations of its tracks for a manifest.
 struct Disk {
     dir: tempfile::TempDir,
     source: PathBuf,
@@ -146,7 +147,7 @@ impl Disk {
         Self { dir, source, representations }
     }
 
-    /// Both streams of `name` decode to what those of the source decode to.
+    /// Checks that both streams of `name` decode to the same as those of the source.
     fn check(&self, name: &str) {
         let path = self.dir.path().join(name);
         for (stream, least) in [("0:v", 100), ("0:a", 180)] {

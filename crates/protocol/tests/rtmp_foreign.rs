@@ -1,4 +1,4 @@
-//! Sessions against other people's programs, over loopback: ffmpeg, rtmpdump, GStreamer and
+//! Tests sessions against foreign programs over loopback: ffmpeg, rtmpdump, GStreamer and
 //! nginx-rtmp, each as publisher, player or server.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
@@ -18,7 +18,7 @@ use protocol::rtmp::{
 };
 use testkit::Program;
 
-/// No test may take longer.
+/// Time limit of a test.
 const LIMIT: Duration = Duration::from_secs(60);
 
 trait Session {
@@ -51,7 +51,7 @@ session!(ClientSession, ClientEvent);
 struct Driver<S> {
     session: S,
     socket: TcpStream,
-    /// Input the session has not taken yet.
+    /// Input that the session has not taken yet.
     held: Vec<u8>,
     deadline: Instant,
 }
@@ -63,7 +63,7 @@ impl<S: Session> Driver<S> {
         Self { session, socket, held: Vec::new(), deadline: Instant::now() + LIMIT }
     }
 
-    /// The next event; none once the peer has closed the connection.
+    /// The next event; `None` once the peer has closed the connection.
     fn next(&mut self) -> Option<S::Event> {
         let mut buffer = [0; 16 << 10];
         loop {
@@ -100,7 +100,7 @@ impl<S: Session> Driver<S> {
     fn write(&mut self, bytes: &[u8]) {
         match self.socket.write_all(bytes) {
             Ok(()) => {}
-            // A peer that has what it wants may leave; reading finds that out.
+            // A peer that is done may leave. The next read notices this.
             Err(error)
                 if [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset].contains(&error.kind()) => {}
             Err(error) => panic!("{error}"),
@@ -138,15 +138,15 @@ fn source() -> String {
     testkit::clip("flv/legacy.flv").to_str().unwrap().to_owned()
 }
 
-/// The source as ffmpeg's FLV muxer writes it, which is what its RTMP side sends too.
+/// The source in the form that ffmpeg's FLV muxer writes, which ffmpeg also sends over RTMP.
 fn remuxed() -> Vec<Tag> {
     let source = source();
     let args = ["-v", "error", "-i", &source, "-c", "copy", "-f", "flv", "-"];
     tags(&Program::output(Command::new("ffmpeg").args(args), LIMIT))
 }
 
-/// The same without the H.264 end of sequence, which librtmp and GStreamer drop on purpose: video
-/// messages of five bytes and fewer are none to them.
+/// The same without the H.264 end of sequence. librtmp and GStreamer drop it on purpose, because
+/// they ignore video messages of five bytes and fewer.
 fn remuxed_without_end() -> Vec<Tag> {
     remuxed().into_iter().filter(|tag| tag.kind != 9 || tag.payload.len() > 5).collect()
 }
@@ -155,7 +155,7 @@ fn media(tags: &[Tag]) -> Vec<Tag> {
     tags.iter().filter(|tag| [8, 9].contains(&tag.kind)).cloned().collect()
 }
 
-/// Payloads of one kind, whenever they were to be shown.
+/// Payloads of one kind, without their times.
 fn payloads(tags: &[Tag], kind: u8) -> Vec<&Bytes> {
     tags.iter().filter(|tag| tag.kind == kind).map(|tag| &tag.payload).collect()
 }
@@ -183,7 +183,7 @@ fn listener() -> (TcpListener, String) {
     (listener, url)
 }
 
-/// A connection, within the time a program may take to start.
+/// Accepts a connection, within the time that a program may take to start.
 fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     let deadline = Instant::now() + LIMIT;
@@ -202,7 +202,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// A connection to a program that is still starting.
+/// Connects to a program that is still starting.
 fn connect(port: u16) -> TcpStream {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -214,7 +214,7 @@ fn connect(port: u16) -> TcpStream {
     }
 }
 
-/// Takes a publisher in; what it published, until it left.
+/// Accepts a publisher, and returns its tags once it has left.
 fn take_publisher(listener: &TcpListener) -> Vec<Tag> {
     let session = ServerSession::new(ServerConfig::default(), 11);
     let mut driver = Driver::new(session, accept(listener));
@@ -249,7 +249,7 @@ fn take_publisher(listener: &TcpListener) -> Vec<Tag> {
     tags
 }
 
-/// Serves a player `tags`, every other one as a shared message, until it leaves.
+/// Serves `tags` to a player until it leaves, every other one as a shared message.
 fn serve_player(listener: &TcpListener, tags: &[Tag]) {
     let config = ServerConfig::default();
     let chunk_size = config.chunk_size;
@@ -342,7 +342,7 @@ fn gstreamer_publishes() {
     let found = take_publisher(&listener);
     let finished = publisher.wait(LIMIT);
     assert!(finished.status.success(), "{}", finished.stderr);
-    // Its muxer is its own; what it sends are the same pictures.
+    // GStreamer has its own muxer, but it must send the same pictures.
     let expected = tags(&std::fs::read(self::source()).unwrap());
     let length = |tags: &[Tag], kind| -> usize {
         payloads(tags, kind).iter().map(|payload| payload.len()).sum()
@@ -391,7 +391,7 @@ fn gstreamer_plays() {
     serve_player(&listener, &sent);
     player.wait(LIMIT);
     let found = tags(&std::fs::read(out).unwrap());
-    // Told that the stream is over, it does not hand on a message it still holds.
+    // When it is told that the stream is over, it drops a message that it still holds.
     let (found, sent) = (media(&found), media(&sent));
     assert!(found.len() + 1 >= sent.len(), "{} of {}", found.len(), sent.len());
     assert_same_media(&found, &sent[..found.len()]);
@@ -464,7 +464,7 @@ fn publish(port: u16, tags: &[Tag]) {
     while driver.next().is_some() {}
 }
 
-/// What a server plays, up to its end or the `wanted`-th tag.
+/// Plays from a server, up to the end or the `wanted`-th tag.
 fn play(port: u16, start: PlayStart, wanted: usize, started: impl FnOnce()) -> Vec<Tag> {
     let mut driver = client(port, Purpose::Play(start));
     let mut started = Some(started);
@@ -539,8 +539,8 @@ fn publishes_to_nginx_and_plays_from_it() {
     let sent = remuxed();
     let expected = media(&sent);
     let mut publisher = None;
-    // It begins a player's stream at a key frame, which is the first there is; its own repeated
-    // sequence headers apart, everything comes through.
+    // It begins a player's stream at a keyframe, and the first picture is one. It repeats sequence
+    // headers; apart from these, everything must come through.
     let found = play(number, PlayStart::Live, expected.len(), || {
         let sent = sent.clone();
         publisher = Some(thread::spawn(move || publish(number, &sent)));
@@ -554,7 +554,7 @@ fn publishes_to_nginx_and_plays_from_it() {
     publisher.expect("it was played").join().unwrap();
 }
 
-/// A folder of this test run, removed with it.
+/// A folder of this test run, which is removed at its end.
 struct Folder(std::path::PathBuf);
 
 impl std::ops::Deref for Folder {

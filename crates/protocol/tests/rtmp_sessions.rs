@@ -1,5 +1,5 @@
-//! A client session and a server session talking to each other in memory, and a server session
-//! facing clients that mean it harm.
+//! A client session and a server session that talk to each other in memory, and a server session
+//! with hostile clients.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -21,7 +21,7 @@ struct Link {
     server: ServerSession,
     to_server: Vec<u8>,
     to_client: Vec<u8>,
-    /// All that the client has sent.
+    /// Everything that the client has sent.
     sent: Vec<u8>,
     /// How many bytes arrive at once.
     piece: usize,
@@ -54,7 +54,7 @@ impl Link {
         Self::new(Purpose::Play(PlayStart::Live), piece)
     }
 
-    /// Lets bytes flow until nothing moves any more; what both sides told meanwhile.
+    /// Passes bytes on until nothing changes any more. Returns the events of both sides.
     fn run(&mut self) -> (Vec<ClientEvent>, Vec<ServerEvent>) {
         let (mut client_events, mut server_events) = (Vec::new(), Vec::new());
         loop {
@@ -88,7 +88,7 @@ impl Link {
         }
     }
 
-    /// Up to the request to publish or play, which it gives.
+    /// Runs up to the request to publish or play, and returns it.
     fn connect(&mut self) -> ServerEvent {
         let (client, server) = self.run();
         assert_eq!(client, []);
@@ -349,7 +349,7 @@ fn a_publisher_is_asked_to_reconnect_and_does() {
         description: "going down".to_owned(),
     };
     assert_eq!(client, [asked]);
-    // Media still flows until it has moved.
+    // Media still arrive until the client has moved.
     link.client.send_video(1, Bytes::from_static(b"x")).unwrap();
     assert_eq!(link.run().1.len(), 1);
 
@@ -359,7 +359,7 @@ fn a_publisher_is_asked_to_reconnect_and_does() {
     assert_eq!(again.run().0, [ClientEvent::Started]);
 }
 
-/// A client written out by hand, which can do what [`ClientSession`] does not.
+/// A client written by hand. It can do what a [`ClientSession`] cannot.
 struct Hand {
     server: ServerSession,
     events: Vec<ServerEvent>,
@@ -368,7 +368,7 @@ struct Hand {
 }
 
 impl Hand {
-    /// Past the handshake.
+    /// A client after the handshake.
     fn new() -> Self {
         let mut hand = Self {
             server: ServerSession::new(ServerConfig::default(), 0),
@@ -406,7 +406,7 @@ impl Hand {
         hand
     }
 
-    /// All of it, or up to where a decision is needed.
+    /// Passes all bytes, or those up to the next decision.
     fn offer(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         loop {
             let taken = self.server.handle_input(bytes)?;
@@ -439,7 +439,7 @@ impl Hand {
         self.offer(&bytes)
     }
 
-    /// Names and codes of the commands sent since last asked.
+    /// Names and codes of the commands that were sent since the last call.
     fn answers(&mut self) -> Vec<String> {
         let replies = std::mem::take(&mut self.replies);
         let commands = replies.iter().filter(|reply| reply.kind == message::COMMAND_AMF0);
@@ -481,7 +481,7 @@ fn every_command_is_answered_as_clients_expect() {
         hand.answers(),
         ["_result ", "_error NetConnection.Call.Failed", "onStatus NetStream.Play.Failed"]
     );
-    // Played, with reset false: no Reset.
+    // Playing with reset false: no Reset is sent.
     hand.command(
         "play",
         8.0,
@@ -501,7 +501,7 @@ fn every_command_is_answered_as_clients_expect() {
     hand.server.accept_play(false).unwrap();
     hand.offer(&[]).unwrap();
     assert_eq!(hand.answers(), ["onStatus NetStream.Play.Start"]);
-    // A second stream would need another message stream ID than shared messages have.
+    // A second stream would need a message stream ID that shared messages do not have.
     hand.command("createStream", 9.0, &[Value::Null]);
     assert_eq!(hand.answers(), ["_error NetConnection.Call.Failed"]);
     hand.command("deleteStream", 0.0, &[Value::Null, Value::Number(1.0)]);
@@ -556,7 +556,7 @@ fn amf3_forms_are_understood_and_bad_metadata_is_ignored() {
         panic!("no metadata");
     };
     assert_eq!((payload, values[0].as_str()), (on_meta_data().into(), Some("onMetaData")));
-    // AMF3 proper is not spoken, and a bomb is not survived but refused; the session goes on.
+    // Real AMF3, deep nesting and too many values are refused; the session continues.
     hand.message(message::DATA_AMF3, &[0, 17, 9, 7, 1]).unwrap();
     hand.message(message::DATA_AMF0, &[10, 0, 0, 0, 1].repeat(1000)).unwrap();
     hand.message(message::DATA_AMF0, &vec![5; 100_000]).unwrap();
@@ -589,12 +589,12 @@ fn input_is_acknowledged_once_per_window() {
         assert!((10_000..12_000).contains(&(pair[1] - pair[0])), "{index}: {pair:?}");
     }
     assert!(u64::from(acknowledgements[9]) <= hand.server.position());
-    // A window of a byte does not make an answer of every byte.
+    // A window of one byte does not cause an answer to every byte.
     hand.message(message::WINDOW_ACK_SIZE, &1u32.to_be_bytes()).unwrap();
     hand.replies.clear();
     hand.message(message::VIDEO, &[0; 1000]).unwrap();
     assert!(hand.replies.len() <= 2, "{}", hand.replies.len());
-    // Its answer to a bandwidth is a window (5.4.5).
+    // The answer to Set Peer Bandwidth is a window (5.4.5).
     hand.message(message::SET_PEER_BANDWIDTH, &[0, 0, 16, 0, 2]).unwrap();
     assert!(hand.replies.iter().any(|reply| reply.kind == message::WINDOW_ACK_SIZE));
 }
@@ -613,7 +613,7 @@ fn a_peer_that_asks_and_does_not_read_is_held_up() {
     }
     assert!(!offered.is_empty());
     assert!(hand.server.output_len() < 70 << 10, "{}", hand.server.output_len());
-    // It goes on once they are sent.
+    // It continues once they are sent.
     while hand.server.poll_output().is_some() {}
     assert!(hand.server.handle_input(offered).unwrap() > 0);
 }
@@ -669,7 +669,7 @@ fn commands_out_of_order_end_the_session_for_good() {
     }
 }
 
-/// What arrives in one direction of a TCP connection, of a capture without losses.
+/// The bytes of one direction of a TCP connection, from a capture without losses.
 fn capture(name: &str, from_port: u16) -> Vec<u8> {
     let file = std::fs::read(testkit::corpus_dir().join("rtmp").join(name)).unwrap();
     let mut stream = Vec::new();
@@ -711,7 +711,7 @@ fn commands(bytes: &[u8], split: usize) -> (Vec<Message>, Vec<String>) {
     (messages, names)
 }
 
-/// What our own clients send: a publisher, and a player.
+/// Recorded output of our own clients: a publisher and a player.
 fn recorded() -> [Vec<u8>; 2] {
     let mut publisher = Link::publish(usize::MAX);
     publisher.connect();
@@ -778,7 +778,7 @@ fn corpus_recordings_of_adobes_programs_are_read() {
     }
 }
 
-/// Everything a server does with some input, decisions taken at random.
+/// Everything that a server does with some input, with random decisions.
 fn serve(bytes: &[u8], split: usize, decide: bool) -> Result<usize, Error> {
     let mut server = ServerSession::new(ServerConfig::default(), 0);
     let mut events = 0;
@@ -804,7 +804,7 @@ fn serve(bytes: &[u8], split: usize, decide: bool) -> Result<usize, Error> {
                 };
             }
             events += told;
-            // 32 messages, or an aggregate, which cannot hold more of them in so few bytes.
+            // 32 messages, or an aggregate, which cannot contain more messages in so few bytes.
             assert!(told <= 600, "{told} events at once");
             assert!(server.allocated() <= 18 << 20);
             assert!(server.output_len() < 128 << 10);
@@ -824,7 +824,7 @@ fn serve(bytes: &[u8], split: usize, decide: bool) -> Result<usize, Error> {
 #[test]
 fn a_recorded_client_is_served_whatever_is_broken_in_it() {
     for recorded in recorded() {
-        // It connects and asks to publish or to play.
+        // It connects and requests to publish or to play.
         break_in_many_ways(&recorded, 2);
     }
 }
@@ -841,7 +841,7 @@ fn break_in_many_ways(recorded: &[u8], events: usize) {
     for end in (0..recorded.len()).step_by(37) {
         let _ = serve(&recorded[..end], 500, true);
     }
-    // Every byte after the handshake wrong once, two ways.
+    // Every byte after the handshake is changed once, in two ways.
     for at in 3073..recorded.len() {
         for flip in [0xFF, 0x01] {
             let mut broken = recorded.to_vec();

@@ -1,46 +1,47 @@
-/// A Media Presentation Description, ISO/IEC 23009-1 5.3.1. Durations are in milliseconds, points
-/// in time in milliseconds since 1970 UTC, where nothing else is said.
+/// A Media Presentation Description, ISO/IEC 23009-1 5.3.1. Unless noted otherwise, durations are
+/// in milliseconds and points in time in milliseconds since 1970 UTC.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
     /// Live or complete.
     pub presentation: Presentation,
     /// `@profiles`, such as [`PROFILE_LIVE`](super::PROFILE_LIVE).
     pub profiles: Vec<String>,
-    /// `@minBufferTime`: with so much buffered, each representation's `bandwidth` suffices.
+    /// `@minBufferTime`: a player that has buffered this much can play each representation at its
+    /// `bandwidth`.
     pub min_buffer_time: u64,
     /// `@maxSegmentDuration`: no segment is longer.
     pub max_segment_duration: Option<u64>,
-    /// How far behind live to play.
+    /// How far behind live players should play.
     pub service_description: Option<ServiceDescription>,
-    /// One per discontinuity, in order; at least one.
+    /// One period per discontinuity, plus one; in order, at least one.
     pub periods: Vec<Period>,
-    /// Where players get the time from, in order of preference.
+    /// Sources of the current time for players, in order of preference.
     pub utc_timing: Vec<UtcTiming>,
 }
 
-/// `@type` and what depends on it.
+/// `@type`, and the fields that depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presentation {
-    /// `static`: everything is there.
+    /// `static`: all segments exist.
     Static {
         /// `@mediaPresentationDuration`.
         duration: u64,
     },
-    /// `dynamic`: segments come and go.
+    /// `dynamic`: segments appear and disappear.
     Dynamic(Live),
 }
 
 /// The times of a live presentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Live {
-    /// `@availabilityStartTime`: the instant that Period starts are counted from.
+    /// `@availabilityStartTime`: the instant from which the starts of Periods count.
     pub availability_start_time: u64,
     /// `@publishTime`: when this manifest was made.
     pub publish_time: u64,
-    /// `@minimumUpdatePeriod`: a player need not ask for a new manifest sooner. `None`: this is
-    /// the last one.
+    /// `@minimumUpdatePeriod`: players need not request a new manifest sooner. `None` means that
+    /// this is the last manifest.
     pub minimum_update_period: Option<u64>,
-    /// `@timeShiftBufferDepth`: how far back segments can be had. `None`: to the start.
+    /// `@timeShiftBufferDepth`: how far back segments are available. `None` means to the start.
     pub time_shift_buffer_depth: Option<u64>,
     /// `@suggestedPresentationDelay`: how far behind live players without low latency play.
     pub suggested_presentation_delay: Option<u64>,
@@ -53,13 +54,13 @@ pub struct ServiceDescription {
     pub latency_target: u64,
     /// `Latency@min`.
     pub latency_min: Option<u64>,
-    /// `Latency@max`: beyond it, seek rather than catch up.
+    /// `Latency@max`: above it, players should seek rather than catch up.
     pub latency_max: Option<u64>,
-    /// `PlaybackRate`: how players may catch up.
+    /// `PlaybackRate`: the speeds at which players may catch up.
     pub playback_rate: Option<PlaybackRate>,
 }
 
-/// Playback speeds in percent of normal.
+/// Playback speeds in percent of normal speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlaybackRate {
     /// The slowest.
@@ -73,25 +74,24 @@ pub struct PlaybackRate {
 pub struct UtcTiming {
     /// `@schemeIdUri`, such as [`UTC_HTTP_XSDATE`](super::UTC_HTTP_XSDATE).
     pub scheme: String,
-    /// `@value`: as the scheme has it.
+    /// `@value`: its meaning depends on the scheme.
     pub value: String,
 }
 
 /// `Period`, ISO/IEC 23009-1 5.3.2.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Period {
-    /// `@id`: unique, and kept while the stream lasts.
+    /// `@id`: unique, and constant while the stream lasts.
     pub id: String,
-    /// `@start`: counted from `@availabilityStartTime`, or from the presentation's start.
+    /// `@start`: from `@availabilityStartTime`, or from the start of a static presentation.
     pub start: u64,
-    /// `@duration`, where the next Period's start does not tell.
+    /// `@duration`, where the start of the next Period does not imply it.
     pub duration: Option<u64>,
     /// Its tracks.
     pub adaptation_sets: Vec<AdaptationSet>,
 }
 
 /// `AdaptationSet`, ISO/IEC 23009-1 5.3.3: renditions that a player may switch between.
-///
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdaptationSet {
     /// `@id`, unique within the Period.
@@ -100,16 +100,16 @@ pub struct AdaptationSet {
     pub content: Content,
     /// `@lang`, an RFC 5646 tag.
     pub language: Option<String>,
-    /// `Label`: a name for viewers to choose by.
+    /// `Label`: a name that is shown to viewers for choosing.
     pub label: Option<String>,
-    /// `Role`: what it is for among those of its content.
+    /// `Role`: the purpose of this set among the sets with the same content.
     pub role: Option<Role>,
-    /// Which wall-clock time belongs to which media time.
+    /// Relates a wall-clock time to a media time.
     pub producer_reference_time: Option<ProducerReferenceTime>,
-    /// Whether several renditions are cut at the same times. `@segmentAlignment` is written where
-    /// they are, and where there is one: it holds then.
+    /// Whether several renditions are cut at the same times. `@segmentAlignment` is written if they
+    /// are, and always for a single rendition.
     pub aligned: bool,
-    /// `@startWithSAP="1"`: every segment starts with a sample that decoding can start at.
+    /// `@startWithSAP="1"`: decoding can start at the first sample of every segment.
     pub starts_with_sap: bool,
     /// The renditions, in any order.
     pub representations: Vec<Representation>,
@@ -118,26 +118,27 @@ pub struct AdaptationSet {
 /// `@contentType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Frames, in `video/mp4`.
+    /// Video, in `video/mp4`.
     Video,
     /// Audio, in `audio/mp4`.
     Audio,
-    /// Subtitles, in `text/vtt`: WebVTT files of their own.
+    /// Subtitles, in `text/vtt`: separate WebVTT files.
     Text,
 }
 
 /// `Role@value` of the scheme `urn:mpeg:dash:role:2011`, ISO/IEC 23009-1 5.8.5.5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Played where the viewer has no other wish.
+    /// Played unless the viewer chooses otherwise.
     Main,
-    /// To choose instead of the main one.
+    /// An alternative to the main one.
     Alternate,
-    /// What is said, for those who do not understand or hear it.
+    /// The dialogue as text, for viewers who do not understand or hear it.
     Subtitle,
 }
 
-/// `ProducerReferenceTime`, ISO/IEC 23009-1 5.12, of type `captured`, also in the segments.
+/// `ProducerReferenceTime`, ISO/IEC 23009-1 5.12, of type `captured`. The segments contain it as
+/// well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerReferenceTime {
     /// `@id`.
@@ -151,32 +152,33 @@ pub struct ProducerReferenceTime {
 /// `Representation`, ISO/IEC 23009-1 5.3.5.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Representation {
-    /// `@id`, unique within the Period; stands for `$RepresentationID$`, so without slashes,
-    /// spaces or quotes.
+    /// `@id`, unique within the Period. It replaces `$RepresentationID$` in URLs, so it has no
+    /// slashes, spaces or quotes.
     pub id: String,
     /// `@bandwidth` in bits per second.
     pub bandwidth: u64,
-    /// `@codecs`, RFC 6381; empty, and not written, where the media type says it all.
+    /// `@codecs`, RFC 6381. Empty, and not written, where the media type alone describes the
+    /// content.
     pub codecs: String,
-    /// Of video.
+    /// Properties of video.
     pub video: Option<Video>,
-    /// Of audio.
+    /// Properties of audio.
     pub audio: Option<Audio>,
     /// Where its bytes are.
     pub address: Address,
 }
 
-/// Where a representation's bytes are.
+/// Location of a representation's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// In segments; without any the representation is not written. Where the templates of all
-    /// representations of a set are alike, one is written for the set.
+    /// In segments. A representation without segments is not written. Where the templates of all
+    /// representations of a set are equal, one is written for the whole set.
     Template(SegmentTemplate),
     /// In one file: `BaseURL`, relative to the manifest.
     File(String),
 }
 
-/// What a video representation looks like.
+/// Properties of a video representation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Video {
     /// `@width` in pixels.
@@ -187,12 +189,12 @@ pub struct Video {
     pub frame_rate: Option<(u32, u32)>,
 }
 
-/// What an audio representation audio like.
+/// Properties of an audio representation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Audio {
     /// `@audioSamplingRate` in Hz.
     pub sample_rate: u32,
-    /// Channels.
+    /// Number of channels.
     pub channels: u16,
 }
 
@@ -205,20 +207,20 @@ pub struct SegmentTemplate {
     pub initialization: String,
     /// `@media`: URL of a segment, with `$Number$` or `$Time$` in it.
     pub media: String,
-    /// `@startNumber`: the first listed segment's, where segments are named by number.
+    /// `@startNumber`: number of the first listed segment, where segment URLs have numbers.
     pub start_number: Option<u64>,
     /// `@presentationTimeOffset`: the media time, in ticks, of the Period's start.
     pub presentation_time_offset: u64,
-    /// `@availabilityTimeOffset` in milliseconds: how long before its end a segment can be asked
-    /// for. Present where segments can be had while they are made; `@availabilityTimeComplete`
-    /// is then false.
+    /// `@availabilityTimeOffset` in milliseconds: how long before its end a segment can be
+    /// requested. Present where segments are available while they are made;
+    /// `@availabilityTimeComplete` is then false.
     pub availability_time_offset: Option<u64>,
-    /// `SegmentTimeline`, in order; the last may be the one being made, with the duration it is
-    /// expected to have.
+    /// `SegmentTimeline`, in order. The last segment may be the one that is being made, with its
+    /// expected duration.
     pub segments: Vec<Segment>,
 }
 
-/// A segment's place on its track's timeline.
+/// Position of a segment on its track's timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Its first sample's presentation time in ticks.

@@ -1,5 +1,5 @@
-//! Elements and attributes. A sequence of elements is fixed by the schema of ISO/IEC 23009-1:
-//! [`Element`]'s methods write them in the order they are called.
+//! Writes elements and attributes. The schema of ISO/IEC 23009-1 fixes the order of elements:
+//! [`Element`]'s methods write them in the order in which they are called.
 
 use std::fmt::{self, Display, Write};
 
@@ -148,7 +148,7 @@ impl AdaptationSet {
         Ok(())
     }
 
-    /// The representations that have bytes.
+    /// The representations that are written: those with segments or a file.
     fn listed(&self) -> impl Iterator<Item = &Representation> {
         self.representations.iter().filter(|representation| match &representation.address {
             Address::Template(template) => !template.segments.is_empty(),
@@ -156,7 +156,7 @@ impl AdaptationSet {
         })
     }
 
-    /// The segments of all representations, where they are alike.
+    /// The segment template of all representations, where it is the same for all.
     fn common_template(&self) -> Option<&SegmentTemplate> {
         let mut templates = self.listed().map(|representation| match &representation.address {
             Address::Template(template) => Some(template),
@@ -223,7 +223,7 @@ impl Video {
 impl Audio {
     fn write(&self, element: &mut Element<'_>) -> fmt::Result {
         element.attribute("audioSamplingRate", self.sample_rate)?;
-        // ISO/IEC 23091-3, the layouts that so many channels usually have.
+        // ISO/IEC 23091-3: the usual layout for each number of channels.
         let layout = match self.channels {
             channels @ 1..=6 => channels,
             7 => 11,
@@ -253,8 +253,8 @@ impl SegmentTemplate {
         element.child("SegmentTimeline", |timeline| self.write_timeline(timeline))
     }
 
-    /// Runs of equally long segments become one `S`; its time is written where it does not
-    /// follow from the one before.
+    /// Writes runs of segments with equal durations as one `S`. Its time is written only where it
+    /// is not the end of the segment before.
     fn write_timeline(&self, timeline: &mut Element<'_>) -> fmt::Result {
         let mut end = None;
         let mut rest = self.segments.as_slice();
@@ -280,7 +280,7 @@ impl SegmentTemplate {
     }
 }
 
-/// An element being written: first its attributes, then what it contains.
+/// An element that is being written: first its attributes, then its content.
 struct Element<'a> {
     out: &'a mut String,
     name: &'static str,
@@ -338,8 +338,8 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Writes text so that it reads back as itself from an attribute or an element, XML 1.0 2.4;
-/// characters that XML cannot hold become U+FFFD.
+/// Escapes text so that it reads back unchanged from an attribute or an element, XML 1.0 2.4.
+/// Characters that XML cannot represent become U+FFFD.
 struct Escaped<'a>(&'a mut String);
 
 impl Write for Escaped<'_> {
@@ -368,7 +368,7 @@ impl Display for Duration {
     }
 }
 
-/// A number of thousandths as a decimal, without needless zeros.
+/// Thousandths as a decimal number, without trailing zeros.
 struct Thousandths(u64);
 
 impl Display for Thousandths {

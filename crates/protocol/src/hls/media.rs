@@ -7,46 +7,46 @@ use crate::utc::UtcMicros;
 
 /// A media playlist: the segments of one track, RFC 8216bis 4.4.3 to 4.4.5.
 ///
-/// Times are counted in ticks, `timescale` of which make a second. They are written with six
-/// decimals. Within a segment it is the ends of its parts that are rounded, so that the parts
-/// add up to the segment to the last digit, and a part is written the same in every state of
-/// the playlist.
+/// Times are in ticks of `timescale` per second, and are written with six decimals. Within a
+/// segment the ends of its parts are rounded, not their durations. So the parts add up to the
+/// segment exactly, and a part is written the same in every state of the playlist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MediaPlaylist {
     /// Ticks in a second; not 0.
     pub timescale: u32,
-    /// EXT-X-TARGETDURATION in seconds: no segment's duration, rounded to the nearest second,
-    /// exceeds it. Must not change while the stream lasts.
+    /// EXT-X-TARGETDURATION in seconds. No segment's duration, rounded to the nearest second,
+    /// exceeds it. It must not change while the stream lasts.
     pub target_duration: u32,
     /// EXT-X-MEDIA-SEQUENCE: the Media Sequence Number of the first segment.
     pub media_sequence: u64,
     /// EXT-X-DISCONTINUITY-SEQUENCE: how many discontinuities have left the window.
     pub discontinuity_sequence: u64,
-    /// EXT-X-PLAYLIST-TYPE; `None` for a window that slides.
+    /// EXT-X-PLAYLIST-TYPE; `None` for a sliding window.
     pub kind: Option<PlaylistType>,
-    /// EXT-X-INDEPENDENT-SEGMENTS, RFC 8216bis 4.4.2.1: decoding can start at every segment of
-    /// this playlist. Said where it will hold for all that are yet to come.
+    /// EXT-X-INDEPENDENT-SEGMENTS, RFC 8216bis 4.4.2.1: decoding can start at every segment of this
+    /// playlist. It must also hold for all segments to come.
     pub independent_segments: bool,
-    /// EXT-X-I-FRAMES-ONLY, RFC 8216bis 4.4.3.6: each segment is one intra-coded frame, shown
-    /// until the next one's.
+    /// EXT-X-I-FRAMES-ONLY, RFC 8216bis 4.4.3.6: each segment is one intra-coded frame, shown until
+    /// the frame of the next segment.
     pub i_frames_only: bool,
-    /// Present where parts are published.
+    /// Present where the playlist has parts.
     pub low_latency: Option<LowLatency>,
-    /// Whether a player may name in its request what the answer must contain (CAN-BLOCK-RELOAD).
+    /// Whether a player may request a state of the playlist that does not exist yet
+    /// (CAN-BLOCK-RELOAD).
     pub blocking_reload: bool,
     /// Whether a player may ask for a delta update (CAN-SKIP-UNTIL).
     pub delta_updates: bool,
-    /// How the playlist's date is rounded. More than one is written after a discontinuity, and where
-    /// durations lead players to a wrong date.
+    /// How the playlist's date is rounded. Further dates are written after a discontinuity, and
+    /// where durations lead players to a wrong date.
     pub date_rounding: Rounding,
-    /// Segments that are complete, in order.
+    /// Complete segments, in order.
     pub segments: Vec<Segment>,
-    /// The segment still being made.
+    /// The segment that is still being made.
     pub open: Option<OpenSegment>,
-    /// URI of the next part, the open segment's or part 0 of the one after it:
-    /// EXT-X-PRELOAD-HINT.
+    /// EXT-X-PRELOAD-HINT: URI of the next part, which belongs to the open segment, or is part 0 of
+    /// the segment after it.
     pub preload_hint: Option<String>,
-    /// How far the stream's other media playlists are: EXT-X-RENDITION-REPORT.
+    /// EXT-X-RENDITION-REPORT: how far the stream's other media playlists are.
     pub rendition_reports: Vec<RenditionReport>,
     /// Whether the stream is over: EXT-X-ENDLIST.
     pub ended: bool,
@@ -57,31 +57,32 @@ pub struct MediaPlaylist {
 pub enum PlaylistType {
     /// Segments are added and never leave.
     Event,
-    /// Nothing changes any more.
+    /// The playlist does not change any more.
     Vod,
 }
 
-/// What a playlist with parts promises.
+/// Promises of a playlist with parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LowLatency {
     /// PART-TARGET in ticks: no part is longer. Must not change while the stream lasts.
     pub part_target: u64,
-    /// PART-HOLD-BACK in ticks: how far from the end to play; at least twice, better three
-    /// times the part target, RFC 8216bis 4.4.3.8.
+    /// PART-HOLD-BACK in ticks: how far from the end to play. At least twice the part target,
+    /// better three times, RFC 8216bis 4.4.3.8.
     pub part_hold_back: u64,
 }
 
-/// How EXT-X-PROGRAM-DATE-TIME is rounded to milliseconds, RFC 8216bis 4.4.4.6: players read no more
-/// than those.
+/// How EXT-X-PROGRAM-DATE-TIME is rounded to milliseconds (RFC 8216bis 4.4.4.6), because players do
+/// not read finer dates.
 ///
-/// Players place tracks, and a track's new playlist, on each other by dates. Rounding that differs from
-/// segment to segment would move them. So a playlist has one date, and players add durations to it: the
-/// first segment's, and in a delta update that of a segment where rounding costs least.
+/// Players use dates to align tracks with each other, and a track's new playlist with the previous
+/// one. Rounding that differs from segment to segment would shift tracks. So a playlist has one
+/// date, and players add durations to it. The date is that of the first segment; in a delta update
+/// it is that of the segment with the smallest rounding error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
-    /// To the millisecond before.
+    /// Down to the millisecond.
     Down,
-    /// To the millisecond after.
+    /// Up to the millisecond.
     Up,
 }
 
@@ -105,7 +106,7 @@ pub struct Segment {
     pub uri: String,
     /// Its duration in ticks.
     pub duration: u64,
-    /// URI of its header, EXT-X-MAP; written where it differs from the one before.
+    /// URI of its header, EXT-X-MAP. It is written where it differs from the previous segment's.
     pub map: Option<Arc<str>>,
     /// When its first sample was captured, in microseconds since 1970 UTC.
     pub date: Option<u64>,
@@ -113,12 +114,12 @@ pub struct Segment {
     pub discontinuity: bool,
     /// Whether it is missing: EXT-X-GAP.
     pub gap: bool,
-    /// Its parts, their durations making up the segment's; written only near the end of the
-    /// playlist.
+    /// Its parts, whose durations add up to the segment's. They are written only near the end of
+    /// the playlist.
     pub parts: Vec<Part>,
 }
 
-/// The segment still being made, as far as it has come.
+/// The segment that is still being made, with its parts so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenSegment {
     /// As [`Segment::map`].
@@ -155,31 +156,31 @@ pub struct RenditionReport {
     pub last_part: Option<u64>,
 }
 
-/// CAN-SKIP-UNTIL in target durations: the least that is allowed.
+/// CAN-SKIP-UNTIL in target durations: the smallest allowed value.
 const SKIP_BOUNDARY: u64 = 6;
-/// For how many target durations before the end parts are written, RFC 8216bis 6.2.2.
+/// Parts are written within this many target durations before the end, RFC 8216bis 6.2.2.
 const PARTS_WINDOW: u64 = 3;
-/// By so many microseconds the date that players tell may be wrong before another one is written: a
-/// little more than rounding makes it.
+/// How far, in microseconds, the date that players compute may be off before another date is
+/// written. It is a little more than the error of rounding.
 const DATE_OFF: u64 = 1500;
 
 impl MediaPlaylist {
-    /// The playlist's text; as a delta update where the player asked for one, updates are on,
-    /// and there is something to skip.
+    /// The playlist's text. It is a delta update if the player asked for one, delta updates are
+    /// enabled, and there are segments to skip.
     pub fn render(&self, skip: Skip) -> String {
         let mut out = String::new();
         self.render_to(&mut out, skip);
         out
     }
 
-    /// Appends the playlist's text, as [`MediaPlaylist::render`].
+    /// Appends the playlist's text, like [`MediaPlaylist::render`].
     pub fn render_to(&self, out: &mut String, skip: Skip) {
         let parts: usize = self.segments.iter().map(|segment| segment.parts.len()).sum();
         out.reserve(512 + 96 * self.segments.len() + 80 * parts);
         self.write(out, skip).expect("a String takes every write");
     }
 
-    /// What decides whether this playlist answers a request.
+    /// The state by which [`Request::decide`](super::Request::decide) decides about requests.
     pub fn state(&self) -> State {
         let count = self.segments.len() as u64;
         State {
@@ -202,7 +203,7 @@ impl MediaPlaylist {
         writeln!(out, "#EXT-X-TARGETDURATION:{}", self.target_duration)?;
         self.write_server_control(out)?;
         if let Some(low_latency) = &self.low_latency {
-            // Parts are rounded to the nearest, so rounding up keeps them below it.
+            // Parts are rounded to the nearest, so a limit that is rounded up stays above them.
             let target = micros_up(low_latency.part_target, self.timescale);
             writeln!(out, "#EXT-X-PART-INF:PART-TARGET={}", Seconds(target))?;
         }
@@ -261,7 +262,8 @@ impl MediaPlaylist {
         if let Some(low_latency) = &self.low_latency {
             let hold_back = Seconds(micros_up(low_latency.part_hold_back, self.timescale));
             attribute(out, format_args!("PART-HOLD-BACK={hold_back}"))?;
-            // The default, RFC 8216bis 4.4.3.8, said for players that want it said.
+            // The default value, RFC 8216bis 4.4.3.8. It is written for players that need it
+            // explicitly.
             attribute(out, format_args!("HOLD-BACK={}", 3 * u64::from(self.target_duration)))?;
         }
         if self.delta_updates {
@@ -276,7 +278,7 @@ impl MediaPlaylist {
 
     fn write_segments(&self, out: &mut String, skipped: usize) -> fmt::Result {
         let parts_from = self.first_within(PARTS_WINDOW);
-        // What applies to skipped segments is known to the player, the header too.
+        // The player knows the tags of skipped segments, including the header.
         let mut map = self.segments[..skipped].last().and_then(|segment| segment.map.as_ref());
         let anchor = self.anchor(skipped);
         let mut clock = self.clock(skipped, anchor);
@@ -312,7 +314,7 @@ impl MediaPlaylist {
         Ok(())
     }
 
-    /// The segment whose date is written.
+    /// Index of the segment whose date is written.
     fn anchor(&self, skipped: usize) -> usize {
         if skipped == 0 {
             return 0;
@@ -326,7 +328,7 @@ impl MediaPlaylist {
             .map_or(skipped, |(index, _)| index)
     }
 
-    /// The clock of players at the first segment that is written.
+    /// The clock of players at the first written segment.
     fn clock(&self, skipped: usize, anchor: usize) -> Clock {
         let durations = self.segments[skipped..anchor].iter().map(|s| self.micros(s.duration));
         let before = durations.fold(0, u64::saturating_add);
@@ -356,14 +358,14 @@ impl MediaPlaylist {
         Ok(())
     }
 
-    /// How many segments a delta update leaves out: those that end before the Skip Boundary,
-    /// RFC 8216bis 6.2.5.1.
+    /// How many segments a delta update leaves out: those before the Skip Boundary, RFC 8216bis
+    /// 6.2.5.1.
     fn skippable(&self) -> usize {
         if self.delta_updates { self.first_within(SKIP_BOUNDARY) } else { 0 }
     }
 
-    /// Index of the first segment whose end is nearer to the playlist's end than so many target
-    /// durations.
+    /// Index of the first segment whose end is less than this many target durations before the
+    /// playlist's end.
     fn first_within(&self, target_durations: u64) -> usize {
         let target = u64::from(self.target_duration) * u64::from(self.timescale);
         let reach = target.saturating_mul(target_durations);
@@ -381,7 +383,7 @@ impl MediaPlaylist {
     }
 }
 
-/// What is written before a segment or its first part.
+/// Tags before a segment or before its first part.
 struct Start<'a> {
     discontinuity: bool,
     map: Option<&'a Arc<str>>,
@@ -401,15 +403,15 @@ fn write_start(out: &mut String, start: &Start<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The date that players tell of what comes next, in microseconds.
+/// The date that players compute for the next segment, in microseconds.
 struct Clock {
     told: Option<u64>,
     rounded: Rounding,
 }
 
 impl Clock {
-    /// The date to be written of what comes next, which was captured at `date`: wherever it `must` be, and
-    /// where players are wrong.
+    /// The date to write before the next segment, which was captured at `date`. It is always
+    /// written where `must` is set, and otherwise only where the date that players compute is off.
     fn date(&mut self, date: Option<u64>, must: bool) -> Option<u64> {
         let wrong = |date: u64| self.told.is_none_or(|told| told.abs_diff(date) > DATE_OFF);
         let written = date.filter(|&date| must || wrong(date)).map(|date| self.rounded.round(date));
@@ -417,7 +419,7 @@ impl Clock {
         written
     }
 
-    /// What came lasts so many microseconds.
+    /// Moves on by the duration of a segment.
     fn pass(&mut self, micros: u64) {
         self.told = self.told.map(|told| told.saturating_add(micros));
     }

@@ -1,8 +1,8 @@
 //! HLS playlists, RFC 8216bis (draft-pantos-hls-rfc8216bis), low latency included.
 //!
 //! A server fills in a [`MultivariantPlaylist`] or a [`MediaPlaylist`] and renders it, once per
-//! state of the stream. A player's delivery directives are read by [`Request::parse`], and
-//! [`Request::decide`] says whether the playlist as it is answers them.
+//! state of the stream. [`Request::parse`] reads a player's delivery directives, and
+//! [`Request::decide`] tells whether the current playlist answers them.
 
 mod media;
 mod multivariant;

@@ -5,16 +5,16 @@ use super::text::{Line, Quoted};
 /// A multivariant playlist: the renditions of a stream, RFC 8216bis 4.4.6.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MultivariantPlaylist {
-    /// EXT-X-INDEPENDENT-SEGMENTS, RFC 8216bis 4.4.2.1: every segment of every playlist starts
-    /// with a sample that decoding can start at.
+    /// EXT-X-INDEPENDENT-SEGMENTS, RFC 8216bis 4.4.2.1: in every playlist, decoding can start at
+    /// the first sample of every segment.
     pub independent_segments: bool,
-    /// Audio renditions that variants refer to by their group.
+    /// Audio renditions, which variants refer to by group.
     pub audio: Vec<Audio>,
-    /// Subtitles that variants refer to by their group.
+    /// Subtitles, which variants refer to by group.
     pub subtitles: Vec<Subtitles>,
-    /// Variants, in any order: they are written by falling bandwidth.
+    /// Variants in any order. They are written from the highest bandwidth to the lowest.
     pub variants: Vec<Variant>,
-    /// Playlists of intra-coded frames, likewise.
+    /// Playlists of intra-coded frames, in any order, written like the variants.
     pub i_frames: Vec<IFrames>,
 }
 
@@ -27,17 +27,17 @@ pub struct Audio {
     pub name: String,
     /// LANGUAGE, an RFC 5646 tag.
     pub language: Option<String>,
-    /// DEFAULT: played where the viewer has no other wish; one of a group. AUTOSELECT is written
+    /// DEFAULT: played unless the viewer chooses otherwise; one per group. AUTOSELECT is written
     /// for every rendition.
     pub default: bool,
-    /// CHANNELS: how many.
+    /// CHANNELS: number of channels.
     pub channels: Option<u16>,
-    /// URI of the media playlist; `None` where the variants' own streams hold the audio.
+    /// URI of the media playlist; `None` where the variants' own streams contain the audio.
     pub uri: Option<String>,
 }
 
 /// Subtitles in WebVTT: EXT-X-MEDIA with TYPE=SUBTITLES, RFC 8216bis 4.4.6.1. AUTOSELECT is written
-/// for all: a player takes those of the viewer's language.
+/// for all of them, so a player selects those in the viewer's language.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Subtitles {
     /// GROUP-ID.
@@ -46,9 +46,9 @@ pub struct Subtitles {
     pub name: String,
     /// LANGUAGE, an RFC 5646 tag.
     pub language: Option<String>,
-    /// DEFAULT: shown where the viewer has no other wish; at most one of a group.
+    /// DEFAULT: shown unless the viewer chooses otherwise; at most one per group.
     pub default: bool,
-    /// FORCED: needed to follow what is said, also by those who asked for no subtitles.
+    /// FORCED: needed to understand the dialogue, even for viewers who chose no subtitles.
     pub forced: bool,
     /// URI of the media playlist.
     pub uri: String,
@@ -64,7 +64,7 @@ pub struct Variant {
     pub bandwidth: u64,
     /// AVERAGE-BANDWIDTH, in bits per second.
     pub average_bandwidth: Option<u64>,
-    /// CODECS: RFC 6381 strings of all that the variant and its renditions hold.
+    /// CODECS: RFC 6381 strings of all codecs in the variant and its renditions.
     pub codecs: Vec<String>,
     /// RESOLUTION: width and height in pixels.
     pub resolution: Option<(u32, u32)>,
@@ -76,8 +76,8 @@ pub struct Variant {
     pub subtitles: Option<String>,
 }
 
-/// A playlist of intra-coded frames, for winding and previews: EXT-X-I-FRAME-STREAM-INF,
-/// RFC 8216bis 4.4.6.3.
+/// A playlist of intra-coded frames, for fast forward, rewind and previews:
+/// EXT-X-I-FRAME-STREAM-INF, RFC 8216bis 4.4.6.3.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IFrames {
     /// URI of the media playlist, whose [`i_frames_only`](super::MediaPlaylist::i_frames_only) is

@@ -1,54 +1,53 @@
-/// What a player asks of a media playlist in its query: delivery directives,
-/// RFC 8216bis 6.2.5.
+/// The delivery directives in a player's query for a media playlist, RFC 8216bis 6.2.5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Request {
-    /// `_HLS_msn`: answer only with a playlist that holds this segment.
+    /// `_HLS_msn`: the answer must contain this segment.
     pub msn: Option<u64>,
-    /// `_HLS_part`: or only this part of it.
+    /// `_HLS_part`: the answer need only contain this part of the segment.
     pub part: Option<u64>,
-    /// `_HLS_skip`: whether a delta update will do.
+    /// `_HLS_skip`: whether the player accepts a delta update.
     pub skip: Skip,
 }
 
 /// `_HLS_skip`, RFC 8216bis 6.2.5.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Skip {
-    /// The whole playlist is wanted.
+    /// The player wants the whole playlist.
     #[default]
     No,
     /// `YES`: segments may be skipped.
     Yes,
-    /// `v2`: date ranges too.
+    /// `v2`: segments and date ranges may be skipped.
     V2,
 }
 
-/// Why a query was refused; to be answered with 400.
+/// Why a query was refused. The status of the answer is 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// Not a decimal integer below 2^64.
+    /// The value is not a decimal integer below 2^64.
     #[error("{0} is not a decimal integer")]
     Number(&'static str),
-    /// Neither `YES` nor `v2`.
+    /// The value is neither `YES` nor `v2`.
     #[error("_HLS_skip is neither YES nor v2")]
     Skip,
-    /// The same directive more than once.
+    /// A directive occurs more than once.
     #[error("{0} occurs twice")]
     Twice(&'static str),
-    /// A part of no segment.
+    /// A part is requested without its segment.
     #[error("_HLS_part without _HLS_msn")]
     PartWithoutSegment,
 }
 
-/// How far a media playlist is: what decides whether it answers a request.
+/// How far a media playlist is: the facts that decide whether it answers a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct State {
-    /// Media Sequence Number of the segment being made, or to be made next: one past the last
-    /// complete segment.
+    /// Media Sequence Number of the segment that is being made, or of the next one: one more than
+    /// that of the last complete segment.
     pub open_msn: u64,
     /// How many parts that segment has so far.
     pub open_parts: u64,
-    /// How many parts the segment before has.
+    /// How many parts the last complete segment has.
     pub last_segment_parts: u64,
     /// PART-TARGET in microseconds, where the playlist has parts.
     pub part_target_micros: Option<u64>,
@@ -56,30 +55,30 @@ pub struct State {
     pub ended: bool,
 }
 
-/// What to do with a request.
+/// What a server must do with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Answer with the playlist as it is.
     Now,
-    /// Hold the request until the playlist holds this; ask again at each new state, since a
-    /// segment may turn out to have fewer parts.
+    /// Hold the request until the playlist contains this segment or part. Decide again at each new
+    /// state, because a segment may turn out to have fewer parts.
     Wait {
         /// Media Sequence Number of the segment.
         msn: u64,
         /// Index of the part; `None` for the whole segment.
         part: Option<u64>,
     },
-    /// Too far ahead to wait for: answer with 400.
+    /// The request is too far ahead to wait for: answer with 400.
     TooFar,
 }
 
 impl Request {
-    /// Reads the directives in a query string, the part of a URL after `?`. Other parameters are
-    /// passed over.
+    /// Reads the directives in a query string, the part of a URL behind `?`. Other parameters are
+    /// ignored.
     ///
     /// # Errors
-    /// A directive's value is malformed, a directive occurs twice, or a part is asked for
-    /// without its segment.
+    /// A directive's value is malformed, a directive occurs twice, or a part is requested without
+    /// its segment.
     pub fn parse(query: &str) -> Result<Self, RequestError> {
         let mut request = Self::default();
         let mut skip = None;
@@ -107,17 +106,17 @@ impl Request {
         Ok(request)
     }
 
-    /// What to do with the request while the playlist is in `state`, RFC 8216bis 6.2.5.2.
+    /// Decides about the request while the playlist is in `state`, RFC 8216bis 6.2.5.2.
     pub fn decide(&self, state: &State) -> Decision {
         let Some(msn) = self.msn else { return Decision::Now };
         if state.ended {
             return Decision::Now;
         }
-        // Two past the last segment, which is the one before the open one.
+        // Two more than the last complete segment, which is the one before the open segment.
         if msn > state.open_msn.saturating_add(1) {
             return Decision::TooFar;
         }
-        // A playlist without parts has segments to wait for only.
+        // In a playlist without parts, only segments can be waited for.
         let part = self.part.filter(|_| state.part_target_micros.is_some());
         let Some(part) = part else {
             return if msn < state.open_msn {
@@ -126,14 +125,15 @@ impl Request {
                 Decision::Wait { msn, part: None }
             };
         };
-        // Past the end of a complete segment means the first part of the next one.
+        // A part beyond the end of a complete segment means the first part of the next one.
         let past_end =
             msn.checked_add(1) == Some(state.open_msn) && part >= state.last_segment_parts;
         let (msn, part) = if past_end { (state.open_msn, 0) } else { (msn, part) };
         if msn < state.open_msn || (msn == state.open_msn && part < state.open_parts) {
             return Decision::Now;
         }
-        // How many parts must come yet; of a segment not yet begun, at least its own.
+        // How many parts are still missing. For a segment that has not begun, at least its own
+        // parts up to the requested one.
         let ahead = if msn == state.open_msn {
             part.saturating_add(1) - state.open_parts
         } else {
@@ -146,8 +146,8 @@ impl Request {
     }
 }
 
-/// Advance Part Limit, RFC 8216bis 6.2.5.2: how many parts past the newest may be asked for; as
-/// many as make three seconds, at least three. `part_target_micros` is PART-TARGET.
+/// Advance Part Limit, RFC 8216bis 6.2.5.2: how far beyond the newest part a request may be. It is
+/// the number of parts in three seconds, at least three. `part_target_micros` is PART-TARGET.
 pub fn advance_part_limit(part_target_micros: u64) -> u64 {
     if part_target_micros < 1_000_000 {
         3_000_000u64.div_ceil(part_target_micros.max(1))

@@ -1,8 +1,9 @@
-//! How values are written.
+//! Formats of values in playlists.
 
 use std::fmt;
 
-/// A quoted-string, RFC 8216bis 4.2: it has no escapes, so what cannot stand in it is replaced.
+/// A quoted-string, RFC 8216bis 4.2. It has no escapes, so characters that are not allowed are
+/// replaced.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -13,7 +14,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Text on a line of its own or inside one: control characters become spaces.
+/// Text on one line. Control characters become spaces.
 pub(super) struct Line<'a>(pub(super) &'a str);
 
 impl<'a> Line<'a> {
@@ -48,14 +49,14 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// Ticks in microseconds, to the nearest.
+/// Ticks in microseconds, rounded to the nearest.
 pub(super) fn micros(ticks: u64, timescale: u32) -> u64 {
     let scale = u128::from(timescale.max(1));
     let micros = (u128::from(ticks) * 1_000_000 + scale / 2) / scale;
     u64::try_from(micros).unwrap_or(u64::MAX)
 }
 
-/// Ticks in microseconds, rounded up: for limits that what is rounded to the nearest must keep.
+/// Ticks in microseconds, rounded up: for limits on values that are rounded to the nearest.
 pub(super) fn micros_up(ticks: u64, timescale: u32) -> u64 {
     let scale = u128::from(timescale.max(1));
     let micros = (u128::from(ticks) * 1_000_000).div_ceil(scale);

@@ -1,18 +1,18 @@
-//! How much a client may say.
+//! Limits how many messages a client may send.
 
 use super::{CloseCode, Violation};
 
-/// Messages and control frames that a client may send at once.
+/// How many messages and control frames a client may send at once.
 const BURST: u32 = 64;
 
 /// Microseconds after which it may send one more.
 const REFILL: u64 = 100_000;
 
-/// A bucket of what a client may still say: commands, pings and pongs each take one.
+/// A token bucket for the frames of a client. Each command, ping or pong takes one token.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     left: u32,
-    /// Up to when it was filled, in microseconds.
+    /// Time until which the bucket has been refilled, in microseconds.
     filled: u64,
 }
 
@@ -23,11 +23,12 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes one at `now`, in microseconds of any clock. One that is set back costs what was due, and
-    /// no more: who says little is never refused for it.
+    /// Takes one token at `now`, in microseconds of any clock. If the clock is set back, only the
+    /// refill since the last call is lost: a client that sends little is never refused because of
+    /// it.
     ///
     /// # Errors
-    /// There is none left.
+    /// The bucket is empty.
     pub fn spend(&mut self, now: u64) -> Result<(), Violation> {
         self.filled = self.filled.min(now);
         let due = (now - self.filled) / REFILL;
@@ -66,7 +67,7 @@ mod tests {
         assert!(budget.spend(now).is_err());
     }
 
-    /// A viewer that only answers pings lives longer than a clock that was wrong by hours.
+    /// A viewer that only answers pings stays connected although the clock is wrong by hours.
     #[test]
     fn a_clock_that_is_set_back_costs_nobody_the_connection() {
         let (mut budget, mut now) = (Budget::default(), 1_700_000_000_000_000);
@@ -76,7 +77,7 @@ mod tests {
             now += 9 * 1_000_000;
             budget.spend(now).unwrap();
         }
-        // To set it to and fro is no way to say more.
+        // Setting the clock back and forth does not allow more messages.
         for _ in 0..BURST {
             let _ = budget.spend(now);
         }

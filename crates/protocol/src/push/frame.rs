@@ -1,17 +1,17 @@
-//! Frames (RFC 6455 5): those of a client are read, those of a server written.
+//! Frames (RFC 6455 5): reads those of clients and writes those of servers.
 
 use super::{CloseCode, Violation};
 
 /// Longest payload of a control frame (5.5).
 pub const MAX_CONTROL: usize = 125;
 
-/// Longest message of a client. Commands are far shorter.
+/// Longest message of a client. Real commands are far shorter.
 pub const MAX_MESSAGE: usize = 4096;
 
-/// Most fragments of a message: one that never ends, and has nothing in it, is no message.
+/// Most fragments of a message. This limits messages of endless empty fragments.
 const MAX_FRAGMENTS: u8 = 64;
 
-/// What a frame is (5.2).
+/// Type of a frame (5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
@@ -19,39 +19,40 @@ pub enum Opcode {
     Text = 1,
     /// A message in bytes.
     Binary = 2,
-    /// The connection is to be closed.
+    /// The peer closes the connection.
     Close = 8,
-    /// To be answered.
+    /// A ping, which must be answered.
     Ping = 9,
-    /// The answer.
+    /// The answer to a ping.
     Pong = 10,
 }
 
-/// What a client sent.
+/// A message or control frame from a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A message, whole.
+    /// A whole text message.
     Text(String),
-    /// To be answered with the same payload.
+    /// A ping, which must be answered with the same payload.
     Ping(Vec<u8>),
-    /// An answer, asked for or not.
+    /// A pong, solicited or not.
     Pong,
-    /// It closes, and is to be sent the same code.
+    /// The client closes the connection. It must be sent the same code.
     Close(Option<u16>),
 }
 
-/// Reads what a client sends.
+/// Reads the frames of a client.
 ///
-/// Holds at most one message of [`MAX_MESSAGE`] and one control frame, and nothing between messages.
+/// It holds at most one message of [`MAX_MESSAGE`] and one control frame, and nothing between
+/// messages.
 #[derive(Debug, Default)]
 pub struct Reader {
     head: [u8; 14],
     len: u8,
-    /// Bytes of the payload still to come; `None` between frames.
+    /// Payload bytes that are still missing; `None` between frames.
     left: Option<u16>,
-    /// Where in the mask the next byte is.
+    /// Index of the mask byte for the next payload byte.
     phase: u8,
-    /// A text message has begun and not ended.
+    /// Whether a text message has begun but not ended.
     begun: bool,
     fragments: u8,
     message: Vec<u8>,
@@ -59,10 +60,10 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Takes bytes from the front of `input`, up to the next event; `None` once all are taken.
+    /// Takes bytes from the front of `input` up to the next event; `None` once all bytes are taken.
     ///
     /// # Errors
-    /// What came is not what a client may send. Nothing that follows can be understood.
+    /// The client sent something that is not allowed. Later bytes cannot be understood.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Violation> {
         loop {
             let Some(left) = self.left else {
@@ -76,7 +77,7 @@ impl Reader {
             let (front, rest) = input.split_at(taken);
             *input = rest;
             self.unmask(front);
-            // No more than `left`, which is a `u16`.
+            // `taken` is at most `left`, which is a `u16`.
             let left = left - taken as u16;
             self.left = Some(left);
             if left > 0 {
@@ -98,7 +99,7 @@ impl Reader {
         self.opcode() >= 8
     }
 
-    /// Bytes of the frame's head, as far as it shows.
+    /// Bytes of the frame's head, as far as the bytes so far tell.
     fn head_size(&self) -> u8 {
         let extended = match self.head[1] & 0x7F {
             _ if self.len < 2 => return 2,
@@ -125,7 +126,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The first two bytes tell whether the frame may be there at all.
+    /// Checks by the first two bytes whether the frame is allowed here.
     fn check_start(&self) -> Result<(), Violation> {
         let [first, second, ..] = self.head;
         let wrong = |what| Err(Violation::new(CloseCode::ProtocolError, what));
@@ -208,7 +209,7 @@ impl Reader {
     }
 }
 
-/// What a close says (5.5.1).
+/// Reads the payload of a close frame (5.5.1).
 fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
     let wrong = |what| Err(Violation::new(CloseCode::ProtocolError, what));
     match payload {
@@ -216,7 +217,7 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
         [_] => wrong("close with half a code"),
         [a, b, reason @ ..] => {
             let code = u16::from_be_bytes([*a, *b]);
-            // 7.4: codes that are never sent, or are not given out.
+            // 7.4: codes that are never sent, or not assigned.
             if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
                 return wrong("close with a code that may not be sent");
             }
@@ -229,8 +230,8 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
     }
 }
 
-/// The head of a server's frame, which is the last of its message: 2 bytes, 4 where the payload has
-/// more than 125, 10 where it has more than 65,535.
+/// Head of a server's frame. Each frame is the only one of its message. The head has 2 bytes, 4 for
+/// a payload of more than 125 bytes, and 10 for more than 65,535.
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
     bytes: [u8; 10],
@@ -238,7 +239,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Of a payload of so many bytes.
+    /// The head for a payload of `size` bytes.
     pub fn new(opcode: Opcode, size: usize) -> Self {
         let mut bytes = [0; 10];
         bytes[0] = 0x80 | opcode as u8;
@@ -268,12 +269,13 @@ impl AsRef<[u8]> for Head {
     }
 }
 
-/// A frame of a server: a message that is short, or a control frame.
+/// A server's frame: a short message or a control frame.
 pub fn frame(opcode: Opcode, payload: &[u8]) -> Vec<u8> {
     [Head::new(opcode, payload.len()).as_ref(), payload].concat()
 }
 
-/// A close with a code and what people may read of it, cut where the frame would be too long.
+/// A close frame with a code and a reason for humans, which is cut where the frame would be too
+/// long.
 pub fn close(code: CloseCode, reason: &str) -> Vec<u8> {
     let mut end = reason.len().min(MAX_CONTROL - 2);
     while !reason.is_char_boundary(end) {
@@ -289,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// A client's frame.
+    /// A frame of a client.
     fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
         let head = Head::new(Opcode::Text, payload.len());
         let mut out = head.as_ref().to_vec();
@@ -342,7 +344,7 @@ mod tests {
         }
     }
 
-    /// RFC 6455, by section, and the code each is answered with.
+    /// Violations by section of RFC 6455, each with the close code that answers it.
     #[test]
     fn what_clients_may_not_send() {
         use CloseCode::{InvalidData, ProtocolError, TooBig, Unsupported};

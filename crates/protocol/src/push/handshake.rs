@@ -1,4 +1,4 @@
-//! The opening handshake, the server's part of it (RFC 6455 4.2).
+//! The server's part of the opening handshake (RFC 6455 4.2).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,15 +6,15 @@ use sha1::{Digest, Sha1};
 
 use super::SUBPROTOCOL;
 
-/// What `Sec-WebSocket-Accept` is made with (1.3).
+/// GUID that `Sec-WebSocket-Accept` is computed with (1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// What a request that may become a WebSocket is answered with.
+/// The answer to a request that may become a WebSocket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
     /// The value of `Sec-WebSocket-Accept`.
     pub accept: String,
-    /// Whether the client offered [`SUBPROTOCOL`]; if so, it is the value of
+    /// Whether the client offered [`SUBPROTOCOL`]. Then the answer names it in
     /// `Sec-WebSocket-Protocol`.
     pub subprotocol: bool,
 }
@@ -22,20 +22,20 @@ pub struct Accepted {
 /// Why a request cannot become a WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It does not ask to.
+    /// The request does not ask for a WebSocket.
     #[error("only over a WebSocket: `Upgrade: websocket`, by HTTP/1.1")]
     NotAsked,
-    /// `Sec-WebSocket-Version` other than 13, to be told (4.4).
+    /// `Sec-WebSocket-Version` is not 13. The answer must name the supported version (4.4).
     #[error("Sec-WebSocket-Version has to be 13")]
     Version,
-    /// `Sec-WebSocket-Key` missing, repeated, or not 16 bytes in base64.
+    /// `Sec-WebSocket-Key` is missing, repeated, or not 16 bytes in base64.
     #[error("Sec-WebSocket-Key has to be 16 bytes in base64")]
     Key,
 }
 
 impl Refusal {
-    /// The status code of the answer; 426 takes `Upgrade: websocket` and `Sec-WebSocket-Version: 13`
-    /// with it.
+    /// Status code of the answer. An answer with 426 also has `Upgrade: websocket` and
+    /// `Sec-WebSocket-Version: 13`.
     pub fn status(self) -> u16 {
         match self {
             Self::NotAsked | Self::Version => 426,
@@ -44,10 +44,10 @@ impl Refusal {
     }
 }
 
-/// Answers the header fields of a GET by HTTP/1.1.
+/// Checks the header fields of a GET over HTTP/1.1, and computes the answer.
 ///
 /// # Errors
-/// They do not ask for a WebSocket as they must (4.2.1).
+/// The fields do not ask for a WebSocket in the required way (4.2.1).
 pub fn accept(fields: &[(&str, &str)]) -> Result<Accepted, Refusal> {
     let values = |name: &'static str| {
         let fields = fields.iter().filter(move |(field, _)| field.eq_ignore_ascii_case(name));
@@ -69,7 +69,7 @@ pub fn accept(fields: &[(&str, &str)]) -> Result<Accepted, Refusal> {
     if !STANDARD.decode(key).is_ok_and(|nonce| nonce.len() == 16) {
         return Err(Refusal::Key);
     }
-    // Names of subprotocols are compared as they are (11.3.4).
+    // Names of subprotocols are case-sensitive (11.3.4).
     let mut offered = values("sec-websocket-protocol").flat_map(|value| value.split(','));
     let subprotocol = offered.any(|name| name.trim() == SUBPROTOCOL);
     let hash = Sha1::new().chain_update(key).chain_update(GUID).finalize();
@@ -94,7 +94,7 @@ mod tests {
         accept(&fields)
     }
 
-    /// RFC 6455 1.3.
+    /// The example of RFC 6455 1.3.
     #[test]
     fn the_key_of_the_specification() {
         let accepted = with(&[]).unwrap();

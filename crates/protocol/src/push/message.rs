@@ -1,67 +1,67 @@
-//! What server and client say in text messages: one JSON object each.
+//! Text messages of server and client: each is one JSON object.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{CloseCode, Violation};
 
-/// What the server says. The JSON has the variant's name under `event`.
+/// A message of the server. In JSON, `event` holds the variant's name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
     /// The first message.
     Hello(Hello),
-    /// What follows is of another rendition; its header comes first.
+    /// The following media are of another rendition; its header comes first.
     Rendition {
-        /// As `hello` names it.
+        /// Name of the rendition, as in `hello`.
         rendition: String,
     },
-    /// What follows does not continue what was.
+    /// The following media do not continue the media before.
     Discontinuity {
-        /// Why.
+        /// The reason.
         reason: Discontinuity,
     },
-    /// There is nothing more.
+    /// The stream has ended.
     End,
     /// The server cannot go on.
     Error {
-        /// For programs.
+        /// Error code for programs.
         code: &'static str,
-        /// A sentence for people.
+        /// Description for humans.
         message: String,
     },
 }
 
-/// What there is to be watched.
+/// Description of the stream or title.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Hello {
-    /// Frames, by falling bitrate.
+    /// Video renditions, from the highest bitrate to the lowest.
     pub renditions: Vec<Rendition>,
-    /// The one that is sent first.
+    /// Name of the rendition that is sent first.
     pub rendition: Option<String>,
-    /// Audio, which comes with each rendition.
+    /// The audio, which is sent with each rendition.
     pub audio: Option<Audio>,
-    /// Units of a second in which the times of the first rendition are.
+    /// Timescale of the first rendition: its times count in units of 1/`timescale` seconds.
     pub timescale: u32,
-    /// Seconds of media that there are of a live stream from what is sent first on: how far behind it
-    /// a viewer begins that plays at once, since frames begin with a keyframe.
+    /// For a live stream: how many seconds of existing media are sent first, because video begins
+    /// at a keyframe. A viewer that plays at once begins that far behind live.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<f64>,
-    /// Seconds of media, where they are known.
+    /// Duration of the media in seconds, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<f64>,
 }
 
-/// A rendition of the video.
+/// A video rendition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rendition {
-    /// Names it in events and commands.
+    /// Its name in events and commands.
     pub name: String,
     /// Bits per second.
     pub bitrate: u64,
     /// Width and height in pixels, as `1280x720`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolution: Option<String>,
-    /// As in RFC 6381.
+    /// Codec string as in RFC 6381.
     pub codecs: String,
 }
 
@@ -72,51 +72,51 @@ pub struct Audio {
     pub name: String,
     /// Bits per second.
     pub bitrate: u64,
-    /// As in RFC 6381.
+    /// Codec string as in RFC 6381.
     pub codecs: String,
 }
 
-/// Why what follows does not continue what was.
+/// Why the following media do not continue the media before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Discontinuity {
-    /// So did the publisher.
+    /// The publisher's media were discontinuous.
     Publisher,
-    /// The viewer read too slowly, and goes on at the newest keyframe.
+    /// The viewer read too slowly. It continues at the newest keyframe.
     Skipped,
-    /// The viewer sought.
+    /// The viewer seeked.
     Seek,
     /// The viewer paused.
     Pause,
-    /// The stream's tracks are others now.
+    /// The stream's tracks have changed.
     Tracks,
 }
 
 impl Event {
-    /// As it is sent.
+    /// The event as JSON, ready to be sent.
     pub fn to_json(&self) -> String {
-        // Strings, numbers and lists: nothing that JSON has no form for.
+        // Strings, numbers and lists always have a JSON form.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// What a client may say; several at once are done in this order.
+/// A command of a client. Several members are applied in this order.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct Command {
-    /// This rendition and no other; null lets the server choose again.
+    /// Stay with this rendition; null lets the server choose again.
     #[serde(deserialize_with = "given")]
     pub rendition: Option<Option<String>>,
-    /// Bits per second that no rendition may exceed; null for no limit.
+    /// Highest allowed bitrate of a rendition, in bits per second; null for no limit.
     #[serde(deserialize_with = "given")]
     pub max: Option<Option<u64>>,
-    /// Seconds on the stream's timeline.
+    /// Seeks to this time, in seconds on the stream's timeline.
     pub seek: Option<f64>,
-    /// Whether nothing is to be sent.
+    /// Pauses or resumes sending.
     pub pause: Option<bool>,
 }
 
-/// Tells null from nothing.
+/// Distinguishes null from a missing member.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
@@ -124,10 +124,10 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 impl Command {
-    /// Reads a text message. Members of other names are not for us.
+    /// Reads a text message. Unknown members are ignored.
     ///
     /// # Errors
-    /// It is not a JSON object, or a member's value means nothing.
+    /// The text is not a JSON object, or a member has an invalid value.
     pub fn parse(text: &str) -> Result<Self, Violation> {
         let wrong = |what| Violation::new(CloseCode::InvalidData, what);
         if !text.trim_ascii_start().starts_with('{') {

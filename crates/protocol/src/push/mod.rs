@@ -1,15 +1,16 @@
 //! Media pushed over a WebSocket: subprotocol `headwater.v1`, without I/O.
 //!
 //! ```text
-//! handshake   may this request become a WebSocket, and what answers it (RFC 6455 4.2)
-//! query       what a viewer asks for with it
-//! budget      how much a client may say
-//! frame       frames of a client read, frames of the server written (RFC 6455 5)
-//! message     what both say in text: JSON
+//! handshake   checks whether a request may become a WebSocket, and answers it (RFC 6455 4.2)
+//! query       the parameters in a viewer's request
+//! budget      limits how many messages a client may send
+//! frame       reads frames of clients, writes frames of the server (RFC 6455 5)
+//! message     text messages of both sides, in JSON
+//! abr         the rules that choose a viewer's rendition
 //! ```
 //!
-//! The server says `hello`, sends a CMAF header, then each chunk or segment as one binary message,
-//! nothing added, and an event where something changes. A client need not say anything.
+//! The server first sends `hello`, then a CMAF header, then each chunk or segment unchanged as one
+//! binary message. Where something changes, it sends an event. A client need not send anything.
 
 pub mod abr;
 pub mod budget;
@@ -25,21 +26,21 @@ pub const SUBPROTOCOL: &str = "headwater.v1";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum CloseCode {
-    /// It is over.
+    /// The media have ended.
     Normal = 1000,
     /// The server is shutting down.
     GoingAway = 1001,
-    /// Frames that RFC 6455 does not allow.
+    /// The client sent frames that RFC 6455 does not allow.
     ProtocolError = 1002,
-    /// Binary messages, which nothing is expected by.
+    /// The client sent a binary message, which has no meaning here.
     Unsupported = 1003,
-    /// Text that is not UTF-8, or not what a client may say.
+    /// The client sent text that is not UTF-8 or not a valid command.
     InvalidData = 1007,
-    /// Too much of what is allowed, or read too slowly.
+    /// The client sent too many messages, or read too slowly.
     PolicyViolation = 1008,
-    /// A message longer than any command.
+    /// The client sent a message longer than any command.
     TooBig = 1009,
-    /// The server cannot go on.
+    /// The server cannot continue.
     InternalError = 1011,
 }
 
@@ -50,18 +51,18 @@ impl CloseCode {
     }
 }
 
-/// What a client did wrong, and the code it is told before the connection is closed.
+/// What a client did wrong, and the code of the close frame that answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what} (close code {})", code.number())]
 pub struct Violation {
-    /// Tells the client.
+    /// Code of the close frame.
     pub code: CloseCode,
-    /// Tells people; short enough for a close frame.
+    /// Description for humans, short enough for a close frame.
     pub what: &'static str,
 }
 
 impl Violation {
-    /// A violation.
+    /// Creates a violation.
     pub fn new(code: CloseCode, what: &'static str) -> Self {
         Self { code, what }
     }

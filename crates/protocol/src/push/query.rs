@@ -1,26 +1,26 @@
-//! What a viewer asks for with its request.
+//! The query parameters in a viewer's request.
 
 use std::time::Duration;
 
-/// Where a viewer begins.
+/// Where a viewer's media begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum From {
     /// At the newest keyframe of a live stream; at the beginning of a file.
     #[default]
     Live,
-    /// At the oldest media there are.
+    /// At the oldest media that exist.
     Start,
     /// At the keyframe at or before a time on the stream's timeline.
     At(Duration),
 }
 
-/// How much goes into one message.
+/// How much media one message contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unit {
-    /// A chunk, as soon as it exists.
+    /// A chunk, sent as soon as it exists.
     #[default]
     Chunk,
-    /// A segment, once it is complete.
+    /// A segment, sent once it is complete.
     Segment,
 }
 
@@ -40,7 +40,7 @@ pub struct Query {
     pub from: From,
     /// `max=BITRATE`: bits per second that no rendition may exceed.
     pub max: Option<u64>,
-    /// `rendition=NAME`: this one and no other.
+    /// `rendition=NAME`: only this rendition.
     pub rendition: Option<String>,
     /// `pace=realtime|fast`
     pub pace: Option<Pace>,
@@ -48,21 +48,21 @@ pub struct Query {
     pub latency: Unit,
 }
 
-/// A parameter whose value means nothing.
+/// A parameter has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} has to be {expected}")]
 pub struct BadQuery {
-    /// Which.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// What it may be.
+    /// Its allowed values.
     pub expected: &'static str,
 }
 
 impl Query {
-    /// Reads the pairs of a query; parameters of other names are not for us.
+    /// Reads the pairs of a query. Unknown parameters are ignored.
     ///
     /// # Errors
-    /// A value that means nothing.
+    /// A parameter has an invalid value.
     pub fn parse<K: AsRef<str>, V: AsRef<str>>(
         pairs: impl Iterator<Item = (K, V)>,
     ) -> Result<Self, BadQuery> {
@@ -117,7 +117,7 @@ fn bitrate(value: &str) -> Option<u64> {
         None => (value, 1.0),
     };
     let rate = number.parse::<f64>().ok()? * unit;
-    // More than any link carries is no limit that could be meant.
+    // No link carries more, so a larger number cannot be a meaningful limit.
     (1.0..=1e15).contains(&rate).then_some(rate as u64)
 }
 

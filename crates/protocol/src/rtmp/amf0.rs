@@ -2,14 +2,13 @@
 
 use super::Error;
 
-/// Containers may lie this deep inside each other; real commands need three levels.
+/// Containers may be nested this deep. Real commands need three levels.
 pub const MAX_DEPTH: usize = 32;
-/// A message may hold this many values, nested ones included. A decoded value takes up to
-/// 80 bytes however short it is on the wire, so this bounds decoding to about 1 MiB beside the
-/// text.
+/// The most values in a message, nested ones included. A decoded value takes up to 80 bytes,
+/// however short it is on the wire. So decoding takes at most about 1 MiB in addition to the text.
 pub const MAX_VALUES: usize = 8192;
 
-/// Names and values of an object, in the order of the wire; names may repeat.
+/// Names and values of an object, in their order on the wire. Names may repeat.
 pub type Properties = Vec<(String, Value)>;
 
 /// One AMF0 value (clause 2).
@@ -19,7 +18,7 @@ pub enum Value {
     Number(f64),
     /// Marker 1; any byte but 0 is true.
     Boolean(bool),
-    /// Marker 2 or 12. Text that is not UTF-8 is read as Latin-1, since old encoders write that.
+    /// Marker 2 or 12. Text that is not UTF-8 is read as Latin-1, because old encoders write that.
     String(String),
     /// Marker 3.
     Object(Properties),
@@ -27,10 +26,10 @@ pub enum Value {
     Null,
     /// Marker 6.
     Undefined,
-    /// Marker 7: the n-th object or array of the same message. It is checked to exist, and
-    /// handed out unresolved: resolving by copy would let a few bytes grow without bound.
+    /// Marker 7: the n-th object or array of the same message. The reader checks that it exists,
+    /// but does not resolve it: copying would let a few bytes grow without bound.
     Reference(u16),
-    /// Marker 8: an object by another name; the count on the wire is only a hint.
+    /// Marker 8: encoded like an object. Its count on the wire is only a hint.
     EcmaArray(Properties),
     /// Marker 10.
     StrictArray(Vec<Value>),
@@ -70,7 +69,7 @@ impl Value {
         if let Self::Number(number) = self { Some(*number) } else { None }
     }
 
-    /// The boolean, if this is one; numbers count as in ECMAScript, since peers mix them up.
+    /// The boolean, if this is one. A number counts as in ECMAScript, because peers mix them up.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Boolean(value) => Some(*value),
@@ -100,21 +99,21 @@ impl Value {
     }
 }
 
-/// Reads the values of one message, one after the other.
+/// Reads the values of a message one after the other.
 ///
-/// At most [`MAX_DEPTH`] levels and [`MAX_VALUES`] values; positions in errors count from the
-/// start of the bytes given.
+/// It reads at most [`MAX_DEPTH`] levels and [`MAX_VALUES`] values. Positions in errors count from
+/// the start of the given bytes.
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     values_left: usize,
-    /// Objects and arrays seen, which references count (clause 2.9).
+    /// Number of objects and arrays so far. References are indexes into them (clause 2.9).
     complex: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first of `bytes`.
+    /// Creates a reader at the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0, values_left: MAX_VALUES, complex: 0 }
     }
@@ -132,7 +131,7 @@ impl<'a> Reader<'a> {
     /// Reads the next value.
     ///
     /// # Errors
-    /// Where the bytes are cut off, break the format, exceed a limit, or switch to AMF3.
+    /// The bytes are cut off, break the format, exceed a limit, or switch to AMF3.
     pub fn value(&mut self) -> Result<Value, Error> {
         self.nested(0)
     }
@@ -178,7 +177,8 @@ impl<'a> Reader<'a> {
             10 => {
                 self.complex += 1;
                 let count = u32::from_be_bytes(self.array("strict array count")?) as usize;
-                // Every value takes a byte at least: a larger count is a lie, found at once.
+                // Every value takes at least a byte, so a count larger than the rest of the message
+                // is refused at once.
                 if count > self.bytes.len() - self.at {
                     return Err(Error::misbehaved(
                         format!("AMF0 strict array of {count} values is cut off"),
@@ -210,8 +210,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Names and values up to the end marker. An ECMA array may also end with the message: some
-    /// encoders leave its end marker out.
+    /// Reads names and values up to the end marker. An ECMA array may also end with the message,
+    /// because some encoders leave out its end marker.
     fn object(&mut self, depth: usize, may_end: bool) -> Result<Properties, Error> {
         let mut properties = Properties::new();
         loop {
@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
 /// Reads all values of a message.
 ///
 /// # Errors
-/// As [`Reader::value`].
+/// The same as those of [`Reader::value`].
 pub fn decode(bytes: &[u8]) -> Result<Vec<Value>, Error> {
     let mut reader = Reader::new(bytes);
     let mut values = Vec::new();
@@ -281,8 +281,8 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Value>, Error> {
     Ok(values)
 }
 
-/// Appends one value. Strings over 65,535 bytes are written as long strings; property and class
-/// names have no such form and are cut at that length.
+/// Appends one value. Strings of more than 65,535 bytes are written as long strings. Names of
+/// properties and classes have no long form and are cut at that length.
 pub fn encode(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Number(number) => {
@@ -332,7 +332,7 @@ pub fn encode(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// The bytes of some values, one after the other.
+/// The bytes of values, one after the other.
 pub fn encode_all<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     for value in values {
@@ -352,7 +352,7 @@ pub(crate) fn encode_str(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A length or count as the wire has it. What does not fit in 32 bits exceeds every message.
+/// A length or count in the form of the wire. A length above 32 bits would exceed any message.
 fn count(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }
@@ -392,8 +392,7 @@ mod tests {
         Ok(value)
     }
 
-    /// A value of each kind, byte by byte after the specification (AMF 0, 2.2 to 2.18), and what is
-    /// read of it.
+    /// A value of each kind, with its bytes as in the specification (AMF 0, 2.2 to 2.18).
     fn written() -> Vec<(&'static [u8], Value)> {
         let property = |name: &str, value| (name.to_owned(), value);
         let foo = || vec![property("foo", Value::string("baz"))];
@@ -446,14 +445,15 @@ mod tests {
     fn refuses_what_is_broken_or_unknown() {
         use crate::rtmp::Blame;
         for (bytes, value) in written() {
-            // Cut anywhere. Some end an ECMA array without its marker, so that is read.
+            // Cut anywhere. An ECMA array without its end marker is accepted, because some encoders
+            // write it so.
             let whole = if matches!(value, Value::EcmaArray(_)) { 5 } else { bytes.len() };
             for end in 1..whole {
                 let error = decode(&bytes[..end]).expect_err("cut off");
                 assert_eq!(error.blame, Blame::PeerMisbehaved, "{value:?} at {end}: {error}");
             }
         }
-        // An end of object without an object, and a marker nobody has defined.
+        // An end of object without an object, and an undefined marker.
         for broken in [&b"\x09"[..], b"a"] {
             let error = decode(broken).expect_err("broken");
             assert_eq!(error.blame, Blame::PeerMisbehaved, "{broken:?}: {error}");
@@ -557,7 +557,7 @@ mod tests {
             let bytes = std::fs::read(entry.unwrap().path()).unwrap();
             for end in 0..=bytes.len().min(300) {
                 if let Ok(values) = decode(&bytes[..end]) {
-                    // What was understood can be written and read again.
+                    // Decoded values can be written and read again.
                     let again = decode(&encode_all(&values)).unwrap();
                     assert_eq!(again.len(), values.len());
                 }
@@ -578,7 +578,7 @@ mod tests {
         assert!(decode(&wide).unwrap_err().what.contains("more than"));
         assert!(decode(&[10, 0xFF, 0xFF, 0xFF, 0xFF, 5]).unwrap_err().what.contains("cut off"));
         assert!(decode(&[12, 0xFF, 0xFF, 0xFF, 0xFF, 5]).unwrap_err().what.contains("cut off"));
-        // The figure the limit is reckoned with.
+        // The size that the limit is based on.
         assert!(size_of::<(String, Value)>() <= 80);
     }
 

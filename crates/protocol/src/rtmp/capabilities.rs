@@ -1,13 +1,14 @@
 use super::amf0::Value;
 
-/// A FourCC, or `*` for any, with what can be done with it: [`Capabilities::CAN_DECODE`] and so on.
+/// A FourCC, or `*` for any, and what the side can do with it: [`Capabilities::CAN_DECODE`] and so
+/// on.
 pub type FourCcInfo = (String, u32);
 
-/// What a side says of itself in `connect` and its answer (Enhanced RTMP v2, "Enhancing
-/// NetConnection connect Command"). All empty where the peer speaks plain RTMP 1.0.
+/// Capabilities that a side announces in `connect` and its answer (Enhanced RTMP v2, "Enhancing
+/// NetConnection connect Command"). All are empty where the peer speaks plain RTMP 1.0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// `fourCcList` (v1): FourCCs, or `*`, of what can be taken in one way or another.
+    /// `fourCcList` (v1): FourCCs, or `*`, that the side supports in some way.
     pub fourcc_list: Vec<String>,
     /// `videoFourCcInfoMap`.
     pub video: Vec<FourCcInfo>,
@@ -17,7 +18,7 @@ pub struct Capabilities {
     pub caps_ex: u32,
 }
 
-/// FourCCs a list may have; there are fewer than twenty.
+/// The most FourCCs in a list. Fewer than twenty exist.
 const MAX_FOURCCS: usize = 64;
 
 impl Capabilities {
@@ -47,7 +48,7 @@ impl Capabilities {
         }
     }
 
-    /// Whether anything was said at all.
+    /// Whether any capability was announced.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -57,15 +58,15 @@ impl Capabilities {
         self.caps_ex & mask == mask
     }
 
-    /// The same but for these bits of `capsEx`.
+    /// The same capabilities without these bits of `capsEx`.
     #[must_use]
     pub fn without(mut self, mask: u32) -> Self {
         self.caps_ex &= !mask;
         self
     }
 
-    /// Reads what stands in an object of `connect` or its answer; what is malformed counts as
-    /// not said.
+    /// Reads the capabilities in an object of `connect` or its answer. Malformed ones count as
+    /// absent.
     pub(crate) fn read(object: &Value) -> Self {
         let list = match object.property("fourCcList") {
             Some(Value::StrictArray(values)) => values.as_slice(),
@@ -90,7 +91,7 @@ impl Capabilities {
         }
     }
 
-    /// The properties that say this; none for what is empty.
+    /// Properties that announce these capabilities; none for empty ones.
     pub(crate) fn properties(&self) -> Vec<(String, Value)> {
         let mut properties = Vec::new();
         if !self.fourcc_list.is_empty() {

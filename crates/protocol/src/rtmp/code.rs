@@ -1,5 +1,5 @@
-//! Codes of information objects (RTMP 1.0, 7.2.2, and the NetConnection and NetStream classes of
-//! ActionScript, whose codes they are).
+//! Codes of information objects (RTMP 1.0, 7.2.2). They come from the NetConnection and NetStream
+//! classes of ActionScript.
 
 /// The connection is accepted.
 pub const CONNECT_SUCCESS: &str = "NetConnection.Connect.Success";
@@ -7,17 +7,17 @@ pub const CONNECT_SUCCESS: &str = "NetConnection.Connect.Success";
 pub const CONNECT_REJECTED: &str = "NetConnection.Connect.Rejected";
 /// The connection is refused: no such application.
 pub const CONNECT_INVALID_APP: &str = "NetConnection.Connect.InvalidApp";
-/// Enhanced RTMP v2: please connect again, perhaps elsewhere.
+/// Enhanced RTMP v2: a request to connect again, possibly to another server.
 pub const RECONNECT_REQUEST: &str = "NetConnection.Connect.ReconnectRequest";
 /// A command is unknown or failed.
 pub const CALL_FAILED: &str = "NetConnection.Call.Failed";
 /// Publishing may begin.
 pub const PUBLISH_START: &str = "NetStream.Publish.Start";
-/// Somebody publishes under that name, or the name is not allowed.
+/// The name already has a publisher, or the name is not allowed.
 pub const PUBLISH_BAD_NAME: &str = "NetStream.Publish.BadName";
-/// Publishing is refused for want of permission.
+/// Publishing is refused for lack of permission.
 pub const PUBLISH_DENIED: &str = "NetStream.Publish.Denied";
-/// An error that no other code is for.
+/// An error without a code of its own.
 pub const FAILED: &str = "NetStream.Failed";
 /// Publishing has ended.
 pub const UNPUBLISH_SUCCESS: &str = "NetStream.Unpublish.Success";
@@ -41,7 +41,7 @@ pub const PLAY_UNPUBLISH_NOTIFY: &str = "NetStream.Play.UnpublishNotify";
 pub const PAUSE_NOTIFY: &str = "NetStream.Pause.Notify";
 /// Playing again after a pause.
 pub const UNPAUSE_NOTIFY: &str = "NetStream.Unpause.Notify";
-/// Playing goes on from the position asked for.
+/// Playing continues from the requested position.
 pub const SEEK_NOTIFY: &str = "NetStream.Seek.Notify";
 /// Seeking is not possible.
 pub const SEEK_FAILED: &str = "NetStream.Seek.Failed";

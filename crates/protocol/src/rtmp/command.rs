@@ -2,12 +2,12 @@ use super::amf0::{self, Value};
 use super::message::{self, Message};
 use super::{Error, amf0::Reader};
 
-/// A command message (7.1.1 and 7.2): name, transaction, then whatever the name calls for.
+/// A command message (7.1.1 and 7.2): name, transaction, and arguments that depend on the name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Command {
     pub(crate) name: String,
     pub(crate) transaction: f64,
-    /// From the command object on.
+    /// Arguments, beginning with the command object.
     pub(crate) arguments: Vec<Value>,
 }
 
@@ -18,12 +18,12 @@ impl Command {
             return Err(Error::misbehaved("command without a name", message.at)
                 .on(message.kind, message.csid));
         };
-        // Some leave out the transaction where no answer is expected.
+        // Some peers leave out the transaction where they expect no answer.
         let transaction = values.next().as_ref().and_then(Value::as_number).unwrap_or(0.0);
         Ok(Self { name, transaction, arguments: values.collect() })
     }
 
-    /// The argument after the command object with that index.
+    /// The argument with that index after the command object.
     pub(crate) fn argument(&self, index: usize) -> Option<&Value> {
         self.arguments.get(index + 1)
     }
@@ -37,8 +37,8 @@ impl Command {
     }
 }
 
-/// The values of a command or data message. The AMF3 forms are AMF0 after a leading 0 byte,
-/// which not everybody writes.
+/// Reads the values of a command or data message. The AMF3 forms are AMF0 after a leading 0 byte,
+/// which some peers leave out.
 pub(crate) fn values(message: &Message) -> Result<Vec<Value>, Error> {
     let body = body(message);
     let mut reader = Reader::new(&message.payload[body..]);
@@ -53,7 +53,7 @@ pub(crate) fn values(message: &Message) -> Result<Vec<Value>, Error> {
     Ok(values)
 }
 
-/// Where the AMF0 values of a message begin.
+/// Position in the payload where the AMF0 values of a message begin.
 pub(crate) fn body(message: &Message) -> usize {
     let amf3 = matches!(message.kind, message::DATA_AMF3 | message::COMMAND_AMF3);
     usize::from(amf3 && message.payload.first() == Some(&0))
@@ -78,7 +78,7 @@ pub(crate) fn information(level: &str, code: &str, description: &str) -> Vec<(St
         .collect()
 }
 
-/// Text split at its first `?`, which belongs to neither part; the second is empty without one.
+/// Splits text at its first `?`, which is in neither part. Without one, the second part is empty.
 pub(crate) fn split_query(text: &str) -> (String, String) {
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
     (path.to_owned(), query.to_owned())

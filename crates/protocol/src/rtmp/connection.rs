@@ -1,4 +1,4 @@
-//! What server and client sessions have in common: handshake, chunk streams, protocol control.
+//! Common parts of server and client sessions: handshake, chunk streams, protocol control.
 
 use bytes::Bytes;
 
@@ -9,13 +9,13 @@ use super::message::{self, Limits, Message, UserControl};
 use super::output::Output;
 use super::{Error, command};
 
-/// Answers waiting for the caller to send them, in bytes, from which on no more input is taken.
+/// While this many bytes of answers wait to be sent, no more input is taken.
 const MAX_ANSWERS: usize = 64 << 10;
 
-/// What came in and is not the connection's own business.
+/// Input that concerns the session, not only the connection.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// The handshake is over; nothing has been sent beyond it.
+    /// The handshake is complete; nothing has been sent after it.
     Ready,
     UserControl(UserControl),
     /// Media, data or a command.
@@ -26,7 +26,7 @@ pub(crate) enum Incoming {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    // Rare, or soon over: a session at rest has room for none of it.
+    // These are rare or short-lived, so they are boxed: an idle session has no room for them.
     handshake: Option<Box<Handshake>>,
     failed: Option<Box<Error>>,
     reader: Reader,
@@ -34,12 +34,12 @@ pub(crate) struct Connection {
     out: Output,
     /// Bytes of answers queued since the output was last empty.
     answers: usize,
-    /// Bytes taken in all, and at the last acknowledgement.
+    /// Bytes received in all, and those at the last acknowledgement.
     received: u64,
     acknowledged: u64,
-    /// The window the peer set for our acknowledgements; 0 before it did.
+    /// The window that the peer set for our acknowledgements; 0 before it set one.
     window: u32,
-    /// The window last told the peer.
+    /// The window that was last sent to the peer.
     own_window: u32,
     measure_media: bool,
 }
@@ -75,10 +75,10 @@ impl Connection {
         }
     }
 
-    /// Takes input until there is something for the session; `None` when it is used up, or
+    /// Takes input until there is something for the session. `None` when the input is used up, or
     /// when too many answers wait to be sent.
     ///
-    /// An error is final, and given again ever after.
+    /// An error is final: every later call returns it again.
     pub(crate) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Incoming>, Error> {
         if let Some(error) = &self.failed {
             return Err(Error::clone(error));
@@ -129,14 +129,14 @@ impl Connection {
 
     fn control(&mut self, message: Message) -> Result<Option<Incoming>, Error> {
         match message.kind {
-            // Real players acknowledge what they like; nothing may depend on it.
+            // Real players send acknowledgements irregularly, so nothing may depend on them.
             message::ACKNOWLEDGEMENT => {
                 message::control_word(&message)?;
             }
             message::WINDOW_ACK_SIZE => self.window = message::control_word(&message)?,
             message::SET_PEER_BANDWIDTH => {
                 let window = message::control_word(&message)?;
-                // 5.4.5: answered where it differs from what was sent last.
+                // 5.4.5: answered where the window differs from the one sent last.
                 if window != self.own_window {
                     self.send_window(window);
                 }
@@ -152,7 +152,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// Sends an acknowledgement if one is due (5.4.3): once per call, however small the window.
+    /// Sends an acknowledgement if one is due (5.4.3): at most one per call, however small the
+    /// window.
     pub(crate) fn acknowledge(&mut self) {
         if self.window > 0 && self.received - self.acknowledged >= u64::from(self.window) {
             self.acknowledged = self.received;
@@ -170,7 +171,7 @@ impl Connection {
         self.reader.allocated()
     }
 
-    /// Gives back spare memory.
+    /// Releases spare memory.
     pub(crate) fn shrink(&mut self) {
         self.reader.shrink();
         self.writer.shrink();
@@ -181,7 +182,7 @@ impl Connection {
         self.reader.set_discard_media(discard);
     }
 
-    /// From the end of the handshake on; see [`Reader::set_measure_media`].
+    /// Measures media from the end of the handshake on; see [`Reader::set_measure_media`].
     pub(crate) fn measure_media(&mut self) {
         self.measure_media = true;
     }
@@ -208,7 +209,7 @@ impl Connection {
         self.send_control(message::WINDOW_ACK_SIZE, &window.to_be_bytes());
     }
 
-    /// Limit type 2, dynamic (5.4.5).
+    /// Sends Set Peer Bandwidth with limit type 2, dynamic (5.4.5).
     pub(crate) fn send_peer_bandwidth(&mut self, window: u32) {
         let mut payload = window.to_be_bytes().to_vec();
         payload.push(2);
@@ -257,7 +258,7 @@ impl Connection {
         self.answers += self.out.len() - before;
     }
 
-    /// Queues media or data, which does not count as an answer.
+    /// Queues media or data. They do not count as answers.
     pub(crate) fn send_media(
         &mut self,
         kind: u8,
@@ -277,7 +278,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A call the caller should not have made.
+    /// An error about a call that the session's state does not allow.
     pub(crate) fn refuse(&self, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
         Error::caller(what, self.received)
     }

@@ -1,17 +1,17 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Who has to change for the error to go away.
+/// Who can avoid the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Blame {
     /// The peer broke the protocol.
     PeerMisbehaved,
-    /// The peer is within the protocol, but asks for more memory than a sane one needs.
+    /// The peer follows the protocol, but asks for more memory than sensible peers need.
     LimitExceeded,
-    /// The peer is right; this implementation does not speak that part.
+    /// The peer is right, but this implementation does not support that part.
     Unsupported,
-    /// The caller asked for something the session's state does not allow.
+    /// The caller requested something that the session's state does not allow.
     Caller,
 }
 
@@ -28,9 +28,9 @@ impl fmt::Display for Blame {
 
 /// Why a session ends, a message is ignored, or a call is refused.
 ///
-/// Positions count bytes from the start of the session's input, handshake included (for the AMF
-/// functions alone: from the start of what they were given). An error about a whole message
-/// points at the first byte of its first chunk.
+/// Positions are in bytes from the start of the session's input, handshake included. Those of the
+/// AMF functions count from the start of the bytes they were given. An error about a whole message
+/// has the position of the first byte of its first chunk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{blame}: {what}{} at byte {at}", place(*.message_type, *.csid))]
 #[non_exhaustive]
@@ -39,11 +39,11 @@ pub struct Error {
     pub blame: Blame,
     /// What is wrong, as a noun phrase.
     pub what: Cow<'static, str>,
-    /// The type of the message in which it happened, where one is known (RTMP 1.0, 5.4 and 7.1).
+    /// Type of the message with the error, where it is known (RTMP 1.0, 5.4 and 7.1).
     pub message_type: Option<u8>,
-    /// The chunk stream on which it happened, where one is known.
+    /// Chunk stream with the error, where it is known.
     pub csid: Option<u32>,
-    /// Where: byte position in the input.
+    /// Position in the input, in bytes.
     pub at: u64,
 }
 
@@ -88,8 +88,8 @@ impl Error {
         self
     }
 
-    /// An error inside a message's payload, told as an error of the session: the position within
-    /// the payload moves into the text, since chunk headers lie between.
+    /// Turns an error inside a message's payload into an error of the session. The position in the
+    /// payload moves into the text, because chunk headers interrupt the payload in the input.
     pub(crate) fn in_payload(mut self, message_type: u8, csid: u32, message_at: u64) -> Self {
         self.what = Cow::Owned(format!("{} at payload byte {}", self.what, self.at));
         self.at = message_at;

@@ -1,9 +1,9 @@
 //! The handshake (RTMP 1.0, 5.2), simple and with digest.
 //!
-//! The digest form is not in the published specification; Flash Player 9 introduced it, and some
-//! players insist on it before they play H.264. C1 and S1 carry an HMAC-SHA256 of themselves at
-//! an offset computed from four of their own bytes, in one of two layouts; C2 and S2 carry an
-//! HMAC of themselves under a key derived from the digest they answer.
+//! The digest form is not in the published specification. Flash Player 9 introduced it, and some
+//! players require it before they play H.264. C1 and S1 contain an HMAC-SHA256 of themselves, at an
+//! offset computed from four of their own bytes, in one of two layouts. C2 and S2 contain an HMAC
+//! of themselves, with a key derived from the digest that they answer.
 
 use bytes::{Buf, BytesMut};
 use hmac::{Hmac, Mac};
@@ -15,7 +15,7 @@ use super::Error;
 pub(crate) const PACKET: usize = 1536;
 const DIGEST: usize = 32;
 
-/// What both sides' keys end with.
+/// Last bytes of both sides' keys.
 const KEY_TAIL: [u8; 32] = [
     0xF0, 0xEE, 0xC2, 0x4A, 0x80, 0x68, 0xBE, 0xE8, 0x2E, 0x00, 0xD0, 0xD1, 0x02, 0x9E, 0x7E, 0x57,
     0x6E, 0xEC, 0x5D, 0x2D, 0x29, 0x80, 0x6F, 0xAB, 0x93, 0xB8, 0xE6, 0x36, 0xCF, 0xEB, 0x31, 0xAE,
@@ -23,12 +23,12 @@ const KEY_TAIL: [u8; 32] = [
 const SERVER_KEY: &[u8] = b"Genuine Adobe Flash Media Server 001";
 const CLIENT_KEY: &[u8] = b"Genuine Adobe Flash Player 001";
 
-/// What S1 names as server version; clients expect digests from version 3 on.
+/// Server version in S1. Clients expect digests from version 3 on.
 const SERVER_VERSION: [u8; 4] = [3, 5, 1, 1];
-/// What C1 names as player version; servers look for a digest where it is not 0.
+/// Player version in C1. Servers look for a digest where it is not 0.
 const CLIENT_VERSION: [u8; 4] = [9, 0, 124, 2];
 
-/// Where the block lies that begins with the digest's offset.
+/// Position of the block that begins with the digest's offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scheme {
     /// Key block first, digest block at 772.
@@ -38,7 +38,7 @@ enum Scheme {
 }
 
 impl Scheme {
-    /// Where the digest starts in `packet`; always leaves room for the digest.
+    /// Position of the digest in `packet`. There is always room for the digest behind it.
     fn offset(self, packet: &[u8; PACKET]) -> usize {
         let block = match self {
             Self::KeyFirst => 772,
@@ -80,7 +80,7 @@ fn signed_packet(version: [u8; 4], scheme: Scheme, key: &[u8], nonce: u64) -> [u
     packet
 }
 
-/// C2 or S2 in answer to a packet with that digest.
+/// C2 or S2 that answers a packet with that digest.
 fn signed_answer(key: &[u8], digest: &[u8; DIGEST], nonce: u64) -> [u8; PACKET] {
     let mut packet = random_packet(nonce);
     let derived = hmac(&[key, &KEY_TAIL], &[digest]);
@@ -89,8 +89,8 @@ fn signed_answer(key: &[u8], digest: &[u8; DIGEST], nonce: u64) -> [u8; PACKET] 
     packet
 }
 
-/// Time 0, zeros, then filler. The filler guards nothing (5.2.3 wants it only to tell one's own
-/// packet from the peer's), so it need not be unpredictable.
+/// Time 0, zeros, and then filler. The filler protects nothing: 5.2.3 only needs it to distinguish
+/// a side's own packet from the peer's. So it need not be unpredictable.
 fn random_packet(nonce: u64) -> [u8; PACKET] {
     let mut packet = [0; PACKET];
     let mut state = nonce;
@@ -107,9 +107,9 @@ fn random_packet(nonce: u64) -> [u8; PACKET] {
 
 #[derive(Debug)]
 enum Stage {
-    /// Version byte and C1 or S1 are still to come.
+    /// Version byte and C1 or S1 have not arrived yet.
     First,
-    /// C2 or S2 is still to come, of which nothing is needed.
+    /// C2 or S2 has not arrived yet. Its content is not needed.
     Second { left: usize },
 }
 
@@ -123,12 +123,12 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// The server's side: says nothing until C1 is there.
+    /// The server's side, which sends nothing until C1 has arrived.
     pub(crate) fn server(nonce: u64) -> Self {
         Self { server: true, nonce, stage: Stage::First, buffer: BytesMut::new() }
     }
 
-    /// The client's side; C0 and C1 go to `out` at once.
+    /// The client's side. It writes C0 and C1 to `out` at once.
     pub(crate) fn client(nonce: u64, out: &mut Vec<u8>) -> Self {
         out.push(3);
         out.extend_from_slice(&signed_packet(
@@ -140,8 +140,8 @@ impl Handshake {
         Self { server: false, nonce, stage: Stage::First, buffer: BytesMut::new() }
     }
 
-    /// Takes from the front of `input`, whose first byte is the session's `at`-th; answers go to
-    /// `out`. True when the handshake is over.
+    /// Takes bytes from the front of `input`, whose first byte has position `at` in the session's
+    /// input. Writes answers to `out`. Returns true when the handshake is complete.
     pub(crate) fn handle_input(
         &mut self,
         input: &mut &[u8],
@@ -176,10 +176,11 @@ impl Handshake {
     fn check_version(&self, version: u8, at: u64) -> Result<(), Error> {
         match version {
             6 | 8 | 9 => Err(Error::unsupported(format!("RTMPE (version {version})"), at)),
-            // 5.2.2: 32 and above are told from RTMP by being text of another protocol.
+            // 5.2.2: values of 32 and above are not used by RTMP, because text protocols begin with
+            // them.
             32.. => Err(Error::misbehaved(format!("version byte {version} is not RTMP"), at)),
-            // A server answers versions it does not know with 3; a server that answers with
-            // another one has to be let go.
+            // A server answers unknown versions with 3. A client cannot go on with a server that
+            // answers with another version.
             _ if !self.server && version != 3 => {
                 Err(Error::unsupported(format!("RTMP version {version}"), at))
             }
@@ -189,7 +190,8 @@ impl Handshake {
 
     fn answer(&self, first: &[u8; PACKET], out: &mut Vec<u8>) {
         let echo = |out: &mut Vec<u8>| {
-            // Time of the peer, time it was read (no clock here: 0), the peer's filler.
+            // The peer's time, the time at which it was read (0, because there is no clock here),
+            // the peer's filler.
             out.extend_from_slice(&first[..4]);
             out.extend_from_slice(&[0; 4]);
             out.extend_from_slice(&first[8..]);
@@ -226,7 +228,7 @@ mod tests {
         answer[PACKET - DIGEST..] == signature
     }
 
-    /// A handshake between Flash Player and Adobe's own server, recorded.
+    /// A recorded handshake between Flash Player and Adobe's own server.
     #[test]
     #[ignore = "corpus"]
     fn corpus_agrees_with_adobe() {

@@ -6,10 +6,11 @@ use super::command;
 use super::message::{self, Aggregate, Message};
 use bytes::{Buf, Bytes};
 
-/// Media messages that may wait for the caller; anything else holds up the input by itself.
+/// How many media messages may wait for the caller. Any other waiting event stops the input by
+/// itself.
 const MAX_WAITING: usize = 32;
 
-/// One media or data message, whoever sent it.
+/// A media or data message from either side.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Media {
     Audio { timestamp: u32, payload: Bytes },
@@ -18,10 +19,10 @@ pub(crate) enum Media {
     Ignored(Error),
 }
 
-/// Events waiting for the caller, and the aggregate message being drawn from.
+/// Events that wait for the caller, and the aggregate message whose messages are being read.
 ///
-/// It is what bounds the memory of events: a session takes no more input while one waits that
-/// may be large, or many that are small.
+/// It bounds the memory of events: a session takes no more input while a possibly large event
+/// waits, or many small ones.
 #[derive(Debug)]
 pub(crate) struct Inbox<E> {
     events: VecDeque<E>,
@@ -39,7 +40,7 @@ impl<E: From<Media>> Inbox<E> {
         !self.hold && self.aggregate.is_none() && self.events.len() < MAX_WAITING
     }
 
-    /// Gives back spare memory.
+    /// Releases spare memory.
     pub(crate) fn shrink(&mut self) {
         self.events.shrink_to_fit();
     }
@@ -49,7 +50,7 @@ impl<E: From<Media>> Inbox<E> {
         self.events.push_back(event);
     }
 
-    /// Takes in a media, data or aggregate message.
+    /// Takes a media, data or aggregate message.
     pub(crate) fn message(&mut self, message: Message) {
         if message.kind == message::AGGREGATE {
             self.aggregate = Some(Box::new(Aggregate::new(message)));
@@ -87,11 +88,11 @@ impl<E: From<Media>> Inbox<E> {
     }
 }
 
-/// What a message is to the caller: nothing, if it is empty or of another type.
+/// Turns a message into an event for the caller; `None` if it is empty or of another type.
 fn media(message: Message) -> Option<Media> {
     let Message { kind, timestamp, .. } = message;
     match kind {
-        // Some servers send empty audio as a sign of life.
+        // Some servers send empty audio messages as keep-alives.
         _ if message.payload.is_empty() => None,
         message::AUDIO => Some(Media::Audio { timestamp, payload: message.payload }),
         message::VIDEO => Some(Media::Video { timestamp, payload: message.payload }),
@@ -102,8 +103,8 @@ fn media(message: Message) -> Option<Media> {
     }
 }
 
-/// A data message, freed of what only publishing needs: the leading 0 of its AMF3 form, and the
-/// name `@setDataFrame` before the name and values to be kept for players.
+/// Removes from a data message what only publishing needs: the leading 0 of its AMF3 form, and the
+/// name `@setDataFrame` before the name and values that players get.
 fn data(message: Message) -> Result<Media, Error> {
     let mut values = command::values(&message)?;
     let timestamp = message.timestamp;
@@ -113,7 +114,7 @@ fn data(message: Message) -> Result<Media, Error> {
     if values.first().and_then(Value::as_str) == Some("@setDataFrame") {
         values.remove(0);
         let mut reader = Reader::new(&payload);
-        // It was read before, so it is read again.
+        // The value was decoded before, so it can be decoded again.
         if reader.value().is_ok() {
             let name = reader.position();
             payload.advance(name);

@@ -31,8 +31,8 @@ pub const COMMAND_AMF0: u8 = 20;
 /// Aggregate (7.1.6).
 pub const AGGREGATE: u8 = 22;
 
-/// How long a message may be, by what it is. Longer commands end the session, longer data
-/// messages are skipped; media is bounded by the format, at 16 MiB.
+/// Longest messages by type. Longer commands end the session, and longer data messages are skipped.
+/// Media messages are bounded by the format, at 16 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a command or control message.
@@ -47,18 +47,18 @@ impl Default for Limits {
     }
 }
 
-/// One message as it came.
+/// One received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Chunk stream it came on.
+    /// Chunk stream on which it arrived.
     pub csid: u32,
     /// Message type ID.
     pub kind: u8,
     /// Message stream ID.
     pub stream_id: u32,
-    /// Absolute, in milliseconds; wraps after 2^32.
+    /// Absolute time in milliseconds; wraps after 2^32.
     pub timestamp: u32,
-    /// All of it, in one piece.
+    /// The whole payload, in one piece.
     pub payload: Bytes,
     /// Position in the input of the message's first chunk header.
     pub at: u64,
@@ -76,7 +76,7 @@ pub(crate) enum UserControl {
     },
     PingRequest(u32),
     PingResponse(u32),
-    /// An event that asks for nothing: stream dry, buffer empty and ready, SWF verification.
+    /// An event without consequences here: stream dry, buffer empty or ready, SWF verification.
     Other(u16),
 }
 
@@ -100,7 +100,7 @@ impl UserControl {
         })
     }
 
-    /// The payload; nothing for an event that is only read.
+    /// The payload; empty for an event that is only received.
     pub(crate) fn payload(self) -> Vec<u8> {
         let (event, words): (u16, &[u32]) = match &self {
             Self::StreamBegin(id) => (0, &[*id]),
@@ -127,22 +127,23 @@ pub(crate) fn control_word(message: &Message) -> Result<u32, Error> {
     })
 }
 
-/// Messages an aggregate may have. A server that gathers them does so for a second or so; 16 MiB
-/// could have a million of nothing, each of which is an event.
+/// The most messages in an aggregate. A server that uses aggregates collects for about a second.
+/// Without a limit, 16 MiB could hold a million empty messages, each of which is an event.
 const MAX_INNER: usize = 1024;
 
-/// The messages inside an aggregate, drawn one at a time, their payloads slices of it, or copies
-/// where they are a small part: whoever keeps one is not to keep 16 MiB for it.
+/// The messages inside an aggregate, read one at a time. Their payloads are slices of the
+/// aggregate, or copies where they are a small part of it, so that keeping one does not keep 16
+/// MiB.
 ///
-/// The inner timestamps are those of the FLV file it was cut from: only their distance from the
-/// first counts, from the aggregate's own timestamp on (7.1.6).
+/// The inner timestamps come from the FLV file that the aggregate was cut from. Only their distance
+/// from the first one counts, and it is added to the aggregate's own timestamp (7.1.6).
 #[derive(Debug)]
 pub(crate) struct Aggregate {
     message: Message,
     first: Option<u32>,
-    /// Bytes of all of it.
+    /// Bytes of the whole aggregate.
     size: usize,
-    /// Messages drawn so far.
+    /// Number of messages read so far.
     drawn: usize,
 }
 
@@ -155,7 +156,7 @@ impl Aggregate {
     /// The next inner message; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Message>, Error> {
         let left = &mut self.message.payload;
-        // The last back pointer is left out by some.
+        // Some servers leave out the last back pointer.
         if left.is_empty() {
             return Ok(None);
         }

@@ -1,18 +1,18 @@
 //! RTMP 1.0 and Enhanced RTMP v2, server and client.
 //!
-//! [`ServerSession`] and [`ClientSession`] are each one side of one connection, without I/O and
-//! without a clock: bytes go in by `handle_input`, what the peer did comes out by `poll_event`,
-//! bytes to send by `poll_output`. Clauses in this module are those of Adobe's "Real-Time
+//! A [`ServerSession`] or a [`ClientSession`] is one side of one connection, without I/O and
+//! without a clock. `handle_input` takes bytes, `poll_event` returns what the peer did, and
+//! `poll_output` returns bytes to send. Clauses in this module are those of Adobe's "Real-Time
 //! Messaging Protocol (RTMP) specification 1.0", unless another document is named.
 //!
-//! What audio, video and metadata messages carry is opaque here: the bodies of FLV tags.
-//! Timestamps are those of the wire, absolute, in milliseconds, 32 bits that wrap.
+//! The contents of audio, video and metadata messages are opaque here: they are the bodies of FLV
+//! tags. Timestamps are those of the wire: absolute, in milliseconds, with 32 bits that wrap.
 //!
-//! A live message goes to all its players as the same bytes: [`chunk::shared_message`] builds
-//! them once. That is why every server session gives out message stream 1, why all have to be
-//! configured with the same chunk size, and why the chunk streams in [`chunk::csid`] are apart.
+//! All players of a stream get the same bytes of a live message, which [`chunk::shared_message`]
+//! builds once. Therefore every server session uses message stream 1, all sessions must have the
+//! same chunk size, and the shared messages have chunk streams of their own ([`chunk::csid`]).
 //!
-//! Not spoken: RTMPE, RTMPT, AMF3 beyond its AMF0 form, shared objects, Adobe's authentication.
+//! Not supported: RTMPE, RTMPT, AMF3 beyond its AMF0 form, shared objects, Adobe's authentication.
 
 pub mod amf0;
 mod capabilities;

@@ -2,11 +2,11 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Payloads from this size on are queued as they are; copying shorter ones costs less than a
-/// further piece for the caller to write.
+/// Payloads of at least this size are queued without a copy. Copying a shorter one costs less than
+/// another piece for the caller to write.
 const SHARE_FROM: usize = 2048;
 
-/// Bytes on their way out, in pieces.
+/// Bytes to be sent, in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pieces: VecDeque<Bytes>,
@@ -41,12 +41,12 @@ impl Output {
         Some(piece)
     }
 
-    /// Gives back spare memory.
+    /// Releases spare memory.
     pub(crate) fn shrink(&mut self) {
         self.pieces.shrink_to_fit();
     }
 
-    /// Bytes not polled yet.
+    /// Bytes that were not polled yet.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -2,8 +2,8 @@ use super::Error;
 
 /// The parts of `rtmp://HOST[:PORT]/APP/NAME[?QUERY]`.
 ///
-/// The application is the first path segment; everything after it, slashes and query included,
-/// is the name, as publishers send it.
+/// The application is the first path segment. Everything behind it is the name, including slashes
+/// and the query, as publishers send it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     /// Host name or address; an IPv6 address without its brackets.
@@ -19,10 +19,10 @@ pub struct Url {
 }
 
 impl Url {
-    /// Takes a URL apart.
+    /// Splits a URL into its parts.
     ///
     /// # Errors
-    /// Where it is not of this form, or of another scheme; positions count within `text`.
+    /// The URL does not have this form, or has another scheme. Positions count within `text`.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let bad = |what: &'static str, part: &str| {
             // `part` is a slice of `text`, so this cannot be negative.

@@ -1,124 +1,131 @@
 use super::{Decision, Rule, Seen, fitting};
 
-/// A viewer is not sent more than it can take in time: it goes down when what waits will take so
-/// long, in microseconds, and is not getting less.
+/// Delay in microseconds that is too long. The rule goes down when the waiting bytes need longer
+/// than this to arrive, and are not getting fewer.
 const WAITS: u64 = 350_000;
 
-/// So long is too long even if it is getting less.
+/// Delay at which the rule goes down even if the waiting bytes are getting fewer.
 const WAITS_LONG: u64 = 1_500_000;
 
-/// At the lowest rung a viewer is skipped to live when what waits will take so long.
+/// Delay at which a viewer on the lowest rung is skipped to live.
 const TOO_FAR: u64 = 4_000_000;
 
-/// After a decision, what was sent before it is let through first.
+/// Time after a decision without another one, so that the bytes sent before it can arrive.
 const SETTLES: u64 = 1_000_000;
 
-/// It goes up only after so long without anything that waits, at first and later.
+/// The rule goes up only after nothing has waited for this long: before the first decision, and
+/// later.
 const CALM: (u64, u64) = (600_000, 1_200_000);
 
-/// After so long it goes up without having been shown that the link carries more, as long as it has
-/// not been shown that it carries less.
+/// After nothing has waited for this long, the rule goes up without evidence that the link carries
+/// more, unless the rate of the link is known.
 const BORED: u64 = 20_000_000;
 
-/// What it must have carried, in terms of what it is to carry.
+/// The rule goes up if the measured rate is this many times the bitrate of the next rung.
 const MARGIN: f64 = 1.15;
 
-/// It goes down to what fits into so much of what was carried.
+/// The rule goes down to a rung that fits into this fraction of the measured rate.
 const SAFE: f64 = 0.85;
 
-/// What waits is dropped where the rendition has so much more than what is carried; else the viewer's
-/// buffer bears it until the next keyframe.
+/// Waiting bytes are dropped if the rung has more than this many times the measured rate. Otherwise
+/// the viewer's buffer covers the delay until the next keyframe.
 const HOPELESS: f64 = 1.4;
 
-/// A rung that was left so soon was a failed try.
+/// A try has failed if its rung is left within this time.
 const FAILED: u64 = 8_000_000;
 
-/// How long a rung is not tried again: at first, and at most. Doubled with each failure.
+/// How long a rung is not tried again: after the first failure, and at most. Each failure doubles
+/// the time.
 const BACK_OFF: (u64, u64) = (8_000_000, 240_000_000);
 
-/// The time is not doubled where the link carried nearly enough: such a try costs a moment's delay.
+/// The time is not doubled if the rung has at most this many times the measured rate: such a try
+/// costs only a short delay.
 const NEARLY: f64 = 1.5;
 
-/// A rung may be tried before that if so much more is promised than was when the try failed.
+/// A rung may be tried earlier if the measured rate is this many times the rate at the failed try.
 const CHANGED: f64 = 1.6;
 
-/// So long a figure of what was carried counts for.
+/// How long a measured rate is used.
 const REMEMBERED: u64 = 5_000_000;
 
-/// Nothing is learnt of a longer time: what happened in it may have been long ago.
+/// Longer observations are not used: the events in them may be long past.
 const RECENT: u64 = 2_000_000;
 
-/// Unless no more was written in it than so many segments: what one of them took does not get old.
+/// Exception to [`RECENT`]: observations of at most this many writes. How long a segment took does
+/// not become outdated.
 const SEGMENTS: u64 = 4;
 
-/// Nor of a shorter one, while something waits all the time and otherwise.
+/// Shorter observations are not used either: the limit while bytes wait all the time, and
+/// otherwise.
 const ENOUGH: (u64, u64) = (180_000, 390_000);
 
-/// A burst that took the link so long tells what it carries; a shorter one, that it carries as much.
+/// A burst that occupied the link for this long shows the link's rate. A shorter burst shows only
+/// that the link carries at least that rate.
 const TELLING: u64 = 60_000;
 
-/// What has waited for so long at most when there is room for it is sent although its rung is being
-/// left: it may have been a moment's trouble.
+/// While a rung is being left, its next chunk is still sent if at most this much media waits: the
+/// trouble may have been momentary.
 const WORTH: u64 = 900_000;
 
-/// What waits must do so for so long: a chunk that was just written is not late.
+/// Bytes must wait for this long before the rule acts: a chunk that was just written is not late.
 const LASTS: u64 = 180_000;
 
-/// Goes down at once when more waits than a viewer's buffer bears, up only when the bursts that chunks
-/// are have shown that the link carries more, and back only after a time that grows with each failure.
+/// Goes down at once when more bytes wait than a viewer's buffer can cover. Goes up only when
+/// bursts have shown that the link carries more. Goes back to a failed rung only after a time that
+/// grows with each failure.
 ///
-/// A live chunk is written at once and then nothing for a while, so how fast it was acknowledged,
-/// less the round trip that it takes anyway, tells what the link carries, though on average it
-/// carries no more than it is given.
+/// A live chunk is written at once, and then nothing for a while. On average the link carries no
+/// more than it is given. But the time until a chunk is acknowledged, minus the round trip that
+/// every chunk takes, shows how much the link can carry.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     before: Option<Seen>,
     carried: Option<Carried>,
-    /// What was seen when too much began to wait.
+    /// The observation when too many bytes began to wait.
     late: Option<Seen>,
-    /// When the viewer took nothing of what there was for it, last.
+    /// When the viewer was last seen not reading although bytes waited for it.
     stopped: Option<u64>,
-    /// Since when nothing waits.
+    /// Since when nothing has waited.
     calm: Option<u64>,
-    /// It has gone down and the keyframe has not come yet.
+    /// Whether the rule has gone down, but the keyframe has not come yet.
     leaves: bool,
-    /// When it decided last.
+    /// Time of the last decision.
     decided: Option<u64>,
     tried: Option<Try>,
     barred: Vec<Bar>,
 }
 
-/// What of late was carried.
+/// A rate that was measured recently.
 #[derive(Debug, Clone, Copy)]
 struct Carried {
     /// Bits per second.
     rate: f64,
-    /// Whether it cannot be more.
+    /// Whether this is the link's full rate. Otherwise the link may carry more.
     is_all: bool,
     at: u64,
 }
 
-/// A rung that was gone up to.
+/// A try of a higher rung.
 #[derive(Debug, Clone, Copy)]
 struct Try {
     rung: usize,
     at: u64,
-    /// What the link had been found to carry.
+    /// The measured rate at that time.
     promised: f64,
 }
 
-/// A rung that is not tried again.
+/// A rung that is not tried again for a while.
 #[derive(Debug, Clone, Copy)]
 struct Bar {
     rung: usize,
     until: u64,
-    /// How long it was barred for.
+    /// How long the rung was barred.
     wait: u64,
     promised: f64,
 }
 
 impl Evidence {
-    /// Takes note of what was carried since something was learnt.
+    /// Measures the rate since the last measurement, if enough time has passed.
     fn learn(&mut self, seen: &Seen) {
         let Some(before) = self.before else {
             self.before = Some(*seen);
@@ -126,8 +133,8 @@ impl Evidence {
         };
         let time = seen.now.saturating_sub(before.now);
         let busy = seen.busy.saturating_sub(before.busy);
-        // A viewer of segments is looked at while a segment is written to it. Something waits then, but
-        // between two segments nothing does.
+        // A viewer of segments is observed while a segment is written to it. Bytes wait at both
+        // ends of such an observation, but not between the segments.
         let waits = before.queued > 0 && seen.queued > 0;
         let full = waits && busy >= time / 100 * 90;
         let enough = if full { ENOUGH.0.max(2 * seen.min_rtt) } else { ENOUGH.1 };
@@ -146,7 +153,7 @@ impl Evidence {
         }
         let bits = 8 * seen.acknowledged.saturating_sub(before.acknowledged);
         if full {
-            // With something waiting all the time there is no trip to be waited for.
+            // Bytes waited all the time, so no round trip has to be subtracted.
             let rate = bits as f64 * 1e6 / time as f64;
             self.carried = Some(Carried { rate, is_all: true, at: seen.now });
             return;
@@ -158,7 +165,7 @@ impl Evidence {
         let delay = seen.rtt.saturating_sub(seen.min_rtt);
         let never_rests = busy >= time / 100 * 95;
         if never_rests && delay >= TELLING {
-            // What is on its way grows, though the kernel has taken all.
+            // The bytes on their way increase, although the kernel has taken all bytes.
             let rate = bits as f64 * 1e6 / busy as f64;
             self.carried = Some(Carried { rate, is_all: true, at: seen.now });
             return;
@@ -166,11 +173,12 @@ impl Evidence {
         let wire = if before.queued > 0 || seen.queued > 0 {
             busy
         } else if never_rests {
-            // The trip is longer than from one write to the next. A burst's first byte takes the least
-            // time, its last as much longer as the link needs for the burst.
+            // The round trip is longer than the time between two writes. The first byte of a burst
+            // takes the shortest round trip. The last byte takes longer by the time that the link
+            // needs for the burst.
             writes.saturating_mul(2 * delay).min(busy)
         } else {
-            // Each write was through before the next.
+            // Each write was acknowledged before the next.
             busy.saturating_sub(writes.saturating_mul(seen.min_rtt))
         };
         let is_all = wire >= TELLING * writes;
@@ -179,7 +187,7 @@ impl Evidence {
         let known = self.carried(seen.now);
         let is_all = is_all && known.is_none_or(|known| known.is_all);
         let rate = match known {
-            // A burst may be slowed by what the link has nothing to do with; it is never too fast.
+            // Other causes than the link may slow a burst down, but nothing makes it too fast.
             Some(known) if rate < known.rate => 0.8 * known.rate + 0.2 * rate,
             Some(known) => 0.5 * known.rate + 0.5 * rate,
             None => rate,
@@ -187,12 +195,12 @@ impl Evidence {
         self.carried = Some(Carried { rate, is_all, at: seen.now });
     }
 
-    /// Of late, if anything was.
+    /// The measured rate, if it is recent.
     fn carried(&self, now: u64) -> Option<Carried> {
         self.carried.filter(|known| now.saturating_sub(known.at) <= REMEMBERED)
     }
 
-    /// How long what waits will take, beyond what is on its way anyway.
+    /// How long the waiting bytes need to arrive, beyond the round trip.
     fn waiting(&self, seen: &Seen, bits: u64) -> u64 {
         let rate = match self.carried(seen.now) {
             Some(known) if known.is_all => known.rate,
@@ -202,7 +210,7 @@ impl Evidence {
         (late as u64).saturating_sub(seen.rtt)
     }
 
-    /// Whether too much has waited for a while and is not getting less.
+    /// Whether too many bytes have waited for a while and are not getting fewer.
     fn is_late(&mut self, seen: &Seen, waiting: u64) -> bool {
         if waiting <= WAITS {
             self.late = None;
@@ -213,15 +221,15 @@ impl Evidence {
             return false;
         }
         if takes_nothing(&before, seen) {
-            // Of no rendition would it take anything.
+            // The viewer would not read any rendition.
             (self.late, self.stopped) = (Some(*seen), Some(seen.now));
             return false;
         }
         left(seen) >= left(&before) || waiting > WAITS_LONG
     }
 
-    /// Takes note that the rung is left: soon after it was tried, that was a failed try, unless it was
-    /// the viewer who stopped reading.
+    /// Records that the rung is left. Soon after a try this is a failed try, unless the viewer had
+    /// stopped reading.
     fn fail(&mut self, seen: &Seen, ladder: &[u64], rung: usize) {
         let stopped = self.stopped.is_some_and(|at| seen.now.saturating_sub(at) < RECENT);
         if let Some(tried) = self.tried.take()
@@ -257,7 +265,7 @@ impl Evidence {
         Decision::Down { to, drop: bits as f64 > carried * HOPELESS }
     }
 
-    /// To the next rung, if there is reason to believe that the link carries it.
+    /// Goes up one rung, if there is reason to believe that the link carries it.
     fn go_up(&mut self, seen: &Seen, ladder: &[u64], rung: usize, calm: u64) -> Decision {
         let carried = self.carried(seen.now);
         let promised = carried.map_or(0.0, |known| known.rate);
@@ -277,7 +285,7 @@ impl Evidence {
         Decision::Up(to)
     }
 
-    /// A try that lasted went well: the next failure is the first again.
+    /// After a try that lasted, the next failure counts as the first again.
     fn forgive(&mut self, now: u64) {
         if let Some(tried) = self.tried
             && now.saturating_sub(tried.at) >= FAILED
@@ -287,8 +295,9 @@ impl Evidence {
         }
     }
 
-    /// Of what is sent as fast as it is taken: the best that leaves something to catch up with. Where it
-    /// is only known that the link carries as much, one rung at a time.
+    /// Decides while media of the past are sent as fast as the viewer takes them: chooses the best
+    /// rung that leaves bandwidth to catch up. Where the link's full rate is unknown, it goes up
+    /// one rung at a time.
     fn follow(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
         let Some(carried) = self.carried(seen.now) else { return Decision::Stay };
         let higher = fitting(ladder, (carried.rate / MARGIN / MARGIN) as u64);
@@ -309,13 +318,13 @@ impl Evidence {
     }
 }
 
-/// Bytes that the viewer has not got.
+/// Bytes that have not reached the viewer.
 fn left(seen: &Seen) -> u64 {
     seen.queued + seen.unacknowledged
 }
 
-/// Whether all that time the viewer had no room and took nothing: it does not read, which says nothing
-/// about the link.
+/// Whether the viewer's receive window was full all the time and it took nothing. Such a viewer
+/// does not read, which tells nothing about the link.
 fn takes_nothing(before: &Seen, seen: &Seen) -> bool {
     let time = seen.now.saturating_sub(before.now);
     let limited = seen.viewer_limited.saturating_sub(before.viewer_limited);

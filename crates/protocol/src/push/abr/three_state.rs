@@ -1,13 +1,14 @@
 use super::{Decision, Rule, Seen};
 
-/// So long the queue is watched.
+/// Microseconds for which the queue is observed before each decision.
 const WATCHED: u64 = 2_000_000;
 
-/// The rule of "Efficient and Adaptive Web-native Live Video Streaming" (2014), 6.A: if the queue has
-/// grown over a time, a lower quality once it is drained; if it is empty, a higher one; else neither.
+/// The rule of "Efficient and Adaptive Web-native Live Video Streaming" (2014), 6.A. If the queue
+/// has grown over a time, it goes down once the queue is drained. If the queue is empty, it goes
+/// up. Otherwise it stays.
 ///
-/// How full the queue is, is the least that it was over the time: right after a chunk was written it
-/// is never empty.
+/// The length of the queue is its minimum over the time, because the queue is never empty right
+/// after a chunk was written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ThreeState {
     since: Option<u64>,

@@ -1,10 +1,11 @@
 use super::{Decision, Rule, Seen, fitting};
 
-/// So long bytes are counted for one figure.
+/// Microseconds over which acknowledged bytes are counted for one measurement.
 const COUNTED: u64 = 1_000_000;
 
-/// What most players do with the segments they fetch, done with what is acknowledged while something
-/// waits: the best rendition of no more than 0.8 of its smoothed rate.
+/// The method that most players use for the segments they fetch, applied to bytes that are
+/// acknowledged while something waits: it chooses the best rendition of at most 0.8 of the smoothed
+/// rate.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Throughput {
     before: Option<Seen>,
@@ -24,7 +25,7 @@ impl Rule for Throughput {
         let busy = seen.busy.saturating_sub(before.busy);
         let bits = 8 * seen.acknowledged.saturating_sub(before.acknowledged);
         if busy == 0 || bits == 0 {
-            // Nothing came through: all that is known is that it is less.
+            // Nothing arrived, so the rate is only known to be lower.
             if seen.unacknowledged > 0 {
                 self.rate = self.rate.map(|rate| rate / 2.0);
             }

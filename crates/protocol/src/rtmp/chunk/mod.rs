@@ -1,4 +1,4 @@
-//! Chunk streams: messages cut into chunks and put together again (RTMP 1.0, 5.3).
+//! Chunk streams: cuts messages into chunks and reassembles them (RTMP 1.0, 5.3).
 
 mod reader;
 mod writer;
@@ -6,20 +6,20 @@ mod writer;
 pub use reader::{Measured, Read, Reader};
 pub use writer::{Writer, shared_message};
 
-/// Chunk size until Set Chunk Size says otherwise (5.4.1).
+/// Chunk size before any Set Chunk Size (5.4.1).
 pub const DEFAULT_SIZE: usize = 128;
 /// The largest chunk size: no message is longer (5.4.1).
 pub const MAX_SIZE: usize = 0xFF_FFFF;
-/// The largest chunk stream ID there is a form for (5.3.1.1).
+/// The largest chunk stream ID that a header can hold (5.3.1.1).
 pub const MAX_CSID: u32 = 65_599;
 
-/// A 24-bit timestamp field that says: see the 32-bit one (5.3.1.3).
+/// Value of the 24-bit timestamp field that refers to the 32-bit field (5.3.1.3).
 const EXTENDED: u32 = 0xFF_FFFF;
 
 /// The chunk streams a session writes to.
 ///
-/// What [`shared_message`] builds must go to others than what a session builds itself, since
-/// chunk headers refer to the previous one on the same chunk stream.
+/// Messages from [`shared_message`] need other chunk streams than messages that a session builds
+/// itself, because a chunk header may refer to the previous header on its chunk stream.
 pub mod csid {
     /// Protocol control and user control; fixed by 5.4.
     pub const CONTROL: u32 = 2;

@@ -4,76 +4,76 @@ use super::{DEFAULT_SIZE, EXTENDED, MAX_SIZE};
 use crate::rtmp::Error;
 use crate::rtmp::message::{self, Limits, Message};
 
-/// Chunk streams a peer may use; real ones use fewer than ten.
+/// The most chunk streams of a peer. Real peers use fewer than ten.
 const MAX_STREAMS: usize = 64;
-/// Memory of all partial messages together but the largest.
+/// Most memory of all incomplete messages except the largest.
 const MAX_PARTIAL: usize = 2 << 20;
-/// What is set aside at a message's first byte at most. Longer messages grow by doubling, so that
+/// Most memory that is allocated at a message's first byte. Longer messages grow by doubling. So
 /// announcing 16 MiB costs nothing, and a frame up to this size is copied exactly once.
 const INITIAL: usize = 256 << 10;
-/// Basic header, message header, extended timestamp.
+/// Bytes of basic header, message header and extended timestamp.
 const MAX_HEADER: usize = 3 + 11 + 4;
 
-/// What [`Reader::read`] found.
+/// Result of [`Reader::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Read {
     /// A whole message.
     Message(Message),
-    /// A data message over the limit, or of unknown type, has been skipped.
+    /// A data message above the limit, or a message of unknown type, was skipped.
     Skipped(Error),
-    /// An audio or video message has been passed over, as [`Reader::set_measure_media`] asks.
+    /// An audio or video message was measured and dropped; see [`Reader::set_measure_media`].
     Measured(Measured),
 }
 
-/// What remains of an audio or video message that was not kept.
+/// Properties of an audio or video message that was not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measured {
     /// Message type ID: [`message::AUDIO`] or [`message::VIDEO`].
     pub kind: u8,
-    /// Absolute, in milliseconds; wraps after 2^32.
+    /// Absolute time in milliseconds; wraps after 2^32.
     pub timestamp: u32,
     /// Bytes of payload; not 0.
     pub length: usize,
-    /// The payload's first two bytes, which tell a sequence header from media; the second is 0
-    /// where there is none.
+    /// The payload's first two bytes, which distinguish a sequence header from media. The second is
+    /// 0 where it does not exist.
     pub start: [u8; 2],
 }
 
-/// Bytes that [`Reader::front`] has at most: a tag's header, parameter sets and a message of the
-/// codec's own.
+/// Most bytes of [`Reader::front`]: enough for a tag's header, parameter sets and an SEI message or
+/// metadata OBU.
 const FRONT: usize = 192;
 
-/// What is known of a chunk stream: its last message header, and the message it is in.
+/// State of a chunk stream: its last message header, and its current message.
 #[derive(Debug)]
 struct Stream {
     csid: u32,
     timestamp: u32,
-    /// What a new message without a timestamp field adds.
+    /// Time that a new message without a timestamp field adds.
     delta: u32,
     length: usize,
     kind: u8,
     stream_id: u32,
     /// The extended timestamp field of the last header, if it had one.
     extended: Option<u32>,
-    /// Bytes of the current message still missing; 0 between messages.
+    /// Missing bytes of the current message; 0 between messages.
     missing: usize,
-    /// The current message so far; empty unless it is kept.
+    /// The current message so far; empty unless the message is kept.
     partial: Vec<u8>,
     fate: Fate,
     /// First bytes of the current message, where it is measured.
     start: [u8; 2],
-    /// Where the current message's first header starts.
+    /// Position of the current message's first header.
     at: u64,
 }
 
-/// What becomes of a message.
+/// What happens to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Keep,
     Drop,
-    /// Dropped too, but said so.
+    /// The message is dropped, and reported as skipped.
     Report,
-    /// Dropped, but for its time, length and first bytes.
+    /// The message is dropped, except for its time, length and first bytes.
     Measure,
 }
 
@@ -81,47 +81,47 @@ enum Fate {
 struct Header {
     format: u8,
     csid: u32,
-    /// Timestamp or delta, extended already.
+    /// Timestamp or delta, including the extension.
     time: u32,
     extended: Option<u32>,
     length: usize,
     kind: u8,
     stream_id: u32,
-    /// Bytes the header takes.
+    /// Bytes of the header.
     size: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Header,
-    /// In a chunk of the stream with that index, with so many bytes to come, 1 at least.
+    /// Inside a chunk of the stream with that index. `left` bytes are missing, at least 1.
     Payload {
         stream: usize,
         left: usize,
     },
 }
 
-/// Puts messages together.
+/// Reassembles messages.
 ///
-/// Memory: one message of up to 16 MiB, of which no more than twice what has arrived is
-/// allocated (or 256 KiB), 2 MiB of other messages under way on at most 64 chunk streams, and
-/// nothing of the input. Time is linear in the input, whatever its chunk sizes.
+/// Its memory is one message of up to 16 MiB, for which it allocates at most twice what has arrived
+/// (or 256 KiB), and 2 MiB of other incomplete messages on at most 64 chunk streams. It keeps no
+/// input. Its time is linear in the input, whatever the chunk sizes.
 #[derive(Debug)]
 pub struct Reader {
     chunk_size: usize,
     limits: Limits,
     discard_media: bool,
     measure_media: bool,
-    /// First bytes of the video message that began last, of those measured.
+    /// First bytes of the measured video message that began last.
     front: Vec<u8>,
-    /// Index of its stream.
+    /// Index of the stream of that message.
     front_of: Option<usize>,
     streams: Vec<Stream>,
     stage: Stage,
-    /// A header of which a part has arrived.
+    /// Bytes of an incomplete header.
     scratch: [u8; MAX_HEADER],
     scratch_len: usize,
-    /// Up to four bytes of input to be read again, before what comes next.
+    /// Up to four bytes of input to read again, before any new input.
     again: Vec<u8>,
     /// Position in the session's input.
     at: u64,
@@ -129,7 +129,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader whose first byte is the `at`-th of the session's input.
+    /// Creates a reader whose first byte has position `at` in the session's input.
     pub fn new(limits: Limits, at: u64) -> Self {
         Self {
             chunk_size: DEFAULT_SIZE,
@@ -148,20 +148,21 @@ impl Reader {
         }
     }
 
-    /// Whether audio, video, data and aggregate messages that begin from now on are skipped
-    /// without being kept.
+    /// Sets whether audio, video, data and aggregate messages are skipped. It holds for messages
+    /// that begin from now on.
     pub fn set_discard_media(&mut self, discard: bool) {
         self.discard_media = discard;
     }
 
-    /// Whether audio and video messages that begin from now on, where they are not discarded, are
-    /// told as [`Read::Measured`] instead of being kept. Aggregate messages are kept as ever.
+    /// Sets whether audio and video messages are reported as [`Read::Measured`] instead of being
+    /// kept, unless they are discarded. It holds for messages that begin from now on. Aggregate
+    /// messages are still kept.
     pub fn set_measure_media(&mut self, measure: bool) {
         self.measure_media = measure;
     }
 
-    /// The first bytes of the video message that was told last as [`Read::Measured`], 192 at most;
-    /// none where another has begun in its midst.
+    /// The first bytes, at most 192, of the video message that was last reported as
+    /// [`Read::Measured`]. Empty if another one began before it ended.
     pub fn front(&self) -> &[u8] {
         &self.front
     }
@@ -171,23 +172,23 @@ impl Reader {
         self.at
     }
 
-    /// Bytes allocated for messages under way.
+    /// Bytes allocated for incomplete messages.
     pub fn allocated(&self) -> usize {
         self.streams.iter().map(|stream| stream.partial.capacity()).sum()
     }
 
-    /// Gives back spare memory.
+    /// Releases spare memory.
     pub(crate) fn shrink(&mut self) {
         self.streams.shrink_to_fit();
         self.again.shrink_to_fit();
         self.front.shrink_to_fit();
     }
 
-    /// Takes from the front of `input` until a message is complete; `None` when the input is used
-    /// up. Set Chunk Size and Abort are obeyed here and not handed out.
+    /// Takes bytes from the front of `input` until a message is complete; `None` when the input is
+    /// used up. Set Chunk Size and Abort are carried out here and not returned.
     ///
     /// # Errors
-    /// Where the peer breaks the chunk format or exceeds a limit. Nothing can be read after that.
+    /// The peer breaks the chunk format or exceeds a limit. Nothing can be read after that.
     pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Read>, Error> {
         loop {
             let read = if self.again.is_empty() {
@@ -209,7 +210,7 @@ impl Reader {
         }
     }
 
-    /// As [`Reader::read`], but stops where bytes have to be read again before `input` goes on.
+    /// Like [`Reader::read`], but stops where bytes must be read again before `input` continues.
     fn step(&mut self, input: &mut &[u8]) -> Result<Option<Read>, Error> {
         loop {
             let index = match self.stage {
@@ -248,7 +249,8 @@ impl Reader {
         self.at += by as u64;
     }
 
-    /// Takes one chunk header and begins its chunk; the index of its stream once it is whole.
+    /// Takes one chunk header and begins its chunk. Returns the index of its stream once the header
+    /// is complete.
     fn header(&mut self, input: &mut &[u8]) -> Result<Option<usize>, Error> {
         if self.scratch_len == 0 {
             self.header_at = self.at;
@@ -262,8 +264,8 @@ impl Reader {
             self.scratch_len += 1;
             self.advance(input, 1);
             if let Some(header) = self.parse(&self.scratch[..self.scratch_len])? {
-                // An extended timestamp left out by the peer shows only after bytes of what
-                // follows were looked at: they are read again.
+                // A missing extended timestamp is noticed only after the bytes behind it were
+                // examined. These bytes are read again.
                 self.again.extend_from_slice(&self.scratch[header.size..self.scratch_len]);
                 self.at -= (self.scratch_len - header.size) as u64;
                 self.scratch_len = 0;
@@ -277,7 +279,7 @@ impl Reader {
         self.streams.iter().position(|stream| stream.csid == csid)
     }
 
-    /// Reads a chunk header from the front of `bytes`; `None` where it is not whole.
+    /// Reads a chunk header from the front of `bytes`; `None` where it is incomplete.
     fn parse(&self, bytes: &[u8]) -> Result<Option<Header>, Error> {
         let Some((&first, _)) = bytes.split_first() else { return Ok(None) };
         let format = first >> 6;
@@ -324,9 +326,10 @@ impl Reader {
             header.extended = Some(header.time);
             header.size += 4;
         }
-        // 5.3.1.3 wants the extended timestamp repeated in chunks of format 3. Not every encoder
-        // does it (as nginx-rtmp and SRS found too), so it is taken for one only where it says
-        // what was said before: the field itself or, with some, the absolute timestamp.
+        // 5.3.1.3 requires chunks of format 3 to repeat the extended timestamp. Not every encoder
+        // does (nginx-rtmp and SRS found this too). So the field counts as an extended timestamp
+        // only where it has the same value as before: that of the field itself or, with some
+        // encoders, the absolute timestamp.
         if format == 3
             && let Some(stream) = known
             && let Some(extended) = stream.extended
@@ -344,7 +347,7 @@ impl Reader {
         Ok(Some(header))
     }
 
-    /// Applies a header: the start of a message, or of a further chunk of one.
+    /// Applies a header, which starts a message or continues one.
     fn begin(&mut self, header: &Header) -> Result<usize, Error> {
         let index = match self.find(header.csid) {
             Some(index) => index,
@@ -389,9 +392,9 @@ impl Reader {
         match header.format {
             0 => {
                 stream.timestamp = header.time;
-                // A format 3 after this adds the timestamp itself, strange as it is (5.3.1.2.4),
-                // and as ffmpeg, librtmp and SRS have it. With an extended timestamp that would
-                // be a leap of hours: there it repeats the time.
+                // A format 3 after this adds the timestamp itself. This is strange, but it is
+                // 5.3.1.2.4 and the behaviour of ffmpeg, librtmp and SRS. With an extended
+                // timestamp it would be a leap of hours, so there the format 3 repeats the time.
                 stream.delta = if header.extended.is_some() { 0 } else { header.time };
                 stream.stream_id = header.stream_id;
             }
@@ -453,7 +456,7 @@ impl Reader {
         Ok(index)
     }
 
-    /// Appends payload to the message under way.
+    /// Appends payload to the current message.
     fn store(&mut self, index: usize, bytes: &[u8]) -> Result<(), Error> {
         let stream = &mut self.streams[index];
         if stream.fate == Fate::Measure {
@@ -483,7 +486,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the stream's message may take `capacity` bytes.
+    /// Checks that the stream's message may take `capacity` bytes.
     fn check_partial(&self, index: usize, capacity: usize) -> Result<(), Error> {
         let stream = &self.streams[index];
         let all = self.allocated() - stream.partial.capacity() + capacity;
@@ -501,7 +504,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes a whole message out of its stream, and obeys it where it is about chunks.
+    /// Takes a complete message out of its stream. A message about chunks is carried out.
     fn finish(&mut self, index: usize) -> Result<Option<Read>, Error> {
         let stream = &mut self.streams[index];
         let what = || format!("message of {} bytes", stream.length);
@@ -540,7 +543,7 @@ impl Reader {
         match message.kind {
             message::SET_CHUNK_SIZE => {
                 let size = message::control_word(&message)? as usize;
-                // 5.4.1: the first bit must be zero, and more than 16 MiB means 16 MiB.
+                // 5.4.1: the first bit must be zero, and sizes above 16 MiB mean 16 MiB.
                 if size == 0 || size > 0x7FFF_FFFF {
                     return Err(Error::misbehaved(format!("chunk size {size}"), message.at)
                         .on(message.kind, message.csid));

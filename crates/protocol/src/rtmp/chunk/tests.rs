@@ -15,7 +15,7 @@ fn drain(out: &mut Output) -> Vec<u8> {
     bytes
 }
 
-/// Reads all, in pieces of `split` bytes.
+/// Reads all messages, in pieces of `split` bytes.
 fn read_all(reader: &mut Reader, bytes: &[u8], split: usize) -> Vec<Message> {
     let mut messages = Vec::new();
     for piece in bytes.chunks(split) {
@@ -93,8 +93,8 @@ fn headers_shrink_and_grow() {
         writer.message(&mut out, (4, message::AUDIO, 1), time, Bytes::from(vec![7; length]));
         sizes.push(drain(&mut out).len() - length);
     }
-    // Full; delta with equal length, first; repeated, twice; another delta; another length; time
-    // runs back; first delta after that.
+    // Full header; first delta, with equal length; two repetitions; another delta; another length;
+    // time runs back; the first delta after that.
     assert_eq!(sizes, [12, 4, 1, 1, 4, 8, 12, 4]);
 }
 
@@ -130,7 +130,7 @@ fn timestamps_around_the_limits() {
     }
 }
 
-/// A message with an extended timestamp, which its further chunks do not repeat.
+/// A message with an extended timestamp that its further chunks do not repeat.
 fn without_repeated_timestamp(time: u32, payload: &[u8]) -> Vec<u8> {
     let with = shared_message(4, message::AUDIO, time, payload, 128);
     let mut bytes = with[..16].to_vec();
@@ -146,7 +146,7 @@ fn without_repeated_timestamp(time: u32, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn extended_timestamp_left_out_of_continuations() {
     let time = 0x0102_0304;
-    // Payloads whose second chunk begins like the timestamp, and ends inside of it.
+    // Payloads whose second chunk begins like the timestamp, or ends within it.
     for tail in [&[9; 200][..], &[1, 2, 3], &[1], &[1, 2, 9, 9, 9], &[1, 2, 3, 5], &[1, 2]] {
         let mut payload = vec![7; 128];
         payload.extend_from_slice(tail);
@@ -270,11 +270,11 @@ fn memory_stays_bounded_however_much_is_begun() {
     assert_eq!(reader.read(&mut setup), Ok(None));
     let mut peak = 0;
     let mut error = None;
-    // Each chunk stream begins 16 MiB and sends a byte less.
+    // Each chunk stream begins a message of 16 MiB.
     'streams: for csid in 3..60u8 {
         let header = [csid, 0, 0, 0, 0xFF, 0xFF, 0xFF, message::VIDEO, 1, 0, 0, 0];
         let mut bytes = header.to_vec();
-        // The chunk has to be interrupted: make it short by sending in pieces of chunk size.
+        // A message must stay incomplete, so its chunks are as short as the chunk size.
         bytes.extend_from_slice(&vec![0; 1 << 20]);
         let mut sized = set_chunk_size(1 << 20);
         sized.extend_from_slice(&bytes);
@@ -334,7 +334,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     )
 }
 
-/// Chunks of one message, header included, as a peer that interleaves would send them.
+/// Chunks of one message with their headers, as a peer that interleaves messages sends them.
 fn chunks(sent: &Sent, chunk_size: usize) -> Vec<Vec<u8>> {
     let bytes = shared_message(sent.csid, sent.kind, sent.timestamp, &sent.payload, chunk_size);
     let basic = match sent.csid {

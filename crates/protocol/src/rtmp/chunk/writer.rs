@@ -3,13 +3,13 @@ use bytes::Bytes;
 use super::{DEFAULT_SIZE, EXTENDED, MAX_CSID, MAX_SIZE};
 use crate::rtmp::output::Output;
 
-/// The last message header written to a chunk stream, which later ones abbreviate.
+/// The last message header of a chunk stream. Later headers refer to it.
 #[derive(Debug)]
 struct Last {
     csid: u32,
     timestamp: u32,
-    /// `None` after a header of format 0: what a following format 3 then means differs between
-    /// readers, so it is not written.
+    /// `None` after a header of format 0. Readers differ about the meaning of a format 3 that
+    /// follows it, so none is written.
     delta: Option<u32>,
     length: usize,
     kind: u8,
@@ -30,21 +30,21 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// The chunk size from the next message on, clamped to 1..=[`MAX_SIZE`]. The peer has to be
-    /// told first, by a Set Chunk Size message in the old size.
+    /// Sets the chunk size from the next message on, clamped to 1..=[`MAX_SIZE`]. Before that, the
+    /// peer must be told by a Set Chunk Size message in the old size.
     pub fn set_chunk_size(&mut self, size: usize) {
         self.chunk_size = size.clamp(1, MAX_SIZE);
     }
 
-    /// Gives back spare memory.
+    /// Releases spare memory.
     pub(crate) fn shrink(&mut self) {
         self.streams.shrink_to_fit();
     }
 
-    /// Appends one message to `out`, with the shortest header that says all of it.
+    /// Appends one message to `out`, with the shortest header that is sufficient.
     ///
-    /// A long payload is not copied but queued as slices. What exceeds [`MAX_SIZE`] bytes is cut
-    /// off there: callers check before.
+    /// A long payload is not copied but queued as slices. It is cut at [`MAX_SIZE`] bytes; callers
+    /// check the length before.
     pub(crate) fn message(
         &mut self,
         out: &mut Output,
@@ -58,7 +58,8 @@ impl Writer {
         let mut header = Vec::with_capacity(18);
         let mut next = Last { csid, timestamp, delta: None, length, kind, stream_id };
         let field = match known.map(|index| &self.streams[index]) {
-            // Time that runs back has no delta (5.3.1.2.1), nor has another message stream.
+            // A time that runs back has no delta (5.3.1.2.1), and neither has another message
+            // stream.
             Some(last)
                 if last.stream_id == stream_id
                     && timestamp.wrapping_sub(last.timestamp) < EXTENDED =>
@@ -101,17 +102,17 @@ impl Writer {
     }
 }
 
-/// The bytes of one message as any number of players can be sent them: message stream 1, a
-/// header of format 0, the absolute `timestamp` in milliseconds.
+/// The bytes of one message that can be sent to any number of players: message stream 1, a header
+/// of format 0, the absolute `timestamp` in milliseconds.
 ///
-/// `chunk_size` must be the size every one of these players was told
-/// ([`ServerConfig::chunk_size`](crate::rtmp::ServerConfig)), `csid` one of
+/// `chunk_size` must be the size that all these players were told
+/// ([`ServerConfig::chunk_size`](crate::rtmp::ServerConfig)). `csid` must be one of
 /// [`SHARED_AUDIO`](super::csid::SHARED_AUDIO), [`SHARED_VIDEO`](super::csid::SHARED_VIDEO) and
-/// [`SHARED_DATA`](super::csid::SHARED_DATA). The bytes may be written wherever a session's own
-/// output is at a message boundary.
+/// [`SHARED_DATA`](super::csid::SHARED_DATA). The bytes may be sent wherever a session's own output
+/// is at a message boundary.
 ///
-/// A payload longer than [`MAX_SIZE`], which RTMP cannot carry, is cut off there; a chunk size
-/// outside 1..=[`MAX_SIZE`] is clamped.
+/// A payload longer than [`MAX_SIZE`], which RTMP cannot carry, is cut. A chunk size outside
+/// 1..=[`MAX_SIZE`] is clamped.
 pub fn shared_message(
     csid: u32,
     kind: u8,
@@ -135,7 +136,7 @@ pub fn shared_message(
     out.into()
 }
 
-/// Basic header (5.3.1.1). IDs without a form are brought into range; the callers' are constant.
+/// Basic header (5.3.1.1). An ID that the header cannot hold is clamped; callers use constants.
 fn push_basic(out: &mut Vec<u8>, format: u8, csid: u32) {
     let format = format << 6;
     match csid.clamp(2, MAX_CSID) {
@@ -160,7 +161,8 @@ fn push_full(out: &mut Vec<u8>, csid: u32, kind: u8, stream_id: u32, time: u32, 
     }
 }
 
-/// The header of a message's second and later chunks; `time` is what its first one says.
+/// Header of a message's second and later chunks. `time` is the timestamp field of its first
+/// header.
 fn push_continuation(out: &mut Vec<u8>, csid: u32, time: u32) {
     push_basic(out, 3, csid);
     if time >= EXTENDED {

@@ -4,18 +4,18 @@ use crate::rtmp::amf0::Value;
 use crate::rtmp::inbox::Media;
 use crate::rtmp::{Capabilities, Error};
 
-/// What a server says of itself.
+/// Settings that a server announces to its clients.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Size of outgoing chunks in bytes, 1..=16,777,215. Sessions that share messages need the
-    /// same. Large chunks cost less and delay nothing, as long as audio and video of one player
-    /// go out whole message by whole message anyway.
+    /// Size of outgoing chunks in bytes, 1..=16,777,215. Sessions that share messages need the same
+    /// size. Large chunks cost less and delay nothing, because a player's audio and video messages
+    /// are sent whole anyway.
     pub chunk_size: usize,
-    /// Bytes after which the client is to acknowledge (5.4.4).
+    /// The client should acknowledge after this many bytes (5.4.4).
     pub window_ack_size: u32,
-    /// Bandwidth of the client's sending, in bytes outstanding (5.4.5).
+    /// Limit for the client's sending, in unacknowledged bytes (5.4.5).
     pub peer_bandwidth: u32,
-    /// Enhanced RTMP capabilities told to clients that told theirs.
+    /// Enhanced RTMP capabilities that are announced to clients that announced theirs.
     pub capabilities: Capabilities,
 }
 
@@ -30,24 +30,24 @@ impl Default for ServerConfig {
     }
 }
 
-/// What the publisher wants done with the stream (7.2.2.6).
+/// What the publisher wants the server to do with the stream (7.2.2.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublishKind {
     /// Live, not recorded.
     Live,
-    /// Recorded, replacing what was there.
+    /// Recorded; replaces an existing recording.
     Record,
-    /// Recorded, appended to what was there.
+    /// Recorded; appended to an existing recording.
     Append,
 }
 
 /// Where to start playing (7.2.2.1).
 ///
-/// The specification counts seconds, clients count milliseconds; the special values −1 and −2
-/// are understood in both.
+/// The specification uses seconds, clients use milliseconds. The special values −1 and −2 mean the
+/// same in both.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PlayStart {
-    /// The live stream of that name, else the recorded one.
+    /// The live stream of that name, or else the recorded one.
     Any,
     /// The live stream only.
     Live,
@@ -68,22 +68,22 @@ pub enum Why {
     Replaced,
 }
 
-/// What a client did.
+/// A request, message or action of a client.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ServerEvent {
     /// `connect`; answer with [`accept_connect`](super::ServerSession::accept_connect) or
     /// [`reject_connect`](super::ServerSession::reject_connect).
     Connect {
-        /// Application, without its query and slashes at its ends.
+        /// Application, without its query and without slashes at its ends.
         app: String,
-        /// What followed a `?` in the application.
+        /// Query behind a `?` in the application.
         query: String,
-        /// The URL the client was given, as it says; empty if it does not.
+        /// The URL that the client was given, as it claims; empty if it sends none.
         tc_url: String,
-        /// What the client calls itself; empty if it does not.
+        /// Name of the client's program; empty if it sends none.
         flash_ver: String,
-        /// Enhanced RTMP.
+        /// Enhanced RTMP capabilities.
         capabilities: Capabilities,
     },
     /// `publish`; answer with [`accept_publish`](super::ServerSession::accept_publish) or
@@ -93,22 +93,23 @@ pub enum ServerEvent {
         app: String,
         /// Stream name, without its query.
         name: String,
-        /// What followed a `?` in the name.
+        /// Query behind a `?` in the name.
         query: String,
-        /// What is wanted.
+        /// What the server should do with the stream.
         kind: PublishKind,
     },
-    /// `play`; answer with [`accept_play`](super::ServerSession::accept_play) or [`reject_play`](super::ServerSession::reject_play).
+    /// `play`; answer with [`accept_play`](super::ServerSession::accept_play) or
+    /// [`reject_play`](super::ServerSession::reject_play).
     PlayRequest {
         /// Application, as in [`ServerEvent::Connect`].
         app: String,
         /// Stream name, without its query.
         name: String,
-        /// What followed a `?` in the name.
+        /// Query behind a `?` in the name.
         query: String,
         /// Where to start.
         start: PlayStart,
-        /// How many milliseconds to play; `None` for all there is.
+        /// How many milliseconds to play; `None` for everything.
         duration: Option<f64>,
     },
     /// The publisher's audio.
@@ -125,35 +126,38 @@ pub enum ServerEvent {
         /// An FLV video tag's body; not empty.
         payload: Bytes,
     },
-    /// The publisher's data message: `onMetaData`, a cue, anything. `@setDataFrame` is removed.
+    /// The publisher's data message: `onMetaData`, a cue point or anything else, without
+    /// `@setDataFrame`.
     Metadata {
         /// Milliseconds, wrapping after 2^32.
         timestamp: u32,
-        /// The name, then what belongs to it.
+        /// The name, followed by its values.
         values: Vec<Value>,
-        /// The same as AMF0: an FLV script tag's body.
+        /// The same values in AMF0: an FLV script tag's body.
         payload: Bytes,
     },
-    /// The player pauses or goes on. It has been told so already.
+    /// The player pauses or resumes. The session has already answered it.
     Pause {
-        /// Pauses.
+        /// Whether it pauses.
         paused: bool,
         /// Position in milliseconds, as the player sees it.
         position: f64,
     },
-    /// The player wants to be elsewhere; answer with [`accept_seek`](super::ServerSession::accept_seek) or
+    /// The player wants to play from another position. Answer with
+    /// [`accept_seek`](super::ServerSession::accept_seek) or
     /// [`reject_seek`](super::ServerSession::reject_seek).
     Seek {
         /// Position in milliseconds.
         position: f64,
     },
-    /// `getStreamLength`; may be answered with [`answer_stream_length`](super::ServerSession::answer_stream_length).
+    /// `getStreamLength`; may be answered with
+    /// [`answer_stream_length`](super::ServerSession::answer_stream_length).
     StreamLength {
         /// Stream name, without its query.
         name: String,
-        /// What followed a `?` in the name.
+        /// Query behind a `?` in the name.
         query: String,
-        /// To be given back.
+        /// Must be passed back with the answer.
         transaction: f64,
     },
     /// How much the player buffers.
@@ -163,12 +167,12 @@ pub enum ServerEvent {
     },
     /// The answer to [`ping`](super::ServerSession::ping).
     Pong {
-        /// What the ping said.
+        /// Value from the ping.
         timestamp: u32,
     },
-    /// A message was dropped because of this; the session goes on.
+    /// A message was dropped because of this error; the session continues.
     Ignored(Error),
-    /// Publishing or playing ended; the connection is there for another one.
+    /// Publishing or playing ended. The connection stays open for another stream.
     Close {
         /// Why.
         why: Why,

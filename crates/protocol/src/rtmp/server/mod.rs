@@ -11,11 +11,11 @@ use super::{Capabilities, Error, code};
 
 pub use event::{PlayStart, PublishKind, ServerConfig, ServerEvent, Why};
 
-/// The message stream every `createStream` is answered with, so that media messages built by
-/// [`shared_message`](super::chunk::shared_message) fit every player.
+/// The message stream in every answer to `createStream`. It is the same for all, so that media
+/// messages of [`shared_message`](super::chunk::shared_message) suit every player.
 const STREAM: u32 = 1;
 
-/// A request the caller has to decide on.
+/// A request on which the caller must decide.
 #[derive(Debug)]
 enum Pending {
     Connect { transaction: f64, enhanced: bool },
@@ -34,29 +34,30 @@ enum Role {
 /// The server's side of one connection.
 ///
 /// # Contract
-/// - [`handle_input`](Self::handle_input) takes bytes in the order they came and says how many it
-///   took. It stops early when events wait to be polled, when answers wait to be sent, and while
-///   a request ([`Connect`](ServerEvent::Connect), [`PublishRequest`](ServerEvent::PublishRequest),
-///   [`PlayRequest`](ServerEvent::PlayRequest)) waits for its answer; the caller keeps the rest
-///   and offers it again after that.
-/// - After each `handle_input`, [`poll_event`](Self::poll_event) until `None`; after each call
-///   that may have queued something, [`poll_output`](Self::poll_output) until `None`.
-/// - Only whole messages are queued. So when `poll_output` has given `None`, and all it gave has
-///   been written, the connection is at a message boundary, and shared messages
+/// - [`handle_input`](Self::handle_input) takes bytes in their order and returns how many it took.
+///   It stops early when events wait to be polled, when answers wait to be sent, and while a
+///   request ([`Connect`](ServerEvent::Connect), [`PublishRequest`](ServerEvent::PublishRequest),
+///   [`PlayRequest`](ServerEvent::PlayRequest)) waits for its answer. The caller keeps the rest and
+///   passes it again after that.
+/// - After each `handle_input`, call [`poll_event`](Self::poll_event) until `None`. After each call
+///   that may have queued output, call [`poll_output`](Self::poll_output) until `None`.
+/// - Only whole messages are queued. So when `poll_output` has returned `None`, and all its output
+///   has been written, the connection is at a message boundary. Then shared messages
 ///   ([`shared_message`](super::chunk::shared_message)) may follow, if
 ///   [`is_playing`](Self::is_playing).
-/// - An error ends the session; events and output queued before may still be polled, and every
-///   further `handle_input` gives the same error.
+/// - An error ends the session. Events and output queued before it may still be polled, and every
+///   further `handle_input` returns the same error.
 ///
 /// # Memory
-/// Besides output not yet polled (the caller's measure, [`output_len`](Self::output_len); answers
-/// stop growing at 64 KiB): one message of up to 16 MiB, of which no more is allocated than twice
-/// what arrived, or 256 KiB, and less than 4 MiB of all else: other unfinished messages (2 MiB),
-/// one data message with its values (256 KiB on the wire), 32 events. Media of clients that do
-/// not publish is not kept at all.
+/// Output that was not yet polled counts separately: the caller can limit it by
+/// [`output_len`](Self::output_len), and answers stop growing at 64 KiB. Besides, a session holds
+/// one message of up to 16 MiB, for which it allocates at most twice what has arrived, or 256 KiB.
+/// Everything else takes less than 4 MiB: other incomplete messages (2 MiB), one data message with
+/// its values (256 KiB on the wire), and 32 events. Media of clients that do not publish are not
+/// kept.
 #[derive(Debug)]
 pub struct ServerSession {
-    /// Told by the answer to `connect`, of which there is one.
+    /// Used in the only answer to `connect`.
     config: Option<Box<ServerConfig>>,
     connection: Connection,
     inbox: Inbox<ServerEvent>,
@@ -69,8 +70,8 @@ pub struct ServerSession {
 }
 
 impl ServerSession {
-    /// A session that waits for the client's first byte. `nonce` fills the handshake; it should
-    /// differ from session to session, but guards nothing.
+    /// Creates a session that waits for the client's first byte. `nonce` fills the handshake. It
+    /// should differ from session to session, but protects nothing.
     pub fn new(config: ServerConfig, nonce: u64) -> Self {
         Self {
             config: Some(Box::new(config)),
@@ -83,16 +84,16 @@ impl ServerSession {
         }
     }
 
-    /// Takes bytes from the client; how many were taken. See the contract above.
+    /// Takes bytes from the client and returns how many it took. See the contract above.
     ///
     /// # Errors
-    /// Where the client broke the protocol or exceeded a limit; the session is over.
+    /// The client broke the protocol or exceeded a limit; the session is over.
     pub fn handle_input(&mut self, input: &[u8]) -> Result<usize, Error> {
         let mut left = input;
         while self.pending.is_none() && self.inbox.is_open() {
             let Some(incoming) = self.connection.next(&mut left)? else { break };
             let result = match incoming {
-                // A server keeps what it is sent, so nothing is measured.
+                // A server keeps the media it is sent, so it measures none.
                 Incoming::Ready | Incoming::Measured(_) => Ok(()),
                 Incoming::UserControl(event) => {
                     self.user_control(event);
@@ -123,7 +124,7 @@ impl ServerSession {
         self.connection.poll_output()
     }
 
-    /// Bytes queued and not polled yet; 0 at a message boundary.
+    /// Bytes that are queued and not polled yet; 0 at a message boundary.
     pub fn output_len(&self) -> usize {
         self.connection.output_len()
     }
@@ -133,13 +134,14 @@ impl ServerSession {
         self.connection.position()
     }
 
-    /// Bytes allocated for messages of which a part has arrived.
+    /// Bytes allocated for messages that arrived in part.
     pub fn allocated(&self) -> usize {
         self.connection.allocated()
     }
 
-    /// Gives back what memory it keeps for further input: for a client that will not say much more,
-    /// as a player that has begun to play. More is allocated again where that is wrong.
+    /// Releases memory that is kept for further input. This suits a client that will not send much
+    /// more, such as a player that has begun to play. If it does send more, memory is allocated
+    /// again.
     pub fn shrink(&mut self) {
         self.connection.shrink();
         self.inbox.shrink();
@@ -158,7 +160,7 @@ impl ServerSession {
     /// Accepts the connection.
     ///
     /// # Errors
-    /// Without a [`ServerEvent::Connect`] to answer.
+    /// There is no [`ServerEvent::Connect`] to answer.
     pub fn accept_connect(&mut self) -> Result<(), Error> {
         let Some(Pending::Connect { transaction, enhanced }) = self.pending else {
             return Err(self.connection.refuse("accepting a connection nobody asked for"));
@@ -177,7 +179,7 @@ impl ServerSession {
             command::information("status", code::CONNECT_SUCCESS, "Connection succeeded.");
         information.push(("objectEncoding".to_owned(), Value::Number(0.0)));
         if enhanced {
-            // Which of the two objects holds them is read differently by different clients.
+            // Clients differ in which of the two objects they read.
             properties.extend(config.capabilities.properties());
             information.extend(config.capabilities.properties());
         }
@@ -187,11 +189,11 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Refuses the connection; the caller closes it once the output is sent. `code` is
+    /// Refuses the connection. The caller closes it once the output is sent. `code` is
     /// [`code::CONNECT_REJECTED`] or [`code::CONNECT_INVALID_APP`].
     ///
     /// # Errors
-    /// Without a [`ServerEvent::Connect`] to answer.
+    /// There is no [`ServerEvent::Connect`] to answer.
     pub fn reject_connect(&mut self, code: &str, description: &str) -> Result<(), Error> {
         let Some(Pending::Connect { transaction, .. }) = self.pending else {
             return Err(self.connection.refuse("rejecting a connection nobody asked for"));
@@ -203,10 +205,10 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Lets the client publish: from now on its media arrives as events.
+    /// Lets the client publish: from now on its media arrive as events.
     ///
     /// # Errors
-    /// Without a [`ServerEvent::PublishRequest`] to answer.
+    /// There is no [`ServerEvent::PublishRequest`] to answer.
     pub fn accept_publish(&mut self) -> Result<(), Error> {
         let Some(Pending::Publish { name }) = &self.pending else {
             return Err(self.connection.refuse("accepting a publisher that did not ask"));
@@ -224,7 +226,7 @@ impl ServerSession {
     /// [`code::PUBLISH_BAD_NAME`] or [`code::PUBLISH_DENIED`].
     ///
     /// # Errors
-    /// Without a [`ServerEvent::PublishRequest`] to answer.
+    /// There is no [`ServerEvent::PublishRequest`] to answer.
     pub fn reject_publish(&mut self, code: &str, description: &str) -> Result<(), Error> {
         let Some(Pending::Publish { .. }) = &self.pending else {
             return Err(self.connection.refuse("rejecting a publisher that did not ask"));
@@ -234,11 +236,10 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Lets the client play: media may be sent to it. `recorded` tells it that seeking makes
-    /// sense.
+    /// Lets the client play: media may be sent to it. `recorded` tells the client that it may seek.
     ///
     /// # Errors
-    /// Without a [`ServerEvent::PlayRequest`] to answer.
+    /// There is no [`ServerEvent::PlayRequest`] to answer.
     pub fn accept_play(&mut self, recorded: bool) -> Result<(), Error> {
         let Some(Pending::Play { name, reset }) = &self.pending else {
             return Err(self.connection.refuse("accepting a player that did not ask"));
@@ -257,7 +258,7 @@ impl ServerSession {
             self.connection.send_status(STREAM, "status", code::PLAY_RESET, &resetting);
         }
         self.connection.send_status(STREAM, "status", code::PLAY_START, &starting);
-        // Players in a browser may not read frames and audio back without it.
+        // Without this, players in a browser may not access pictures and sound.
         self.send_data(&[
             Value::string("|RtmpSampleAccess"),
             Value::Boolean(true),
@@ -265,11 +266,11 @@ impl ServerSession {
         ])
     }
 
-    /// Refuses to play; the client may ask for something else. `code` is
+    /// Refuses to play. The client may make another request. `code` is
     /// [`code::PLAY_STREAM_NOT_FOUND`] or [`code::PLAY_FAILED`].
     ///
     /// # Errors
-    /// Without a [`ServerEvent::PlayRequest`] to answer.
+    /// There is no [`ServerEvent::PlayRequest`] to answer.
     pub fn reject_play(&mut self, code: &str, description: &str) -> Result<(), Error> {
         let Some(Pending::Play { .. }) = &self.pending else {
             return Err(self.connection.refuse("rejecting a player that did not ask"));
@@ -282,7 +283,7 @@ impl ServerSession {
     /// Queues audio for this player alone: an FLV audio tag's body, at `timestamp` milliseconds.
     ///
     /// # Errors
-    /// Where nothing is played, or the payload exceeds 16,777,215 bytes.
+    /// Nothing is played, or the payload exceeds 16,777,215 bytes.
     pub fn send_audio(&mut self, timestamp: u32, payload: Bytes) -> Result<(), Error> {
         self.send(message::AUDIO, timestamp, payload)
     }
@@ -290,7 +291,7 @@ impl ServerSession {
     /// Queues video for this player alone: an FLV video tag's body, at `timestamp` milliseconds.
     ///
     /// # Errors
-    /// As [`ServerSession::send_audio`].
+    /// The same as those of [`ServerSession::send_audio`].
     pub fn send_video(&mut self, timestamp: u32, payload: Bytes) -> Result<(), Error> {
         self.send(message::VIDEO, timestamp, payload)
     }
@@ -299,7 +300,7 @@ impl ServerSession {
     /// its values in AMF0), at `timestamp` milliseconds.
     ///
     /// # Errors
-    /// As [`ServerSession::send_audio`].
+    /// The same as those of [`ServerSession::send_audio`].
     pub fn send_metadata(&mut self, timestamp: u32, payload: Bytes) -> Result<(), Error> {
         self.send(message::DATA_AMF0, timestamp, payload)
     }
@@ -318,10 +319,11 @@ impl ServerSession {
         if self.role == Role::Play { Ok(()) } else { Err(self.connection.refuse(what)) }
     }
 
-    /// Tells the player that all of a recording has been sent. It may go on to play or seek.
+    /// Tells the player that the whole recording has been sent. The player may then play or seek
+    /// again.
     ///
     /// # Errors
-    /// Where nothing is played.
+    /// Nothing is played.
     pub fn play_complete(&mut self) -> Result<(), Error> {
         self.check_playing("completing what is not played")?;
         self.connection.send_user_control(UserControl::StreamEof(STREAM));
@@ -331,10 +333,10 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Tells the player that the live stream has no publisher any more, for good.
+    /// Tells the player that the live stream's publisher has left for good.
     ///
     /// # Errors
-    /// Where nothing is played.
+    /// Nothing is played.
     pub fn play_unpublished(&mut self) -> Result<(), Error> {
         self.check_playing("unpublishing what is not played")?;
         self.connection.send_user_control(UserControl::StreamEof(STREAM));
@@ -343,10 +345,10 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Tells the player that media from `position` (milliseconds) follows.
+    /// Tells the player that media from `position` (milliseconds) follow.
     ///
     /// # Errors
-    /// Where nothing is played.
+    /// Nothing is played.
     pub fn accept_seek(&mut self, position: f64) -> Result<(), Error> {
         self.check_playing("seeking where nothing is played")?;
         self.connection.send_user_control(UserControl::StreamEof(STREAM));
@@ -360,7 +362,7 @@ impl ServerSession {
     /// Tells the player that it cannot seek.
     ///
     /// # Errors
-    /// Where nothing is played.
+    /// Nothing is played.
     pub fn reject_seek(&mut self, description: &str) -> Result<(), Error> {
         self.check_playing("refusing to seek where nothing is played")?;
         self.connection.send_status(STREAM, "error", code::SEEK_FAILED, description);
@@ -373,14 +375,14 @@ impl ServerSession {
         self.connection.send_command(0, "_result", transaction, &arguments);
     }
 
-    /// Sends any status on the client's stream, for what the calls above do not say; `level` is
-    /// `status`, `warning` or `error`.
+    /// Sends any status on the client's stream, for cases that the calls above do not cover.
+    /// `level` is `status`, `warning` or `error`.
     pub fn send_status(&mut self, level: &str, code: &str, description: &str) {
         self.connection.send_status(STREAM, level, code, description);
     }
 
-    /// Asks the client to connect again, elsewhere if `tc_url` is given (Enhanced RTMP v2,
-    /// "Reconnect Request"). False, with nothing sent, where the client does not understand that.
+    /// Asks the client to connect again, to `tc_url` if it is given (Enhanced RTMP v2, "Reconnect
+    /// Request"). Returns false, and sends nothing, where the client does not support this.
     pub fn request_reconnect(&mut self, tc_url: Option<&str>, description: &str) -> bool {
         if self.reconnects {
             let mut information =
@@ -394,8 +396,8 @@ impl ServerSession {
         self.reconnects
     }
 
-    /// Asks the client for a sign of life (6.2), answered by [`ServerEvent::Pong`]. `timestamp`
-    /// is given back; it should be the server's time in milliseconds.
+    /// Sends a ping (6.2), which the client answers with [`ServerEvent::Pong`]. The pong returns
+    /// `timestamp`, which should be the server's time in milliseconds.
     pub fn ping(&mut self, timestamp: u32) {
         self.connection.send_user_control(UserControl::PingRequest(timestamp));
     }
@@ -460,7 +462,7 @@ impl ServerSession {
         let transaction = command.transaction;
         match command.name.as_str() {
             "createStream" => {
-                // One at a time: its ID is the one shared messages carry.
+                // One stream at a time, because its ID is the one that shared messages have.
                 if self.role == Role::None {
                     self.result(transaction, Value::Number(f64::from(STREAM)));
                 } else {
@@ -506,7 +508,7 @@ impl ServerSession {
             }
             "closeStream" => self.close(Why::CloseStream),
             "deleteStream" => self.close(Why::DeleteStream),
-            // Answers to what was not asked, and what asks for nothing.
+            // Unexpected answers, and commands that need no action.
             "_result" | "_error" | "onStatus" | "receiveAudio" | "receiveVideo" => {}
             _ if transaction != 0.0 => {
                 self.error(transaction, &format!("Unknown method {}.", command.name));

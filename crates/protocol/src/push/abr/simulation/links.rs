@@ -1,21 +1,21 @@
 //! Links whose bandwidth changes: as functions of time, and as random walks with fixed seeds.
 
-/// So long each is simulated, in microseconds.
+/// Simulated time of each run, in microseconds.
 pub(super) const LENGTH: u64 = 120_000_000;
 
-/// One figure of a random walk holds for so long.
+/// Time for which one value of a random walk holds, in microseconds.
 const TICK: u64 = 100_000;
 
 /// A link between server and viewer.
 pub(super) struct Link {
     pub(super) name: &'static str,
-    /// What it is, for people.
+    /// Description for humans.
     pub(super) about: &'static str,
-    /// Bits per second, one figure a [`TICK`].
+    /// Bits per second, one value per [`TICK`].
     rates: Vec<u64>,
-    /// Microseconds, both ways, without what waits in it.
+    /// Round-trip time in microseconds, without queueing in the link.
     pub(super) rtt: u64,
-    /// Bytes that wait in it before it loses some.
+    /// Bytes that can queue in the link before it loses packets.
     pub(super) buffer: u64,
 }
 
@@ -30,20 +30,20 @@ impl Link {
         Self { name, about, rates, rtt, buffer }
     }
 
-    /// Bits per second at a time.
+    /// Bits per second at time `now`.
     pub(super) fn rate(&self, now: u64) -> u64 {
         let tick = usize::try_from(now / TICK).unwrap_or(usize::MAX);
         self.rates.get(tick).copied().unwrap_or_default()
     }
 
-    /// What no rule can exceed: the mean of the best rungs that it carries at each time.
+    /// Upper bound for every rule: the mean of the best rungs that the link carries at each time.
     pub(super) fn most(&self, ladder: &[u64]) -> u64 {
         let best = |rate: &u64| ladder.iter().rfind(|&bits| bits <= rate).unwrap_or(&0);
         self.rates.iter().map(best).sum::<u64>() / self.rates.len() as u64
     }
 }
 
-/// A generator of random numbers (splitmix64): the same ones for the same seed.
+/// A generator of random numbers (splitmix64), reproducible by its seed.
 struct Random(u64);
 
 impl Random {
@@ -56,14 +56,14 @@ impl Random {
         ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// About normal, of variance 1.
+    /// Approximately normal, of variance 1.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.next()).sum::<f64>() - 6.0
     }
 }
 
-/// 4G: a rate that wanders about 4 Mbit/s over seconds, fades now and then, and pauses where the
-/// viewer is handed from one cell to the next.
+/// 4G: a rate that wanders around 4 Mbit/s over seconds, fades now and then, and pauses during
+/// handovers between cells.
 fn mobile(seed: u64) -> impl FnMut(u64) -> u64 {
     let (mut random, mut state, mut fades, mut pauses) = (Random(seed), 0.0, 0, 0);
     move |_| {
@@ -82,7 +82,7 @@ fn mobile(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Wi-Fi: 20 Mbit/s, and for a moment a tenth or a twentieth of it while others send.
+/// Wi-Fi: 20 Mbit/s, and for short times a tenth or a twentieth of it while others send.
 fn wireless(seed: u64) -> impl FnMut(u64) -> u64 {
     let (mut random, mut busy, mut share) = (Random(seed), 0, 1.0);
     move |_| {
@@ -97,7 +97,7 @@ fn wireless(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// What TCP makes of bursts of loss on a link of 8 Mbit/s: silence up to its timeout, then a slow
+/// The effect of loss bursts on TCP over a link of 8 Mbit/s: silence until its timeout, then a slow
 /// start.
 fn lossy(seed: u64) -> impl FnMut(u64) -> u64 {
     let (mut random, mut silent, mut slow) = (Random(seed), 0, 0);
@@ -115,14 +115,14 @@ fn lossy(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// From `low` up to `high` and back, over `period`.
+/// A rate that rises from `low` to `high` and falls back, within `period`.
 fn triangle(now: u64, period: u64, low: u64, high: u64) -> u64 {
     let at = now % period;
     let up = at.min(period - at);
     low + (high - low) * up / (period / 2)
 }
 
-/// All of them.
+/// All links.
 pub(super) fn all() -> Vec<Link> {
     const NEAR: (u64, u64) = (30_000, 60_000);
     let during = |now: u64, from: u64, to: u64| (from * 1_000_000..to * 1_000_000).contains(&now);

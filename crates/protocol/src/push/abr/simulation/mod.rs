@@ -1,4 +1,4 @@
-//! The rules against links that change.
+//! Compares the rules on links that change.
 
 mod links;
 mod world;
@@ -7,13 +7,14 @@ use super::{Decision, Evidence, Rule, Seen, ThreeState, Throughput};
 use links::Link;
 use world::{Course, Descent, run};
 
-/// The ladder of "Efficient and Adaptive Web-native Live Video Streaming" (2014), in bits per second.
+/// The ladder of "Efficient and Adaptive Web-native Live Video Streaming" (2014), in bits per
+/// second.
 const PAPER: [u64; 3] = [100_000, 1_200_000, 5_000_000];
 
-/// One with smaller steps.
+/// A ladder with smaller steps.
 const FINE: [u64; 4] = [400_000, 1_000_000, 2_500_000, 5_000_000];
 
-/// How viewers fare by the paper's rule, by throughput, and by what is used.
+/// Results of viewers with the paper's rule, with throughput, and with the rule in use.
 fn courses(link: &Link, ladder: &[u64]) -> [Course; 3] {
     [
         run(link, ladder, (Descent::Drained, false), &mut ThreeState::default()),
@@ -22,7 +23,7 @@ fn courses(link: &Link, ladder: &[u64]) -> [Course; 3] {
     ]
 }
 
-/// As `docs/push.md` has it.
+/// The table of `docs/push.md`.
 fn table(links: &[Link]) -> String {
     let mut out = "| link | three-state | throughput | evidence |\n|---|---|---|---|\n".to_owned();
     for link in links {
@@ -72,7 +73,7 @@ fn nobody_misses_more_than_by_the_papers_rule() {
             worth += evidence.quality as f64 / link.most(ladder) as f64;
         }
         assert!(ours < theirs / 4, "{ours} {theirs}");
-        // What the link carries at its best, at every moment, nobody can know.
+        // No rule can know the link's best rate at every moment.
         assert!(worth > 0.75 * links.len() as f64, "{worth}");
     }
 }
@@ -87,7 +88,7 @@ fn a_link_that_carries_a_rendition_is_left_alone() {
 
 #[test]
 fn after_a_failed_try_the_next_comes_later() {
-    // Bursts get through fast, but no more than 1.2 Mbit/s on average: a policer.
+    // Bursts get through fast, but only 1.2 Mbit/s on average, as with a policer.
     let mut rule = Evidence::default();
     let mut tries = Vec::new();
     let (mut seen, mut rung) = (Seen { rtt: 20_000, min_rtt: 20_000, ..Seen::default() }, 1_usize);
@@ -126,7 +127,7 @@ fn after_a_failed_try_the_next_comes_later() {
 #[test]
 fn what_is_sent_of_the_past_is_no_sign_of_slowness() {
     let mut rule = Evidence::default();
-    // Four times as fast as it was made, with megabytes to go.
+    // The viewer takes four times the stream's bitrate, with megabytes still queued.
     let mut seen = Seen { catching_up: true, queued: 8 << 20, ..Seen::default() };
     for turn in 1..40 {
         seen.now = turn * 100_000;
@@ -135,7 +136,7 @@ fn what_is_sent_of_the_past_is_no_sign_of_slowness() {
         seen.busy += 100_000;
         assert_eq!(rule.decide(&seen, &PAPER[..2], 1), Decision::Stay);
     }
-    // A tenth as fast as it was made, and it goes down.
+    // It takes a tenth of the bitrate, so the rule goes down.
     let went_down = (40..80).any(|turn| {
         seen.now = turn * 100_000;
         seen.acknowledged += PAPER[1] / 800;
@@ -149,8 +150,8 @@ fn what_is_sent_of_the_past_is_no_sign_of_slowness() {
 fn segments_that_leave_no_calm_between_them_go_up_all_the_same() {
     let (mut rule, mut rung, mut top) = (Evidence::default(), 0, None);
     let mut seen = Seen { rtt: 10_000, min_rtt: 10_000, ..Seen::default() };
-    // Of a title, one a second, each through in 50 ms at most; looked at when one begins and is through,
-    // and while nothing is due.
+    // Segments of a title, one per second, each through in at most 50 ms. Observed when one begins,
+    // when it is through, and while nothing is due.
     for look in 0..24_u64 {
         let (second, state) = (look / 4, look % 4);
         seen.now = second * 1_000_000 + [0, 50_000, 400_000, 800_000][state as usize];
@@ -176,7 +177,7 @@ fn segments_that_leave_no_calm_between_them_go_up_all_the_same() {
 fn segments_far_apart_tell_what_the_link_carries() {
     let (mut rule, mut ups) = (Evidence::default(), Vec::new());
     let mut seen = Seen { rtt: 10_000, min_rtt: 10_000, ..Seen::default() };
-    // Of 4 s; looked at before each is written.
+    // Segments of 4 s, observed before each is written.
     for segment in 1..6 {
         seen.now = segment * 4_000_000;
         seen.writes += 1;
@@ -194,7 +195,7 @@ fn segments_far_apart_tell_what_the_link_carries() {
 fn what_waits_whenever_it_is_looked_at_need_not_wait_in_between() {
     let mut rule = Evidence::default();
     let mut seen = Seen { rtt: 20, min_rtt: 5, catching_up: true, ..Seen::default() };
-    // Segments of a little less than 2 s, each looked at while it is written, and through in 4 ms.
+    // Segments of a little less than 2 s, each observed while it is written, and through in 4 ms.
     for segment in 1..40 {
         seen.now = segment * 1_997_000;
         seen.queued = PAPER[2] / 8;
@@ -214,7 +215,7 @@ fn a_viewer_that_stops_reading_for_a_moment_is_no_failed_try() {
     for look in 1..120_u64 {
         seen.now = look * 100_000;
         let bytes = PAPER[rung] / 80;
-        // Between 3 and 4.5 s its window is full.
+        // Between 3 and 4.5 s the viewer's receive window is full.
         if (30..45).contains(&look) {
             seen.queued += bytes;
             seen.unacknowledged = 60_000;

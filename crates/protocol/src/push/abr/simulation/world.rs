@@ -1,27 +1,27 @@
-//! A source of chunks, a server, its kernel, a link and a viewer, 5 ms at a time.
+//! Simulates a source of chunks, a server, its kernel, a link and a viewer, in steps of 5 ms.
 
 use std::collections::VecDeque;
 
 use super::super::{Decision, Rule, Seen};
 use super::links::{LENGTH, Link};
 
-/// Microseconds: a step, a chunk, a group of frames, between decisions while something waits.
+/// Microseconds of a step, a chunk, a group of pictures, and between decisions while bytes wait.
 const STEP: u64 = 5_000;
 const CHUNK: u64 = 200_000;
 pub(super) const GROUP: u64 = 2_000_000;
 const ASKED: u64 = 100_000;
 
-/// Bytes that the kernel takes beyond what is on its way (`TCP_NOTSENT_LOWAT`).
+/// Bytes that the kernel takes beyond those on their way (`TCP_NOTSENT_LOWAT`).
 const UNSENT: u64 = 32 << 10;
 
-/// Bytes of a segment.
+/// Bytes of a TCP segment.
 const SEGMENT: f64 = 1448.0;
 
-/// The viewer begins to play with so much, and plays at most this much faster with more.
+/// Media with which the viewer begins to play, and how much faster it plays when it has more.
 const BUFFER: u64 = 1_000_000;
 const FASTER: f64 = 1.05;
 
-/// A stall ends with so much.
+/// Media with which a stall ends.
 const AGAIN: u64 = 400_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// The chunk that begins at `start`: that with a keyframe has twice the others' bytes.
+    /// The chunk that begins at `start`. A chunk with a keyframe has twice the bytes of the others.
     fn new(start: u64, rung: usize, ladder: &[u64]) -> Self {
         let group = ladder[rung] * (GROUP / 1_000) / 8_000;
         let share = if start.is_multiple_of(GROUP) { 2 } else { 1 };
@@ -40,38 +40,39 @@ impl Chunk {
     }
 }
 
-/// How a viewer fared. Times in microseconds.
+/// Result of a viewer. Times are in microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Course {
-    /// Bits per second of what it got, mean over the simulated time.
+    /// Mean bits per second of the received media, over the simulated time.
     pub(super) quality: u64,
-    /// Without a frame after the first, because none came: in all, and at once.
+    /// Time without a picture after the first one, because none arrived: in total, and the longest.
     pub(super) stalled: u64,
     pub(super) longest: u64,
-    /// Of media that were never sent.
+    /// Duration of media that were never sent.
     pub(super) skipped: u64,
     pub(super) switches: u32,
-    /// From capture to screen, mean.
+    /// Mean time from capture to display.
     pub(super) latency: u64,
 }
 
 impl Course {
-    /// All that was not seen.
+    /// Duration of all media that were not seen.
     pub(super) fn missing(&self) -> u64 {
         self.stalled + self.skipped
     }
 }
 
-/// How a server does what a rule says.
+/// How a server carries out a decision to go down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Descent {
-    /// Where it is told to, what waits is dropped.
+    /// The server drops waiting bytes where the rule says so.
     Told,
-    /// What waits is sent and nothing is added; then the lower rung follows. So the paper has it.
+    /// The server sends the waiting bytes and adds nothing. Then the lower rung follows, as in the
+    /// paper.
     Drained,
 }
 
-/// Chunks in order, and their bytes.
+/// A queue of chunks, with its size in bytes.
 #[derive(Debug, Default)]
 struct Chunks {
     chunks: VecDeque<Chunk>,
@@ -84,7 +85,8 @@ impl Chunks {
         self.chunks.push_back(chunk);
     }
 
-    /// Takes up to so many bytes of the first; the piece, and whether it is the chunk's last.
+    /// Takes up to `most` bytes of the first chunk. Returns the piece, and whether it is the last
+    /// of its chunk.
     fn take(&mut self, most: u64) -> Option<(Chunk, bool)> {
         let first = self.chunks.front_mut()?;
         let size = first.left.min(most);
@@ -103,19 +105,20 @@ struct World<'a> {
     link: &'a Link,
     ladder: &'a [u64],
     now: u64,
-    /// Published and not wholly taken by the kernel; whether the first is in part.
+    /// Published, but not entirely taken by the kernel; and whether the first chunk is taken in
+    /// part.
     queue: Chunks,
     begun: bool,
-    /// Its rung is to be left, and what waits may be dropped.
+    /// Whether the current rung is being left, so that waiting bytes may be dropped.
     leaves: bool,
-    /// Nothing is added until the next keyframe.
+    /// Whether nothing is added until the next keyframe.
     holds: bool,
-    /// Taken, and not sent.
+    /// Taken by the kernel, but not sent.
     unsent: Chunks,
-    /// Sent, and waiting in the link, with the times.
+    /// Sent, and queued in the link; and the times of sending.
     waiting: Chunks,
     sent: VecDeque<u64>,
-    /// Through the link: when they are acknowledged, and how many bytes; and all of them.
+    /// Through the link: when they are acknowledged, and how many bytes; and the sum of the bytes.
     acknowledging: VecDeque<(u64, u64)>,
     through: u64,
     window: f64,
@@ -129,7 +132,7 @@ struct World<'a> {
 
 #[derive(Default)]
 struct Viewer {
-    /// Media up to so far, what of it has been skipped of late, and how far it has played.
+    /// End of the received media, the recently skipped ranges, and the playing position.
     got: u64,
     holes: VecDeque<(u64, u64)>,
     played: f64,
@@ -193,7 +196,7 @@ impl<'a> World<'a> {
         self.now += STEP;
     }
 
-    /// The kernel takes what it has room for.
+    /// The kernel takes as many bytes as it has room for.
     fn hand_over(&mut self, rule: &dyn Rule) {
         if self.unacknowledged() == 0 && self.queue.bytes > 0 {
             self.seen.writes += 1;
@@ -213,7 +216,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// TCP sends what its window allows; where the link's buffer is full, it loses some.
+    /// TCP sends as much as its window allows. If the link's buffer is full, packets are lost.
     fn send(&mut self) {
         while self.in_flight() < self.window as u64
             && let Some((piece, _)) = self.unsent.take(self.window as u64 - self.in_flight())
@@ -249,7 +252,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A piece is through the link; whether a chunk is whole.
+    /// A piece has passed the link. If its chunk is complete, the viewer takes the chunk.
     fn deliver(&mut self, piece: Chunk) {
         let sent = self.sent.pop_front().unwrap_or(self.now);
         let trip = self.link.rtt + self.now - sent;
@@ -284,7 +287,7 @@ impl<'a> World<'a> {
         self.now.is_multiple_of(ASKED)
     }
 
-    /// Drops what is not begun, up to the next keyframe.
+    /// Drops chunks that are not begun, up to the next keyframe.
     fn drop_waiting(&mut self) {
         self.holds = true;
         let chunks = &mut self.queue.chunks;
@@ -312,7 +315,7 @@ impl Viewer {
         if !self.begun {
             return;
         }
-        // It jumps over what was skipped.
+        // Playback jumps over skipped media.
         while let Some(&(from, to)) = self.holes.front()
             && self.played >= from as f64
         {
@@ -344,10 +347,10 @@ impl Viewer {
     }
 }
 
-/// A viewer of a ladder over a link, as a rule decides.
+/// Simulates a viewer of a ladder over a link, for which a rule decides.
 ///
-/// One that is asked `seldom` is asked as the origin asks: while nothing waits, before every other
-/// chunk, and not at all of a viewer on the highest rung.
+/// With `seldom`, the rule is asked as the origin asks it while nothing waits: before every other
+/// chunk, and not at all for a viewer on the highest rung.
 pub(super) fn run(
     link: &Link,
     ladder: &[u64],
