@@ -1,4 +1,4 @@
-//! What a title costs: `cargo bench -p vod`. Prints the memory it takes.
+//! Cost of making a title: `cargo bench -p vod`. Prints the memory that a title takes.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use media::mp4::{Index, OnDisk};
 use testkit::Program;
 use vod::{Library, Piece, Settings, gather};
 
-/// Time this thread has run.
+/// CPU time of this thread.
 fn on_cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
@@ -23,7 +23,7 @@ fn on_cpu() -> Duration {
 
 fn benches(criterion: &mut Criterion) {
     let root = tempfile::tempdir().unwrap();
-    // Two hours: a film of two minutes sixty times over, as ffmpeg interleaves it.
+    // Two hours: sixty repetitions of a film of two minutes, as ffmpeg interleaves it.
     let source = testkit::corpus_dir().join("bbb/bbb_2min_240p_h264_aac.mp4");
     let mut remux = Command::new("ffmpeg");
     remux.args(["-nostdin", "-v", "error", "-stream_loop", "59", "-i"]).arg(source);
@@ -37,7 +37,7 @@ fn benches(criterion: &mut Criterion) {
     eprintln!("{seconds} s: {} bytes kept, {} with its name", title.memory(), kept.usage().1);
     assert!(title.memory() < 4 << 20);
 
-    // Beside the time by the clock, which whatever else runs on the machine is in.
+    // CPU time, because other programs on the machine affect the wall-clock time.
     let before = on_cpu();
     for _ in 0..20 {
         library().title(black_box("hours.mp4")).unwrap();

@@ -1,18 +1,19 @@
-/// Bits a second of a track's segments, their headers included: RFC 8216 4.3.4.2.
+/// Bit rates of a track's segments in bits per second, with their headers: RFC 8216 4.3.4.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bandwidth {
-    /// Over the whole track: `AVERAGE-BANDWIDTH`.
+    /// Bit rate of the whole track: `AVERAGE-BANDWIDTH`.
     pub average: u64,
-    /// The peak segment bit rate, RFC 8216 section 4.1: the largest of any run of segments that
-    /// lasts 0.5 to 1.5 target durations. `BANDWIDTH`.
+    /// Peak segment bit rate, RFC 8216 section 4.1: the highest of any run of segments that lasts
+    /// 0.5 to 1.5 target durations. `BANDWIDTH`.
     pub peak: u64,
 }
 
 impl Bandwidth {
-    /// Of segments in a row, each so many units of `timescale` long and so many bytes large.
+    /// Bit rates of consecutive segments, each given as its duration in units of `timescale` and
+    /// its size in bytes.
     pub(crate) fn of(segments: &[(u64, u64)], timescale: u32) -> Self {
         let timescale = u128::from(timescale);
-        // What lasts no time has no rate; it is taken to last a unit.
+        // A run without duration has no rate, so it counts as one unit long.
         let rate = |(units, bytes): (u128, u128)| {
             let rate = (bytes * 8 * timescale).div_ceil(units.max(1));
             u64::try_from(rate).unwrap_or(u64::MAX)
@@ -22,14 +23,13 @@ impl Bandwidth {
         };
         let average = rate(segments.iter().fold((0, 0), add));
         let longest = segments.iter().map(|(units, _)| *units).max().unwrap_or_default();
-        // EXT-X-TARGETDURATION: the longest segment, rounded to the nearest second, in twice the
-        // units.
+        // EXT-X-TARGETDURATION: the longest segment, rounded to the nearest second.
         let seconds = ((u128::from(longest) * 2 + timescale) / (timescale * 2).max(1)).max(1);
         let target = seconds * timescale;
         let mut peak = None;
         for (index, _) in segments.iter().enumerate() {
             let mut run = (0, 0);
-            // Segments that last nothing could make a run of any length.
+            // Segments without duration could make runs of any length, so the length is limited.
             for next in segments.iter().skip(index).take(MAX_RUN) {
                 run = add(run, next);
                 if run.0 * 2 > target * 3 {
@@ -44,21 +44,22 @@ impl Bandwidth {
     }
 }
 
-/// Segments in a run that counts: a thirtieth of the target each.
+/// The most segments in a run: those of the longest run that counts, if each lasts a thirtieth of
+/// the target.
 const MAX_RUN: usize = 45;
 
-/// How many frames a second, as a fraction in lowest terms: `30000/1001`.
+/// Frames per second as a fraction in lowest terms: `30000/1001`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameRate {
-    /// Frames.
+    /// Number of frames.
     pub frames: u32,
-    /// In so many seconds; not 0.
+    /// Number of seconds they take; not 0.
     pub seconds: u32,
 }
 
 impl FrameRate {
-    /// Of `count` frames in `span` units, most of which last `usual`: the rate of those where
-    /// the average agrees within 1 %, otherwise the average in thousandths.
+    /// Rate of `count` frames in `span` units, most of which last `usual` units: the rate of the
+    /// latter if the average agrees within 1 %, otherwise the average in thousandths.
     pub(crate) fn of(count: u32, span: u64, usual: u32, timescale: u32) -> Option<Self> {
         let frames = u128::from(count) * u128::from(timescale);
         let expected = u128::from(count) * u128::from(usual);
@@ -78,7 +79,7 @@ impl FrameRate {
         Some(Self { frames: part(frames)?, seconds: part(seconds)? })
     }
 
-    /// As a number of frames a second.
+    /// Frames per second as a number.
     pub fn per_second(self) -> f64 {
         f64::from(self.frames) / f64::from(self.seconds)
     }
@@ -90,12 +91,13 @@ mod tests {
 
     #[test]
     fn the_peak_is_that_of_runs_of_half_to_one_and_a_half_targets() {
-        // 2 s of 1,000 bytes each, then a last one of a tenth that no run of its own counts.
+        // Segments of 2 s with 1,000 bytes each; then a last one of a tenth of a second, too short
+        // to count as a run.
         let segments = [(2_000, 1_000), (2_000, 3_000), (2_000, 1_000), (100, 1_000)];
         let rates = Bandwidth::of(&segments, 1_000);
         assert_eq!(rates.average, (6_000u64 * 8 * 1_000).div_ceil(6_100));
         assert_eq!(rates.peak, 12_000);
-        // Together with the one before it does: 2,000 bytes in 2.1 s.
+        // Together with the segment before it, it counts: 2,000 bytes in 2.1 s.
         let segments = [(2_000, 1_000), (2_000, 1_000), (100, 1_000)];
         assert_eq!(Bandwidth::of(&segments, 1_000).peak, (2_000u64 * 8_000).div_ceil(2_100));
         assert_eq!(

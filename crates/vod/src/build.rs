@@ -1,4 +1,4 @@
-//! From files to a title.
+//! Makes a title from files.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::title::{Reach, Title, Version};
 use crate::track::Track;
 use crate::{Error, Settings, plan, time};
 
-/// Makes a title of its files, and of the subtitles found beside them.
+/// Makes a title from its files, and from the subtitles that were found beside them.
 pub(crate) fn title(
     path: &str,
     sources: &[Source],
@@ -78,7 +78,7 @@ pub(crate) fn title(
     };
     let duration = tracks.iter().map(end).max().unwrap_or_default();
     let texts = text::finish(scripts, duration, timeline, &mut left_out);
-    // Whole files were named when they were found to be of no use.
+    // Files that are left out entirely were logged when that was found.
     for left in left_out.iter().filter(|left| !left.codec.is_empty()) {
         let LeftOut { file, track, codec, reason } = left;
         tracing::info!(title = path, file, track, codec, reason, "track left out");
@@ -98,23 +98,23 @@ pub(crate) fn title(
     })
 }
 
-/// What the files hold.
+/// Contents of the files.
 #[derive(Debug, Default)]
 struct Held {
-    /// Renditions by falling bitrate, then the alternates.
+    /// Renditions from the highest bitrate to the lowest, then the alternates.
     videos: Vec<Candidate>,
-    /// In the order of the files.
+    /// Audio in the order of the files.
     audios: Vec<Candidate>,
     scripts: Vec<Script>,
     /// Bytes of subtitles that may still be read.
     text_left: u64,
-    /// Tracks that are not packaged, and take room in the file all the same.
+    /// Tracks that are not packaged. Their bytes still take room in the file.
     others: Vec<TrackIndex>,
     refusals: Vec<Refusal>,
 }
 
 impl Held {
-    /// `text_left`: bytes of subtitles that may still be read.
+    /// Reads the files. `text_left` is how many bytes of subtitles may still be read.
     fn read(path: &str, sources: &[Source], text_left: u64) -> Result<Self, Error> {
         let mut held = Self { text_left, ..Self::default() };
         let mut memory = 0;
@@ -122,7 +122,7 @@ impl Held {
             let disk = OnDisk::of(&*source.file, source.len);
             let index = match whole(&disk) {
                 Ok(index) => index,
-                // The other renditions of a folder do without it.
+                // The other renditions of a folder can be used without this one.
                 Err(mp4::ReadError::Format(error)) if sources.len() > 1 => {
                     tracing::warn!(title = path, file = source.name, %error, "rendition left out");
                     held.refusals.push(Refusal::whole(source, error));
@@ -158,7 +158,7 @@ impl Held {
         Ok(held)
     }
 
-    /// Puts a track where it belongs. `shown`: the file has video that it means to be played.
+    /// Sorts a track into its list. `shown` tells whether the file has video that is enabled.
     fn take(
         &mut self,
         number: usize,
@@ -191,8 +191,8 @@ impl Held {
     }
 }
 
-/// The index of a file that is whole: nothing is cut off, and no track but subtitles is corrupt. A
-/// film without its frames is not what anybody asked for.
+/// Reads the index of a complete file. It is an error if the file is cut off, or if a track other
+/// than subtitles is corrupt, because nobody wants a film with missing pictures.
 fn whole(disk: &OnDisk<&File>) -> Result<Index, mp4::ReadError> {
     let mut index = Index::read(disk)?;
     if let Some(problem) = index.problem.take() {
@@ -209,8 +209,8 @@ fn whole(disk: &OnDisk<&File>) -> Result<Index, mp4::ReadError> {
     Ok(index)
 }
 
-/// Cuts all video at the same times where the keyframes allow it, otherwise each at its own.
-/// Answers whether they were cut alike.
+/// Cuts all renditions at the same times where the keyframes allow it, and otherwise each at its
+/// own keyframes. Returns whether they were cut at the same times.
 fn cut_video(videos: &mut [Candidate], settings: &Settings) -> bool {
     for video in &mut *videos {
         video.cut(settings);
@@ -224,7 +224,8 @@ fn cut_video(videos: &mut [Candidate], settings: &Settings) -> bool {
     };
     let keyframes: Vec<Vec<i64>> = videos.iter().map(micros).collect();
     let common = plan::common(&keyframes);
-    // What all have is of use only where it is about as frequent as what one has.
+    // Keyframes that all renditions share are useful only if they are about as frequent as those of
+    // one rendition.
     let apart = |video: &Candidate| time::rescale_up(video.longest(), video.timescale(), 1_000_000);
     let target = time::ticks(settings.segment_target, 1_000_000);
     let longest = videos.iter().map(apart).max().unwrap_or_default();
@@ -245,16 +246,15 @@ fn cut_video(videos: &mut [Candidate], settings: &Settings) -> bool {
     true
 }
 
-/// Keeps one of the audio tracks that several files have of the same audio: renditions mostly
-/// differ in their frames. The one of the highest bitrate stays. Tracks of one file are all
-/// different to begin with.
+/// Removes audio tracks that exist in several files, because renditions mostly differ in video
+/// only. The track with the highest bitrate stays. Tracks of one file always count as different.
 fn one_of_each(audios: &mut Vec<Candidate>, sources: &[Source]) -> Vec<LeftOut> {
     let mut kept: Vec<((usize, Heard), Candidate)> = Vec::new();
     let mut left_out = Vec::new();
     let mut seen: Vec<(usize, Heard)> = Vec::new();
     for audio in audios.drain(..) {
         let heard = Heard::of(&audio);
-        // The third English track of one file is the third of another.
+        // The third English track of one file corresponds to the third of another.
         let alike =
             seen.iter().filter(|(source, other)| *source == audio.source && *other == heard);
         let key = (alike.count(), heard.clone());
@@ -283,7 +283,7 @@ fn one_of_each(audios: &mut Vec<Candidate>, sources: &[Source]) -> Vec<LeftOut> 
     left_out
 }
 
-/// What tells one audio track from another for a listener.
+/// Properties by which a listener distinguishes audio tracks.
 #[derive(Debug, Clone, PartialEq)]
 struct Heard {
     language: [u8; 3],
@@ -303,7 +303,7 @@ impl Heard {
     }
 }
 
-/// Gives every track a label that no other of its kind has, and each kind one default.
+/// Gives every track a label that is unique among its kind, and each kind one default track.
 fn distinguish(tracks: &mut [Track]) {
     for kind in [Kind::Video, Kind::Audio] {
         let mut taken: Vec<String> = Vec::new();
@@ -323,8 +323,8 @@ fn distinguish(tracks: &mut [Track]) {
     }
 }
 
-/// How far into the file each segment of the leading track reaches, whatever track the bytes are
-/// of: a player of the file passes over all of them.
+/// How far into the file each segment of the leading track reaches. The bytes of all tracks count,
+/// because a player of the file reads over all of them.
 fn reach(source: &Source, leading: &Track, tracks: &[Track], others: &[TrackIndex]) -> Vec<Reach> {
     let mut offsets = vec![0; leading.rows.len()];
     let packaged = tracks.iter().map(|track| (track.media.timescale, &track.samples));

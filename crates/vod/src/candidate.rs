@@ -15,54 +15,55 @@ use crate::source::Source;
 use crate::track::{Row, Track, write_head};
 use crate::{Settings, time};
 
-/// The most of anything a track may have. Sane ones stay far below.
+/// Limits of a track. Sensible tracks stay far below them.
 mod limits {
-    /// Samples: four days of AAC.
+    /// Samples: enough for four days of AAC.
     pub(super) const SAMPLES: u32 = 1 << 24;
-    /// Segments: six days of 2 s.
+    /// Segments: enough for six days of 2 s each.
     pub(super) const SEGMENTS: usize = 1 << 18;
-    /// Samples of one segment: hours without a keyframe.
+    /// Samples of one segment: enough for hours without a keyframe.
     pub(super) const SEGMENT_SAMPLES: u32 = 1 << 20;
 }
 
-/// Media time between I-frames, at least: trick play has no use for more.
+/// Shortest media time between I-frames. Trick play does not need more of them.
 const IFRAMES_APART: Duration = Duration::from_millis(500);
 
-/// Audio that is decoded before what is to be heard: Opus asks for 80 ms (RFC 7845 4.6), AAC for
+/// How much audio is decoded before the first audible sample. Opus needs 80 ms (RFC 7845 4.6), AAC
 /// a frame or two.
 const PREROLL: Duration = Duration::from_millis(100);
 
-/// A track of a file that can be packaged, being cut.
+/// A track that can be packaged, while it is being cut.
 #[derive(Debug)]
 pub(crate) struct Candidate {
-    /// Position of its file among the title's.
+    /// Position of its file among the files of the title.
     pub(crate) source: usize,
     pub(crate) index: TrackIndex,
     pub(crate) codec: Codec,
     scan: Scan,
     /// Numbers of the samples that begin segments.
     cuts: Vec<u32>,
-    /// Number of the sample after the last.
+    /// Number of the sample behind its last one.
     last: u32,
-    /// Video of a file that has another of more bits: not that at another rate, but another view.
+    /// Whether this is video of a file that has another video track with a higher bitrate. It is
+    /// then another view, not a rendition.
     pub(crate) alternate: bool,
-    /// Before this time its samples only prepare the decoder.
+    /// Samples before this time only prepare the decoder.
     from: i64,
-    /// The samples of video that do.
+    /// The video samples that only prepare the decoder.
     lead: Option<Lead>,
 }
 
-/// Why something is not in the title.
+/// Why a file or track is not in the title.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// As the title says it.
+    /// Entry in the title's list.
     pub(crate) left_out: LeftOut,
-    /// As an error of the file, should nothing remain.
+    /// Error of the title if nothing else can be packaged.
     pub(crate) error: Error,
 }
 
 impl Refusal {
-    /// Of a whole file.
+    /// Refusal of a whole file.
     pub(crate) fn whole(source: &Source, error: Error) -> Self {
         let (file, reason) = (source.name.clone(), error.to_string());
         Self { left_out: LeftOut { file, track: None, codec: String::new(), reason }, error }
@@ -79,11 +80,11 @@ impl Refusal {
     }
 }
 
-/// What segments of a track are made of, or why there can be none.
+/// The codec for the segments of a track, or the reason why it cannot be packaged.
 fn packageable(track: &TrackIndex, scan: &Scan) -> Result<Codec, Error> {
     let unsupported = |what: String| Error::Unsupported { what: what.into(), at: 0 };
     let description = scan.description.and_then(|at| track.descriptions.get(usize::from(at)));
-    // A segment has one header, and a header here one description.
+    // A segment has one header, and our headers have one sample description per track.
     let description = description
         .ok_or_else(|| unsupported(format!("a change of sample description in {track}")))?;
     if let Codec::Other(other) = &description.codec {
@@ -100,13 +101,13 @@ fn packageable(track: &TrackIndex, scan: &Scan) -> Result<Codec, Error> {
 }
 
 impl Candidate {
-    /// Takes a track, or says why not; the track comes back then.
+    /// Takes a track. If it cannot be packaged, returns it with the reason.
     pub(crate) fn new(source: usize, index: TrackIndex) -> Result<Self, Box<(TrackIndex, Error)>> {
         let count = index.samples.len();
         let error = if let Some(problem) = &index.problem {
             problem.clone()
         } else if count == 0 {
-            // What is not packaged in any case says so rather than that it is empty.
+            // A codec that is never packaged is a better reason than that the track is empty.
             match packageable(&index, &Scan { description: Some(0), ..Scan::default() }) {
                 Err(error) if index.track.kind() != Kind::Video => error,
                 _ => Error::Malformed { what: format!("{index} has no samples").into(), at: 0 },
@@ -119,7 +120,7 @@ impl Candidate {
             match packageable(&index, &scan) {
                 Ok(codec) => {
                     let cuts = Vec::new();
-                    // Of video, what prepares the decoder is its lead.
+                    // For video, `lead` holds the samples that only prepare the decoder.
                     let from = i64::MIN;
                     return Ok(Self {
                         source,
@@ -143,7 +144,7 @@ impl Candidate {
         self.index.track.timescale
     }
 
-    /// Bits a second.
+    /// Bit rate in bits per second.
     pub(crate) fn bitrate(&self) -> u64 {
         let start = self.index.samples.get(0).map_or(0, |first| first.dts);
         let span = self.index.samples.end_dts().saturating_sub(start);
@@ -176,11 +177,11 @@ impl Candidate {
         self.begin_late();
     }
 
-    /// Cuts audio, all of whose samples are sync samples, where the grid's segments end.
+    /// Cuts audio where the grid's segments end. All audio samples are sync samples.
     pub(crate) fn cut_by(&mut self, grid: &Grid) {
         let samples = &self.index.samples;
-        // A decoder needs some samples before those that are presented, and a player that shows
-        // the frames before presentation time 0 must not wait for their audio.
+        // A decoder needs some samples before the first presented one. And a player that shows the
+        // frames before presentation time 0 must not wait for their audio.
         let start = self.index.edit.start.min(grid.start().unwrap_or(i64::MAX));
         self.from = start;
         let preroll = time::ticks(PREROLL, self.timescale());
@@ -188,7 +189,7 @@ impl Candidate {
         while let Some(sample) = samples.get(next) {
             self.cuts.push(next);
             let after = first_from(samples, grid.after(sample.dts.max(start)));
-            // Times that run backwards would be cut at for ever.
+            // Times that run backwards would lead to endless cuts.
             if after <= next || self.cuts.len() > limits::SEGMENTS {
                 break;
             }
@@ -197,7 +198,7 @@ impl Candidate {
         self.trim();
     }
 
-    /// What audio is cut by: the segments of the video in the audio's units, or the target alone.
+    /// The grid for cutting audio: the video's segments in the audio's units, or only the target.
     pub(crate) fn grid(&self, video: Option<&Self>, settings: &Settings) -> Grid {
         let (target, end) = (self.target(settings), self.index.end());
         let Some(video) = video else { return Grid::new(Vec::new(), 0, end, target) };
@@ -205,11 +206,11 @@ impl Candidate {
         Grid::new(video.starts().map(here).collect(), here(video.index.end()), end, target)
     }
 
-    /// Drops the segments at both ends of which the edit list presents nothing.
+    /// Drops segments at the beginning and at the end of which the edit list presents nothing.
     fn trim(&mut self) {
         let (edit, samples) = (self.index.edit, &self.index.samples);
         let start = |cut: u32| samples.get(cut).map_or(i64::MAX, |sample| sample.pts());
-        // Of audio, `cut_by` has left what little is needed before.
+        // For audio, `cut_by` has already left only the little that is needed before.
         let hidden = self.cuts.iter().skip(1).take_while(|cut| start(**cut) <= edit.start).count();
         self.cuts.drain(..hidden);
         while let [_, .., cut] = self.cuts[..]
@@ -220,7 +221,7 @@ impl Candidate {
         }
     }
 
-    /// Has video begin with the last keyframe that what is presented can be decoded from.
+    /// Lets video begin at the last keyframe from which all presented frames can be decoded.
     fn begin_late(&mut self) {
         let end = self.cuts.get(1).copied().unwrap_or(self.last);
         let Some(first) = self.cuts.first_mut() else { return };
@@ -234,12 +235,12 @@ impl Candidate {
         self.lead = Lead::of(&self.index.samples, &edit, *first..end, self.index.track.timescale);
     }
 
-    /// When the segments begin, in the track's units.
+    /// Presentation times at which the segments begin, in the track's units.
     pub(crate) fn starts(&self) -> impl Iterator<Item = i64> + '_ {
         self.cuts.iter().filter_map(|cut| Some(self.sample(*cut)?.pts()))
     }
 
-    /// A sample with the times that it has in the title, in the track's units.
+    /// A sample with its times in the title, in the track's units.
     fn sample(&self, number: u32) -> Option<SampleEntry> {
         let mut sample = self.index.samples.get(number)?;
         if let Some(lead) = &self.lead {
@@ -248,22 +249,22 @@ impl Candidate {
         Some(sample)
     }
 
-    /// Units of the longest segment.
+    /// Duration of the longest segment, in the track's units.
     pub(crate) fn longest(&self) -> i64 {
         let starts: Vec<i64> = self.starts().chain([self.index.end()]).collect();
         let lengths = starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
         lengths.max().unwrap_or_default()
     }
 
-    /// When it is first decoded and presented.
+    /// Times at which the track is first decoded and presented.
     pub(crate) fn beginning(&self) -> Option<Beginning> {
         let first = self.sample(*self.cuts.first()?)?;
         let presented = first.pts().max(self.from);
         Some(Beginning { decoded: first.dts, presented, timescale: self.timescale() })
     }
 
-    /// The finished track. Every segment's head is written once, to know its size and that it
-    /// can be.
+    /// The finished track. The head of every segment is written once, to learn its size and to
+    /// prove that it can be written.
     pub(crate) fn into_track(
         mut self,
         source: &Source,
@@ -356,8 +357,8 @@ impl Candidate {
         Ok(())
     }
 
-    /// Lets the last sample be presented for as long as others are, where the file gives it no
-    /// time: nothing plays for none.
+    /// Gives the last sample the usual duration where the file gives it none, because players do
+    /// not show a sample without duration.
     fn lengthen(&self, track: &mut Track) {
         let last = self.last.checked_sub(1).and_then(|last| track.samples.get(last));
         let silent = last.filter(|last| last.duration == 0 && self.index.edit.end.is_none());
@@ -368,11 +369,11 @@ impl Candidate {
         }
     }
 
-    /// What only video has: its rate, and the keyframes for trick play.
+    /// Sets properties that only video has: its frame rate, and the I-frames for trick play.
     fn frames(&self, track: &mut Track) {
         let timescale = track.media.timescale;
         let first = track.rows.first().map_or(track.last, |row| row.first);
-        // The file's own times: those of a lead are no rate.
+        // These are the file's own times. Those of a lead are no frame rate.
         let start = track.samples.get(first).map_or(0, |sample| sample.dts);
         let end = track.samples.get(track.last).map_or(track.samples.end_dts(), |next| next.dts);
         let span = u64::try_from(end.saturating_sub(start)).unwrap_or_default();
@@ -396,7 +397,7 @@ impl Candidate {
 }
 
 impl Track {
-    /// Bytes of memory it holds.
+    /// Bytes of memory of the track.
     pub(crate) fn memory(&self) -> usize {
         let rows = self.rows.capacity() * size_of::<Row>();
         let lead = self.lead.as_ref().map_or(0, Lead::memory);

@@ -7,16 +7,16 @@ use media::mp4;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing of that name below the root, or nothing that may be reached.
+    /// Nothing has that name below the root, or it must not be reached.
     #[error("not found")]
     NotFound,
-    /// There is a file, and it cannot be packaged: cut off, corrupt, or of codecs that CMAF
-    /// segments are not made of here.
+    /// The file exists but cannot be packaged: it is cut off, corrupt, or has codecs that CMAF
+    /// segments here cannot hold.
     #[error("{what}: {reason}")]
     Unreadable {
         /// Path of the file or folder below the root.
         what: String,
-        /// What is wrong, and at which byte of the file.
+        /// What is wrong, and the position in the file.
         reason: media::Error,
     },
     /// The file could not be read.
@@ -24,14 +24,14 @@ pub enum Error {
     Io {
         /// Path of the file or folder below the root.
         what: String,
-        /// What the system said.
+        /// Error of the system.
         source: Arc<io::Error>,
     },
 }
 
 impl Error {
-    /// What a failed system call on `what` means to who asked for it: that a name leads nowhere,
-    /// or out of the root, is no failure.
+    /// Turns a failed system call on `what` into an error for the caller. A name that leads
+    /// nowhere, or out of the root, is not a failure.
     pub(crate) fn io(what: &str, error: io::Error) -> Self {
         use io::ErrorKind::{
             CrossesDevices, InvalidFilename, InvalidInput, NotADirectory, NotFound,

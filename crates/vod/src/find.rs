@@ -1,4 +1,4 @@
-//! Which files a title is made of, and whether they still are what they were.
+//! Finds the files of a title, and notices when they change.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -15,45 +15,45 @@ use crate::text::{self, Script};
 use crate::title::Version;
 use crate::{Error, Settings};
 
-/// The most of anything a folder may hold.
+/// Limits of a folder.
 mod limits {
-    /// Files in the folder of a movie.
+    /// Entries in the folder of a movie.
     pub(super) const ENTRIES: usize = 100_000;
-    /// MP4 files that are one title. A folder of more is a collection.
+    /// MP4 files of one title. A folder with more is a collection.
     pub(super) const RENDITIONS: usize = 16;
     /// WebVTT files of a title.
     pub(super) const SIDECARS: usize = 64;
-    /// Folders whose names are kept.
+    /// Folders whose listings are kept.
     pub(super) const FOLDERS: usize = 16;
 }
 
-/// Longer than a tick of a file system's clock.
+/// A time longer than a tick of a file system's clock.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Names of MP4 files.
+/// File name extensions of MP4 files.
 const MP4: [&str; 6] = ["mp4", "m4v", "m4a", "mov", "cmfv", "cmfa"];
 
-/// Names of a title's files, by which it was found.
+/// Names of the files of a title, as they were found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Names {
     /// Folder below the root.
     folder: String,
     /// The MP4 files, below the root, sorted.
     pub(crate) movies: Vec<String>,
-    /// The WebVTT files, below the root, each with what its name says beside the movie's.
+    /// The WebVTT files, below the root, each with the part of its name that is not the movie's.
     pub(crate) sidecars: BTreeMap<String, String>,
 }
 
-/// Names and stamps: as long as they are the same, the title is.
+/// Names and versions of a title's files. As long as they are the same, the title is the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Contents {
     names: Names,
-    /// Of the folder: it changes when a file comes or goes.
+    /// Version of the folder, which changes when a file is added or removed.
     folder: FileVersion,
     files: BTreeMap<String, FileVersion>,
 }
 
-/// A title's files, open.
+/// A title's open files.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) contents: Contents,
@@ -62,8 +62,8 @@ pub(crate) struct Found {
 }
 
 impl Contents {
-    /// Whether the files at these paths still are the ones that were found, and nothing has come to
-    /// their folder or left it.
+    /// Whether the files at these paths are still the ones that were found, and no file was added
+    /// to their folder or removed.
     pub(crate) fn is_current(&self, root: &Root) -> bool {
         stamp(root, &self.names.folder) == Some(self.folder) && self.is_intact(root)
     }
@@ -72,8 +72,8 @@ impl Contents {
         self.files.iter().all(|(path, was)| stamp(root, path) == Some(*was))
     }
 
-    /// Takes the folder as it was listed now, if the title still is made of the same files. Answers
-    /// whether it is.
+    /// Accepts a new listing of the folder if the title still has the same files, and returns
+    /// whether it has.
     pub(crate) fn renew(&mut self, root: &Root, listing: &Listing) -> bool {
         let is_same =
             listing.refusal.is_none() && self.names == listing.names && self.is_intact(root);
@@ -83,7 +83,7 @@ impl Contents {
         is_same
     }
 
-    /// Of these files, cut this way.
+    /// Version of a title made of these files and cut with these settings.
     pub(crate) fn version(&self, settings: &Settings) -> Version {
         let mut bytes = FORM.to_le_bytes().to_vec();
         bytes.extend(settings.segment_target.as_nanos().to_le_bytes());
@@ -104,22 +104,23 @@ fn stamp(root: &Root, path: &str) -> Option<FileVersion> {
     root.stat(path).ok().map(|metadata| FileVersion::of(&metadata))
 }
 
-/// How titles are packaged, counted: what changes the bytes of a segment counts it up, because
-/// caches keep segments for good.
+/// Version of the packaging itself. It must be increased whenever the bytes of a segment change,
+/// because caches keep segments forever.
 const FORM: u32 = 3;
 
-/// Which files may be the title at `path`, found by names alone.
+/// The files that may be the title at `path`, found by their names alone.
 #[derive(Debug)]
 pub(crate) struct Listing {
     names: Names,
-    /// Of the folder, before it was listed: what comes while it is listed is seen next time.
+    /// Version of the folder before it was listed. A file that is added during the listing is then
+    /// noticed next time.
     folder: FileVersion,
-    /// Why they are no title.
+    /// Why these files are no title.
     pub(crate) refusal: Option<media::Error>,
 }
 
 impl Listing {
-    /// What is remembered of files that are no title: when to look again.
+    /// The record of files that are no title. It tells when to look again.
     pub(crate) fn into_contents(self) -> Contents {
         let names = Names { movies: Vec::new(), sidecars: BTreeMap::new(), ..self.names };
         Contents { names, folder: self.folder, files: BTreeMap::new() }
@@ -153,7 +154,7 @@ pub(crate) fn list(
     let mut refusal = None;
     if listed.is_too_full {
         match movie {
-            // The movie does not need the others; nor is it known what belongs to it.
+            // The movie does not need other files, and it is unknown which ones belong to it.
             Some(_) => {
                 tracing::warn!(title = path, "no subtitles are looked for in so full a folder");
             }
@@ -186,27 +187,28 @@ pub(crate) fn list(
     Ok(Listing { names, folder: listed.stamp, refusal })
 }
 
-/// The folders that were listed last. One that changes is listed once for all titles in it, however many
-/// are watched.
+/// The folders that were listed last. A folder that changes is listed once for all its titles,
+/// however many are watched.
 #[derive(Debug, Default)]
 pub(crate) struct Folders {
-    /// By path, the last used at the end.
+    /// Listings by path, the last used at the end.
     kept: Mutex<Vec<(String, Arc<Slot>)>>,
     #[cfg(test)]
     pub(crate) listings: std::sync::atomic::AtomicUsize,
 }
 
-/// Held while the folder is listed.
+/// Locked while the folder is listed.
 type Slot = Mutex<Option<Arc<Folder>>>;
 
-/// What a folder holds.
+/// Contents of a folder.
 #[derive(Debug)]
 struct Folder {
-    /// From before it was listed: what comes while it is listed is seen next time.
+    /// Version of the folder before it was listed. A file that is added during the listing is then
+    /// noticed next time.
     stamp: FileVersion,
-    /// Names, sorted; none of a folder that holds too many.
+    /// Names, sorted; empty where the folder has too many entries.
     entries: Vec<String>,
-    /// Which of them are MP4 files, sorted by what is before their ending.
+    /// Indexes of the MP4 files in `entries`, sorted by their names without extension.
     movies: Vec<u32>,
     is_too_full: bool,
 }
@@ -222,8 +224,9 @@ impl Folders {
         #[cfg(test)]
         self.listings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let folder = Arc::new(Folder::new(stamp, root.list(path, limits::ENTRIES)?));
-        // Of a folder that changes again within a tick of the file system's clock, the time stays the
-        // same: what was listed right after a change need not be all that there is of that time.
+        // A folder that changes twice within a tick of the file system's clock has the same time
+        // after both changes. So a listing made right after a change may be incomplete, and is not
+        // kept.
         *known = stamp.is_before(now - TICK).then(|| Arc::clone(&folder));
         Ok(folder)
     }
@@ -262,17 +265,17 @@ impl Folder {
         self.movies.iter().filter_map(|at| self.entries.get(*at as usize)).map(String::as_str)
     }
 
-    /// Whether there is an MP4 file of this name, whatever its ending.
+    /// Whether there is an MP4 file of this name, with any extension.
     fn has_movie(&self, wanted: &str) -> bool {
         let name = |at: &u32| self.entries.get(*at as usize).map_or("", |name| stem(name));
         self.movies.binary_search_by(|at| name(at).cmp(wanted)).is_ok()
     }
 
-    /// The WebVTT files of a title, each with what its name says beside the movie's: of one movie
-    /// those that are named after it, of a folder all.
+    /// The WebVTT files of a title, each with the part of its name that is not the movie's. A movie
+    /// has those that are named after it; a folder has all of them.
     fn sidecars<'a>(&'a self, movie: Option<&'a str>) -> impl Iterator<Item = (&'a str, &'a str)> {
         let own = movie.map(stem);
-        // Those of a movie begin with its name and a dot, so they are next to each other.
+        // Files of a movie begin with its name and a dot, so they are adjacent in the list.
         let prefix = own.map(|own| format!("{own}.")).unwrap_or_default();
         let first = self.entries.partition_point(|name| **name < *prefix);
         let candidates = self.entries[first..].iter();
@@ -281,14 +284,14 @@ impl Folder {
             if script.is_empty() || script.starts_with('.') {
                 return None;
             }
-            // `movie.extended.en.vtt` is that of `movie.extended.mp4`, if that exists. A movie's own
-            // name may have another ending.
+            // `movie.extended.en.vtt` belongs to `movie.extended.mp4`, if that file exists. The
+            // movie itself may have any extension.
             let shorter = |name: &&'a str| name.rsplit_once('.').map(|(name, _)| name);
             let mut names = std::iter::successors(Some(script), shorter);
             let owner = names.find(|name| own == Some(*name) || self.has_movie(name));
             let suffix = match owner {
                 Some(owner) if own.is_none_or(|own| own == owner) => script.strip_prefix(owner)?,
-                // In the folder of a title every script is the title's.
+                // In the folder of a title, every script belongs to the title.
                 None if own.is_none() => script,
                 _ => return None,
             };
@@ -321,7 +324,7 @@ pub(crate) fn open(root: &Root, listing: Listing) -> Result<Found, Error> {
     let mut beside = (Vec::new(), Vec::new());
     let mut left = text::limits::ALL;
     for (name, suffix) in &names.sidecars {
-        // A script that vanished meanwhile, or leads out of the root, is none.
+        // A script that has vanished, or leads out of the root, is ignored.
         let Ok((file, metadata)) = root.open(name) else { continue };
         files.insert(name.clone(), FileVersion::of(&metadata));
         match script(name, suffix, file, &metadata, left) {
@@ -367,7 +370,7 @@ mod tests {
 
     use super::*;
 
-    /// A wall clock so long after the folder last changed.
+    /// The time `by` after the last change of the folder.
     fn after(folder: &Path, by: Duration) -> SystemTime {
         fs::metadata(folder).unwrap().modified().unwrap() + by
     }
@@ -397,14 +400,14 @@ mod tests {
             assert_eq!(list(number, 2 * TICK), found(number));
         }
         assert_eq!(listings(), 1);
-        // One file comes, and all titles look again.
+        // A file is added, so all titles look again.
         fs::write(films.join("1.extended.mp4"), "").unwrap();
         for number in 0..50 {
             let count = if number == 1 { 1 } else { 2 };
             assert_eq!(list(number, 2 * TICK), found(number)[..count]);
         }
         assert_eq!(listings(), 2);
-        // Within a tick of a change there may be another at the same time.
+        // Within a tick of a change, another change may have the same time.
         fs::remove_file(films.join("1.extended.mp4")).unwrap();
         for _ in 0..3 {
             assert_eq!(list(1, Duration::ZERO), found(1));

@@ -1,7 +1,7 @@
-/// `label`, or with a number after it where it is taken.
+/// `label`, followed by a number if it is taken.
 pub(crate) fn distinct(label: &str, taken: &mut Vec<String>) -> String {
     let mut wanted = label.to_owned();
-    // A title has few tracks.
+    // A title has few tracks, so trying numbers is fast enough.
     let mut number = 2;
     while taken.contains(&wanted) {
         wanted = format!("{label} {number}");

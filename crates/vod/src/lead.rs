@@ -2,30 +2,31 @@ use std::ops::Range;
 
 use media::mp4::{Edit, SampleEntry, SampleTable};
 
-/// Frames at a track's start that are only there to be decoded: an edit list begins behind the
-/// keyframe that what it presents is made of.
+/// Frames at a track's start that are decoded but not meant to be seen: the edit list begins behind
+/// the keyframe that the first visible frame needs.
 ///
-/// Segments have no edit list, and browsers drop what lies before the presentation together with all
-/// that is decoded from it. So these frames stay in the title, each shown for an instant: so little
-/// that together they last less than one is seen. All others keep their times.
+/// Segments have no edit list. Browsers drop frames before the presentation together with all
+/// frames that are decoded from them. So these frames stay in the title, and each is shown for an
+/// instant. Together they last less than a visible frame. All other frames keep their times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lead {
-    /// The first of them in decoding order, a sync sample.
+    /// Number of the first of these frames in decode order, a sync sample.
     first: u32,
-    /// The first sample that is presented.
+    /// Number of the first sample that is presented.
     presented: u32,
-    /// When they are presented in the file, rising: all before `start`.
+    /// Their presentation times in the file, rising, and all before `start`.
     times: Vec<i64>,
-    /// When what is presented begins.
+    /// When the presented part begins.
     start: i64,
-    /// Before this time they are decoded.
+    /// They are decoded before this time.
     decoded: i64,
     /// How long each is shown.
     instant: i64,
 }
 
 impl Lead {
-    /// Of a track's first segment; nothing where all of it is presented, or none.
+    /// The lead in a track's first segment; `None` where the whole segment is presented, or nothing
+    /// of it.
     pub(crate) fn of(
         samples: &SampleTable,
         edit: &Edit,
@@ -44,32 +45,32 @@ impl Lead {
         }
         times.sort_unstable();
         times.shrink_to_fit();
-        // Microseconds tell them apart.
+        // The instants must stay different after conversion to microseconds.
         let instant = i64::from(timescale.div_ceil(100_000).max(1));
         let mut lead = Self { first: segment.start, presented, times, start, decoded: 0, instant };
-        // None is shown before it is decoded.
+        // No frame is shown before it is decoded.
         lead.decoded = lead.begins().min(first_shown.dts);
         Some(lead)
     }
 
-    /// When the first of them is presented now.
+    /// New presentation time of the first of them.
     pub(crate) fn begins(&self) -> i64 {
         self.shown(0)
     }
 
-    /// When the one at this place of the order in which they are shown is presented.
+    /// New presentation time of the frame at this position in presentation order.
     fn shown(&self, place: usize) -> i64 {
         let after = i64::try_from(self.times.len() - place).unwrap_or(i64::MAX);
         self.start.saturating_sub(after.saturating_mul(self.instant))
     }
 
-    /// When sample `number`, before the first that is presented, is decoded.
+    /// New decode time of sample `number`, which comes before the first presented sample.
     fn decoded(&self, number: u32) -> i64 {
         let after = i64::from(self.presented.saturating_sub(number));
         self.decoded.saturating_sub(after.saturating_mul(self.instant))
     }
 
-    /// Gives sample `number` of the table its new times, if it is one of these.
+    /// Gives sample `number` of the table its new times, if it belongs to the lead.
     pub(crate) fn place(&self, number: u32, sample: &mut SampleEntry) {
         if number < self.first || sample.pts() >= self.start {
             return;
@@ -78,7 +79,7 @@ impl Lead {
         let shown = self.shown(place);
         if number < self.presented {
             let dts = self.decoded(number);
-            // Up to the next one, whose times may be those of the file.
+            // It lasts until the next sample, whose times may be those of the file.
             let next = number + 1;
             let until = if next < self.presented {
                 self.decoded(next)
@@ -92,7 +93,7 @@ impl Lead {
         sample.cts = i32::try_from(cts).unwrap_or(sample.cts);
     }
 
-    /// Bytes of memory it holds beyond itself.
+    /// Bytes of memory in addition to the struct itself.
     pub(crate) fn memory(&self) -> usize {
         self.times.capacity() * size_of::<i64>()
     }

@@ -1,17 +1,34 @@
-//! Files as titles: any MP4 below a root, packaged as CMAF when it is asked for.
-//!
-//! A [`Library`] finds a [`Title`]: one file, or a folder whose files are renditions of the same
-//! movie. A title's [`Track`]s are cut into segments at the keyframes nearest to a target. A
-//! segment is a row of [`Piece`]s: the boxes in front are written, the samples stay in the file,
-//! where whoever sends them finds them. What a title is made of is kept in a cache with a bound;
-//! a file that has changed is another title.
+//! Files as titles: any MP4 below a root, packaged as CMAF when a viewer asks for it.
 //!
 //! ```text
-//! path ─▶ find (openat2, stat) ─▶ build: mp4::Index ─▶ candidates ─▶ plan ─▶ tracks ─▶ Title
+//! path ─▶ find: open files ─▶ build: mp4::Index ─▶ candidate ─▶ plan: cuts ─▶ Track ─▶ Title
+//!                                                                                        │
+//!           playlists, manifests ◀─ timing of segments ◀─────────────────────────────────┤
+//!                          viewer ◀─ segment: a row of Pieces ◀──────────────────────────┘
 //! ```
 //!
-//! Reading a file's index blocks, so [`Library::title`] does; a title answers from memory. There
-//! is no clock here and nothing asynchronous.
+//! A [`Library`] finds a [`Title`]: one file, or a folder whose files are renditions of the same
+//! movie. A title's [`Track`]s are cut into segments at the keyframes nearest to multiples of a
+//! target. A segment is a row of [`Piece`]s: the boxes at its front are written here, and its
+//! samples are ranges of the file. The library keeps titles in a cache of bounded memory. A file
+//! that has changed becomes another title.
+//!
+//! - `library` keeps titles, and lets one thread at a time make each of them.
+//! - `find` lists and opens the files of a title, and notices changes.
+//! - `build` makes a title from open files: it reads the indexes, selects tracks, has them cut, and
+//!   names them. A track is a `candidate` until then.
+//! - `scan` collects facts about a track's samples in one pass. `plan` decides where segments
+//!   begin.
+//! - `lead` places the frames before an edit list's beginning, and `shift` is the offset that keeps
+//!   decode times from being negative. `time` converts between timescales.
+//! - `title` and `track` answer requests. `piece` reads small pieces together, `samples` gives the
+//!   media to deliveries that do not use CMAF segments, and `rendered` keeps playlists and
+//!   manifests.
+//! - `text` is subtitles in WebVTT, from files and from tx3g tracks.
+//! - `bandwidth`, `label`, `left_out`, `settings`, `source` and `error` are small types.
+//!
+//! Reading a file's index blocks, and so does [`Library::title`]. A title answers from memory.
+//! Nothing here is asynchronous.
 
 mod bandwidth;
 mod build;

@@ -1,4 +1,4 @@
-//! The bytes of samples, as the pieces that a segment is made of.
+//! Bytes of samples as pieces of a segment.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use media::mp4::SampleEntry;
 use payload::{Piece, read_at};
 
-/// The bytes of samples in a row, neighbours in the file as one range.
+/// Bytes of consecutive samples. Neighbours in the file become one range.
 pub(crate) fn ranges<'a>(
     file: &'a Arc<File>,
     samples: &'a [SampleEntry],
@@ -15,7 +15,7 @@ pub(crate) fn ranges<'a>(
     let mut samples = samples.iter().filter(|sample| sample.size > 0).peekable();
     std::iter::from_fn(move || {
         let first = samples.next()?;
-        // Where samples lie was checked against the length of the file.
+        // The positions of samples were checked against the length of the file.
         let mut end = first.offset.saturating_add(first.size.into());
         while let Some(next) = samples.next_if(|next| next.offset == end) {
             end = end.saturating_add(next.size.into());
@@ -24,15 +24,16 @@ pub(crate) fn ranges<'a>(
     })
 }
 
-/// Bytes between pieces that are read along with them rather than by a call of their own.
+/// A gap of at most this many bytes between pieces is read along with them, instead of using
+/// another call.
 const GAP: u64 = 16 << 10;
 
-/// The same bytes in fewer pieces: what is shorter than `small` is read, neighbours at once, and
-/// joined with what is in memory beside it. Where audio and video alternate in a file, a system
-/// call each costs more than the copy saves. Blocks.
+/// Joins pieces, so that the same bytes are in fewer of them. Pieces shorter than `small` are read,
+/// neighbours together, and joined with adjacent bytes in memory. Where audio and video alternate
+/// in a file, a system call for each piece costs more than this copy. Blocks.
 ///
 /// # Errors
-/// A file cannot be read or has become shorter.
+/// A file cannot be read, or has become shorter.
 pub fn gather(pieces: Vec<Piece>, small: u64) -> io::Result<Vec<Piece>> {
     let mut gathered: Vec<Piece> = Vec::with_capacity(pieces.len());
     let mut joined: Vec<u8> = Vec::new();
@@ -54,7 +55,7 @@ pub fn gather(pieces: Vec<Piece>, small: u64) -> io::Result<Vec<Piece>> {
                 let len = usize::try_from(end.saturating_sub(start)).map_err(io::Error::other)?;
                 let read = read_at(&file, start, len)?;
                 for part in parts {
-                    // Within what was read, which fits into memory.
+                    // The part is within the bytes that were read, which fit into memory.
                     let from = (part.start - start) as usize;
                     joined.extend_from_slice(&read[from..from + (part.end - part.start) as usize]);
                 }
@@ -73,7 +74,7 @@ pub fn gather(pieces: Vec<Piece>, small: u64) -> io::Result<Vec<Piece>> {
     Ok(gathered)
 }
 
-/// Whether a piece is small and lies in the same file at `end` or soon after it.
+/// Whether a small piece lies in the same file at `end` or soon after it.
 fn follows(piece: &Piece, file: &Arc<File>, end: u64, small: u64) -> bool {
     match piece {
         Piece::File { file: other, range, .. } => {

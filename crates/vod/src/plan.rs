@@ -1,17 +1,19 @@
-//! Where segments begin.
+//! Decides where segments begin.
 //!
-//! Video segments begin at the keyframes nearest to the multiples of the target, counted on the
-//! presentation timeline: so two files cut alike where their keyframes agree, and no keyframe is
-//! looked at twice. Audio follows the video by time, and the target by itself where there is no
-//! video. Times are presentation times, edit lists applied; nothing here knows of files.
+//! Video segments begin at the keyframes nearest to multiples of the target, counted on the
+//! presentation timeline. So two files are cut at the same times where their keyframes agree. Each
+//! keyframe is examined once. Audio segments follow the video's times, or the multiples of the
+//! target where there is no video. All times are presentation times, with edit lists applied.
+//! Nothing here knows files.
 
 use crate::time::multiple_after;
 
-/// The keyframes at which segments begin: of these times, which rise, the first and whichever is
-/// nearest to a multiple of `target` (in the same units, positive). Multiples less than half a
-/// target before `end` do not count: what is left stays with the last segment.
+/// Indexes of the keyframes at which segments begin: the first one, and for each multiple of
+/// `target` the nearest one. The times of keyframes must rise; `target` is in the same units, and
+/// positive. Multiples less than half a target before `end` do not count, so a short rest belongs
+/// to the last segment.
 pub(crate) fn cut(keyframes: &[i64], end: i64, target: i64) -> Vec<usize> {
-    // Twice everything: then halfway between two keyframes is a whole number.
+    // All times are doubled, so that the middle between two keyframes is an integer.
     let step = 2 * i128::from(target.max(1));
     let halfway = |a: i64, b: i64| i128::from(a) + i128::from(b);
     let last = 2 * i128::from(end) - step / 2;
@@ -28,8 +30,8 @@ pub(crate) fn cut(keyframes: &[i64], end: i64, target: i64) -> Vec<usize> {
     (0..keyframes.len()).filter(|index| near(*index)).collect()
 }
 
-/// Of several renditions' keyframes (rising times in microseconds), those that all have, each as
-/// its index in every rendition; nothing where not even the first agree.
+/// The keyframes that all renditions have (rising times in microseconds), each as its index in
+/// every rendition. Empty where not even the first keyframes agree.
 pub(crate) fn common(renditions: &[Vec<i64>]) -> Vec<Vec<usize>> {
     let Some((first, others)) = renditions.split_first() else { return Vec::new() };
     let mut places = vec![0; others.len()];
@@ -55,17 +57,18 @@ pub(crate) fn common(renditions: &[Vec<i64>]) -> Vec<Vec<usize>> {
     found
 }
 
-/// Microseconds by which the same moment may differ: timescales of 1,000 round to that.
+/// By how many microseconds times may differ and still count as the same moment: a timescale of
+/// 1,000 rounds by this much.
 const SAME: i64 = 1_000;
 
-/// What audio is cut by. All times in the units of the track to be cut.
+/// Times at which audio is cut, in the units of the audio track.
 #[derive(Debug, Clone)]
 pub(crate) struct Grid {
-    /// When the video's segments begin, rising; none where there is no video.
+    /// Beginnings of the video's segments, rising; empty where there is no video.
     video: Vec<i64>,
-    /// When the last of them ends.
+    /// End of the last video segment.
     video_end: i64,
-    /// When the audio ends.
+    /// End of the audio.
     end: i64,
     target: i64,
 }
@@ -80,16 +83,17 @@ impl Grid {
         self.video.first().copied()
     }
 
-    /// When the segment ends that `time` is in: where the video's does, and at a multiple of the
-    /// target where there is no video. What is before or after the video, or left at the end, and
-    /// lasts less than half the target stays with the segment beside it.
+    /// End of the segment that contains `time`: the end of the video's segment, or a multiple of
+    /// the target where there is no video. A stretch before or after the video, or at the end, that
+    /// lasts less than half the target belongs to its neighbour segment.
     pub(crate) fn after(&self, time: i64) -> i64 {
         let near = self.target / 2;
         let alone = |from: i64| {
             let multiple = multiple_after(from, self.target);
             if multiple.saturating_add(near) > self.end { i64::MAX } else { multiple }
         };
-        // Of the video's segments, which `time` is in, or about to be in.
+        // Index of the first video segment after `time`. A `time` shortly before the video counts
+        // as inside its first segment.
         let following = self.video.partition_point(|start| *start <= time);
         let following = match self.video.first() {
             Some(start) if following == 0 && time.saturating_add(near) >= *start => 1,
@@ -133,14 +137,15 @@ mod tests {
         ) {
             let end = keys.last().unwrap() + tail;
             let cuts = cut(&keys, end, target);
-            // By trying each multiple of the range against each keyframe.
+            // The expected result, found by comparing each multiple in the range with each
+            // keyframe.
             let first = keys[0].div_euclid(target) * target;
             let mut nearest: Vec<usize> = (0..)
                 .map(|step| first + step * target)
                 .take_while(|multiple| 2 * (end - *multiple) > target)
                 .map(|multiple| {
                     let distance = |index: &usize| (keys[*index] - multiple).abs();
-                    // Halfway between two: the later one.
+                    // If two are equally near, the later one is chosen.
                     (0..keys.len()).rev().min_by_key(distance).unwrap()
                 })
                 .collect();
@@ -213,7 +218,7 @@ mod tests {
             cuts(&grid, -5_000),
             [-5_000, -4_000, -2_000, 1_000, 3_100, 4_900, 10_000, 12_000]
         );
-        // A little before the video, and a little after.
+        // Audio that begins a little before the video and ends a little after it.
         assert_eq!(cuts(&grid, 300), [300, 3_100, 4_900, 10_000, 12_000]);
         let grid = Grid::new(vec![0, 2_000], 4_000, 4_020, 2_000);
         assert_eq!(cuts(&grid, -20), [-20, 2_000]);

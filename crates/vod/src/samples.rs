@@ -1,4 +1,4 @@
-//! The samples themselves, for deliveries that are not made of CMAF segments.
+//! The samples of a title, for deliveries that do not use CMAF segments.
 
 use std::io;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use payload::read_at;
 
 use crate::{Title, Track, time};
 
-/// One sample of a title: its place in stream time, and in its track's file.
+/// One sample of a title: its times in stream time, and its position in its track's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// Position of its track in [`Title::tracks`].
@@ -20,25 +20,26 @@ pub struct Sample {
     pub cts: i32,
     /// Duration in the track's timescale.
     pub duration: u32,
-    /// Decoding can start here.
+    /// Whether decoding can start here.
     pub sync: bool,
-    /// First byte in the file.
+    /// Position of its first byte in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
 }
 
-/// Bytes between samples that are read along with them rather than by a call of their own.
+/// A gap of at most this many bytes between samples is read along with them, instead of using
+/// another call.
 const GAP: u64 = 16 << 10;
 
-/// Bytes that are read by one call at most.
+/// The most bytes that one call reads.
 const READ: u64 = 8 << 20;
 
 impl Title {
     /// The samples of these tracks (positions in [`tracks`](Self::tracks)) during segment `n` of
-    /// the first of them, in the order of their decode times. Segments in a row list every sample
-    /// of every track once: the first one all that comes before, the last all that comes after.
-    /// `None` where there is no such segment or track.
+    /// the first of these tracks, in the order of their decode times. Consecutive segments together
+    /// list every sample of every track exactly once: the first segment includes all earlier
+    /// samples, and the last one all later samples. `None` where there is no such segment or track.
     pub fn samples(&self, tracks: &[usize], n: u32) -> Option<Vec<Sample>> {
         let (&leading, others) = tracks.split_first()?;
         let lead = self.tracks.get(leading)?;
@@ -59,12 +60,12 @@ impl Title {
         Some(merge(cursors))
     }
 
-    /// Reads samples, in one call where they lie side by side. Blocks, and holds all of them: a
-    /// caller that cannot trust a segment's size hands over part of it at a time.
+    /// Reads samples. Neighbours in the file are read in one call. Blocks, and holds all samples in
+    /// memory: a caller that cannot trust a segment's size should pass a part of it at a time.
     ///
     /// # Errors
-    /// A file cannot be read or has become shorter; [`io::ErrorKind::InvalidInput`] where a
-    /// sample is not of this title.
+    /// A file cannot be read or has become shorter; [`io::ErrorKind::InvalidInput`] where a sample
+    /// does not belong to this title.
     pub fn read(&self, samples: &[Sample]) -> io::Result<Vec<media::Sample>> {
         let mut order: Vec<usize> = (0..samples.len()).collect();
         let file = |sample: &Sample| self.tracks.get(sample.track).map(|track| &track.file);
@@ -93,7 +94,7 @@ impl Title {
             let bytes = read_at(file, start, len)?;
             let (these, after) = rest.split_at(count);
             for &at in these {
-                // Between the start and the end of what was read.
+                // The sample is within the bytes that were read.
                 let from = (samples[at].offset - start) as usize;
                 read[at] = bytes.slice(from..from + samples[at].size as usize);
             }
@@ -111,7 +112,7 @@ impl Title {
 }
 
 impl Track {
-    /// Number of the first sample decoded at or after a time of the table in units of `scale`.
+    /// Number of the first sample decoded at or after `dts`, which is in units of `scale`.
     fn first_from(&self, dts: i64, scale: u32) -> u32 {
         let at = time::rescale_up(dts, scale, self.media.timescale);
         let first = self.rows.first().map_or(self.last, |row| row.first);
@@ -119,7 +120,8 @@ impl Track {
     }
 }
 
-/// Number of the first sample decoded at or after `dts`; how many there are where none is.
+/// Number of the first sample decoded at or after `dts`, or the number of samples where there is
+/// none.
 pub(crate) fn first_from(samples: &media::mp4::SampleTable, dts: i64) -> u32 {
     let Some(number) = samples.at_dts(dts) else { return 0 };
     match samples.get(number) {
@@ -128,7 +130,7 @@ pub(crate) fn first_from(samples: &media::mp4::SampleTable, dts: i64) -> u32 {
     }
 }
 
-/// The samples of a track yet to be listed.
+/// The samples of a track that are not listed yet.
 struct Cursor {
     position: usize,
     timescale: u32,
@@ -142,7 +144,7 @@ impl Cursor {
     }
 }
 
-/// By decode time; at equal times the track named first.
+/// Merges samples by decode time. At equal times, the track that was named first comes first.
 fn merge(mut cursors: Vec<Cursor>) -> Vec<Sample> {
     let mut merged = Vec::new();
     loop {

@@ -1,15 +1,15 @@
 use media::Kind;
 use media::mp4::TrackIndex;
 
-/// What there is to know of a track's samples before it can be cut, found in one pass.
+/// Facts about a track's samples that are needed before it is cut, collected in one pass.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
-    /// What all samples are coded with, as an index into the track's descriptions; `None` where
-    /// it changes.
+    /// Sample description of all samples, as an index into the track's descriptions; `None` where
+    /// it changes within the track.
     pub(crate) description: Option<u16>,
-    /// Number and presentation time of the keyframes, both rising; of video only.
+    /// Numbers and presentation times of the keyframes, both rising; for video only.
     pub(crate) keyframes: Vec<(u32, i64)>,
-    /// The duration most samples have, where more than half agree.
+    /// The duration that more than half of the samples have, if there is one.
     pub(crate) usual: u32,
     /// Bytes of all samples.
     pub(crate) bytes: u64,
@@ -20,7 +20,7 @@ impl Scan {
         let video = track.track.kind() == Kind::Video;
         let mut scan = Self::default();
         let mut mixed = false;
-        // Boyer and Moore's vote.
+        // The majority vote of Boyer and Moore.
         let mut votes = 0u32;
         for (number, sample) in track.samples.iter().enumerate() {
             let description = *scan.description.get_or_insert(sample.description);
@@ -32,7 +32,7 @@ impl Scan {
             votes = if scan.usual == sample.duration { votes + 1 } else { votes - 1 };
             let rises = scan.keyframes.last().is_none_or(|(_, last)| *last < sample.pts());
             if video && sample.sync && rises {
-                // A table numbers its samples in 32 bits.
+                // A sample table has 32-bit numbers.
                 scan.keyframes.push((number as u32, sample.pts()));
             }
         }

@@ -1,51 +1,53 @@
 use std::time::Duration;
 
-/// A title's time where several timescales measure it: whole units of `1 / per_second`.
+/// A duration that several timescales can express exactly: whole units of `1 / per_second`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shift {
-    /// Units.
+    /// Number of units.
     pub units: u64,
-    /// Units in a second; a divisor of every track's timescale, so that the moment is the same
-    /// in each.
+    /// Units per second. It divides every track's timescale, so that the duration is the same in
+    /// each.
     pub per_second: u32,
 }
 
 impl Shift {
-    /// In units of a track's timescale.
+    /// The duration in units of a track's timescale.
     pub fn in_timescale(self, timescale: u32) -> i64 {
         let each = u64::from(timescale / self.per_second.max(1));
         i64::try_from(self.units.saturating_mul(each)).unwrap_or(i64::MAX)
     }
 
-    /// As a duration, rounded down to the nanosecond.
+    /// The duration, rounded down to the nanosecond.
     pub fn duration(self) -> Duration {
         let nanos = u128::from(self.units) * 1_000_000_000 / u128::from(self.per_second.max(1));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 
-/// How a title's time lies to that of its files: of both, the same moment in every timescale.
+/// Relation between a title's time and the time of its files. Both fields mean the same moment in
+/// every timescale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timeline {
-    /// When the title begins in the files' time, in units of the shift. Later than 0 where media
-    /// were cut out of something longer, a little before 0 where an edit list begins between keyframes.
+    /// Time in the files at which the title begins, in units of the shift. It is above 0 where
+    /// media were cut out of a longer recording, and a little below 0 where an edit list begins
+    /// between keyframes.
     pub(crate) start: i64,
     pub(crate) shift: Shift,
 }
 
-/// What a track has a say in when a title begins: times of its table, with their timescale.
+/// Times at which a track begins, in its sample table, with their timescale.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beginning {
-    /// When its first sample is decoded.
+    /// Decode time of its first sample.
     pub(crate) decoded: i64,
-    /// When it is first presented.
+    /// Time at which it is first presented.
     pub(crate) presented: i64,
     pub(crate) timescale: u32,
 }
 
 impl Timeline {
-    /// Begins with the first track that is presented, rounded down to what all timescales
-    /// measure; shifted so far that no decode time is negative.
+    /// The timeline begins with the first track that is presented, rounded down to a unit that all
+    /// timescales share. It is shifted so far that no decode time is negative.
     pub(crate) fn of(tracks: &[Beginning]) -> Self {
         let divisor = |a: u32, b: u32| {
             let (mut a, mut b) = (a, b);
@@ -56,7 +58,7 @@ impl Timeline {
         };
         let timescales = tracks.iter().map(|track| track.timescale);
         let per_second = timescales.reduce(divisor).unwrap_or(1).max(1);
-        // A whole number of the track's units is one of ours.
+        // A unit of the shift is a whole number of the track's units.
         let units =
             |time: i64, timescale: u32| time.div_euclid(i64::from((timescale / per_second).max(1)));
         let start = tracks.iter().map(|track| units(track.presented, track.timescale)).min();
@@ -69,13 +71,13 @@ impl Timeline {
         Self { start, shift: Shift { units, per_second } }
     }
 
-    /// From a track's table to stream time, in its timescale.
+    /// Offset from the times of a track's sample table to stream time, in the track's timescale.
     pub(crate) fn to_stream(self, timescale: u32) -> i64 {
         let each = i64::from(timescale / self.shift.per_second.max(1));
         self.shift.in_timescale(timescale).saturating_sub(self.start.saturating_mul(each))
     }
 
-    /// When the title begins in the files' time, in milliseconds, rounded down.
+    /// Time in the files at which the title begins, in milliseconds, rounded down.
     pub(crate) fn start_millis(self) -> i64 {
         let millis = i128::from(self.start) * 1_000;
         let millis = millis.div_euclid(i128::from(self.shift.per_second.max(1)));
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_title_begins_with_what_is_presented_first() {
-        // An hour in; the audio half a second after the video, which is reordered.
+        // One hour in. The audio begins half a second after the video, which is reordered.
         let hour = 3_600;
         let video = beginning(hour * 90_000 - 3_000, hour * 90_000, 90_000);
         let audio = beginning(hour * 48_000 + 24_000, hour * 48_000 + 24_000, 48_000);
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!(late.shift.in_timescale(90_000), 3_000);
         assert_eq!(video.decoded + late.to_stream(90_000), 0);
         assert_eq!(audio.decoded + late.to_stream(48_000), 24_000 + 1_600);
-        // Frames before 0 are shown.
+        // Frames before time 0 are shown.
         let early = Timeline::of(&[beginning(-45_000, -42_000, 90_000)]);
         assert_eq!((early.start_millis(), early.shift.units), (-467, 3_000));
         assert_eq!(early.to_stream(90_000), 45_000);

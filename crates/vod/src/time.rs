@@ -1,5 +1,4 @@
-//! Times in units of different length. Nothing here overflows: what does not fit is the largest
-//! that does.
+//! Times in different timescales. Nothing here overflows: results that do not fit are clamped.
 
 use std::time::Duration;
 
@@ -15,13 +14,13 @@ pub(crate) fn ticks(time: Duration, timescale: u32) -> i64 {
     clamp(nanos * i128::from(timescale) / NANOS)
 }
 
-/// Units of a timescale as a duration, rounded down; nothing where negative.
+/// A duration of `time` units of a timescale, rounded down; zero where `time` is negative.
 pub(crate) fn duration(time: i64, timescale: u32) -> Duration {
     let nanos = i128::from(time.max(0)) * NANOS / i128::from(timescale.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// The first unit of `to` that is not before `time` in `from`.
+/// Converts `time` from timescale `from` to timescale `to`, rounded up.
 pub(crate) fn rescale_up(time: i64, from: u32, to: u32) -> i64 {
     let from = i128::from(from.max(1));
     clamp(-(-i128::from(time) * i128::from(to)).div_euclid(from))

@@ -10,46 +10,50 @@ use crate::left_out::LeftOut;
 use crate::rendered::{self, Rendered, Shelf, Slot, hash};
 use crate::{Shift, Text, Track};
 
-/// A file, or a folder of renditions, packaged.
+/// A packaged file or folder of renditions.
 ///
-/// Everything is decided when it is made; after that it only answers, from memory, apart from
-/// what says that it reads. The media itself stays in the files.
+/// Everything is decided when a title is made. After that it answers from memory, except for
+/// functions that are documented to read. The media stay in the files.
 ///
 /// # Time
-/// *Presentation time* is the movie's: 0 is when its first track is first presented. That is where
-/// its edit lists let it begin, unless its media are later (a piece of a recording keeps the times
-/// of the whole). Where an edit list begins between keyframes, the frames before are shown for an
-/// instant each, and the first of these is at 0.
-/// What only prepares decoders lies before. *Stream time* is presentation time plus [`shift`](Self::shift), so that no decode time is
-/// negative (CMAF has no way to say so): segments and [`Sample`](crate::Sample)s are in stream
-/// time, in their track's timescale. For DASH the shift is `presentationTimeOffset`.
+/// *Presentation time* is the movie's: 0 is when its first track is first presented. This is where
+/// its edit lists let it begin, unless its media begin later, as in a piece of a recording that
+/// keeps the times of the whole. Where an edit list begins between keyframes, the frames before it
+/// are shown for an instant each, and the first of these is at 0. Samples that only prepare
+/// decoders come before 0.
+///
+/// *Stream time* is presentation time plus [`shift`](Self::shift), so that no decode time is
+/// negative: CMAF has no negative decode times. Segments and [`Sample`](crate::Sample)s are in
+/// stream time, in their track's timescale. In DASH the shift is `presentationTimeOffset`.
 #[derive(Debug)]
 pub struct Title {
     /// Path below the root.
     pub path: String,
-    /// What the files were, and how they are cut. Other content has another version.
+    /// Identifies the contents of the files and how they are cut. Other contents have another
+    /// version.
     pub version: Version,
-    /// Video by falling bitrate, then alternate views, then audio. At least one.
+    /// Video from the highest bitrate to the lowest, then alternate views, then audio. At least one
+    /// track.
     pub tracks: Vec<Track>,
     /// Subtitles.
     pub texts: Vec<Text>,
     /// Presentation time at which the last track ends.
     pub duration: Duration,
-    /// From presentation time to stream time.
+    /// Offset from presentation time to stream time.
     pub shift: Shift,
-    /// Whether all renditions are cut at the same times, so that a player can go from one to
-    /// another at any segment.
+    /// Whether all renditions are cut at the same times, so that a player can switch at any
+    /// segment.
     pub aligned: bool,
-    /// What the files hold and the title does not, and why.
+    /// Contents of the files that are not in the title, with reasons.
     pub left_out: Vec<LeftOut>,
-    /// For each segment of the first track, how much of the file plays up to its end, rising;
-    /// nothing where the title is made of several files. For pacing the file itself.
+    /// For each segment of the first track, how much of the file is needed to play to its end,
+    /// rising. Empty where the title has several files. It is used to pace downloads of the file.
     pub reach: Vec<Reach>,
     pub(crate) files: Vec<(Arc<File>, FileVersion)>,
     pub(crate) shelf: Shelf,
 }
 
-/// Identity of a title's content and form: the same as long as every byte of every segment is.
+/// Identity of a title's content and form. It changes whenever any byte of a segment changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Version(pub(crate) u64);
 
@@ -60,32 +64,33 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// How far into its file a movie plays.
+/// How much of its file a movie needs to play up to some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Up to this presentation time.
+    /// Presentation time up to which it plays.
     pub until: Duration,
-    /// No byte of media at or after this offset is needed.
+    /// Offset in the file. No media byte at or after it is needed.
     pub offset: u64,
 }
 
 impl Title {
-    /// The track of this name.
+    /// The track with this name.
     pub fn track(&self, name: &str) -> Option<&Track> {
         self.tracks.iter().find(|track| track.name == name)
     }
 
-    /// The subtitles of this name.
+    /// The subtitles with this name.
     pub fn text(&self, name: &str) -> Option<&Text> {
         self.texts.iter().find(|text| text.name == name)
     }
 
-    /// One CMAF header for several tracks, by their positions in [`tracks`](Self::tracks): their
-    /// segments one after the other, in the order of their times, are a fragmented MP4. Frames
-    /// are turned as those of the first video among them.
+    /// One CMAF header for several tracks, given by their positions in [`tracks`](Self::tracks).
+    /// This header and the tracks' segments in the order of their times are a fragmented MP4. The
+    /// display transformation is that of the first video among them.
     ///
     /// # Errors
-    /// None but for no tracks at all: each was written in a header of its own.
+    /// There are no tracks. No other error can occur, because each track was written in a header of
+    /// its own.
     pub fn header(&self, tracks: &[usize]) -> Result<Bytes, media::Error> {
         let tracks: Vec<_> = tracks.iter().filter_map(|at| self.tracks.get(*at)).collect();
         let video = tracks.iter().find(|track| track.media.kind() == media::Kind::Video);
@@ -94,8 +99,8 @@ impl Title {
         cmaf::header_turned(&media, matrix)
     }
 
-    /// The tracks a player that takes one of each kind is given: the best video and the default
-    /// audio, as positions in [`tracks`](Self::tracks).
+    /// The tracks for a player that takes one of each kind: the best video and the default audio,
+    /// as positions in [`tracks`](Self::tracks).
     pub fn chosen(&self) -> Vec<usize> {
         let video = self.tracks.iter().position(|track| track.media.kind() == media::Kind::Video);
         let audio = |track: &&(usize, &Track)| track.1.media.kind() == media::Kind::Audio;
@@ -105,37 +110,39 @@ impl Title {
         video.into_iter().chain(default.map(|(at, _)| *at)).collect()
     }
 
-    /// Presentation time, rounded down, of a stream time of a track.
+    /// Converts a stream time of a track to presentation time, rounded down.
     pub fn presentation_time(&self, track: &Track, time: i64) -> Duration {
         let timescale = track.media.timescale;
         crate::time::duration(time.saturating_sub(self.shift.in_timescale(timescale)), timescale)
     }
 
-    /// Whether the open files still are as they were when the title was made: nobody has written
-    /// into them. A file that was replaced by another of its name goes on unchanged here.
+    /// Whether the open files are as they were when the title was made: nobody has written into
+    /// them. A file that was replaced by another under its name stays unchanged here.
     pub fn is_intact(&self) -> bool {
         self.files.iter().all(|(file, stamp)| {
             file.metadata().is_ok_and(|metadata| FileVersion::of(&metadata) == *stamp)
         })
     }
 
-    /// Bytes of memory it holds, with room for what is [`rendered`](Self::rendered) of it.
+    /// Bytes of memory of the title, including room for its [`rendered`](Self::rendered) texts.
     pub fn memory(&self) -> usize {
         let tracks: usize = self.tracks.iter().map(Track::memory).sum();
         let texts: usize = self.texts.iter().map(Text::memory).sum();
         let entries = |track: &Track| track.rows.len() + track.iframes.len();
         let rendered = self.tracks.iter().map(entries).sum::<usize>() * rendered::EACH;
-        // What is not counted in detail: names, headers, codec configurations.
+        // 4096 bytes stand for everything that is not counted in detail: names, headers, codec
+        // configurations.
         4096 + tracks + texts + rendered + self.reach.capacity() * size_of::<Reach>()
     }
 
-    /// What was rendered of this title by this name, or what `render` makes of it now. It is kept
-    /// as long as the title, so `name` is to be one of few; others that ask for it wait while it is
-    /// made.
+    /// The text that was rendered for this title under this name, or else the result of `render`.
+    /// It is kept as long as the title, so there should be only few names. Concurrent callers wait
+    /// while it is rendered.
     pub fn rendered(&self, name: &str, render: impl FnOnce() -> Bytes) -> Rendered {
         let slot = {
             let mut slots = self.shelf.slots();
-            // Two playlists a track, one of each text, a playlist and a manifest of all, twice over.
+            // Two playlists per track, one per text, a multivariant playlist and a manifest; all
+            // twice.
             let room = slots.len() < 4 * (1 + self.tracks.len() + self.texts.len());
             match slots.get(name) {
                 Some(slot) => Arc::clone(slot),
@@ -150,7 +157,7 @@ impl Title {
         slot.get_or_init(made).clone()
     }
 
-    /// Whether [`rendered`](Self::rendered) answers at once.
+    /// Whether [`rendered`](Self::rendered) can answer at once.
     pub fn is_rendered(&self, name: &str) -> bool {
         self.shelf.slots().get(name).is_some_and(|slot| slot.get().is_some())
     }

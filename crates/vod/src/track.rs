@@ -17,67 +17,69 @@ use crate::time;
 /// title plus its [`Shift`](crate::Shift), in the track's timescale.
 #[derive(Debug)]
 pub struct Track {
-    /// `v0`, `v1`, … by falling bitrate, `a0`, `a1`, … in the order of the files.
+    /// `v0`, `v1` and so on from the highest bitrate to the lowest; `a0`, `a1` and so on in the
+    /// order of the files.
     pub name: String,
-    /// Codec, timescale and language; the track_ID is the title's, not the file's.
+    /// Codec, timescale and language. The track_ID is that of the title, not of the file.
     pub media: media::Track,
-    /// RFC 5646 tag of the language, where the file says.
+    /// RFC 5646 tag of the language, where the file names it.
     pub language: Option<String>,
-    /// What to call it, different from all others of its kind.
+    /// Name for viewers, unique among the tracks of its kind.
     pub label: String,
-    /// Whether the file means this one to be played among those of its kind.
+    /// Whether this is the default track of its kind.
     pub default: bool,
-    /// Another view than the video before it, of the same file, rather than a rendition of it:
-    /// players must not change from one to the other by themselves.
+    /// Whether this is another view from the same file than the video before it, and not a
+    /// rendition. Players must not switch between the two by themselves.
     pub alternate: bool,
-    /// Bits a second.
+    /// Bit rates in bits per second.
     pub bandwidth: Bandwidth,
-    /// Frames a second, for video.
+    /// Frames per second, for video.
     pub frame_rate: Option<FrameRate>,
-    /// Bits a second of the largest I-frame over the time it stands for, 0 where there are none.
+    /// Highest bit rate of an I-frame over the time that it stands for, in bits per second; 0 where
+    /// there are none.
     pub iframe_bandwidth: u64,
     /// Path of its file below the root.
     pub source: String,
     pub(crate) header: Bytes,
-    /// How frames are turned for display.
+    /// Transformation of pictures for display.
     pub(crate) matrix: cmaf::Matrix,
     pub(crate) file: Arc<File>,
     pub(crate) samples: SampleTable,
-    /// Those of its samples that are there to be decoded only.
+    /// The samples that are only decoded, and not meant to be seen.
     pub(crate) lead: Option<Lead>,
-    /// From the table's times to stream time.
+    /// Offset from the table's times to stream time.
     pub(crate) shift: i64,
     /// Stream time of presentation time 0.
     pub(crate) origin: i64,
-    /// How long the table's last sample lasts where the file does not say.
+    /// Duration of the table's last sample where the file gives none.
     pub(crate) tail: u32,
     pub(crate) rows: Vec<Row>,
-    /// Number of the sample after the last.
+    /// Number of the sample behind the last one.
     pub(crate) last: u32,
-    /// When the last presentation ends.
+    /// Stream time of the end of its presentation.
     pub(crate) end: i64,
     pub(crate) iframes: Vec<u32>,
 }
 
-/// What is kept of a segment.
+/// The record of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     /// Number of its first sample.
     pub(crate) first: u32,
-    /// Bytes; a chunk is smaller than 4 GiB.
+    /// Size in bytes; a chunk is smaller than 4 GiB.
     pub(crate) bytes: u32,
     /// Presentation time of its first sample.
     pub(crate) start: i64,
 }
 
-/// A segment, or an I-frame standing for a stretch of time.
+/// A segment, or an I-frame that stands for a stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Stream time of its first sample's presentation, in the track's timescale.
     pub start: i64,
-    /// Until the next one's start, in the track's timescale.
+    /// Time until the start of the next one, in the track's timescale.
     pub duration: u64,
-    /// Bytes, its header included.
+    /// Size in bytes, including its header.
     pub bytes: u64,
 }
 
@@ -87,15 +89,15 @@ impl Track {
         self.header.clone()
     }
 
-    /// Video size in pixels as displayed, for video.
+    /// Displayed size in pixels, for video.
     pub fn resolution(&self) -> Option<(u32, u32)> {
         let (width, height) = self.media.codec.resolution()?;
-        // A quarter turn either way.
+        // Rotated by a quarter turn in either direction.
         let sideways = self.matrix[0] == 0 && self.matrix[4] == 0;
         Some(if sideways { (height, width) } else { (width, height) })
     }
 
-    /// The file its samples lie in.
+    /// The file that holds its samples.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }
@@ -105,7 +107,7 @@ impl Track {
         self.end
     }
 
-    /// How many segments there are; they are numbered from 0.
+    /// Number of segments. They are numbered from 0.
     pub fn segment_count(&self) -> u32 {
         self.rows.len() as u32
     }
@@ -113,7 +115,7 @@ impl Track {
     /// All segments in order.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = Segment> + '_ {
         let ends = self.rows.iter().skip(1).map(|row| row.start).chain([self.end]);
-        // As many ends as rows.
+        // There are as many ends as rows.
         let mut ends = ends;
         self.rows.iter().map(move |row| {
             let end = ends.next().unwrap_or(self.end);
@@ -125,7 +127,7 @@ impl Track {
         })
     }
 
-    /// Segment number `n`.
+    /// Times and size of segment `n`.
     pub fn timing(&self, n: u32) -> Option<Segment> {
         let row = self.rows.get(n as usize)?;
         let end = self.rows.get(n as usize + 1).map_or(self.end, |next| next.start);
@@ -136,16 +138,16 @@ impl Track {
         })
     }
 
-    /// Number of the segment that holds this time of the title's presentation: the first where
-    /// the track begins later, the last where it ends before.
+    /// Number of the segment that contains this presentation time of the title: the first segment
+    /// if the track begins later, the last one if it ends earlier.
     pub fn segment_at(&self, time: Duration) -> u32 {
         let at = time::ticks(time, self.media.timescale).saturating_add(self.origin);
         let after = self.rows.partition_point(|row| row.start <= at);
         after.saturating_sub(1) as u32
     }
 
-    /// Stream time at which decoding must begin to present this time of the title: the decode
-    /// time of the last sync sample presented at or before it, or of the first one.
+    /// Stream time at which decoding must begin to present this time of the title: the decode time
+    /// of the last sync sample that is presented at or before it, or of the first sync sample.
     pub fn sync_at(&self, time: Duration) -> i64 {
         let at = time::ticks(time, self.media.timescale).saturating_add(self.origin);
         let at = at.saturating_sub(self.shift);
@@ -163,20 +165,20 @@ impl Track {
         self.entry(sync).map_or(0, |sample| sample.dts)
     }
 
-    /// Segment number `n`: `styp`, `moof` and the header of `mdat` as bytes, the samples where
-    /// they lie. Nothing is read.
+    /// Segment `n`: `styp`, `moof` and the header of `mdat` as bytes, and its samples as ranges of
+    /// the file. Nothing is read.
     pub fn segment(&self, n: u32) -> Option<Vec<Piece>> {
         let samples = self.entries(self.range(n)?);
         self.pieces(n, &samples)
     }
 
-    /// How many I-frames there are; they are numbered from 0. At least half a second apart, as
-    /// trick play has no use for more.
+    /// Number of I-frames. They are numbered from 0, and at least half a second apart, because
+    /// trick play does not need more.
     pub fn iframe_count(&self) -> u32 {
         self.iframes.len() as u32
     }
 
-    /// All I-frames in order, as segments; nothing of audio.
+    /// All I-frames in order, as segments; empty for audio.
     pub fn iframes(&self) -> impl Iterator<Item = Segment> + '_ {
         let mut numbers = self.iframes.iter();
         let mut next = numbers.next().and_then(|number| self.entry(*number));
@@ -192,7 +194,7 @@ impl Track {
         })
     }
 
-    /// I-frame number `n` as a segment of its own, as long as it is until the next one.
+    /// I-frame `n` as a segment of its own, which lasts until the next I-frame.
     pub fn iframe(&self, n: u32) -> Option<Vec<Piece>> {
         let sample = self.iframe_entry(n)?;
         self.pieces(n, &[sample])
@@ -204,7 +206,7 @@ impl Track {
         Some(self.until(self.entry(*self.iframes.get(n)?)?, next))
     }
 
-    /// A sample shown until the next one is, or until the end.
+    /// The sample with a duration until `next` is presented, or until the end.
     fn until(&self, sample: SampleEntry, next: Option<SampleEntry>) -> SampleEntry {
         let end = next.map_or(self.end, |next| next.pts());
         let duration = u32::try_from(end.saturating_sub(sample.pts())).unwrap_or(sample.duration);
@@ -247,7 +249,7 @@ impl Track {
     }
 
     fn head(&self, head: &mut Vec<u8>, n: u32, samples: &[SampleEntry]) -> Option<cmaf::Layout> {
-        // Every segment was written once when the title was made, so it can be.
+        // Every segment was written once when the title was made, so it can be written.
         write_head(head, self.media.id, n, samples).ok()
     }
 
@@ -260,7 +262,7 @@ impl Track {
     }
 }
 
-/// Appends all of segment number `n` but its samples' data.
+/// Appends segment `n` without its samples' data.
 pub(crate) fn write_head(
     out: &mut Vec<u8>,
     track_id: u32,
@@ -269,7 +271,7 @@ pub(crate) fn write_head(
 ) -> Result<cmaf::Layout, media::Error> {
     let info = ChunkInfo {
         track_id,
-        // From 1, ISO/IEC 14496-12 8.8.5.
+        // Sequence numbers start at 1, ISO/IEC 14496-12 8.8.5.
         sequence_number: n.wrapping_add(1),
         segment_start: Some(SegmentStart::default()),
     };

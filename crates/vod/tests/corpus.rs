@@ -1,5 +1,5 @@
-//! Every MP4 that is made for tests, and every one of the corpus: what it is packaged as, or why not; and that its segments are
-//! its samples.
+//! Checks every generated MP4 and every one of the corpus: how it is packaged, or why not; and that
+//! its segments contain exactly its samples.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,21 +9,21 @@ use support::{Media, chunks, corpus, index, made, source, summary};
 use testkit::Avc;
 use vod::Error;
 
-/// What becomes of the files of a folder.
+/// The expected result for the files of a folder.
 struct Expected {
-    /// Files that are packaged, and as what.
+    /// Files that are packaged, with their tracks.
     packaged: &'static [(&'static str, &'static str)],
-    /// What these files hold beside that, and why it is left out: track, codec, reason.
+    /// Tracks of these files that are left out: track, codec, reason.
     left_out: &'static [(&'static str, u32, &'static str, &'static str)],
-    /// Files of which nothing can be packaged: the reason is what a manifest's answer says.
+    /// Files of which nothing can be packaged, with the reason in the manifest's answer.
     refused: &'static [(&'static str, &'static str)],
-    /// Tracks of which not every sample is in the title: what the edit list hides is left out, as
-    /// far as no decoder needs it. How many are in front.
+    /// Tracks of which the title has not every sample: it leaves out samples that the edit list
+    /// hides and no decoder needs. The number is how many are missing at the front.
     trimmed: &'static [(&'static str, &'static str, usize)],
 }
 
-/// Of the made clips. Profiles and levels are those of the recipes: Main (4d40) and High (6400) of
-/// H.264 at level 3.1 (1f), HEVC's Main at level 3.1 (L93).
+/// For the generated clips. Profiles and levels are those of their recipes: Main (4d40) and High
+/// (6400) of H.264 at level 3.1 (1f), and Main of HEVC at level 3.1 (L93).
 const MADE: Expected = Expected {
     packaged: &[
         ("mp4/av1-aac.mp4", "v0 av01.0.00M.08, a0 mp4a.40.2"),
@@ -88,7 +88,7 @@ const MADE: Expected = Expected {
         ("mp4/encrypted.mp4", "encryption of track 1 (encv) at byte 0 is not supported"),
         ("mp4/vp9.mp4", "codec 'vp09' of track 1 at byte 0 is not supported"),
     ],
-    // All but what the decoder needs to start up: 80 ms of Opus, a keyframe, 64 ms of AAC.
+    // Everything except what the decoder needs to start: 80 ms of Opus, a keyframe, 64 ms of AAC.
     trimmed: &[
         ("mp4/opus-trimmed.mp4", "a0", 32),
         ("mp4/tracks.mp4", "a0", 1),
@@ -97,7 +97,7 @@ const MADE: Expected = Expected {
     ],
 };
 
-/// Of the corpus.
+/// For the corpus.
 const CORPUS: Expected =
     Expected { packaged: &PACKAGED, left_out: &LEFT_OUT, refused: &REFUSED, trimmed: &TRIMMED };
 
@@ -443,7 +443,7 @@ fn corpus_segments_are_the_samples_of_the_source() {
     compare(&corpus(), paths, CORPUS.trimmed);
 }
 
-/// Lengths of two bytes, and samples with descriptions of their own.
+/// NAL unit lengths of two bytes, and samples with different sample descriptions.
 #[test]
 fn shapes_that_ffmpeg_does_not_write_are_packaged_or_refused() {
     let root = tempfile::tempdir().unwrap();
@@ -452,7 +452,7 @@ fn shapes_that_ffmpeg_does_not_write_are_packaged_or_refused() {
     let (first, second) = (Avc::of("mp4/pictures.mp4"), Avc::of("mp4/pictures-ntsc.mp4"));
     write("two.mp4", &second.clone().with_two_byte_lengths());
     compare(&Media::of(root.path()), ["two.mp4"], &[]);
-    // A header has one description a track.
+    // A header has one description per track.
     write("both.mp4", &first.followed_by(&second));
     let reason = Media::of(root.path()).library().title("both.mp4").unwrap_err().to_string();
     let change = "a change of sample description in track 1 (avc1.64001f) at byte 0";
@@ -481,7 +481,7 @@ fn compare<'a>(
             if skipped > 0 {
                 trimmed.push((path, track.name.clone(), skipped));
             }
-            // All tracks are moved by the same time.
+            // All tracks are shifted by the same time.
             let shift = samples[0].dts - of_file[skipped].dts;
             let by = (i128::from(shift), i128::from(track.media.timescale));
             let first = *moved.get_or_insert(by);

@@ -1,4 +1,5 @@
-//! ffmpeg decodes the very same pictures and sound from header and segments as from the source.
+//! ffmpeg must decode exactly the same pictures and sound from header and segments as from the
+//! source.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,13 +14,13 @@ use std::time::Duration;
 use support::{Media, corpus, index, made, source, whole};
 use testkit::Program;
 
-/// How long ffmpeg may take over one file.
+/// Time limit of ffmpeg for one file.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// How much of a track is decoded. That the rest is the same is another test's matter.
+/// How many frames of a track are decoded. Another test checks that the rest has the same bytes.
 const FRAMES: &str = "32";
 
-/// Tracks that are not compared, and why. All others are.
+/// Tracks that are not compared, with reasons.
 const NOT_COMPARED: [(&str, &str, &str); 11] = [
     ("mp4/opus-trimmed.mp4", "a0", "trimmed: it begins where the decoder knows no past"),
     ("mp4/tracks.mp4", "a0", "trimmed: it begins where the decoder knows no past"),
@@ -34,21 +35,22 @@ const NOT_COMPARED: [(&str, &str, &str); 11] = [
     ("mp4/torchcodec_nasa_13013.mp4", "a0", "trimmed: it begins where the decoder knows no past"),
 ];
 
-/// Hashes of the decoded frames of tracks, each by its file and ID, in order; edit lists ignored,
-/// nothing dropped or repeated. One run of ffmpeg for all.
+/// Hashes of the decoded frames of tracks, each given by its file and ID. Edit lists are ignored,
+/// and no frame is dropped or repeated. One run of ffmpeg decodes all tracks.
 fn frames(tracks: &[(&Path, u32)]) -> Vec<Vec<String>> {
     let mut command = Command::new("ffmpeg");
     command.args(["-nostdin", "-v", "error"]);
     for (input, _) in tracks {
         command.args(["-ignore_editlist", "1", "-flags2", "+skip_manual", "-i"]).arg(input);
     }
-    // An output each: the first stream of several to have its frames would end the others.
+    // Each track has its own output. In a common output, the first stream that has its frames would
+    // end the others.
     let folder = tempfile::tempdir().unwrap();
     let outputs: Vec<_> = (0..tracks.len()).map(|n| folder.path().join(n.to_string())).collect();
     for ((number, (_, id)), output) in tracks.iter().enumerate().zip(&outputs) {
         command.args(["-map", &format!("{number}:i:{id}"), "-fps_mode", "passthrough"]);
         command.args(["-frames:v", FRAMES, "-frames:a", FRAMES]);
-        // A hash that is quickly computed: of some files each picture has 12 megabytes.
+        // A fast hash, because the pictures of some files have 12 megabytes each.
         command.args(["-f", "framehash", "-hash", "murmur3"]).arg(output);
     }
     Program::spawn(&mut command).wait(LIMIT);

@@ -1,4 +1,4 @@
-//! Finding titles, keeping them, and letting go of them.
+//! Finding titles, keeping them, and dropping them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -22,7 +22,7 @@ fn a_title_is_made_once_and_shared() {
     assert!(Arc::ptr_eq(&first, &library.title("a.mp4").unwrap()));
     assert_eq!(library.usage().0, 1);
     assert!(library.usage().1 >= first.memory());
-    // Other files come and go.
+    // Unrelated files appear and disappear.
     fs::write(root.path().join("b.txt"), "beside").unwrap();
     assert!(Arc::ptr_eq(&first, &library.title("a.mp4").unwrap()));
     // The same bytes under another name are another title.
@@ -48,7 +48,7 @@ fn a_replaced_file_is_another_title_and_the_old_one_still_reads() {
     assert_eq!(bytes(&old.tracks[0].segment(0).unwrap()), before);
     assert_eq!(library.usage().0, 1);
 
-    // Written into: what was open before is no longer what it was.
+    // The file was written into, so the open file has changed.
     fs::write(&path, b"not an MP4 at all").unwrap();
     assert!(!new.is_intact());
     assert!(matches!(library.title("a.mp4"), Err(Error::Unreadable { .. })));
@@ -126,17 +126,17 @@ fn full_folders_are_no_titles_and_their_files_are() {
         assert!(error.to_string().contains("files of one title"), "{error}");
     }
     assert_eq!(library.usage().0, 1, "it is remembered");
-    // One fewer, and it is a title.
+    // With one file fewer it is a title.
     fs::remove_file(many.join("16.mp4")).unwrap();
     assert_eq!(library.title("many").unwrap().tracks.len(), 17);
 
-    // More than are listed: no subtitles, but the movie.
+    // Above the limit of listed entries, the movie has no subtitles.
     fs::write(many.join("0.en.vtt"), "WEBVTT\n").unwrap();
     assert_eq!(library.title("many/0.mp4").unwrap().texts.len(), 1);
     for n in 0..100_000 {
         fs::hard_link(many.join("0.en.vtt"), many.join(format!("x{n}.vtt")))
             .or_else(|_| {
-                // A file has so many names and no more.
+                // A file may have only so many names.
                 fs::File::create(many.join(format!("x{n}.vtt"))).map(drop)
             })
             .unwrap();
@@ -161,14 +161,14 @@ fn memory_is_bounded_and_the_one_unused_for_longest_goes() {
     let first = library.title("0.mp4").unwrap();
     for name in &names[1..] {
         library.title(name).unwrap();
-        // The first is asked for again and again, and stays.
+        // The first title is requested repeatedly, so it stays.
         assert!(Arc::ptr_eq(&first, &library.title("0.mp4").unwrap()), "{name}");
         let (titles, memory) = library.usage();
         assert!(titles <= 4 && memory <= each * 5, "{titles} titles, {memory} bytes");
     }
     assert_eq!(library.usage().0, 4);
 
-    // One that is larger than all is kept alone.
+    // A title that is larger than the limit is kept alone.
     let (root, library) = folder(1);
     for name in &names[..2] {
         fs::copy(media(CLIP), root.path().join(name)).unwrap();
@@ -196,7 +196,7 @@ fn one_thread_makes_a_title_and_the_others_wait_for_it() {
         let asked: Vec<_> = (0..16).map(ask).collect();
         asked.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    // Had two threads made the same title, there would be two.
+    // If two threads had made the same title, there would be two.
     for (which, title) in &titles {
         let same = titles.iter().find(|(other, _)| other == which).unwrap();
         assert!(Arc::ptr_eq(title, &same.1));
@@ -240,7 +240,7 @@ fn what_is_rendered_is_kept_with_the_title() {
     let again = title.rendered("index", || unreachable!("it is kept"));
     assert_eq!(first, again);
     assert_ne!(first.hash, title.rendered("other", || "two".into()).hash);
-    // Names nobody counted on do not fill the memory.
+    // Unexpected names do not fill the memory.
     for n in 0..1_000 {
         title.rendered(&n.to_string(), || "three".into());
     }

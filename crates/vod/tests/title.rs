@@ -1,5 +1,5 @@
-//! What a title is made of: renditions of a folder, languages, subtitles, and the samples for
-//! deliveries that need no segments.
+//! The parts of a title: renditions of a folder, languages, subtitles, and the samples for
+//! deliveries without segments.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -23,7 +23,7 @@ fn a_folder_of_aligned_files_is_one_title_with_renditions() {
     let movie = root.path().join("movie");
     fs::create_dir(&movie).unwrap();
     clip(&movie.join("low.mp4"), 64, 50);
-    // Twice the keyframes: those of the other are among them.
+    // Twice as many keyframes, which include those of the other file.
     clip(&movie.join("high.mp4"), 256, 25);
     fs::write(movie.join("notes.txt"), "not a movie").unwrap();
     let title = library.title("movie").unwrap();
@@ -45,12 +45,12 @@ fn a_folder_of_aligned_files_is_one_title_with_renditions() {
     assert!(title.left_out[0].reason.contains("the same"), "{:?}", title.left_out);
     assert!(title.reach.is_empty());
 
-    // A rendition that comes later makes it another title.
+    // A rendition that is added makes it another title.
     clip(&movie.join("medium.mp4"), 128, 50);
     let more = library.title("movie").unwrap();
     assert_ne!(more.version, title.version);
     assert_eq!(names(&more), ["v0", "v1", "v2", "a0"]);
-    // One that is cut off is done without.
+    // A rendition that is cut off is left out.
     let whole = fs::read(movie.join("low.mp4")).unwrap();
     fs::write(movie.join("low.mp4"), &whole[..whole.len() / 2]).unwrap();
     let fewer = library.title("movie").unwrap();
@@ -179,7 +179,7 @@ fn subtitles_come_from_files_beside_the_movie_and_from_its_tracks() {
     let map = format!("X-TIMESTAMP-MAP=MPEGTS:{mpegts},LOCAL:00:00:00.000");
     assert_eq!(title.texts[3].segment(0).unwrap(), format!("WEBVTT\n{map}\n\n{french}"));
 
-    // A script that changes is another title.
+    // A script that changes makes it another title.
     fs::write(root.path().join("a.en.vtt"), vtt("changed")).unwrap();
     let changed = library.title("a.mp4").unwrap();
     assert_ne!(changed.version, title.version);
@@ -221,7 +221,8 @@ fn the_scripts_of_a_folder_are_its_titles() {
     assert_eq!(languages, [Some("en"), Some("de")]);
 }
 
-/// The samples of all segments, by `Title::samples`, are those of the CMAF segments, each once.
+/// The samples of all segments from `Title::samples` must be those of the CMAF segments, each
+/// exactly once.
 fn compare_samples_with_segments(media: &Media) {
     let library = media.library();
     for path in media.every_mp4() {
@@ -279,7 +280,7 @@ fn seeking_finds_the_segment_and_the_keyframe() {
     assert_eq!(video.segment_at(at(2.0)), 1);
     assert_eq!(video.segment_at(at(31.0)), 15);
     assert_eq!(video.segment_at(Duration::MAX), video.segment_count() - 1);
-    // A keyframe a second, and what is decoded for 31.7 s begins at 31.
+    // There is a keyframe every second, so decoding for 31.7 s begins at 31 s.
     assert_eq!(title.presentation_time(video, video.sync_at(at(31.7))), at(31.0));
     assert_eq!(title.presentation_time(video, video.sync_at(Duration::MAX)), at(60.0));
     assert_eq!(video.sync_at(Duration::ZERO), 0);
@@ -313,7 +314,7 @@ fn iframes_are_keyframes_as_segments_of_their_own() {
     assert_eq!(intra.tracks[0].iframe_count(), 2);
 }
 
-/// Playing up to a segment's end needs every sample before it, and no byte after its reach.
+/// Playing up to a segment's end must need every sample before it, and no byte behind its reach.
 fn check_reach(media: &Media) {
     let library = media.library();
     for path in media.every_mp4() {
@@ -365,7 +366,7 @@ fn corpus_a_title_begins_with_its_media() {
     begins_with_its_media(&corpus(), late, 3.9..4.2);
 }
 
-/// A file whose media begin late is a piece of something longer: it plays at once all the same.
+/// A file whose media begin late is a piece of something longer. It must still play from the start.
 fn begins_with_its_media(media: &Media, path: &str, seconds: Range<f64>) {
     let title = media.title(path);
     assert!(seconds.contains(&title.duration.as_secs_f64()), "{path}: {:?}", title.duration);
@@ -377,7 +378,7 @@ fn begins_with_its_media(media: &Media, path: &str, seconds: Range<f64>) {
     assert!(title.tracks[0].sync_at(Duration::ZERO) < 180_000, "{path}");
 }
 
-/// Cut at 5 s, with keyframes every 4 s: the second from 4 s on is there to be decoded.
+/// Cut at 5 s, with keyframes every 4 s: the second from 4 s on is only decoded.
 #[test]
 fn a_title_begins_where_its_edit_list_does() {
     let (root, library) = folder(64 << 20);
@@ -386,7 +387,8 @@ fn a_title_begins_where_its_edit_list_does() {
     ffmpeg(&["-ss", "5", "-i", whole.to_str().unwrap(), "-c", "copy"], &cut);
     let title = library.title("cut.mp4").unwrap();
     let (index, data) = index(&cut);
-    // Each sample of the title by its data: when it is presented, and when in the file.
+    // For each sample of the title, found by its data: its presentation times in the title and in
+    // the file.
     let seconds = |time: i64, timescale: u32| time as f64 / f64::from(timescale);
     let mut presented = Vec::new();
     for (track, source) in title.tracks.iter().zip(&index.tracks) {
@@ -407,7 +409,8 @@ fn a_title_begins_where_its_edit_list_does() {
             (seconds(shown, timescale), seconds(pts, timescale))
         });
         presented.push(times.collect::<Vec<_>>());
-        // Decoded one after the other, none after it is shown, and each as long as until the next.
+        // Samples are decoded one after the other, and each lasts until the next. None is shown
+        // before it is decoded.
         for pair in samples.windows(2) {
             assert_eq!(pair[0].dts + i64::from(pair[0].duration), pair[1].dts);
             assert!(pair[0].duration > 0);
@@ -418,14 +421,15 @@ fn a_title_begins_where_its_edit_list_does() {
     let (lead, shown): (Vec<_>, Vec<_>) = video.iter().partition(|(_, file)| *file < 0.0);
     assert_eq!((lead.len(), shown.len()), (25, 125));
     let begins = shown.iter().map(|(at, _)| *at).fold(f64::MAX, f64::min);
-    // Together they last less than one is seen, and those after have kept their times.
+    // Together they last less than a visible frame, and the frames after them have kept their
+    // times.
     assert!((0.0..0.005).contains(&begins), "{begins}");
     assert!(shown.iter().all(|(at, file)| (at - file - begins).abs() < 1e-4), "{shown:?}");
     let mut hidden: Vec<f64> = lead.iter().map(|(at, _)| *at).collect();
     hidden.sort_by(f64::total_cmp);
     assert!(hidden[0] >= 0.0 && hidden.windows(2).all(|pair| pair[0] < pair[1]), "{hidden:?}");
     assert!(hidden.iter().all(|at| *at < begins), "{hidden:?}");
-    // The sound is heard with the pictures it belongs to; of what is before, some to prepare.
+    // The sound is heard with its pictures. Some sound before it prepares the decoder.
     assert!(audio.iter().all(|(at, file)| (at - file - begins).abs() < 0.001), "{audio:?}");
     assert!((-0.2..=0.0).contains(&audio[0].0), "{:?}", audio[0]);
     assert!((5.0..5.05).contains(&title.duration.as_secs_f64()), "{:?}", title.duration);
@@ -433,7 +437,7 @@ fn a_title_begins_where_its_edit_list_does() {
     assert!((0.0..0.001).contains(&starts[0]) && (starts[1] - 3.0).abs() < 0.005, "{starts:?}");
 }
 
-/// What ffmpeg shows of the file, by its edit list, it shows of the segments.
+/// ffmpeg must show the same pictures from the segments as from the file with its edit list.
 #[test]
 fn what_is_shown_is_what_the_edit_list_says() {
     let (root, library) = folder(64 << 20);
@@ -445,7 +449,7 @@ fn what_is_shown_is_what_the_edit_list_says() {
     fs::write(&segments, support::whole(&title.tracks[0])).unwrap();
     let shown = |file: &std::path::Path| -> Vec<String> {
         let hashes = root.path().join("hashes");
-        // At the file's rate, as on a display: what is shown for no time is seen by nobody.
+        // At the file's frame rate, as on a display, where nobody sees pictures without duration.
         let rate = ["-map", "0:v", "-vf", "setpts=PTS-STARTPTS,fps=25:round=down"];
         let input = ["-i", file.to_str().unwrap()];
         ffmpeg(&[&input[..], &rate, &["-f", "framehash", "-hash", "md5"]].concat(), &hashes);
@@ -458,7 +462,7 @@ fn what_is_shown_is_what_the_edit_list_says() {
     assert_eq!(by_segments, by_file);
 }
 
-/// One picture, that the file gives no duration.
+/// One picture, without a duration in the file.
 #[test]
 #[ignore = "corpus"]
 fn corpus_what_lasts_no_time_is_given_some() {
@@ -475,7 +479,7 @@ fn what_lasts_no_time_is_given_some() {
     arguments.extend(["-movflags", "+frag_keyframe+empty_moov+default_base_moof"]);
     ffmpeg(&arguments, &made);
     let mut bytes = fs::read(&made).unwrap();
-    // Its duration, in tfhd, and whatever trex says.
+    // Its duration in tfhd, and in trex.
     let (index, _) = index(&made);
     let before = index.tracks[0].samples.get(0).unwrap().duration.to_be_bytes();
     let at: Vec<_> = (0..bytes.len() - 4).filter(|at| bytes[*at..].starts_with(&before)).collect();
@@ -499,7 +503,7 @@ fn rates_agree_with_ffprobe() {
         let size: u64 = packets.iter().filter(|p| p.kind == kind).map(|p| p.size).sum();
         let exact = (size * 8) as f64 / 60.15;
         let average = track.bandwidth.average as f64;
-        // And what the boxes take.
+        // The boxes take some bytes as well.
         assert!(average > exact && average < exact * 1.05, "{kind}: {average} of {exact}");
         assert!(track.bandwidth.peak >= track.bandwidth.average);
         assert_eq!(track.media.kind() == Kind::Video, track.frame_rate.is_some());

@@ -14,19 +14,19 @@ use crate::LeftOut;
 use crate::label::distinct;
 use crate::shift::Timeline;
 
-/// The most that is read of subtitles.
+/// Limits for subtitles.
 pub(crate) mod limits {
-    /// Bytes of a WebVTT file, or of all samples of a tx3g track: a film has some 100 KB.
+    /// Bytes of a WebVTT file, or of all samples of a tx3g track. A film has some 100 KB.
     pub(crate) const BYTES: u64 = 4 << 20;
     /// Bytes of all subtitles of a title.
     pub(crate) const ALL: u64 = 8 << 20;
-    /// Cues of one.
+    /// Cues of one file or track.
     pub(crate) const CUES: usize = 100_000;
     /// Subtitles of a title.
     pub(crate) const TEXTS: usize = 64;
 }
 
-/// Subtitles as they were found.
+/// Subtitles as they were found in a file.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     /// Path of the file below the root.
@@ -38,64 +38,65 @@ pub(crate) struct Script {
     pub(crate) label: Option<String>,
     /// STYLE and REGION blocks, each with the empty line after it.
     pub(crate) blocks: String,
-    /// By when they start.
+    /// Cues, ordered by their start.
     pub(crate) cues: Vec<Cue>,
 }
 
-/// A WebVTT cue; times are in milliseconds, of the files until the title is finished, then of its
-/// presentation.
+/// A WebVTT cue. Its times are in milliseconds: those of the files until the title is finished, and
+/// then presentation times of the title.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cue {
     pub(crate) start: u64,
-    /// After `start`.
+    /// End of the cue, later than `start`.
     pub(crate) end: u64,
-    /// The identifier with its line's end, or nothing.
+    /// The identifier with its line end, or empty.
     pub(crate) id: Box<str>,
-    /// What follows the timings: settings, then the lines of the payload, each after a line's end.
+    /// Everything behind the timings: settings, then the lines of the payload, each after a line
+    /// end.
     pub(crate) rest: Box<str>,
 }
 
 /// Subtitles of a title, as WebVTT.
 #[derive(Debug)]
 pub struct Text {
-    /// `t0`, `t1`, …
+    /// `t0`, `t1` and so on.
     pub name: String,
-    /// RFC 5646 tag of the language, where the file's name or the track says.
+    /// RFC 5646 tag of the language, where the file's name or the track names it.
     pub language: Option<String>,
-    /// What to call them, different from all others.
+    /// Name for viewers, unique within the title.
     pub label: String,
-    /// As one file.
+    /// All cues as one file.
     all: Bytes,
-    /// How much of it is before the first cue.
+    /// Bytes before the first cue.
     head: usize,
     cues: Vec<Mark>,
-    /// For each segment the first cue that may show in it.
+    /// For each segment, the first cue that may show in it.
     firsts: Vec<u32>,
     duration: Duration,
     segment: Duration,
-    /// The title's shift in units of MPEG's 90 kHz clock, which has 33 bits.
+    /// The title's shift in units of MPEG's 90 kHz clock, modulo its 33 bits.
     mpegts: u64,
 }
 
-/// A cue of the whole file, by when it starts.
+/// A cue in the whole file. Cues are ordered by their start.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
-    /// Milliseconds of presentation time.
+    /// Start in milliseconds of presentation time.
     start: u64,
     end: u64,
-    /// Its first byte; the next one's is its end.
+    /// Position of its first byte. It ends where the next cue begins.
     at: u32,
 }
 
-/// Segments are this long, or longer where there would be too many: RFC 8216 6.2.4 lets
-/// subtitles have a target duration of their own.
+/// Duration of segments. They are longer where there would be too many. RFC 8216 6.2.4 allows
+/// subtitles a target duration of their own.
 const SEGMENT: Duration = Duration::from_secs(30);
 
-/// The most segments of one text.
+/// The most segments of a subtitle.
 const SEGMENTS: u32 = 4096;
 
 impl Script {
-    /// Bytes of its text.
+    /// Bytes of text.
     pub(crate) fn size(&self) -> u64 {
         let cues: usize = self.cues.iter().map(|cue| cue.id.len() + cue.rest.len()).sum();
         (self.blocks.len() + cues) as u64
@@ -103,14 +104,13 @@ impl Script {
 }
 
 impl Text {
-    /// How many segments there are; they are numbered from 0, and the first begins at
-    /// presentation time 0.
+    /// Number of segments. They are numbered from 0, and the first begins at presentation time 0.
     pub fn segment_count(&self) -> u32 {
         let count = self.duration.as_nanos().div_ceil(self.segment.as_nanos().max(1));
         u32::try_from(count).unwrap_or(SEGMENTS).clamp(1, SEGMENTS)
     }
 
-    /// How long each segment lasts, in order.
+    /// Duration of each segment, in order.
     pub fn segments(&self) -> impl Iterator<Item = Duration> + '_ {
         (0..self.segment_count()).map(|n| {
             let start = self.segment.saturating_mul(n);
@@ -118,8 +118,8 @@ impl Text {
         })
     }
 
-    /// Segment number `n` for HLS, RFC 8216 3.5: the cues that show in it, at presentation times,
-    /// and X-TIMESTAMP-MAP to say where these are in stream time.
+    /// Segment `n` for HLS, RFC 8216 3.5: the cues that show in it, at presentation times, and
+    /// X-TIMESTAMP-MAP, which relates them to stream time.
     pub fn segment(&self, n: u32) -> Option<Bytes> {
         if n >= self.segment_count() {
             return None;
@@ -139,17 +139,17 @@ impl Text {
         Some(out.into())
     }
 
-    /// When a segment begins.
+    /// Time at which a segment begins, in milliseconds.
     fn millis(&self, n: u32) -> u64 {
         u64::try_from(self.segment.saturating_mul(n).as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The whole of it as one file, at presentation times.
+    /// The whole subtitle as one file, at presentation times.
     pub fn all(&self) -> Bytes {
         self.all.clone()
     }
 
-    /// Writes all cues, once: whoever asks is given parts of it.
+    /// Writes all cues once. Requests are answered with parts of this text.
     fn write(&mut self, script: Script) {
         let mut out = SIGNATURE.to_owned() + &script.blocks;
         self.head = out.len();
@@ -162,7 +162,7 @@ impl Text {
             // Writing to a String cannot fail.
             let _ = write!(out, "{id}{from} --> {to}{rest}\n\n");
             let last = usize::try_from(end.saturating_sub(1) / length).unwrap_or(usize::MAX);
-            // The first that shows in a segment is the first for it.
+            // The cue that reaches a segment first is its first cue.
             let reached = last.saturating_add(1).min(count);
             if reached > self.firsts.len() {
                 self.firsts.resize(reached, self.cues.len() as u32);
@@ -183,15 +183,15 @@ impl Text {
     }
 }
 
-/// What every file begins with.
+/// First bytes of every file.
 const SIGNATURE: &str = "WEBVTT\n\n";
 
-/// Why subtitles are left out that would be too much with the others.
+/// Why subtitles are left out if all of them together would be too large.
 pub(crate) fn too_much() -> String {
     format!("all subtitles exceed the limit of {} bytes", limits::ALL)
 }
 
-/// Milliseconds as WebVTT has them: `01:02:03.004`.
+/// Milliseconds in the form of WebVTT: `01:02:03.004`.
 struct Clock(u64);
 
 impl std::fmt::Display for Clock {
@@ -202,8 +202,8 @@ impl std::fmt::Display for Clock {
     }
 }
 
-/// Names what was found, and cuts it along a title. Of two files for the same language and label
-/// the first stays.
+/// Names the subtitles that were found, and fits them to a title. Of two files with the same
+/// language and label, the first stays.
 pub(crate) fn finish(
     scripts: Vec<Script>,
     duration: Duration,
@@ -216,7 +216,7 @@ pub(crate) fn finish(
     }
     let shift = timeline.shift;
     let ticks = u128::from(shift.units) * 90_000 / u128::from(shift.per_second.max(1));
-    // The remainder fits.
+    // The remainder fits 64 bits.
     let mpegts = (ticks % (1 << 33)) as u64;
     let mut texts: Vec<Text> = Vec::new();
     let mut labels = Vec::new();
@@ -269,8 +269,8 @@ pub(crate) fn finish(
     texts
 }
 
-/// Language and label from what stands between a movie's name and `.vtt`: `en`, `pt-BR`,
-/// `en.forced`, `commentary`.
+/// Language and label from the part between a movie's name and `.vtt`: `en`, `pt-BR`, `en.forced`,
+/// `commentary`.
 pub(crate) fn names(suffix: &str) -> (Option<String>, Option<String>) {
     let mut words: Vec<&str> = suffix.split('.').filter(|word| !word.is_empty()).collect();
     let language = words.iter().position(|word| is_tag(word)).map(|at| words.remove(at).to_owned());
@@ -278,7 +278,7 @@ pub(crate) fn names(suffix: &str) -> (Option<String>, Option<String>) {
         let code = <[u8; 3]>::try_from(tag.to_ascii_lowercase().as_bytes()).ok();
         code.and_then(media::language::tag).unwrap_or(tag)
     });
-    // A label that says the language once more tells `en.sdh` from `en`.
+    // A label that repeats the language distinguishes `en.sdh` from `en`.
     let label = (!words.is_empty()).then(|| {
         language
             .iter()
@@ -290,7 +290,7 @@ pub(crate) fn names(suffix: &str) -> (Option<String>, Option<String>) {
     (language, label)
 }
 
-/// Whether this has the form of an RFC 5646 tag: a language of two or three letters, and subtags.
+/// Whether a word has the form of an RFC 5646 tag: a language of two or three letters, and subtags.
 fn is_tag(word: &str) -> bool {
     let mut subtags = word.split('-');
     let language = subtags.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! 3GPP timed text (TS 26.245) as WebVTT. Its text is taken, its styles are not.
+//! 3GPP timed text (TS 26.245) as WebVTT. The text is kept, its styles are not.
 
 use std::fs::File;
 
@@ -9,13 +9,13 @@ use media::{Codec, Error};
 use super::{Cue, Script, limits};
 use crate::source::Source;
 
-/// Whether this is such a track.
+/// Whether this is a track of timed text.
 pub(crate) fn is_timed_text(track: &TrackIndex) -> bool {
     matches!(&track.track.codec, Codec::Other(other) if other.fourcc == *b"tx3g")
 }
 
-/// Reads the samples of a track, each of which is shown as long as it lasts. `left`: bytes there
-/// is still room for.
+/// Reads the samples of a track. Each is shown as long as it lasts. `left` is how many bytes may
+/// still be read.
 ///
 /// # Errors
 /// The track is broken or too large, or cannot be read.
@@ -52,7 +52,7 @@ pub(crate) fn read(
     for entry in &track.samples {
         let start = millis(entry.pts());
         let end = millis(entry.pts().saturating_add(entry.duration.into()));
-        // What says nothing is a pause.
+        // An empty sample is a pause.
         if entry.size <= 2 || start >= end {
             continue;
         }
@@ -77,8 +77,8 @@ pub(crate) fn read(
     })
 }
 
-/// The string a sample begins with, TS 26.245 5.17: its length, then UTF-8, or UTF-16 with a byte
-/// order mark. Boxes with styles follow.
+/// The string at the start of a sample, TS 26.245 5.17: its length, then UTF-8, or UTF-16 with a
+/// byte order mark. Boxes with styles follow it.
 fn text(sample: &[u8]) -> Option<String> {
     let (length, rest) = sample.split_first_chunk::<2>()?;
     let text = rest.get(..usize::from(u16::from_be_bytes(*length))).unwrap_or(rest);
@@ -93,7 +93,8 @@ fn text(sample: &[u8]) -> Option<String> {
     })
 }
 
-/// The lines of a cue, each after a line's end: escaped, and none empty, which would end the cue.
+/// The lines of a cue, each after a line end. They are escaped, and none is empty, because an empty
+/// line would end the cue.
 fn payload(text: &str) -> String {
     let mut payload = String::new();
     for line in text.split(['\n', '\r', '\u{2028}']).map(|line| line.trim_matches('\0')) {

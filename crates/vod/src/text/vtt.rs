@@ -1,17 +1,17 @@
-//! Reading WebVTT (W3C WebVTT: The Web Video Text Tracks Format, section 6.1) as a browser does:
-//! what is wrong is passed over, and only a file that does not begin as one is refused.
+//! Reads WebVTT (W3C WebVTT: The Web Video Text Tracks Format, section 6.1) as a browser does:
+//! errors are skipped, and only a file without the signature is refused.
 
 use super::{Cue, limits};
 
-/// What a file holds: its STYLE and REGION blocks, and its cues by when they start. More than
-/// [`limits::CUES`] are not read.
+/// Contents of a file: its STYLE and REGION blocks, and its cues ordered by their start. At most
+/// [`limits::CUES`] cues are read.
 ///
 /// # Errors
 /// The signature is missing.
 pub(crate) fn parse(bytes: &[u8]) -> Result<(String, Vec<Cue>), String> {
     let text = String::from_utf8_lossy(bytes);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    // Section 6.1, steps 1 and 2: NUL becomes U+FFFD, all line ends are LF.
+    // Section 6.1, steps 1 and 2: NUL becomes U+FFFD, and all line ends become LF.
     let text = text.replace('\0', "\u{fffd}").replace("\r\n", "\n").replace('\r', "\n");
     let mut lines = text.split('\n');
     let signed = lines.next().and_then(|line| line.strip_prefix("WEBVTT"));
@@ -20,13 +20,13 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(String, Vec<Cue>), String> {
     }
     let mut blocks = String::new();
     let mut cues: Vec<Cue> = Vec::new();
-    // The header goes on to the first empty line, or the first timings.
+    // The header ends at the first empty line or the first timings.
     let mut in_header = true;
     let mut block: Vec<&str> = Vec::new();
     // The end of the file ends the last block.
     for line in lines.chain([""]) {
         let timings = line.contains("-->");
-        // Timings inside a block begin another cue, step 6.4 of "collect a WebVTT block".
+        // Timings inside a block begin another cue: step 6.4 of "collect a WebVTT block".
         let begun = block.iter().any(|line| line.contains("-->"));
         if timings && (in_header || begun) {
             finish(&block, in_header, &mut blocks, &mut cues);
@@ -55,7 +55,7 @@ fn finish(block: &[&str], header: bool, blocks: &mut String, cues: &mut Vec<Cue>
     let at = block.iter().take(2).position(|line| line.contains("-->"));
     match (at, block) {
         (Some(at), _) => cues.extend(cue(block, at)),
-        // Styles and regions are only looked for before the first cue.
+        // Styles and regions are accepted only before the first cue.
         (None, [first, rest @ ..]) if cues.is_empty() => {
             let name = first.trim_end_matches([' ', '\t']);
             if matches!(name, "STYLE" | "REGION") && !rest.is_empty() {
@@ -71,13 +71,14 @@ fn finish(block: &[&str], header: bool, blocks: &mut String, cues: &mut Vec<Cue>
     }
 }
 
-/// The cue whose timings are on line `at` of its block; nothing where they are none.
+/// The cue whose timings are on line `at` of its block; `None` where the timings are invalid.
 fn cue(block: &[&str], at: usize) -> Option<Cue> {
     let (start, rest) = block.get(at)?.split_once("-->")?;
     let rest = rest.trim_start_matches(SPACE);
     let (end, settings) = rest.split_once(SPACE).unwrap_or((rest, ""));
     let (start, end) = (millis(start.trim_matches(SPACE))?, millis(end)?);
-    // Timings are on the first line or the second.
+    // Timings are on the first line or the second. In the latter case the first line is the
+    // identifier.
     let id = block.first().filter(|_| at > 0).map_or(String::new(), |id| format!("{id}\n"));
     let settings = settings.trim_matches(SPACE);
     let mut rest = String::new();
@@ -104,7 +105,7 @@ fn millis(text: &str) -> Option<u64> {
     let mut parts = whole.rsplit(':');
     let seconds = number(parts.next()?, 2).filter(|seconds| *seconds < 60)?;
     let minutes = number(parts.next()?, 2).filter(|minutes| *minutes < 60)?;
-    // A thousand years and more.
+    // More than a thousand years.
     let hours = parts.next().map_or(Some(0), |hours| number(hours, 8))?;
     let fraction = number(fraction, 3).filter(|_| fraction.len() == 3 && parts.next().is_none())?;
     Some(((hours * 60 + minutes) * 60 + seconds) * 1_000 + fraction)

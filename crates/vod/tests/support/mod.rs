@@ -1,4 +1,4 @@
-//! What the tests share: folders of media as libraries, and segments read back.
+//! Shared by the tests: folders of media as libraries, and reading segments back.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use tempfile::TempDir;
 use testkit::Program;
 use vod::{Library, Piece, Settings, Title, Track};
 
-/// A folder of media: what is made for tests, or the corpus.
+/// A folder of media: the generated clips, or the corpus.
 pub(crate) struct Media {
     root: PathBuf,
     folders: &'static [&'static str],
 }
 
-/// The made clips.
+/// The generated clips.
 pub(crate) fn made() -> Media {
     Media { root: testkit::media_dir(), folders: &["mp4"] }
 }
 
-/// The corpus, for tests that are ignored where it is not asked for.
+/// The corpus, for tests that are ignored by default.
 pub(crate) fn corpus() -> Media {
     Media { root: testkit::corpus_dir(), folders: &["bbb", "corrupt", "film", "mp4"] }
 }
@@ -35,7 +35,7 @@ impl Media {
         Self { root: root.to_owned(), folders: &["."] }
     }
 
-    /// The folder as it is.
+    /// A library of this folder.
     pub(crate) fn library(&self) -> Library {
         Library::new(self.root.clone(), Settings::default())
     }
@@ -48,7 +48,7 @@ impl Media {
         self.root.join(path)
     }
 
-    /// Every MP4 and QuickTime file, by its path there, sorted.
+    /// Paths of all MP4 and QuickTime files, sorted.
     pub(crate) fn every_mp4(&self) -> Vec<String> {
         let mut found = Vec::new();
         for folder in self.folders {
@@ -64,7 +64,7 @@ impl Media {
     }
 }
 
-/// A made clip.
+/// A generated clip.
 pub(crate) fn media(name: &str) -> PathBuf {
     testkit::clip(name)
 }
@@ -74,7 +74,7 @@ pub(crate) fn bytes(pieces: &[Piece]) -> Vec<u8> {
     pieces.iter().flat_map(|piece| piece.read().unwrap()).collect()
 }
 
-/// Header and all segments of a track.
+/// Header and all segments of a track, concatenated.
 pub(crate) fn whole(track: &Track) -> Vec<u8> {
     let mut all = track.header().to_vec();
     for n in 0..track.segment_count() {
@@ -84,7 +84,7 @@ pub(crate) fn whole(track: &Track) -> Vec<u8> {
     all
 }
 
-/// The chunks of a track's segments, one a segment.
+/// The chunks of a track's segments; each segment has one.
 pub(crate) fn chunks(track: &Track) -> Vec<Chunk> {
     let read = cmaf::chunks(&Bytes::from(whole(track)), None).collect::<Result<Vec<_>, _>>();
     read.unwrap()
@@ -96,7 +96,7 @@ pub(crate) fn index(path: &Path) -> (Index, Bytes) {
     (Index::read(&data).unwrap(), data)
 }
 
-/// Title by title, what it is made of: for messages.
+/// The tracks of a title as text, for messages.
 pub(crate) fn summary(title: &Title) -> String {
     let tracks: Vec<_> = title
         .tracks
@@ -107,7 +107,7 @@ pub(crate) fn summary(title: &Title) -> String {
     tracks.join(", ")
 }
 
-/// Takes the track of the file that this one was made of.
+/// Removes from `left` the track of the file that this track was made from, and returns it.
 pub(crate) fn source<'a>(left: &mut Vec<&'a TrackIndex>, track: &Track) -> &'a TrackIndex {
     let same = |source: &&TrackIndex| {
         source.track.timescale == track.media.timescale
@@ -119,14 +119,14 @@ pub(crate) fn source<'a>(left: &mut Vec<&'a TrackIndex>, track: &Track) -> &'a T
     left.remove(place)
 }
 
-/// Makes a file with ffmpeg: these arguments, then its path.
+/// Makes a file with ffmpeg, whose last argument is its path.
 pub(crate) fn ffmpeg(arguments: &[&str], to: &Path) {
     let mut command = Command::new("ffmpeg");
     command.args(["-nostdin", "-v", "error", "-y"]).args(arguments).arg(to);
     Program::output(&mut command, Duration::from_secs(180));
 }
 
-/// Ten seconds of picture (25 a second, a keyframe every `gop`) at this width, and of sound.
+/// Ten seconds of video (25 frames a second, a keyframe every `gop`) at this width, and of audio.
 pub(crate) fn clip(to: &Path, width: u32, gop: u32) {
     let picture = format!("testsrc2=s={width}x36:r=25:d=10");
     let gop = gop.to_string();
@@ -136,7 +136,7 @@ pub(crate) fn clip(to: &Path, width: u32, gop: u32) {
     ffmpeg(&[&inputs[..], &video, &keys].concat(), to);
 }
 
-/// A folder of its own, as a library of titles cut at 2 s.
+/// A new folder, and a library of it whose titles are cut at 2 s.
 pub(crate) fn folder(memory: usize) -> (TempDir, Library) {
     let root = tempfile::tempdir().unwrap();
     let settings = Settings { memory, ..Settings::default() };
@@ -144,7 +144,7 @@ pub(crate) fn folder(memory: usize) -> (TempDir, Library) {
     (root, library)
 }
 
-/// When the segments of a track begin, in presentation time.
+/// Presentation times at which the segments of a track begin.
 pub(crate) fn starts(title: &Title, track: &Track) -> Vec<f64> {
     let shift = title.shift.in_timescale(track.media.timescale);
     let seconds = |time: i64| (time - shift) as f64 / f64::from(track.media.timescale);
