@@ -1,7 +1,7 @@
 //! Serves a folder: `cargo run -p headwater-http --example folder -- FOLDER [ADDRESS]`.
 //!
-//! Files go from the page cache to the socket, by range and with validators. A request that is not for media,
-//! here anything below `/about`, reaches the control plane, which is axum.
+//! Files go from the page cache to the socket, with ranges and validators. A request that is not
+//! for media, here anything below `/about`, goes to the control plane, which is axum.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ impl Handler for Folder {
     }
 
     async fn handle(&self, request: Request) -> Response {
-        // Opening may wait for a disk: not on the event loop.
+        // Opening a file may wait for a disk, so it must not happen on the event loop.
         let path = self.0.join(request.path().trim_start_matches('/'));
         match tokio::task::spawn_blocking(move || open(&path)).await {
             Ok(Ok(file)) => respond(&request, file).unwrap_or_else(|error| refuse(&error)),
@@ -33,7 +33,7 @@ impl Handler for Folder {
     }
 }
 
-/// Opens a file. A path with `..` in it is no path here; symbolic links are followed.
+/// Opens a file. A path with `..` is refused; symbolic links are followed.
 fn open(path: &Path) -> io::Result<File> {
     if path.components().any(|part| part == Component::ParentDir) {
         return Err(io::ErrorKind::NotFound.into());
@@ -80,7 +80,7 @@ async fn main() -> io::Result<()> {
     let folder = Folder(PathBuf::from(folder).into());
     let control = Router::new().route("/about", get(async || "a folder, served\n"));
     let stop = async {
-        // Without a signal handler there is none to wait for.
+        // Without a signal handler there is no signal to wait for.
         let _ = tokio::signal::ctrl_c().await;
     };
     server.run(move |_| folder.clone(), control, stop).await

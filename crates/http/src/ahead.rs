@@ -1,5 +1,5 @@
-//! Keeping the event loop from waiting for a disk: what is to be sent next is in the page cache
-//! before it is sent.
+//! Keeps the event loop from waiting for a disk: the next bytes to send are read into the page
+//! cache before they are sent.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,16 +18,16 @@ use crate::cache;
 use crate::counters::{Tally, count};
 use crate::source::Source;
 
-/// Bytes asked for, and read in, at a time.
+/// Bytes that are checked, and read in, at a time.
 const WINDOW: u64 = 512 << 10;
 
-/// How long pages are taken to stay: a viewer that is slower has them asked for again.
+/// How long pages are assumed to stay in memory. For a slower viewer they are checked again.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What of a response's files is in the page cache, or on its way there.
+/// Which parts of a response's files are in the page cache, or are being read into it.
 ///
-/// Where a window had to be read in, the one after it is read in while the first is being sent, so
-/// a viewer of a cold file waits once.
+/// Where a window of a file had to be read in, the next window is read in while the first is sent.
+/// So a viewer of a cold file waits only once.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     current: Option<Window>,
@@ -38,7 +38,7 @@ pub(crate) struct Ahead {
 struct Window {
     file: Arc<File>,
     range: Range<u64>,
-    /// When it was last known to be in memory.
+    /// When the window was last known to be in memory.
     at: Instant,
     reading: Option<JoinHandle<io::Result<()>>>,
 }
@@ -61,9 +61,9 @@ impl Window {
 }
 
 impl Ahead {
-    /// Ready when the bytes at `range.start` can be sent without waiting; up to which offset, which
-    /// may be beyond the range. `range` is what will be sent of the file, as far as that is known,
-    /// and not empty.
+    /// Ready when the byte at `range.start` can be sent without waiting. Returns the offset up to
+    /// which bytes are in memory, which may be beyond the range. `range` is what will be sent of
+    /// the file, as far as known, and not empty.
     pub(crate) fn poll(
         &mut self,
         source: &Source,
@@ -94,36 +94,36 @@ impl Ahead {
         Poll::Ready(Ok(current.range.end))
     }
 
-    /// Whether what is to be sent is being read in.
+    /// Whether the next bytes to send are being read in.
     pub(crate) fn is_reading(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.reading.is_some())
     }
 }
 
-/// Files are remembered as being in memory by blocks of so many bytes.
+/// Files are recorded as being in memory in blocks of this many bytes.
 const BLOCK: u64 = 256 << 10;
 
-/// Blocks remembered by a thread: 1 GiB of files that many watch.
+/// Blocks that a thread records: 1 GiB of files that many viewers watch.
 const BLOCKS: usize = 4096;
 
 thread_local! {
     static HOT: RefCell<Hot> = RefCell::default();
 }
 
-/// Blocks of files that were in memory a moment ago, whoever asked: of a film that many watch the
-/// kernel is not asked again for each of them.
+/// Blocks of files that were in memory a moment ago, for any response. So the kernel is not asked
+/// about a popular film again for each viewer.
 #[derive(Default)]
 struct Hot(HashMap<(*const File, u64), Seen>);
 
 struct Seen {
-    /// Keeps the address, by which the file is known, from becoming another's.
+    /// Keeps the address of the file, which identifies it, from being reused.
     _file: Weak<File>,
     at: Instant,
 }
 
 impl Hot {
-    /// When a range, which is not empty and within the file, was last known to be in memory, if it
-    /// is.
+    /// When a range was last known to be in memory; `None` if it is not known to be. The range is
+    /// not empty, and within the file.
     fn holds(&mut self, source: &Source, range: &Range<u64>) -> Option<Instant> {
         let (file, now) = (&source.file, Instant::now());
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::source::Sources;
 
-    /// That of another response is as old as it was there.
+    /// A window that another response checked keeps the time of that check.
     #[tokio::test(start_paused = true)]
     async fn evidence_keeps_its_age() {
         let mut file = tempfile::tempfile().unwrap();

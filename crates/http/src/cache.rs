@@ -1,5 +1,5 @@
-//! The page cache: what of a file can be read without waiting for a disk, and reading in what
-//! cannot.
+//! The page cache: checks what can be read of a file without waiting for a disk, and reads in the
+//! rest.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -13,16 +13,16 @@ use bytes::Bytes;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// The kernel keeps files in pages of at least this many bytes, and counts in them.
+/// The kernel caches files in pages of at least this many bytes, and counts them.
 const PAGE: u64 = 4096;
 
-/// Where the kernel cannot count pages, one byte is tried in each so many.
+/// Where the kernel cannot count pages, one byte in each stretch of this length is tried.
 const STRIDE: usize = 64 << 10;
 
-/// Whether all bytes of a range, which is not empty and within the file, are in memory.
+/// Whether all bytes of a range are in memory. The range is not empty, and within the file.
 ///
-/// What the kernel has begun to read in is not there yet: its count of pages does not tell, but its
-/// last byte does, since reading ahead goes upwards.
+/// The kernel counts pages that it is still reading in. But the last byte of the range tells
+/// whether they have arrived, because the kernel reads ahead from front to back.
 pub(crate) fn holds(file: &File, range: &Range<u64>) -> bool {
     match pages(file, range) {
         Some(count) => {
@@ -36,11 +36,11 @@ pub(crate) fn holds(file: &File, range: &Range<u64>) -> bool {
     }
 }
 
-/// How many pages of a range the kernel has. `None` where it does not say: before Linux 6.5, and
-/// since 6.13 of files that are another user's and may not be written.
+/// How many pages of a range are in the page cache. `None` where the kernel does not tell: before
+/// Linux 6.5, and since 6.13 for files of another user that this process may not write.
 fn pages(file: &File, range: &Range<u64>) -> Option<u64> {
     static MISSING: AtomicBool = AtomicBool::new(false);
-    // A length of 0 would mean up to the end of the file.
+    // A length of 0 would mean to the end of the file.
     let length = NonZeroU64::new(range.end.saturating_sub(range.start))?;
     if MISSING.load(Ordering::Relaxed) {
         return None;
@@ -61,7 +61,7 @@ fn pages(file: &File, range: &Range<u64>) -> Option<u64> {
 enum Probe {
     Present,
     Absent,
-    /// The file system does not say: one in memory, or one that is put together of others.
+    /// The file system does not tell, such as one in memory or one on top of others.
     Unknown,
 }
 
@@ -81,7 +81,7 @@ fn probe(file: &File, offset: u64) -> Probe {
     }
 }
 
-/// The bytes of a short range if they are all in memory.
+/// The bytes of a short range, if all of them are in memory.
 pub fn read_now(file: &File, range: &Range<u64>) -> Option<Bytes> {
     let mut bytes = vec![0; usize::try_from(range.end.checked_sub(range.start)?).ok()?];
     let mut filled = 0;
@@ -89,7 +89,7 @@ pub fn read_now(file: &File, range: &Range<u64>) -> Option<Bytes> {
         let rest = &mut [IoSliceMut::new(&mut bytes[filled..])];
         let offset = range.start + filled as u64;
         match rustix::io::preadv2(file, rest, offset, ReadWriteFlags::NOWAIT) {
-            // The file has become shorter, which is for the caller's other way to find.
+            // The file has become shorter. The caller's other way of reading notices this.
             Ok(0) => return None,
             Ok(n) => filled += n,
             Err(Errno::INTR) => {}
@@ -105,10 +105,10 @@ pub fn read_now(file: &File, range: &Range<u64>) -> Option<Bytes> {
 
 /// Reads a range into the page cache. Blocks.
 ///
-/// The bytes are sent nowhere: `/dev/null` takes pages without looking at them, so none is copied.
+/// The bytes go to `/dev/null`, which takes pages without reading them. So nothing is copied.
 pub(crate) fn read_in(file: &File, mut range: Range<u64>) -> io::Result<()> {
     static NOWHERE: OnceLock<Option<File>> = OnceLock::new();
-    // One request to the disk for all of it; only advice, so it may fail.
+    // A single request to the disk for the whole range. It is only advice, so it may fail.
     if let Some(length) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
         let _ = rustix::fs::fadvise(file, range.start, Some(length), Advice::WillNeed);
     }
@@ -125,7 +125,7 @@ pub(crate) fn read_in(file: &File, mut range: Range<u64>) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    // No `sendfile` on this file system.
+    // This file system has no `sendfile`.
     let mut scratch = vec![0; if range.start < range.end { STRIDE } else { 0 }];
     while range.start < range.end {
         match file.read_at(&mut scratch, range.start)? {
@@ -136,7 +136,7 @@ pub(crate) fn read_in(file: &File, mut range: Range<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// `cachestat(2)`, which neither the standard library nor rustix has.
+/// `cachestat(2)`, which neither the standard library nor rustix provides.
 #[allow(unsafe_code)]
 mod cachestat {
     use std::fs::File;
@@ -144,7 +144,7 @@ mod cachestat {
     use std::num::NonZeroU64;
     use std::os::fd::AsRawFd;
 
-    /// Its number on every architecture but Alpha.
+    /// Number of the system call on every architecture but Alpha.
     const NUMBER: libc::c_long = 451;
 
     #[repr(C)]
@@ -167,8 +167,8 @@ mod cachestat {
     pub(crate) fn count(file: &File, off: u64, len: NonZeroU64) -> io::Result<u64> {
         let range = CacheStatRange { off, len: len.get() };
         let mut stat = CacheStat::default();
-        // SAFETY: both pointers are to live structures of the layout the kernel declares
-        // (linux/mman.h), of which it reads the first and writes the second, during the call only.
+        // SAFETY: both pointers are to live structures with the kernel's layout (linux/mman.h). The
+        // kernel reads the first and writes the second, only during the call.
         let result =
             unsafe { libc::syscall(NUMBER, file.as_raw_fd(), &raw const range, &raw mut stat, 0) };
         if result == 0 { Ok(stat.nr_cache) } else { Err(io::Error::last_os_error()) }
@@ -183,8 +183,8 @@ mod tests {
 
     const SIZE: u64 = 1 << 20;
 
-    /// Has the kernel drop what it has in memory of a file; whether it did. It keeps what somebody happens
-    /// to use, so it may have to be asked again.
+    /// Asks the kernel to drop a file from memory, and returns whether it did. The kernel keeps
+    /// pages that are in use, so several attempts may be needed.
     fn evict(file: &File) -> bool {
         (0..100).any(|_| {
             rustix::fs::fadvise(file, 0, None, Advice::DontNeed).unwrap();
@@ -192,7 +192,7 @@ mod tests {
         })
     }
 
-    /// A file that is on the disk, and in memory where its file system cannot do without.
+    /// A file on the disk, which is not in memory unless its file system requires it.
     fn cold() -> (tempfile::NamedTempFile, Vec<u8>) {
         let bytes: Vec<u8> = (0..SIZE).map(|i| ((i * i) >> 7) as u8).collect();
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -202,8 +202,8 @@ mod tests {
         (file, bytes)
     }
 
-    /// Whether it is so of a file that is not in memory. What is looked for is asked of the disk, and a
-    /// quick one has it there at once: now and then, not always.
+    /// Whether `is_so` holds at least once for a file that is not in memory. The check itself makes
+    /// the disk read, and a fast disk may be finished at once. So it holds sometimes, not always.
     fn once(file: &File, mut is_so: impl FnMut() -> bool) -> bool {
         (0..100).any(|_| {
             evict(file);
@@ -228,12 +228,12 @@ mod tests {
         assert!(in_memory || !holds(file, &(0..SIZE)));
         read_in(file, 0..SIZE).unwrap();
         assert!(holds(file, &(0..SIZE)));
-        // Beyond the end there is nothing to wait for.
+        // Beyond the end of the file, nothing needs waiting.
         assert_eq!(read_now(file, &(SIZE - 1..SIZE + 1)), None);
         read_in(file, 0..2 * SIZE).unwrap();
     }
 
-    /// What is asked where the kernel does not count.
+    /// The checks that are used where the kernel does not count pages.
     #[test]
     fn probes() {
         let (file, _) = cold();

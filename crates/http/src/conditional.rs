@@ -4,21 +4,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::Request;
 
-/// What tells one version of a representation from another.
+/// Identifies a version of a representation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Validators<'a> {
-    /// Strong entity tag without its quotes: printable ASCII other than `"`.
+    /// Strong entity tag without its quotes, in printable ASCII without `"`.
     pub etag: Option<&'a str>,
-    /// When the representation last changed; counts in whole seconds.
+    /// When the representation last changed; only whole seconds count.
     pub modified: Option<SystemTime>,
 }
 
-/// What the preconditions of a request come to (RFC 9110 13.2.2).
+/// Result of a request's preconditions (RFC 9110 13.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// They hold, or there are none.
+    /// The preconditions hold, or there are none.
     Proceed,
-    /// 304: the client has it.
+    /// 304: the client has this version.
     NotModified,
     /// 412: the client wants another version.
     Failed,
@@ -46,8 +46,8 @@ impl Validators<'_> {
         if not_modified { Precondition::NotModified } else { Precondition::Proceed }
     }
 
-    /// Whether `If-Range` lets `Range` count (RFC 9110 13.1.5). Only an exact match does, and for a
-    /// tag only a strong one.
+    /// Whether `If-Range` allows `Range` to apply (RFC 9110 13.1.5). It needs an exact match, and a
+    /// strong entity tag.
     pub fn range_applies(&self, request: &Request) -> bool {
         let Some(value) = request.header("if-range") else { return true };
         if value.contains('"') {
@@ -56,7 +56,7 @@ impl Validators<'_> {
         }
         match (httpdate::parse_http_date(value), self.modified.map(whole_seconds)) {
             (Ok(date), Some(modified)) => {
-                // Before its second is over, a date can come to stand for two versions (8.8.2.2).
+                // During its second, a date may still stand for two versions (8.8.2.2).
                 let over = SystemTime::now().duration_since(modified);
                 date == modified && over.is_ok_and(|over| over >= Duration::from_secs(1))
             }
@@ -64,7 +64,7 @@ impl Validators<'_> {
         }
     }
 
-    /// Whether our tag is in a field, `None` without the field. `*` is any version.
+    /// Whether a field contains our tag; `None` if there is no such field. `*` matches any version.
     fn listed(&self, request: &Request, field: &str, weak: bool) -> Option<bool> {
         let mut found = None;
         for value in request.header_values(field) {
@@ -76,8 +76,8 @@ impl Validators<'_> {
     }
 }
 
-/// The entity tags of a list, each with whether it is weak. Ends at what is no tag, or where no comma
-/// is between two.
+/// The entity tags of a list, each with whether it is weak. Ends at the first malformed tag or
+/// missing comma.
 fn tags(mut list: &str) -> impl Iterator<Item = (bool, &str)> {
     std::iter::from_fn(move || {
         list = list.trim_start_matches([' ', '\t', ',']);

@@ -1,4 +1,4 @@
-//! One connection: requests in, responses out, in order, with a bound on everything.
+//! One connection: reads requests and sends responses in their order, with limits on everything.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -31,24 +31,24 @@ use crate::{
     date, length, slice,
 };
 
-/// Bytes of one read.
+/// Bytes per read.
 const READ: usize = 16 << 10;
 
-/// Unread requests a peer may have with us while an answer is made or sent. Beyond it they wait in
-/// the kernel.
+/// How many bytes of unread requests a connection takes from a peer while an answer is made or
+/// sent. The rest waits in the kernel.
 const MAX_AHEAD: usize = 16 << 10;
 
-/// Answers to pipelined requests are gathered up to this many bytes before they are sent.
+/// Answers to pipelined requests are collected up to this many bytes before they are sent.
 const COALESCE: u64 = 64 << 10;
 
-/// How a payload that is sent piece by piece ends.
+/// How the end of a streamed payload is marked.
 #[derive(Clone, Copy)]
 enum Framing {
-    /// RFC 9112 7.1.
+    /// Chunked transfer coding, RFC 9112 7.1.
     Chunked,
-    /// After so many bytes more.
+    /// By its length: this many bytes are left.
     Length(u64),
-    /// With the connection.
+    /// By the end of the connection.
     Close,
 }
 
@@ -58,29 +58,30 @@ impl Framing {
     }
 }
 
-/// What one connection may send before the others of its thread have their turn.
+/// How many bytes a connection may send before the other connections of its thread have their turn.
 const BURST: usize = 512 << 10;
 
-/// What an answer counts for besides its bytes: the work of making it, about that of sending as much.
+/// What an answer counts in addition to its bytes: making it takes about as much work as sending
+/// this many bytes.
 const ANSWER: usize = 8 << 10;
 
-/// Bytes the kernel may take and not send of a payload that is in files or a window. They are not
-/// copied, but count as memory of TCP all the same, and of a file that is written to meanwhile they
-/// go out as it is then. Half of it has to be sent before we are woken; less costs a wake and a call
-/// for each half of it, and with this much an answer of 1 MiB is still taken at once.
+/// How many unsent bytes the kernel may take of a payload in files or in a window. They are not
+/// copied, but they count as TCP memory. If a file is written to meanwhile, its unsent bytes go out
+/// as they are then. The driver is woken when half of this is sent. A smaller limit costs more
+/// wakes and calls. With this one, an answer of 1 MiB is still taken at once.
 const FILES_UNSENT: u32 = 1 << 20;
 
-/// After the last response of a connection closed by us: what is still read, and for how long, so
-/// that unread input does not make the kernel drop the response (RFC 9112 9.6).
+/// How many bytes are read, and for how long, after the last response on a connection that we
+/// close. Unread input would make the kernel drop the response (RFC 9112 9.6).
 const LINGER: (usize, Duration) = (1 << 20, Duration::from_secs(2));
 
-/// How long a connection that has asked for nothing yet may take to do so once the server drains:
-/// whoever looks whether it is ready is to be told, and not cut off.
+/// How long a connection without any request yet may take to send one once the server drains. So a
+/// client that checks whether the server is ready gets an answer.
 const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
 thread_local! {
-    /// Where the thread's reads land; a connection keeps only what it cannot use at once, so an
-    /// idle one has no buffer.
+    /// Buffer for the thread's reads. A connection keeps only bytes that it cannot use at once, so
+    /// an idle connection has no buffer.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
 }
 
@@ -93,11 +94,11 @@ pub(crate) async fn drive<S: Stream + Into<Transport>, H: Handler>(
 ) {
     let mut connection = Connection::new(stream, peer, shared);
     let end = connection.run().await;
-    // What an end may take is not kept room for while a connection waits.
+    // Boxed, so that a waiting connection has no room for what its end may need.
     Box::pin(finish(connection, permit, end)).await;
 }
 
-/// What is to be done when the driver's part of a connection has ended.
+/// Finishes a connection after the driver's part of it has ended.
 async fn finish<S: Stream + Into<Transport>, H: Handler>(
     connection: Connection<S, H>,
     permit: Permit,
@@ -109,7 +110,7 @@ async fn finish<S: Stream + Into<Transport>, H: Handler>(
         Ok(End::Close { linger: false }) => {
             let mut stream = stream;
             let farewell = poll_fn(|cx| stream.poll_farewell(cx));
-            // In time or not, the connection is closed now.
+            // The connection is closed now, whether the farewell was sent in time or not.
             let _ = tokio::time::timeout(LINGER.1, farewell).await;
         }
         Ok(End::Close { linger: true }) => linger(stream).await,
@@ -142,14 +143,14 @@ async fn finish<S: Stream + Into<Transport>, H: Handler>(
             count(&tally.stalled, 1);
             let timeout = shared.config.stall_timeout;
             log_stall(peer, timeout);
-            // What is queued in the kernel would be kept for as long as the peer is silent.
+            // The kernel would keep queued bytes for as long as the peer is silent.
             let _ = stream.tcp().set_zero_linger();
         }
         Err(Fault::File(broken)) => {
             warn!(%peer, "closed short: {broken}");
             if matches!(broken.why, Why::Rewritten | Why::Shorter) {
-                // What the kernel has not sent yet it would take from the file as it is now: other
-                // bytes, or zeros.
+                // The kernel would take unsent bytes from the file as it is now: other bytes, or
+                // zeros.
                 let _ = stream.tcp().set_zero_linger();
             }
         }
@@ -161,21 +162,23 @@ async fn finish<S: Stream + Into<Transport>, H: Handler>(
 struct Connection<S, H> {
     stream: S,
     peer: SocketAddr,
-    /// Received and not yet understood.
+    /// Bytes that were received but not yet parsed.
     input: BytesMut,
     outbox: Outbox,
     timer: Timer,
-    /// When the head that has begun must be complete.
+    /// When a head that has begun must be complete.
     head_deadline: Option<Instant>,
     /// Whether a request has been received.
     served: bool,
-    /// It came when the server was draining already, or just before, and is answered once.
+    /// Whether the connection came when the server was draining, or just before. It gets one
+    /// answer.
     late: bool,
-    /// The peer has said all it had to say; it may still listen.
+    /// Whether the peer has closed its sending half. It may still read.
     half_closed: bool,
-    /// Bytes sent, and answers made, since the others of its thread last had their turn.
+    /// Bytes sent, and answers made, since the other connections of the thread last had their turn.
     burst: usize,
-    /// Whether the kernel may take no more than `Config::unsent_limit`, not [`FILES_UNSENT`].
+    /// Whether the kernel may take only `Config::unsent_limit` unsent bytes, instead of
+    /// [`FILES_UNSENT`].
     bounded: bool,
     drain: Watch,
     shared: Rc<Shared<H>>,
@@ -183,22 +186,22 @@ struct Connection<S, H> {
 
 /// How the driver's part of a connection ends.
 enum End {
-    /// Everything is sent. `linger`: the peer may not expect it.
+    /// Everything is sent. `linger` is whether the peer may not expect the end.
     Close {
         linger: bool,
     },
     HandOver(Request),
-    /// It goes on in another protocol.
+    /// The connection continues in another protocol.
     Switch(Switch),
 }
 
 enum Fault {
     Io(io::Error),
-    /// What was to be sent cannot be had any more.
+    /// The bytes of a file are no longer available.
     File(Broken),
-    /// Took nothing for `Config::stall_timeout`.
+    /// The peer took no byte for `Config::stall_timeout`.
     Stalled,
-    /// Reset the connection while its answer was being made.
+    /// The peer reset the connection while its answer was made.
     Gone,
 }
 
@@ -223,7 +226,7 @@ impl From<send::Fault> for Fault {
     }
 }
 
-/// What waiting for input came to.
+/// Result of waiting for input.
 enum Input {
     Received,
     Closed,
@@ -231,7 +234,7 @@ enum Input {
     Draining,
 }
 
-/// What of a request its response depends on.
+/// Properties of a request that its response depends on.
 #[derive(Clone, Copy)]
 struct Asked {
     head_only: bool,
@@ -266,8 +269,8 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 Ok(Some(request)) => {
                     self.head_deadline = None;
                     self.served = true;
-                    // In a place of its own, so that a connection that waits for a request takes none
-                    // for what the answer to one may need.
+                    // Boxed, so that a connection that waits for a request has no room for the
+                    // making of an answer.
                     if let Some(end) = Box::pin(self.serve(request)).await? {
                         return Ok(end);
                     }
@@ -295,7 +298,8 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         }
     }
 
-    /// Answers one request. `Some` if it was the last for this driver, and everything is sent.
+    /// Answers one request. `Some` if the driver handles no more requests on this connection; then
+    /// everything is sent.
     async fn serve(&mut self, request: Request) -> Result<Option<End>, Fault> {
         let end = self.exchange(request).await?;
         if end.is_some() {
@@ -304,16 +308,16 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         Ok(end)
     }
 
-    /// Answers one request. `Some` if it was the last for this driver.
+    /// Answers one request. `Some` if the driver handles no more requests on this connection.
     async fn exchange(&mut self, request: Request) -> Result<Option<End>, Fault> {
         let shared = Rc::clone(&self.shared);
         if !shared.accepts(&request) {
-            // Whoever has it next copies what it sends.
+            // The next driver copies all bytes it sends.
             self.bound_unsent(true)?;
             return Ok(Some(End::HandOver(request)));
         }
         count(&shared.tally().requests, 1);
-        // A peer that waits for 100 (Continue) may send its payload or not.
+        // A peer that waits for 100 (Continue) may send its payload or leave it out.
         let payload = match request.payload() {
             PayloadFraming::Length(0) => Some(0),
             PayloadFraming::Length(n) if n <= MAX_DISCARD && request.header("expect").is_none() => {
@@ -352,7 +356,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         };
         let keep_alive = self.respond(response, asked).await?;
         let Some(payload) = payload.filter(|_| keep_alive) else {
-            // A payload that is still to come would make the kernel drop the answer.
+            // A payload that still arrives would make the kernel drop the answer.
             let linger = wished || !is_bare;
             return Ok(Some(End::Close { linger }));
         };
@@ -394,7 +398,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 head.extend_from_slice(b"\r\n");
             }
             None if chunked => head.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-            // Its end is the connection's.
+            // The end of the payload is the end of the connection.
             None => keep_alive = false,
         }
         head.extend_from_slice(match (keep_alive, asked.version) {
@@ -422,7 +426,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 }
             }
         }
-        // Files are kept open for one response at a time.
+        // Files are kept open for only one response at a time.
         if self.outbox.size() > COALESCE || self.outbox.has_files() {
             self.flush().await?;
             self.outbox.release();
@@ -430,18 +434,18 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         Ok(keep_alive)
     }
 
-    /// Whether a payload that is all at hand is to be kept from the kernel until it can be sent: its
-    /// bytes would be copied, and take memory there. What is sent from a file is there already, and is
-    /// in no case skipped; of it the kernel may hold more, so that we are woken less often.
+    /// Whether the kernel may take only few unsent bytes of a complete payload. If its bytes are
+    /// copied, they take memory in the kernel. Bytes that are sent from a file are in memory anyway
+    /// and never skipped. The kernel may take more of them, so that the driver is woken less often.
     fn holds_back(&self, pieces: &[Piece]) -> bool {
         let copied = |piece: &Piece| !S::SENDS_FILES || matches!(piece, Piece::Bytes(_));
         let copied: u64 = pieces.iter().filter(|piece| copied(piece)).map(Piece::len).sum();
-        // One that is shorter does not reach the bound, whichever it is.
+        // A shorter payload reaches neither limit.
         let limit = u64::from(self.shared.config.unsent_limit);
         if length(pieces) <= limit { self.bounded } else { copied > limit }
     }
 
-    /// Sets what the kernel may take and not send: little, or as of files.
+    /// Sets how many unsent bytes the kernel may take: few, or as many as for files.
     fn bound_unsent(&mut self, bounded: bool) -> io::Result<()> {
         if self.bounded != bounded {
             let limit = self.shared.config.unsent_limit;
@@ -496,7 +500,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             }
             let chunked = matches!(framing, Framing::Chunked);
             let size = length(&parts);
-            // An empty chunk would be the end.
+            // An empty chunk would end the payload.
             if size == 0 {
                 continue;
             }
@@ -510,7 +514,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 self.outbox.push(Bytes::from_static(b"\r\n"));
             }
             self.flush().await?;
-            // One that always has something ready is told here.
+            // A stream that is always ready is told here that the server drains.
             if !told && self.shared.worker.drain.has_begun() {
                 told = true;
                 body.drain();
@@ -527,14 +531,14 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         Ok(())
     }
 
-    /// Reads and drops a request's payload. False if it does not come.
+    /// Reads and drops a request's payload. Returns false if it does not arrive.
     async fn discard(&mut self, mut payload: u64) -> Result<bool, Fault> {
         loop {
             let n = payload.min(self.input.len() as u64);
             self.input.advance(n as usize);
             payload -= n;
             if payload == 0 {
-                // The next head has a time of its own.
+                // The next head has its own time limit.
                 self.head_deadline = None;
                 return Ok(true);
             }
@@ -548,7 +552,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         }
     }
 
-    /// Waits until a head may be complete.
+    /// Waits until the head may be complete.
     async fn fill(&mut self) -> Result<Input, Fault> {
         let config = &self.shared.config;
         let (max_head, now) = (config.max_head, Instant::now());
@@ -561,8 +565,8 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         loop {
             let before = self.input.len();
             let input = self.wait(deadline, before == 0).await?;
-            // Parsing begins at the front each time: a peer that sends byte by byte is to make us
-            // do so for the first few and for ends of lines only.
+            // Parsing always begins at the start of the head. A peer that sends byte by byte must
+            // cause it only for the first bytes and at line ends.
             let promising = self.input.len() < 512
                 || self.input.len() > max_head
                 || self.input[before..].contains(&b'\n');
@@ -572,7 +576,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         }
     }
 
-    /// Waits for any input.
+    /// Waits for input.
     async fn wait(&mut self, mut deadline: Instant, idle: bool) -> Result<Input, Fault> {
         poll_fn(|cx| {
             if let Poll::Ready(n) = self.poll_read(cx) {
@@ -583,7 +587,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 if self.served {
                     return Poll::Ready(Ok(Input::Draining));
                 }
-                // Its first request may be on its way.
+                // The connection's first request may already be on its way.
                 if !std::mem::replace(&mut self.late, true) {
                     deadline = deadline.min(Instant::now() + FIRST_REQUEST);
                 }
@@ -602,12 +606,12 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         })
     }
 
-    /// Waits for an answer, or for what comes next of one, unless the peer is gone. Requests it sends
-    /// meanwhile are kept, as long as there is room.
+    /// Waits for an answer, or for the next part of one, unless the peer is gone. Requests that the
+    /// peer sends meanwhile are kept, as long as there is room.
     ///
-    /// A peer that has closed its sending half may wait for the answer (RFC 9112 9.6), and one that
-    /// has closed the connection looks the same until something is sent to it. So both are waited
-    /// for: no answer takes for ever.
+    /// A peer that has closed its sending half may still wait for the answer (RFC 9112 9.6). A peer
+    /// that has closed the connection looks the same until something is sent to it. So the driver
+    /// waits in both cases: every answer takes a limited time.
     async fn unless_gone<T>(
         &mut self,
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
@@ -630,7 +634,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         .await
     }
 
-    /// Ready when the peer has said its last.
+    /// Ready when the peer has closed its sending half.
     fn poll_last(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.input.len() < MAX_AHEAD {
             if ready!(self.poll_read(cx))? == 0 {
@@ -651,14 +655,14 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 {
                     return Poll::Ready(sent.map_err(Fault::from));
                 }
-                // Whatever of it the kernel takes begins the wait anew.
+                // Each byte that the kernel takes restarts the time limit.
                 if self.stream.holds()
                     && let Poll::Ready(drained) = self.stream.poll_drain(cx)
                 {
                     return Poll::Ready(drained.map(|_| 0).map_err(Fault::from));
                 }
                 self.burst = 0;
-                // The peer is not to blame for a slow disk.
+                // A slow disk is not the peer's fault.
                 if self.outbox.is_reading() {
                     patience = None;
                     return Poll::Pending;
@@ -675,7 +679,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         Ok(())
     }
 
-    /// Lets the others of the thread have their turn, if this connection has had its own.
+    /// Lets the other connections of the thread have their turn, if this one has used up its own.
     async fn take_turns(&mut self, done: usize) {
         self.burst += done;
         if self.burst >= BURST {
@@ -685,7 +689,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
     }
 }
 
-/// Closes a connection so that its last response arrives.
+/// Closes a connection in such a way that its last response arrives.
 async fn linger<S: Stream>(mut stream: S) {
     let (most, time) = LINGER;
     let end = async {
@@ -707,7 +711,7 @@ async fn linger<S: Stream>(mut stream: S) {
         }
         io::Result::Ok(())
     };
-    // Either way the connection is closed now.
+    // The connection is closed now in any case.
     let _ = tokio::time::timeout(time, end).await;
 }
 

@@ -1,4 +1,4 @@
-//! Payloads as hyper takes them.
+//! Payloads in the form that hyper takes.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -19,22 +19,23 @@ use crate::net::Watch;
 use crate::source::{Broken, Sources, Why};
 use crate::{Body, BodyStream, Piece};
 
-/// Bytes handed to hyper at a time: a frame of HTTP/2 as all peers take it (RFC 9113 4.2). What is
-/// in a file is copied in blocks of this length, one at a time.
+/// Bytes per block for hyper: the frame size of HTTP/2 that all peers accept (RFC 9113 4.2). Bytes
+/// in a file are copied in blocks of this length, one at a time.
 const BLOCK: usize = 16 << 10;
 
-/// Where a payload is between us and the peer, for whoever watches over it.
+/// Progress of a payload, for the code that watches its time limit.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// Since when hyper has had a block and not asked for another.
+    /// Since when hyper has had a block without asking for another.
     waiting: Cell<Option<Instant>>,
-    /// Whether the peer took nothing for too long: of this payload, or of the connection.
+    /// Whether the peer took no byte for too long, of this payload or of the connection.
     stalled: Cell<bool>,
     connection: Rc<Cell<bool>>,
 }
 
 impl Progress {
-    /// Of a payload on a connection, and whether that is stalled.
+    /// Progress of a new payload on a connection; `connection` is whether the connection is
+    /// stalled.
     pub(crate) fn new(connection: &Rc<Cell<bool>>) -> Rc<Self> {
         Rc::new(Self {
             waiting: Cell::default(),
@@ -43,12 +44,12 @@ impl Progress {
         })
     }
 
-    /// Since when the payload waits for the peer, if it does.
+    /// Since when the payload has waited for the peer, if it waits.
     pub(crate) fn waiting(&self) -> Option<Instant> {
         self.waiting.get()
     }
 
-    /// The payload is given up.
+    /// Gives up the payload.
     pub(crate) fn stall(&self) {
         self.stalled.set(true);
     }
@@ -58,7 +59,7 @@ impl Progress {
     }
 }
 
-/// A response's payload.
+/// Payload of a response.
 pub(crate) struct Content {
     inner: Inner,
     progress: Option<Rc<Progress>>,
@@ -71,7 +72,7 @@ enum Inner {
 }
 
 impl Content {
-    /// None.
+    /// An empty payload.
     pub(crate) fn empty() -> Self {
         Self { inner: Inner::Nothing, progress: None }
     }
@@ -92,7 +93,7 @@ impl Content {
         let (ready, stream) = match body {
             Body::Empty => return Self::empty(),
             Body::Pieces(pieces) => (pieces.into(), None),
-            // hyper holds a payload to the length announced.
+            // hyper checks that a payload has the announced length.
             Body::Stream(stream) | Body::Sized(_, stream) => (VecDeque::new(), Some(stream)),
         };
         let stream = stream.map(|stream| Streaming { stream, drain, told: false });
@@ -108,7 +109,7 @@ struct Media {
     ready: VecDeque<Piece>,
     sources: Sources,
     ahead: Ahead,
-    /// Where more comes from.
+    /// Source of further pieces.
     stream: Option<Streaming>,
     peer: SocketAddr,
     tally: OwnTally,
@@ -138,7 +139,7 @@ impl Media {
                 Some(Piece::File { .. }) => {
                     return match ready!(self.poll_file(cx)) {
                         Ok(block) => Poll::Ready(block.map(Ok)),
-                        // hyper ends the response short.
+                        // hyper ends the response early.
                         Err(broken) => {
                             warn!(peer = %self.peer, "closed short: {broken}");
                             Poll::Ready(Some(Err(io::Error::other(broken.to_string()))))
@@ -156,7 +157,7 @@ impl Media {
         }
     }
 
-    /// A block of the file at the front, which has one.
+    /// A block of the file at the front; `None` if the front is not a file.
     fn poll_file(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
         let Some(Piece::File { file, range, version }) = self.ready.front_mut() else {
             return Poll::Ready(Ok(None));

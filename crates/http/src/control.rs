@@ -1,8 +1,8 @@
 //! Connections of the control plane: axum on hyper.
 //!
-//! A browser that fetched a page here asks for playlists on the same connection next, so requests
-//! that are the media plane's get their answer from its handler here as well, by way of hyper. So
-//! does all of HTTP/2.
+//! A browser that fetched a page here next requests playlists on the same connection. So requests
+//! for the media plane are also answered here: by its handler, through hyper. All requests of
+//! HTTP/2 are answered this way.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -28,12 +28,12 @@ use crate::shared::Shared;
 use crate::upload::Upload;
 use crate::{BadRequest, Handler, Request, Response};
 
-/// Serves a connection by hyper to its end, or until a head that has begun is not finished in time:
-/// then it comes back.
+/// Serves a connection with hyper to its end. If a head that has begun is not finished in time, the
+/// connection is returned.
 ///
-/// The peer's address is in the extensions of each request, as [`ConnectInfo`]. The router's work is
-/// done on the runtime [`Server::run`](super::Server::run) was called on: nothing it does can hold
-/// the worker up, and what it spawns outlives the worker.
+/// The extensions of each request contain the peer's address as [`ConnectInfo`]. The router runs on
+/// the runtime that called [`Server::run`](super::Server::run). So it cannot block the worker, and
+/// tasks it spawns outlive the worker.
 pub(crate) async fn serve<S: Stream, H: Handler>(
     io: Io<S>,
     shared: Rc<Shared<H>>,
@@ -48,10 +48,10 @@ pub(crate) async fn serve<S: Stream, H: Handler>(
         .timer(TokioTimer::new())
         .header_read_timeout(shared.config.head_timeout)
         .max_buf_size(shared.config.max_head)
-        // As the media plane: the answer, then the close.
+        // As in the media plane: first the answer, then the close.
         .half_close(true)
         .serve_connection(TokioIo::new(io), service);
-    // In this order: a server that drains answers the request that is there, and then closes.
+    // The order matters: a draining server answers the request that has arrived, and then closes.
     let result = tokio::select! {
         biased;
         result = &mut connection => result,
@@ -60,8 +60,8 @@ pub(crate) async fn serve<S: Stream, H: Handler>(
             (&mut connection).await
         }
     };
-    // hyper gives up without a word. A peer that has said nothing expects none, and one that does
-    // not read its last answer cannot be told.
+    // hyper gives up without an answer. A peer that has sent nothing expects none, and a peer that
+    // does not read its last answer cannot be told.
     if result.as_ref().is_err_and(hyper::Error::is_timeout) {
         let parts = connection.into_parts();
         let io = parts.io.into_inner();
@@ -71,7 +71,7 @@ pub(crate) async fn serve<S: Stream, H: Handler>(
     None
 }
 
-/// Counts and logs how a connection ended, if not well.
+/// Counts and logs a connection that ended badly.
 pub(crate) fn lost<H: Handler>(
     shared: &Shared<H>,
     peer: SocketAddr,
@@ -87,7 +87,7 @@ pub(crate) fn lost<H: Handler>(
     }
 }
 
-/// Answers a request, by the plane that it is for.
+/// Answers a request by the plane it is for.
 pub(crate) async fn answer<H: Handler>(
     shared: &Rc<Shared<H>>,
     peer: SocketAddr,
@@ -100,7 +100,7 @@ pub(crate) async fn answer<H: Handler>(
             count(&shared.tally().requests, 1);
             if request.version() == http::Version::HTTP_2 {
                 let whole = discard(request.body_mut());
-                // In time or not, what it has means nothing.
+                // The payload has no meaning, whether it arrived in time or not.
                 let _ = tokio::time::timeout(shared.config.head_timeout, whole).await;
             }
             return to.convert(shared, shared.answer(media).await);
@@ -114,7 +114,7 @@ pub(crate) async fn answer<H: Handler>(
     let answer = shared.control.spawn(shared.router.call(request));
     let _cancel = AbortOnDrop(answer.abort_handle());
     match answer.await {
-        // Whatever the router made of what there was.
+        // The router's answer does not count, because it was made from an incomplete payload.
         Ok(Ok(_)) if late.get() => {
             count(&shared.tally().bad_requests, 1);
             debug!(%peer, "request payload not finished in time");
@@ -126,12 +126,13 @@ pub(crate) async fn answer<H: Handler>(
             server.or_insert(HeaderValue::from_static("headwater"));
             response.map(|body| Content::control(body, to.progress))
         }
-        // A panic, which has been reported; a router's own error is `Infallible`.
+        // A panic, which was already reported. A router has no other errors: its type is
+        // `Infallible`.
         _ => to.convert(shared, Response::text(500, "internal error")),
     }
 }
 
-/// A peer that leaves takes its request with it.
+/// When the peer leaves, its request is aborted.
 struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -140,8 +141,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Reads and drops a request's payload, unless it is long: one that turns out to be malformed gets
-/// the error that it should instead of an answer (RFC 9113 8.1.1). HTTP/1.1 has no such error.
+/// Reads and drops a request's payload, unless it is long. A malformed payload then causes the
+/// protocol's error instead of an answer (RFC 9113 8.1.1). HTTP/1.1 has no such error.
 async fn discard(body: &mut Incoming) {
     let mut left = MAX_DISCARD;
     while left > 0 && !body.is_end_stream() {
@@ -152,13 +153,13 @@ async fn discard(body: &mut Incoming) {
     }
 }
 
-/// Whether the answer goes out as it is: hyper drops the payload of an answer to HEAD in HTTP/1.1
-/// alone.
+/// Whether the answer's payload must be dropped here. hyper drops the payload of an answer to HEAD
+/// only in HTTP/1.1.
 fn is_bare(request: &hyper::Request<Incoming>) -> bool {
     request.version() == http::Version::HTTP_2 && request.method() == http::Method::HEAD
 }
 
-/// The request as the media plane sees it, if it is one of its; the same checks apply to all.
+/// The request in the form of the media plane, if it is for that plane. All requests are checked.
 fn media_request<H: Handler>(
     shared: &Shared<H>,
     peer: SocketAddr,
@@ -169,7 +170,7 @@ fn media_request<H: Handler>(
         http::Version::HTTP_2 => head_of_http2(request),
         _ => Ok(head_of(request, &target)),
     };
-    // hyper has held the head to the limit; written out again it may be a little longer.
+    // hyper has limited the size of the head. The head written again may be a little longer.
     match read.and_then(|mut head| Request::parse(&mut head, peer, usize::MAX)) {
         Ok(request) => Ok(request.filter(|request| shared.accepts(request))),
         Err(reason) => {
@@ -179,7 +180,7 @@ fn media_request<H: Handler>(
     }
 }
 
-/// The head as it was received, or might have been.
+/// The head as it was received, or an equivalent one.
 fn head_of(request: &hyper::Request<Incoming>, target: &str) -> BytesMut {
     let mut head = BytesMut::with_capacity(512);
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| head.extend_from_slice(part));
@@ -193,7 +194,7 @@ fn head_of(request: &hyper::Request<Incoming>, target: &str) -> BytesMut {
     head
 }
 
-/// The head of a request that says the same in HTTP/1.1 (RFC 9113 8.3.1).
+/// An equivalent head in HTTP/1.1 (RFC 9113 8.3.1).
 fn head_of_http2(request: &hyper::Request<Incoming>) -> Result<BytesMut, BadRequest> {
     let uri = request.uri();
     let target = uri.path_and_query().map_or(uri.path(), |target| target.as_str());
@@ -201,7 +202,7 @@ fn head_of_http2(request: &hyper::Request<Incoming>) -> Result<BytesMut, BadRequ
     let mut head = head_of(request, target);
     match request.headers().get(http::header::HOST) {
         Some(host) if host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) => {}
-        // Another host than the one asked for.
+        // `Host` names another host than the authority.
         Some(_) => return Err(BadRequest::Host),
         None => {
             head.truncate(head.len() - 2);
@@ -213,16 +214,16 @@ fn head_of_http2(request: &hyper::Request<Incoming>) -> Result<BytesMut, BadRequ
     Ok(head)
 }
 
-/// Whom an answer is for.
+/// The receiver of an answer.
 struct To {
     peer: SocketAddr,
-    /// Without its payload.
+    /// Whether to send the answer without its payload.
     bare: bool,
     progress: Rc<Progress>,
 }
 
 impl To {
-    /// hyper adds `Date` and the framing.
+    /// Converts a response for hyper, which adds `Date` and the framing.
     fn convert<H>(self, shared: &Shared<H>, response: Response) -> http::Response<Content> {
         let response = match response.status() {
             101 => Response::text(426, "only on a connection of its own, by HTTP/1.1"),

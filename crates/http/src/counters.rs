@@ -1,4 +1,4 @@
-//! What became of the connections.
+//! Counters of connections, requests and bytes.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::net::Gate;
 
-/// What a server has done since it was started.
+/// Everything that a server has done since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Connections open now.
@@ -25,19 +25,19 @@ pub struct Totals {
     pub tls_failed: u64,
     /// Connections that speak HTTP/2.
     pub http2: u64,
-    /// Connections closed because the peer took nothing for too long, and responses of HTTP/2.
+    /// Connections closed, and responses of HTTP/2 ended, because the peer took no byte for too
+    /// long.
     pub stalled: u64,
-    /// Bytes the media plane sent, heads included, as they were before encryption; not on
-    /// connections handed to the control plane, but all of those that speak HTTP/2.
+    /// Bytes that the media plane sent, with heads, counted before encryption. Connections handed
+    /// to the control plane are not counted, but all HTTP/2 connections are.
     pub bytes_sent: u64,
-    /// Those of them that went from a file's page cache to the socket without being copied.
+    /// Those of these bytes that went from a file's page cache to the socket without a copy.
     pub file_bytes: u64,
-    /// Times something to be sent from a file was not in memory, and was read in on a blocking
-    /// thread first.
+    /// How often bytes of a file were not in memory and were first read in on a blocking thread.
     pub cold_reads: u64,
 }
 
-/// The counters of all workers, to be read from anywhere.
+/// The counters of all workers. They can be read from any thread.
 #[derive(Debug)]
 pub struct Counters {
     gate: Arc<Gate>,
@@ -49,7 +49,7 @@ impl Counters {
         Self { gate, workers: (0..workers).map(|_| Tally::default()).collect() }
     }
 
-    /// Each figure is right, the set of them is of about the same moment.
+    /// Sums of all workers. Each number is exact, but they are not all from the same moment.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals { open: self.gate.open() as u64, ..Totals::default() };
         for worker in &self.workers {
@@ -68,7 +68,7 @@ impl Counters {
         totals
     }
 
-    /// Those of one worker, which alone writes them.
+    /// The counters of one worker, the only one that writes them.
     pub(crate) fn worker(&self, index: usize) -> &Tally {
         &self.workers[index]
     }
@@ -91,7 +91,7 @@ pub(crate) struct Tally {
     pub(crate) cold_reads: AtomicU64,
 }
 
-/// A worker's counters, for what cannot borrow them.
+/// A worker's counters, for code that cannot borrow them.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnTally {
     counters: Arc<Counters>,

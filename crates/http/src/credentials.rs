@@ -1,4 +1,4 @@
-//! The server's certificate and key: read from their files, and read again when those change.
+//! The server's certificate and key: reads their files, and reads them again when they change.
 
 use std::fmt;
 use std::fs::File;
@@ -19,29 +19,29 @@ use tracing::{info, warn};
 /// HTTP/2 over TLS (RFC 9113 3.1).
 pub(crate) const H2: &[u8] = b"h2";
 
-/// The protocols offered (RFC 7301), the better one first.
+/// The offered protocols (RFC 7301), the preferred one first.
 const ALPN: [&[u8]; 2] = [H2, b"http/1.1"];
 
-/// Bytes a file may have: no chain or key comes near it.
+/// Most bytes of a file. Real chains and keys are far smaller.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Between two looks at the files.
+/// Time between two checks of the files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Where a certificate chain and its key are, both PEM (RFC 7468).
+/// Paths of a certificate chain and its key, both in PEM (RFC 7468).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The server's certificate, then those that lead from it to an authority.
+    /// The server's certificate, followed by those that lead from it to an authority.
     pub certificate: PathBuf,
     /// Its private key: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
 }
 
-/// Why there is no using a certificate and key.
+/// Why a certificate and key cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub struct CredentialsError {
-    /// Which file is to blame.
+    /// Which file has the error.
     pub file: CredentialsFile,
     path: PathBuf,
     what: String,
@@ -55,15 +55,16 @@ pub enum CredentialsFile {
     Key,
 }
 
-/// What a listener's new connections are accepted with; the latest that could be used.
+/// TLS configuration for a listener's new connections: the latest that could be used.
 pub(crate) type Current = watch::Receiver<Arc<ServerConfig>>;
 
 impl Credentials {
-    /// Reads the files and makes sure that they belong together. Blocks.
+    /// Reads the files and checks that they belong together. Blocks.
     ///
     /// # Errors
     ///
-    /// A file cannot be read, has nothing of what it should, or the key is not the certificate's.
+    /// A file cannot be read or has no certificate or key, or the key does not belong to the
+    /// certificate.
     pub fn load(&self) -> Result<Arc<ServerConfig>, CredentialsError> {
         use CredentialsFile::{Certificate, Key};
         let text = self.read(Certificate)?;
@@ -90,8 +91,8 @@ impl Credentials {
             error => self.bad(Certificate, error),
         })?;
         config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
-        // Clients that return are known by what they keep, not by what we keep of each; a new
-        // certificate is a new secret, so all of them see it.
+        // Returning clients are recognized by tickets that they keep, not by sessions that the
+        // server keeps. A new certificate has a new ticket key, so all clients see it.
         config.ticketer =
             rustls::crypto::ring::Ticketer::new().map_err(|error| self.bad(Key, error))?;
         Ok(Arc::new(config))
@@ -119,14 +120,14 @@ impl Credentials {
         CredentialsError { file, path: self.path(file).to_owned(), what: what.to_string() }
     }
 
-    /// Both files as they are now, as far as their metadata tells.
+    /// States of both files, as far as their metadata tell.
     fn states(&self) -> [Option<FileState>; 2] {
         let state = |path| std::fs::metadata(path).ok().map(|metadata| FileState::of(&metadata));
         [&self.certificate, &self.key].map(state)
     }
 }
 
-/// Credentials in use, and the files they are from.
+/// Credentials in use, and their files.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     look: Look,
@@ -136,16 +137,16 @@ pub(crate) struct Keeper {
 #[derive(Debug)]
 struct Look {
     credentials: Credentials,
-    /// The files as they were when they were last read.
+    /// The files' states when they were last read.
     seen: [Option<FileState>; 2],
     /// Why they could not be used then.
     refused: Option<CredentialsError>,
-    /// How often that was logged.
+    /// How often this was logged.
     told: u64,
 }
 
 impl Keeper {
-    /// Loads them. Blocks.
+    /// Loads the credentials. Blocks.
     pub(crate) fn new(credentials: Credentials) -> Result<Self, CredentialsError> {
         let seen = credentials.states();
         let (current, _) = watch::channel(credentials.load()?);
@@ -156,12 +157,12 @@ impl Keeper {
         self.current.subscribe()
     }
 
-    /// Looks at the files every few seconds, and at SIGHUP; connections that exist keep what they
-    /// were accepted with.
+    /// Checks the files every few seconds, and at SIGHUP. Existing connections keep the credentials
+    /// with which they were accepted.
     ///
     /// # Errors
     ///
-    /// The signal cannot be listened to.
+    /// The process cannot listen for the signal.
     pub(crate) async fn keep(self) -> io::Result<()> {
         let Self { mut look, current } = self;
         let mut hang_up = signal(SignalKind::hangup())?;
@@ -186,8 +187,8 @@ impl Keeper {
 }
 
 impl Look {
-    /// What the files have if they changed and can be used; that they cannot is logged once. They
-    /// are not written at the same moment, and what was refused is tried again each time.
+    /// The new configuration, if the files have changed and can be used. An error is logged once.
+    /// The two files are not written at the same moment, so refused ones are tried again each time.
     fn again(&mut self, asked: bool) -> Option<Arc<ServerConfig>> {
         let now = self.credentials.states();
         if now == self.seen && self.refused.is_none() && !asked {
@@ -246,7 +247,7 @@ mod tests {
             let refused = look.refused.as_ref().unwrap();
             assert_eq!((refused.file, look.told), (CredentialsFile::Key, 1));
         }
-        // Half of it, written in place: something else is wrong now.
+        // Half a key, written in place: now the error is another one.
         std::fs::write(&used.key, "-----BEGIN PRIVATE KEY-----\n").unwrap();
         for _ in 0..3 {
             assert!(look.again(false).is_none() && look.told == 2);

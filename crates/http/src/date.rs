@@ -1,18 +1,20 @@
-//! Dates of HTTP (RFC 9110 5.6.7), and the `Date` header, formatted once per second and thread.
+//! Dates in HTTP (RFC 9110 5.6.7), and the `Date` header, which each thread formats once per
+//! second.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 
-/// The first second that no date can name, for want of digits: 10000-01-01, in seconds from 1970.
+/// The first second that no date can express, because years have four digits: 10000-01-01, in
+/// seconds since 1970.
 const END: u64 = 253_402_300_800;
 
 thread_local! {
     static LINE: RefCell<(u64, Vec<u8>)> = const { RefCell::new((u64::MAX, Vec::new())) };
 }
 
-/// The date of a time. `None` before 1970 and after 9999, which a file's may well be.
+/// The date of a time; `None` before 1970 and after 9999, which times of files may be.
 pub fn of(time: SystemTime) -> Option<HttpDate> {
     let seconds = time.duration_since(UNIX_EPOCH).ok()?.as_secs();
     (seconds < END).then(|| HttpDate::from(time))
@@ -20,7 +22,7 @@ pub fn of(time: SystemTime) -> Option<HttpDate> {
 
 /// Appends `Server` and `Date` (RFC 9110 6.6.1) to a head.
 pub(crate) fn write_line(head: &mut Vec<u8>) {
-    // A clock before 1970 is no better date than 1970.
+    // A clock before 1970 is wrong, so 1970 is as good.
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     LINE.with_borrow_mut(|(second, line)| {
         if *second != seconds {

@@ -1,10 +1,10 @@
-//! Connections of HTTP/2 (RFC 9113), by hyper: each request is answered as one of a connection
-//! handed over.
+//! Connections of HTTP/2 (RFC 9113), with hyper. Each request is answered like one of the control
+//! plane's connections.
 //!
-//! What a peer can make a connection hold is bounded: its streams, and of each a head, two blocks of
-//! its payload and what [`SEND`] says. A payload waits for the peer by the flow control of its
-//! stream, so one that is not read holds nobody else up; it is given up when the peer took nothing
-//! of it for `Config::stall_timeout`.
+//! A peer's use of memory is limited: by its number of streams, and for each stream by one head,
+//! two blocks of its payload, and [`SEND`]. The flow control of a stream makes its payload wait for
+//! the peer, so a payload that is not read delays no other stream. A payload is given up when the
+//! peer took no byte of it for `Config::stall_timeout`.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -31,28 +31,29 @@ use crate::net::Timer;
 use crate::shared::Shared;
 use crate::{Handler, control};
 
-/// Requests at a time on a connection (RFC 9113 6.5.2 wants no fewer).
+/// Concurrent requests per connection (RFC 9113 6.5.2 recommends no fewer).
 const STREAMS: u32 = 100;
 
-/// Bytes of a payload that wait for the kernel, beyond the block being sent.
+/// Bytes of a payload that wait for the kernel, in addition to the block being sent.
 const SEND: usize = 32 << 10;
 
-/// Bytes a peer may send of requests' payloads before they are read: of one, and of all. None of
-/// ours has any.
+/// How many bytes of request payloads a peer may send before they are read: per stream, and per
+/// connection. Media requests have no payload.
 const WINDOWS: (u32, u32) = (64 << 10, 128 << 10);
 
-/// Requests taken back before we saw them, and answered with an error of the protocol: a peer with
-/// more of either is closed (CVE-2023-44487, CVE-2025-8671).
+/// Most requests that a peer may cancel before the server sees them, and most requests that end
+/// with a protocol error. A peer above either limit is disconnected (CVE-2023-44487,
+/// CVE-2025-8671).
 const RESETS: (usize, usize) = (20, 100);
 
-/// A peer is asked whether it is there after so long, and has so long to answer.
+/// Time after which a silent peer is pinged, and time for its answer.
 const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
-/// How long a connection that we end without need may take.
+/// How long the orderly end of an idle connection may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 tokio::task_local! {
-    /// Of the payload that a stream's task sends.
+    /// Progress of the payload that a stream's task sends.
     static PROGRESS: Rc<Progress>;
 }
 
@@ -81,7 +82,7 @@ pub(crate) async fn drive<S: Stream, H: Handler>(
             Ok::<_, Infallible>(control::answer(&shared, peer, request, progress).await)
         }
     });
-    // A small head, its names and values counted with 32 bytes each (RFC 9113 6.5.2).
+    // The size of a head counts names and values, and 32 bytes for each field (RFC 9113 6.5.2).
     let head = u32::try_from(shared.config.max_head).unwrap_or(u32::MAX);
     let connection = hyper::server::conn::http2::Builder::new(streams)
         .timer(TokioTimer::new())
@@ -118,7 +119,7 @@ pub(crate) async fn drive<S: Stream, H: Handler>(
 struct Streams<H> {
     shared: Rc<Shared<H>>,
     peer: SocketAddr,
-    /// Whether the connection is.
+    /// Whether the connection has stalled.
     stalled: Rc<Cell<bool>>,
     activity: Rc<Activity>,
 }
@@ -142,7 +143,7 @@ impl<H: Handler, F: Future<Output = ()> + 'static> Executor<F> for Streams<H> {
         let run = PROGRESS.scope(Rc::clone(&progress), async move {
             let _held = (task, open);
             let timeout = this.shared.config.stall_timeout;
-            // Dropped, the stream is reset.
+            // Dropping the future resets the stream.
             if !watch(future, &progress, timeout).await {
                 count(&this.shared.tally().stalled, 1);
                 warn!(peer = %this.peer, "response ended: the peer took nothing for {timeout:?}");
@@ -152,7 +153,8 @@ impl<H: Handler, F: Future<Output = ()> + 'static> Executor<F> for Streams<H> {
     }
 }
 
-/// Runs a stream's task to its end. False if the peer took nothing of its payload for `timeout`.
+/// Runs a stream's task to its end. Returns false if the peer took no byte of its payload for
+/// `timeout`.
 async fn watch(future: impl Future<Output = ()>, progress: &Progress, timeout: Duration) -> bool {
     let mut future = pin!(future);
     let mut timer = None;
@@ -170,10 +172,10 @@ async fn watch(future: impl Future<Output = ()>, progress: &Progress, timeout: D
     .await
 }
 
-/// When a connection had streams.
+/// Records when a connection has streams.
 struct Activity {
     open: Cell<usize>,
-    /// Since the first, or the connection began.
+    /// When a stream last ended; at first, when the connection began.
     since: Cell<Instant>,
     served: Cell<bool>,
 }
@@ -183,7 +185,7 @@ impl Activity {
         Self { open: Cell::new(0), since: Cell::new(Instant::now()), served: Cell::new(false) }
     }
 
-    /// Ready when there was no stream for too long.
+    /// Ready when there has been no stream for too long.
     async fn idle(&self, first: Duration, between: Duration) {
         loop {
             let timeout = if self.served.get() { between } else { first };
@@ -197,7 +199,7 @@ impl Activity {
     }
 }
 
-/// A stream of a connection.
+/// An open stream of a connection.
 struct Open(Rc<Activity>);
 
 impl Open {

@@ -1,4 +1,4 @@
-//! The beginning of a connection with TLS: the handshake, and which protocol it agrees on.
+//! The beginning of a TLS connection: the handshake, and the protocol that it selects.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,11 +17,10 @@ use crate::shared::Shared;
 use crate::tls::Tls;
 use crate::{Handler, connection, h2};
 
-/// Serves a connection to its end: the handshake, then HTTP/2 or, if the client did not ask for
-/// that, HTTP/1.1.
+/// Serves a connection to its end: the handshake, and then HTTP/2, or HTTP/1.1 if the client does
+/// not support HTTP/2.
 ///
-/// The handshake may take as long as a head. What it costs besides is a signature on the event
-/// loop.
+/// The handshake has the same time limit as a request head. It costs a signature on the event loop.
 pub(crate) async fn drive<H: Handler>(
     stream: TcpStream,
     peer: SocketAddr,
@@ -33,7 +32,7 @@ pub(crate) async fn drive<H: Handler>(
     let late = shared.worker.drain.has_begun();
     let accepted = tokio::select! {
         accepted = tokio::time::timeout(shared.config.head_timeout, handshake) => accepted,
-        // Who comes later than that is still told.
+        // A connection that arrives later is still answered.
         () = shared.worker.drain.begun(), if !late => return,
     };
     let stream = match accepted.map_err(io::Error::from).flatten() {

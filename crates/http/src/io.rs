@@ -1,4 +1,4 @@
-//! What connections run over, and one that hyper takes over.
+//! The streams under connections, and the form in which hyper takes them.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -18,20 +18,20 @@ use crate::net::Permit;
 use crate::net::Timer;
 use crate::send::Socket;
 
-/// A connection as the driver needs it: plain, or with TLS around it.
+/// A connection's stream as the driver needs it: plain, or inside TLS.
 pub(crate) trait Stream: Socket + AsyncRead + AsyncWrite + Unpin + 'static {
-    /// Whether it sends from files without copying.
+    /// Whether it sends from files without a copy.
     const SENDS_FILES: bool;
 
     /// The TCP connection.
     fn tcp(&self) -> &TcpStream;
 
-    /// Grows with all that the kernel takes of what the stream [holds](Socket::holds).
+    /// Grows whenever the kernel takes bytes that the stream [holds](Socket::holds).
     fn drained(&self) -> u64 {
         0
     }
 
-    /// Tells the peer that nothing follows, where closing the connection does not tell.
+    /// Tells the peer that nothing follows, if closing the connection does not tell it.
     fn poll_farewell(&mut self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
@@ -45,21 +45,21 @@ impl Stream for TcpStream {
     }
 }
 
-/// A connection with what was already read of it, which is read again first.
+/// A stream with bytes that were already read from it. These are returned again first.
 ///
-/// A write of which the peer takes nothing for `Config::stall_timeout` fails with
-/// [`TimedOut`](io::ErrorKind::TimedOut), and what the kernel has for it is dropped with the
-/// connection. Counts against the connection limits until dropped.
+/// A write fails with [`TimedOut`](io::ErrorKind::TimedOut) if the peer takes no byte for
+/// `Config::stall_timeout`. The kernel then drops its queued bytes together with the connection.
+/// The connection counts against the connection limits until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Io<S> {
     stream: S,
     replay: Bytes,
     peer: SocketAddr,
     stall_timeout: Duration,
-    /// While a write waits.
+    /// Present while a write waits.
     stall: Option<Stall>,
     stalled: Rc<Cell<bool>>,
-    /// Where what is written is counted.
+    /// Where written bytes are counted.
     tally: Option<OwnTally>,
     permit: Permit,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Io<S> {
 struct Stall {
     patience: Patience,
     timer: Timer,
-    /// What the stream had drained when it began.
+    /// Value of [`drained`](Stream::drained) when the wait began.
     drained: u64,
 }
 
@@ -84,7 +84,7 @@ impl<S: Stream> Io<S> {
         Self { stream, replay, peer, stall_timeout, stall, stalled, tally, permit }
     }
 
-    /// Counts what is written as sent.
+    /// Counts written bytes as sent.
     pub(crate) fn counted(mut self, tally: OwnTally) -> Self {
         self.tally = Some(tally);
         self
@@ -100,12 +100,12 @@ impl<S: Stream> Io<S> {
         self.stall.is_some()
     }
 
-    /// The connection without what was still to be read again.
+    /// The stream. Bytes that were to be read again are lost.
     pub(crate) fn into_stream(self) -> (S, Permit) {
         (self.stream, self.permit)
     }
 
-    /// Whether a write failed because the peer took nothing for too long.
+    /// Whether a write failed because the peer took no byte for too long.
     pub(crate) fn stalled(&self) -> Rc<Cell<bool>> {
         Rc::clone(&self.stalled)
     }
@@ -116,7 +116,7 @@ impl<S: Stream> Io<S> {
         result: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let (timeout, drained) = (self.stall_timeout, self.stream.drained());
-        // That the stream takes more while it still holds what it had does not end the wait.
+        // A stream that takes bytes while it still holds earlier ones does not end the wait.
         let ended = result.is_ready() && !self.stream.holds();
         if ended || self.stall.as_ref().is_some_and(|stall| stall.drained != drained) {
             self.stall = None;
@@ -131,7 +131,7 @@ impl<S: Stream> Io<S> {
         });
         ready!(stall.patience.poll(&mut stall.timer, self.stream.tcp(), cx));
         self.stalled.set(true);
-        // What is queued in the kernel would be kept for as long as the peer is silent.
+        // The kernel would keep queued bytes for as long as the peer is silent.
         let _ = self.stream.tcp().set_zero_linger();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -161,7 +161,7 @@ impl<S: Stream> AsyncRead for Io<S> {
         buf.put_slice(&self.replay[..n]);
         self.replay.advance(n);
         if self.replay.is_empty() {
-            // The bytes may be a part of a larger buffer.
+            // The bytes may be part of a larger buffer, which is released here.
             self.replay = Bytes::new();
         }
         Poll::Ready(Ok(()))
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use crate::net::Gate;
 
-    /// Takes whatever it is given, and gets rid of none of it.
+    /// Takes all bytes, and never passes any on.
     struct Hoard(TcpStream);
 
     impl Socket for Hoard {
@@ -288,7 +288,7 @@ mod tests {
         Io::new(stream, Bytes::new(), peer, timeout, permit)
     }
 
-    /// Whoever writes tries to write more whenever it is woken.
+    /// Like a real writer, tries to write more whenever it is woken.
     #[tokio::test(start_paused = true)]
     async fn what_the_stream_takes_the_peer_has_not() {
         const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,22 +1,34 @@
-//! The media plane: HTTP/1.1 over our own connection driver, with TLS or without; HTTP/2 with TLS, by
-//! hyper.
+//! The media plane: HTTP/1.1 with our own connection driver, with or without TLS, and HTTP/2 over
+//! TLS with hyper.
 //!
 //! ```text
 //! Server ─ one thread, runtime and listener (two with TLS) per worker
 //!   └ accept ─ Gate (connection limits) ─ connection, or handshake ─ connection or h2
 //!        ├ Request ─ Handler ─ Response ─ send        bytes and playlists
-//!        └ Handler::accepts is false ─ control        axum on hyper, the connection handed over whole
-//!                                                     (of HTTP/2: each request)
+//!        └ Handler::accepts is false ─ control        axum on hyper, which gets the whole
+//!                                                     connection (in HTTP/2: each request)
 //! ```
 //!
-//! The driver takes no lock for a request: everything a worker's connections share lives on that
-//! worker's thread. It asks another thread only to read what the page cache has not got, and a
-//! [`Handler`] may lock and ask what it needs. A connection that has sent 512 KiB, where each answer
-//! counts as 8 KiB more than it has, lets the others of its thread have their turn. What a peer can
-//! make the driver hold is bounded: one head and one read of input, one [`Handler`] call and one
-//! unsent answer (pipelined short answers: up to 64 KiB of them) per connection.
+//! - `server` binds listeners and runs worker threads. `shared` is what the connections of a worker
+//!   share. `handshake`, `tls` and `credentials` are TLS.
+//! - `connection` is the HTTP/1.1 driver. `h2` and `control` are HTTP/2 and the control plane, with
+//!   `content` and `upload` as payloads and `io` as their streams. `upgrade` passes a connection to
+//!   another protocol.
+//! - `request` and `target` parse heads, `bad_request` and `refusal` handle bad ones.
+//! - `response`, `representation`, `range`, `conditional` and `date` make answers.
+//! - `send` is the only place that writes payloads. `cache` and `ahead` keep it from waiting for a
+//!   disk, and `source` keeps a response to one version of its file.
+//! - [`net`] serves connections of any protocol: listeners, accept loop, limits, slow peers,
+//!   draining. `counters` counts.
 //!
-//! Follows RFC 9110 (semantics), RFC 9112 (HTTP/1.1) and RFC 9113 (HTTP/2).
+//! The driver takes no lock for a request: all connections of a worker share only data of that
+//! worker's thread. It uses another thread only to read bytes that are not in the page cache. A
+//! [`Handler`] may lock what it needs. After a connection has sent 512 KiB, the other connections
+//! of its thread have their turn; each answer counts 8 KiB in addition to its bytes. A peer's use
+//! of memory is limited, per connection: one head and one read of input, one [`Handler`] call, and
+//! one unsent answer (of short pipelined answers up to 64 KiB).
+//!
+//! The crate follows RFC 9110 (semantics), RFC 9112 (HTTP/1.1) and RFC 9113 (HTTP/2).
 
 mod ahead;
 mod bad_request;
@@ -65,55 +77,56 @@ pub use server::Server;
 pub use source::Broken;
 pub use upgrade::{Held, Transport, Upgraded};
 
-/// What answers the requests of the media plane.
+/// Answers the requests of the media plane.
 ///
-/// Made once per worker, on that worker's thread, by the function given to [`Server::run`], and
-/// cloned for each of its connections; it need not be `Send`.
+/// The function given to [`Server::run`] makes one handler per worker, on that worker's thread. It
+/// is cloned for each connection, and need not be `Send`.
 pub trait Handler: Clone + 'static {
     /// Whether this request is for the media plane. If not, its connection goes to the control
     /// plane.
     ///
-    /// Called for every method. Of what is accepted, only GET and HEAD reach
-    /// [`handle`](Self::handle); the driver answers OPTIONS (also a CORS preflight) and refuses the
-    /// rest with 405 by itself.
+    /// It is called for every method. Of accepted requests, only GET and HEAD reach
+    /// [`handle`](Self::handle). The driver itself answers OPTIONS (including a CORS preflight),
+    /// and refuses the rest with 405.
     fn accepts(&self, request: &Request) -> bool;
 
-    /// Answers a GET or HEAD. The body of an answer to HEAD is not sent, only its length.
+    /// Answers a GET or HEAD. For HEAD only the length of the body is sent.
     ///
-    /// Dropped if the peer resets the connection while it waits. One that closes its sending half is
-    /// answered, and one that closes both cannot be told from it: so every answer must come in
-    /// bounded time.
+    /// The future is dropped if the peer resets the connection while it waits. A peer that closes
+    /// only its sending half still gets its answer, and a peer that closes both halves looks the
+    /// same. So every answer must be made in a limited time.
     fn handle(&self, request: Request) -> impl Future<Output = Response>;
 }
 
-/// How connections are served. [`Default`] gives the values of the documentation.
+/// How connections are served. [`Default`] gives the documented values.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Threads, each with a runtime and a listener of its own. Default: one per available core.
+    /// Threads, each with its own runtime and listener. Default: one per available core.
     pub workers: NonZeroUsize,
-    /// Bytes a request head may have; beyond it 431. At least 8,192, the default.
+    /// Most bytes of a request head; a longer one is answered with 431. At least 8,192, the
+    /// default.
     pub max_head: usize,
-    /// How long a head may take from its first byte to its end, a new connection to its first
-    /// byte, and a TLS handshake; and the payload of a request to the control plane. On a
-    /// connection handed over a head's time begins with the answer before it. Default: 10 s.
+    /// Time limit for a head from its first byte to its end, for a new connection's first byte, for
+    /// a TLS handshake, and for the payload of a request to the control plane. On a connection of
+    /// the control plane, the time of a head begins with the answer before it. Default: 10 s.
     pub head_timeout: Duration,
     /// How long a connection may stay open between requests. Default: 60 s.
     pub idle_timeout: Duration,
-    /// How long a peer may take not one byte of what is to be sent before its connection is closed,
-    /// which happens up to a quarter later. Default: 30 s.
+    /// How long a peer may take no byte of the data for it before its connection is closed, which
+    /// happens up to a quarter of this time later. Default: 30 s.
     pub stall_timeout: Duration,
-    /// How long responses in progress may take after the shutdown signal. Default: 10 s.
+    /// Time limit for responses in progress after the shutdown signal. Default: 10 s.
     pub grace: Duration,
-    /// Connections at a time over all workers. Default: 16,000. Each takes a file descriptor; where
-    /// the process may open fewer, accepting pauses until some are closed.
+    /// Most connections at a time over all workers. Default: 16,000. Each takes a file descriptor.
+    /// If the process may open fewer, accepting pauses until some connections are closed.
     pub max_connections: usize,
-    /// Connections at a time from one address. Default: no limit.
+    /// Most connections at a time from one address. Default: no limit.
     pub max_connections_per_address: Option<PerAddress>,
-    /// Bytes accepted by the kernel and not yet sent, per connection (`TCP_NOTSENT_LOWAT`). Keeps a
-    /// slow viewer's backlog where it can still be skipped. Default: 128 KiB. Of an answer that is
-    /// all at hand and goes out without being copied, from a file or a window, the kernel may have
-    /// 1 MiB, or this if it is more: nothing of one is skipped, and waking us for less costs more
-    /// than it saves.
+    /// Most bytes per connection that the kernel has accepted and not yet sent
+    /// (`TCP_NOTSENT_LOWAT`). It keeps a slow viewer's backlog where it can still be skipped.
+    /// Default: 128 KiB. The limit is 1 MiB, or this value if it is larger, for a complete answer
+    /// that is sent without a copy from a file or a window: nothing of such an answer is skipped,
+    /// and more wakes would cost more than they save.
     pub unsent_limit: u32,
     /// `Access-Control-Allow-Origin` of media responses: `*` (the default), one origin, or none.
     pub cors: Option<String>,

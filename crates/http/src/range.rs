@@ -2,18 +2,19 @@
 
 use std::ops::Range;
 
-/// Ranges one request may name; with more the header is ignored and the whole is sent, which a
-/// client has to be ready for and which costs less than its request could.
+/// Most ranges in one request. If there are more, the header is ignored and the whole is sent.
+/// Clients must accept this, and it costs less than the ranges might.
 pub const MAX_RANGES: usize = 16;
 
-/// What a `Range` field selects of a representation.
+/// The part of a representation that a `Range` field selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ByteRanges {
-    /// Everything: there is no field, or it is malformed, has an unknown unit or too many ranges.
+    /// Everything: there is no field, or it is malformed, or it has an unknown unit or too many
+    /// ranges.
     Whole,
-    /// These, each non-empty and within the representation. In the order asked for, except that
-    /// ranges which overlap or touch were merged into the first of them, so that their sum is never
-    /// more than the whole.
+    /// These ranges, each non-empty and within the representation. They are in the requested order,
+    /// but ranges that overlap or touch are merged into the first of them. So their sum never
+    /// exceeds the whole.
     Parts(Vec<Range<u64>>),
     /// Nothing: the answer is 416 with `Content-Range: bytes */LENGTH`.
     Unsatisfiable,
@@ -32,8 +33,8 @@ impl ByteRanges {
         let mut parts: Vec<Range<u64>> = Vec::with_capacity(specs.len());
         for spec in specs {
             let mut range = match *spec {
-                // A suffix of an empty representation is satisfiable, but `Content-Range` has no
-                // way to say so.
+                // A suffix of an empty representation is satisfiable, but `Content-Range` cannot
+                // express it.
                 Spec::Last(1..) if length == 0 => return Self::Whole,
                 Spec::Last(n) => length - n.min(length)..length,
                 Spec::From(first) => first..length,
@@ -42,7 +43,7 @@ impl ByteRanges {
             if range.is_empty() {
                 continue;
             }
-            // At most MAX_RANGES, so the square of them is small.
+            // There are at most MAX_RANGES, so the quadratic time is short.
             let mut place = parts.len();
             while let Some(i) =
                 parts.iter().position(|p| p.start <= range.end && range.start <= p.end)
@@ -68,7 +69,7 @@ enum Spec {
     Last(u64),
 }
 
-/// `None` if the field is to be ignored.
+/// Parses a field; `None` if it must be ignored.
 fn parse(field: &str) -> Option<Vec<Spec>> {
     let (unit, set) = field.split_once('=')?;
     if !unit.eq_ignore_ascii_case("bytes") {
@@ -76,7 +77,7 @@ fn parse(field: &str) -> Option<Vec<Spec>> {
     }
     let mut specs = Vec::new();
     for spec in set.split(',').map(|spec| spec.trim_matches([' ', '\t'])) {
-        // A recipient of a list accepts empty members (RFC 9110 5.6.1.2).
+        // Recipients of a list must accept empty members (RFC 9110 5.6.1.2).
         if spec.is_empty() {
             continue;
         }
@@ -99,7 +100,7 @@ fn parse(field: &str) -> Option<Vec<Spec>> {
     (!specs.is_empty()).then_some(specs)
 }
 
-/// Digits; a number too large for any file counts as the largest.
+/// A number in digits. One that is too large for any file counts as the largest.
 fn number(digits: &str) -> Option<u64> {
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;

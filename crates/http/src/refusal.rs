@@ -1,4 +1,4 @@
-//! Requests and connections that are not served: what is logged of them, and what is still read.
+//! Refused requests and connections: what is logged, and how much is still read.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use tracing::{debug, info, warn};
 use crate::BadRequest;
 use crate::counters::{Tally, count};
 
-/// The payload of a GET means nothing; up to this many bytes of one are read and dropped, with more
-/// the connection is closed.
+/// The payload of a GET has no meaning. Up to this many bytes of it are read and dropped; for a
+/// longer one, the connection is closed.
 pub(crate) const MAX_DISCARD: u64 = 64 << 10;
 
-/// Characters of a request line in a log line.
+/// Most characters of a request line in a log line.
 const LOGGED: usize = 200;
 
-/// Counts and logs a request that was refused; `line` is its beginning.
+/// Counts and logs a refused request. `line` is its beginning.
 pub(crate) fn log_refusal(tally: &Tally, peer: SocketAddr, line: &[u8], reason: BadRequest) {
     count(&tally.bad_requests, 1);
     let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(&line[..line.len().min(LOGGED)]);
-    // `Debug` escapes what could make a log line of its own.
+    // `Debug` escapes characters that could begin another log line.
     let request = line.trim_end();
     if reason == BadRequest::Path {
         info!(%peer, ?request, "refused: {reason}");

@@ -1,4 +1,4 @@
-//! The answer for a representation that has bytes: whole, a range of it, or several.
+//! Answers with bytes of a representation: the whole, a range, or several ranges.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -9,27 +9,26 @@ use payload::{Piece, length};
 use crate::range::ByteRanges;
 use crate::{Method, Precondition, Request, Response, Validators, date};
 
-/// A representation whose bytes can be served in ranges: a file, a segment, a header.
+/// A representation that can be served in ranges: a file, a segment, a header.
 #[derive(Clone, Copy, Debug)]
 pub struct Representation<'a> {
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
     /// `Content-Type`
     pub content_type: &'a str,
     /// `Cache-Control`
     pub cache_control: &'a str,
-    /// For conditional requests.
+    /// Validators for conditional requests.
     pub validators: Validators<'a>,
 }
 
 impl Representation<'_> {
-    /// Answers a GET or HEAD with 200, 206, 304, 412 or 416. `pieces` gives the range of the
-    /// representation it is asked for, which is within its length; [`slice`](super::slice) does
-    /// that for one whose pieces are known.
+    /// Answers a GET or HEAD with 200, 206, 304, 412 or 416. `pieces` returns the pieces of a range
+    /// of the representation, which is within its length; [`slice`](super::slice) does this where
+    /// the pieces are known.
     ///
     /// Several ranges that do not merge into one are sent as `multipart/byteranges` (RFC 9110
-    /// 14.6), in the order asked for, unless that would be longer than the whole, which is sent
-    /// then.
+    /// 14.6), in the requested order. If that would be longer than the whole, the whole is sent.
     pub fn respond(
         &self,
         request: &Request,
@@ -40,7 +39,8 @@ impl Representation<'_> {
             Precondition::NotModified => {
                 return self.validated(Response::new(304), self.cache_control);
             }
-            // It says something of this request only, however long the representation keeps.
+            // This answer concerns only this request, however long the representation may be
+            // cached.
             Precondition::Failed => return self.validated(Response::new(412), "no-store"),
         }
         let whole = 0..self.length;
@@ -72,7 +72,7 @@ impl Representation<'_> {
         self.described(200, self.content_type).body(pieces(whole))
     }
 
-    /// `None` where the parts and what goes around them are no less than the whole.
+    /// `None` where the parts and their headers are not shorter than the whole.
     fn multipart(
         &self,
         parts: &[Range<u64>],
@@ -132,8 +132,8 @@ impl fmt::Display for ContentRange<'_> {
     }
 }
 
-/// A line that no payload has in it but by a chance of one in 2^128: nobody who writes a file knows
-/// the keys.
+/// A boundary line that occurs in a payload only with a probability of 2^-128: the author of a file
+/// cannot know the keys.
 fn boundary() -> String {
     let half = || RandomState::new().hash_one(0);
     format!("{:016x}{:016x}", half(), half())
@@ -148,8 +148,8 @@ mod tests {
 
     use super::*;
 
-    /// The answer to a request with these header lines for 100 bytes with the tag `"v1"`, modified
-    /// at 1994-11-15 12:45:26.5.
+    /// The answer to a request with these header lines. The representation has 100 bytes, the tag
+    /// `"v1"`, and was modified at 1994-11-15 12:45:26.5.
     fn response(method: &str, fields: &str) -> Response {
         let head = format!("{method} / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
@@ -167,7 +167,7 @@ mod tests {
         })
     }
 
-    /// Its status, `Content-Range` and body length.
+    /// Status, `Content-Range` and body length of an answer.
     fn answer(method: &str, fields: &str) -> (u16, Option<String>, u64) {
         let response = response(method, fields);
         let range = response.headers().find(|(name, _)| *name == "Content-Range");
@@ -198,7 +198,7 @@ mod tests {
             ("If-Modified-Since: yesterday\r\n", 200),
             ("If-Unmodified-Since: Tue, 15 Nov 1994 12:45:26 GMT\r\n", 200),
             ("If-Unmodified-Since: Tue, 15 Nov 1994 12:45:25 GMT\r\n", 412),
-            // A tag is worth more than a date (RFC 9110 13.1.3).
+            // A tag takes precedence over a date (RFC 9110 13.1.3).
             ("If-None-Match: \"v2\"\r\nIf-Modified-Since: Tue, 15 Nov 1994 12:45:26 GMT\r\n", 200),
         ] {
             assert_eq!(answer("GET", fields).0, status, "{fields}");
@@ -241,7 +241,7 @@ mod tests {
             let fields = format!("Range: bytes=0-0\r\nIf-Range: {condition}\r\n");
             assert_eq!(answer("GET", &fields).0, status, "{condition}");
         }
-        // Preconditions come first.
+        // Preconditions are evaluated first.
         assert_eq!(answer("GET", "Range: bytes=100-\r\nIf-None-Match: \"v1\"\r\n").0, 304);
     }
 }

@@ -1,4 +1,4 @@
-//! The request head: parsed once, owned, checked.
+//! The head of a request: parsed once, checked, and owned.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use crate::bad_request::BadRequest;
 use crate::target;
 
-/// Header fields a head may have; beyond it 431.
+/// Most header fields of a head; with more, the answer is 431.
 const MAX_FIELDS: usize = 100;
 
 /// The method of a request (RFC 9110 9).
@@ -23,7 +23,7 @@ pub enum Method {
     Put,
     Patch,
     Delete,
-    /// Any other.
+    /// Any other method.
     Other,
 }
 
@@ -36,7 +36,7 @@ pub enum Version {
     Http11,
 }
 
-/// How the end of a request's payload is found (RFC 9112 6.3).
+/// How the end of a request's payload is determined (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadFraming {
     /// This many bytes follow the head.
@@ -50,7 +50,7 @@ type Span = Range<u32>;
 /// The head of a request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// As received: the request line to the empty line. Valid UTF-8.
+    /// The bytes as received, from the request line to the empty line. Valid UTF-8.
     head: Bytes,
     target: Span,
     query: Option<Span>,
@@ -66,16 +66,16 @@ pub struct Request {
 
 #[derive(Clone, Debug)]
 enum Path {
-    /// Nothing had to be decoded.
+    /// The path needed no decoding.
     AsReceived(Span),
     Decoded(Box<str>),
 }
 
 impl Request {
-    /// Takes one request head off the front of `input`; `None` if it is not complete yet. On an
+    /// Takes one request head from the front of `input`; `None` if it is not complete yet. On an
     /// error nothing is taken.
     ///
-    /// `max_head` is the largest head accepted, in bytes.
+    /// `max_head` is the largest accepted head, in bytes.
     pub fn parse(
         input: &mut BytesMut,
         peer: SocketAddr,
@@ -91,7 +91,7 @@ impl Request {
         };
         let base = input.as_ptr() as usize;
         let span = |text: &[u8]| {
-            // A part of `input`, which is no longer than a head and one read.
+            // The text is part of `input`, which is no longer than a head and one read.
             let start = (text.as_ptr() as usize).wrapping_sub(base) as u32;
             start..start.wrapping_add(text.len() as u32)
         };
@@ -118,7 +118,7 @@ impl Request {
             target::decode(query, true)?;
         }
         let path = match target::decode_path(parts.path)? {
-            // `split` makes the path of an absolute target without one up.
+            // For an absolute target without a path, `split` supplies this path.
             Cow::Borrowed("/") => Path::Decoded("/".into()),
             Cow::Borrowed(path) => Path::AsReceived(span(path.as_bytes())),
             Cow::Owned(path) => Path::Decoded(path.into_boxed_str()),
@@ -149,7 +149,7 @@ impl Request {
     }
 
     fn text(&self, span: &Span) -> &str {
-        // The head was found to be UTF-8 and every span is of one of its tokens.
+        // The head was checked to be UTF-8, and every span is that of a token in it.
         let bytes = self.head.get(span.start as usize..span.end as usize).unwrap_or_default();
         std::str::from_utf8(bytes).unwrap_or_default()
     }
@@ -164,8 +164,8 @@ impl Request {
         self.version
     }
 
-    /// The path: begins with `/`, percent-decoded once, runs of slashes merged, free of dot
-    /// segments, encoded slashes, backslashes and control characters. `*` for `OPTIONS *`.
+    /// The path: begins with `/`, percent-decoded once, with runs of slashes merged. It has no dot
+    /// segments, encoded slashes, backslashes or control characters. `*` for `OPTIONS *`.
     pub fn path(&self) -> &str {
         match &self.path {
             Path::AsReceived(span) => self.text(span),
@@ -173,7 +173,7 @@ impl Request {
         }
     }
 
-    /// The segments of [`path`](Self::path), without the empty one a trailing slash makes.
+    /// The segments of [`path`](Self::path), without the empty one after a trailing slash.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.path().split('/').filter(|segment| !segment.is_empty())
     }
@@ -193,7 +193,7 @@ impl Request {
         let pairs = self.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         pairs.map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            // `parse` decoded the whole query, so its parts cannot fail.
+            // `parse` has decoded the whole query, so its parts decode too.
             let decode = |text| target::decode(text, true).unwrap_or(Cow::Borrowed(text));
             (decode(name), decode(value))
         })
@@ -204,12 +204,12 @@ impl Request {
         self.query_pairs().find_map(|(key, value)| (key == name).then_some(value))
     }
 
-    /// The first value of a header field, whatever the case of its name.
+    /// The first value of a header field. The name is case-insensitive.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers().find_map(|(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
     }
 
-    /// Every value of a header field, whatever the case of its name.
+    /// All values of a header field. The name is case-insensitive.
     pub fn header_values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.headers().filter_map(|(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
     }
@@ -219,7 +219,7 @@ impl Request {
         self.fields.iter().map(|(name, value)| (self.text(name), self.text(value)))
     }
 
-    /// The host asked for, with its port if one was given: of the target, else of `Host`.
+    /// The requested host, with its port if there is one: from the target, or else from `Host`.
     pub fn host(&self) -> Option<&str> {
         self.authority.as_ref().map(|span| self.text(span)).or_else(|| self.header("host"))
     }
@@ -229,12 +229,12 @@ impl Request {
         self.peer
     }
 
-    /// Whether the peer would have the connection stay open (RFC 9112 9.3).
+    /// Whether the peer wants the connection to stay open (RFC 9112 9.3).
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
     }
 
-    /// How the end of the payload is found.
+    /// How the end of the payload is determined.
     pub fn payload(&self) -> PayloadFraming {
         self.payload
     }
@@ -245,7 +245,7 @@ impl Request {
     }
 }
 
-/// What the header fields say of the connection.
+/// What the header fields say about the connection.
 struct Framing {
     keep_alive: bool,
     payload: PayloadFraming,
@@ -256,7 +256,7 @@ impl Framing {
         let (mut hosts, mut length, mut chunked) = (0, None, false);
         let (mut close, mut keep_alive) = (false, version == Version::Http11);
         for field in fields {
-            // Checked by the caller.
+            // The caller has checked that this is UTF-8.
             let value = std::str::from_utf8(field.value).unwrap_or_default();
             let is = |name| field.name.eq_ignore_ascii_case(name);
             if is("host") {
@@ -265,17 +265,17 @@ impl Framing {
                     return Err(BadRequest::Host);
                 }
             } else if is("content-length") {
-                // `parse` alone would let a sign through.
+                // `parse` alone would accept a sign.
                 if value.is_empty() || !value.bytes().all(|digit| digit.is_ascii_digit()) {
                     return Err(BadRequest::ContentLength);
                 }
                 let value = value.parse::<u64>().map_err(|_| BadRequest::ContentLength)?;
-                // Also if they agree: what is between us and the peer may have read another of them.
+                // Refused even if the values agree: an intermediary may have used another of them.
                 if length.replace(value).is_some() {
                     return Err(BadRequest::ContentLength);
                 }
             } else if is("transfer-encoding") {
-                // Any other coding, or `chunked` twice, is one we could not undo.
+                // Any other coding, or `chunked` twice, could not be decoded here.
                 if chunked || !value.eq_ignore_ascii_case("chunked") {
                     return Err(BadRequest::TransferEncoding);
                 }
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(request.payload(), PayloadFraming::Length(0));
         assert!(request.keep_alive());
 
-        // What the target does not spell out.
+        // Defaults for parts that the target leaves out.
         let mut input = BytesMut::from("OPTIONS * HTTP/1.0\r\n\r\nGET http://a HTTP/1.0\r\n\r\n");
         assert_eq!(parse(&mut input).unwrap().unwrap().path(), "*");
         assert_eq!(parse(&mut input).unwrap().unwrap().path(), "/");
@@ -367,7 +367,7 @@ mod tests {
             }
         }
 
-        /// What is written is what is read, and no beginning of it is taken for the whole.
+        /// A written head reads back unchanged, and no prefix of it counts as complete.
         #[test]
         fn round_trip(
             segments in proptest::collection::vec("[^/\\\\\\x00-\\x1f\\x7f]{1,8}", 1..5),

@@ -1,4 +1,4 @@
-//! Responses, and the bytes they carry.
+//! Responses and their payloads.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -12,33 +12,34 @@ use crate::upgrade::{Switch, Upgraded};
 /// The payload of a response.
 #[derive(Default)]
 pub enum Body {
-    /// None: `Content-Length: 0`, or no length where a status has no content.
+    /// No payload: `Content-Length: 0`, or no length where the status allows no content.
     #[default]
     Empty,
-    /// All of it, in order.
+    /// The whole payload, in order.
     Pieces(Vec<Piece>),
-    /// Of unknown length: sent in chunked transfer coding, or to an HTTP/1.0 peer up to the end of
-    /// the connection.
+    /// A payload of unknown length. It is sent in chunked transfer coding, or for HTTP/1.0 up to
+    /// the end of the connection.
     Stream(Box<dyn BodyStream>),
-    /// A payload of so many bytes that are not all at hand. Should the stream end early the
-    /// connection is closed, so that the client can tell; bytes past the length are not sent.
+    /// A payload of known length that is not complete yet. If the stream ends early, the connection
+    /// is closed, so that the client notices. Bytes beyond the length are not sent.
     Sized(u64, Box<dyn BodyStream>),
 }
 
 /// A payload that is made while it is sent.
 pub trait BodyStream {
-    /// The next pieces, `None` at the end. After an error the connection is closed without the mark
-    /// that ends a payload, so that the peer can tell.
+    /// The next pieces; `None` at the end. After an error the connection is closed without the end
+    /// mark of the payload, so that the peer notices.
     ///
-    /// Asked only when everything yielded before has been accepted by the kernel: what to skip for
-    /// a viewer that reads too slowly is the stream's decision.
+    /// It is called only when the kernel has accepted all earlier pieces. So the stream decides
+    /// what to skip for a viewer that reads too slowly.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>>;
 
-    /// Told once when the server begins to drain; `poll_next` is called after it. An endless stream
-    /// ends at its next boundary. A finite one may ignore it.
+    /// Called once when the server begins to drain; `poll_next` is called after it. An endless
+    /// stream should end at its next boundary. A finite one may ignore it.
     fn drain(&mut self) {}
 
-    /// Told when the connection is closed because the peer took nothing for `Config::stall_timeout`.
+    /// Called when the connection is closed because the peer took no byte for
+    /// `Config::stall_timeout`.
     fn stalled(&mut self) {}
 }
 
@@ -87,19 +88,19 @@ impl fmt::Debug for Body {
     }
 }
 
-/// A response. Headers are written as they will be sent; the driver adds `Server`, `Date`, the
+/// A response. Its headers are written in their final form. The driver adds `Server`, `Date`, the
 /// framing (`Content-Length` or `Transfer-Encoding`, `Connection`) and CORS.
 #[derive(Debug)]
 pub struct Response {
     status: u16,
-    /// Status line and header lines, each with its CRLF.
+    /// Status line and header lines, each with CRLF.
     head: Vec<u8>,
     body: Body,
     switch: Option<Switch>,
 }
 
 impl Response {
-    /// An empty response with this status code, in 100–999 (others become 500).
+    /// An empty response with this status code in 100–999; other codes become 500.
     pub fn new(status: u16) -> Self {
         let status = if (100..=999).contains(&status) { status } else { 500 };
         let mut response =
@@ -113,14 +114,14 @@ impl Response {
         response
     }
 
-    /// A response with a sentence of plain text, for errors.
+    /// A response with a line of plain text, for errors.
     pub fn text(status: u16, text: impl fmt::Display) -> Self {
         let text = format!("{text}\n");
         Self::new(status).header("Content-Type", "text/plain; charset=utf-8").body(text)
     }
 
-    /// Adds a header field. Control characters in the value become spaces, so that no value, from
-    /// wherever it comes, can begin another field.
+    /// Adds a header field. Control characters in the value become spaces, so that no value can
+    /// begin another field.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl fmt::Display) -> Self {
         self.write(format_args!("{name}: "));
@@ -142,22 +143,22 @@ impl Response {
         self
     }
 
-    /// Replaces the payload by what becomes of it: one that is paced, for example.
+    /// Replaces the payload by another that is made from it, such as a paced one.
     #[must_use]
     pub fn map_body(mut self, change: impl FnOnce(Body) -> Body) -> Self {
         self.body = change(self.body);
         self
     }
 
-    /// 101: the connection is `switch`'s once this is sent. On a connection that cannot change its
-    /// protocol the answer becomes a 426.
+    /// A 101 after which the connection belongs to `switch`. On a connection that cannot change its
+    /// protocol, the answer becomes a 426.
     pub fn switching(switch: impl FnOnce(Upgraded) + 'static) -> Self {
         let mut response = Self::new(101);
         response.switch = Some(Switch(Box::new(switch)));
         response
     }
 
-    /// What the connection is to become.
+    /// Takes the function that receives the connection.
     pub(crate) fn take_switch(&mut self) -> Option<Switch> {
         self.switch.take()
     }
@@ -191,7 +192,7 @@ impl Response {
                 Ok(())
             }
         }
-        // A sink that grows cannot fail; a `Display` that does has its field cut short.
+        // Writing to memory cannot fail. If a `Display` fails, its field is cut short.
         let _ = Sink(&mut self.head).write_fmt(arguments);
     }
 }

@@ -1,4 +1,4 @@
-//! The one place where bytes of responses go out.
+//! The only place where bytes of responses are written.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -19,35 +19,35 @@ use crate::counters::{Tally, count};
 use crate::source::{Broken, Source, Sources, Why};
 use crate::{Piece, cache};
 
-/// Parts per write. More than a response of ours has, and far below the kernel's 1,024.
+/// Most parts per write. Our responses have fewer, and the kernel's limit of 1,024 is far above.
 const MAX_PARTS: usize = 64;
 
-/// Bytes per write from memory.
+/// Most bytes per write from memory.
 const MAX_WRITE: usize = 256 << 10;
 
-/// Bytes per write from a file.
+/// Most bytes per write from a file.
 const MAX_SENDFILE: u64 = 512 << 10;
 
-/// Ranges of a file up to this length are copied into memory, and so go out with what is around
-/// them: a `sendfile` of their own would cost more, and a segment on the wire.
+/// Ranges of a file up to this length are copied into memory, and sent together with the bytes
+/// around them. A `sendfile` of their own would cost more, and another segment on the wire.
 const SHORT: u64 = 16 << 10;
 
-/// What follows a head in the same segment is no longer: the kernel handles 64 KiB of a connection at
-/// a time. What is longer would have a short rest in a second one, which, with a congestion control
-/// that paces by the kernel's timers (BBR without `fq`), waits for one: 60 % of the answers of 64 KiB
-/// a second, measured.
+/// Most bytes that follow a head in the same segment. The kernel handles 64 KiB of a connection at
+/// a time. More bytes would leave a short rest for a second turn. With a congestion control that
+/// paces by the kernel's timers (BBR without `fq`), this rest waits for a timer. Measured: only 60
+/// % as many answers of 64 KiB a second.
 const TOGETHER: u64 = 60 << 10;
 
-/// Bytes of files a connection has in memory at most.
+/// Most bytes of files that a connection holds in memory.
 const COPIES: u64 = 64 << 10;
 
-/// Ranges of a file with no more than this between them are read in together.
+/// Ranges of a file with gaps of at most this many bytes are read in together.
 const NEAR: u64 = 256 << 10;
 
-/// Where responses go: a connection.
+/// The receiver of responses: a connection.
 pub(crate) trait Socket {
-    /// One write of these, from memory. `more`: something else follows at once, and may share the
-    /// last segment.
+    /// One write of these parts from memory. `more` means that something else follows at once and
+    /// may share the last segment.
     fn poll_send(
         &mut self,
         parts: &[IoSlice<'_>],
@@ -55,7 +55,7 @@ pub(crate) trait Socket {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>>;
 
-    /// One write of so many bytes from this offset of a file, without copying them.
+    /// One write of `length` bytes from this offset of a file, without a copy.
     fn poll_sendfile(
         &mut self,
         file: BorrowedFd<'_>,
@@ -64,41 +64,41 @@ pub(crate) trait Socket {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>>;
 
-    /// Whether it has taken bytes that the kernel has not got yet.
+    /// Whether it has taken bytes that the kernel has not taken yet.
     fn holds(&self) -> bool {
         false
     }
 
-    /// One write of what it holds, and how much that was; 0 if it holds nothing.
+    /// One write of the bytes it holds. Returns how many were written; 0 if it holds none.
     fn poll_drain(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(0))
     }
 }
 
-/// What is to be sent on a connection, in order.
+/// The bytes to send on a connection, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// What goes first.
+    /// Bytes that go first.
     memory: Queue,
-    /// What goes after that; does not begin with bytes.
+    /// The parts after them. The first of them is not bytes.
     parts: VecDeque<Part>,
     size: u64,
-    /// The files of the response being sent.
+    /// The files of the response that is being sent.
     sources: Sources,
     ahead: Ahead,
-    /// Whether time has passed since the last write.
+    /// Whether the last write had to wait.
     waited: bool,
 }
 
 #[derive(Debug)]
 enum Part {
     Bytes(Bytes),
-    /// A long one.
+    /// A long region.
     Region(Region),
     File {
         source: Rc<Source>,
         range: Range<u64>,
-        /// To be copied.
+        /// Whether it is short enough to be copied.
         short: bool,
     },
 }
@@ -108,7 +108,7 @@ enum Part {
 pub enum Fault {
     /// The connection failed.
     Socket(io::Error),
-    /// What is to be sent cannot be had.
+    /// The bytes of a file are not available.
     File(Broken),
 }
 
@@ -130,14 +130,14 @@ impl Outbox {
         }
     }
 
-    /// Adds a piece of a payload that is all at hand. A short range of a file that is in memory is
-    /// copied at once, and the file not kept open.
+    /// Adds a piece of a complete payload. A short range of a file that is in memory is copied at
+    /// once, and the file is not kept open.
     pub fn push_piece(&mut self, piece: Piece) -> Result<(), Broken> {
         self.add(piece, false)
     }
 
-    /// Adds a piece of a payload that comes piece by piece, with time between them: what it has of
-    /// a file is of one version from the first piece to the last.
+    /// Adds a piece of a payload that arrives piece by piece. All pieces of a file must be of one
+    /// version, although time passes between them.
     pub(crate) fn push_streamed(&mut self, piece: Piece) -> Result<(), Broken> {
         self.add(piece, true)
     }
@@ -186,29 +186,29 @@ impl Outbox {
         Ok(())
     }
 
-    /// Bytes not sent yet.
+    /// Bytes that are not sent yet.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether files are kept open for the response being sent.
+    /// Whether files are kept open for the response that is being sent.
     pub(crate) fn has_files(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    /// The response has been sent: closes its files.
+    /// Closes the files of a response that has been sent.
     pub fn release(&mut self) {
         self.sources.clear();
         self.ahead = Ahead::default();
     }
 
-    /// Whether what keeps us waiting is a disk, not the peer.
+    /// Whether the outbox waits for a disk, not for the peer.
     pub fn is_reading(&self) -> bool {
         self.ahead.is_reading()
     }
 
-    /// One write of what is there. Ready with the number of bytes written, which is 0 only if there
-    /// was nothing to write.
+    /// Writes once. Ready with the number of bytes written, which is 0 only if there were none to
+    /// write.
     pub(crate) fn poll_write<S: Socket>(
         &mut self,
         socket: &mut S,
@@ -258,7 +258,7 @@ impl Outbox {
         }
     }
 
-    /// Takes the bytes at the front of the parts to those that go first.
+    /// Moves the bytes at the front of the parts to the bytes that go first.
     fn gather(&mut self) {
         while let Some(Part::Bytes(bytes)) = self.parts.front_mut() {
             self.memory.push(std::mem::take(bytes));
@@ -266,15 +266,15 @@ impl Outbox {
         }
     }
 
-    /// Sends what is in memory and goes first.
+    /// Sends the bytes that go first.
     fn poll_memory<S: Socket>(
         &mut self,
         socket: &mut S,
         tally: &Tally,
         cx: &mut Context<'_>,
     ) -> Poll<Result<usize, Fault>> {
-        // A response is not to go out in two segments because its head and its payload take two
-        // calls, if one will do; but a head does not wait for what must be read in first.
+        // Head and payload need two calls, but should share a segment if they fit into one. A head
+        // does not wait for bytes that must be read in first.
         let more = match self.parts.front() {
             Some(Part::File { range, .. }) => {
                 range.end - range.start <= TOGETHER && self.poll_resident(tally, cx).is_ready()
@@ -293,7 +293,7 @@ impl Outbox {
         Poll::Ready(Ok(written))
     }
 
-    /// Up to which offset the file at the front is in memory. Ready when its beginning is.
+    /// Up to which offset the file at the front is in memory. Ready when the part's beginning is.
     fn poll_resident(&mut self, tally: &Tally, cx: &mut Context<'_>) -> Poll<Result<u64, Broken>> {
         let near = self.parts.iter().take(2 * MAX_PARTS);
         let mut parts = near.filter_map(|part| match part {
@@ -301,7 +301,8 @@ impl Outbox {
             Part::Bytes(_) | Part::Region(_) => None,
         });
         let Some((source, range)) = parts.next() else { return Poll::Ready(Ok(0)) };
-        // What follows in the same file, where a payload is made of many short ranges of it.
+        // Includes the following ranges of the same file, because a payload may consist of many
+        // short ranges.
         let mut all = range.clone();
         for (other, range) in parts {
             if Rc::ptr_eq(source, other) && (all.end..all.end + NEAR).contains(&range.start) {
@@ -312,7 +313,7 @@ impl Outbox {
         Poll::Ready(resident.map_err(|error| source.broken(Why::Unreadable(error))))
     }
 
-    /// Sends from the region at the front. `None` if it has to be copied instead.
+    /// Sends from the region at the front. `None` if it must be copied instead.
     fn poll_region<S: Socket>(
         &mut self,
         socket: &mut S,
@@ -325,7 +326,7 @@ impl Outbox {
         let length = region.len().min(MAX_SENDFILE as usize);
         let sent = ready!(socket.poll_sendfile(region.fd(), region.offset(), length, cx));
         match sent {
-            // A window's file is never shortened.
+            // The file of a window is never shortened.
             Ok(0) => Poll::Ready(Err(Fault::Socket(io::ErrorKind::WriteZero.into()))),
             Ok(sent) => {
                 count(&tally.file_bytes, sent as u64);
@@ -345,8 +346,8 @@ impl Outbox {
         }
     }
 
-    /// Sends from the file at the front, which is in memory up to `resident`. `None` if it has to
-    /// be copied instead.
+    /// Sends from the file at the front, which is in memory up to `resident`. `None` if it must be
+    /// copied instead.
     fn poll_file<S: Socket>(
         &mut self,
         resident: u64,
@@ -378,8 +379,8 @@ impl Outbox {
         let written = range.start..range.start + sent as u64;
         range.start = written.end;
         let is_sent = range.start >= range.end;
-        // The kernel takes the bytes from the file when it sends them, so this can say no more than
-        // that nothing was written up to now.
+        // The kernel takes the bytes from the file when it sends them. So this check only tells
+        // that nothing was written until now.
         if is_sent && source.is_of_a_version() {
             source.check()?;
         }
@@ -405,7 +406,7 @@ impl Outbox {
             if !next || end <= range.start {
                 break;
             }
-            // The last of what was begun before is looked at as that of a `sendfile` is.
+            // The last copy of a range is checked like the last `sendfile`.
             let is_last = end == range.end && source.is_of_a_version();
             copies.push(match is_last {
                 true => source.copy_checked(range.start..end)?,
@@ -426,7 +427,8 @@ impl Outbox {
     }
 }
 
-/// Whether it is the socket or the file that has no `sendfile`, not this call that failed.
+/// Whether the socket or the file does not support `sendfile`, as opposed to a failure of this
+/// call.
 fn has_no_sendfile(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
@@ -479,7 +481,7 @@ impl Socket for &TcpStream {
     }
 }
 
-/// Tries a system call when the socket is ready to be written to, until it does not have to wait.
+/// Tries a system call when the socket is writable, until it need not wait.
 pub(crate) fn poll_io<E>(
     socket: &TcpStream,
     cx: &mut Context<'_>,
@@ -513,7 +515,7 @@ mod tests {
     use super::*;
     use crate::FileVersion;
 
-    /// Takes a few bytes at a time, other numbers each time, now and then none.
+    /// Takes a varying small number of bytes per call, and sometimes none.
     #[derive(Default)]
     struct Reluctant {
         taken: Vec<u8>,
@@ -578,14 +580,14 @@ mod tests {
         (Arc::new(file), bytes)
     }
 
-    /// A region of so many bytes.
+    /// A region of `size` bytes.
     fn region(size: usize) -> Region {
         let memory = Memory::new(u64::MAX);
         let mut arena = Arena::new(&memory, Account::open(memory.budget())).unwrap();
         arena.store(&vec![7; size]).unwrap()
     }
 
-    /// Whatever is taken at a time, and however it is sent, what arrives is what was pushed.
+    /// In whatever amounts and ways bytes are taken, the pushed bytes arrive.
     #[tokio::test]
     async fn in_order() {
         let (first, first_bytes) = file(300_000);
@@ -600,7 +602,7 @@ mod tests {
             for i in 0..200_usize {
                 let part = vec![i as u8; i % 11];
                 push(Bytes::from(part.clone()).into(), &part);
-                // Short and long, forwards and backwards, of one file and the other.
+                // Short and long ranges, forwards and backwards, of both files.
                 let (file, bytes) =
                     if i % 3 == 0 { (&first, &first_bytes) } else { (&second, &second_bytes) };
                 let from = i * 7919 * 13 % bytes.len();
@@ -650,11 +652,11 @@ mod tests {
         }
     }
 
-    /// What is streamed waits outside the outbox, and is compared all the same.
+    /// Streamed pieces wait outside the outbox, but are checked as well.
     #[tokio::test]
     async fn streamed_pieces_are_of_one_version() {
         let tally = Tally::default();
-        // Copied, and sent from the file.
+        // Sizes that are copied, and sent from the file.
         for size in [4096, 40_000] {
             for longer in [false, true] {
                 let (file, bytes) = file(100_000);
@@ -668,7 +670,7 @@ mod tests {
                 }
                 file.write_all_at(&[9; 10], 99_990).unwrap();
                 if longer {
-                    // Something else with the same beginning.
+                    // Other content with the same beginning.
                     file.write_all_at(&vec![9; 100_000], size).unwrap();
                 }
                 let Err(broken) = outbox.push_streamed(piece(2 * size..100_000)) else {
@@ -680,7 +682,7 @@ mod tests {
         }
     }
 
-    /// Takes whatever it is given, but nothing from files.
+    /// Takes all bytes from memory, but none from files.
     struct Eager(usize);
 
     impl Socket for Eager {
@@ -706,7 +708,7 @@ mod tests {
         }
     }
 
-    /// What was told of a file is what is sent of it, also if all of it goes out at once.
+    /// Only bytes of the announced version of a file are sent, even if all of them go out at once.
     #[tokio::test]
     async fn of_the_version_announced() {
         for (eager, rewritten) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -737,7 +739,7 @@ mod tests {
         }
     }
 
-    /// Also where nothing had to wait.
+    /// The same where nothing had to wait.
     #[tokio::test]
     async fn copies_are_of_one_version() {
         let tally = Tally::default();
@@ -769,7 +771,7 @@ mod tests {
         Context::from_waker(std::task::Waker::noop())
     }
 
-    /// Short ranges leave nothing open.
+    /// Short ranges keep no file open.
     #[test]
     fn short_ranges_are_copied() {
         let (file, _) = file(100_000);

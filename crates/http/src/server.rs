@@ -1,4 +1,4 @@
-//! Listeners, worker threads, the accept loop and the end of it all.
+//! Listeners, worker threads, the accept loop, and shutting down.
 
 use std::convert::Infallible;
 use std::io;
@@ -22,7 +22,7 @@ use crate::net::{self, Accepted, Gate, Worker};
 use crate::shared::Shared;
 use crate::{Config, Credentials, Handler, connection, handshake};
 
-/// A bound address, ready to serve.
+/// A bound address that is ready to serve.
 #[derive(Debug)]
 pub struct Server {
     listeners: Vec<std::net::TcpListener>,
@@ -34,7 +34,7 @@ pub struct Server {
     counters: Arc<Counters>,
 }
 
-/// The address that is served with TLS.
+/// The address for TLS.
 #[derive(Debug)]
 struct Tls {
     listeners: Vec<std::net::TcpListener>,
@@ -51,12 +51,12 @@ enum Phase {
 }
 
 impl Server {
-    /// Binds one listener per worker to the address; port 0 takes a free one.
+    /// Binds one listener per worker to the address. Port 0 selects a free one.
     ///
     /// # Errors
     ///
-    /// [`AddrInUse`](io::ErrorKind::AddrInUse) also if the other holder shares its port as we do:
-    /// two servers on one port would each get half of the viewers.
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse) even if the other holder of the port shares it: two
+    /// servers on one port would each get half of the viewers.
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a configuration out of range.
     pub fn bind(address: SocketAddr, config: Config) -> io::Result<Self> {
         let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -81,14 +81,15 @@ impl Server {
         Ok(Self { listeners, address, tls, config: Arc::new(config), cors, gate, counters })
     }
 
-    /// Serves a second address, with TLS: the same, by HTTP/2 or HTTP/1.1 as the client prefers. The
-    /// connection limits are for both. Blocks, to read the credentials; they are read again when
-    /// they change, or the process gets SIGHUP.
+    /// Also serves a second address, with TLS: the same content over HTTP/2 or HTTP/1.1, as the
+    /// client prefers. The connection limits apply to both addresses together. Blocks while it
+    /// reads the credentials. They are read again when they change, or when the process gets
+    /// SIGHUP.
     ///
     /// # Errors
     ///
-    /// As [`bind`](Self::bind); [`InvalidData`](io::ErrorKind::InvalidData) if the credentials
-    /// cannot be used.
+    /// The same as those of [`bind`](Self::bind), and [`InvalidData`](io::ErrorKind::InvalidData)
+    /// if the credentials cannot be used.
     pub fn with_tls(mut self, address: SocketAddr, credentials: Credentials) -> io::Result<Self> {
         let keeper = Keeper::new(credentials);
         let keeper = keeper.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
@@ -98,32 +99,32 @@ impl Server {
         Ok(self)
     }
 
-    /// The address bound, with the port taken.
+    /// The bound address, with the selected port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address bound for TLS, if there is one.
+    /// The address bound for TLS, if any.
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.tls.as_ref().map(|tls| tls.address)
     }
 
-    /// The counters, which stay readable while and after the server runs.
+    /// The counters. They stay readable while and after the server runs.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }
 
-    /// Serves until `shutdown` is ready, then drains: closes idle connections, lets responses in
-    /// progress finish for `Config::grace` at most. Until the end connections are accepted, so that
-    /// the control plane can be asked how it goes; media are refused with 503. Dropping the future
-    /// instead ends the workers at once.
+    /// Serves until `shutdown` is ready, then drains: closes idle connections, and lets responses
+    /// in progress finish for at most `Config::grace`. Connections are accepted until the end, so
+    /// that the control plane can report the progress; requests for media are refused with 503. If
+    /// the future is dropped instead, the workers end at once.
     ///
     /// `handlers` is called on each worker's thread, inside its runtime. The `control` router runs
-    /// on the runtime this is called on.
+    /// on the runtime that calls this.
     ///
     /// # Errors
     ///
-    /// If a worker cannot be started or ends by itself (a panic in `handlers`).
+    /// A worker cannot be started, or ends by itself (a panic in `handlers`).
     pub async fn run<H: Handler>(
         self,
         handlers: impl Fn(Worker) -> H + Send + Sync + 'static,
@@ -174,7 +175,7 @@ impl Server {
                     work(listener, secured, Rc::new(shared), phase, &end).await;
                     io::Result::Ok(())
                 })?;
-                // What still blocks on a disk is not waited for.
+                // Blocking reads from a disk are not waited for.
                 runtime.shutdown_background();
                 Ok(())
             };
@@ -189,8 +190,9 @@ impl Server {
         tokio::select! {
             () = shutdown => {
                 phase.send_replace(Phase::Draining);
-                // Who has nothing left to do still listens: what is in a listener's queue when it is
-                // closed is reset, and the kernel gives each a share of the connections.
+                // A worker that has nothing left to do still listens. The kernel gives each
+                // listener a share of the connections, and closing a listener resets those in its
+                // queue.
                 for _ in &threads {
                     idles.recv().await;
                 }
@@ -199,7 +201,7 @@ impl Server {
                     ends.recv().await;
                 }
             }
-            // A worker that ends now has failed; the others end with `phase`.
+            // A worker that ends now has failed. The others end with `phase`.
             _ = ends.recv() => {}
             kept = keep => kept?,
         }
@@ -211,22 +213,22 @@ impl Server {
     }
 }
 
-/// Tells when a worker's thread has come to its end, be it by a panic.
+/// Reports the end of a worker's thread, even after a panic.
 struct End {
     ended: mpsc::UnboundedSender<()>,
-    /// For a worker that has nothing left to wait for.
+    /// Used by a worker that has nothing left to wait for.
     idle: mpsc::UnboundedSender<()>,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        // Nobody listens any more if `run` was dropped.
+        // If `run` was dropped, nobody listens any more.
         let _ = self.idle.send(());
         let _ = self.ended.send(());
     }
 }
 
-/// The whole of a worker's life.
+/// Runs a worker from its start to its end.
 async fn work<H: Handler>(
     listener: TcpListener,
     secured: Option<(TcpListener, Current)>,
@@ -257,7 +259,7 @@ async fn work<H: Handler>(
     let mut server = phase.clone();
     let ended = async {
         shared.worker.all_ended().await;
-        // It was dropped, if it does not hear that.
+        // If `run` was dropped, nobody receives this.
         let _ = end.idle.send(());
         let _ = phase.wait_for(|&phase| phase == Phase::Done).await;
     };
@@ -270,7 +272,7 @@ async fn work<H: Handler>(
                 info!(worker, open, "draining took too long: closing what is left");
             }
         }
-        // Only if the server was dropped.
+        // This happens only if the server was dropped.
         _ = server.wait_for(|_| false) => {}
     }
 }
@@ -284,17 +286,17 @@ async fn accept<H: Handler>(
         count(&shared.tally().accepted, 1);
         let Some(permit) = permit else {
             count(&shared.tally().refused, 1);
-            // One that begins with a handshake would not understand.
+            // A client that begins with a TLS handshake would not understand the answer.
             if tls.is_none() {
                 refuse(&stream);
             }
             return;
         };
-        // Who comes when the server drains is answered, but not waited for.
+        // Connections that arrive while the server drains are answered, but not waited for.
         let task = (!shared.worker.drain.has_begun()).then(|| shared.task());
         let shared = Rc::clone(shared);
         let tls = tls.map(|current| Arc::clone(&current.borrow()));
-        // Tasks of two kinds: a plain connection takes no room for TLS.
+        // Two kinds of tasks, so that a plain connection has no room for TLS.
         match tls {
             None => spawn_local(async move {
                 let _task = task;
@@ -309,7 +311,7 @@ async fn accept<H: Handler>(
     net::accept("http", listener, &shared.gate, take).await
 }
 
-/// Says why, if the socket takes it at once.
+/// Sends the reason, if the socket takes it at once.
 fn refuse(stream: &TcpStream) {
     const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nServer: headwater\r\n\
         Retry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";

@@ -1,4 +1,4 @@
-//! What the connections of one event loop share.
+//! Data that the connections of one event loop share.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use crate::counters::{Counters, OwnTally, Tally};
 use crate::net::{Gate, Task, Worker};
 use crate::{Config, Handler, Method, Request, Response};
 
-/// What the driver answers for every media path.
+/// Methods that the driver allows for every media path.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-/// What the connections of a worker share.
+/// Data that the connections of a worker share.
 pub(crate) struct Shared<H> {
     pub(crate) worker: Worker,
     pub(crate) handler: H,
     pub(crate) config: Arc<Config>,
-    /// The header lines every media response gets.
+    /// Header lines of every media response.
     pub(crate) cors: Arc<[u8]>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) router: TowerToHyperService<Router>,
-    /// Where the router runs.
+    /// The runtime of the router.
     pub(crate) control: runtime::Handle,
 }
 
@@ -32,12 +32,12 @@ impl<H> Shared<H> {
         self.counters.worker(self.worker.index)
     }
 
-    /// The same, for what cannot borrow it.
+    /// The worker's counters, for code that cannot borrow them.
     pub(crate) fn own_tally(&self) -> OwnTally {
         OwnTally::new(&self.counters, self.worker.index)
     }
 
-    /// To be held by every task of the worker that draining has to wait for.
+    /// A guard for every task of the worker that draining must wait for.
     pub(crate) fn task(&self) -> Task {
         self.worker.task()
     }
@@ -61,8 +61,8 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Also the CORS preflight (Fetch 3.2.2), for which the driver adds `Access-Control-Allow-Origin`
-    /// as everywhere.
+    /// Answers OPTIONS, including a CORS preflight (Fetch 3.2.2). The driver adds
+    /// `Access-Control-Allow-Origin`, as to every answer.
     fn options(&self, request: &Request) -> Response {
         let mut response = Response::new(204).header("Allow", ALLOW);
         if !self.cors.is_empty() && request.header("access-control-request-method").is_some() {

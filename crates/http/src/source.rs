@@ -1,18 +1,18 @@
-//! Files that payloads are sent from: the same bytes from the first to the last.
+//! Files of payloads. A response sends bytes of one version only, from the first to the last.
 //!
-//! What was opened is what is sent: a file that is replaced or deleted meanwhile goes on being sent
-//! from its descriptor. One that is written to in place is found out by its size and time of
-//! modification, which are asked for whenever a response had to wait. One that has grown and still
-//! has the bytes that were sent first and last is a recording in progress, and goes on being sent
-//! up to the length announced.
+//! The opened file is the one that is sent: if a file is replaced or deleted meanwhile, sending
+//! continues from its descriptor. A write into the file is detected by its size and modification
+//! time, which are queried whenever a response had to wait. A file that has grown, and still has
+//! the bytes that were sent first and last, is a recording in progress. It is sent up to the
+//! announced length.
 //!
-//! What cannot be found out: `sendfile` hands the kernel the file's pages, which it reads when it
-//! sends them, and again when it repeats them. Where the last bytes of an answer are with the kernel
-//! nobody looks any more, so up to 1 MiB of it (the bound on what is unsent) and what is on its way to
-//! the viewer are as the file is then; so may be what was on its way when an answer is cut short. And
-//! two writes within one tick of the kernel's clock (4 ms, as a rule) look like one. Whoever replaces
-//! a file by renaming another to its name is safe from all of this. With TLS bytes are copied, and
-//! compared with their version after that.
+//! Some changes cannot be detected. `sendfile` gives the kernel pages of the file, which it reads
+//! when it sends them, and again when it retransmits them. After the kernel has taken the last
+//! bytes of an answer, nothing checks the file any more. So up to 1 MiB of unsent bytes, and the
+//! bytes on their way to the viewer, are sent as the file is then. The same is true of the bytes on
+//! their way when an answer is cut short. And two writes within one tick of the kernel's clock
+//! (usually 4 ms) look like one. Replacing a file by renaming another to its name avoids all of
+//! this. With TLS, bytes are copied first and checked after that.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,24 +28,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 use payload::FileVersion;
 
-/// Bytes remembered of what was sent first, and of what was sent last.
+/// Bytes recorded of what was sent first, and of what was sent last.
 const SAMPLE: usize = 64;
 
-/// Times that a file is looked at anew which was modified and is as long as before: a write changes the time
-/// before the length, and one that appends may have done the one and not the other.
+/// How often a file is checked again that was modified but has the same length. A write changes the
+/// modification time before the length, so an append may have changed only the time yet.
 const LOOKS: u32 = 8;
 
-/// A file of the response being sent.
+/// A file of the response that is being sent.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) file: Arc<File>,
     version: Cell<FileVersion>,
-    /// Whether that is what the viewer was told of, which may have been a while ago.
+    /// Whether this version was announced to the viewer, maybe some time ago.
     is_announced: bool,
-    /// What was sent first, and last.
+    /// Samples of what was sent first, and last.
     first: Cell<Option<Sample>>,
     last: Cell<Option<Sample>>,
-    /// Whether more of it may follow what there is to send now.
+    /// Whether more of the file may follow the bytes that are known now.
     pub(crate) goes_on: Cell<bool>,
     /// Whether its file system has no `sendfile`.
     pub(crate) copies: Cell<bool>,
@@ -60,14 +60,14 @@ struct Sample {
 }
 
 impl Sample {
-    /// The first of some bytes that are at this offset.
+    /// A sample of `bytes`, which are at this offset.
     fn of(offset: u64, bytes: &[u8]) -> Self {
         let mut sample = Self { offset, len: bytes.len().min(SAMPLE), bytes: [0; SAMPLE] };
         sample.bytes[..sample.len].copy_from_slice(&bytes[..sample.len]);
         sample
     }
 
-    /// What is there in the file now.
+    /// The current bytes of the file.
     fn read(file: &File, range: &Range<u64>) -> Self {
         let len = range.end.saturating_sub(range.start).min(SAMPLE as u64) as usize;
         let mut sample = Self { offset: range.start, len, bytes: [0; SAMPLE] };
@@ -80,7 +80,7 @@ impl Sample {
     }
 }
 
-/// The last of a range's bytes, no more than a sample.
+/// The last bytes of a range, at most a sample.
 fn tail(range: &Range<u64>) -> Range<u64> {
     range.start.max(range.end.saturating_sub(SAMPLE as u64))..range.end
 }
@@ -101,13 +101,13 @@ impl Source {
         }
     }
 
-    /// Bytes it had when it was last looked at.
+    /// Length in bytes when the file was last checked.
     pub(crate) fn size(&self) -> u64 {
         self.version.get().size()
     }
 
-    /// To be called with each range that was sent when there is more to come: it is in the page
-    /// cache now.
+    /// Records a sent range. Must be called for each one when more follows; the range is in the
+    /// page cache then.
     pub(crate) fn remember(&self, range: &Range<u64>) {
         if self.first.get().is_none() {
             self.first.set(Some(Sample::read(&self.file, range)));
@@ -115,18 +115,18 @@ impl Source {
         self.last.set(Some(Sample::read(&self.file, &tail(range))));
     }
 
-    /// The same, with what was there.
+    /// Like [`remember`](Self::remember), with the bytes that were copied.
     pub(crate) fn remember_copy(&self, offset: u64, bytes: &[u8]) {
         if self.first.get().is_none() {
             self.first.set(Some(Sample::of(offset, bytes)));
         }
         let range = tail(&(offset..offset + bytes.len() as u64));
-        // Within the bytes, whose length is a usize.
+        // The offset is within the bytes, whose length is a usize.
         self.last.set(Some(Sample::of(range.start, &bytes[(range.start - offset) as usize..])));
     }
 
-    /// Whether it is to be checked when the last of a range is sent: there is something it must agree
-    /// with.
+    /// Whether the file must be checked when the last bytes of a range are sent, because there is
+    /// something to compare with.
     pub(crate) fn is_of_a_version(&self) -> bool {
         self.is_announced || self.first.get().is_some()
     }
@@ -138,7 +138,7 @@ impl Source {
         Ok(bytes)
     }
 
-    /// The same, of the version that was begun.
+    /// Like [`copy`](Self::copy), and checks that the version has not changed.
     pub(crate) fn copy_checked(&self, range: Range<u64>) -> Result<Bytes, Broken> {
         let bytes = self.bytes(&range)?;
         self.check()?;
@@ -160,7 +160,7 @@ impl Source {
         })
     }
 
-    /// Whether the bytes not sent yet are still of the version that was begun.
+    /// Checks that the unsent bytes still belong to the version with which sending began.
     pub(crate) fn check(&self) -> Result<(), Broken> {
         let then = self.version.get();
         let look = || {
@@ -181,7 +181,7 @@ impl Source {
         if now.size() < then.size() {
             return Err(self.broken(Why::Shorter));
         }
-        // Of a file of the same length that was modified, nothing tells what was.
+        // If a file was modified but has the same length, nothing tells which bytes have changed.
         let mut samples = [&self.first, &self.last].into_iter().filter_map(Cell::get);
         let grown = now.size() > then.size() && samples.all(|sample| sample.is_in(&self.file));
         if !grown {
@@ -196,18 +196,18 @@ impl Source {
     }
 }
 
-/// The files of one response, by their identity.
+/// The files of one response. They are identified by their `Arc`.
 #[derive(Debug, Default)]
 pub(crate) struct Sources(Vec<Rc<Source>>);
 
 impl Sources {
-    /// Remembers the file as it was announced, or else is now, unless it is remembered already.
+    /// Finds the file, or adds it with the announced version, or else with its current version.
     pub(crate) fn of(
         &mut self,
         file: &Arc<File>,
         announced: Option<FileVersion>,
     ) -> Result<Rc<Source>, Broken> {
-        // Renditions of a title at most: few.
+        // A title has few renditions, so this list is short.
         if let Some(known) = self.0.iter().find(|known| Arc::ptr_eq(&known.file, file)) {
             return Ok(Rc::clone(known));
         }
@@ -220,26 +220,26 @@ impl Sources {
         self.0.is_empty()
     }
 
-    /// The response has been sent.
+    /// Forgets the files of a response that has been sent.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// A file that cannot be sent to the length announced. The connection is closed short.
+/// A file that cannot be sent up to the announced length. The connection is closed early.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct Broken {
-    /// The kernel's name for it, with the mark it puts to deleted ones.
+    /// The kernel's path of the file, which marks deleted ones.
     path: PathBuf,
     pub(crate) why: Why,
 }
 
 #[derive(Debug)]
 pub(crate) enum Why {
-    /// It does not have the bytes any more.
+    /// The file no longer has the bytes.
     Shorter,
-    /// It may have other bytes than those sent before.
+    /// The file may have other bytes than those sent before.
     Rewritten,
     Unreadable(io::Error),
 }
@@ -297,7 +297,7 @@ mod tests {
         let shorter = Some("became shorter while it was sent".to_owned());
         assert_eq!(verdict(|file| file.set_len(999).unwrap()), shorter);
         assert_eq!(verdict(|_| {}), None);
-        // Another film with the same beginning.
+        // Other content with the same beginning.
         let from_the_middle = |file: &mut File| {
             file.seek(io::SeekFrom::Start(500)).unwrap();
             file.write_all(&[2; 2000]).unwrap();

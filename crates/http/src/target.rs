@@ -1,21 +1,21 @@
-//! The request target (RFC 9112 3.2): its forms, percent-decoding, and what a path may hold.
+//! The request target (RFC 9112 3.2): its forms, percent-decoding, and checks of the path.
 
 use std::borrow::Cow;
 
 use crate::bad_request::BadRequest;
 
-/// A target taken apart; the parts are still as received.
+/// The parts of a target, as received.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target<'a> {
-    /// Of the absolute form, which overrides `Host` (RFC 9112 3.2.2).
+    /// The authority of the absolute form, which overrides `Host` (RFC 9112 3.2.2).
     pub(crate) authority: Option<&'a str>,
     /// Begins with `/`, or is `*`.
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
 }
 
-/// Takes a target in origin, absolute or asterisk form apart. The authority form belongs to
-/// CONNECT, which no path of ours has.
+/// Splits a target in origin, absolute or asterisk form. The authority form belongs to CONNECT,
+/// which is not supported.
 pub(crate) fn split(target: &str) -> Result<Target<'_>, BadRequest> {
     if target == "*" {
         return Ok(Target { authority: None, path: target, query: None });
@@ -44,10 +44,10 @@ pub(crate) fn split(target: &str) -> Result<Target<'_>, BadRequest> {
     Ok(Target { authority, path: if path.is_empty() { "/" } else { path }, query })
 }
 
-/// Whether a `Host` value can be one (RFC 3986 3.2.2 and a port): no delimiter of another part, no
-/// space, nothing beyond ASCII.
+/// Whether a `Host` value is valid (RFC 3986 3.2.2 and a port): no delimiters of other parts, no
+/// space, only ASCII.
 pub(crate) fn is_host(host: &str) -> bool {
-    // The colons of an IPv6 address are in brackets.
+    // The colons of an IPv6 address are inside brackets.
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => (name, port),
         _ => (host, ""),
@@ -55,16 +55,16 @@ pub(crate) fn is_host(host: &str) -> bool {
     port.bytes().all(|byte| byte.is_ascii_digit())
         && name.bytes().all(|byte| {
             byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'%' | b':')
-            // An IPv6 address, and the sub-delimiters a registered name may hold.
+            // Brackets of an IPv6 address, and the sub-delimiters that a registered name may have.
             || matches!(byte, b'[' | b']' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*')
             || matches!(byte, b'+' | b';' | b'=')
         })
 }
 
-/// The path, percent-decoded once, runs of slashes merged.
+/// The path, percent-decoded once, with runs of slashes merged.
 ///
-/// What would mean something else to a file system than it does to a reader is refused: dot
-/// segments, slashes that were encoded, backslashes, control characters.
+/// Refuses everything that a file system may read differently than a human: dot segments, encoded
+/// slashes, backslashes, control characters.
 pub(crate) fn decode_path(path: &str) -> Result<Cow<'_, str>, BadRequest> {
     if path == "*" {
         return Ok(Cow::Borrowed(path));

@@ -1,4 +1,4 @@
-//! TLS around a connection (RFC 8446): rustls between the driver and the socket.
+//! TLS on a connection (RFC 8446): rustls between the driver and the socket.
 
 use std::io::{self, IoSlice, Write};
 use std::os::fd::BorrowedFd;
@@ -14,10 +14,10 @@ use tokio_rustls::server::TlsStream;
 use crate::io::Stream;
 use crate::send::{Socket, poll_io};
 
-/// Bytes of ciphertext a connection holds at most, while the kernel does not take them.
+/// Most bytes of ciphertext that a connection holds while the kernel does not take them.
 const HELD: usize = 64 << 10;
 
-/// A connection after its handshake, and how much ciphertext has been sent on it.
+/// A connection after its handshake, and the number of ciphertext bytes sent on it.
 #[derive(Debug)]
 pub(crate) struct Tls(TlsStream<TcpStream>, u64);
 
@@ -27,7 +27,7 @@ impl Tls {
         Self(stream, 0)
     }
 
-    /// The protocol that was agreed on (RFC 7301).
+    /// The protocol that the handshake selected (RFC 7301).
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.0.get_ref().1.alpn_protocol()
     }
@@ -44,9 +44,9 @@ impl Stream for Tls {
         self.1
     }
 
-    /// Without `close_notify` a client takes what it got for cut short (RFC 8446 6.1).
+    /// Without `close_notify` a client considers its data truncated (RFC 8446 6.1).
     fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // One that has gone needs none.
+        // A peer that has gone needs no farewell.
         Pin::new(self).poll_shutdown(cx).map(drop)
     }
 }
@@ -70,14 +70,14 @@ impl Socket for Tls {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
         };
-        // What follows at once is sent with it.
+        // Bytes that follow at once are sent together with these.
         if !more && let Poll::Ready(Err(error)) = self.poll_drain(cx) {
             return Poll::Ready(Err(error));
         }
         Poll::Ready(Ok(taken))
     }
 
-    /// The caller copies: what goes out is not what is in the file.
+    /// Not supported, so the caller copies: the bytes on the wire are not those of the file.
     fn poll_sendfile(
         &mut self,
         _: BorrowedFd<'_>,
@@ -106,7 +106,7 @@ impl Socket for Tls {
     }
 }
 
-/// The socket as rustls writes to it.
+/// The socket, in the form to which rustls writes.
 struct Kernel<'a>(&'a TcpStream);
 
 impl Write for Kernel<'_> {

@@ -1,4 +1,4 @@
-//! A connection that goes on in another protocol (RFC 9110 7.8).
+//! A connection that continues in another protocol (RFC 9110 7.8).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::net::Task;
 use crate::send::{Fault, Outbox, Socket};
 use crate::tls::Tls;
 
-/// What becomes of a connection once its 101 (Switching Protocols) is sent.
+/// Receives a connection once its 101 (Switching Protocols) is sent.
 pub(crate) struct Switch(pub(crate) Box<dyn FnOnce(Upgraded)>);
 
 impl fmt::Debug for Switch {
@@ -28,18 +28,18 @@ impl fmt::Debug for Switch {
     }
 }
 
-/// A connection after its 101. While it lives it counts against the connection limits, and the
-/// server waits for it when it drains.
+/// A connection after its 101. While it lives, it counts against the connection limits, and a
+/// draining server waits for it.
 pub struct Upgraded {
     /// The connection.
     pub transport: Transport,
-    /// What was read of it already.
+    /// Bytes that were already read from it.
     pub input: Bytes,
-    /// Its other end.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// When it is to come to an end.
+    /// Tells when the connection should end.
     pub drain: Drain,
-    /// To be kept until it is closed.
+    /// Must be kept until the connection is closed.
     pub held: Held,
 }
 
@@ -56,14 +56,14 @@ impl Held {
         count(&self.tally.bytes_sent, bytes);
     }
 
-    /// Counts the connection as closed because its peer took nothing.
+    /// Counts the connection as closed because its peer took no byte.
     pub fn stalled(&self) {
         count(&self.tally.stalled, 1);
     }
 }
 
-/// What an upgraded connection runs over: TCP, or TLS around it. To be used on its event loop, by
-/// one task at a time; others may write while that one waits for nothing but input.
+/// The stream of an upgraded connection: TCP, or TLS on it. It must be used on its event loop, and
+/// by one task at a time. Other tasks may write while that task waits only for input.
 #[derive(Debug)]
 pub struct Transport(Kind);
 
@@ -94,16 +94,16 @@ impl Transport {
         }
     }
 
-    /// Ready when there may be something to be read. Then [`try_read`](Self::try_read) is to be called
-    /// until it would block.
+    /// Ready when there may be input. The caller then calls [`try_read`](Self::try_read) until it
+    /// would block.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.with_tcp(|socket| socket.poll_read_ready(cx))
     }
 
-    /// Reads what is there; 0 at the end.
+    /// Reads available bytes; returns 0 at the end.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is nothing, and those of the connection.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there are none, and errors of the connection.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.0 {
             Kind::Plain(socket) => socket.try_read(buffer),
@@ -118,15 +118,15 @@ impl Transport {
         }
     }
 
-    /// Ready when there may be room for what is to be written, or is held.
+    /// Ready when there may be room for bytes to write or bytes that are held.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.with_tcp(|socket| socket.poll_write_ready(cx))
     }
 
-    /// One write; how much of it was taken.
+    /// Writes once. Returns how many bytes were taken.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, and those of the connection.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, and errors of the connection.
     pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match &self.0 {
             // send(2) of one range costs less than writev(2) of one.
@@ -141,7 +141,7 @@ impl Transport {
         }
     }
 
-    /// Whether it has taken bytes that the kernel has not got yet.
+    /// Whether it has taken bytes that the kernel has not taken yet.
     pub fn holds(&self) -> bool {
         match &self.0 {
             Kind::Plain(_) => false,
@@ -149,10 +149,10 @@ impl Transport {
         }
     }
 
-    /// Hands the kernel what is held; whether all.
+    /// Passes held bytes to the kernel. Returns whether all were taken.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Errors of the connection.
     pub fn try_drain(&self) -> io::Result<bool> {
         let Kind::Secure(tls) = &self.0 else { return Ok(true) };
         let mut tls = tls.borrow_mut();
@@ -167,8 +167,8 @@ impl Transport {
         }
     }
 
-    /// One write of what is in an outbox, files among it as responses' are, counted as sent. Ready
-    /// with the number of bytes written, which is 0 only if there was nothing to write.
+    /// One write from an outbox, with files sent as in responses, and counted as sent. Ready with
+    /// the number of bytes written, which is 0 only if there were none to write.
     pub fn poll_send(
         &self,
         outbox: &mut Outbox,
@@ -180,10 +180,10 @@ impl Transport {
         Poll::Ready(Ok(written))
     }
 
-    /// Says that nothing more is sent.
+    /// Tells the peer that nothing more follows.
     pub fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Kind::Secure(tls) = &self.0 {
-            // Says so in TLS, then closes the connection's sending half.
+            // Sends a TLS message, then closes the connection's sending half.
             return Pin::new(&mut *tls.borrow_mut()).poll_shutdown(cx);
         }
         Poll::Ready(self.with_tcp(|socket| {
@@ -191,9 +191,9 @@ impl Transport {
         }))
     }
 
-    /// Has the kernel drop what it has when the connection is closed.
+    /// Makes closing the connection drop all bytes that the kernel has queued.
     pub fn forget(&self) {
-        // One that is gone has nothing.
+        // A connection that is gone has none.
         let _ = self.with_tcp(TcpStream::set_zero_linger);
     }
 }

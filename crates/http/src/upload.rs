@@ -1,4 +1,4 @@
-//! Payloads of requests to the control plane: they come in time, or not at all.
+//! Payloads of requests to the control plane, with a time limit.
 
 use std::io;
 use std::pin::Pin;
@@ -11,17 +11,17 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-/// A payload that must be complete at a deadline, however it drips. After it, it fails with
-/// [`TimedOut`](io::ErrorKind::TimedOut).
+/// A payload that must be complete at a deadline, however slowly it arrives. After the deadline it
+/// fails with [`TimedOut`](io::ErrorKind::TimedOut).
 pub(crate) struct Upload {
     payload: Incoming,
     deadline: Instant,
-    /// Set while the payload is waited for.
+    /// Present while the payload is waited for.
     timer: Option<Pin<Box<Sleep>>>,
     late: Late,
 }
 
-/// Whether a payload did not come in time.
+/// Whether a payload missed its deadline.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Late(Arc<AtomicBool>);
 
@@ -32,13 +32,13 @@ impl Late {
 }
 
 impl Upload {
-    /// One that may take so long from now.
+    /// A payload that must be complete within `timeout` from now.
     pub(crate) fn new(payload: Incoming, timeout: Duration) -> Self {
         let deadline = Instant::now() + timeout;
         Self { payload, deadline, timer: None, late: Late::default() }
     }
 
-    /// Tells whether it took too long.
+    /// Tells later whether the payload missed its deadline.
     pub(crate) fn late(&self) -> Late {
         self.late.clone()
     }
@@ -55,7 +55,7 @@ impl Body for Upload {
         if let Poll::Ready(frame) = Pin::new(&mut self.payload).poll_frame(cx) {
             return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
         }
-        // Made here, because it belongs to the runtime that reads the payload.
+        // The timer is made here, because it belongs to the runtime that reads the payload.
         let deadline = self.deadline;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         std::task::ready!(timer.as_mut().poll(cx));

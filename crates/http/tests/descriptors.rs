@@ -1,4 +1,4 @@
-//! Running out of file descriptors. The limit is the process's, so this test has one of its own.
+//! Running out of file descriptors. The limit is per process, so this test has its own process.
 
 #[path = "driver/support.rs"]
 #[expect(dead_code, reason = "shared with the other tests, which use the rest")]
@@ -25,7 +25,7 @@ fn accepting_survives() {
     let mut served = origin.client();
     assert_eq!(hello(&mut served), 200);
 
-    // Once all descriptors are taken the kernel completes these connections, and the server cannot
+    // Once all descriptors are taken, the kernel completes these connections, but the server cannot
     // accept them.
     let sockets = [(); 3].map(|()| {
         Socket::new(Domain::IPV4, Type::STREAM, None).expect("there are descriptors yet")
@@ -46,7 +46,7 @@ fn accepting_survives() {
     for client in &mut waiting {
         client.send("GET", "/media/hello", &[], b"").expect("the kernel takes it");
     }
-    // Those accepted before are served meanwhile.
+    // Connections that were accepted before are still served.
     assert_eq!(hello(&mut served), 200);
     assert_eq!(origin.totals().accepted, accepted);
 

@@ -12,22 +12,25 @@ use tracing::{info, warn};
 use super::gate::{Full, Gate, Permit};
 use super::log_limit::LogLimit;
 
-/// How long accepting pauses when the process is out of descriptors or memory: from, to.
+/// How long accepting pauses when the process has no descriptors or memory left: at first, and at
+/// most.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// A connection that was accepted, and whether a limit keeps it out.
+/// An accepted connection, unless a limit refuses it.
 #[derive(Debug)]
 pub struct Accepted {
     /// The connection.
     pub stream: TcpStream,
-    /// Its other end.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// Its place. Without one it is to be closed, which the log has been told.
+    /// Its place under the limits. Without one the connection must be closed; this was already
+    /// logged.
     pub permit: Option<Permit>,
 }
 
-/// Accepts connections of `protocol` for as long as it is polled, and gives each to `take`. An error that
-/// others must mend, like descriptors that have run out, is logged and tried again.
+/// Accepts connections of `protocol` while it is polled, and passes each to `take`. Errors with
+/// other causes than the connection, such as a lack of descriptors, are logged, and accepting is
+/// tried again.
 pub async fn accept(
     protocol: &'static str,
     listener: &TcpListener,
@@ -67,7 +70,7 @@ pub async fn accept(
     }
 }
 
-/// Errors of `accept` that a connection brought with it and took away (accept(2)).
+/// Whether an error of `accept` concerns only the connection that caused it (accept(2)).
 fn is_of_the_connection(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(

@@ -1,4 +1,4 @@
-//! How the connections of a worker learn that the server is shutting down.
+//! Tells the connections of a worker that the server is shutting down.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// A worker's signal to its connections to come to an end: idle ones close, responses in progress
-/// finish, endless ones end at their next boundary. New ones are answered once, with a refusal where
-/// they ask for media. Stays on its thread.
+/// A worker's signal to its connections to end. Idle connections close, responses in progress
+/// finish, and endless responses end at their next boundary. New connections get one answer, which
+/// refuses requests for media. The signal stays on its thread.
 ///
-/// Watching costs nothing until the signal is given: a watcher leaves its waker once.
+/// Watching costs nothing before the signal is given: a watcher registers its waker once.
 #[derive(Clone, Default)]
 pub struct Drain(Rc<State>);
 
@@ -42,7 +42,7 @@ impl Drain {
     }
 }
 
-/// Future of [`Drain::begun`]. May be polled again after it was ready.
+/// Future of [`Drain::begun`]. It may be polled again after it was ready.
 pub struct Watch {
     drain: Drain,
     key: u64,

@@ -1,4 +1,4 @@
-//! How many connections there may be at a time, in all and from one address.
+//! Limits the number of connections, in all and per address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ipnet::IpNet;
 
-/// Lets connections in while there are few enough. Taken per connection, never per request.
+/// Admits connections while the limits allow it. It is used once per connection, never per request.
 #[derive(Debug)]
 pub struct Gate {
     open: AtomicUsize,
@@ -16,25 +16,25 @@ pub struct Gate {
     per_address: Option<(PerAddress, Mutex<HashMap<IpAddr, usize>>)>,
 }
 
-/// How many connections there may be from one address at a time.
+/// Limit on simultaneous connections from one address.
 #[derive(Clone, Debug)]
 pub struct PerAddress {
-    /// So many; from one /64 network of IPv6.
+    /// Most connections from one address, or from one /64 network of IPv6.
     pub max: NonZeroUsize,
-    /// Not from these networks: proxies have many users.
+    /// Networks without this limit, such as proxies with many users.
     pub except: Vec<IpNet>,
 }
 
-/// Which limit kept a connection out.
+/// The limit that refused a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// That of all connections.
+    /// The limit on all connections.
     Server,
-    /// That of connections from one address.
+    /// The limit on connections from one address.
     Address,
 }
 
-/// A connection's place; given back when dropped.
+/// A connection's place under the limits. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Permit {
     gate: Arc<Gate>,
@@ -53,7 +53,7 @@ impl Gate {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Lets a connection from `peer` in.
+    /// Admits a connection from `peer`.
     ///
     /// # Errors
     /// A limit is reached.
@@ -97,7 +97,7 @@ impl Drop for Permit {
     }
 }
 
-/// What counts as one address: an IPv6 subscriber has a whole /64 to choose from.
+/// The unit that counts as one address: an IPv6 subscriber can use a whole /64.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => {

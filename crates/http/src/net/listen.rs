@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-/// Connections the kernel completes before they are accepted.
+/// How many connections the kernel completes before they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// A listener for each worker, and the address they share.
+/// Creates a listener per worker, and returns the address that they share.
 ///
-/// The kernel shares connections among the listeners. Of each it keeps `unsent` bytes at most that are not sent yet
-/// (`TCP_NOTSENT_LOWAT`).
+/// The kernel distributes connections among the listeners. It keeps at most `unsent` unsent bytes
+/// per connection (`TCP_NOTSENT_LOWAT`).
 ///
 /// # Errors
-/// [`AddrInUse`](io::ErrorKind::AddrInUse) also if the other holder shares its port as we do: two servers
-/// on one port would each get half of the connections.
+/// [`AddrInUse`](io::ErrorKind::AddrInUse) even if the other holder of the port shares it: two
+/// servers on one port would each get half of the connections.
 pub fn listen(
     address: SocketAddr,
     workers: NonZeroUsize,
@@ -32,8 +32,8 @@ pub fn listen(
     Ok((listeners, address))
 }
 
-/// A socket of datagrams for each worker, and the address they share. All datagrams of a peer come to
-/// one of them, which the kernel chooses by both addresses.
+/// Binds a UDP socket for each worker to one shared address. Returns the sockets and the address. The
+/// kernel chooses a socket by the addresses of both ends: all datagrams of a peer come to one socket.
 ///
 /// # Errors
 /// As those of [`listen`].
@@ -58,7 +58,8 @@ pub fn datagrams(
 
 /// Binds a socket to an address that further sockets of this process will share.
 fn share(socket: &Socket, address: SocketAddr, first: bool) -> io::Result<()> {
-    // The first is bound before it agrees to share: binding fails if anyone else has the port.
+    // The first socket is bound before it allows sharing, so binding fails if another process has
+    // the port.
     if !first {
         socket.set_reuse_port(true)?;
     }
@@ -70,11 +71,10 @@ fn bind(address: SocketAddr, unsent: u32, first: bool) -> io::Result<std::net::T
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     share(&socket, address, first)?;
-    // Accepted connections inherit these.
+    // Accepted connections inherit these options.
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(unsent)?;
-    // A peer that vanished without a word is found out in a minute or two, even when nothing is
-    // being sent to it.
+    // A peer that vanished is detected in a minute or two, even when nothing is sent to it.
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
     socket.set_tcp_keepalive(&keepalive.with_interval(Duration::from_secs(15)).with_retries(4))?;
     socket.set_nonblocking(true)?;

@@ -1,8 +1,8 @@
-//! A limit to lines of the log that a peer can cause.
+//! Limits the log lines that a peer can cause.
 
 use std::time::{Duration, Instant};
 
-/// How many lines there may be in so much time.
+/// How many lines may be logged in a span of time.
 #[derive(Debug)]
 pub struct LogLimit {
     most: u32,
@@ -13,17 +13,18 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// So many lines in so long.
+    /// A limit of `most` lines in each `span`.
     pub const fn new(most: u32, span: Duration) -> Self {
         Self { most, span, since: None, lines: 0, held_back: 0 }
     }
 
-    /// For a condition that comes with every connection, and that one line tells all of.
+    /// A limit for a condition that many connections report, so that one line is enough.
     pub const fn rare() -> Self {
         Self::new(1, Duration::from_secs(5))
     }
 
-    /// Whether a line may be logged at `now`, and how many were held back before it.
+    /// Whether a line may be logged at `now`. If so, returns how many lines were suppressed before
+    /// it.
     pub fn take(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.duration_since(since) >= self.span) {
             (self.since, self.lines) = (Some(now), 0);

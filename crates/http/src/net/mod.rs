@@ -1,5 +1,6 @@
-//! What any protocol needs to serve connections: listeners that share a port, one accept loop, limits by address,
-//! waiting for slow peers, and an orderly end. HTTP and RTMP run on it, each [`Worker`] on a thread of its own.
+//! Serves connections of any protocol: listeners that share a port, the accept loop, limits per
+//! address, waiting for slow peers, and an orderly end. HTTP and RTMP use it. Each [`Worker`] has
+//! its own thread.
 
 mod accept;
 mod drain;

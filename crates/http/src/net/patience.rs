@@ -1,4 +1,4 @@
-//! How long a peer may take nothing.
+//! Detects peers that take no bytes.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -9,55 +9,54 @@ use tokio::time::Instant;
 use super::kernel;
 use super::timer::Timer;
 
-/// How often in a time-out the kernel is asked what the peer has taken.
+/// How often during the time limit the kernel is asked what the peer has taken.
 const LOOKS: u32 = 8;
 
-/// A wait for a peer to take some of what the kernel has for it: a byte is enough.
+/// A wait until the peer takes at least one byte that the kernel has for it.
 ///
-/// That the socket takes nothing more does not say that the peer does not: there is room again when a
-/// third of what the socket may hold has been acknowledged, or half of what may be unsent, for which
-/// one that reads slowly may need longer than the time-out. So the kernel is asked how much is left;
-/// but most waits are short, and not until some time has passed. Whoever waits writes nothing
-/// meanwhile: when something could be written, another wait begins.
+/// A socket that takes no more bytes does not mean that the peer reads none. The socket has room
+/// again when a third of its buffer is acknowledged, or half of the unsent limit is sent. A slow
+/// reader may need longer than the time limit for this. So the kernel is asked how many bytes are
+/// left. Most waits are short, so it is asked only after some time. The waiting code writes nothing
+/// meanwhile: when it can write again, a new wait begins.
 #[derive(Debug)]
 pub struct Patience {
     timeout: Duration,
     next: Instant,
-    /// Bytes that were not acknowledged, and since when they have been no fewer.
+    /// Unacknowledged bytes, and since when their number has not changed.
     left: Option<(u64, Instant)>,
 }
 
-/// What a look at a peer came to.
+/// Result of a look at a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// It has taken something since the last look.
+    /// The peer has taken bytes since the last look.
     Takes,
-    /// It has not, or it is too early to say.
+    /// The peer has taken none, or it is too early to tell.
     Waits,
-    /// It has taken nothing for the time-out.
+    /// The peer has taken none for the time limit.
     Stalled,
 }
 
 impl Patience {
-    /// Begins to wait.
+    /// Begins a wait.
     pub fn new(timeout: Duration) -> Self {
         Self { timeout, next: Instant::now() + timeout / LOOKS, left: None }
     }
 
-    /// When to look.
+    /// Time of the next look.
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// Looks, if it is time to. That the peer took nothing for the time-out is noticed up to a quarter
-    /// of it later.
+    /// Looks at the peer, if it is time. A stall is noticed up to a quarter of the time limit late.
     pub fn look(&mut self, tcp: &TcpStream) -> Look {
         let now = Instant::now();
         if now < self.next {
             return Look::Waits;
         }
         self.next = now + self.timeout / LOOKS;
-        // One that cannot be asked has taken nothing.
+        // A peer that cannot be queried has taken nothing.
         let left = kernel::unacknowledged(tcp).unwrap_or(0);
         match self.left {
             Some((before, since)) if before == left => {
@@ -93,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection whose far end has not read what fills it, and that end.
+    /// A connection that is filled because its far end has read nothing, and the far end.
     fn full() -> (TcpStream, Blocking) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut near = Blocking::connect(listener.local_addr().unwrap()).unwrap();
@@ -108,7 +107,7 @@ mod tests {
         (TcpStream::from_std(near).unwrap(), far)
     }
 
-    /// Reads until some of what the kernel had for the far end has got there.
+    /// Reads until the far end has received some of the bytes that the kernel had for it.
     fn take(near: &TcpStream, far: &mut Blocking) {
         let left = || kernel::unacknowledged(near).unwrap();
         let (before, began) = (left(), std::time::Instant::now());
@@ -125,11 +124,11 @@ mod tests {
         let (mut patience, mut timer) = (Patience::new(TIMEOUT), Timer::new(TIMEOUT));
         let mut end = poll_fn(|cx| patience.poll(&mut timer, &near, cx));
         for _ in 0..12 {
-            // Nobody was told that there is room.
+            // The writer is not told that there is room.
             tokio::time::timeout(TIMEOUT * 3 / 4, &mut end).await.unwrap_err();
             take(&near, &mut far);
         }
-        // What was taken last may be acknowledged in two steps.
+        // The last bytes may be acknowledged in two steps.
         let last = Instant::now();
         end.await;
         assert!((TIMEOUT..TIMEOUT * 3).contains(&last.elapsed()), "{:?}", last.elapsed());

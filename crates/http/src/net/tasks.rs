@@ -1,4 +1,4 @@
-//! What a worker waits for before it ends.
+//! The tasks that a worker waits for before it ends.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ impl Tasks {
         self.running.get()
     }
 
-    /// Ready when none is running.
+    /// Ready when no task is running.
     pub(super) async fn all_ended(&self) {
         while self.running.get() > 0 {
             self.ended.notified().await;

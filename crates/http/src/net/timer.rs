@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// One timer for all of a connection's deadlines. Most deadlines are never reached and move
-/// forward with each request, so the timer is left where it is and set again when it fires early.
+/// One timer for all deadlines of a connection. Most deadlines are never reached, because each
+/// request moves them. So the timer is not moved with them; if it fires too early, it is set again.
 #[derive(Debug)]
 pub struct Timer(Pin<Box<Sleep>>);
 
 impl Timer {
-    /// One that no deadline is expected to be before.
+    /// A timer that should fire first after `first`. No deadline is expected before that.
     pub fn new(first: Duration) -> Self {
         Self(Box::pin(tokio::time::sleep(first)))
     }
@@ -45,7 +45,7 @@ mod tests {
         let mut timer = Timer::new(Duration::from_millis(5));
         poll_fn(|cx| timer.poll(at(60), cx)).await;
         assert!(Instant::now() >= at(60));
-        // Of the two, the earlier counts.
+        // The earlier of the two counts.
         let mut timer = Timer::new(Duration::from_secs(3600));
         poll_fn(|cx| timer.poll(at(70), cx)).await;
         assert!(Instant::now() >= at(70));

@@ -8,36 +8,36 @@ use tokio::task::spawn_local;
 use super::drain::Drain;
 use super::tasks::{Task, Tasks};
 
-/// What a worker is given to do.
+/// Work from another thread.
 type Job = Box<dyn FnOnce(&Worker) + Send>;
 
-/// One event loop, as what runs on it sees it.
+/// One event loop, as seen by the code that runs on it.
 #[derive(Clone)]
 pub struct Worker {
     /// Its number, from 0.
     pub index: usize,
-    /// When this worker begins to drain.
+    /// Tells when this worker begins to drain.
     pub drain: Drain,
     tasks: Rc<Tasks>,
 }
 
 impl Worker {
-    /// The worker of this index. Without a server, it drains when its `drain` is told to.
+    /// The worker with this index. Without a server, it drains when its `drain` is begun.
     pub fn new(index: usize) -> Self {
         Self { index, drain: Drain::default(), tasks: Rc::default() }
     }
 
-    /// To be held by what draining has to wait for, besides the server's own connections.
+    /// A guard for work that draining must wait for, in addition to the server's own connections.
     pub fn task(&self) -> Task {
         Tasks::one_more(&self.tasks)
     }
 
-    /// How many tasks it has to wait for.
+    /// Number of tasks to wait for.
     pub fn running(&self) -> usize {
         self.tasks.running()
     }
 
-    /// A way to give this worker something to do from any thread. To be called on the worker's thread.
+    /// A handle that gives this worker work from any thread. Must be called on the worker's thread.
     pub fn remote(&self) -> Remote {
         let (jobs, mut given) = mpsc::unbounded_channel::<Job>();
         let worker = self.clone();
@@ -49,23 +49,24 @@ impl Worker {
         Remote { jobs }
     }
 
-    /// Ready when it has none to wait for.
+    /// Ready when there is no task to wait for.
     pub async fn all_ended(&self) {
         self.tasks.all_ended().await;
     }
 }
 
-/// Gives a worker something to do from any thread. A connection stays on the worker that accepted it, but
-/// the datagrams of a peer come to the worker that the kernel chooses: what is agreed on a connection of
-/// one worker may have to run on another.
+/// Gives a worker work from any thread. A connection stays on the worker that accepted it, but the
+/// datagrams of a peer come to the worker that the kernel chooses. So a session that one worker agrees on
+/// may have to run on another.
 #[derive(Clone)]
 pub struct Remote {
     jobs: mpsc::UnboundedSender<Job>,
 }
 
 impl Remote {
-    /// Has the worker run `job` on its thread, where it may spawn tasks that are not `Send` and take a
-    /// [`Task`] for them. False if the worker has ended; `job` is dropped then, or when it ends.
+    /// Runs `job` on the worker's thread. There it may spawn tasks that are not `Send`, and take a
+    /// [`Task`] for them. False if the worker has ended: `job` is dropped. It is also dropped if the
+    /// worker ends before `job` runs.
     pub fn run(&self, job: impl FnOnce(&Worker) + Send + 'static) -> bool {
         self.jobs.send(Box::new(job)).is_ok()
     }

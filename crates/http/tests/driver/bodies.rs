@@ -1,4 +1,4 @@
-//! Bodies: of any size, streamed, broken off, and never ahead of a slow reader.
+//! Bodies of any size: streamed, broken off, and never ahead of a slow reader.
 
 use std::io::{ErrorKind, Read};
 use std::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ fn streamed() {
         assert!(answer.body == pattern(size).repeat(count), "{count} times {size} bytes");
     }
     assert_eq!(origin.totals().accepted, 1);
-    // HTTP/1.0 knows no chunks: the end is the connection's, whatever was asked for.
+    // HTTP/1.0 has no chunks, so the body ends with the connection, whatever the client requested.
     let answer = origin.raw(b"GET /media/stream/3/10 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("\r\nConnection: close"), "{head}");
@@ -38,7 +38,7 @@ fn streamed() {
     assert_eq!(body.as_bytes(), pattern(10).repeat(3));
 }
 
-/// A payload that cannot be made to its end must not look complete.
+/// A payload that fails before its end must not look complete.
 #[test]
 fn broken_off() {
     let origin = Origin::start();
@@ -51,8 +51,8 @@ fn broken_off() {
     assert_eq!(read, pattern(10).repeat(3));
 }
 
-/// A stream is asked for more when the kernel has taken what it gave, so the backlog of a viewer
-/// that reads nothing is what the kernel's buffers hold and no more, however long it takes.
+/// A stream is asked for more only when the kernel has taken its last pieces. So the backlog of a
+/// viewer that reads nothing is what the kernel's buffers hold, however long it lasts.
 #[test]
 fn never_ahead_of_a_slow_reader() {
     const CHUNK: usize = 10_000;
@@ -60,17 +60,17 @@ fn never_ahead_of_a_slow_reader() {
     let path = format!("/media/endless/{CHUNK}");
     let pulled = || origin.seen.pulled.load(Ordering::Acquire);
     let reader = SlowReader::get(origin.address, &path, 0).unwrap();
-    // Nothing tells when nothing more will come, but for waiting.
+    // Only waiting can show that nothing more is pulled.
     let mut last = usize::MAX;
     while last != pulled() {
         last = pulled();
         std::thread::sleep(Duration::from_millis(200));
     }
-    // Unsent: `Config::unsent_limit`, which a write may pass by one; unread: the reader's buffer;
-    // in the driver's hands: one.
+    // Unsent: `Config::unsent_limit`, which a write may exceed by one. Unread: the reader's buffer.
+    // In the driver: one.
     let most = (128 << 10) / CHUNK + (64 << 10) / CHUNK + 3;
     assert!((1..=most).contains(&last), "{last} chunks were pulled, not at most {most}");
-    // The rest comes as it is read.
+    // The rest follows as it is read.
     reader.hurry();
     eventually("more is pulled", || pulled() > last + 1000);
     assert!(reader.received() > 0);
@@ -78,7 +78,7 @@ fn never_ahead_of_a_slow_reader() {
     eventually("none is open", || origin.totals().open == 0);
 }
 
-/// One viewer's long body does not keep another waiting.
+/// A viewer's long body does not delay another viewer.
 #[test]
 fn others_have_their_turn() {
     let origin = Origin::start();

@@ -1,4 +1,4 @@
-//! Connections: kept, closed, limited, drained.
+//! Connections: kept, closed, limited and drained.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -43,7 +43,7 @@ fn pipelined_in_order() {
     let mut client = origin.client();
     let mut requests = String::new();
     for i in 0..500 {
-        // Of every kind, long ones among them.
+        // Requests of every kind, including long ones.
         let path = match i % 5 {
             0 => "/media/bytes/70000".to_owned(),
             1 => "/media/stream/3/1000".to_owned(),
@@ -66,7 +66,7 @@ fn pipelined_in_order() {
     }
     writing.join().unwrap().unwrap();
 
-    // In one write, then garbage: what came before it is answered.
+    // Requests in one write, followed by garbage: the requests are answered.
     client
         .send_raw(
             b"GET /media/hello HTTP/1.1\r\nHost: h\r\n\r\nGET /media/echo HTTP/1.1\r\nHost: h\r\n\r\n\0\0\r\n\r\n",
@@ -77,7 +77,7 @@ fn pipelined_in_order() {
     assert_eq!(client.receive().unwrap().status(), 400);
     assert!(client.is_closed_within(LIMIT));
 
-    // Behind an answer that is not made there is a bound to what is read.
+    // Behind an answer that is never made, only a limited amount is read.
     let mut socket = TcpStream::connect(origin.address).unwrap();
     socket.write_all(b"GET /media/wait HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     socket.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -85,8 +85,8 @@ fn pipelined_in_order() {
     assert_eq!(socket.write_all(&flood).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
-/// Many short answers go out in one system call, and so in one segment: the receiving kernel, by way
-/// of `ss`, counts those that came.
+/// Many short answers go out in one system call, and so in one segment. The receiving kernel counts
+/// segments; `ss` shows the count.
 #[test]
 fn pipelined_answers_share_segments() {
     const REQUESTS: usize = 200;
@@ -109,7 +109,7 @@ fn pipelined_answers_share_segments() {
     assert!((1..10).contains(&segments), "{segments} segments for {REQUESTS} answers");
 }
 
-/// The payload of a GET is skipped, and what follows is the next request.
+/// The payload of a GET is skipped, and the next request follows it.
 #[test]
 fn payloads() {
     let origin = Origin::start();
@@ -122,7 +122,7 @@ fn payloads() {
     assert_eq!(with("Content-Length: 60000\r\n", &"x".repeat(60_000)), 2);
     assert_eq!(with("Content-Length: 70000\r\n", &"x".repeat(70_000)), 1);
     assert_eq!(with("Content-Length: 4\r\nExpect: 100-continue\r\n", "GET "), 1);
-    // A payload that does not come.
+    // A payload that does not arrive.
     let mut client = origin.client();
     client
         .send_raw(b"GET /media/hello HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc")
@@ -131,7 +131,7 @@ fn payloads() {
     client.send_raw(b"def").unwrap();
     client.send_raw(b"ghiGET /media/none HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     assert_eq!(client.receive().unwrap().status(), 204);
-    // Methods that have one are refused without reading it.
+    // Methods with a payload are refused without reading it.
     let mut client = origin.client();
     client.send("PUT", "/media/hello", &[], &[0; 1000]).unwrap();
     client.send("GET", "/media/hello", &[], b"").unwrap();
@@ -139,12 +139,12 @@ fn payloads() {
     assert_eq!(client.receive().unwrap().status(), 200);
 }
 
-/// A payload that comes after the answer to it, on a connection that was to be closed: the answer
-/// arrives all the same (RFC 9112 9.6).
+/// A payload that arrives after its answer, on a connection that is closed: the answer must still
+/// arrive (RFC 9112 9.6).
 #[test]
 fn payloads_that_come_late() {
     let origin = Origin::start();
-    // One that takes little at a time.
+    // A client with a small receive buffer.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     socket.connect(&origin.address.into()).unwrap();
@@ -153,7 +153,7 @@ fn payloads_that_come_late() {
     let request = b"GET /media/bytes/100000 HTTP/1.1\r\nHost: h\r\n\
         Connection: close\r\nContent-Length: 10\r\n\r\n";
     socket.write_all(request).unwrap();
-    // The kernel has it, the viewer has not.
+    // The kernel has the answer, but the viewer does not.
     eventually("sent", || origin.totals().bytes_sent > 100_000);
     socket.write_all(b"0123456789").unwrap();
     let mut answer = Vec::new();
@@ -161,8 +161,8 @@ fn payloads_that_come_late() {
     assert!(answer.len() > 100_000, "{} bytes", answer.len());
 }
 
-/// Work is shared, not bytes alone: whoever pipelines what has short answers does not make others
-/// wait for all of them.
+/// Turns are about work, not only bytes: a client that pipelines requests with short answers does
+/// not make others wait for all of them.
 #[test]
 fn turns_are_taken() {
     const REQUESTS: usize = 3000;
@@ -207,7 +207,7 @@ fn a_peer_that_leaves_takes_its_request_along() {
         if closes_half_before {
             socket.shutdown(Shutdown::Write).unwrap();
         }
-        // A reset, not an orderly close, which is no more than a half of one to the other side.
+        // A reset. The other side would take an orderly close for a closed sending half.
         SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
         drop(socket);
         eventually("abandoned", || origin.seen.abandoned.load(Ordering::Acquire) > before);
@@ -218,7 +218,8 @@ fn a_peer_that_leaves_takes_its_request_along() {
 #[test]
 fn a_peer_that_closes_its_half_is_answered() {
     let mut origin = Origin::start();
-    // Answers that are made when the server drains: one by one, as a stream, and behind another.
+    // Answers that are made while the server drains: one alone, one as a stream, and one behind
+    // another.
     let (hello, late) =
         ("GET /media/hello HTTP/1.1\r\nHost: h\r\n\r\n", "GET /media/late HTTP/1.1\r\n");
     let sockets = [
@@ -234,7 +235,7 @@ fn a_peer_that_closes_its_half_is_answered() {
         socket
     });
     eventually("all are being answered", || origin.totals().requests == 4);
-    // The control plane has its own way of answering.
+    // The control plane answers in its own way.
     let page = origin.raw(b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(statuses(&page), ["200"], "{page}");
     origin.stop();
@@ -263,7 +264,7 @@ fn limits() {
         refused.set_read_timeout(Some(LIMIT)).unwrap();
         assert_eq!(statuses(&read_all(&mut refused)), ["503"]);
         assert_eq!(origin.totals().refused, 1);
-        // Those inside notice nothing, and one that leaves makes room.
+        // Connected clients are not affected, and one that leaves makes room.
         assert_eq!(hello(&mut first), 200);
         drop(second);
         eventually("a place is free", || origin.totals().open == 1);
@@ -295,13 +296,13 @@ fn a_peer_that_stalls() {
         let reader = SlowReader::start(origin.address, request.as_bytes(), 0).unwrap();
         eventually("closed", || origin.totals().stalled == stalled);
         eventually("none is open", || origin.totals().open == 0);
-        // At once, with what the kernel still held for it.
+        // The connection is closed at once, and the kernel drops its bytes.
         assert_eq!(reader.finish(LIMIT).0, testkit::Ended::Reset);
     }
 }
 
-/// One that reads all the time stays, however slowly it does: for longer than the time-out there is
-/// too little room to write again.
+/// A peer that reads all the time stays connected, however slow it is. Here the socket has too
+/// little room for another write for longer than the time limit.
 #[test]
 fn a_peer_that_is_slow() {
     let stall_timeout = Duration::from_secs(1);
@@ -315,8 +316,8 @@ fn a_peer_that_is_slow() {
 #[test]
 fn draining() {
     let mut origin = Origin::start();
-    // An idle connection, a new one, an answer still to be made, a stream that waits, one that does
-    // not, a body half read, a control connection that is idle.
+    // An idle connection, a new one, an unfinished answer, a stream that waits, one that does not,
+    // a half-read body, and an idle control connection.
     let mut idle = origin.client();
     idle.send("GET", "/media/hello", &[], b"").unwrap();
     idle.receive().unwrap();
@@ -354,7 +355,7 @@ fn draining() {
     assert_eq!(origin.totals().open, 0);
 }
 
-/// An answer made while draining says that it is the last.
+/// An answer that is made while draining announces the close of the connection.
 #[test]
 fn draining_has_an_end() {
     let mut origin = Origin::with(Config { grace: Duration::from_millis(300), ..config() });

@@ -1,4 +1,4 @@
-//! Connections handed over to the control plane, and what becomes of media requests on them.
+//! Connections that are handed to the control plane, and media requests on them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,8 @@ use crate::support::{LIMIT, Origin, config, drip, eventually, pattern, read_all,
 fn handed_over_whole() {
     let origin = Origin::start();
     let mut client = origin.client();
-    // After a media request, in the same write, with its payload, and with what follows.
+    // The request follows a media request in the same write, with its payload, and with another
+    // request behind it.
     client
         .send_raw(
             b"GET /media/hello HTTP/1.1\r\nHost: h\r\n\r\n\
@@ -48,7 +49,7 @@ fn knows_the_peer() {
     assert_eq!(client.receive().unwrap().text(), own.to_string());
 }
 
-/// A browser asks for media on the connection that brought the page.
+/// A browser requests media on the connection that delivered the page.
 #[test]
 fn media_on_a_control_connection() {
     let origin = Origin::start();
@@ -91,7 +92,8 @@ fn the_same_bounds_on_a_control_connection() {
     client.send("GET", "/page", &[("X-Long", &long)], b"").unwrap();
     assert_eq!(client.receive().unwrap().status(), 431);
     assert!(client.is_closed_within(LIMIT));
-    // A head that has begun is answered for, also where it drips; one that has not is not.
+    // A head that has begun is answered, even if it arrives byte by byte. An idle connection is
+    // closed without an answer.
     for begun in [&b"GET /pa"[..], b"", b"GET /page HTTP/1.1\r\nHost: h\r\nX: "] {
         let mut client = origin.client();
         client.send("GET", "/page", &[], b"").unwrap();
@@ -112,7 +114,7 @@ fn the_same_bounds_on_a_control_connection() {
     assert_eq!(origin.totals().bad_requests, 2);
 }
 
-/// What reads a payload is told that it does not come; and the peer, that it took too long.
+/// The reader of a payload is told that it does not arrive, and the peer that it took too long.
 #[test]
 fn a_payload_that_takes_too_long() {
     let head_timeout = std::time::Duration::from_millis(300);
@@ -121,7 +123,8 @@ fn a_payload_that_takes_too_long() {
         let mut socket = TcpStream::connect(origin.address).unwrap();
         let head = format!("POST /echo HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n");
         socket.write_all(head.as_bytes()).unwrap();
-        // Of a chunked payload it is an extension of the first chunk that drips, of any length.
+        // In a chunked payload, an extension of the first chunk arrives slowly, and may have any
+        // length.
         socket.write_all(b"1;a=").unwrap();
         let mut reader = socket.try_clone().unwrap();
         reader.set_read_timeout(Some(LIMIT)).unwrap();
@@ -133,7 +136,7 @@ fn a_payload_that_takes_too_long() {
     }
     eventually("all closed", || origin.totals().open == 0);
     assert_eq!(origin.totals().bad_requests, 2);
-    // One that nobody reads is not waited for.
+    // A payload that nobody reads is not waited for.
     let mut client = origin.client();
     client.send_raw(b"POST /nothing HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n").unwrap();
     assert_eq!(client.receive().unwrap().status(), 404);

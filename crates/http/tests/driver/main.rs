@@ -1,4 +1,4 @@
-//! The connection driver, over real sockets.
+//! Tests the connection driver over real sockets.
 
 mod bodies;
 mod connections;

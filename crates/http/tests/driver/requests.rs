@@ -1,4 +1,4 @@
-//! One request at a time: what is refused, with which status, and what the answer looks like.
+//! Single requests: which are refused with which status, and what answers look like.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{Origin, config, eventually, read_all, statuses};
 
-/// Odd requests and the status of their answers, after each of which the connection is closed.
+/// Malformed requests and the statuses of their answers. The connection is closed after each.
 #[test]
 fn malformed() {
     let origin = Origin::start();
@@ -88,7 +88,7 @@ fn malformed() {
     ])
     .collect();
     for (request, status) in &cases {
-        // Whatever follows is not taken for a request.
+        // Bytes that follow are not read as a request.
         let rest = b"GET /media/hello HTTP/1.1\r\nHost: h\r\n\r\n";
         let answer = origin.raw(&[&request[..], rest].concat());
         let text = String::from_utf8_lossy(&request[..request.len().min(200)]);
@@ -99,7 +99,7 @@ fn malformed() {
     assert_eq!(origin.totals().requests, 0);
 }
 
-/// An answer to HEAD has no payload, not even one that says what is wrong (RFC 9110 9.3.2).
+/// An answer to HEAD has no payload, not even an error text (RFC 9110 9.3.2).
 #[test]
 fn malformed_head_requests() {
     let origin = Origin::start();
@@ -115,7 +115,7 @@ fn malformed_head_requests() {
     }
 }
 
-/// Unusual and allowed.
+/// Unusual but valid requests.
 #[test]
 fn tolerated() {
     let origin = Origin::start();
@@ -137,7 +137,7 @@ fn tolerated() {
         hello("GET /media/echo/%e2%82%ac%20x?a=1&b=%26+%3d&&c=d=e HTTP/1.1\r\nHost: h:1\r\n\r\n"),
         "/media/echo/€ x h:1 a=1 b=& = c=d=e"
     );
-    // The largest head there may be.
+    // The largest allowed head.
     let start = "GET /media/hello HTTP/1.1\r\nHost: h\r\nX: ";
     let field = "a".repeat(8192 - start.len() - 4);
     assert_eq!(hello(&format!("{start}{field}\r\n\r\n")), "hello");
@@ -217,7 +217,7 @@ fn other_methods() {
     assert_eq!(answer.header("Access-Control-Allow-Origin"), Some("*"));
     assert_eq!(answer.header("Access-Control-Allow-Methods"), Some("GET, HEAD, OPTIONS"));
     assert_eq!(answer.header("Access-Control-Allow-Headers"), Some("range"));
-    // All on one connection.
+    // All requests use one connection.
     assert_eq!(origin.totals().accepted, 1);
 
     let closed = Origin::with(http::Config { cors: None, ..config() });
@@ -228,7 +228,7 @@ fn other_methods() {
     assert_eq!(answer.header("Access-Control-Allow-Methods"), None);
 }
 
-/// Where the packets of a request begin and end means nothing.
+/// The packet boundaries of a request do not matter.
 #[test]
 fn split_at_every_byte() {
     let origin = Origin::start();
@@ -237,7 +237,7 @@ fn split_at_every_byte() {
     for at in 1..request.len() {
         let (first, second) = request.split_at(at);
         client.send_raw(first).unwrap();
-        // Lets the server see the first part alone, as a rule.
+        // Usually lets the server see the first part alone.
         std::thread::yield_now();
         client.send_raw(second).unwrap();
         assert_eq!(client.receive().unwrap().text(), "/media/echo h a=b", "split at {at}");
@@ -253,7 +253,7 @@ fn split_at_every_byte() {
 fn a_head_that_takes_too_long() {
     let head_timeout = Duration::from_millis(300);
     let origin = Origin::with(http::Config { head_timeout, ..config() });
-    // A byte now and then does not help.
+    // Sending a byte now and then does not extend the time.
     let mut socket = TcpStream::connect(origin.address).unwrap();
     let start = std::time::Instant::now();
     let mut dripping = socket.try_clone().unwrap();
@@ -268,18 +268,18 @@ fn a_head_that_takes_too_long() {
     assert!(start.elapsed() >= head_timeout);
     dripping.join().unwrap();
     assert_eq!(origin.totals().bad_requests, 1);
-    // One that never says anything is closed without a word.
+    // A connection without any bytes is closed without an answer.
     let mut silent = TcpStream::connect(origin.address).unwrap();
     silent.set_read_timeout(Some(crate::support::LIMIT)).unwrap();
     assert_eq!(read_all(&mut silent), "");
     eventually("all closed", || origin.totals().open == 0);
-    // The second head of a connection has as long as the first.
+    // The second head of a connection has the same time limit as the first.
     let mut client = origin.client();
     client.send("GET", "/media/hello", &[], b"").unwrap();
     client.receive().unwrap();
     client.send_raw(b"GET /media").unwrap();
     assert_eq!(client.receive().unwrap().status(), 408);
-    // And one after a payload that took its time.
+    // So has one after a slow payload.
     let mut client = origin.client();
     client.send_raw(b"GET /media/hello HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n").unwrap();
     client.receive().unwrap();
@@ -291,7 +291,8 @@ fn a_head_that_takes_too_long() {
     assert!(start.elapsed() >= head_timeout);
 }
 
-/// The payload of a GET is dropped; one that does not come ends the connection, however it drips.
+/// The payload of a GET is dropped. One that does not arrive, or arrives byte by byte, ends the
+/// connection.
 #[test]
 fn a_payload_that_takes_too_long() {
     let head_timeout = Duration::from_millis(300);

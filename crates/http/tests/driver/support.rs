@@ -1,4 +1,4 @@
-//! A server in this process with a handler whose every answer the tests know.
+//! A server in this process. The tests know all answers of its handler.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -23,17 +23,17 @@ use http::{
 use testkit::http::Client;
 use tokio::sync::oneshot;
 
-/// No wait in these tests is longer.
+/// The longest wait in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// What happened inside the handler.
+/// Events inside the handler.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Requests whose answer was never made because the peer left.
+    /// Requests that were dropped before their answer, because the peer left.
     pub(crate) abandoned: AtomicUsize,
-    /// How often a stream was asked for more and gave it.
+    /// How many pieces were pulled from streams.
     pub(crate) pulled: AtomicUsize,
-    /// Whoever has it holds a worker up that is asked to wait for it.
+    /// While a test holds this lock, a worker that is asked to wait for it is blocked.
     pub(crate) hold: Mutex<()>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Origin {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// One worker, and time-outs that no test reaches unless it asks for it.
+/// One worker, and time limits that no test reaches by accident.
 pub(crate) fn config() -> Config {
     Config {
         workers: NonZeroUsize::MIN,
@@ -73,7 +73,7 @@ impl Origin {
             move |worker: Worker| Fixture {
                 seen: Arc::clone(&seen),
                 drain: worker.drain,
-                // Makes sure that a handler may stay on its thread.
+                // Checks that a handler may stay on its thread.
                 requests: Rc::default(),
             }
         };
@@ -103,7 +103,7 @@ impl Origin {
         drop(self.stop.take());
     }
 
-    /// Waits for the end of draining; how long that took.
+    /// Waits for the end of draining. Returns how long it took.
     pub(crate) fn join(&mut self) -> Duration {
         self.stop();
         let start = Instant::now();
@@ -112,7 +112,7 @@ impl Origin {
         start.elapsed()
     }
 
-    /// Sends bytes, closes the sending side, and returns what comes back until the server closes.
+    /// Sends bytes, closes the sending half, and returns all bytes until the server closes.
     pub(crate) fn raw(&self, bytes: &[u8]) -> String {
         let mut socket = TcpStream::connect(self.address).expect("the server accepts");
         socket.set_read_timeout(Some(LIMIT)).expect("a socket option");
@@ -130,14 +130,14 @@ impl Drop for Origin {
     }
 }
 
-/// What comes until the connection is closed.
+/// All bytes until the connection is closed.
 pub(crate) fn read_all(socket: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).expect("closed in order, in time");
     String::from_utf8(answer).expect("text")
 }
 
-/// Sends a byte now and then until the server takes no more; how many it took.
+/// Sends a byte now and then until the server takes no more. Returns how many it took.
 pub(crate) fn drip(socket: &mut TcpStream, byte: u8) -> usize {
     let start = Instant::now();
     for sent in 0.. {
@@ -155,7 +155,7 @@ pub(crate) fn statuses(answers: &str) -> Vec<&str> {
     answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -190,7 +190,7 @@ impl Handler for Fixture {
                 let (path, host) = (request.path(), request.host().unwrap_or("none"));
                 Response::new(200).body(format!("{path} {host} {}", pairs.join(" ")))
             }
-            // So many bytes, in pieces of 1,000, in ranges if asked.
+            // A given number of bytes, in pieces of 1,000, and in ranges if requested.
             "bytes" => {
                 let all = pattern(number());
                 let validators = Validators { etag: Some("v1"), modified: None };
@@ -222,7 +222,7 @@ impl Handler for Fixture {
                 self.drain.begun().await;
                 Response::new(200).body("late")
             }
-            // So many chunks of so many bytes.
+            // A given number of chunks of a given size.
             "stream" => {
                 let (count, size) = (number(), number());
                 self.streaming(Chunks::Finite(count), size)
@@ -236,7 +236,7 @@ impl Handler for Fixture {
                 drop(self.seen.hold.lock());
                 Response::new(204)
             }
-            // How many requests there have been.
+            // How many requests there have been so far.
             "count" => Response::new(200).body(self.requests.get().to_string()),
             _ => Response::text(404, "no such thing"),
         }
@@ -250,7 +250,7 @@ impl Fixture {
     }
 }
 
-/// Bytes that are not the same a little further on.
+/// Bytes whose pattern differs at nearby positions.
 pub(crate) fn pattern(size: usize) -> Bytes {
     let unit: Vec<u8> = (0..251).collect();
     Bytes::from(unit.repeat(size / unit.len() + 1)).slice(..size)
@@ -258,11 +258,11 @@ pub(crate) fn pattern(size: usize) -> Bytes {
 
 enum Chunks {
     Finite(usize),
-    /// Always ready, until told to drain.
+    /// Always ready, until it is told to drain.
     Endless,
-    /// Never ready, until told to drain.
+    /// Never ready, until it is told to drain.
     Waiting,
-    /// Fails after so many.
+    /// Fails after this many chunks.
     Broken(usize),
     Ended,
 }
