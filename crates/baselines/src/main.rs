@@ -1,5 +1,5 @@
-//! The server architectures of the literature, each in one file of [`models`], to be measured
-//! beside the origin: `baseline MODEL --listen ADDR --root DIR`.
+//! Server architectures of the literature, each in one file of [`models`], to be measured beside
+//! the origin: `baseline MODEL --listen ADDR --root DIR`.
 //!
 //! # Which paper, which figure
 //!
@@ -14,36 +14,37 @@
 //! | [`staged`] | the same, 5.1: what its authors would build next | none was published |
 //! | [`limit`] | none: what the kernel allows | the bound for all of them |
 //!
-//! Node.js and Deno, the other rivals of the 2021 streaming paper, are programs of their own.
+//! Node.js and Deno, the other servers in the 2021 streaming paper, are separate programs.
 //!
-//! # What they share, and why
+//! # What the models share, and why
 //!
-//! What is no architecture's subject is written once, in [`http`]: heads are parsed by httparse,
-//! ranges, dates and media types mean the same everywhere, and the kernel keeps every path inside
-//! the root. Who reads, who sends, and who waits for whom is in the models alone; that four of them
-//! have a thread for each connection is [`net::thread_each`].
+//! Everything that does not depend on the architecture is written once, in [`http`]: httparse
+//! parses heads, ranges, dates and media types mean the same everywhere, and the kernel keeps every
+//! path inside the root. Each model decides which threads read, send, and wait for others. Four of
+//! them have a thread per connection and share [`net::thread_each`].
 //!
-//! # Where they differ from the papers
+//! # Differences from the papers
 //!
-//! - Input is bounded and checked: heads of at most 8 KiB (431), 400, 404, 405 and 416 where they
-//!   belong, no path out of the root. The papers' servers check nothing ("without performing
-//!   security checks"), and read whatever they are sent.
-//! - Memory is bounded. Where a paper's server keeps a whole response in memory, whatever its
-//!   size, these take at most [`models::PIECE`] of it at a time; where it starts a thread for
-//!   every connection, there are at most `--threads`. A connection so holds one piece, and with a
-//!   queue as many more as it has places and one that is being sent.
-//! - A silent peer is given `--timeout` (10 s), to finish a head, to send the next one, or to take
-//!   what is sent to it. The papers' servers wait for ever.
-//! - All speak the HTTP of today: `Date`, `Content-Length`, `Connection`, HEAD and single ranges in
-//!   all of them; HTTP/1.1 connections persist, where the model has it, without asking. Papers name
-//!   `If-Modified-Since` as the one conditional request; `If-Range` with a date is added because
-//!   players resume with it. There are no entity tags and no answers of several ranges.
-//! - `Host` is not asked for, because the second paper's own commands do not send it.
-//! - `TCP_NODELAY` is set everywhere, so that no figure is a matter of delayed acknowledgements,
-//!   unless `--nagle` leaves it off to show what that does (hyper's server of 2021 had it off unless
-//!   told otherwise). It and the time-outs are set on the listener, from which Linux hands them to what it accepts.
-//! - Left out: logging (the second paper's servers print every request), and an own answer to
-//!   SIGTERM: its default ends the process at once, and nothing needs saving.
+//! - Input is limited and checked: heads of at most 8 KiB (431), the statuses 400, 404, 405 and 416
+//!   where they apply, and no path outside the root. The papers' servers check nothing ("without
+//!   performing security checks") and read whatever they are sent.
+//! - Memory is limited. Where a paper's server keeps a whole response in memory, whatever its size,
+//!   these keep at most [`models::PIECE`] of it at a time. Where it starts a thread for every
+//!   connection, there are at most `--threads`. So a connection holds one piece. With a queue it
+//!   also holds as many pieces as the queue has places, and one that is being sent.
+//! - A silent peer has `--timeout` (10 s) to finish a head, to send the next one, or to take data.
+//!   The papers' servers wait forever.
+//! - All models speak today's HTTP: `Date`, `Content-Length`, `Connection`, HEAD and single ranges.
+//!   Where the model keeps connections, HTTP/1.1 connections persist by default. The papers name
+//!   `If-Modified-Since` as the only conditional request. `If-Range` with a date is added, because
+//!   players use it to resume. There are no entity tags and no answers with several ranges.
+//! - `Host` is not required, because the second paper's own commands do not send it.
+//! - `TCP_NODELAY` is set everywhere, so that delayed acknowledgements do not affect any figure.
+//!   `--nagle` leaves it off to show the effect (hyper's server of 2021 had it off by default). It
+//!   and the time-outs are set on the listener, from which accepted connections inherit them in
+//!   Linux.
+//! - Left out: logging (the second paper's servers print every request), and handling of SIGTERM:
+//!   its default ends the process at once, and nothing needs saving.
 
 mod http;
 mod models;
@@ -63,7 +64,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::http::Root;
 use crate::models::{hyper, limit, persistent, pipelined, simple, staged, threadpool};
 
-/// A server of one of the architectures of the literature, to be measured beside the origin.
+/// A server with an architecture of the literature, to be measured beside the origin.
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
@@ -73,7 +74,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Model {
-    /// One thread accepts into a bounded buffer, N workers block on it; a request a connection
+    /// One thread accepts into a bounded buffer, N workers block on it; one request per connection
     Threadpool {
         #[command(flatten)]
         site: Site,
@@ -84,21 +85,21 @@ enum Model {
         #[arg(long, value_name = "N", default_value_t = 16, value_parser = units::count)]
         queue: usize,
     },
-    /// A thread a connection, one request, close
+    /// A thread per connection, one request, close
     Simple {
         #[command(flatten)]
         site: Site,
         #[command(flatten)]
         threads: Threads,
     },
-    /// A thread a connection, kept alive
+    /// A thread per connection, kept alive
     Persistent {
         #[command(flatten)]
         site: Site,
         #[command(flatten)]
         threads: Threads,
     },
-    /// As persistent, but another thread sends while the next request is handled
+    /// Like persistent, but another thread sends while the next request is handled
     Pipelined {
         #[command(flatten)]
         site: Site,
@@ -108,13 +109,14 @@ enum Model {
         #[arg(long, value_name = "N", default_value_t = 2, value_parser = units::count)]
         queue: usize,
     },
-    /// Three threads a connection: receive and parse, read, send
+    /// Three threads per connection: receive and parse, read, send
     Staged {
         #[command(flatten)]
         site: Site,
         #[command(flatten)]
         threads: Threads,
-        /// What may wait between two of a connection's stages: requests, then blocks of a file
+        /// How many items may wait between two stages of a connection: requests, then blocks of a
+        /// file
         #[arg(long, value_name = "N", default_value_t = 4, value_parser = units::count)]
         queue: usize,
     },
@@ -129,7 +131,7 @@ enum Model {
         #[arg(long, value_name = "SIZE", default_value = "8KiB", value_parser = units::size)]
         read_size: usize,
     },
-    /// No HTTP: for each byte received, N bytes of a file
+    /// No HTTP: sends N bytes of a file for each byte received
     Limit {
         #[command(flatten)]
         listen: Listen,
@@ -156,7 +158,7 @@ struct Listen {
     /// How long a peer may be silent, or take nothing: 500ms, 10s, 1m
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::time)]
     timeout: Duration,
-    /// Leave TCP_NODELAY off, as a server has it that does not ask for it
+    /// Leave TCP_NODELAY off, as in servers that do not set it
     #[arg(long)]
     nagle: bool,
 }
@@ -165,7 +167,7 @@ struct Listen {
 struct Site {
     #[command(flatten)]
     listen: Listen,
-    /// The folder that is served
+    /// The served folder
     #[arg(long, value_name = "DIR")]
     root: PathBuf,
 }
@@ -203,7 +205,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Serves until the process is ended; returns only when it cannot begin.
+/// Serves until the process is ended. Returns only when it cannot start.
 fn run(model: Model) -> anyhow::Result<Infallible> {
     let endless = match model {
         Model::Threadpool { site, workers, queue } => {

@@ -1,4 +1,4 @@
-//! Sockets, as far as they are no architecture's subject.
+//! Sockets, as far as they do not depend on the architecture.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,23 +11,24 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::http::{MAX_HEAD, Parsed, Refusal, Request};
 
-/// Connections that may wait to be accepted; the kernel takes less where `somaxconn` is less.
+/// Connections that may wait to be accepted. The kernel allows fewer if `somaxconn` is lower.
 const BACKLOG: i32 = 4096;
 
-/// Between two attempts to accept when the process or the machine is out of descriptors.
+/// Pause between attempts to accept when the process or the machine has no descriptors left.
 pub(crate) const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
 
-/// How long a connection that must close is read on, so that what is unread does not make the
+/// How long bytes are still read from a connection that must close. Unread bytes would make the
 /// kernel reset it before the client has seen the answer.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Binds; port 0 is a free one.
+/// Binds a listener; port 0 selects a free port.
 ///
-/// What is accepted inherits `TCP_NODELAY`, if `nodelay`, and `timeout`, for reading and for sending, from the
-/// listener: Linux copies a listener's options, which saves three system calls a connection.
+/// Accepted connections inherit `TCP_NODELAY`, if `nodelay` is set, and `timeout`, for reading and
+/// sending, from the listener: Linux copies a listener's options. This saves three system calls per
+/// connection.
 ///
 /// # Errors
-/// The address cannot be had.
+/// The address cannot be bound.
 pub(crate) fn listen(
     address: SocketAddr,
     timeout: Duration,
@@ -43,8 +44,8 @@ pub(crate) fn listen(
     Ok(socket.into())
 }
 
-/// Says on standard output where the server listens, `ready http=IP:PORT`, now that everything
-/// else is ready too.
+/// Prints the server's address on standard output, `ready http=IP:PORT`. To be called when
+/// everything else is ready.
 ///
 /// # Errors
 /// Standard output is closed.
@@ -52,13 +53,13 @@ pub(crate) fn say_ready(listener: &TcpListener) -> io::Result<()> {
     writeln!(io::stdout(), "ready http={}", listener.local_addr()?)
 }
 
-/// The next connection.
+/// Waits for the next connection.
 pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept() {
             Ok((socket, _)) => return socket,
             Err(error) => match error.kind() {
-                // The first is the listener's own time-out.
+                // `WouldBlock` is the listener's own time-out.
                 ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
                 _ => thread::sleep(OUT_OF_DESCRIPTORS),
             },
@@ -66,8 +67,8 @@ pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// Serves each connection on a thread of its own, at most `most` at a time: the way of
-/// the servers of Zhuang and He, who have no bound.
+/// Serves each connection on its own thread, at most `most` at a time. This is the method of Zhuang
+/// and He's servers, which have no limit.
 ///
 /// # Errors
 /// Standard output is closed.
@@ -87,21 +88,21 @@ pub(crate) fn thread_each(
             serve(socket);
         });
         if started.is_err() {
-            // No thread to be had: the connection is closed with what would have served it, and
-            // others may end meanwhile.
+            // No thread is available. The connection was closed together with the closure that
+            // would have served it. Other threads may end meanwhile.
             thread::sleep(OUT_OF_DESCRIPTORS);
         }
     }
 }
 
-/// How many threads there may be.
+/// A limited number of threads.
 #[derive(Debug)]
 struct Slots {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// One of them, given back when dropped.
+/// A place for one thread, which is freed when dropped.
 #[derive(Debug)]
 struct Slot(Arc<Slots>);
 
@@ -128,24 +129,24 @@ impl Drop for Slot {
     }
 }
 
-/// What was received of a connection and not yet used: at most one head.
+/// Bytes of a connection that were received and not used yet: at most one head.
 #[derive(Debug)]
 pub(crate) struct Input {
     buffer: Box<[u8]>,
-    /// Bytes of the buffer in use, from its front. Never more than it has.
+    /// Bytes of the buffer in use, from its front; never more than its length.
     filled: usize,
     timeout: Duration,
 }
 
 impl Input {
-    /// Of a connection that has sent nothing yet. A head must be complete within `timeout`
-    /// (counted from its first byte; one read more, of another `timeout`, may be on its way).
+    /// Input of a connection that has sent nothing yet. A head must be complete within `timeout`
+    /// from its first byte; one more read of at most `timeout` may already have begun.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self { buffer: vec![0; MAX_HEAD].into(), filled: 0, timeout }
     }
 
-    /// The next request, or why there is none to be served. `None` when the client has ended the
-    /// connection, or begun no request in time.
+    /// The next request, or why it must be refused. `None` when the client has ended the
+    /// connection, or has begun no request in time.
     ///
     /// # Errors
     /// The connection is broken.
@@ -190,8 +191,8 @@ impl Input {
         }
     }
 
-    /// Closes the connection. Where more was received than answered, it is first read on for a
-    /// moment, or the kernel would reset it under the answer.
+    /// Closes the connection. If more was received than answered, it first reads on for a moment,
+    /// because the kernel would otherwise reset the connection before the answer arrives.
     pub(crate) fn close(self, mut socket: &TcpStream) {
         if self.filled == 0 || socket.shutdown(Shutdown::Write).is_err() {
             return;

@@ -1,8 +1,8 @@
-//! Counts, times and sizes as they are written on the command line.
+//! Counts, times and sizes in command-line arguments.
 
 use std::time::Duration;
 
-/// A number from 1.
+/// A number of at least 1.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("not a number from 1".to_owned()),
@@ -36,11 +36,11 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The number before the first of the units that ends the text, in the smallest of them.
+/// A number with a unit, converted to the smallest unit. The first unit that ends the text counts.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (number, scale) =
         units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)))?;
-    // `parse` alone would let a sign pass.
+    // `parse` alone would accept a sign.
     let digits = number.bytes().all(|digit| digit.is_ascii_digit());
     number.parse::<u64>().ok().filter(|_| digits)?.checked_mul(*scale)
 }

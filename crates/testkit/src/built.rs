@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::Program;
 
-/// A program of another package of this workspace: what Cargo has beside the tests that run, made
-/// if it is not there yet.
+/// A program of another package of this workspace. It is the one that Cargo has built beside the
+/// running tests. If it does not exist, it is built.
 ///
 /// # Panics
-/// It cannot be made.
+/// It cannot be built.
 pub fn built(package: &str, program: &str) -> PathBuf {
     // TARGET/debug/deps/load-…
     let tests = std::env::current_exe().expect("tests that run");
@@ -25,10 +25,10 @@ pub fn built(package: &str, program: &str) -> PathBuf {
     path
 }
 
-/// The origin's program: what `HEADWATER_BIN` names, or [`built`].
+/// The origin's program: the one that `HEADWATER_BIN` names, or [`built`].
 ///
 /// # Panics
-/// It cannot be made.
+/// It cannot be built.
 pub fn headwater() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| match std::env::var_os("HEADWATER_BIN") {

@@ -1,4 +1,4 @@
-//! ffmpeg and ffprobe as judges: what they make of our output is what counts.
+//! ffmpeg and ffprobe as judges of our output.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use crate::Program;
 
-/// How long ffmpeg or ffprobe may take over one input.
+/// Time limit of ffmpeg or ffprobe for one input.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// One packet as ffprobe sees it.
+/// A packet as ffprobe reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Packet {
     /// Index of its stream, from 0.
     pub stream_index: u32,
-    /// `video`, `audio`, `data`, …
+    /// `video`, `audio`, `data` and so on.
     pub kind: String,
     /// Presentation time in the stream's time base.
     pub pts: Option<i64>,
@@ -28,11 +28,11 @@ pub struct Packet {
     pub pts_time: Option<f64>,
     /// Decode time in seconds.
     pub dts_time: Option<f64>,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Position in the file, in bytes.
     pub position: Option<u64>,
-    /// ffprobe's own: `K` keyframe, `D` to be discarded, `C` corrupt.
+    /// ffprobe's flags: `K` keyframe, `D` to be discarded, `C` corrupt.
     pub flags: String,
 }
 
@@ -43,12 +43,12 @@ impl Packet {
     }
 }
 
-/// One access unit as ffmpeg hands it on undecoded.
+/// An undecoded access unit from ffmpeg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessUnit {
     /// Index of its stream, from 0.
     pub stream_index: u32,
-    /// Seconds in a unit of the times below, as a fraction.
+    /// Time base: seconds per unit of the times below, as a fraction.
     pub time_base: (u32, u32),
     /// Decode time.
     pub dts: i64,
@@ -56,7 +56,7 @@ pub struct AccessUnit {
     pub pts: i64,
     /// Duration.
     pub duration: i64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// MD5 of the bytes, in hexadecimal.
     pub md5: String,
@@ -79,7 +79,7 @@ impl AccessUnit {
     }
 }
 
-/// Every packet of a file or URL that ends, in ffprobe's order.
+/// All packets of a finite file or URL, in ffprobe's order.
 ///
 /// # Panics
 /// ffprobe fails, complains, or takes longer than a minute.
@@ -88,8 +88,8 @@ pub fn ffprobe_packets(input: impl AsRef<OsStr>) -> Vec<Packet> {
     ffprobe_packets_with(input, &[])
 }
 
-/// [`ffprobe_packets`] with options before the input: `["-read_intervals", "%+3"]` for the first
-/// three seconds of a live one.
+/// Like [`ffprobe_packets`], with options before the input: `["-read_intervals", "%+3"]` for the
+/// first three seconds of a live stream.
 ///
 /// # Panics
 /// ffprobe fails, complains, or takes longer than a minute.
@@ -104,7 +104,7 @@ pub fn ffprobe_packets_with(input: impl AsRef<OsStr>, options: &[&str]) -> Vec<P
 }
 
 fn packet(from: &Value) -> Packet {
-    // ffprobe writes some numbers as strings, and leaves out what it does not know.
+    // ffprobe writes some numbers as strings, and leaves out unknown values.
     let text = |key: &str| from[key].as_str();
     let count = |key: &str| text(key).and_then(|t| t.parse().ok());
     let time = |key: &str| text(key).and_then(|t| t.parse().ok());
@@ -126,10 +126,10 @@ fn packet(from: &Value) -> Packet {
     }
 }
 
-/// Every access unit of a file or URL that ends, undecoded, all streams interleaved.
+/// All access units of a finite file or URL, undecoded, with all streams interleaved.
 ///
-/// H.264 keeps the form it has in its container: the hashes of an MP4 and of the FLV made from it
-/// agree, those of an MPEG-TS do not.
+/// H.264 keeps the form of its container. So the hashes of an MP4 and of the FLV made from it are
+/// equal, but those of an MPEG-TS differ.
 ///
 /// # Panics
 /// ffmpeg fails, or takes longer than a minute.
@@ -138,8 +138,8 @@ pub fn access_unit_hashes(input: impl AsRef<OsStr>) -> Vec<AccessUnit> {
     access_unit_hashes_with(input, &[], &[])
 }
 
-/// [`access_unit_hashes`] with options for the input (`["-copyts"]`, `["-live_start_index", "0"]`)
-/// and for the output (`["-t", "5"]`, `["-frames:v", "100"]`).
+/// Like [`access_unit_hashes`], with options for the input (`["-copyts"]`, `["-live_start_index",
+/// "0"]`) and for the output (`["-t", "5"]`, `["-frames:v", "100"]`).
 ///
 /// # Panics
 /// ffmpeg fails, or takes longer than a minute.
@@ -162,8 +162,8 @@ pub fn access_unit_hashes_with(
     parse_framehash(&String::from_utf8_lossy(&output))
 }
 
-/// ffmpeg's framehash, version 2: `#tb 0: 1/12288` for each stream, then
-/// `stream, dts, pts, duration, size, hash` for each access unit.
+/// Parses ffmpeg's framehash, version 2: `#tb 0: 1/12288` for each stream, then `stream, dts, pts,
+/// duration, size, hash` for each access unit.
 fn parse_framehash(text: &str) -> Vec<AccessUnit> {
     let mut time_bases = Vec::new();
     let mut units = Vec::new();
@@ -198,7 +198,7 @@ fn access_unit(fields: &[&str], time_bases: &[(u32, u32)]) -> Option<AccessUnit>
     })
 }
 
-/// Publishes a file to an `rtmp://` URL with ffmpeg, unchanged and in real time, once.
+/// Publishes a file once to an `rtmp://` URL with ffmpeg, unchanged and in real time.
 ///
 /// # Panics
 /// ffmpeg is not installed.
@@ -224,11 +224,11 @@ mod tests {
         let (video, audio) = (of("video"), of("audio"));
         assert_eq!((video.len(), audio.len()), (480, 750));
         for (n, packet) in video.iter().enumerate() {
-            // Closed GOPs of one second; no B-frames, so that a picture can be shown at once.
+            // Closed GOPs of one second, without B-frames, so that a picture can be shown at once.
             assert_eq!(packet.is_keyframe(), n % 30 == 0, "picture {n}");
             assert_eq!(packet.pts, packet.dts, "picture {n}");
         }
-        // A loop neither drifts nor leaves a gap: both tracks start at 0 and end at 16 s.
+        // A loop has no drift and no gap: both tracks start at 0 and end at 16 s.
         for track in [&video, &audio] {
             assert_eq!(track[0].pts_time, Some(0.0));
             let duration: i64 = track.iter().filter_map(|p| p.duration).sum();

@@ -1,26 +1,26 @@
-//! A small blocking HTTP/1.1 client that hides nothing: tests see heads as they were sent, bodies
-//! as they arrive, and every breach of RFC 9112 as an error.
+//! A small blocking HTTP/1.1 client that hides nothing. Tests see heads as they were sent, bodies
+//! as they arrive, and every violation of RFC 9112 as an error.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long [`get`] waits for a whole answer.
+/// How long [`get`] waits for a complete answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The longest head, chunk-size line or trailer section that is read, in bytes.
+/// The longest head, chunk-size line or trailer section, in bytes.
 const LONGEST_HEAD: u64 = 64 << 10;
 
-/// An answer's status line and header fields.
+/// Status line and header fields of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Such as 206.
+    /// Status code, such as 206.
     pub status: u16,
-    /// As sent, in order; see [`Head::header`].
+    /// Header fields as sent, in order; see [`Head::header`].
     pub headers: Vec<(String, String)>,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Response {
     /// Status and header fields.
@@ -30,10 +30,10 @@ pub struct Response {
 }
 
 impl Head {
-    /// The value of the only field of that name, whatever its case.
+    /// The value of the only field with that name, which is case-insensitive.
     ///
     /// # Panics
-    /// There are several.
+    /// There are several such fields.
     #[track_caller]
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
@@ -44,12 +44,12 @@ impl Head {
 }
 
 impl Response {
-    /// The status, such as 206.
+    /// Status code, such as 206.
     pub fn status(&self) -> u16 {
         self.head.status
     }
 
-    /// The value of the only field of that name; see [`Head::header`].
+    /// The value of the only field with that name; see [`Head::header`].
     #[track_caller]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.header(name)
@@ -76,19 +76,19 @@ impl std::fmt::Debug for Response {
     }
 }
 
-/// GET of a path on a connection of its own.
+/// Sends a GET for a path on a new connection.
 ///
 /// # Panics
-/// There is no whole and correct answer in 10 s.
+/// There is no complete and correct answer in 10 s.
 #[track_caller]
 pub fn get(address: SocketAddr, path: &str) -> Response {
     get_with(address, path, &[])
 }
 
-/// [`get`] with further header fields.
+/// Like [`get`], with additional header fields.
 ///
 /// # Panics
-/// There is no whole and correct answer in 10 s.
+/// There is no complete and correct answer in 10 s.
 #[track_caller]
 pub fn get_with(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Response {
     let ask = || {
@@ -99,11 +99,12 @@ pub fn get_with(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Re
     ask().unwrap_or_else(|error| panic!("GET http://{address}{path}: {error}"))
 }
 
-/// What `ask` gets of `/metrics`, again and again until it was rendered after this was called: a server
-/// renders it once a second, and what was before is not what a test has just brought about.
+/// Calls `ask`, which requests `/metrics`, until the answer was rendered after this call began. A
+/// server renders its metrics once a second, so an older answer does not show what the test has
+/// just caused.
 ///
 /// # Panics
-/// There is none in 10 s.
+/// There is no such answer in 10 s.
 #[track_caller]
 pub fn current_metrics(mut ask: impl FnMut() -> Response) -> Response {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -120,11 +121,11 @@ pub fn current_metrics(mut ask: impl FnMut() -> Response) -> Response {
     }
 }
 
-/// One connection, kept alive: requests may be pipelined, answers come in their order.
+/// A kept-alive connection. Requests may be pipelined; answers arrive in their order.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<Timed>,
-    /// For each request sent and not yet answered, whether it was a HEAD.
+    /// For each unanswered request, whether it was a HEAD.
     awaited: std::collections::VecDeque<bool>,
 }
 
@@ -151,19 +152,19 @@ impl Read for Timed {
 }
 
 impl Client {
-    /// Connects. `limit` is what connecting, sending, and each answer may take.
+    /// Connects. `limit` is the time limit for connecting, for sending, and for each answer.
     ///
     /// # Errors
-    /// Nobody answers, or not in time.
+    /// The server does not answer, or not in time.
     pub fn connect(address: SocketAddr, limit: Duration) -> io::Result<Self> {
         let socket = TcpStream::connect_timeout(&address, limit)?;
         Self::over(socket, limit)
     }
 
-    /// Speaks over a socket that is connected already.
+    /// Uses a socket that is already connected.
     ///
     /// # Errors
-    /// The socket takes no options.
+    /// The socket's options cannot be set.
     pub fn over(socket: TcpStream, limit: Duration) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(limit))?;
@@ -174,10 +175,10 @@ impl Client {
         })
     }
 
-    /// Sends a request. Host is added, and Content-Length where there is a body.
+    /// Sends a request. It adds Host, and Content-Length where there is a body.
     ///
     /// # Errors
-    /// The peer has gone, or takes nothing.
+    /// The peer has gone, or takes no bytes.
     pub fn send(
         &mut self,
         method: &str,
@@ -200,19 +201,19 @@ impl Client {
         self.send_raw(&bytes)
     }
 
-    /// Sends bytes as they are: half a request, several, or none at all.
+    /// Sends bytes unchanged: half a request, several, or none.
     ///
     /// # Errors
-    /// The peer has gone, or takes nothing.
+    /// The peer has gone, or takes no bytes.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.get_mut().socket.write_all(bytes)
     }
 
-    /// Reads a whole answer.
+    /// Reads a complete answer.
     ///
     /// # Errors
-    /// `TimedOut` when it is not complete in time, `UnexpectedEof` when the connection ends
-    /// before it does, `InvalidData` when it is no correct HTTP.
+    /// `TimedOut` when the answer is not complete in time, `UnexpectedEof` when the connection ends
+    /// before that, `InvalidData` when the answer is not correct HTTP.
     pub fn receive(&mut self) -> io::Result<Response> {
         let (head, mut body) = self.begin()?;
         let mut bytes = Vec::new();
@@ -220,18 +221,18 @@ impl Client {
         Ok(Response { head, body: bytes })
     }
 
-    /// Reads an answer's head and hands its body on, to be read as it comes. The time that
-    /// `connect` was given counts anew from here.
+    /// Reads an answer's head, and returns its body to be read as it arrives. The time limit starts
+    /// again here.
     ///
     /// # Errors
-    /// As for [`Client::receive`].
+    /// The same as those of [`Client::receive`].
     pub fn begin(&mut self) -> io::Result<(Head, Body<'_>)> {
         let timed = self.stream.get_mut();
         timed.deadline = Instant::now() + timed.limit;
         let is_head = self.awaited.pop_front().unwrap_or(false);
         let head = loop {
             let head = read_head(&mut self.stream)?;
-            // 100 and 103 come before the answer; 101 is one.
+            // 100 and 103 precede the answer; 101 is an answer.
             if !(100..200).contains(&head.status) || head.status == 101 {
                 break head;
             }
@@ -244,7 +245,7 @@ impl Client {
         Ok((head, Body { stream: &mut self.stream, framing }))
     }
 
-    /// Whether the peer has closed, as it must within `limit`; what it sends before that is
+    /// Whether the peer closes the connection within `limit`. Bytes it sends before that are
     /// dropped.
     pub fn is_closed_within(&mut self, limit: Duration) -> bool {
         self.stream.get_mut().deadline = Instant::now() + limit;
@@ -254,15 +255,15 @@ impl Client {
         }
     }
 
-    /// The socket, and what was read from it beyond the last answer: after 101.
+    /// The socket, and bytes already read beyond the last answer: for use after a 101.
     pub fn into_parts(self) -> (TcpStream, Vec<u8>) {
         let read_ahead = self.stream.buffer().to_vec();
         (self.stream.into_inner().socket, read_ahead)
     }
 }
 
-/// An answer's body as it comes, without its transfer coding. Reading ends with 0 bytes where it
-/// ends, and with an error where it breaks off.
+/// The body of an answer, without its transfer coding. Reading returns 0 bytes at its end, and an
+/// error where it breaks off.
 #[derive(Debug)]
 pub struct Body<'a> {
     stream: &'a mut BufReader<Timed>,
@@ -271,9 +272,9 @@ pub struct Body<'a> {
 
 #[derive(Debug, Clone, Copy)]
 enum Framing {
-    /// So many bytes are left.
+    /// This many bytes are left.
     Length(u64),
-    /// In chunks; so many bytes are left of this one, and it is the first or not.
+    /// Chunked: this many bytes of the current chunk are left, and whether it is the first one.
     Chunked { left: u64, first: bool },
     /// Until the connection closes.
     Close,
@@ -290,7 +291,7 @@ impl Read for Body<'_> {
             }
             let size = read_chunk_size(self.stream)?;
             if size == 0 {
-                // Trailer fields, if any, and the empty line that ends them.
+                // Any trailer fields, and the empty line that ends them.
                 while !read_line(self.stream)?.is_empty() {}
                 self.framing = Framing::Length(0);
             } else {
@@ -319,7 +320,7 @@ impl Read for Body<'_> {
     }
 }
 
-/// How a body is delimited: RFC 9112, 6.3.
+/// Determines how a body is delimited: RFC 9112, 6.3.
 fn framing(head: &Head) -> io::Result<Framing> {
     if let Some(coding) = head.header("Transfer-Encoding") {
         if !coding.eq_ignore_ascii_case("chunked") {
@@ -364,7 +365,7 @@ fn read_head(from: &mut impl BufRead) -> io::Result<Head> {
     }
 }
 
-/// A line without its end, which must be CR LF.
+/// Reads a line without its end, which must be CR LF.
 fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
     from.take(LONGEST_HEAD).read_until(b'\n', &mut line)?;
@@ -387,7 +388,7 @@ fn expect_line_end(from: &mut impl BufRead) -> io::Result<()> {
 }
 
 fn number(text: &str, radix: u32) -> io::Result<u64> {
-    // from_str_radix alone would let a sign pass.
+    // from_str_radix alone would accept a sign.
     if text.starts_with('+') {
         return Err(invalid(format!("number {text:?}")));
     }
@@ -405,7 +406,7 @@ mod tests {
 
     use super::*;
 
-    /// A client of a peer that has sent `answer`, and closed if told so.
+    /// A client whose peer has sent `answer`, and closed the connection if `close` is set.
     fn answered(answer: &'static [u8], close: bool) -> (Client, Option<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

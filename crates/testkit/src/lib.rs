@@ -1,8 +1,18 @@
-//! What tests share: where the media is, the foreign programs that judge our output, the server
-//! as a process, and peers that behave badly.
+//! Shared by the tests: the media, foreign programs that judge our output, the server as a process,
+//! and peers that misbehave.
 //!
-//! Everything here panics when it fails, with what it was doing and what the program involved
-//! said: these are tests, and a test that cannot run has failed. Every wait has an end.
+//! - `ffmpeg` has ffmpeg and ffprobe as judges: packets, hashes of access units, and publishing.
+//! - `program` runs a foreign program with a time limit, and shows its output when a test fails.
+//! - `server` starts a `headwater serve` on free ports. `built` finds or builds programs of the
+//!   workspace. `port` finds ports for programs that do not accept port 0.
+//! - [`http`] is a small client that shows every violation of HTTP. `slow` is a viewer that reads
+//!   slowly or not at all.
+//! - `shapes` makes MP4 files that ffmpeg cannot write. `samples` makes configurations without
+//!   media.
+//! - The functions below give the paths of clips and of the corpus.
+//!
+//! Everything here panics when it fails. The message tells what it was doing, and the output of the
+//! program involved. A test that cannot run has failed. Every wait has a time limit.
 
 mod built;
 mod ffmpeg;
@@ -28,11 +38,11 @@ pub use server::Server;
 pub use shapes::{Avc, Video};
 pub use slow::{Ended, SlowReader};
 
-/// The folder of clips that `scripts/make-media.sh` makes, `target/media`; its `--list` says what
-/// each of them is.
+/// The folder of clips that `scripts/make-media.sh` makes, `target/media`. Its `--list` describes
+/// each clip.
 ///
 /// # Panics
-/// Nobody has made them: a test that needs them must fail, not pass by skipping.
+/// The folder does not exist: a test that needs it must fail, not pass by being skipped.
 pub fn media_dir() -> PathBuf {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/media");
     let dir = dir.canonicalize().unwrap_or(dir);
@@ -40,7 +50,7 @@ pub fn media_dir() -> PathBuf {
     dir
 }
 
-/// One of these clips.
+/// The path of a clip.
 ///
 /// # Panics
 /// There is no such clip.
@@ -50,12 +60,13 @@ pub fn clip(name: &str) -> PathBuf {
     clip
 }
 
-/// The corpus: real media and broken ones, which are not part of the repository (see MANIFEST.md
-/// there). `../shared/media` beside the checkout, or what `HEADWATER_MEDIA` names. Only tests that
-/// `make corpus` runs may read it: they are ignored otherwise, and their names begin with `corpus_`.
+/// The corpus: real and broken media, which are not part of the repository (see MANIFEST.md in it).
+/// It is in `../shared/media` beside the checkout, or in the folder that `HEADWATER_MEDIA` names.
+/// Only tests that `make corpus` runs may read it. They are ignored otherwise, and their names
+/// begin with `corpus_`.
 ///
 /// # Panics
-/// There is none.
+/// There is no corpus.
 pub fn corpus_dir() -> PathBuf {
     let dir = std::env::var_os("HEADWATER_MEDIA").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/media"),
@@ -65,9 +76,9 @@ pub fn corpus_dir() -> PathBuf {
     dir
 }
 
-/// The clip that `headwater serve --demo` publishes: 16 s, 480 frames of 1280×720 in closed
-/// GOPs of 30 without B-frames, 750 AAC frames at 48 kHz. For tests that need a well-behaved
-/// input and no more.
+/// The clip that `headwater serve --demo` publishes: 16 s, 480 frames of 1280×720 in closed GOPs of
+/// 30 without B-frames, and 750 AAC frames at 48 kHz. For tests that need only a well-behaved
+/// input.
 pub fn demo_clip() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../headwater/assets/demo.mp4")
 }

@@ -1,4 +1,4 @@
-//! Ports for programs that cannot be told port 0.
+//! Ports for programs that do not accept port 0.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -7,31 +7,32 @@ use std::hash::BuildHasher;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 
-/// Below those that Linux gives where port 0 is asked for, and to outgoing connections
-/// (`net.ipv4.ip_local_port_range`, 32768 and up): one that the kernel gave and got back is soon
-/// another test's. Below those of streamgauge's lab, too, 20000 and up.
+/// These ports are below those that Linux assigns to port 0 and to outgoing connections
+/// (`net.ipv4.ip_local_port_range`, 32768 and up). A port from that range could soon belong to
+/// another test, once it was returned to the kernel. They are also below those of streamgauge's
+/// lab, 20000 and up.
 const PORTS: Range<u16> = 10_000..20_000;
 
-/// A TCP port of 127.0.0.1 that no other test has while this lives, and that nobody listened on
+/// A TCP port of 127.0.0.1. No other test has it while this value lives, and nobody listened on it
 /// when it was found.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    /// Locked: where tests of other processes look.
+    /// Locked file, which tests in other processes check.
     _claim: File,
 }
 
 impl Port {
-    /// Finds one.
+    /// Finds a port.
     ///
     /// # Panics
-    /// There is none, or claims cannot be written to the folder for temporary files.
+    /// There is no free port, or claims cannot be written to the folder for temporary files.
     pub fn find() -> Self {
         let user = rustix::process::getuid().as_raw();
         let claims = std::env::temp_dir().join(format!("headwater-test-ports-{user}"));
         let written = "claims of ports can be written";
         fs::create_dir_all(&claims).expect(written);
-        // Left to chance: connections to a program that has just ended may still be closing.
+        // A random port, because connections to a program that has just ended may still be closing.
         let random = RandomState::new();
         (0..1000_u32)
             .map(|turn| PORTS.start + (random.hash_one(turn) % PORTS.len() as u64) as u16)
@@ -44,7 +45,7 @@ impl Port {
             .expect("one of a thousand ports is free")
     }
 
-    /// Its number.
+    /// The port number.
     pub fn number(&self) -> u16 {
         self.number
     }

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Between two looks at whether a process has ended.
+/// Time between two checks whether a process has ended.
 const POLL: Duration = Duration::from_millis(2);
 
-/// What is kept of each of a program's outputs: a program gone mad must not take the memory of
-/// the machine with it.
+/// How much of each output of a program is kept. A program that writes without end must not take
+/// all memory of the machine.
 const KEPT: usize = 64 << 20;
 
-/// A process started by a test, ended with it.
+/// A process that a test starts, and that ends with the test.
 ///
-/// Its standard input is empty; what it writes is captured. Dropping it kills it, by its own id
-/// and no other.
+/// Its standard input is empty, and its output is captured. Dropping it kills the process by its
+/// own id, and no other process.
 #[derive(Debug)]
 pub struct Program {
     name: String,
@@ -25,22 +25,22 @@ pub struct Program {
     stderr: Captured,
 }
 
-/// A program that has ended.
+/// The result of a program that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// How.
+    /// Exit status.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error, as text.
+    /// Its standard error, as text.
     pub stderr: String,
 }
 
 impl Program {
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Panics
-    /// It cannot be started, most often because it is not installed.
+    /// The program cannot be started, most often because it is not installed.
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Self {
         let name = command.get_program().to_string_lossy().into_owned();
@@ -55,39 +55,39 @@ impl Program {
         Self { name, child, stdout, stderr }
     }
 
-    /// Its process id.
+    /// Process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has not ended yet.
+    /// Whether it is still running.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// What it has written to standard output so far.
+    /// Its standard output so far.
     pub fn stdout(&self) -> Vec<u8> {
         self.stdout.so_far()
     }
 
-    /// What it has written to standard error so far.
+    /// Its standard error so far.
     pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.stderr.so_far()).into_owned()
     }
 
-    /// The first line of standard output that `wanted` accepts.
+    /// Waits for the first line of standard output that `wanted` accepts.
     ///
     /// # Panics
-    /// It ends, or `limit` passes, without one.
+    /// The program ends, or `limit` passes, without such a line.
     #[track_caller]
     pub fn stdout_line(&self, limit: Duration, wanted: impl Fn(&str) -> bool) -> String {
         self.line(&self.stdout, "standard output", limit, wanted)
     }
 
-    /// The first line of standard error that `wanted` accepts.
+    /// Waits for the first line of standard error that `wanted` accepts.
     ///
     /// # Panics
-    /// It ends, or `limit` passes, without one.
+    /// The program ends, or `limit` passes, without such a line.
     #[track_caller]
     pub fn stderr_line(&self, limit: Duration, wanted: impl Fn(&str) -> bool) -> String {
         self.line(&self.stderr, "standard error", limit, wanted)
@@ -110,34 +110,34 @@ impl Program {
         })
     }
 
-    /// Asks it to end: SIGTERM.
+    /// Asks the program to end: SIGTERM.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Tells it that what it has read may have changed: SIGHUP.
+    /// Asks the program to read its files again: SIGHUP.
     pub fn hang_up(&self) {
         self.signal(Signal::HUP);
     }
 
-    /// Halts it where it stands, SIGSTOP: its sockets stay open and nobody reads them. The
-    /// slowest peer there is, whatever it speaks.
+    /// Stops the process with SIGSTOP: its sockets stay open, but it does not read them. So it is
+    /// the slowest possible peer, in any protocol.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on after [`Program::pause`].
+    /// Continues the process after [`Program::pause`].
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     fn signal(&self, signal: Signal) {
-        // It has not been waited for, so the id is still its own; that it may have ended is fine.
+        // The process was not waited for, so the id is still its own. It may have ended already.
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let _ = pid.map(|pid| kill_process(pid, signal));
     }
 
-    /// How it ended, if it did within `limit`; it is left running otherwise.
+    /// The exit status if it ends within `limit`; otherwise it keeps running.
     pub fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + limit;
         loop {
@@ -150,24 +150,24 @@ impl Program {
         }
     }
 
-    /// Waits until it ends of its own accord.
+    /// Waits until it ends by itself.
     ///
     /// # Panics
-    /// `limit` passes first. It is killed then, and what it said is in the message.
+    /// `limit` passes first. The process is then killed, and the message has its output.
     #[track_caller]
     pub fn wait(mut self, limit: Duration) -> Finished {
         let deadline = Instant::now() + limit;
         let Some(status) = self.ended_within(limit) else {
             panic!("{} has not ended after {limit:?}\n{}", self.name, self.stderr());
         };
-        // What it wrote last may still be on its way from the pipe.
+        // The last output may still be in the pipe.
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
         let stdout = self.stdout.to_end(left);
         let stderr = String::from_utf8_lossy(&self.stderr.to_end(left)).into_owned();
         Finished { status, stdout, stderr }
     }
 
-    /// [`Program::terminate`], then [`Program::wait`].
+    /// Calls [`Program::terminate`], then [`Program::wait`].
     ///
     /// # Panics
     /// It has not ended after `limit`.
@@ -177,10 +177,10 @@ impl Program {
         self.wait(limit)
     }
 
-    /// Runs a program to its end and hands back its standard output.
+    /// Runs a program to its end and returns its standard output.
     ///
     /// # Panics
-    /// It fails, or `limit` passes; what it said is in the message.
+    /// The program fails, or `limit` passes. The message has its output.
     #[track_caller]
     pub fn output(command: &mut Command, limit: Duration) -> Vec<u8> {
         let program = Self::spawn(command);
@@ -193,7 +193,7 @@ impl Program {
 impl Drop for Program {
     #[expect(clippy::print_stderr, reason = "the report of the test that is failing")]
     fn drop(&mut self) {
-        // Neither can fail in a way that matters: it has ended already, or ends now.
+        // Errors do not matter: the process has ended already, or ends now.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
@@ -202,7 +202,7 @@ impl Drop for Program {
     }
 }
 
-/// One of a program's outputs, read as it comes so that the program never blocks on it.
+/// One output of a program. It is read continuously, so that the program never blocks on it.
 #[derive(Debug, Clone)]
 struct Captured(Arc<(Mutex<Buffer>, Condvar)>);
 
@@ -216,7 +216,7 @@ impl Captured {
     fn read(mut pipe: impl Read + Send + 'static) -> Self {
         let captured = Self(Arc::default());
         let to = captured.clone();
-        // Ends with the pipe, so with the program and whatever it left running.
+        // The thread ends with the pipe, so with the program and any processes it has left running.
         thread::spawn(move || {
             let mut chunk = [0; 16 << 10];
             loop {
@@ -242,8 +242,8 @@ impl Captured {
         self.lock().bytes.clone()
     }
 
-    /// What `find` finds in what was written, as soon as it does; nothing if the output ends or
-    /// `limit` passes first.
+    /// Waits until `find` finds something in the output. `None` if the output ends or `limit`
+    /// passes first.
     fn wait<T>(&self, limit: Duration, find: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + limit;
         let mut buffer = self.lock();

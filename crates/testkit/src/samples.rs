@@ -1,7 +1,7 @@
-//! Configurations for tests that need a track and no media.
+//! Configurations for tests that need a track, but no media.
 
 /// An AVCDecoderConfigurationRecord (ISO/IEC 14496-15 5.3.3.1) as x264 writes it: 1280×720,
-/// Baseline, at ten times the level of the caller's choosing.
+/// Baseline. `level` is ten times the level.
 pub fn avc_record(level: u8) -> Vec<u8> {
     let sps = [
         0x67, 0x42, 0xc0, level, 0xda, 0x01, 0x40, 0x16, 0xec, 0x04, 0x40, 0x00, 0x00, 0x03, 0x00,

@@ -9,30 +9,30 @@ use tempfile::TempDir;
 use crate::http::{self, Response};
 use crate::{Finished, Program};
 
-/// How long a server may take to bind its listeners, on a machine busy with other tests.
+/// Time limit for a server to bind its listeners, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
 
-/// A `headwater serve` of the test's own, on ports of its own, stopped when dropped.
+/// A `headwater serve` that a test starts, on free ports. It is stopped when dropped.
 ///
-/// A server that panicked on the way fails the test that drops it.
+/// If the server has panicked, dropping it fails the test.
 #[derive(Debug)]
 pub struct Server {
-    /// Where it serves HTTP.
+    /// Address for HTTP.
     pub http: SocketAddr,
-    /// Where it serves RTMP.
+    /// Address for RTMP.
     pub rtmp: SocketAddr,
-    /// Where it serves HTTP with TLS, if its configuration says so.
+    /// Address for HTTP with TLS, if its configuration has one.
     pub https: Option<SocketAddr>,
     program: Option<Program>,
     folder: TempDir,
 }
 
 impl Server {
-    /// Starts `binary`, which a test knows as `env!("CARGO_BIN_EXE_headwater")`, with `serve`,
-    /// free ports on 127.0.0.1 and `args`, in an empty folder. It is ready when this returns.
+    /// Starts `binary`, which a test knows as `env!("CARGO_BIN_EXE_headwater")`, with `serve`, free
+    /// ports on 127.0.0.1 and `args`, in an empty folder. Returns when it is ready.
     ///
     /// # Panics
-    /// It ends, or is not ready in time.
+    /// The server ends, or is not ready in time.
     #[track_caller]
     pub fn start<A: AsRef<OsStr>>(
         binary: impl AsRef<OsStr>,
@@ -78,29 +78,29 @@ impl Server {
         self.folder.path()
     }
 
-    /// GET of a path, on a connection of its own.
+    /// Sends a GET for a path on a new connection.
     ///
     /// # Panics
-    /// There is no whole answer in 10 s.
+    /// There is no complete answer in 10 s.
     #[track_caller]
     pub fn get(&self, path: &str) -> Response {
         http::get(self.http, path)
     }
 
-    /// `/metrics` as it is now.
+    /// Current metrics from `/metrics`.
     ///
     /// # Panics
-    /// As [`http::current_metrics`].
+    /// The same as those of [`http::current_metrics`].
     #[track_caller]
     pub fn metrics(&self) -> Response {
         http::current_metrics(|| self.get("/metrics"))
     }
 
-    /// GET again and again until `wanted` accepts the answer: for what a stream just published
-    /// brings about.
+    /// Sends GETs until `wanted` accepts the answer: for effects of a stream that was just
+    /// published.
     ///
     /// # Panics
-    /// `limit` passes first; the last answer and the server's log are in the message.
+    /// `limit` passes first. The message has the last answer and the server's log.
     #[track_caller]
     pub fn get_until(
         &self,
@@ -122,17 +122,17 @@ impl Server {
         }
     }
 
-    /// Its process id.
+    /// Process id.
     pub fn id(&self) -> u32 {
         self.program().id()
     }
 
-    /// Its log, with every line that was logged before the server heard of this call: a thread of the
-    /// server's own writes the lines, some time after what they tell of. To be called while no other SIGHUP is
-    /// under way.
+    /// Its log, with all lines that were logged before this call. A thread of the server writes the
+    /// lines some time after the events, so this sends SIGHUP and waits for its line. No other
+    /// SIGHUP may be under way.
     ///
     /// # Panics
-    /// It does not answer SIGHUP with a line within a minute.
+    /// The server does not answer SIGHUP with a line within a minute.
     #[track_caller]
     pub fn whole_log(&self) -> String {
         let answers = |log: &str| log.matches("SIGHUP: ").count();
@@ -149,26 +149,26 @@ impl Server {
         }
     }
 
-    /// What it has logged so far; lines that are on their way to standard error are not among them.
+    /// Its log so far, without lines that are still on their way to standard error.
     pub fn log(&self) -> String {
         self.program().stderr()
     }
 
-    /// The first line of its log that `wanted` accepts.
+    /// Waits for the first line of its log that `wanted` accepts.
     ///
     /// # Panics
-    /// `limit` passes without one.
+    /// `limit` passes without such a line.
     #[track_caller]
     pub fn log_line(&self, limit: Duration, wanted: impl Fn(&str) -> bool) -> String {
         self.program().stderr_line(limit, wanted)
     }
 
-    /// Sends SIGTERM: it drains. A second one stops it at once.
+    /// Sends SIGTERM, which makes it drain. A second SIGTERM stops it at once.
     pub fn terminate(&self) {
         self.program().terminate();
     }
 
-    /// Whether it has not ended yet.
+    /// Whether it is still running.
     pub fn is_running(&mut self) -> bool {
         self.program.as_mut().is_some_and(Program::is_running)
     }
@@ -186,7 +186,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let Some(mut program) = self.program.take() else { return };
-        // A second signal is for the viewers that a test has left hanging.
+        // A second signal ends the connections of viewers that a test has left open.
         for _ in 0..2 {
             program.terminate();
             if program.ended_within(Duration::from_secs(1)).is_some() {
@@ -200,7 +200,7 @@ impl Drop for Server {
     }
 }
 
-/// `ready http=IP:PORT rtmp=IP:PORT`, and perhaps ` https=IP:PORT`
+/// `ready http=IP:PORT rtmp=IP:PORT`, possibly followed by ` https=IP:PORT`
 fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr, Option<SocketAddr>)> {
     let mut words = line.split(' ');
     let ready = words.next()? == "ready";
@@ -217,7 +217,7 @@ fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr, Option<SocketAddr>)>
 mod tests {
     use super::*;
 
-    /// A program that behaves like the server as far as starting and stopping goes.
+    /// A program that starts and stops like the server.
     fn stand_in(script: &str, args: &[&str]) -> Server {
         let mut command = Command::new("sh");
         command.args(["-c", script, "headwater"]);

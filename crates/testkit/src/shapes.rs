@@ -1,52 +1,53 @@
-//! MP4 files in shapes that ffmpeg reads and does not write.
+//! MP4 files that ffmpeg can read but cannot write.
 
 use std::process::Command;
 use std::time::Duration;
 
 use crate::{Program, clip};
 
-/// H.264 frames, as an MP4 track has them. Times are in milliseconds.
+/// H.264 frames in the form of an MP4 track. Times are in milliseconds.
 #[derive(Debug, Clone)]
 pub struct Avc {
-    /// Decoder configuration records (ISO/IEC 14496-15 5.3.3.1): one, or more that samples choose from.
+    /// Decoder configuration records (ISO/IEC 14496-15 5.3.3.1), at least one. Each sample uses one
+    /// of them.
     pub records: Vec<Vec<u8>>,
-    /// In decode order.
+    /// The samples in decode order.
     pub samples: Vec<Video>,
 }
 
 /// A coded frame.
 #[derive(Debug, Clone)]
 pub struct Video {
-    /// When it is decoded.
+    /// Decode time.
     pub dts: i64,
-    /// How much later it is shown.
+    /// How much later it is shown than decoded.
     pub cts: i32,
-    /// Whether decoding can begin with it.
+    /// Whether decoding can start with it.
     pub is_key: bool,
-    /// Which of the records it is decoded with.
+    /// Index of its record.
     pub record: usize,
-    /// NAL units, each after its length.
+    /// NAL units, each preceded by its length.
     pub data: Vec<u8>,
 }
 
 impl Avc {
-    /// The frames of a made clip. ffmpeg writes them to FLV, whose tags hold what an MP4 sample
-    /// holds.
+    /// The frames of a generated clip. ffmpeg writes them as FLV, whose tags contain the same bytes
+    /// as MP4 samples.
     ///
     /// # Panics
-    /// The clip has other frames, or none.
+    /// The clip has no H.264 frames.
     pub fn of(name: &str) -> Self {
         let mut command = Command::new("ffmpeg");
         command.args(["-nostdin", "-v", "error", "-i"]).arg(clip(name));
         command.args(["-an", "-c", "copy", "-f", "flv", "-"]);
         let flv = Program::output(&mut command, Duration::from_secs(60));
         let (mut records, mut samples) = (Vec::new(), Vec::new());
-        // The header, and the length of no tag before the first one.
+        // Skips the header, and the length before the first tag.
         let mut rest = &flv[9 + 4..];
         while let [kind, a, b, c, t0, t1, t2, t3, _, _, _, after @ ..] = rest {
             let (payload, others) = after.split_at(u32::from_be_bytes([0, *a, *b, *c]) as usize);
             rest = &others[4..];
-            // A video tag, in AVC: a configuration or NAL units.
+            // A video tag with AVC: a configuration, or NAL units.
             match payload {
                 [_, 0, _, _, _, record @ ..] if *kind == 9 => records.push(record.to_vec()),
                 [frame, 1, x, y, z, data @ ..] if *kind == 9 => samples.push(Video {
@@ -63,10 +64,10 @@ impl Avc {
         Self { records, samples }
     }
 
-    /// The same, the lengths of NAL units in two bytes instead of four.
+    /// The same frames, with the lengths of NAL units in two bytes instead of four.
     ///
     /// # Panics
-    /// One is too long for that.
+    /// A NAL unit is too long for that.
     #[must_use]
     pub fn with_two_byte_lengths(mut self) -> Self {
         for record in &mut self.records {
@@ -88,7 +89,7 @@ impl Avc {
         self
     }
 
-    /// These frames, then those of another clip, which are decoded with its records.
+    /// These frames, followed by those of another clip, which use its records.
     #[must_use]
     pub fn followed_by(mut self, other: &Self) -> Self {
         let first = self.records.len();
@@ -102,7 +103,7 @@ impl Avc {
         self
     }
 
-    /// A file of one track, the index last.
+    /// A file with this track, and its index at the end.
     pub fn mp4(&self) -> Vec<u8> {
         let mut file = boxed(b"ftyp", &[b"isom\0\0\x02\0isomavc1"]);
         let data = self.samples.iter().flat_map(|sample| sample.data.iter().copied());
@@ -120,7 +121,7 @@ impl Avc {
         let total: u32 = durations.iter().sum();
         let cts = self.samples.iter().map(|sample| vec![1, sample.cts as u32]);
         let keys = (1..).zip(&self.samples).filter(|(_, sample)| sample.is_key);
-        // A chunk a sample, and a row wherever the record is another.
+        // One sample per chunk, and a row wherever the record changes.
         let chunks = (1..).zip(&self.samples).collect::<Vec<_>>();
         let rows = chunks.chunk_by(|(_, a), (_, b)| a.record == b.record);
         let rows = rows.map(|run| vec![run[0].0, 1, run[0].1.record as u32 + 1]);
@@ -179,13 +180,13 @@ impl Avc {
     }
 }
 
-/// A box of this type around these.
+/// A box of this type with this content.
 fn boxed(kind: &[u8; 4], content: &[&[u8]]) -> Vec<u8> {
     let content = content.concat();
     [&(content.len() as u32 + 8).to_be_bytes()[..], kind, &content].concat()
 }
 
-/// One with version 0 and flags.
+/// A full box with version 0 and these flags.
 fn full(kind: &[u8; 4], flags: u32, content: &[&[u8]]) -> Vec<u8> {
     boxed(kind, &[&flags.to_be_bytes()[..], &content.concat()])
 }

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
 
-/// Between two reads of a slow reader.
+/// Time between two reads of a slow reader.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What the kernel may hold for a slow reader. It doubles this, and nothing smaller is granted:
-/// the less it holds, the sooner the server feels that nobody reads.
+/// Receive buffer of a slow reader. The kernel doubles this value, and grants nothing smaller. The
+/// less the kernel holds, the sooner the server notices that nobody reads.
 const RECEIVE_BUFFER: usize = 4096;
 
 /// A viewer that sends its request at once and then reads slowly, or not at all.
 ///
-/// It says what it read and how the connection ended, so that a test can tell a viewer that was
-/// cut off from one that was served. Programs that are to be slow are halted with
+/// It reports what it read and how the connection ended, so that a test can distinguish a viewer
+/// that was cut off from one that was served. To make a program slow, use
 /// [`crate::Program::pause`].
 #[derive(Debug)]
 pub struct SlowReader {
@@ -28,32 +28,32 @@ pub struct SlowReader {
 #[derive(Debug, Default)]
 struct Shared {
     bytes: AtomicU64,
-    /// Read as fast as it comes from now on.
+    /// Whether to read at full speed from now on.
     hurry: AtomicBool,
     stop: AtomicBool,
     ended: AtomicBool,
 }
 
-/// How a slow reader's connection ended.
+/// The end of a slow reader's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The peer closed it in order.
+    /// The peer closed it in an orderly way.
     Closed,
     /// The peer reset it.
     Reset,
-    /// It was still open when the reader was told to stop.
+    /// It was still open when the reader stopped.
     Open,
 }
 
 impl SlowReader {
-    /// Connects, sends `request`, then reads `rate` bytes a second; 0 reads nothing.
+    /// Connects, sends `request`, then reads `rate` bytes per second; 0 reads nothing.
     ///
     /// # Errors
-    /// Nobody answers, or the request is not taken in 10 s.
+    /// The server does not answer, or does not take the request in 10 s.
     pub fn start(address: SocketAddr, request: &[u8], rate: u64) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket(family, SocketType::STREAM, None)?;
-        // Before connecting, because the window is scaled by it.
+        // This must be set before connecting, because the window scale depends on it.
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
         connect(&socket, &address)?;
         let mut socket = TcpStream::from(socket);
@@ -75,30 +75,31 @@ impl SlowReader {
     /// [`SlowReader::start`] with a GET of `path`.
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`SlowReader::start`].
     pub fn get(address: SocketAddr, path: &str, rate: u64) -> io::Result<Self> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
         Self::start(address, request.as_bytes(), rate)
     }
 
-    /// Bytes read so far, heads included.
+    /// Bytes read so far, with heads.
     pub fn received(&self) -> u64 {
         self.shared.bytes.load(Ordering::Acquire)
     }
 
-    /// Whether the connection has ended, as far as somebody who reads slowly can tell: what the
-    /// peer sent before is read first.
+    /// Whether the connection has ended from the view of the slow reader, which first reads
+    /// everything that the peer sent before.
     pub fn is_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Acquire)
     }
 
-    /// From now on reads whatever comes as fast as it comes: how a viewer catches up, and how one
-    /// learns at once that it was cut off.
+    /// Reads at full speed from now on: so a viewer catches up, or learns at once that it was cut
+    /// off.
     pub fn hurry(&self) {
         self.shared.hurry.store(true, Ordering::Release);
     }
 
-    /// Reads on at its pace for at most `limit`; how the connection ended, and the bytes read.
+    /// Reads on at its rate for at most `limit`. Returns how the connection ended, and the bytes
+    /// read.
     pub fn finish(mut self, limit: Duration) -> (Ended, u64) {
         let deadline = Instant::now() + limit;
         while !self.is_ended() && Instant::now() < deadline {
@@ -129,7 +130,7 @@ fn read(socket: &mut TcpStream, shared: &Shared, rate: u64) -> Ended {
         let due = due.saturating_sub(u128::from(shared.bytes.load(Ordering::Acquire)));
         let room = if hurry { buffer.len() } else { usize::try_from(due).unwrap_or(usize::MAX) };
         if room == 0 {
-            // A reset shows without reading.
+            // A reset is visible without reading.
             if let Ok(Some(_)) = socket.take_error() {
                 return Ended::Reset;
             }
@@ -166,7 +167,7 @@ mod tests {
         (listener, address)
     }
 
-    /// Accepts, reads the request's head, and hands over the socket.
+    /// Accepts a connection, reads the request's head, and returns the socket.
     fn accept(listener: &TcpListener) -> TcpStream {
         let (mut socket, _) = listener.accept().unwrap();
         let mut head = Vec::new();
@@ -218,7 +219,7 @@ mod tests {
         let (listener, address) = listener();
         let reader = SlowReader::get(address, "/x", 0).unwrap();
         let socket = accept(&listener);
-        // Closing without lingering resets.
+        // Closing without lingering causes a reset.
         sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
         drop(socket);
         assert_eq!(reader.finish(Duration::from_secs(10)), (Ended::Reset, 0));

@@ -1,4 +1,4 @@
-//! What is to be answered, and how it is written.
+//! Decides on the answer to a request, and writes it.
 
 use std::fmt::{self, Write as _};
 use std::fs::{File, Metadata};
@@ -14,10 +14,11 @@ use super::range::{Selected, select};
 use super::root::media_type;
 use super::{Refusal, Request, Root};
 
-/// 9999-12-31, the last day that an HTTP date can name, in seconds since 1970.
+/// The last second of 9999-12-31, the last day that an HTTP date can express, in seconds since
+/// 1970.
 const LAST_DATE: u64 = 253_402_300_799;
 
-/// The answer to one request: status, header fields, and where the body comes from.
+/// The answer to one request: status, header fields, and the source of the body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     status: u16,
@@ -30,7 +31,7 @@ pub(crate) struct Answer {
 enum Content {
     /// 304
     Nothing,
-    /// A sentence on what went wrong.
+    /// A sentence that describes the error.
     Text(&'static str),
     /// 416, for a file of this length.
     Beyond(u64),
@@ -44,8 +45,8 @@ enum Content {
 }
 
 impl Answer {
-    /// The answer to a request: opens the file, if there is one to send. It is not read yet: a
-    /// client that has it already costs no reading.
+    /// Decides on the answer to a request, and opens the file if there is one to send. The file is
+    /// not read yet, so a client that already has it causes no reading.
     pub(crate) fn to(request: &Result<Request, Refusal>, root: &Root) -> Self {
         let request = match request {
             Ok(request) => request,
@@ -82,7 +83,7 @@ impl Answer {
         if modified.is_some_and(|at| request.modified_since.is_some_and(|since| at <= since)) {
             return answer(304, Content::Nothing);
         }
-        // RFC 9110 13.1.5: a range counts only of exactly the version that If-Range names.
+        // RFC 9110 13.1.5: a range applies only to exactly the version that If-Range names.
         let applies = request.if_range.is_none_or(|date| date.is_some() && date == modified);
         let selected = match &request.range {
             Some(field) if applies => select(field, length),
@@ -102,7 +103,7 @@ impl Answer {
         self.status
     }
 
-    /// Calls `each` with the name and value of every header field but `Date` and `Connection`.
+    /// Calls `each` with the name and value of every header field except `Date` and `Connection`.
     pub(crate) fn fields(&self, mut each: impl FnMut(&'static str, fmt::Arguments<'_>)) {
         if let Some(modified) = self.modified {
             each("Last-Modified", format_args!("{}", httpdate::HttpDate::from(modified)));
@@ -132,7 +133,7 @@ impl Answer {
         }
     }
 
-    /// The head as it is sent, a refusal's sentence behind it, and the body if it is a file's.
+    /// The head as it is sent, followed by a refusal's sentence; and the body, if it is a file's.
     pub(crate) fn into_parts(self, keep_alive: bool) -> (Vec<u8>, Option<Body>) {
         let mut head = String::with_capacity(384);
         let reason = reason(self.status);
@@ -149,7 +150,7 @@ impl Answer {
         (head.into_bytes(), body)
     }
 
-    /// What follows the head: a refusal's sentence, or a file's bytes.
+    /// The bytes behind the head: a refusal's sentence, or a file.
     pub(crate) fn into_body(self) -> (&'static str, Option<Body>) {
         match self.content {
             _ if self.head_only => ("", None),
@@ -161,14 +162,14 @@ impl Answer {
         }
     }
 
-    /// The response as the bytes to send, head first, `size` bytes of the file at a time.
+    /// The response as pieces of bytes: the head first, then `size` bytes of the file at a time.
     pub(crate) fn into_pieces(self, keep_alive: bool, size: usize) -> Pieces {
         let (head, body) = self.into_parts(keep_alive);
         Pieces { head: Some(head), body, size }
     }
 }
 
-/// When the file was modified, in whole seconds, if HTTP has a date for that.
+/// Modification time of the file in whole seconds; `None` where HTTP has no date for it.
 fn modified(metadata: &Metadata) -> Option<SystemTime> {
     let seconds = u64::try_from(metadata.mtime()).ok().filter(|seconds| *seconds <= LAST_DATE)?;
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
@@ -189,7 +190,7 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// The bytes of a file that are still to be sent. None only after the last was read.
+/// The bytes of a file that are not sent yet. Empty only after the last byte was read.
 #[derive(Debug)]
 pub(crate) struct Body {
     file: File,
@@ -200,7 +201,7 @@ impl Body {
     /// Fills the front of `into` with the next bytes; 0 after the last.
     ///
     /// # Errors
-    /// The file cannot be read, or has become shorter: the connection must then end short.
+    /// The file cannot be read, or has become shorter. The connection must then end early.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let most = self.most(into.len());
         let into = into.get_mut(..most).unwrap_or_default();
@@ -212,16 +213,17 @@ impl Body {
     /// Appends the next bytes, at most `most` of them.
     ///
     /// # Errors
-    /// As [`Body::read`].
+    /// The same as those of [`Body::read`].
     pub(crate) fn append(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<()> {
         let end = into.len() + self.most(most);
         into.reserve_exact(end - into.len());
-        // The room is filled as it is: zeroing it first would cost as much as reading again.
+        // The spare capacity is filled directly: zeroing it first would cost as much as another
+        // read.
         while into.len() < end {
             match rustix::io::pread(&self.file, spare_capacity(into), self.left.start) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(read) => {
-                    // An allocator may have given more room than it was asked for.
+                    // The allocator may have provided more room than requested.
                     let beyond = into.len().saturating_sub(end);
                     into.truncate(end);
                     self.left.start += (read - beyond) as u64;
@@ -233,12 +235,12 @@ impl Body {
         Ok(())
     }
 
-    /// Whether nothing is left.
+    /// Whether no bytes are left.
     pub(crate) fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// The file, and the bytes of it that are left.
+    /// The file, and the range of its unsent bytes.
     pub(crate) fn into_file(self) -> (File, Range<u64>) {
         (self.file, self.left)
     }
@@ -257,11 +259,11 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// The next piece: the head with the first bytes of the file, then further ones; `None` after
-    /// the last.
+    /// The next piece: the head with the first bytes of the file, then more bytes; `None` after the
+    /// last.
     ///
     /// # Errors
-    /// As [`Body::read`].
+    /// The same as those of [`Body::read`].
     pub(crate) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let head = self.head.take();
         let Some(body) = self.body.as_mut().filter(|body| !body.is_empty()) else {
@@ -327,7 +329,7 @@ mod tests {
             let file = File::create(&path).unwrap();
             file.set_modified(time).unwrap();
             let metadata = file.metadata().unwrap();
-            // Not every file system can keep the last of them.
+            // Not every file system can store the last of these times.
             if metadata.mtime() == seconds {
                 assert_eq!(modified(&metadata).is_some(), named, "{seconds}");
             }

@@ -1,5 +1,5 @@
-//! HTTP/1.1 as far as it is no architecture's subject: what a head asks for ([`Request`]), which
-//! file that is ([`Root`]), and what is to be answered ([`Answer`]).
+//! The parts of HTTP/1.1 that do not depend on the architecture: parsing a head ([`Request`]),
+//! finding its file ([`Root`]), and making the answer ([`Answer`]).
 
 mod answer;
 mod range;

@@ -2,26 +2,26 @@
 
 use std::ops::Range;
 
-/// What a `Range` field selects.
+/// The part that a `Range` field selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selected {
-    /// Everything: the field is malformed, of another unit, or has several ranges, which a server
-    /// may answer with the whole.
+    /// Everything: the field is malformed, has another unit, or has several ranges, for which a
+    /// server may send the whole.
     Whole,
     /// These bytes, at least one, all within the representation.
     Part(Range<u64>),
-    /// None: 416.
+    /// Nothing: the status is 416.
     Nothing,
 }
 
-/// What `field` selects of `length` bytes.
+/// The part of `length` bytes that `field` selects.
 pub(crate) fn select(field: &str, length: u64) -> Selected {
     let Some((first, last)) = parse(field) else { return Selected::Whole };
     let range = match (first, last) {
         (Some(first), Some(last)) if first > last => return Selected::Whole,
         (Some(first), Some(last)) => first..last.saturating_add(1).min(length),
         (Some(first), None) => first..length,
-        // An empty representation satisfies a suffix, but no `Content-Range` can say so.
+        // An empty representation satisfies a suffix, but `Content-Range` cannot express it.
         (None, Some(1..)) if length == 0 => return Selected::Whole,
         (None, Some(count)) => length.saturating_sub(count)..length,
         (None, None) => return Selected::Whole,
@@ -39,7 +39,7 @@ fn parse(field: &str) -> Option<(Option<u64>, Option<u64>)> {
     Some((number(first)?, number(last)?))
 }
 
-/// Digits, or nothing; a number larger than any file counts as the largest.
+/// Digits or nothing. A number that is larger than any file counts as the largest.
 fn number(digits: &str) -> Option<Option<u64>> {
     if digits.is_empty() {
         return Some(None);

@@ -1,32 +1,32 @@
-//! What a request head asks for.
+//! Parses request heads.
 
 use std::time::SystemTime;
 
 /// The longest head, in bytes.
 pub(crate) const MAX_HEAD: usize = 8 << 10;
 
-/// Header fields a head may have.
+/// The most header fields of a head.
 const MAX_FIELDS: usize = 100;
 
 /// A GET or HEAD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// HEAD: the answer goes without its body.
+    /// Whether it is HEAD, whose answer has no body.
     pub(crate) head_only: bool,
     /// Decoded, relative to the root, without dot segments.
     pub(crate) path: Vec<u8>,
     /// `Range`, unless it is a HEAD.
     pub(crate) range: Option<String>,
-    /// `If-Range`: the outer `Some` says there is one, the inner that it is a date.
+    /// `If-Range`: the outer `Some` means that the field exists, the inner one that it is a date.
     pub(crate) if_range: Option<Option<SystemTime>>,
     /// `If-Modified-Since`
     pub(crate) modified_since: Option<SystemTime>,
-    /// The connection may be kept, as far as the client is concerned (RFC 9112 9.3), and no
-    /// payload follows the head.
+    /// Whether the connection may be kept: the client allows it (RFC 9112 9.3), and no payload
+    /// follows the head.
     pub(crate) keep_alive: bool,
 }
 
-/// Why a request is answered without looking for a file.
+/// Why a request is answered without a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// 400
@@ -54,7 +54,7 @@ impl Request {
     /// Reads the head at the front of `input`; `None` while it is not complete.
     ///
     /// # Errors
-    /// It is to be refused, and the connection closed after the answer.
+    /// The request must be refused, and the connection closed after the answer.
     pub(crate) fn parse(input: &[u8]) -> Result<Option<Parsed>, Refusal> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut head = httparse::Request::new(&mut fields);
@@ -73,11 +73,11 @@ impl Request {
         Ok(Some(Parsed { request, size }))
     }
 
-    /// Reads the parts of a head. `persistent` is whether its version of HTTP keeps connections
-    /// without being asked to.
+    /// Reads the parts of a head. `persistent` tells whether the request's version of HTTP keeps
+    /// connections by default.
     ///
     /// # Errors
-    /// It is to be refused.
+    /// The request must be refused.
     pub(crate) fn read<'a>(
         method: &str,
         target: &str,
@@ -97,7 +97,7 @@ impl Request {
         let mut length = None;
         let mut tagged = false;
         for (name, value) in fields {
-            // What is no ASCII is in none of these fields' grammars.
+            // None of these fields' grammars allow characters outside ASCII.
             let value = std::str::from_utf8(value).unwrap_or("\u{fffd}");
             let is = |other: &str| name.eq_ignore_ascii_case(other);
             if is("host") {
@@ -125,7 +125,7 @@ impl Request {
             }
         }
         let known = matches!(method, "GET" | "HEAD");
-        // A client that repeats Host, or sends a GET in chunks, means to deceive somebody.
+        // A client that repeats Host, or sends a GET in chunks, tries to deceive a server or proxy.
         if hosts > 1 || (chunked && (known || length.is_some())) {
             return Err(Refusal::Malformed);
         }
@@ -138,7 +138,7 @@ impl Request {
             request.range = None;
         }
         if tagged {
-            // RFC 9110 13.1.3: a recipient that does not know entity tags has none that matches.
+            // RFC 9110 13.1.3: a recipient without entity tags has none that matches.
             request.modified_since = None;
         }
         if length.is_some_and(|length| length.bytes().any(|digit| digit != b'0')) {
@@ -167,7 +167,7 @@ fn path_of(target: &str) -> Option<&str> {
     path.split('?').next()
 }
 
-/// Decodes a path once and makes it relative; `index.html` stands for a folder.
+/// Decodes a path once and makes it relative. A folder stands for its `index.html`.
 fn decode(path: &str) -> Result<Vec<u8>, Refusal> {
     let mut decoded = Vec::with_capacity(path.len());
     let mut bytes = path.bytes();

@@ -1,4 +1,4 @@
-//! The folder that is served. The kernel keeps every path inside it.
+//! The served folder. The kernel keeps every path inside it.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -9,15 +9,15 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-/// A folder, held open.
+/// An open folder.
 #[derive(Debug)]
 pub(crate) struct Root(OwnedFd);
 
 impl Root {
-    /// Opens it.
+    /// Opens a folder.
     ///
     /// # Errors
-    /// It is no folder that can be entered.
+    /// The path is not a folder, or cannot be entered.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
@@ -26,9 +26,9 @@ impl Root {
     /// Opens the regular file at `path`, which is relative to the folder.
     ///
     /// # Errors
-    /// There is none that can be read, or it is outside, also by a symbolic link.
+    /// There is no readable file, or it is outside of the folder, possibly through a symbolic link.
     pub(crate) fn file(&self, path: &[u8]) -> io::Result<(File, Metadata)> {
-        // NONBLOCK: a FIFO with nobody at its other end must not hold the thread.
+        // NONBLOCK: a FIFO without a writer must not block the thread.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let path = OsStr::from_bytes(path);

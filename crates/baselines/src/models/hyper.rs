@@ -3,21 +3,21 @@
 //! header. Application level in-memory caching of content is not considered and all content is
 //! read from disk."
 //!
-//! So: tokio's multi-threaded runtime, a task for each connection, hyper's HTTP/1 server, and a
-//! body that is read from a `tokio::fs::File` as hyper asks for more of it. tokio reads files on
-//! its pool of blocking threads, and every read is a hand-over to that pool and back.
+//! The model has tokio's multi-threaded runtime, a task for each connection, hyper's HTTP/1 server,
+//! and a body that is read from a `tokio::fs::File` whenever hyper asks for more. tokio reads files
+//! on its pool of blocking threads, so every read is passed to that pool and back.
 //!
-//! To repeat: figures 9 and 10, where this had the worst tail of all at 100 requests a second and
-//! nearly so at 1,000, which its authors could not explain.
+//! To repeat: figures 9 and 10, where this model had the worst tail of all at 100 requests a
+//! second, and nearly the worst at 1,000. Its authors could not explain this.
 //!
-//! Not said in the paper: how much is read at a time. hyper's example of that year for sending a
-//! file reads through tokio-util's `FramedRead`, 8 KiB at a time, so this is the default;
-//! `--read-size` tries others, each read being as long as it says.
+//! The paper does not tell how much is read at a time. hyper's example of that year for sending a
+//! file reads through tokio-util's `FramedRead`, 8 KiB at a time, so this is the default.
+//! `--read-size` sets another length for each read.
 //!
-//! Differs: hyper and tokio are of today. Opening a file, asking for its length and finding the
-//! range take one hand-over to the blocking threads, not three, which favours the model. A head
-//! not finished in time is closed by hyper without 408; a client that takes nothing for as long is
-//! closed by the kernel (`TCP_USER_TIMEOUT`). Neither holds a thread here.
+//! Differences: hyper and tokio are today's. Opening a file, querying its length and finding the
+//! range need one hand-over to the blocking threads, not three, which favours the model. hyper
+//! closes a connection whose head is not finished in time, without a 408. The kernel closes one
+//! whose client takes nothing for as long (`TCP_USER_TIMEOUT`). Neither occupies a thread here.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Seek, SeekFrom};
@@ -41,10 +41,10 @@ use tokio::task::spawn_blocking;
 use crate::http::{Answer, Body, MAX_HEAD, Request, Root};
 use crate::net;
 
-/// Serves for ever.
+/// Serves forever.
 ///
 /// # Errors
-/// The runtime cannot be had.
+/// The runtime cannot be created.
 pub(crate) fn run(
     listener: std::net::TcpListener,
     root: Root,
@@ -57,7 +57,7 @@ pub(crate) fn run(
         runtime.worker_threads(workers);
     }
     let runtime = runtime.enable_all().build()?;
-    // Inherited by what is accepted, as the options that `listen` sets.
+    // Accepted connections inherit this, like the options that `listen` sets.
     SockRef::from(&listener).set_tcp_user_timeout(Some(timeout))?;
     listener.set_nonblocking(true)?;
     net::say_ready(&listener)?;
@@ -65,7 +65,7 @@ pub(crate) fn run(
         let listener = TcpListener::from_std(listener)?;
         accept(&listener, &Arc::new(root), read_size, timeout).await
     };
-    // The listener's loop belongs to a worker, as every task does.
+    // The listener's loop runs on a worker, like every task.
     runtime.block_on(server)
 }
 
@@ -83,7 +83,7 @@ async fn accept(
         let root = Arc::clone(root);
         tokio::spawn(async move {
             let respond = service_fn(|request| respond(request, Arc::clone(&root), read_size));
-            // A connection that breaks concerns nobody else.
+            // A broken connection affects no other.
             let _ = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(timeout)
@@ -122,20 +122,20 @@ async fn respond(
     head.body(FileBody::new(text, file, read_size)).map_err(io::Error::other)
 }
 
-/// The file, at the first byte to send, and how many there are.
+/// The file, positioned at the first byte to send, and the number of bytes.
 fn positioned(body: Body) -> io::Result<(std::fs::File, u64)> {
     let (mut file, range) = body.into_file();
     file.seek(SeekFrom::Start(range.start))?;
     Ok((file, range.end - range.start))
 }
 
-/// A body that hyper asks for one read of the file after the other, or a sentence.
+/// A body that reads the file each time hyper asks for more; or a sentence.
 struct FileBody {
     text: &'static str,
     file: Option<File>,
-    /// Bytes of the file still to be sent.
+    /// Bytes of the file that are not sent yet.
     left: u64,
-    /// Where the next read goes, while it is under way.
+    /// Buffer of the next read, while it runs.
     buffer: BytesMut,
     read_size: usize,
 }
@@ -159,7 +159,7 @@ impl FileBody {
         ready!(Pin::new(file).poll_read(context, &mut room))?;
         let read = room.filled().len();
         if read == 0 {
-            // The file has become shorter: the connection ends short.
+            // The file has become shorter, so the connection ends early.
             return Poll::Ready(Err(ErrorKind::UnexpectedEof.into()));
         }
         self.left -= read as u64;

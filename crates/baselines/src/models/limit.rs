@@ -1,16 +1,16 @@
-//! What the kernel allows: no HTTP, no paths, no files to open. For each byte that a client sends
+//! The limit of the kernel: no HTTP, no paths, no files to open. For each byte that a client sends,
 //! it gets `--bytes` bytes of `--file`, by `sendfile` or, with `--write`, from memory by `write`.
 //!
-//! From no paper: every architecture here, and the origin, does at least this much to send as many
-//! bytes, so its processor time a gigabyte is what is left to gain.
+//! This is from no paper. Every architecture here, and the origin, does at least this much work to
+//! send as many bytes. So its processor time per gigabyte is a lower bound for all of them.
 //!
-//! It is the shape that adds least to the sending: an event loop with edge-triggered `epoll`, where
-//! a request costs one `read` (of a byte, or of as many as have come: each is a request), one
-//! `sendfile`, and a share of an `epoll_wait`. `--workers` loops share the listener.
+//! It has the structure that adds the least to the sending: an event loop with edge-triggered
+//! `epoll`. A request costs one `read` (of a byte, or of all that have arrived: each is a request),
+//! one `sendfile`, and a share of an `epoll_wait`. `--workers` loops share the listener.
 //!
-//! A connection that is silent, or takes nothing, for `--timeout` is closed before twice that has
-//! passed; it holds a descriptor and no thread. One that sends bytes faster than it is answered is
-//! answered as long as it takes more, and that keeps its loop: a generator does no such thing.
+//! A connection that is silent, or takes nothing, for `--timeout` is closed within twice that time.
+//! It occupies a descriptor, but no thread. A client that sends bytes faster than they are answered
+//! occupies its loop for as long as it takes answers; a load generator does not do this.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -32,29 +32,29 @@ use rustix::net::{SocketFlags, accept_with};
 
 use crate::net;
 
-/// Requests that are read at a time.
+/// Requests that are read at once.
 const ASKED: usize = 64;
 
-/// Events that are taken at a time.
+/// Events that are taken at once.
 const EVENTS: usize = 256;
 
-/// The listener, in an event: no descriptor has this number.
+/// Marks events of the listener: no descriptor has this number.
 const LISTENER: u64 = u64::MAX;
 
-/// What is sent for each byte.
+/// The bytes that are sent for each received byte.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// The first so many bytes of a file, with `sendfile`.
+    /// The first bytes of a file, this many, with `sendfile`.
     File(File, usize),
     /// Memory, with `write`.
     Memory(Vec<u8>),
 }
 
 impl Source {
-    /// The first `bytes` bytes of a file, or all of it.
+    /// The first `bytes` bytes of a file, or the whole file.
     ///
     /// # Errors
-    /// It cannot be read, or has not as many, or none.
+    /// The file cannot be read, is shorter, or is empty.
     pub(crate) fn open(path: &Path, bytes: Option<usize>, in_memory: bool) -> io::Result<Self> {
         let file = File::open(path)?;
         let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
@@ -78,7 +78,7 @@ impl Source {
         }
     }
 
-    /// Sends what follows the first `sent` bytes, as much as the kernel takes.
+    /// Sends bytes after the first `sent` ones, as many as the kernel takes.
     fn send(&self, mut socket: &TcpStream, sent: usize) -> io::Result<usize> {
         match self {
             Self::File(file, length) => {
@@ -89,10 +89,10 @@ impl Source {
     }
 }
 
-/// Serves for ever.
+/// Serves forever.
 ///
 /// # Errors
-/// The loops cannot be had, or `epoll` fails them.
+/// The loops cannot be created, or `epoll` fails.
 pub(crate) fn run(
     listener: TcpListener,
     source: Source,
@@ -101,7 +101,7 @@ pub(crate) fn run(
 ) -> io::Result<Infallible> {
     listener.set_nonblocking(true)?;
     let shared = Arc::new(Shared { listener, source });
-    // All there before the ready line is.
+    // All loops exist before the ready line is printed.
     let loops =
         (1..workers).map(|_| Loop::new(Arc::clone(&shared))).collect::<io::Result<Vec<_>>>()?;
     let mut last = Loop::new(Arc::clone(&shared))?;
@@ -112,7 +112,7 @@ pub(crate) fn run(
     last.run(timeout)
 }
 
-/// What all loops use.
+/// Shared by all loops.
 struct Shared {
     listener: TcpListener,
     source: Source,
@@ -122,24 +122,24 @@ struct Shared {
 struct Loop {
     shared: Arc<Shared>,
     epoll: rustix::fd::OwnedFd,
-    /// By descriptor, which the kernel keeps small.
+    /// Indexed by descriptor. The kernel keeps descriptors small.
     connections: Vec<Option<Connection>>,
 }
 
 struct Connection {
     socket: TcpStream,
-    /// Requests received and not yet answered.
+    /// Requests that were received and not answered yet.
     asked: usize,
-    /// Bytes sent of the answer to the first of them.
+    /// Bytes sent of the answer to the first of these.
     sent: usize,
-    /// Something has happened since the last look at all connections.
+    /// Whether there was an event since all connections were last checked.
     active: bool,
 }
 
 impl Loop {
     fn new(shared: Arc<Shared>) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        // EXCLUSIVE: a connection wakes one loop, not all.
+        // EXCLUSIVE: a connection wakes one loop, not all of them.
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
         epoll::add(&epoll, &shared.listener, EventData::new_u64(LISTENER), flags)?;
         Ok(Self { shared, epoll, connections: Vec::new() })
@@ -173,7 +173,7 @@ impl Loop {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = match accept_with(&self.shared.listener, flags) {
             Ok(socket) => TcpStream::from(socket),
-            // Another loop was faster, or the client has gone again.
+            // Another loop was faster, or the client has gone.
             Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => return,
             Err(_) => return thread::sleep(net::OUT_OF_DESCRIPTORS),
         };
@@ -195,11 +195,12 @@ impl Loop {
         let index = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
         let Some(place) = self.connections.get_mut(index) else { return };
         let Some(connection) = place else { return };
-        // An edge is told once: where the client's end has come too, all must be read now.
+        // An edge is reported once. If the client has also ended its sending, everything must be
+        // read now.
         let flags = event.flags;
         let all = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         if connection.serve(&self.shared.source, all).is_err() {
-            // Closing takes it out of the epoll as well.
+            // Closing the socket also removes it from the epoll.
             *place = None;
         }
     }
@@ -215,11 +216,11 @@ impl Loop {
 }
 
 impl Connection {
-    /// Answers what has been asked, as far as the kernel takes the answers. `all` is whether to
-    /// read until there is nothing, or trust a short read to have been the last.
+    /// Answers received requests, as far as the kernel takes the answers. `all` means to read until
+    /// there is nothing more. Otherwise a short read counts as the last.
     ///
     /// # Errors
-    /// The connection is to be closed.
+    /// The connection must be closed.
     fn serve(&mut self, source: &Source, all: bool) -> io::Result<()> {
         self.active = true;
         let mut asked = [0; ASKED];
@@ -247,7 +248,7 @@ impl Connection {
     }
 }
 
-/// There will be another edge when the kernel is ready again.
+/// Ignores `WouldBlock`: another edge is reported when the kernel is ready again.
 fn again(error: io::Error) -> io::Result<()> {
     if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) }
 }

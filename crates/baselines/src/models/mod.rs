@@ -1,4 +1,4 @@
-//! One file for each architecture.
+//! One file per architecture.
 
 pub(crate) mod hyper;
 pub(crate) mod limit;
@@ -8,6 +8,6 @@ pub(crate) mod simple;
 pub(crate) mod staged;
 pub(crate) mod threadpool;
 
-/// The most of one response that `simple`, `persistent` and `pipelined` hold in memory at a time,
-/// besides its head; their paper's servers hold all of it.
+/// The most bytes of a response that `simple`, `persistent` and `pipelined` hold in memory at a
+/// time, in addition to its head. Their paper's servers hold the whole response.
 pub(crate) const PIECE: usize = 4 << 20;

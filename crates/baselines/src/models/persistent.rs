@@ -2,15 +2,15 @@
 //! `Keep-Alive`, it would not close the connection after sending the response", and
 //! `Content-Length` tells the client where the body ends.
 //!
-//! A thread for each connection, as in the authors' source; see [`simple`](super::simple). The
-//! model has the property that a connection that is kept and silent holds its thread: the paper
-//! leaves it open "until the process ends", here `--timeout` ends it.
+//! A thread for each connection, as in the authors' source; see [`simple`](super::simple). In this
+//! model a connection that is kept and silent occupies its thread. The paper leaves it open "until
+//! the process ends"; here `--timeout` ends it.
 //!
-//! To repeat: tables 2 to 4. (`ab` needs `-k` to keep connections; the paper's commands do not.)
+//! To repeat: tables 2 to 4. (`ab` needs `-k` to keep connections; the paper's commands lack it.)
 //!
-//! Differs: the paper keeps a connection only where the request says `Connection: keep-alive`. An
-//! HTTP/1.0 request has to say so here too, an HTTP/1.1 request means it without saying
-//! (RFC 9112 9.3), because today's load generators do not say it.
+//! Differences: the paper keeps a connection only where the request says `Connection: keep-alive`.
+//! Here this is required only of HTTP/1.0 requests. HTTP/1.1 requests keep the connection by
+//! default (RFC 9112 9.3), because today's load generators do not send the field.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ use super::PIECE;
 use crate::http::{Answer, Root};
 use crate::net::{self, Input};
 
-/// Serves for ever, `threads` connections at a time.
+/// Serves forever, `threads` connections at a time.
 ///
 /// # Errors
 /// Standard output is closed.
@@ -32,7 +32,7 @@ pub(crate) fn run(
     timeout: Duration,
 ) -> io::Result<Infallible> {
     net::thread_each(listener, threads, move |socket| {
-        // A connection that breaks concerns nobody else.
+        // A broken connection affects no other.
         let _ = serve(&socket, &root, timeout);
     })
 }

@@ -1,15 +1,15 @@
 //! Zhuang and He (2021), 1.3, the *pipelined server*: the persistent one, but it "would not wait
-//! for send to finish before handling the next request": it generates the response string, leaves
-//! it to another thread to send, and jumps to the next request. "Once the connection is about to
-//! be terminated, it would wait for all data to be sent before close."
+//! for send to finish before handling the next request". It generates the response string, lets
+//! another thread send it, and continues with the next request. "Once the connection is about to be
+//! terminated, it would wait for all data to be sent before close."
 //!
-//! In the authors' source the other thread is one for each connection, which waits on a condition
-//! variable for a queue of responses; so it is here, with the queue bounded (`--queue`).
+//! In the authors' source there is one such thread for each connection, which waits on a condition
+//! variable for a queue of responses. Here it is the same, with a bounded queue (`--queue`).
 //!
-//! To repeat: tables 2 to 4, and why this came out slower than `persistent`: threads and
-//! locks cost every request, while only a client that pipelines has anything to overlap.
+//! To repeat: tables 2 to 4, and why this was slower than `persistent`: threads and locks cost
+//! every request, while only a client that pipelines has anything to overlap.
 //!
-//! Differs as [`persistent`](super::persistent) does.
+//! It differs like [`persistent`](super::persistent).
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ use super::PIECE;
 use crate::http::{Answer, Root};
 use crate::net::{self, Input};
 
-/// Serves for ever, `threads` connections at a time with `queue` responses waiting in each.
+/// Serves forever, `threads` connections at a time, each with up to `queue` waiting responses.
 ///
 /// # Errors
 /// Standard output is closed.
@@ -39,10 +39,10 @@ pub(crate) fn run(
         thread::scope(|scope| {
             let sender = || send(&socket, to_send);
             if thread::Builder::new().spawn_scoped(scope, sender).is_ok() {
-                // A connection that breaks concerns nobody else.
+                // A broken connection affects no other.
                 let _ = handle(&socket, &mut input, &root, responses);
             }
-            // The scope waits for the sender, which ends when it has sent what is in the queue.
+            // The scope waits for the sender, which ends when it has sent everything in the queue.
         });
         input.close(&socket);
     })
@@ -71,7 +71,7 @@ fn handle(
     Ok(())
 }
 
-/// Sends responses in their order until there are no more.
+/// Sends responses in their order until the queue ends.
 fn send(mut socket: &TcpStream, responses: Receiver<Vec<u8>>) {
     for response in responses {
         if socket.write_all(&response).is_err() {

@@ -3,15 +3,15 @@
 //! generate the response string and send it back. After send finishes, close the connection,
 //! because it does not support persistence."
 //!
-//! The paper does not say how connections come together. Its authors' published source
+//! The paper does not tell how connections run concurrently. Its authors' published source
 //! (XinyanHe/Simple-HTTP-Server) starts a detached thread for each, which blocks in `recv` and
-//! `send`; so does this, with a bound on their number.
+//! `send`. So does this model, with a limit on their number.
 //!
 //! To repeat: tables 2 to 4.
 //!
-//! Differs: the whole response is one string only up to [`PIECE`] bytes of the file, a longer one
-//! is read and sent in turns; `Content-Length` is sent here too (the paper has it from the
-//! persistent server on), so that a client can tell an end from a break.
+//! Differences: the whole response is one string only up to [`PIECE`] bytes of the file; a longer
+//! file is read and sent in turns. `Content-Length` is sent here too (in the paper only from the
+//! persistent server on), so that a client can distinguish the end from a broken connection.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ use super::PIECE;
 use crate::http::{Answer, Root};
 use crate::net::{self, Input};
 
-/// Serves for ever, `threads` connections at a time.
+/// Serves forever, `threads` connections at a time.
 ///
 /// # Errors
 /// Standard output is closed.
@@ -33,7 +33,7 @@ pub(crate) fn run(
     timeout: Duration,
 ) -> io::Result<Infallible> {
     net::thread_each(listener, threads, move |socket| {
-        // A connection that breaks concerns nobody else.
+        // A broken connection affects no other.
         let _ = serve(&socket, &root, timeout);
     })
 }

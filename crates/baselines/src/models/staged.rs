@@ -4,17 +4,18 @@
 //! scenarios, reading files from disk is the bottleneck. Just imagine how CPU pipelines
 //! instructions."
 //!
-//! So a connection has three threads, one a stage, and a bounded queue (`--queue`) between each two:
+//! So a connection has three threads, one per stage, and a bounded queue (`--queue`) between each
+//! two:
 //!
 //! ```text
 //! receive and parse ── requests ──▶ find and read ── blocks ──▶ send
 //! ```
 //!
-//! One thread a stage keeps responses in their order without numbering them. Files are read in
-//! blocks of [`BLOCK`] bytes, so that the stages overlap within one long response also.
+//! One thread per stage keeps responses in their order without numbering them. Files are read in
+//! blocks of [`BLOCK`] bytes, so that the stages also overlap within one long response.
 //!
-//! Nothing was published to compare with; beside [`pipelined`](super::pipelined) it shows what the
-//! third stage brings.
+//! There are no published results to compare with. Beside [`pipelined`](super::pipelined) it shows
+//! the effect of the third stage.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -26,14 +27,15 @@ use std::time::Duration;
 use crate::http::{Answer, Refusal, Request, Root};
 use crate::net::{self, Input};
 
-/// The most that is read of a file at a time, in bytes: long enough for the hand-over to another
-/// thread to be a small part of its cost, short enough for a response of a megabyte to overlap.
+/// The most bytes of a file that are read at a time. A block is long enough that passing it to
+/// another thread is a small part of its cost, and short enough that stages overlap in a response
+/// of a megabyte.
 const BLOCK: usize = 256 << 10;
 
 type Requested = Result<Request, Refusal>;
 
-/// Serves for ever, `threads` connections at a time, with `queue` requests and as many blocks
-/// waiting in each.
+/// Serves forever, `threads` connections at a time, each with up to `queue` waiting requests and as
+/// many waiting blocks.
 ///
 /// # Errors
 /// Standard output is closed.
@@ -55,17 +57,17 @@ pub(crate) fn run(
             if start().spawn_scoped(scope, sender).is_ok()
                 && start().spawn_scoped(scope, reader).is_ok()
             {
-                // A connection that breaks concerns nobody else.
+                // A broken connection affects no other.
                 let _ = receive(&socket, &mut input, requests);
             }
-            // The scope waits for the other stages, each of which ends when the one before it has
-            // and its queue is empty.
+            // The scope waits for the other stages. Each of them ends when the stage before it has
+            // ended and its queue is empty.
         });
         input.close(&socket);
     })
 }
 
-/// Stage 1.
+/// Stage 1: receives and parses requests.
 #[expect(clippy::needless_pass_by_value, reason = "its end is what tells the next thread to end")]
 fn receive(
     socket: &TcpStream,
@@ -81,7 +83,7 @@ fn receive(
     Ok(())
 }
 
-/// Stage 2.
+/// Stage 2: finds and reads files.
 #[expect(clippy::needless_pass_by_value, reason = "its end is what tells the next thread to end")]
 fn read(
     socket: &TcpStream,
@@ -104,7 +106,7 @@ fn read(
     }
 }
 
-/// Stage 3.
+/// Stage 3: sends blocks.
 fn send(mut socket: &TcpStream, blocks: Receiver<Vec<u8>>) {
     for block in blocks {
         if socket.write_all(&block).is_err() {

@@ -4,22 +4,23 @@
 //! request is placed into the shared buffer, the worker threads handle the requests and send a
 //! response back. Then the thread will look again into the shared buffer."
 //!
-//! One request a connection, then, because what waits in the buffer is a connection and a worker
-//! goes back to the buffer after each response: this is no server to keep connections alive.
-//! A worker goes through the steps of the paper's figure 4: read the request, find the file, send
-//! the head, and read and send the file by turns.
+//! Therefore each connection has one request: a connection waits in the buffer, and a worker
+//! returns to the buffer after each response. This server cannot keep connections alive. A worker
+//! follows the steps of the paper's figure 4: it reads the request, finds the file, sends the head,
+//! and then reads and sends the file in turns.
 //!
-//! To repeat: figures 9 to 12. The paper's server is in C; that is `lab/peers/threadpool`, which
-//! makes the same system calls in the same order (`strace -f` shows it; unoptimised, Rust's library
-//! adds checks of its own), so that what the two differ in is the language.
+//! To repeat: figures 9 to 12. The paper's server is in C. `lab/peers/threadpool` is this server in
+//! C, and makes the same system calls in the same order (`strace -f` shows it; without
+//! optimisation, Rust's library adds checks of its own). So the two differ only in language.
 //!
-//! Not said in the paper: the number of workers and places. The defaults, 4 and 16, are those of
+//! The paper does not tell the number of workers and places. The defaults, 4 and 16, are those of
 //! the prethreaded server in the textbook that it cites for this design (Bryant and O'Hallaron,
 //! *Computer Systems*, 12.5.5). When the buffer is full the main thread waits, as theirs does, and
-//! connections wait in the kernel; when that is full too, they are dropped, as the paper expects.
+//! connections wait in the kernel. When the kernel's queue is full too, connections are dropped, as
+//! the paper expects.
 //!
-//! The model has the property that a silent client holds a worker, and `--workers` of them hold
-//! the server: until `--timeout`.
+//! In this model a silent client occupies a worker until `--timeout`, and `--workers` silent
+//! clients occupy the server.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -34,13 +35,13 @@ use rustix::net::{SendFlags, send};
 use crate::http::{Answer, Root};
 use crate::net::{self, Input};
 
-/// The most that is read of a file at a time, in bytes.
+/// The most bytes of a file that are read at a time.
 const BLOCK: usize = 64 << 10;
 
-/// Serves for ever.
+/// Serves forever.
 ///
 /// # Errors
-/// The threads cannot be had.
+/// The threads cannot be started.
 pub(crate) fn run(
     listener: &TcpListener,
     root: &Arc<Root>,
@@ -54,7 +55,7 @@ pub(crate) fn run(
         thread::Builder::new().spawn(move || {
             let mut block = vec![0; BLOCK];
             loop {
-                // A connection that breaks concerns nobody else.
+                // A broken connection affects no other.
                 let _ = serve(&buffer.remove(), &root, timeout, &mut block);
             }
         })?;
@@ -91,7 +92,7 @@ fn serve(
     Ok(())
 }
 
-/// Sends a head that a body follows: the kernel waits for that to fill the packet.
+/// Sends a head before its body. The kernel waits for the body to fill the packet.
 fn send_head(mut socket: &TcpStream, head: &[u8]) -> io::Result<()> {
     let sent = send(socket, head, SendFlags::MORE | SendFlags::NOSIGNAL)?;
     socket.write_all(head.get(sent..).unwrap_or_default())
@@ -116,7 +117,7 @@ impl SharedBuffer {
         }
     }
 
-    /// Waits for a place.
+    /// Waits for a free place.
     fn insert(&self, connection: TcpStream) {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let mut connections = self

@@ -1,4 +1,4 @@
-//! Connections that are kept, and many at once.
+//! Kept connections, and many connections at once.
 
 use std::process::Command;
 use std::thread;
@@ -18,7 +18,7 @@ fn connections_are_kept_where_the_model_keeps_them(kind: Kind) {
         assert!(client.is_closed_within(LIMIT));
         return;
     }
-    // Refusals of a file do not end a connection; errors in a request do, as `hostile` shows.
+    // Errors about a file do not end a connection. Errors in a request do, as `hostile` tests.
     for (method, path, status) in [
         ("GET", "/small.txt", 200),
         ("HEAD", "/big.bin", 200),
@@ -93,7 +93,7 @@ fn many_clients_get_what_they_ask_for(kind: Kind) {
 }
 each_server!(many_clients_get_what_they_ask_for);
 
-/// curl's own account of connections, for both versions of HTTP.
+/// curl's own count of connections, for both versions of HTTP.
 fn curl_agrees(kind: Kind) {
     let site = Site::new();
     let server = Server::start(kind, &site.root(), &[]);

@@ -1,4 +1,4 @@
-//! What a peer may send, and what it may not bring about.
+//! Hostile peers: what they may send, and what they must not be able to cause.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn bad_requests_are_refused_and_the_connection_closed(kind: Kind) {
         assert_eq!(response.header("Allow"), allow, "{shown:?}");
         assert!(client.is_closed_within(LIMIT), "{shown:?} leaves the connection open");
     }
-    // hyper says 414 where a target alone is too long.
+    // hyper answers 414 where the target alone is too long.
     let status = server.ask_raw(long_target.as_bytes()).status();
     assert!(matches!(status, 431 | 414), "{status}");
     assert_eq!(server.ask("GET", "/small.txt", &[]).text(), "hello");
@@ -89,7 +89,7 @@ fn garbage_after_a_good_request_does_not_spoil_its_answer(kind: Kind) {
 }
 each_server!(garbage_after_a_good_request_does_not_spoil_its_answer);
 
-/// Each of three peers alone could hold a server of one worker.
+/// Each of three peers alone could occupy a server with one worker.
 fn silent_peers_are_given_up(kind: Kind) {
     let site = Site::new();
     let mut options = vec!["--timeout", "300ms"];
@@ -106,12 +106,12 @@ fn silent_peers_are_given_up(kind: Kind) {
     half.send_raw(b"GET /small.txt HTTP/1.1\r\nHo").unwrap();
     let slow = SlowReader::get(server.address, "/big.bin", 0).unwrap();
 
-    // Whoever came first, the last is served as well.
+    // A later client is served as well.
     assert_eq!(server.ask("GET", "/small.txt", &[]).text(), "hello");
     assert!(mute.is_closed_within(LIMIT));
     match half.receive() {
         Ok(response) => assert_eq!(response.status(), 408),
-        // hyper closes without a word.
+        // hyper closes the connection without an answer.
         Err(error) => assert_eq!((kind, error.kind()), (Kind::Hyper, ErrorKind::UnexpectedEof)),
     }
     server.wait_for_descriptors("all given up", |now| now.len() <= before);
@@ -119,7 +119,7 @@ fn silent_peers_are_given_up(kind: Kind) {
 }
 each_server!(silent_peers_are_given_up);
 
-/// A head that comes a byte at a time is no silent peer, and has an end all the same.
+/// A head that arrives byte by byte does not come from a silent peer, but is given up all the same.
 fn a_dripping_head_has_an_end(kind: Kind) {
     let site = Site::new();
     let server = Server::start(kind, &site.root(), &["--timeout", "300ms"]);
@@ -149,7 +149,8 @@ fn running_out_of_descriptors_is_survived(kind: Kind) {
         }),
     }
     drop(idle);
-    // Who asks before the server has seen them go may be told that there is no descriptor for the file.
+    // A client that asks before the server has noticed their end may be told that there is no
+    // descriptor for the file.
     server.wait_for_descriptors("given back", |now| now.len() <= before);
     assert_eq!(server.ask("GET", "/small.txt", &[]).text(), "hello");
     server.wait_for_descriptors("given back again", |now| now.len() <= before);
@@ -166,7 +167,7 @@ fn a_file_that_becomes_shorter_ends_the_connection_short(kind: Kind) {
     client.send("GET", "/shrinking.bin", &[], b"").unwrap();
     let (head, body) = client.begin().unwrap();
     assert_eq!(head.header("Content-Length"), Some(length.to_string().as_str()));
-    // Far more than what sockets and models hold is still unread.
+    // Far more bytes are unread than sockets and models hold.
     file.set_len(1).unwrap();
     let mut body = body;
     let mut received = Vec::new();

@@ -1,4 +1,4 @@
-//! `limit` sends the file for every byte, whatever way it sends.
+//! `limit` sends the file for every byte, in both ways of sending.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ fn every_byte_is_answered(ways: &[&str]) {
                 assert!(answer == site.big[..length]);
             }
         }
-        // More than are read at a time, and the end of the sending behind them.
+        // More requests than are read at once, followed by the end of sending.
         let many = if length > 100_000 { 5 } else { 150 };
         socket.write_all(&vec![b'x'; many]).unwrap();
         socket.shutdown(Shutdown::Write).unwrap();

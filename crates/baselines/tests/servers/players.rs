@@ -1,11 +1,11 @@
-//! ffmpeg reads through each server what it reads from the disk.
+//! ffmpeg must read the same through each server as from the disk.
 
 use testkit::{access_unit_hashes, media_dir};
 
 use crate::support::{Kind, Server, each_server};
 
-/// The index is at the file's end: ffmpeg reads its front, breaks off, asks for the end by range,
-/// and begins again.
+/// The index is at the file's end: ffmpeg reads the front, stops, requests the end by range, and
+/// begins again.
 fn ffmpeg_plays(kind: Kind) {
     let name = "surround.mp4";
     let root = media_dir().join("mp4");

@@ -1,4 +1,4 @@
-//! What is asked for is what is sent.
+//! Requests and their answers.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ struct Case {
     method: &'static str,
     headers: &'static [(&'static str, &'static str)],
     status: u16,
-    /// What is selected of the file.
+    /// The bytes of the file that are selected.
     bytes: Range<usize>,
 }
 
@@ -29,7 +29,7 @@ const CASES: &[Case] = &[
     get(&[("Range", "bytes=0-0")], 206, 0..1),
     get(&[("range", "bytes=0-")], 206, 0..BIG),
     get(&[("Range", "bytes=65536-131071")], 206, 65536..131_072),
-    // Across the pieces that models hold, at every odd place.
+    // Ranges across the boundaries of pieces that models hold.
     get(&[("Range", "bytes=4194303-8388608")], 206, 4_194_303..8_388_609),
     get(&[("Range", "bytes=9000000-99999999999999999999")], 206, 9_000_000..BIG),
     get(&[("Range", "bytes=-1")], 206, BIG - 1..BIG),
@@ -42,7 +42,7 @@ const CASES: &[Case] = &[
     get(&[("Range", "bytes=x")], 200, 0..BIG),
     get(&[("If-Modified-Since", MODIFIED)], 304, 0..0),
     get(&[("If-Modified-Since", MODIFIED), ("Range", "bytes=0-1")], 304, 0..0),
-    // The second paper's example, weekday and all: RFC 9110 does not ask for the right one.
+    // The second paper's example, even with its weekday: RFC 9110 does not require the right one.
     get(&[("If-Modified-Since", "Tue, 06 Dec 2022 03:54:33 GMT")], 304, 0..0),
     get(&[("If-Modified-Since", "Monday, 06-Dec-21 14:56:55 GMT")], 304, 0..0),
     get(&[("If-Modified-Since", "Mon Dec  6 14:56:55 2021")], 304, 0..0),

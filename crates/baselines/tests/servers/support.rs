@@ -11,17 +11,17 @@ use tempfile::TempDir;
 use testkit::Program;
 use testkit::http::{Client, Response};
 
-/// How long anything may take on a machine busy with other tests.
+/// Time limit of anything, on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// When `big.bin` was modified: the time the second paper's example has.
+/// Modification time of `big.bin`: the time in the second paper's example.
 pub(crate) const MODIFIED: &str = "Mon, 06 Dec 2021 14:56:55 GMT";
 const MODIFIED_SECONDS: u64 = 1_638_802_615;
 
-/// Longer than two of the pieces that models hold in memory, and no multiple of any of them.
+/// Longer than two of the pieces that models hold in memory, and not a multiple of any of them.
 pub(crate) const BIG: usize = (9 << 20) + 12_345;
 
-/// Makes a test for each HTTP server of a function that takes its [`Kind`].
+/// Makes a test for each HTTP server from a function that takes its [`Kind`].
 macro_rules! each_server {
     ($check:ident) => {
         mod $check {
@@ -94,13 +94,13 @@ impl Kind {
     }
 }
 
-/// The program itself.
+/// The `baseline` program.
 pub(crate) fn baseline() -> Command {
     Command::new(env!("CARGO_BIN_EXE_baseline"))
 }
 
-/// Builds the thread pool in C, once, as `make peers` does but with sanitizers: a byte read or
-/// written out of place ends it, and so fails the test.
+/// Builds the thread pool in C once, as `make peers` does, but with sanitizers: a read or write
+/// outside of its memory ends it, and so fails the test.
 fn threadpool_in_c() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -114,7 +114,7 @@ fn threadpool_in_c() -> &'static Path {
     })
 }
 
-/// A server of a test's own, ended with it.
+/// A server that one test starts, and that ends with it.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -128,7 +128,7 @@ impl Server {
         Self::run(&mut command)
     }
 
-    /// With no more than `descriptors` of them.
+    /// Starts a server that may have at most `descriptors` descriptors.
     pub(crate) fn start_limited(kind: Kind, root: &Path, descriptors: u32) -> Self {
         let command = kind.command();
         let mut limited = Command::new("sh");
@@ -158,7 +158,7 @@ impl Server {
         Client::connect(self.address, LIMIT).expect("the server accepts")
     }
 
-    /// One request on a connection of its own.
+    /// One request on its own connection.
     #[track_caller]
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
         let mut client = self.connect();
@@ -166,7 +166,7 @@ impl Server {
         client.receive().unwrap_or_else(|error| panic!("{method} {path} {headers:?}: {error}"))
     }
 
-    /// Bytes as they are, on a connection of their own; the answer to a GET.
+    /// Sends raw bytes on their own connection. Returns the answer, read as that to a GET.
     #[track_caller]
     pub(crate) fn ask_raw(&self, bytes: &[u8]) -> Response {
         let mut client = self.connect();
@@ -182,7 +182,7 @@ impl Server {
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// Waits until the server has descriptors such as `wanted` accepts.
+    /// Waits until `wanted` accepts the server's open descriptors.
     #[track_caller]
     pub(crate) fn wait_for_descriptors(&self, what: &str, wanted: impl Fn(&[u32]) -> bool) {
         let deadline = Instant::now() + LIMIT;
@@ -213,11 +213,11 @@ impl Drop for Server {
     }
 }
 
-/// The folder that is served, and what is in it.
+/// The served folder, and its contents.
 #[derive(Debug)]
 pub(crate) struct Site {
     folder: TempDir,
-    /// What is in `big.bin`.
+    /// Contents of `big.bin`.
     pub(crate) big: Vec<u8>,
 }
 
@@ -247,7 +247,7 @@ impl Site {
     }
 }
 
-/// Bytes of which no two neighbourhoods are alike: xorshift, seeded with a constant.
+/// Bytes without repeated patterns: xorshift with a constant seed.
 fn pattern(length: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut bytes = Vec::with_capacity(length + 8);
