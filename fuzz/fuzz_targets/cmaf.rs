@@ -1,4 +1,4 @@
-//! Headers and chunks as a peer may send them; what reads is written anew and reads the same.
+//! Headers and chunks from any peer. What can be read is written again, and must read the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Configuration records and access units from anyone, read as every codec's.
+//! Configuration records and access units from anyone, read as those of every codec.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! FLV files from anyone: every tag that can be read is demuxed, and what comes out is sound and bounded.
+//! FLV files from anyone: every readable tag is demuxed, and the results must be sound and bounded.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
-//! Long FLV tags from anybody, as RTMP messages are: whatever they hold, what the demuxer makes of one is
-//! no more than its samples and a little beside it, and what it keeps of all is as little.
+//! Long FLV tags from anyone, as in RTMP messages. Whatever a tag contains, the demuxer may make
+//! only its samples and little more of it, and may keep only little of all tags.
 //!
-//! The input is a list of tags, each a kind, how long its beginning is and what follows, how often that is
-//! said again, and both.
+//! The input is a list of tags. For each it has a kind, the lengths of a beginning and of a unit,
+//! how often the unit is repeated, and then the beginning and the unit.
 #![no_main]
 
 use bytes::Bytes;
@@ -10,13 +10,14 @@ use headwater_fuzz::{allocated, below};
 use libfuzzer_sys::fuzz_target;
 use media::flv::{Demuxer, TagKind};
 
-/// What may be held beside one message and its samples.
+/// Memory that may be held in addition to one message and its samples.
 const MEMORY: usize = 4 << 20;
 
-/// Bytes of a tag: enough for what grows with it to show. RTMP allows eight times as many.
+/// Longest tag in bytes: enough to show whether memory grows with it. RTMP allows eight times as
+/// many.
 const LONGEST: usize = 2 << 20;
 
-/// Tags of an input: time is limited, too.
+/// Most tags of an input, to limit time.
 const TAGS: u32 = 64;
 
 fuzz_target!(|data: &[u8]| {
@@ -25,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     let mut demuxer = Demuxer::new();
     for number in 0..TAGS {
         let Some((kind, payload)) = tag(&mut rest) else { return };
-        // Samples may be copied out of it, so that they do not keep all of it.
+        // Samples may be copies, so that they do not keep the whole tag in memory.
         below(before + 2 * payload.len() + MEMORY, || {
             demuxer.handle_tag(kind, number * 40, &payload);
             while demuxer.poll_event().is_some() {}

@@ -1,5 +1,5 @@
-//! Any bytes on a connection, in pieces of any length: the driver answers with whole responses, one
-//! after the other, and closes; it neither panics nor waits for what cannot come.
+//! Any bytes on a connection, in pieces of any length. The driver must answer with whole responses,
+//! one after the other, and then close. It must not panic, nor wait for something that cannot come.
 
 #![no_main]
 
@@ -18,11 +18,11 @@ use http::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// What a connection may take, and a payload of it.
+/// Time limit of a connection; and a payload of its handler.
 const LIMIT: Duration = Duration::from_secs(5);
 const PAYLOAD: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// What every answer begins with; hyper has HTTP/1.0 in those to HTTP/1.0.
+/// First bytes of every answer. To HTTP/1.0, hyper answers with HTTP/1.0.
 const START: &[u8] = b"HTTP/1.";
 
 fuzz_target!(|data: &[u8]| {
@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
     socket.set_nodelay(true).expect("a socket option");
     socket.set_read_timeout(Some(LIMIT)).expect("a socket option");
     for piece in input.chunks(usize::from(cut).max(1) * 16) {
-        // The server may have closed, with an answer that says why.
+        // The server may have closed, with an answer that tells the reason.
         if socket.write_all(piece).is_err() {
             break;
         }
@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
     let mut answers = Vec::new();
     if let Err(error) = socket.read_to_end(&mut answers) {
         assert_ne!(error.kind(), io::ErrorKind::WouldBlock, "the connection stays open");
-        // What was in flight when it was reset may be lost.
+        // Bytes that were in flight at a reset may be lost.
         return;
     }
     let (mut rest, mut count) = (&answers[..], 0);
@@ -52,7 +52,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(count <= lines + 1, "{count} answers to {lines} lines");
 });
 
-/// Takes a response off the front.
+/// Takes one response from the front.
 fn answer(rest: &mut &[u8]) -> Option<u16> {
     let end = rest.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&rest[..end]).ok()?;
@@ -68,7 +68,8 @@ fn answer(rest: &mut &[u8]) -> Option<u16> {
     } else {
         field("content-length").and_then(|length| after.get(length.parse().ok()?..))
     };
-    // An answer to HEAD has a length and no payload, and one that ends with the connection neither.
+    // An answer to HEAD has a length but no payload. An answer that ends with the connection has
+    // neither.
     let follows = |rest: &&[u8]| rest.is_empty() || rest.starts_with(START);
     *rest = match payload.filter(follows) {
         Some(next) => next,
@@ -78,7 +79,7 @@ fn answer(rest: &mut &[u8]) -> Option<u16> {
     Some(status)
 }
 
-/// What follows a chunked payload.
+/// The bytes behind a chunked payload.
 fn chunks(mut rest: &[u8]) -> Option<&[u8]> {
     loop {
         let line = rest.windows(2).position(|window| window == b"\r\n")?;
@@ -141,7 +142,7 @@ impl Handler for Fixture {
     }
 }
 
-/// So many chunks more.
+/// This many chunks are left.
 struct Streamed(usize);
 
 impl BodyStream for Streamed {

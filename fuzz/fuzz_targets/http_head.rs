@@ -1,5 +1,5 @@
-//! Any bytes as the head of a request: nothing panics, nothing is taken without being understood,
-//! and what is accepted keeps its promises.
+//! Any bytes as the head of a request: nothing panics, no bytes are taken that were not understood,
+//! and accepted requests satisfy the documented properties.
 
 #![no_main]
 

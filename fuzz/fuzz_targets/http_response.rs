@@ -1,5 +1,5 @@
-//! Any bytes as a server's answer: a player's client reads a body of bounded length, or says that it is
-//! none, and in any case comes back.
+//! Any bytes as a server's answer. A player's client must read a body of bounded length, or report
+//! that the answer is invalid, and in any case return.
 #![no_main]
 
 use std::io::{Read, Write};
@@ -15,11 +15,11 @@ use viewer::http::{Body, Client, Request};
 use viewer::url::Url;
 use viewer::{Asks, Clock, Lane, Options, Totals, Viewer};
 
-/// Bytes of a body that are collected.
+/// Most bytes of a body that are collected.
 const MOST: usize = 4 << 10;
 
 fuzz_target!(|data: &[u8]| {
-    // Who is sent elsewhere would go there, whoever that is.
+    // A redirect would make the client connect to any host.
     if data.windows(8).any(|bytes| bytes.eq_ignore_ascii_case(b"location")) {
         return;
     }
@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
     });
 });
 
-/// A server that gives each connection the next answer, for as long as the fuzzer lives.
+/// A server that gives each connection the next answer. It lives as long as the fuzzer.
 fn server() -> &'static (Url, SyncSender<Vec<u8>>) {
     static SERVER: OnceLock<(Url, SyncSender<Vec<u8>>)> = OnceLock::new();
     SERVER.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! An MP4 file, or a header and a media segment, from anybody.
+//! An MP4 file from anyone, or a header and a media segment.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! What stands behind the `?`: the directives of a blocking reload, in any state of the playlist, and
-//! what a push viewer asks for.
+//! Queries of URLs: the directives of a blocking reload, in any state of the playlist, and the
+//! parameters of a push viewer.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         match request.decide(&state) {
             Decision::Now => {}
             Decision::Wait { msn, part } => {
-                // Nobody waits for what does not come soon.
+                // No request waits for something that is far ahead.
                 assert!(msn >= state.open_msn && msn - state.open_msn <= 1);
                 let limit = advance_part_limit(state.part_target_micros.unwrap_or(0));
                 assert!(part.is_none_or(|part| part < state.open_parts.saturating_add(limit)));

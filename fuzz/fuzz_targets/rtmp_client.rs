@@ -1,4 +1,4 @@
-//! A client session fed by anything that calls itself a server; the first byte as in
+//! A client session with any input from its server. The first byte has the same meaning as in
 //! `rtmp_server`.
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! A server session fed by anything. The first byte says how the rest is cut into pieces and
-//! decided upon; unless it is odd, the handshake is spared the fuzzer.
+//! A server session with any input. The first byte determines how the rest is cut into pieces, and
+//! how requests are decided. Unless it is odd, the target supplies the handshake.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
-//! Subtitles beside a movie, and in one: an even first byte has the rest as a WebVTT file, an odd one as
-//! a sample of timed text. What a title makes of it is WebVTT again, and reads the same.
+//! Subtitles beside a movie, and inside one. If the first byte is even, the rest is a WebVTT file;
+//! if it is odd, a sample of timed text. The title's subtitles must be WebVTT again, and must read
+//! the same.
 #![no_main]
 
 use std::path::PathBuf;
@@ -9,10 +10,10 @@ use headwater_fuzz::within;
 use libfuzzer_sys::fuzz_target;
 use vod::{Library, Settings, Title};
 
-/// A second of video, and one sample of timed text, `x` 900 times.
+/// A second of video, and one sample of timed text: `x`, 900 times.
 const MOVIE: &[u8] = include_bytes!("../fixtures/subtitled.mp4");
 
-/// What making a title of that may take, and for each byte of subtitles.
+/// Memory for making a title of it, and memory per byte of subtitles.
 const MEMORY: (usize, usize) = (4 << 20, 64);
 
 fuzz_target!(|data: &[u8]| {
@@ -25,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     } else {
         let _ = std::fs::remove_file(&beside);
         let sample = MOVIE.windows(900).position(|bytes| bytes.iter().all(|byte| *byte == b'x'));
-        // Two bytes say how long it is.
+        // Two bytes before the text are its length.
         let at = sample.expect("the text") - 2;
         let mut bytes = MOVIE.to_vec();
         let size = input.len().min(902);
@@ -37,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
         panic!("the movie itself is sound");
     };
     let written = walk(&title);
-    // What was written is subtitles to begin with, and what they say does not change.
+    // The title's WebVTT is used as a file, and must give the same subtitles again.
     if let Some(text) = written {
         std::fs::write(&beside, &text).expect("a file");
         let again = library().title("movie.mp4").expect("the movie is sound");
@@ -46,7 +47,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// All that a viewer may ask for of the first subtitles.
+/// Requests everything that a viewer may request of the first subtitles.
 fn walk(title: &Title) -> Option<Vec<u8>> {
     for text in &title.texts {
         assert!(text.all().starts_with(b"WEBVTT\n"));

@@ -1,4 +1,5 @@
-//! An MP4 from anybody as a title: cut into segments, its subtitles read, every segment written.
+//! An MP4 from anyone as a title: it is cut into segments, its subtitles are read, and every
+//! segment is written.
 #![no_main]
 
 use std::path::PathBuf;
@@ -9,10 +10,10 @@ use headwater_fuzz::within;
 use libfuzzer_sys::fuzz_target;
 use vod::{Library, Settings, Title};
 
-/// What it takes to make a title, and for each byte of its file.
+/// Memory for making a title, and memory per byte of its file.
 const MEMORY: (usize, usize) = (64 << 20, 256);
 
-/// Segments that are looked at.
+/// Most segments that are checked.
 const SEGMENTS: u32 = 50;
 
 fuzz_target!(|data: &[u8]| {

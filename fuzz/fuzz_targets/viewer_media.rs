@@ -1,12 +1,12 @@
-//! Media of any server's, as a player that keeps none of it reads them: in any pieces they tell the same,
-//! and little is held.
+//! Media of any server, read by a player that keeps none of them. In any pieces the result is the
+//! same, and little memory is held.
 #![no_main]
 
 use headwater_fuzz::within;
 use libfuzzer_sys::fuzz_target;
 use viewer::skim::{Flv, Mp4, SegmentStamps, whole_fragments};
 
-/// What is held of a file, and for each byte of it.
+/// Memory that is held for a file, and memory per byte of it.
 const MEMORY: (usize, usize) = (64 << 10, 64);
 
 fuzz_target!(|data: &[u8]| {

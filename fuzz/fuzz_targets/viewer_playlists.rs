@@ -1,4 +1,4 @@
-//! Playlists and manifests of any server's: a player reads them, or says at which line they are none.
+//! Playlists and manifests of any server: a player reads them, or reports the line with the error.
 #![no_main]
 
 use headwater_fuzz::within;
@@ -7,7 +7,7 @@ use viewer::hls::{self, Playlist};
 use viewer::mpd;
 use viewer::url::Url;
 
-/// What reading one may take, and for each byte of it.
+/// Memory for reading one, and memory per byte of it.
 const MEMORY: (usize, usize) = (64 << 10, 256);
 
 fuzz_target!(|data: &[u8]| {

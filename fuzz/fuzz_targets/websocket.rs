@@ -1,5 +1,5 @@
-//! What a WebSocket client may send, and what a server may: any cutting into pieces reads the same,
-//! and little is held.
+//! Bytes from a WebSocket client, and from a server: in any pieces they read the same, and little
+//! memory is held.
 #![no_main]
 
 use headwater_fuzz::within;
@@ -8,10 +8,10 @@ use protocol::push::frame::{self, MAX_MESSAGE};
 use protocol::push::message::Command;
 use viewer::websocket;
 
-/// What one reader may hold: a message, a control frame, and a command read from it.
+/// Memory of one reader: a message, a control frame, and a command read from it.
 const MEMORY: usize = 256 << 10;
 
-/// Longest message that is taken of a server.
+/// Longest message that is accepted from a server.
 const MOST: u64 = 1 << 20;
 
 fuzz_target!(|data: &[u8]| {
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The events of a client's bytes, and how they end.
+/// The events in a client's bytes, and how they end.
 fn client<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
     let mut reader = frame::Reader::default();
     let mut events = Vec::new();
@@ -61,7 +61,7 @@ fn command(text: &str) {
     }
 }
 
-/// The events of a server's bytes likewise, with the data of each message joined.
+/// The events in a server's bytes, and how they end, with the data of each message joined.
 fn server<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
     let mut reader = websocket::Reader::new(MOST);
     let mut events = Vec::new();

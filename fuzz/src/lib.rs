@@ -1,4 +1,4 @@
-//! What several targets share.
+//! Shared by several targets: limits on memory, and a folder.
 
 use std::alloc::System;
 
@@ -7,13 +7,13 @@ use cap::Cap;
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Does something that may take so many bytes of memory; with more, the process aborts, which is a
-/// finding.
+/// Runs `what`, which may allocate this many bytes of memory. With more the process aborts, which
+/// is a finding.
 pub fn within<T>(bytes: usize, what: impl FnOnce() -> T) -> T {
     below(allocated().saturating_add(bytes), what)
 }
 
-/// Does something for which there may be so many bytes of memory in all.
+/// Runs `what` while the process may have at most this many bytes of memory.
 pub fn below<T>(most: usize, what: impl FnOnce() -> T) -> T {
     ALLOCATOR.set_limit(most).expect("more than there is now");
     let done = what();
@@ -21,12 +21,12 @@ pub fn below<T>(most: usize, what: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Bytes of memory that the process has now.
+/// Bytes of memory that the process has allocated.
 pub fn allocated() -> usize {
     ALLOCATOR.allocated()
 }
 
-/// A folder of the fuzzer's own, in memory where there is such a place: it is written to for every
+/// A folder of the fuzzer's own. It is in memory where possible, because it is written for every
 /// input.
 pub fn folder() -> std::path::PathBuf {
     let memory = std::path::Path::new("/dev/shm");
