@@ -1,6 +1,6 @@
-# What the measurements beside this file share; read by them (`.`), not run.
+# Shared by the measurements in this folder, which read it (`.`). It is not run by itself.
 
-# Which machine measures what, in lines.
+# Prints the machine and its load, in lines.
 machine() {
     uname -srm
     sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1
@@ -9,15 +9,16 @@ machine() {
     git rev-parse HEAD
 }
 
-# A port of 127.0.0.1 that nobody listens on.
+# Prints a port of 127.0.0.1 on which nobody listens.
 free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# start_nginx PORT ROOT WORK: nginx on core 0 serves the files below ROOT, in one process, $nginx_pid.
+# start_nginx PORT ROOT WORK: starts nginx on core 0, in one process ($nginx_pid), for the files
+# below ROOT.
 start_nginx() {
     mkdir -p "$3/temporary"
-    # As lab/peers/nginx.toml has it, and why.
+    # The same settings as in lab/peers/nginx.toml, which gives the reasons.
     cat > "$3/nginx.conf" <<NGINX
 daemon off; master_process off; pid $3/nginx.pid; error_log $3/nginx.log;
 events { worker_connections 4096; }

@@ -1,13 +1,15 @@
 #!/bin/sh
-# What the download of a file that is not in memory does to the viewers of one that is, beside nginx:
-# the server on core 0, the load on core 1, in turn (benches/files.rs).
+# Measures how the download of a file that is not in memory affects the viewers of a file that is,
+# compared with nginx. The server is on core 0, the load on core 1; the servers take turns
+# (benches/files.rs).
 #
 #   scripts/bench-files.sh [ROUNDS] [SECONDS] [FOLDER]
 #
-# Wants nginx and python3, and a machine that does nothing else. To FOLDER, by default
-# lab/runs/DATE-files, go the latency of each answer at a fixed rate from a file in memory, alone, beside
-# a download of a file in memory, and beside one of a file that is not, cold-SERVER-BESIDE-ROUND.csv, and
-# all rounds in cold.txt. Ranges and small files as fast as they go: `streamgauge run media-plane`.
+# Needs nginx and python3, and an otherwise idle machine. FOLDER, by default lab/runs/DATE-files,
+# gets the latency of each answer at a fixed rate from a file in memory: alone, beside a download of
+# a file in memory, and beside a download of a file that is not (cold-SERVER-BESIDE-ROUND.csv).
+# cold.txt has all rounds. For ranges and small files at full speed, see `streamgauge run
+# media-plane`.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/bench-common.sh
@@ -28,7 +30,7 @@ stop() {
 trap stop EXIT
 trap 'exit 1' INT TERM
 
-# Both serve it below /vod/.
+# Both servers serve the file below /vod/.
 mkdir -p "$work/root/vod"
 taskset -c 0 "$headwater" serve --workers 1 --vod "$work/root/vod" --http 127.0.0.1:0 \
     --rtmp 127.0.0.1:0 > "$work/ready" 2> "$work/headwater.log" &

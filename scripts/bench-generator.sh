@@ -1,14 +1,14 @@
 #!/bin/sh
-# streamgauge http as a load generator, against wrk and vegeta: requests and bytes by second of the
-# generator's own processor time. nginx has core 0 and the generators core 1, one after the other and
-# in turn: every other round goes through them backwards. Prints medians of the rounds, and medians
-# of the rounds' ratios, for which the runs of one round are compared with each other.
+# Compares streamgauge http as a load generator with wrk and vegeta: requests and bytes per second
+# of the generator's own processor time. nginx has core 0. The generators have core 1, one at a
+# time; every other round runs them in reverse order. Prints medians of the rounds, and medians of
+# the rounds' ratios, which compare the runs of one round with each other.
 #
 #   scripts/bench-generator.sh [ROUNDS] [SECONDS] [FOLDER]
 #
-# wrk and nginx come from Debian. VEGETA names the vegeta to use; if not given, it is built in a
-# temporary folder (Go). STREAMGAUGE names the streamgauge; if not given, it is built for release.
-# Raw figures go to FOLDER, by default lab/runs/DATE-generator/.
+# wrk and nginx come from Debian. VEGETA names the vegeta to use; by default it is built in a
+# temporary folder (Go). STREAMGAUGE names the streamgauge; by default it is built for release. Raw
+# figures go to FOLDER, by default lab/runs/DATE-generator/.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/bench-common.sh
@@ -29,7 +29,7 @@ fi
 
 vegeta=${VEGETA:-}
 if [ -z "$vegeta" ]; then
-    # A module that names the tool: `go install …@latest` needs a list of versions, which not
+    # This module names the tool, because `go install …@latest` needs a list of versions, which not
     # every proxy has.
     mkdir "$work/tools"
     cat > "$work/tools/tools.go" <<'GO'
@@ -58,7 +58,7 @@ start_nginx "$port" "$work/www" "$work"
     "$vegeta" -version | head -n 1
 } > "$out/machine.txt"
 
-# Runs a command on core 1; its processor time, user and system, goes to $work/time.
+# Runs a command on core 1. Its processor time, user and system, goes to $work/time.
 measured() {
     /usr/bin/time -q -f '%U %S' -o "$work/time" taskset -c 1 "$@"
 }
@@ -112,13 +112,13 @@ for round in $(seq "$rounds"); do
     case_of closed-4KiB-16 4k 4096 16 0 streamgauge wrk vegeta
     case_of closed-64KiB-16 64k 65536 16 0 streamgauge wrk vegeta
     case_of closed-1MiB-16 1m 1048576 16 0 streamgauge wrk vegeta
-    # wrk has no open loop.
+    # wrk cannot send at a fixed rate.
     case_of open-4KiB-5000 4k 4096 0 5000 streamgauge vegeta
     case_of open-64KiB-1000 64k 65536 0 1000 streamgauge vegeta
 done
 
-# Medians, and streamgauge by each of the others, in answers by second of processor time; of one
-# case all answers have the same length, so that is the ratio of bytes as well.
+# Medians, and streamgauge compared with each other generator, in answers per second of processor
+# time. In one case all answers have the same length, so the ratio of bytes is the same.
 python3 - "$figures" <<'PYTHON' | tee "$out/summary.txt"
 import csv, statistics, sys
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env node
-// How soon a viewer that joins between keyframes sees a picture, by each delivery, and how soon the page is as close
-// behind live as it means to be. Needs HEADWATER_BIN, ffmpeg and Chromium; `npm ci` in web/ first.
+// Measures how soon a viewer that joins between keyframes sees a picture, for each delivery, and
+// how soon the page is as close behind live as it should be. Needs HEADWATER_BIN, ffmpeg and
+// Chromium; run `npm ci` in web/ first.
 //
 //   scripts/bench-joins.mjs [--keyframes 8] [--joins 8] [--via page-llhls,…] [--settle 20]
 //
-// A stream of 30 pictures a second with a keyframe every so many seconds, published in real time; after 30 s of it
-// fresh viewers join one after the other, at moments spread evenly over the keyframe distance. Viewers: our page
-// (`page-DELIVERY`), hls.js and dash.js as they come (`hlsjs`, `dashjs`), and ffmpeg up to its first decoded picture
-// (`ffmpeg-URL`). Pages are watched for `settle` seconds after the first picture. A table on standard output, a line a
+// A stream of 30 pictures a second, with a keyframe every `keyframes` seconds, is published in real
+// time. After 30 s of it, fresh viewers join one after the other, at moments spread evenly over the
+// keyframe distance. Viewers are our page (`page-DELIVERY`), unmodified hls.js and dash.js
+// (`hlsjs`, `dashjs`), and ffmpeg up to its first decoded picture (`ffmpeg-URL`). Pages are watched
+// for `settle` seconds after the first picture. Prints a table on standard output, and a line per
 // viewer on standard error.
 import { spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -79,7 +81,7 @@ const viewers = {
   'ffmpeg-flv': async () => ({ first: await decoded(`${stage.server.url}/live/joins/live.flv`) }),
   'ffmpeg-mp4': async () => ({ first: await decoded(`${stage.server.url}/live/joins/live.mp4`) }),
 };
-// By itself ffmpeg looks at up to 5 s of a stream before it decodes any.
+// By default ffmpeg examines up to 5 s of a stream before it decodes any of it.
 const decoded = (url) =>
   ffmpeg(['-probesize', '32768', '-analyzeduration', '0', '-i', url, '-map', '0:v', '-frames:v', '1', '-f', 'null', '-']);
 
@@ -115,7 +117,7 @@ try {
   for (const via of vias) {
     const seen = [];
     for (let turn = 0; turn < asked.joins; turn++) {
-      // Where between two keyframes.
+      // The position between two keyframes.
       const phase = (turn / asked.joins) * asked.keyframes * 1000;
       const [age, whole] = [performance.now() - begun, asked.keyframes * 1000];
       const soonest = Math.max(age, 30_000);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The origin measured from outside, server and load on a core each (benches/origin.rs).
+# Measures the origin from outside; server and load have a core each (benches/origin.rs).
 #
 #   scripts/bench-origin.sh [RUNS] [SECONDS]
 #

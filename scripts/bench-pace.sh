@@ -1,11 +1,12 @@
 #!/bin/sh
-# How many viewers of one file a short link carries: VIEWERS RTMP players of a 0.6 Mbit/s file over
-# a link shaped to 700 Mbit/s, in network namespaces of its own. Needs root, and ip, tc and ffmpeg.
+# Measures how many viewers of one file a short link can carry: VIEWERS RTMP players of a 0.6 Mbit/s
+# file over a link shaped to 700 Mbit/s, in its own network namespaces. Needs root, and ip, tc and
+# ffmpeg.
 #
 #   scripts/bench-pace.sh [VIEWERS] [SECONDS...]
 #
-# A viewer is served that got media for 90 % of the time. Raw figures go to lab/runs/DATE-pace/.
-# HEADWATER and STREAMGAUGE name programs that are built already.
+# A viewer counts as served if it got media for 90 % of the time. Raw figures go to
+# lab/runs/DATE-pace/. HEADWATER and STREAMGAUGE name programs that are already built.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/bench-common.sh
@@ -39,8 +40,8 @@ clean() {
 trap clean EXIT
 trap 'exit 1' INT TERM
 
-# Nearly nine minutes of it, so that nobody comes to its end; from where it has its mean bit rate
-# (0.60 Mbit/s in the first 54 s) rather than from its costly beginning (0.67).
+# Nearly nine minutes of the film, so that no viewer reaches its end. It begins where the film has
+# its mean bit rate (0.60 Mbit/s in the first 54 s), because its beginning has a higher one (0.67).
 mkdir "$work/vod"
 source=$(realpath "$media")/bbb/bbb_2min_240p_h264_aac.mp4
 {

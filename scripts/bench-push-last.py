@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""From a chunk's arrival at the origin to the last of thousands of push viewers.
+"""Measures the time from a chunk's arrival at the origin to the last of thousands of push viewers.
 
     scripts/bench-push-last.py -o DIR [--viewers 5000] [--seconds 10] [--headwater PROGRAM] [--streamgauge PROGRAM]
 
-A stream of 100 kbit/s in chunks of 200 ms, stamped by its publisher; the origin has core 0, everything else core 1.
-Twice: once as it is, and the viewers say how long after the publisher had sent a chunk they got it; once while perf(1)
-notes when the origin wrote, so that the time from the first to the last write of each chunk is known, without
-what the viewers add who wait for a core of their own. Needs ffmpeg, and root and perf for the second.
-Takes the seconds twice and half a minute.
+A stream of 100 kbit/s in chunks of 200 ms is stamped by its publisher. The origin has core 0, everything else core 1.
+It runs twice. In the first run, viewers report how long after the publisher had sent a chunk they got it. In the
+second run, perf(1) records when the origin wrote. This gives the time from the first to the last write of each chunk,
+without the time that viewers add while they wait for a core of their own. Needs ffmpeg, and root and perf for the
+second run. Takes twice --seconds, and half a minute.
 
 Raw figures go to DIR/last*.json and DIR/last-viewers/, the table to DIR/last.md.
 """
@@ -26,9 +26,9 @@ import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-# What a server may write with.
+# System calls with which a server may write.
 WRITES = ("write", "writev", "sendto", "sendmsg")
-# Between two chunks nothing is written for so long, in seconds.
+# Nothing is written for this long between two chunks, in seconds.
 GAP = 0.05
 
 
@@ -44,7 +44,7 @@ def clip(path):
 
 
 def load(asked, url, folder):
-    """Viewers; what each of them says of itself."""
+    """Starts the viewers, and returns their process; each viewer reports about itself."""
     batch = -(-asked.viewers // 10)
     words = ["taskset", "-c", "1", str(asked.streamgauge), "viewers", url, "--batches", "10", "--batch-size", str(batch),
              "--interval", "200ms", "--duration", f"{asked.seconds}s", "--verify", "none", "--json", "-o", str(folder)]
@@ -63,9 +63,9 @@ def finish(process, seconds):
 
 
 def viewers(folder):
-    """In milliseconds, from when the publisher sent a chunk's last picture. A viewer's promptest chunk says
-    where it stands in the row, its lateness against that how it was with the others; what came before a
-    viewer joined is in neither."""
+    """Returns times in milliseconds from when the publisher sent a chunk's last picture. A viewer's promptest
+    chunk gives its position in the order of viewers; its mean lateness in comparison gives that of the other
+    chunks. Chunks from before a viewer joined do not count."""
     typical, worst = [], []
     with (folder / "viewers.jsonl").open() as lines:
         for line in lines:
@@ -84,7 +84,7 @@ def viewers(folder):
 
 
 def writes(recording, wanted):
-    """From the first to the last write of each chunk that went to nearly all viewers, in milliseconds."""
+    """Returns the time from the first to the last write of each chunk that went to nearly all viewers, in ms."""
     text = subprocess.run(["perf", "script", "-i", str(recording), "-F", "time"], capture_output=True, text=True,
                           check=True).stdout
     times = sorted(float(found) for found in re.findall(r"(\d+\.\d+):", text))
@@ -152,7 +152,7 @@ def measure(asked, url, pid, work):
         recording = work / "perf.data"
         events = ",".join(f"syscalls:sys_exit_{name}" for name in WRITES)
         running = load(asked, url, work / "again")
-        # All have joined after two seconds.
+        # All viewers have joined after two seconds.
         time.sleep(3)
         noted = subprocess.run(["perf", "record", "-q", "-e", events, "-p", str(pid), "-o", recording, "--",
                                 "sleep", str(max(2, asked.seconds - 3))], capture_output=True, text=True, check=False)

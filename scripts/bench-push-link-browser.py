@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""A link that falls from 8 to 1 Mbit/s and comes back, and Chromium at its end: push, where the server
-picks the rendition, and low-latency HLS beside it, where hls.js does.
+"""Measures Chromium at the end of a link that falls from 8 to 1 Mbit/s and comes back: with push, where the
+server chooses the rendition, and with low-latency HLS, where hls.js does.
 
     scripts/bench-push-link-browser.py -o DIR [--via push llhls] [--headwater PROGRAM]
 
-Three renditions: 320×240 at 100 kbit/s, 1280×720 at 1,200, 1920×1080 at 5,000, a keyframe a second, published by
-one ffmpeg. The origin is in one network namespace, Chromium in another, between them a pair of virtual
-devices and a token bucket (tc tbf). 20 s at 8 Mbit/s, 20 at 1, 25 at 8. Needs root, ip, tc, ffmpeg, node and
-Chromium. Takes 75 s for each and 20 s before.
+There are three renditions: 320×240 at 100 kbit/s, 1280×720 at 1,200, 1920×1080 at 5,000, with a keyframe a second,
+published by one ffmpeg. The origin and Chromium are in two network namespaces. A pair of virtual devices with a
+token bucket (tc tbf) connects them: 20 s at 8 Mbit/s, 20 at 1, 25 at 8. Needs root, ip, tc, ffmpeg, node and
+Chromium. Takes 75 s for each delivery, and 20 s before.
 
-What the pages say four times a second goes to DIR/link-VIA.jsonl, the table to DIR/link.md.
+The pages' reports, four a second, go to DIR/link-VIA.jsonl, the table to DIR/link.md.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 LADDER = [("low", "320x240", 100), ("medium", "1280x720", 1200), ("high", "1920x1080", 5000)]
 TOP = 1080
-# Mbit/s and seconds, from when the page plays.
+# Mbit/s and seconds, from when the page begins to play.
 PLAN = [(8, 20), (1, 20), (8, 25)]
 SERVER, CLIENT = "10.88.0.1", "10.88.0.2"
 
@@ -38,7 +38,7 @@ def run(*words):
 
 
 class Link:
-    """Two namespaces, and a link between them whose rate is set."""
+    """Two network namespaces, and a link of variable rate between them."""
 
     def __init__(self):
         self.server, self.client = f"link-{os.getpid()}-s", f"link-{os.getpid()}-c"
@@ -67,7 +67,7 @@ class Link:
 
 
 def ladder(work):
-    """A clip of each rendition, which has its bit rate."""
+    """Makes a clip of each rendition with its bit rate."""
     clips = []
     for name, size, kbit in LADDER:
         clip = work / f"{name}.mp4"
@@ -134,7 +134,7 @@ def watch(link, via, out, log):
 
 
 def row(via, changes, seen):
-    """From when the link falls: what came before is the start's."""
+    """Makes a row of the table, from when the link falls: what the page did before that belongs to the start."""
     fell, back = changes[1]["at"], changes[2]["at"]
     before = [look for look in seen if look["at"] < fell]
     after = [look for look in seen if look["at"] >= fell]
@@ -177,7 +177,7 @@ def main():
             if not server.stdout.readline().startswith("ready"):
                 sys.exit(f"the origin does not start, see {asked.out}/link.log")
             started.append(publisher(link, clips, log))
-            # Until bit rates are known.
+            # Until the bit rates are known.
             time.sleep(5)
             for via in asked.via:
                 lines.append(row(via, *watch(link, via, asked.out, log)))

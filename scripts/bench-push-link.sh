@@ -1,12 +1,13 @@
 #!/bin/sh
-# What a push viewer of a ladder sees where its link falls from 8 to 1 Mbit/s and comes back: in network
-# namespaces of its own, shaped by tc tbf. Needs root, and ip, tc, ffmpeg, curl and python3.
+# Measures a push viewer of a ladder whose link falls from 8 to 1 Mbit/s and comes back, in its own
+# network namespaces, shaped by tc tbf. Needs root, and ip, tc, ffmpeg, curl and python3.
 #
 #   scripts/bench-push-link.sh [SECONDS-BEFORE SECONDS-OF-1-MBIT SECONDS-AFTER]
 #
-# The ladder is the paper's: 320x240 at 100 kbit/s, 1280x720 at 1,200, 1920x1080 at 5,000, groups of
-# 1 s. Raw figures go to lab/runs/DATE-push-link/. HEADWATER and STREAMGAUGE name programs that are built
-# already, SOURCES a folder that keeps the encoded renditions, PART a target for parts (40ms).
+# The ladder is the paper's: 320x240 at 100 kbit/s, 1280x720 at 1,200, 1920x1080 at 5,000, with
+# groups of 1 s. Raw figures go to lab/runs/DATE-push-link/. HEADWATER and STREAMGAUGE name programs
+# that are already built. SOURCES is a folder that keeps the encoded renditions. PART is a target
+# for parts (40ms).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/bench-common.sh
@@ -39,7 +40,7 @@ clean() {
 trap clean EXIT
 trap 'exit 1' INT TERM
 
-# encode NAME SIZE KBIT PRESET: 20 s of pictures at a constant rate.
+# encode NAME SIZE KBIT PRESET: makes 20 s of video at a constant rate.
 encode() {
     [ -f "$sources/$1.flv" ] && return
     ffmpeg -y -nostdin -loglevel error -t 20 -i "$media/bbb/bbb_60s_720p_h264_aac.mp4" \
@@ -74,7 +75,8 @@ until grep -q '^ready' "$work/ready"; do
     sleep 0.1
 done
 url=rtmp://10.88.0.1/live/film
-# Sound is made as it goes: a loop of it would not last as long as one of pictures.
+# Audio is generated live, because a loop of it would not have the same length as a loop of the
+# video.
 ip netns exec "$server" ffmpeg -nostdin -loglevel error \
     -re -stream_loop -1 -i "$sources/low.flv" -re -stream_loop -1 -i "$sources/medium.flv" \
     -re -stream_loop -1 -i "$sources/high.flv" -re -f lavfi -i sine=r=48000 \
@@ -105,7 +107,7 @@ while kill -0 "$watch" 2> /dev/null; do
         link 8mbit
         link=8
     fi
-    # The bits per second of the link, and which rendition the viewer has.
+    # Records the bit rate of the link, and the viewer's rendition.
     rendition=$(metrics | sed -n 's/^headwater_push_viewers{.*rendition="\([^"]*\)"} 1$/\1/p')
     echo "$((at - began)),$link,$rendition" >> "$out/renditions.csv"
     sleep 0.1
@@ -119,7 +121,7 @@ rows = [(int(at), link, name) for at, link, name in csv.reader(open(f"{out}/rend
 changes = [row for before, row in zip([(0, "", "")] + rows, rows) if before[2] != row[2]]
 print("renditions:", ", ".join(f"{name or 'none'} at {at / 1000:.1f} s" for at, _, name in changes))
 top = next(name for at, link, name in reversed(rows) if name)
-# Since when it has had, without a break, what it had at the end.
+# The time since which the viewer has had its final rendition without a break.
 back = next((at for at, _, name in reversed(changes) if name), None)
 back = [at for at, _, name in changes if name == top and at >= rose]
 print(f"on {top} {(back[0] - rose) / 1000:.1f} s after the link came back" if back else f"on {top}, not from below")

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What it takes to deliver the study's movie beside the movie: by push, and by pull over HTTP/1.1 and
-HTTP/2, to streamgauge, to a client of this script's own, and to Chromium.
+"""Measures the overhead of delivering the study's movie: by push, and by pull over HTTP/1.1 and HTTP/2, to
+streamgauge, to a client in this script, and to Chromium.
 
     scripts/bench-push-overhead.py -o DIR [--no-browser] [--headwater PROGRAM] [--streamgauge PROGRAM]
 
 The movie is as long as that of Lo Iacono and Santano Guillén (2014) and about as large: 300 chunks of two
-seconds, 6,656,763 bytes. Every client is connected through a relay that counts what passes, in both
-directions; the kernel's own count of the relay's sockets (TCP_INFO) must agree. What is not the movie's
-bytes is overhead: heads, playlists, frames, handshakes, and in TLS the records. Needs ffmpeg; h2load
-(nghttp2-client) and openssl for HTTP/2; node and Chromium for the browser. Takes about a minute and a half.
+seconds, 6,656,763 bytes. Every client is connected through a relay that counts the bytes in both directions.
+The kernel's own count for the relay's sockets (TCP_INFO) must agree. Overhead is everything but the movie's
+bytes: heads, playlists, frames, handshakes, and in TLS the records. Needs ffmpeg; h2load (nghttp2-client) and
+openssl for HTTP/2; node and Chromium for the browser. Takes about a minute and a half.
 
 Raw figures go to DIR/overhead.json, the table to DIR/overhead.md and standard output.
 """
@@ -33,14 +33,14 @@ from urllib.parse import urljoin
 REPOSITORY = Path(__file__).resolve().parent.parent
 CHUNKS = 300
 SECONDS = 600
-# No step takes longer.
+# Time limit of a step, in seconds.
 LIMIT = 150
 # tcpi_bytes_acked and tcpi_bytes_received in struct tcp_info (linux/tcp.h).
 BYTES_ACKED = 120
 
 
 class Relay:
-    """Passes connections on to a port of this machine, and counts."""
+    """Passes connections on to a port of this machine, and counts their bytes."""
 
     def __init__(self, port):
         self.to = port
@@ -97,11 +97,11 @@ class Relay:
                 pass
 
     def figures(self):
-        """What passed, once all connections are closed."""
+        """Returns the counts, once all connections are closed."""
         self.listener.close()
         for thread in self.threads:
             thread.join(10)
-        # What the server says when the client has gone already, the end of TLS above all, is not passed on.
+        # What the server sends after the client has gone, mainly the end of TLS, is not passed on.
         if not 0 <= self.kernel_down - self.down <= 64 * self.connections:
             sys.exit(f"the relay passed {self.down} bytes on, the kernel received {self.kernel_down}")
         return {"received": self.down, "sent": self.up, "kernel_received": self.kernel_down,
@@ -115,7 +115,7 @@ def run(*words, **options):
 
 
 def movie(path):
-    """The study's shape: a keyframe every two seconds."""
+    """Makes the movie with the study's structure: a keyframe every two seconds."""
     done = run("ffmpeg", "-nostdin", "-loglevel", "error", "-y", "-f", "lavfi", "-i",
                f"testsrc2=size=320x240:rate=24:duration={SECONDS}", "-vf", "noise=alls=6:allf=t:all_seed=5",
                "-c:v", "libx264", "-preset", "ultrafast", "-b:v", "87k", "-maxrate", "115k", "-bufsize", "220k",
@@ -126,7 +126,7 @@ def movie(path):
 
 
 class Origin:
-    """The server, with TLS as well where there is openssl."""
+    """The server. It also has TLS where openssl is installed."""
 
     def __init__(self, program, work):
         tls = ""
@@ -157,8 +157,8 @@ class Origin:
 
 
 def segments(base):
-    """The playlists and their length, and every file that the film is made of with its own: the header, then
-    the chunks."""
+    """Returns the playlists and their length, and every file of the film with its length: the header, then the
+    chunks."""
     def text(url):
         with urllib.request.urlopen(url, timeout=30) as answer:
             return answer.read().decode()
@@ -192,7 +192,7 @@ def streamgauge(program, url, folder, *more):
 
 
 def own_push(port, path):
-    """A client of push by the RFC alone: what the frames of chunks add to them."""
+    """A client of push that follows only the RFC: it counts what frames add to chunks."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         key = base64.b64encode(os.urandom(16)).decode()
         connection.sendall((f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
@@ -229,13 +229,13 @@ def own_push(port, path):
                 mask = os.urandom(4)
                 masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))
                 connection.sendall(bytes([0x8A, 0x80 | length]) + mask + masked)
-        # The first is the header.
+        # The first frame is the header.
         figures["chunks"] = sum(figures["frames"].values()) - 1
         return figures
 
 
 def h2load(work, port, lists, files):
-    """Every file one after the other on one connection, by HTTP/2 over TLS."""
+    """Fetches every file, one after the other on one connection, over HTTP/2 with TLS."""
     urls = [re.sub(r"^http://[^/]+", f"https://127.0.0.1:{port}", url)
             for url in [*lists, *(url for url, _ in files)]]
     (work / "urls").write_text("\n".join(urls) + "\n")

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""From capture to a picture on Chromium's screen, over loopback: push with chunks of one picture, and
-low-latency HLS of the same stream beside it.
+"""Measures the time from capture to a picture on Chromium's screen, over loopback: with push in chunks of one
+picture, and with low-latency HLS of the same stream.
 
     scripts/bench-push-screen.py -o DIR [--seconds 20] [--headwater PROGRAM]
 
-This script is the camera: 30 times a second it draws what time it is into a picture of 640×360, as bars of
-black and white, and hands it to ffmpeg (x264, zerolatency), which publishes it by RTMP. A page of Chromium's
-reads the bars from the picture that it shows, and compares them with the time at which the browser says
-that it is on the screen (requestVideoFrameCallback, expectedDisplayTime). So the figures have everything
-in them: encoder, RTMP, origin, player, decoder. One clock: all on this machine. Needs ffmpeg, node and
-Chromium. Takes the seconds twice and half a minute.
+This script is the camera: 30 times a second it draws the current time into a picture of 640×360, as black and
+white bars, and passes it to ffmpeg (x264, zerolatency), which publishes it over RTMP. A page in Chromium reads
+the bars from the picture that it shows, and compares their time with the time at which the browser reports the
+picture on the screen (requestVideoFrameCallback, expectedDisplayTime). So the figures include everything:
+encoder, RTMP, origin, player and decoder. All of it uses the clock of this machine. Needs ffmpeg, node and
+Chromium. Takes twice --seconds, and half a minute.
 
 Raw figures go to DIR/screen-push.json, screen-llhls.json and DIR/screen.md.
 """
@@ -30,7 +30,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 WIDTH, HEIGHT, RATE = 640, 360, 30
-# As web/bench/screen.mjs reads them.
+# The layout that web/bench/screen.mjs reads.
 BITS, BAR = 20, 16
 CONFIGURATION = """
 [http]
@@ -57,7 +57,7 @@ class Camera(threading.Thread):
                  "-flush_packets", "1", "-f", "flv", "-flvflags", "no_duration_filesize", url]
         self.encoder = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=log)
         dice = random.Random(5)
-        # What moves below the bars: a run of soft noise, another part of it in each picture.
+        # The moving part below the bars: each picture shows another part of a run of soft noise.
         self.noise = bytes(dice.randrange(96, 160) for _ in range(WIDTH)) * (HEIGHT + 64)
         self.colour = bytes([128]) * (WIDTH * HEIGHT // 2)
 

@@ -1,14 +1,16 @@
 #!/bin/sh
-# What many publishers of 300 kbit/s cost the origin: processor time, memory, descriptors, mappings. The
-# origin, with one event loop, has core 0, the publishers core 1; nobody watches.
+# Measures the cost of many publishers of 300 kbit/s to the origin: processor time, memory,
+# descriptors, mappings. The origin, with one event loop, has core 0, and the publishers have core
+# 1. There are no viewers.
 #
 #   scripts/bench-streams.sh [SECONDS] [STREAMS…]
 #
-# WINDOW is live.window, MEMORY is live.memory, RATE how many pictures there are a second, BATCH how many
-# milliseconds of media go into one write. B names another build of the origin that takes turns with
-# this tree's; MEMORY is not told to it. Raw figures go to lab/runs/DATE-streams/, or to OUT.
+# WINDOW is live.window, MEMORY is live.memory, RATE is the number of pictures per second, and BATCH
+# how many milliseconds of media go into one write. B names another build of the origin that takes
+# turns with this tree's; MEMORY is not passed to it. Raw figures go to lab/runs/DATE-streams/, or
+# to OUT.
 set -eu
-# A line for each stream that begins would be a load of its own.
+# A log line for each new stream would be a load by itself.
 export HEADWATER_LOG=warn
 cd "$(dirname "$0")/.."
 . scripts/bench-common.sh
@@ -25,11 +27,11 @@ mkdir -p "$out"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
-# 250 kbit/s of pictures, and 48 kbit/s of sound.
+# 250 kbit/s of video, and 48 kbit/s of audio.
 ffmpeg -v error -y -i "$media/bbb/bbb_2min_240p_h264_aac.mp4" -t 20 -vf "scale=320:180,fps=$rate" \
     -c:v libx264 -preset fast -b:v 250k -maxrate 250k -bufsize 250k -g "$((2 * rate))" -sc_threshold 0 -bf 0 \
     -c:a aac -b:a 48k -ar 44100 "$work/clip.mp4"
-# A publisher that this machine is slow to run is not to be taken for one that is gone.
+# If this machine runs a publisher late, the origin must not take it for gone.
 printf 'workers = 1\n[rtmp]\nmax_publishers = 0\nmax_connections_per_address = 0\nsetup_timeout = "5m"\n[live]\nsilence = "5m"\nwindow = "%s"\n' \
     "$window" > "$work/b.toml"
 { cat "$work/b.toml"; printf 'memory = "%s"\n' "$memory"; } > "$work/a.toml"

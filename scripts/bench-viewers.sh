@@ -1,14 +1,15 @@
 #!/bin/sh
-# What a viewer costs the generator: processor time by viewer and second, and memory by viewer. The
-# origin with its demo stream has core 0, the generator, with one event loop, core 1.
+# Measures the cost of a viewer to the generator: processor time per viewer and second, and memory
+# per viewer. The origin with its demo stream has core 0, and the generator, with one event loop,
+# core 1.
 #
 #   scripts/bench-viewers.sh [VIEWERS] [ROUNDS] [SECONDS]
 #
-# A and B name two builds of streamgauge that take turns, so that both have the same machine; if not
-# given, A is built from this tree and there is no B. HEADWATER names the origin; if not given, it is
-# built too. VERIFIED is the number of viewers where all are verified (a tenth of VIEWERS).
-# Raw figures go to lab/runs/DATE-viewers/, or to OUT. Every run whose generator was not the limit
-# has saturated = 0.
+# A and B name two builds of streamgauge that take turns, so that both have the same conditions. By
+# default A is built from this tree, and there is no B. HEADWATER names the origin; by default it is
+# built too. VERIFIED is the number of viewers in runs where all are verified (a tenth of VIEWERS).
+# Raw figures go to lab/runs/DATE-viewers/, or to OUT. Every run in which the generator was not the
+# limit has saturated = 0.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/bench-common.sh
@@ -50,11 +51,13 @@ done
     echo "B $B"
 } > "$out/machine.txt"
 
-# One run: BUILD URL VIEWERS VERIFY. Prints viewer-seconds, user and system seconds, anonymous KiB late
-# in the run, viewers that were satisfied, whether the generator was the limit, and its lag.
+# One run: BUILD URL VIEWERS VERIFY. Prints viewer-seconds, user and system seconds, anonymous KiB
+# late in the run, the number of satisfied viewers, whether the generator was the limit, and its
+# lag.
 run() {
     rm -rf "$work/run"
-    # All have joined two seconds after the start, a fifth of a second after each other tenth.
+    # All viewers have joined two seconds after the start: each tenth of them a fifth of a second
+    # after the one before.
     batch=$((($3 + 9) / 10))
     /usr/bin/time -q -f '%U %S' -o "$work/time" taskset -c 1 "$1" viewers "$2" --batches 10 \
         --batch-size "$batch" --interval 200ms --duration "${seconds}s" --verify "$4" \
@@ -65,7 +68,7 @@ run() {
     for pid in $(pgrep -P "$timer"); do
         memory=$(sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB$/\1/p' "/proc/$pid/status")
     done
-    # 1: not all got what they wanted; 3: the generator was the limit. Both are in the figures.
+    # 1: not all viewers were satisfied; 3: the generator was the limit. Both are in the figures.
     wait "$timer" || test $? -ne 2 || { cat "$work/err" >&2; exit 1; }
     watched=$(sed -n 's/.*"watched":\([0-9.]*\).*/\1/p' "$work/run/viewers.jsonl" \
         | awk '{ s += $1 } END { printf "%.3f", s }')
@@ -89,7 +92,7 @@ each() {
     test -z "$B" || one "$1" B "$B" "$2" "$3" "$4"
 }
 for round in $(seq "$rounds"); do
-    # What the program takes before it has viewers to speak of, of each protocol.
+    # The cost of the program before it has many viewers, for each protocol.
     each rtmp-few 1 "rtmp://127.0.0.1:$rtmp/live/demo" none
     each hls-few 1 "$base/v0/media.m3u8" none
     each mp4-few 1 "$base/live.mp4" none
@@ -100,7 +103,7 @@ for round in $(seq "$rounds"); do
     each hls-verified "$verified" "$base/v0/media.m3u8" full
 done
 
-# The median of each case and build; memory is that of the viewers beyond the few.
+# The median of each case and build. Memory is that of the viewers in addition to the few.
 awk -F , '
     NR > 1 {
         key = $2 "," $3

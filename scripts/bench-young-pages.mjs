@@ -1,13 +1,15 @@
 #!/usr/bin/env node
-// How often a fresh page stands still on a young stream: pages in turn, each on an origin and in a browser profile of
-// its own. Needs HEADWATER_BIN, ffmpeg and Chromium; `npm ci` in web/ first.
+// Measures how often a fresh page stands still on a young stream. Pages run one after the other,
+// each with its own origin and browser profile. Needs HEADWATER_BIN, ffmpeg and Chromium; run `npm
+// ci` in web/ first.
 //
 //   scripts/bench-young-pages.mjs [--demo N] [--late N] [--variants 'NAME,NAME'] [--via llhls,dash,plain]
 //                                 [--seconds S] [--together N]
 //
-// N pages of the demo in the first two minutes of its origin (default 100), N of each other variant that is named
-// (20 of all in web/e2e/young.mjs), S seconds each after the first picture (20); so many at the same time (1). A table
-// on standard output, a line a page on standard error.
+// Runs N pages of the demo in the first two minutes of its origin (default 100), and N pages of
+// each other named variant (20 of all in web/e2e/young.mjs), for S seconds each after the first
+// picture (20), and `together` pages at the same time (1). Prints a table on standard output, and a
+// line per page on standard error.
 import { startBrowser, startServer } from '../web/e2e/support.mjs';
 import { makeVariants, publishFile, startPlain, VARIANTS, watchYoung } from '../web/e2e/young.mjs';
 
@@ -29,7 +31,7 @@ async function one(variant, via, turn) {
   try {
     const name = variant === 'demo' ? 'demo' : 'young';
     const publisher = variant === 'demo' ? null : await publishFile(server, variants.files[variant], name);
-    // Pages of the demo come at all ages of the first two minutes, and more of them early.
+    // Pages of the demo come at all ages of the first two minutes, more of them early.
     if (variant === 'demo') await new Promise((resolve) => setTimeout(resolve, (turn % 10) ** 2 * 1000));
     try {
       return await watchYoung(browser, server, plain, name, via, asked.seconds);

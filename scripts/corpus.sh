@@ -1,9 +1,10 @@
 #!/bin/sh
-# The tests over real and broken media, which are not part of the repository. Usage: scripts/corpus.sh
+# Runs the tests with real and broken media, which are not part of the repository. Usage:
+# scripts/corpus.sh
 #
-# The media are where HEADWATER_MEDIA says, or in ../shared/media. Where there are none, no test runs,
-# and that is no failure. The tests are those of the programs that `make test` runs whose names begin
-# with `corpus_`; they are ignored there. The last line sums them.
+# The media are in the folder HEADWATER_MEDIA, or in ../shared/media. If there are none, no test
+# runs, which is not a failure. The tests are those of `make test`'s programs whose names begin with
+# `corpus_`; `make test` ignores them. The last line has their sum.
 set -u
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs Debian packages that are not there, as root or through sudo. Usage: scripts/debian.sh PACKAGE...
+# Installs missing Debian packages, as root or through sudo. Usage: scripts/debian.sh PACKAGE...
 #
-# Services that come with them are not started: a peer's server runs only while it is measured.
+# Services in these packages are not started: a peer's server runs only while it is measured.
 set -eu
 
 missing=
@@ -24,8 +24,8 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
 fi
 
-# What packages ask before they start a service (invoke-rc.d(8)): 101 is no. A policy that is there
-# already stays.
+# Packages ask this policy before they start a service (invoke-rc.d(8)); 101 means no. An existing
+# policy stays.
 # The words are package names: they split on purpose.
 # shellcheck disable=SC2086
 exec $as_root env DEBIAN_FRONTEND=noninteractive sh -eu -c '

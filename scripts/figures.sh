@@ -1,14 +1,15 @@
 #!/bin/sh
-# Draws the tables of docs/studies.md, and the figures that documents show, from the studies' runs in lab/runs.
+# Draws the tables of docs/studies.md, and the figures in other documents, from the studies' runs in
+# lab/runs.
 set -eu
 cd "$(dirname "$0")/.."
 
-# What was unpacked before may be of a run that is no longer kept.
+# Older unpacked runs may no longer be in lab/runs.
 rm -rf target/runs/*-study-*
 scripts/runs.sh unpack lab/runs/*-study-*/
 cargo run --release -p streamgauge -- report target/runs/*-study-*/ -o target/report --into docs/studies.md
 
-# figure NAME TITLE: the figure of this title becomes docs/images/NAME.svg.
+# figure NAME TITLE: copies the figure with this title to docs/images/NAME.svg.
 figure() {
     drawn=$(grep -F "![$2](" target/report/report.md | sed 's/.*](\(.*\))$/\1/')
     test -n "$drawn" || { echo "$0: no figure is called: $2" >&2; exit 1; }

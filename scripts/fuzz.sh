@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs the fuzz targets, FUZZ_SECONDS (30) each. Usage: scripts/fuzz.sh [TARGET]
-# A crash is kept below fuzz/artifacts/TARGET/, and the run fails.
+# Runs the fuzz targets, each for FUZZ_SECONDS (30). Usage: scripts/fuzz.sh [TARGET]
+# Crashes are kept below fuzz/artifacts/TARGET/, and make the run fail.
 set -eu
 cd "$(dirname "$0")/.."
 
 scripts/install.sh fuzz
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 
-# The sanitizer flags are unstable; the stable compiler knows them when told so.
+# The sanitizer flags are unstable. The stable compiler accepts them with this variable.
 export RUSTC_BOOTSTRAP=1
 
 declared=$(cargo fuzz list)
@@ -25,9 +25,9 @@ targets=${1:-$declared}
 
 media=${HEADWATER_MEDIA:-../shared/media}
 
-# seed TARGET: the corpus starts from what is kept in fuzz/seeds (examples, and what was found) and from
-# real files, where the test media are there, and grows from run to run. Small ones only, since the
-# fuzzer is as fast as its inputs are short.
+# seed TARGET: fills the corpus, which grows from run to run, with fuzz/seeds (examples, and earlier
+# findings) and with real files, if the test media exist. Only small files are used, because short
+# inputs make the fuzzer fast.
 seed() {
     mkdir -p "fuzz/corpus/$1"
     [ ! -d "fuzz/seeds/$1" ] || cp -n "fuzz/seeds/$1"/* "fuzz/corpus/$1/"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs what a target needs and the machine lacks, from the distribution's own packages.
+# Installs missing programs that a make target needs, from the distribution's own packages.
 # Usage: scripts/install.sh run|lint|check|test|fuzz
 #
-# Nothing is touched, and no package list fetched, when everything is there.
+# If nothing is missing, it changes nothing and fetches no package list.
 set -eu
 
 purpose=${1:-run}
@@ -12,7 +12,7 @@ die() {
     exit 1
 }
 
-# --- What no Debian 12 package provides in a version that is new enough -------------------------
+# --- Programs that Debian 12 lacks in a new enough version ----------------------------------------
 
 if ! command -v cargo >/dev/null && [ -r "$HOME/.cargo/env" ]; then
     die "cargo is installed but not on the PATH: run  . \"\$HOME/.cargo/env\"  and try again"
@@ -28,7 +28,7 @@ fi
 
 case $purpose in
 lint | check | test)
-    # rustup's minimal profile comes without these two.
+    # rustup's minimal profile lacks these two.
     for component in rustfmt clippy; do
         program=cargo-$component
         [ "$component" = rustfmt ] && program=cargo-fmt
@@ -40,17 +40,17 @@ esac
 
 # --- Debian packages ----------------------------------------------------------------------------
 
-# A linker, for every Rust program; libFuzzer is C++.
+# A linker for every Rust program; libFuzzer is C++.
 case $purpose in
 fuzz) wanted="cc:gcc :libc6-dev c++:g++" ;;
 *) wanted="cc:gcc :libc6-dev" ;;
 esac
 
-# Our own scripts, what makes the media that tests read, and what makes certificates.
+# For our own scripts, for generating test media, and for making certificates.
 [ "$purpose" != check ] || wanted="$wanted python3:python3 ffmpeg:ffmpeg openssl:openssl"
 
-# The programs that judge our output, and those that publish to us. Those named without a
-# command are libraries and plugins.
+# The programs that judge our output, and those that publish to us. Entries without a command are
+# libraries and plugins.
 if [ "$purpose" = test ]; then
     wanted="$wanted
         curl:curl ss:iproute2 timeout:coreutils
@@ -75,10 +75,10 @@ for pair in $wanted; do
     if [ -n "$program" ]; then
         command -v "$program" >/dev/null && continue
     elif [ "$have_dpkg" = yes ]; then
-        # libc6-dev carries its architecture in dpkg's list on multi-arch machines.
+        # On multi-arch machines, dpkg lists libc6-dev with its architecture.
         dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed && continue
     else
-        # Not Debian: nothing to ask. The tests that need it say so themselves.
+        # Not Debian, so nothing can be checked. Tests that lack a program report it.
         continue
     fi
     case " $missing " in *" $package "*) ;; *) missing="$missing $package" ;; esac
@@ -88,7 +88,7 @@ done
 echo "installing:$missing"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# The words are package names: they split on purpose.
+# The words are package names, so splitting is intended.
 # shellcheck disable=SC2086
 if ! "$(dirname "$0")/debian.sh" $missing >"$log" 2>&1; then
     cat "$log" >&2

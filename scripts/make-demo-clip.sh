@@ -1,14 +1,14 @@
 #!/bin/sh
-# Makes crates/headwater/assets/demo.mp4, what `headwater serve --demo` publishes in a loop.
-# Everything in it comes from ffmpeg's own sources, so nobody else holds rights to it.
+# Makes crates/headwater/assets/demo.mp4, which `headwater serve --demo` publishes in a loop. All
+# its content comes from ffmpeg's own sources, so nobody else holds rights to it.
 #
-# The clip is 16 s because that is the shortest whole number of seconds, 8 s apart, that suits
-# everything at once: 480 pictures at 30 fps, 16 closed GOPs of 1 s, and 750 AAC frames of 1024
-# samples at 48 kHz. Both tracks end together, so a loop neither drifts nor leaves a gap.
+# The clip has 16 s because tracks of 30 fps video and 48 kHz AAC end together only at multiples of
+# 8 s: it has 480 pictures at 30 fps, 16 closed GOPs of 1 s, and 750 AAC frames of 1024 samples at
+# 48 kHz. So a loop neither drifts nor leaves a gap.
 #
-# What one sees: a clock with milliseconds and the picture's number, for reading latency off the
-# screen; a marker that jumps one of 30 places with each picture; a bar that fills over the 16 s.
-# A note starts every half second.
+# It shows a clock with milliseconds and the picture's number, for reading latency off the screen; a
+# marker that moves by one of 30 places with each picture; and a bar that fills over the 16 s. A
+# note starts every half second.
 #
 # Needs: ffmpeg with libx264 and drawtext, fonts-dejavu-core. Usage: scripts/make-demo-clip.sh [OUTPUT]
 set -eu
@@ -29,8 +29,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 ff() { ffmpeg -nostdin -hide_banner -loglevel error -y -fflags +bitexact "$@"; }
 
-# Waves whose every term has a whole number of periods in the clip: the last picture leads on to
-# the first. Drawn small and enlarged, since the pattern is smooth anyway.
+# All terms of the waves have a whole number of periods in the clip, so the last picture leads to
+# the first. They are drawn small and enlarged, because the pattern is smooth anyway.
 turn="2*PI*T/$seconds"
 waves="color=black:size=320x180:rate=30,format=gbrp,geq="
 waves="$waves""r='85+60*sin(X/47+$turn)*cos(Y/31-2*$turn)+20*sin((X+Y)/29+3*$turn)':"
@@ -51,7 +51,7 @@ $text:fontsize=44:y=380:text='frame %{eif\\:n\\:d\\:3}',
 $text:fontsize=32:y=60:text='headwater demo',
 trim=end_frame=$frames[v]"
 
-# Frame-exact GOPs, and no B-frames: a decoder can show each picture as it arrives. One thread,
+# Frame-exact GOPs without B-frames: a decoder can show each picture as it arrives. One thread,
 # because the number of threads changes the bits that x264 writes.
 ff -filter_complex "$filter" -map '[v]' \
     -c:v libx264 -threads 1 -profile:v high -level:v 3.1 -preset slow -pix_fmt yuv420p \
@@ -72,9 +72,9 @@ envelope="min(1,ld(1)*100)*exp(-5*ld(1))*min(1,(0.5-ld(1))*50)"
 left="0.10*($envelope)*(sin(2*PI*ld(2)*ld(1))+0.25*sin(4*PI*ld(2)*ld(1)))"
 right="0.10*($envelope)*(sin(2*PI*ld(2)*ld(1))+0.35*sin(2*PI*ld(2)*1.5*ld(1)))"
 
-# An AAC encoder starts from silence and delays by one frame. The phrase is encoded three times
-# in a row, and the frames of the second are kept: they decode without priming, need no edit
-# list, and the last leads on to the first.
+# An AAC encoder starts from silence, with a delay of one frame. So the phrase is encoded three
+# times in a row, and the frames of the second are kept: they decode without priming, need no edit
+# list, and the last leads to the first.
 first=$((aac_frames + 1))
 last=$((2 * aac_frames))
 ff -f lavfi -i "aevalsrc='$note;$left|$note;$right':s=48000:c=stereo:d=$((3 * seconds))" \
@@ -86,7 +86,7 @@ ff -i "$work/three.aac" -c copy \
 ff -i "$work/video.mp4" -i "$work/phrase.aac" -map 0:v -map 1:a -c copy -map_metadata -1 \
     -movflags +faststart -use_editlist 0 -flags +bitexact "$work/demo.mp4"
 
-# Not what was meant is worse than nothing: check before replacing.
+# A wrong clip is worse than none: check it before replacing the old one.
 check() { # check NAME EXPECTED ACTUAL
     [ "$2" = "$3" ] || { echo "$0: $1: expected $2, got $3" >&2; exit 1; }
 }

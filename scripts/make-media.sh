@@ -1,20 +1,19 @@
 #!/bin/sh
 # Makes the media that the tests read, in target/media. Usage: scripts/make-media.sh [--list]
 #
-# Everything comes from ffmpeg's own sources, so nobody else holds rights to it, and a clone needs
-# nothing beside itself. A file that its recipe has made already is left alone; one whose recipe, or
-# whose ffmpeg, is another is made again. Files appear whole or not at all, and whoever comes while
-# another process makes them waits for it.
+# All content comes from ffmpeg's own sources, so nobody else holds rights to it, and a clone needs
+# nothing else. A file is made again only if its recipe or ffmpeg has changed. Files appear complete
+# or not at all. If another process is making them, this one waits.
 #
-# Pictures are small and noisy: small, so that they are quickly encoded and decoded; noisy, so that
-# files have the size of real ones and no two access units are the same.
+# Pictures are small and noisy: small, so that encoding and decoding is fast; noisy, so that files
+# have realistic sizes and no two access units are equal.
 #
 # Needs ffmpeg with libx264, libx265, libaom, libvpx, libopus and libmp3lame (Debian's has them).
 set -eu
 cd "$(dirname "$0")/.."
 
 media=target/media
-# What each file is, and what it is there for. A row for every recipe below, and no other.
+# Describes each file and its purpose. There is one row for each recipe below.
 table='
 # name                    what it is                                        what tests need it for
 mp4/film.mp4              10 s, 640x360, 30/s, a keyframe a second, no      the common case; 3 MB, which is more
@@ -76,7 +75,7 @@ flv/sound.flv             12 s, AAC alone                                   no p
 command -v ffmpeg >/dev/null || { echo "$0: ffmpeg is missing" >&2; exit 1; }
 
 mkdir -p "$media/mp4" "$media/flv" "$media/recipes"
-# One process at a time makes files; the others find them made.
+# One process at a time makes files; others wait and find them made.
 exec 9>"$media/recipes/lock"
 flock 9
 
@@ -87,11 +86,11 @@ trap 'exit 130' INT TERM
 
 # --- How a file is made ---------------------------------------------------------------------------
 
-# recipe_of NAME: what the file is called that holds NAME's recipe.
+# recipe_of NAME: prints the name of the file that holds NAME's recipe.
 recipe_of() { echo "$(echo "$1" | tr / .).recipe"; }
 
-# make NAME ARGUMENT…: the file that ffmpeg writes with these arguments. It runs beside the script;
-# `together` waits for all such, and a recipe may read no file that it has not waited for.
+# make NAME ARGUMENT…: makes a file with ffmpeg and these arguments, in the background. `together`
+# waits for all such files. A recipe may read only files that it has waited for.
 made=
 running=
 make() {
@@ -101,7 +100,7 @@ make() {
         [ ! -f "$media/$1" ] || return 0
     produce "$recipe" "$@" &
     running="$running $!"
-    # As many at once as there are processors, each on a thread of its own.
+    # As many at once as there are processors, each with one thread.
     # shellcheck disable=SC2086
     set -- $running
     [ $# -lt "$jobs" ] || {
@@ -134,12 +133,12 @@ together() {
     running=
 }
 
-# The inputs: pictures SIZE RATE SECONDS, and sound RATE SECONDS, neither of which repeats itself.
+# The inputs: pictures SIZE RATE SECONDS, and sound RATE SECONDS. Neither repeats itself.
 pictures() { echo "-f lavfi -i testsrc2=s=$1:r=$2:d=$3,noise=alls=${4:-4}:allf=t:all_seed=7"; }
 sound() { echo "-f lavfi -i anoisesrc=r=$1:d=$2:a=0.3:c=pink:seed=7"; }
 
-# x264 at a bit rate, and with a keyframe every so many pictures and no others.
-# All of one level, so that profile and level, and what codec strings say of them, are these lines'.
+# x264 at a bit rate, with a keyframe every given number of pictures and no others. All have one
+# level, so that profile and level in codec strings are those of these lines.
 avc="-c:v libx264 -preset ultrafast -threads 1 -pix_fmt yuv420p -level:v 3.1"
 plain="$avc -profile:v main -coder 1 -bf 0"
 b_frames="$avc -profile:v high -bf 3 -x264-params cabac=1:8x8dct=1:b-pyramid=normal:b-adapt=0:ref=3"
@@ -159,7 +158,7 @@ fragments="-use_editlist 0 -movflags +frag_keyframe+empty_moov+default_base_moof
 
 # shellcheck disable=SC2046,SC2086 # Arguments have no spaces of their own.
 recipes() {
-    # Sound that has no priming: an encoder starts from silence, and ADTS does not say so.
+    # Audio without priming: an encoder starts from silence, which ADTS does not record.
     make sound.aac $(sound 48000 121) $stereo -f adts
     make mp4/surround.mp4 $(pictures 320x180 24 30 20) $(sound 48000 30) $b_frames $(rate 900k) $surround
     make mp4/surround-60.mp4 $(pictures 640x360 60 2 20) $(sound 48000 2) $b_frames $(rate 4700k) $surround
@@ -221,7 +220,7 @@ recipes() {
     make flv/sound.flv $(sound 44100 12) $stereo
     together
 
-    # Those of this sound are made again where it is.
+    # Files made from this audio are made again when it changes.
     version="$version $(cat "$media/recipes/$(recipe_of sound.aac)")"
     music="-itsoffset 0.01 -i $media/sound.aac"
     make mp4/film.mp4 $(pictures 640x360 30 10 20) $music -t 10 $plain $(keys 30) $(rate 2270k) -c:a copy \
@@ -237,7 +236,7 @@ recipes() {
     together
 }
 
-# Pictures of 1/30 s each, 10 ms to 0.4 s apart.
+# Pictures with a duration of 1/30 s, 10 ms to 0.4 s apart.
 uneven="setpts=(N*4+mod(N*N*7\,11))/30/TB"
 caption() { printf '1\n00:00:00,500 --> 00:00:01,500\n%s\n\n2\n00:00:02,000 --> 00:00:11,900\n%s\n' "$1" "$2"; }
 caption One Two >"$media/recipes/one.srt"
@@ -245,7 +244,7 @@ caption Eins Zwei >"$media/recipes/two.srt"
 
 recipes
 
-# What no recipe makes any more is no test's.
+# Removes files that no recipe makes any more.
 for file in "$media"/mp4/* "$media"/flv/*; do
     name=${file#"$media"/}
     case " $made " in *" $name "*) ;; *) rm -f "$file" "$media/recipes/$(recipe_of "$name")" ;; esac

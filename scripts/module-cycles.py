@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Fails where modules of a crate need each other in a circle, and names the files that make it one.
+"""Fails where modules of a crate depend on each other in a circle, and names the files that cause it.
 
 Usage: scripts/module-cycles.py CRATE_FOLDER...
 
-Modules that lie side by side are looked at: those of a crate, and those of each module below it. One
-needs another if code in its files names a path in the other's (`use crate::…`, `super::…`). A module
-and those inside it are one thing to whoever stands outside, and tests are not looked at.
+It checks sibling modules: those of a crate, and those of each module below it. A module depends on another if
+code in its files names a path in the other's (`use crate::…`, `super::…`). A module and the modules inside it
+count as one for their siblings. Tests are not checked.
 """
 
 import pathlib
 import re
 import sys
 
-# Comments, raw strings, strings and characters: whichever begins first.
+# Comments, raw strings, strings and characters, whichever begins first.
 NO_CODE = re.compile(
     r"""//[^\n]*|b?r(#*)".*?"\1|"(?:\\.|[^"\\])*"|'(?:\\[^\n]+?|[^'\\\n])'""", re.DOTALL
 )
@@ -20,20 +20,20 @@ PATH = re.compile(r"\b(crate|super|self)((?:::\w+)*)(?:::\{)?")
 
 
 def module_of(source, file):
-    """The names of the modules that a file is, from the crate's root."""
+    """Returns the names of the modules to a file, from the crate's root."""
     names = list(file.relative_to(source).with_suffix("").parts)
     return tuple(names[:-1] if names[-1] in ("mod", "lib", "main") else names)
 
 
 def without_tests(text):
-    """The code of a file: its tests, comments and strings are left out."""
+    """Returns the code of a file without tests, comments and strings."""
     text = re.sub(r"#\[cfg\(test\)\]\s*(?:pub(?:\(\w+\))? )?mod \w+ \{.*", "", text, flags=re.DOTALL)
     return NO_CODE.sub('""', text)
 
 
 def paths(text):
-    """Each path that begins at the crate, this module or one above it; braces are unfolded one level after
-    another."""
+    """Yields each path that begins at the crate, this module or one above it; braces are unfolded one level at
+    a time."""
     for found in PATH.finditer(text):
         base = [found[1], *[name for name in found[2].split("::") if name]]
         if found[0].endswith("::{"):
@@ -43,7 +43,7 @@ def paths(text):
 
 
 def unfold(base, text, at):
-    """The paths in the braces that have been opened just before `at`."""
+    """Yields the paths in the braces that were opened just before `at`."""
     depth, item, items = 0, "", []
     for letter in text[at:]:
         if letter == "}" and depth == 0:
@@ -64,10 +64,10 @@ def unfold(base, text, at):
 
 
 def needs(source):
-    """Which modules need which: two modules side by side, and the files that say so."""
+    """Returns which sibling modules need which others, with the files that cause it."""
     files = sorted(file for file in source.rglob("*.rs") if "tests" not in module_of(source, file))
     modules = {module_of(source, file)[:depth] for file in files for depth in range(len(file.parts))}
-    # What a module calls its own although it is of one inside it: `pub use child::Name`.
+    # Names that a module re-exports from a module inside it: `pub use child::Name`.
     lent = {}
     for file in files:
         here = module_of(source, file)
@@ -91,7 +91,7 @@ def needs(source):
             common = 0
             while common < min(len(here), len(there)) and here[common] == there[common]:
                 common += 1
-            # Of a module and one inside it neither is beside the other.
+            # A module and one inside it are not siblings.
             if common < len(here) and there[: common + 1] in modules and common < len(there):
                 edge = found.setdefault((here[: common + 1], there[: common + 1]), set())
                 edge.add(str(file.relative_to(source.parent)))
@@ -99,7 +99,7 @@ def needs(source):
 
 
 def circles(edges):
-    """The sets of modules that need each other (Tarjan's strongly connected components)."""
+    """Returns the sets of modules that need each other (Tarjan's strongly connected components)."""
     graph = {}
     for one, other in edges:
         graph.setdefault(one, set()).add(other)

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs the servers that scenarios compare, all or those named. Usage: scripts/peers.sh [NAME...]
-# `streamgauge peers` then shows which are there.
+# Installs the servers that scenarios compare: all of them, or the named ones.
+# Usage: scripts/peers.sh [NAME...]
+# After that, `streamgauge peers` shows which servers are installed.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -3,12 +3,13 @@
 
 Usage: scripts/run-tests.py LANES SECONDS [--but] CRATE... <BUILT
 
-Those of these crates, or of all but these. BUILT is what `cargo test --no-run` says of them with
-`--message-format=json-render-diagnostics`: nothing is built here, so that several of us may run at once.
+It runs those of the named crates, or with --but those of all others. BUILT is the output of `cargo test
+--no-run` with `--message-format=json-render-diagnostics`: this script builds nothing, so several of it may run
+at once.
 
-`cargo test` runs one after the other, and most of ours wait for players rather than compute. They are
-started where it starts them, and what each prints is shown at its end. After SECONDS whatever still runs is
-ended, and what it has printed until then is shown. The exit status is 1 if any of them failed.
+`cargo test` runs one program after the other, but most of ours wait for players and compute little. Each runs
+in the folder in which cargo would run it, and its output is shown at its end. After SECONDS, programs that
+still run are ended, and their output so far is shown. The exit status is 1 if any of them failed.
 """
 
 import concurrent.futures
@@ -20,15 +21,15 @@ import subprocess
 import sys
 import time
 
-# They take long, mostly to wait: at the end all others would have to wait for them.
+# These take long, mostly waiting. If they began last, the whole run would have to wait for them.
 FIRST = {"bad_input", "foreign"}
 
-# Has each test's time printed. A stable compiler's test harness does so where RUSTC_BOOTSTRAP is set.
+# Prints each test's time. A stable compiler's test harness does so where RUSTC_BOOTSTRAP is set.
 TIMES = ["-Zunstable-options", "--report-time"]
 
 
 def programs(lines, chosen):
-    """The folder of each test program of the crates that are chosen, its name, and the program."""
+    """Yields each test program of the chosen crates: its folder, its name, and the program."""
     for line in lines:
         built = json.loads(line)
         is_test = built.get("executable") and built["profile"]["test"] and built["target"]["test"]
@@ -42,7 +43,7 @@ running = set()
 
 
 def kill(process):
-    """Ends a program and what it has started."""
+    """Ends a program and all processes that it has started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -50,7 +51,7 @@ def kill(process):
 
 
 def took(where, program, line):
-    """Notes a test's time in the file TEST_TIMES, if there is one; its line without it."""
+    """Appends a test's time to the file TEST_TIMES, if there is one; returns the test's line without it."""
     if "TEST_TIMES" in os.environ:
         name = os.path.basename(program).rsplit("-", 1)[0]
         with open(os.environ["TEST_TIMES"], "a") as file:
@@ -59,11 +60,11 @@ def took(where, program, line):
 
 
 def run(folder, program, deadline):
-    """Runs one of them; what it printed, and whether it failed."""
-    # As under cargo: some tests look for files of their crate by it.
+    """Runs one program; returns its output, and whether it failed."""
+    # As under cargo: some tests use it to find files of their crate.
     environment = os.environ | {"CARGO_MANIFEST_DIR": folder, "RUSTC_BOOTSTRAP": "1"}
-    # A group of its own, not a session: some kernels share the processor out by session, which would make
-    # nice levels meaningless.
+    # A process group of its own, but not a session: some kernels share the processor among
+    # sessions, which would make nice levels meaningless.
     process = subprocess.Popen(
         [program, *TIMES], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
@@ -79,7 +80,7 @@ def run(folder, program, deadline):
         ended = "had not ended when its time was over"
     running.remove(process)
     where = os.path.relpath(folder)
-    # Whoever reads the harness's lines expects them without times.
+    # Readers of the harness's lines expect them without times.
     printed = re.sub(r"^(test (.+) \.\.\. \w+) <([\d.]+)s>$", lambda line: took(where, program, line),
                      printed, flags=re.MULTILINE)
     print(f"\n     Running {os.path.basename(program)} in {where}\n{printed}", flush=True)
@@ -89,7 +90,7 @@ def run(folder, program, deadline):
 
 
 def stop(number, _):
-    """Their groups do not hear what ends ours."""
+    """Ends the programs too: their groups do not get the signal that ends this script."""
     for process in list(running):
         kill(process)
     os._exit(128 + number)
@@ -99,7 +100,7 @@ def main():
     lanes, seconds, *crates = sys.argv[1:]
     but = crates[0] == "--but"
     found = list(programs(sys.stdin, lambda crate: (crate in crates) != but))
-    # From the end of the alphabet: what takes long is there.
+    # In reverse alphabetical order, because the slow ones are at the end.
     found.sort(key=lambda test: (test[1] in FIRST, test[2]), reverse=True)
     deadline = time.monotonic() + int(seconds)
     signal.signal(signal.SIGINT, stop)

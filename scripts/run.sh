@@ -11,9 +11,9 @@ target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_director
 ready=$(mktemp -u)
 mkfifo "$ready"
 
-# Standard output carries one line, once every listener is bound; it says which port it became.
+# Standard output carries one line, once every listener is bound. It has the port that was selected.
 (
-    # An interrupt is for the origin: it drains, and this ends with it.
+    # An interrupt is for the origin: it drains, and this loop ends with it.
     trap '' INT TERM
     while read -r word rest; do
         [ "$word" = ready ] || continue
@@ -27,7 +27,8 @@ mkfifo "$ready"
     done
 ) <"$ready" &
 
-# Opened here and unlinked before the origin takes this process over: nothing is left behind.
+# The pipe is opened here and unlinked before the origin replaces this process, so nothing is left
+# behind.
 exec 3>"$ready"
 rm -f "$ready"
 exec "$target/release/headwater" serve --demo "$@" >&3 3>&-

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Kept runs: the trials of each are one archive in the repository, `trials.tar.xz` beside its `run.json`.
+# Packs and unpacks kept runs. The repository has the trials of each run as one archive,
+# `trials.tar.xz` beside its `run.json`.
 #
-#   scripts/runs.sh pack [RUN…]      each folder `trials` becomes its archive
-#   scripts/runs.sh unpack [RUN…]    copies the runs, their trials unpacked, to target/runs
+#   scripts/runs.sh pack [RUN…]      replaces each folder `trials` by its archive
+#   scripts/runs.sh unpack [RUN…]    copies the runs to target/runs, with their trials unpacked
 #
-# A RUN is a folder that `streamgauge run` wrote, its path from the repository's root; without any, all in
-# lab/runs. A run can be reported on, or gone on with, once it is unpacked:
-# `streamgauge report target/runs/2026-11-22-study-b`.
+# A RUN is a folder that `streamgauge run` wrote, as a path from the repository's root; by default
+# all in lab/runs. A run must be unpacked before it can be reported on or continued: `streamgauge
+# report target/runs/2026-11-22-study-b`.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -23,7 +24,7 @@ test "$#" -gt 0 || set -- lab/runs/*/
 pack() {
     test -d "$1/trials" || return 0
     test ! -e "$1/trials.tar.xz" || die "$1 has trials and an archive of others: keep one of them"
-    # The same trials make the same archive, whoever packs them and when.
+    # Packing the same trials always gives the same archive.
     tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --mode=u=rwX,go=rX \
         --use-compress-program='xz -9 --threads=1' --file "$1/trials.tar.xz.new" --directory "$1" trials
     xz --test --format=xz "$1/trials.tar.xz.new"
@@ -33,7 +34,7 @@ pack() {
 }
 
 unpack() {
-    # What else is kept there is no run of a scenario.
+    # Other folders there are not runs of a scenario.
     test -f "$1/run.json" || return 0
     to=target/runs/$(basename "$1")
     rm -rf "$to"

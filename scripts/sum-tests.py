@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Says how the steps of scripts/test.sh ended. Usage: scripts/sum-tests.py FOLDER STEP...
+"""Reports how the steps of scripts/test.sh ended. Usage: scripts/sum-tests.py FOLDER STEP...
 
-FOLDER has what each step printed (STEP.log), its exit status (STEP.status) and how long it took
-(STEP.seconds). The slowest tests come first, then what each failed test printed, then a line for each step,
-and last the sum: whoever sees only the end of a long log sees what failed. The exit status is 1 if anything
-did.
+FOLDER has the output of each step (STEP.log), its exit status (STEP.status) and its time (STEP.seconds). The
+report begins with the slowest tests. Then come the output of each failed test, a line for each step, and the
+sum, so that the end of a long log shows what failed. The exit status is 1 if anything failed.
 """
 
 import pathlib
@@ -13,20 +12,20 @@ import sys
 
 SLOWEST = 20
 
-# Of what a failed test printed.
+# Limits on the shown output of a failed test.
 LINES = 60
 COLUMNS = 400
 
 
 def steps(folder, name):
-    """What a step printed, line by line, without colours."""
+    """Returns the output of a step, line by line, without colours."""
     path = folder / f"{name}.log"
     text = path.read_text(errors="replace") if path.exists() else ""
     return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
 
 
 def counts(lines):
-    """How many tests passed and failed, by the runners' own summaries; nothing if there is none."""
+    """Returns how many tests passed and failed by the runners' own summaries; nothing if there is none."""
     passed = failed = 0
     seen = False
     for line in lines:
@@ -45,7 +44,7 @@ def counts(lines):
 
 
 def times(folder, printed):
-    """Each test's seconds and its name: cargo's as run-tests.py noted them, node's as it printed them."""
+    """Yields each test's seconds and name: cargo's as run-tests.py recorded them, node's as it printed them."""
     noted = folder / "times"
     for line in noted.read_text().splitlines() if noted.exists() else ():
         seconds, name = line.split(" ", 1)
@@ -56,20 +55,20 @@ def times(folder, printed):
 
 
 def failures(lines):
-    """What each failed test printed, its name first."""
+    """Yields the output of each failed test, with its name first."""
     program, said = "", None
     for at, line in enumerate(lines):
         if running := re.match(r"\s+Running (\S+) in (\S+)", line):
             program = running[1]
-        # cargo: a block for each, up to the list of their names.
+        # cargo: a block for each failed test, up to the list of their names.
         cargo = re.fullmatch(r"---- (.+) stdout ----", line)
-        # node and vitest: a list of all at the end.
+        # node and vitest: a list of all failed tests at the end.
         other = re.match(r"test at |\s*FAIL\s", line)
         if cargo or other or line.startswith("error: "):
             if said:
                 yield said
             said = [f"{program} {cargo[1]}" if cargo else line]
-            # One that was ended has no list: what it printed last.
+            # A program that was ended has no list, so its last output is shown.
             if line.startswith("error: ") and "had not ended" in line:
                 said += lines[max(0, at - LINES) : at]
         elif said and line in ("failures:", "successes:") or line.startswith("test result: "):
@@ -83,7 +82,7 @@ def failures(lines):
 
 
 def shown(said):
-    """As much of it as fits, from its panic on: a server's log may come before that."""
+    """Returns as many lines as fit, from the panic on: a server's log may come before it."""
     name, lines = said[0], [line for line in said[1:] if line.strip()]
     panic = next((at for at, line in enumerate(lines) if " panicked at " in line), 0)
     before = ["… and before that:", *lines[:panic]] if panic else []
@@ -112,7 +111,7 @@ def main():
             said = list(failures(printed[name])) or [[name, *printed[name][-LINES:]]]
             print(f"\n== failed in {name}")
             print("\n".join(line for test in said for line in shown(test)))
-            # Failed without a test to blame: the step itself is the failure.
+            # The step failed without a failed test, so the step counts as the failure.
             failed = failed or 1
         all_passed, all_failed = all_passed + passed, all_failed + failed
         verdict = {"0": "ok", "124": "FAILED (out of time)", "137": "FAILED (out of time)"}.get(

@@ -1,31 +1,31 @@
 #!/bin/sh
-# Everything that must hold before a change is merged. Usage: scripts/test.sh [check]
+# Checks everything that must hold before a change is merged. Usage: scripts/test.sh [check]
 #
-# With `check`, only what takes a minute after a build: format, lints, types, the tests that stand in the
-# libraries, and those beside them that start no server, player or browser.
+# With `check`, only what takes a minute after a build: format, lints, types, the tests inside the
+# libraries, and their integration tests that start no server, player or browser.
 #
-# Every step runs, whatever became of those before it; the last line sums the runners' own
-# summaries, and before them stands what each failed test printed. A step that does not count tests
-# (format, lints, types, a build), and a runner that dies before it has counted, is one failure in that
-# sum.
+# Every step runs, even after a failed one. The last line sums the runners' own summaries; before it
+# is the output of each failed test. A failed step that does not count tests (format, lints, types,
+# a build), and a runner that dies before it has counted, count as one failure each.
 #
-# The web pages are built first since the origin embeds them, then every program, then all run. The
-# media are made that the tests read; none is looked for outside the repository.
+# The web pages are built first, because the origin embeds them. Then every program is built, and
+# then all tests run. The media that tests read are generated; none are taken from outside the
+# repository.
 set -u
 cd "$(dirname "$0")/.."
 
-# A runner that hangs must not take the others with it. Seconds; the build is not included. It is several
-# times what a quiet machine needs, for one whose cores are shared.
+# Time limits in seconds, without the build, so that a runner that hangs does not stop the others.
+# They are several times what a quiet machine needs, because the cores may be shared.
 TEST_TIMEOUT=${TEST_TIMEOUT:-1800}
 E2E_TIMEOUT=${E2E_TIMEOUT:-1200}
 
 what=${1:-test}
 scripts/install.sh "$what" || exit 1
 
-# Colour codes would be in the way of the sum.
+# Colour codes would disturb the sum.
 export NO_COLOR=1 FORCE_COLOR=0 CARGO_TERM_COLOR=never
-# Of no use to a build that runs once, and a good part of its time and most of its disk: a panic says
-# its line without.
+# Incremental data and debug information are useless to a build that runs once, and take much of its
+# time and most of its disk. A panic shows its line without them.
 [ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=none
 
 work=$(mktemp -d)
@@ -33,7 +33,7 @@ beside=
 trap 'rm -rf "$work"' EXIT
 trap '[ -n "$beside" ] && kill $beside 2>/dev/null; exit 130' INT TERM
 
-# step NAME COMMAND…: run it with its output shown and kept, and remember how it ended, and when.
+# step NAME COMMAND…: runs a command, shows and keeps its output, and records its status and time.
 step() {
     step_name=$1
     shift
@@ -43,7 +43,7 @@ step() {
     echo $(($(date +%s) - step_began)) >"$work/$step_name.seconds"
 }
 
-# later NAME…: the output of steps that ran beside others.
+# later NAME…: shows the output of steps that ran in the background.
 later() {
     for later_name in "$@"; do
         printf '\n== %s\n' "$later_name"
@@ -58,7 +58,7 @@ web() { (cd web && npm run --silent "$@"); }
 step web-build scripts/web.sh
 step media scripts/make-media.sh
 
-# Types, lints and unit tests of the pages take seconds.
+# Types, lints and unit tests of the pages take only seconds.
 {
     step web-check web check
     step web-test web test
@@ -68,8 +68,9 @@ beside=$!
 step format cargo fmt --all --check
 step modules scripts/module-cycles.py crates/*
 
-# The lints come from the build of the tests: clippy-driver is the compiler with more of them, and one
-# build takes half the time of two. Those of the crates alone; cargo repeats what it has said before.
+# The lints come from the build of the tests: clippy-driver is the compiler with more lints, and one
+# build takes half the time of two. It lints only the workspace's crates. cargo repeats earlier
+# messages.
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver
 built=$work/built.json
 build() {
@@ -92,17 +93,17 @@ if [ "$what" = check ]; then
     exit
 fi
 
-# Most tests wait for players that take their time, so more run at once than there are cores: so many
-# of each of three programs.
+# Most tests wait for players, so more tests run at once than there are cores: this many in each of
+# three programs.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
-# How closely a page follows live is measured in time: nothing runs beside it, nor beside the ladder's
-# encoders, which must keep up with it.
+# How closely a page follows live is a matter of time. So nothing runs beside this step, and nothing
+# beside the ladder's encoders, which must keep up with live.
 step e2e-live e2e live
-# Crates that talk to nobody: their tests read files, and have files read. They yield to the others, which
-# wait much of their time and must not be kept waiting. They always go on, though: on a machine that is
-# never idle what asks for idle time alone would stand still.
+# These crates talk to no other program: their tests read files, or let other programs read files.
+# They yield to the other tests, which mostly wait and must not be delayed. But they always run on:
+# at idle priority they would stand still on a machine that is never idle.
 files="live media vod"
 {
     step cargo-files nice -n 5 scripts/run-tests.py 1 "$TEST_TIMEOUT" $files <"$built"
