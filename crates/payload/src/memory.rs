@@ -1,24 +1,24 @@
 //! The memory of live windows: one anonymous memory file for all streams, and regions of it.
 //!
-//! A track appends its chunks to *slabs*: runs of pages of the file (`memfd_create`), mapped for those
-//! who write from memory, reachable by descriptor and offset for those who send from a file. The file
-//! grows by extents of 1 GiB of addresses, each mapped once and for good; which of their pages are taken
-//! is in [`pages`]. So neither descriptors nor mappings, of which the kernel allows a process 65,530,
-//! grow with the number of streams or slabs. What all may hold together is in [`budget`].
+//! A track appends its chunks to *slabs*: runs of pages of the file (`memfd_create`). Code that
+//! writes from memory uses the file's mapping; code that sends from a file uses descriptor and
+//! offset. The file grows by extents of 1 GiB of addresses, and each extent is mapped once and
+//! forever. `pages` keeps track of the used pages. So neither descriptors nor mappings grow with
+//! the number of streams or slabs; the kernel allows a process 65,530 mappings. `budget` limits the
+//! memory of all streams together.
 //!
-//! A [`Region`] keeps its slab alive. When the last region of a slab is dropped, the slab's pages are
-//! given back to the kernel (a punched hole), and only after that may another slab have their place.
-//! So bytes once published are never overwritten: whoever could still see a place, by a region, keeps it
-//! from being given back, and the kernel, which may have bytes queued that it has yet to send, holds
-//! pages and not places (`sendfile`). A page that has left the file whole keeps its bytes, and what comes
-//! to its place is a new page.
+//! A [`Region`] keeps its slab alive. When the last region of a slab is dropped, the slab's pages
+//! are returned to the kernel (a punched hole), and only after that may another slab use their
+//! place. So published bytes are never overwritten: a region keeps its place from being returned.
+//! The kernel may still have queued bytes to send (`sendfile`), but it holds pages and not places.
+//! A page that has left the file as a whole keeps its bytes, and its place gets a new page.
 //!
-//! That is not so for a *large folio*: the part of it that lies in the hole is zeroed where it is if the
-//! folio cannot be split, and while it is being sent it cannot. Where
-//! `/sys/kernel/mm/transparent_hugepage/shmem_enabled` asks for them, writing to a memory file makes
-//! folios of up to 2 MiB. A mapping can decline them, so the pages of a slab come into being by way of
-//! the mapping, before anything is written to them. It is written to through the mapping as well: writing
-//! to the file would take a lock that it has for all streams.
+//! This is not true of a *large folio*. If it cannot be split, the part of it in the hole is zeroed
+//! in place, and it cannot be split while it is being sent. Where
+//! `/sys/kernel/mm/transparent_hugepage/shmem_enabled` asks for large folios, writing to a memory
+//! file creates folios of up to 2 MiB. A mapping can decline them. So the pages of a slab are
+//! created through the mapping, before anything is written to them. They are written through the
+//! mapping as well, because writing to the file would take a lock that all streams share.
 
 #![allow(unsafe_code)] // Mapped memory has no safe form; all of it is in this file.
 
@@ -43,13 +43,14 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 const PAGE: usize = 4096;
 /// Bytes of an extent.
 const EXTENT: usize = pages::EXTENT as usize * PAGE;
-/// A slab has room for so many chunks of a track. Fewer would be more calls, and more would be more
-/// memory: a slab is given back when the last of its chunks has left the window.
+/// A slab has room for this many chunks of a track. With fewer, there would be more calls. With
+/// more, there would be more memory in use: a slab is returned when the last of its chunks has left
+/// the window.
 const CHUNKS: usize = 8;
 /// No slab is smaller, and none larger unless a chunk is.
 const SLAB: (usize, usize) = (16 << 10, 1 << 20);
 
-/// What all live streams have their memory from.
+/// The memory of all live streams.
 pub struct Memory {
     budget: Arc<Budget>,
     file: Mutex<Option<Arc<File>>>,
@@ -61,7 +62,7 @@ impl Memory {
         Self { budget: Budget::new(limit), file: Mutex::default() }
     }
 
-    /// How much of it is taken, and by how many it may be.
+    /// The budget: the memory in use, and its limit.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
@@ -88,7 +89,7 @@ struct File {
     taken: Mutex<Taken>,
 }
 
-/// What of the file is there, and taken.
+/// The parts of the file that exist, and those in use.
 struct Taken {
     pages: Pages,
     /// Where each extent is mapped.
@@ -105,7 +106,8 @@ impl File {
         Ok(Self { fd, taken: Mutex::new(taken) })
     }
 
-    /// A block of so many pages that nobody has: its first page, and where that is mapped.
+    /// Allocates a block of this many free pages. Returns its first page and the address of its
+    /// mapping.
     fn allocate(&self, pages: u32) -> io::Result<(u32, NonNull<u8>)> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let block = match taken.pages.allocate(pages) {
@@ -125,7 +127,7 @@ impl File {
         Ok((block, unsafe { map.add(page as usize * PAGE) }))
     }
 
-    /// Has the file reach to the end of an extent, the next one, and maps it.
+    /// Extends the file by the next extent, and maps it.
     fn map(&self, extent: usize) -> io::Result<NonNull<u8>> {
         let offset = extent as u64 * EXTENT as u64;
         rustix::fs::ftruncate(&self.fd, offset + EXTENT as u64)?;
@@ -143,7 +145,7 @@ impl File {
         };
         let map = NonNull::new(map.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         match advise(map, EXTENT, Advice::LinuxNoHugepage) {
-            // A kernel without large folios does not know the word.
+            // A kernel without large folios does not know this advice.
             Ok(()) | Err(Errno::INVAL) => Ok(map),
             Err(error) => {
                 // SAFETY: it was mapped just now, and nobody else knows of it.
@@ -165,7 +167,8 @@ impl File {
                 let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
                 taken.pages.free(block, pages);
             }
-            // Then nobody gets these pages again: their bytes may yet be sent.
+            // These pages are then never used again, because their bytes may still be queued for
+            // sending.
             Err(error) => tracing::warn!(%error, "memory of a window could not be given back"),
         }
     }
@@ -213,8 +216,8 @@ impl Slab {
         let (block, map) = file.allocate(pages)?;
         let slab = Self { file, block, pages, map, charge };
         match advise(map, slab.len(), Advice::LinuxPopulateWrite) {
-            // Linux has this since 5.14. Before, the pages come when they are written to, and where
-            // there is no memory for them, the kernel ends somebody.
+            // Linux supports this since 5.14. Before that, pages are created when they are written,
+            // and if there is no memory for them, the kernel kills a process.
             Ok(()) | Err(Errno::INVAL) => Ok(slab),
             Err(error) => Err(error.into()),
         }
@@ -282,8 +285,8 @@ impl Region {
         Bytes::from_owner(self.clone())
     }
 
-    /// Counts so many bytes more as held by the stream whose bytes these are; `None` if there is no
-    /// room for them.
+    /// Counts this many more bytes as held by the region's stream; `None` if there is no room for
+    /// them.
     pub fn charge(&self, bytes: usize) -> Option<Charge> {
         self.slab.charge.account().charge(bytes as u64)
     }
@@ -308,15 +311,15 @@ impl fmt::Debug for Region {
 pub struct Arena {
     file: Arc<File>,
     account: Arc<Account>,
-    /// Bytes of a chunk, about: a mean in which each counts for a quarter. It begins small, since a track's
-    /// first chunk has a keyframe in it.
+    /// Approximate bytes of a chunk: a running mean in which a new chunk counts for a quarter. It
+    /// begins small, because a track's first chunk contains a keyframe.
     usual: usize,
-    /// The slab being filled, and how much of it is. Only the arena writes to what is not.
+    /// The current slab, and how many of its bytes are used. Only the arena writes to the rest.
     current: Option<(Arc<Slab>, usize)>,
 }
 
 impl Arena {
-    /// For a track of the stream that `account` is of.
+    /// An arena for a track of the stream with this account.
     ///
     /// # Errors
     /// There is no memory file, and none can be made.
@@ -332,7 +335,7 @@ impl Arena {
         self.usual = (3 * self.usual + bytes.len()) / 4;
         let (slab, start) = match self.current.take() {
             Some((slab, used)) if slab.len() - used >= bytes.len() => (slab, used),
-            // Before there is another: this one may be nobody's any more.
+            // Dropped before another slab is allocated, because it may have no regions any more.
             full => {
                 drop(full);
                 let (least, most) = SLAB;
@@ -445,7 +448,8 @@ mod tests {
         assert_eq!(large.store(&[3; 10_000]).unwrap().as_ref(), [3; 10_000]);
     }
 
-    /// Ten thousand streams of two tracks: what the kernel allows a process is not for each of them.
+    /// Ten thousand streams of two tracks. The kernel's limits for a process do not allow a mapping
+    /// for each.
     #[test]
     fn many_tracks_need_one_descriptor_and_few_mappings() {
         let memory = Memory::new(u64::MAX);
@@ -462,7 +466,8 @@ mod tests {
         );
     }
 
-    /// Whoever sends from the file holds its pages, which only then keep their bytes.
+    /// Code that sends from the file holds its pages, which keep their bytes only without large
+    /// folios.
     #[test]
     fn mappings_decline_large_folios() {
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
@@ -482,8 +487,8 @@ mod tests {
         assert!(flags.split_whitespace().any(|flag| flag == "nh"), "{flags}");
     }
 
-    /// A place that is used again is one whose bytes nobody can get at: not by a region, not by a pipe or
-    /// socket that the kernel has queued them in.
+    /// A place may be used again only when nobody can reach its old bytes: neither through a
+    /// region, nor in a pipe or socket where the kernel has queued them.
     #[derive(Debug, Clone)]
     enum Step {
         Store { track: usize, size: usize },

@@ -1,4 +1,4 @@
-//! What payloads are made of: bytes in memory, regions of a window, and ranges of files.
+//! Pieces of payloads: bytes in memory, regions of a window, and ranges of files.
 
 use std::fs::File;
 use std::io;
@@ -10,22 +10,22 @@ use bytes::Bytes;
 
 use crate::{FileVersion, Region};
 
-/// Bytes of a payload, where they are.
+/// A range of bytes of a payload.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// In memory.
+    /// Bytes in memory.
     Bytes(Bytes),
-    /// In a track's window: a memory file, whose bytes never change.
+    /// Bytes in the window of a live track: part of a memory file, never changed.
     Region(Region),
-    /// In a file, from and to these offsets in bytes. What the file has not got when it is to be
-    /// sent ends the connection short.
+    /// A range of a file. If the file is shorter than the range when it is sent, the connection
+    /// ends early.
     File {
-        /// Open for reading.
+        /// The file, open for reading.
         file: Arc<File>,
-        /// Offsets in bytes.
+        /// Offsets in the file, in bytes.
         range: Range<u64>,
-        /// The version the viewer was told of: of another one nothing is sent. Without it, the
-        /// version counts that the file has when sending begins.
+        /// The version of the file that the viewer was told. The server sends bytes of this version
+        /// only. `None` means the version that the file has when sending begins.
         version: Option<FileVersion>,
     },
 }
@@ -40,15 +40,15 @@ impl Piece {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its bytes, read where need be. Blocks.
+    /// Reads the bytes. Blocks where they are in a file.
     ///
     /// # Errors
-    /// The file cannot be read or has become shorter.
+    /// The file cannot be read, or has become shorter.
     pub fn read(&self) -> io::Result<Bytes> {
         match self {
             Self::Bytes(bytes) => Ok(bytes.clone()),
@@ -60,13 +60,13 @@ impl Piece {
         }
     }
 
-    /// The part of it from and to these offsets, as far as it has them.
+    /// The part between these offsets, cut to the length of the piece.
     #[must_use]
     pub fn slice(&self, range: Range<u64>) -> Self {
         let end = range.end.min(self.len());
         let start = range.start.min(end);
         match self {
-            // Both lie within the bytes, whose length is a usize.
+            // Both offsets lie within the bytes, whose length is a usize.
             Self::Bytes(bytes) => Self::Bytes(bytes.slice(start as usize..end as usize)),
             Self::Region(region) => Self::Region(region.slice(start as usize..end as usize)),
             Self::File { file, range: whole, version } => {
@@ -89,22 +89,22 @@ impl From<Region> for Piece {
     }
 }
 
-/// Exactly `len` bytes of a file. Blocks.
+/// Reads exactly `len` bytes of a file. Blocks.
 ///
 /// # Errors
-/// The file cannot be read or is shorter.
+/// The file cannot be read, or is shorter.
 pub fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, offset)?;
     Ok(bytes.into())
 }
 
-/// Bytes of all pieces together.
+/// Length of all pieces together, in bytes.
 pub fn length(pieces: &[Piece]) -> u64 {
     pieces.iter().map(Piece::len).sum()
 }
 
-/// The range of a payload that these pieces make up; nothing is copied.
+/// The pieces of a range of a payload. Nothing is copied.
 pub fn slice(pieces: &[Piece], range: &Range<u64>) -> Vec<Piece> {
     let mut out = Vec::with_capacity(pieces.len());
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The folder that everything is below.
+//! Files below a folder.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-/// A path that leads through `..` of a link is looked up again when a folder was renamed meanwhile,
-/// so often.
+/// How often a path that goes through `..` of a link is looked up again, when a folder was renamed
+/// during the lookup.
 const RETRIES: usize = 8;
 
 /// A folder whose files are served. The kernel keeps paths inside it, symbolic links included
@@ -19,12 +19,12 @@ pub struct Root {
 }
 
 impl Root {
-    /// The folder at `path`, which need not exist yet: it is opened with each file.
+    /// A root at `path`. The folder need not exist yet: each access opens it again.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -32,38 +32,39 @@ impl Root {
     /// Opens a regular file for reading. Blocks.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::NotFound`] also where `path` names something other
+    /// The error of the system; [`io::ErrorKind::NotFound`] also where `path` names something other
     /// than a file, [`io::ErrorKind::CrossesDevices`] where it leads out of the root.
     pub fn open(&self, path: &str) -> io::Result<(File, Metadata)> {
         let (file, metadata) = self.find(path, Wait::AsLongAsItTakes)?;
         if metadata.is_file() { Ok((file, metadata)) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    /// Opens whatever is at `path`, a file or a folder, for reading.
+    /// Opens a file or a folder for reading.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::CrossesDevices`] where it leads out of the root; one of those that
-    /// [`Wait::is_needed`] accepts where that may not be waited for.
+    /// The error of the system; [`io::ErrorKind::CrossesDevices`] where `path` leads out of the
+    /// root. Where opening would have to wait and `wait` forbids it, an error that
+    /// [`Wait::is_needed`] accepts.
     pub fn find(&self, path: &str, wait: Wait) -> io::Result<(File, Metadata)> {
-        // NONBLOCK: a FIFO with nobody at its other end must not hold the thread.
+        // NONBLOCK: a FIFO without a writer must not block the thread.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.beneath(path, flags, wait)?;
         let metadata = file.metadata()?;
         Ok((file, metadata))
     }
 
-    /// What the system knows of `path`, be it a file or a folder. Blocks.
+    /// Metadata of a file or a folder. Blocks.
     ///
     /// # Errors
-    /// As those of [`find`](Self::find).
+    /// The same as those of [`find`](Self::find).
     pub fn stat(&self, path: &str) -> io::Result<Metadata> {
         self.beneath(path, OFlags::PATH, Wait::AsLongAsItTakes)?.metadata()
     }
 
-    /// Names of what a folder holds, in no order; `None` of one with more than `most` entries. Blocks.
+    /// Names of the entries of a folder, in no order; `None` if there are more than `most`. Blocks.
     ///
     /// # Errors
-    /// As those of [`find`](Self::find).
+    /// The same as those of [`find`](Self::find).
     pub fn list(&self, folder: &str, most: usize) -> io::Result<Option<Vec<String>>> {
         let folder =
             self.beneath(folder, OFlags::RDONLY | OFlags::DIRECTORY, Wait::AsLongAsItTakes)?;
@@ -72,7 +73,7 @@ impl Root {
             if names.len() == most {
                 return Ok(None);
             }
-            // A name that is not UTF-8 cannot be asked for.
+            // A name that is not UTF-8 cannot be requested.
             if let Ok(name) = entry?.file_name().to_str() {
                 names.push(name.to_owned());
             }
@@ -104,15 +105,15 @@ impl Root {
 /// Whether opening may wait for a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Only what the kernel has in memory is opened.
+    /// Opens only what the kernel has in memory.
     Never,
-    /// Whatever is there is opened.
+    /// Opens anything, and waits for the disk if necessary.
     AsLongAsItTakes,
 }
 
 impl Wait {
-    /// Whether an attempt that was to wait [`Never`](Self::Never) failed because it would have had to, or because
-    /// the kernel cannot try (`RESOLVE_CACHED` is of Linux 5.12).
+    /// Whether an attempt with [`Never`](Self::Never) failed because it would have had to wait, or
+    /// because the kernel does not support such attempts (`RESOLVE_CACHED` needs Linux 5.12).
     pub fn is_needed(error: &io::Error) -> bool {
         matches!(Errno::from_io_error(error), Some(Errno::AGAIN | Errno::INVAL | Errno::NOSYS))
     }

@@ -1,4 +1,4 @@
-//! Whether a file is still what it was.
+//! Detects whether a file has changed.
 
 use std::ffi::CStr;
 use std::fs::{File, Metadata};
@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Tells one content of a file from another: which file it is, its length, and when it was written to.
+/// Tells one content of a file from another, by inode, length and time of last modification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileVersion {
     inode: u64,
@@ -16,7 +16,7 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
-    /// That of a file with these metadata.
+    /// The version of a file with these metadata.
     pub fn of(metadata: &Metadata) -> Self {
         Self {
             inode: metadata.ino(),
@@ -26,10 +26,10 @@ impl FileVersion {
         }
     }
 
-    /// That of an open file now.
+    /// The current version of an open file.
     ///
     /// # Errors
-    /// The system cannot say.
+    /// The system does not report the metadata.
     pub fn now(file: &File) -> io::Result<Self> {
         Ok(Self::of(&file.metadata()?))
     }
@@ -46,7 +46,7 @@ impl FileVersion {
         (self.seconds, self.nanoseconds) < (seconds, since.subsec_nanos().into())
     }
 
-    /// As numbers, for a hash.
+    /// The version as numbers, for a hash.
     pub fn words(&self) -> [u64; 4] {
         let (seconds, nanoseconds) = (self.seconds, self.nanoseconds);
         [self.inode, self.size, seconds.cast_unsigned(), nanoseconds.cast_unsigned()]
@@ -59,27 +59,28 @@ impl FileVersion {
     }
 }
 
-/// What a path leads to: changes when the file is replaced, written to, renamed or given other rights.
+/// State of the file at a path. It changes when the file is replaced, written to or renamed, or
+/// when its permissions change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {
     device: u64,
     version: FileVersion,
-    /// Seconds and nanoseconds.
+    /// Time of the last status change: seconds and nanoseconds.
     changed: (i64, i64),
 }
 
 impl FileState {
-    /// That of a file with these metadata.
+    /// The state of a file with these metadata.
     pub fn of(metadata: &Metadata) -> Self {
         let changed = (metadata.ctime(), metadata.ctime_nsec());
         Self { device: metadata.dev(), version: FileVersion::of(metadata), changed }
     }
 
-    /// That of what is at a path now; links are followed. Takes one system call.
+    /// The current state of the file at `path`; links are followed. Takes one system call.
     ///
     /// # Errors
-    /// There is nothing, or the system cannot say.
-    // What differs between platforms is the width of these.
+    /// There is no file, or the system does not report its metadata.
+    // The width of these integer types differs between platforms.
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
     pub fn at(path: &CStr) -> io::Result<Self> {
         let now = rustix::fs::stat(path)?;
@@ -113,7 +114,7 @@ mod tests {
         std::fs::write(folder.path().join("b"), "two").unwrap();
         std::fs::rename(folder.path().join("b"), &path).unwrap();
         assert_ne!(at(), state);
-        // What was opened is what it was.
+        // The version of the open file has not changed.
         assert_eq!(FileVersion::now(&open).unwrap(), version.unwrap());
     }
 }

@@ -1,58 +1,64 @@
-//! How much memory live streams may take together, and who gives way when it runs out.
+//! How much memory all live streams may take together, and which streams give way when it runs out.
 //!
-//! What counts is what streams hold, not what their publishers send: the pages of their windows, what
-//! is known of their samples, and the forms in which deliveries keep parts beside them. So what a slow
-//! viewer keeps from being given back counts as well.
+//! What counts is the memory that streams hold, not the bit rate of their publishers: the pages of
+//! their windows, the records of their samples, and the forms of parts that deliveries keep beside
+//! them. Pages that a slow viewer still uses count as well.
 //!
-//! In parts of the limit: beyond [`NEW`] no further stream begins. Beyond [`SHORTEN`] a stream that
-//! holds more than its share, which is the same for all, gives up its oldest segments, one at a time, as
-//! far as playlists may be shortened (RFC 8216bis 6.2.2); beyond [`LAST`] all but its newest; and beyond
-//! [`MOST`] it is refused more. What remains of the limit is for those that hold less than their share.
-//! Nobody gets more than the limit.
+//! The limit is divided into [`PARTS`]. When the memory in use exceeds a number of parts, this
+//! happens:
+//!
+//! - [`NEW`]: no further stream may begin.
+//! - [`SHORTEN`]: a stream that holds more than its share, which is equal for all, gives up its
+//!   oldest segments, one at a time, as far as playlists may be shortened (RFC 8216bis 6.2.2).
+//! - [`LAST`]: such a stream gives up all but its newest segment.
+//! - [`MOST`]: such a stream gets no more memory. The rest is for streams that hold less than their
+//!   share.
+//!
+//! No stream gets memory beyond the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The limit has so many parts.
+/// Number of parts that the limit is divided into.
 const PARTS: u64 = 32;
-/// Beyond so many of them no stream begins.
+/// Above this many parts no stream may begin.
 const NEW: u64 = 26;
-/// Beyond so many windows are shortened. More than [`NEW`]: what there is room for to begin with
-/// costs nobody a window.
+/// Above this many parts windows are shortened. It is more than [`NEW`], so that a new stream that
+/// finds room costs no other stream part of its window.
 const SHORTEN: u64 = 28;
-/// Beyond so many windows are shortened to what is newest.
+/// Above this many parts windows are shortened to their newest segment.
 const LAST: u64 = 29;
-/// So many are for streams that hold more than their share.
+/// Streams that hold more than their share may use this many parts.
 const MOST: u64 = 30;
 
-/// What all streams may hold, and do.
+/// The memory that all streams may hold together, and the memory that they hold.
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
     used: AtomicU64,
     streams: AtomicU64,
-    /// Segments that were given up so far.
+    /// Segments that streams have given up so far.
     given_up: AtomicU64,
 }
 
 impl Budget {
-    /// Streams may hold `limit` bytes together.
+    /// A budget of `limit` bytes for all streams together.
     pub fn new(limit: u64) -> Arc<Self> {
         let (used, streams, given_up) = Default::default();
         Arc::new(Self { limit, used, streams, given_up })
     }
 
-    /// What streams may hold together, in bytes.
+    /// Bytes that all streams may hold together.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// What they do.
+    /// Bytes that all streams hold now.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Segments that were given up so far to make room.
+    /// Segments that streams have given up so far to make room.
     pub fn given_up(&self) -> u64 {
         self.given_up.load(Ordering::Relaxed)
     }
@@ -63,17 +69,17 @@ impl Budget {
     }
 
     fn parts(&self, count: u64) -> u64 {
-        // Divided first: without a limit it is the largest number there is.
+        // Divides first: an unlimited budget has the largest possible number as its limit.
         self.limit / PARTS * count
     }
 
-    /// What each stream may hold whatever the others do.
+    /// Bytes that each stream may hold whatever the others hold.
     fn share(&self) -> u64 {
         self.parts(SHORTEN) / self.streams.load(Ordering::Relaxed).max(1)
     }
 }
 
-/// What one stream holds.
+/// The memory of one stream.
 #[derive(Debug)]
 pub struct Account {
     budget: Arc<Budget>,
@@ -83,20 +89,20 @@ pub struct Account {
 /// How urgently a stream has to give something up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
-    /// As far as its playlists may be shortened.
+    /// It gives up segments as far as its playlists may be shortened.
     Shorten,
-    /// All but what is newest.
+    /// It gives up all but its newest segment.
     Last,
 }
 
 impl Account {
-    /// That of a stream that begins.
+    /// Opens the account of a stream that begins.
     pub fn open(budget: &Arc<Budget>) -> Arc<Self> {
         budget.streams.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self { budget: Arc::clone(budget), used: AtomicU64::new(0) })
     }
 
-    /// Counts so many bytes; `None` if there is no room for them.
+    /// Counts `bytes` as held by the stream; `None` if there is no room for them.
     pub fn charge(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
         let budget = &self.budget;
         let own = self.used.load(Ordering::Relaxed).saturating_add(bytes);
@@ -107,7 +113,7 @@ impl Account {
         Some(Charge { account: Arc::clone(self), bytes })
     }
 
-    /// Whether the stream has to give way.
+    /// Whether, and how urgently, the stream has to give way.
     pub fn pressure(&self) -> Option<Pressure> {
         let used = self.budget.used();
         if used <= self.budget.parts(SHORTEN)
@@ -119,7 +125,7 @@ impl Account {
         Some(if last { Pressure::Last } else { Pressure::Shorten })
     }
 
-    /// Counts segments that it gave up.
+    /// Counts segments that the stream gave up.
     pub fn gave_up(&self, segments: u64) {
         self.budget.given_up.fetch_add(segments, Ordering::Relaxed);
     }
@@ -131,7 +137,7 @@ impl Drop for Account {
     }
 }
 
-/// Bytes that count as a stream's while this lives.
+/// Bytes that count as a stream's while this value lives.
 #[derive(Debug)]
 pub struct Charge {
     account: Arc<Account>,
@@ -139,7 +145,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// The stream that holds them.
+    /// The account of the stream that holds the bytes.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
@@ -172,7 +178,7 @@ mod tests {
         assert_eq!(budget.used(), 1500);
         assert_eq!(large.pressure(), Some(Pressure::Last));
         assert!(large.charge(1).is_none(), "the rest is not for it");
-        // The other has a share of 700.
+        // The other stream has a share of 700.
         assert_eq!(small.pressure(), None);
         held.extend(small.charge(60));
         assert!(small.charge(41).is_none());

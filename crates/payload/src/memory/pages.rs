@@ -1,29 +1,29 @@
-//! Which pages of the memory file are free.
+//! Keeps track of the free pages of the memory file.
 //!
-//! Pages are handed out in blocks of a power of two, each at a multiple of its size (the buddy
-//! method): a block that comes back is joined with the other half of the block it was cut from, if
-//! that is free. Whoever needs fewer pages than its block has leaves the last ones untouched; they
-//! cost addresses, and no memory. The smallest block that fits is taken, and of
-//! those the first, so that large ones stay whole.
+//! Pages are handed out in blocks of a power of two, each at a multiple of its size (buddy
+//! allocation). A returned block is joined with the other half of the block that it was cut from,
+//! if that half is free. A slab that needs fewer pages than its block has leaves the last pages
+//! untouched: they take addresses, but no memory. Allocation takes the smallest block that fits,
+//! and the first of those, so that large blocks stay whole.
 
 use std::collections::BTreeSet;
 
-/// Blocks of an extent have at most 2 to the power of this many pages: it is one such block.
+/// Power of two of the pages in an extent. The largest block is a whole extent.
 const TOP: u32 = 18;
 
-/// Pages of an extent.
+/// Pages in an extent.
 pub(super) const EXTENT: u32 = 1 << TOP;
 
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    /// First pages of the free blocks of each size, by the power of two.
+    /// First pages of the free blocks, by size as a power of two.
     free: [BTreeSet<u32>; TOP as usize + 1],
-    /// How many extents there are.
+    /// Number of extents.
     extents: u32,
 }
 
 impl Pages {
-    /// One extent more. Answers whether there is a number for its pages.
+    /// Adds an extent. Returns false where there are no more numbers for its pages.
     pub(super) fn extend(&mut self) -> bool {
         let Some(first) = self.extents.checked_mul(EXTENT) else { return false };
         self.extents += 1;
@@ -31,20 +31,21 @@ impl Pages {
         true
     }
 
-    /// The first page of a block of so many pages, at least one, or of more. `None` where no extent
-    /// has as many in one block.
+    /// Takes a block of at least `pages` pages and returns its first page. `pages` must not be 0.
+    /// `None` where no extent has a large enough free block.
     pub(super) fn allocate(&mut self, pages: u32) -> Option<u32> {
         let wanted = order(pages)?;
         let found = (wanted..=TOP).find(|&order| !self.free[order as usize].is_empty())?;
         let block = self.free[found as usize].pop_first()?;
-        // The first part is taken; the rest is free, in ever larger halves.
+        // The first part is taken. The rest becomes free blocks, each twice as large as the one
+        // before.
         for order in wanted..found {
             self.free[order as usize].insert(block + (1 << order));
         }
         Some(block)
     }
 
-    /// A block of so many pages comes back.
+    /// Returns a block of `pages` pages.
     pub(super) fn free(&mut self, mut block: u32, pages: u32) {
         let Some(mut order) = order(pages) else { return };
         while order < TOP && self.free[order as usize].remove(&(block ^ (1 << order))) {
@@ -55,7 +56,7 @@ impl Pages {
     }
 }
 
-/// The power of two that has room for so many pages, if an extent has.
+/// Power of two that has room for this many pages; `None` where an extent is too small.
 fn order(pages: u32) -> Option<u32> {
     let order = pages.checked_next_power_of_two()?.trailing_zeros();
     (order <= TOP).then_some(order)
@@ -93,7 +94,7 @@ mod tests {
     }
 
     proptest! {
-        /// No page is in two blocks, and when all have come back each extent is whole again.
+        /// No two blocks overlap, and after all are returned each extent is whole again.
         #[test]
         fn blocks_do_not_overlap(
             sizes in prop::collection::vec(1_u32..5000, 1..200),
