@@ -8,14 +8,14 @@ use payload::Root;
 use crate::find::{self, Contents, Folders};
 use crate::{Error, Settings, Title, build};
 
-/// Open files that are kept with their titles. A process may not have many.
+/// The most open files that are kept with titles, because a process may open only so many.
 const OPEN_FILES: usize = 1024;
 
 /// The titles below a root.
 ///
-/// A title is made when it is first asked for and kept until memory is short, the one unused for
-/// longest going first, or until one of its files is another. That is looked at with every call.
-/// A title is made by one thread at a time: others that ask for the same one wait.
+/// A title is made when it is first requested. It is kept until memory is short, when the title
+/// that was unused for the longest time is dropped first, or until one of its files changes, which
+/// every call checks. One thread makes a title; other threads that request the same title wait.
 #[derive(Debug)]
 pub struct Library {
     root: Root,
@@ -25,15 +25,15 @@ pub struct Library {
     builds: Builds,
 }
 
-/// Lets a title be made for each core at a time: more would only take each other's turns, and
-/// memory.
+/// Lets as many threads make titles at once as there are cores. More threads would only compete for
+/// cores and memory.
 #[derive(Debug)]
 struct Builds {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// Leave to make a title.
+/// Permission to make a title.
 struct Turn<'a>(&'a Builds);
 
 impl Builds {
@@ -52,7 +52,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Titles that were let go of and are remembered by name, to notice that memory is too short.
+/// How many names of dropped titles are remembered, to notice that memory is too short.
 const GONE: usize = 64;
 
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ struct Kept {
     files: usize,
     /// Names of those that were let go of last.
     gone: VecDeque<String>,
-    /// That they come back has been said.
+    /// Whether it was already logged that dropped titles come back.
     said: bool,
 }
 
@@ -73,7 +73,7 @@ struct Entry {
     slot: Arc<Slot>,
     /// When it was last asked for.
     used: u64,
-    /// Bytes and files it takes, 0 while it is being made.
+    /// Bytes and files that it takes; 0 while it is being made.
     memory: usize,
     files: usize,
 }
@@ -84,7 +84,7 @@ type Slot = Mutex<Option<Made>>;
 #[derive(Debug)]
 struct Made {
     contents: Contents,
-    /// That a file cannot be packaged is remembered as well.
+    /// The title, or the reason why a file cannot be packaged, which is remembered as well.
     title: Result<Arc<Title>, Error>,
 }
 
@@ -102,8 +102,8 @@ impl Library {
         &self.root
     }
 
-    /// The title at `path` below the root: a file, or a folder of MP4 files. Blocks: while files
-    /// are looked at (microseconds), and while the title is made (milliseconds).
+    /// The title at `path` below the root: a file, or a folder of MP4 files. Blocks while files are
+    /// checked (microseconds), and while the title is made (milliseconds).
     ///
     /// # Errors
     /// There is nothing of that name ([`Error::NotFound`]), it cannot be packaged
@@ -113,7 +113,7 @@ impl Library {
         if path.contains('\0') || !path.split('/').all(plain) {
             return Err(Error::NotFound);
         }
-        // A name that leads nowhere takes no memory.
+        // A name that leads nowhere must not take memory.
         if let Err(error) = self.root.stat(path) {
             self.forget(path);
             return Err(Error::io(path, error));
@@ -153,7 +153,7 @@ impl Library {
         if let Some(made) = made
             && made.contents.renew(&self.root, &listing)
         {
-            // Something else in the folder came or went.
+            // Another file was added to the folder or removed from it.
             return made.title.clone();
         }
         let found = find::open(&self.root, listing)?;
@@ -171,7 +171,7 @@ impl Library {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        // Nothing is done under it that could leave it half changed.
+        // No panic can leave the data half changed.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -189,7 +189,7 @@ impl Library {
         slot
     }
 
-    /// Counts what was made, and makes room for it.
+    /// Counts the memory of a finished title, and makes room for it.
     fn keep(&self, path: &str, slot: &Arc<Slot>, made: &Option<Made>) {
         let Some(made) = made else { return };
         let (memory, files) =
@@ -226,7 +226,7 @@ impl Library {
 }
 
 impl Kept {
-    /// A title was made: says, once, that it was made before and let go of not long ago.
+    /// A title was made. Logs once that it was made before and dropped not long ago.
     fn made_again(&mut self, path: &str) {
         if !self.said && self.gone.iter().any(|gone| gone == path) {
             self.said = true;
@@ -266,7 +266,7 @@ mod tests {
         }
         fs::write(folder.path().join("0.en.vtt"), "WEBVTT\n").unwrap();
         let mut day = SystemTime::UNIX_EPOCH;
-        // A day later each time, and long ago: no clock decides what is kept.
+        // A day later each time, and long ago, so that the clock does not decide what is kept.
         let mut changed = || {
             day += Duration::from_secs(86_400);
             fs::File::open(folder.path()).unwrap().set_modified(day).unwrap();

@@ -28,8 +28,8 @@ pub struct ClientConfig {
     pub tc_url: String,
     /// Publish or play.
     pub purpose: Purpose,
-    /// What the client calls itself; the form `FMLE/3.0 (compatible; …)` is what servers expect
-    /// of publishers.
+    /// Name of the client's program. Servers expect publishers to use the form
+    /// `FMLE/3.0 (compatible; …)`.
     pub flash_ver: String,
     /// Size of outgoing chunks in bytes, 1..=16,777,215.
     pub chunk_size: usize,
@@ -41,14 +41,14 @@ pub struct ClientConfig {
     pub duration: Option<f64>,
     /// Enhanced RTMP capabilities told to the server.
     pub capabilities: Capabilities,
-    /// Whether audio and video are told as [`ClientEvent::Measured`], their payloads passed over:
-    /// for players that only count, of which thousands fit in little memory.
+    /// Whether audio and video are reported as [`ClientEvent::Measured`], without their payloads:
+    /// for players that only count, so that thousands of them need little memory.
     pub measure_media: bool,
 }
 
 impl ClientConfig {
-    /// The usual settings for that URL. Of all that forwarding needs, connecting again when the server
-    /// asks for it is left out: it is the caller who can say that it does so.
+    /// The usual settings for a URL. The capabilities are those for forwarding without reconnecting
+    /// on request, because only the caller knows whether it does that.
     pub fn new(url: &Url, purpose: Purpose) -> Self {
         Self {
             app: url.app.clone(),
@@ -73,7 +73,7 @@ impl ClientConfig {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ClientEvent {
-    /// `connect` was accepted; what follows is asked for without the caller's doing.
+    /// `connect` was accepted. The session sends the next requests by itself.
     Connected {
         /// Enhanced RTMP, as the server says; empty for plain RTMP.
         capabilities: Capabilities,
@@ -118,12 +118,12 @@ pub enum ClientEvent {
         timestamp: u32,
         /// The name, then what belongs to it.
         values: Vec<Value>,
-        /// The same as AMF0: an FLV script tag's body.
+        /// The same values in AMF0: an FLV script tag's body.
         payload: Bytes,
     },
     /// The server wants the client to connect again (Enhanced RTMP v2, "Reconnect Request").
     Reconnect {
-        /// Where; the same place if it does not say.
+        /// The URL to connect to; `None` for the same as before.
         tc_url: Option<String>,
         /// For people.
         description: String,
@@ -135,7 +135,8 @@ pub enum ClientEvent {
     },
     /// A message was dropped because of this; the session goes on.
     Ignored(Error),
-    /// The stream is over: all was played, its publisher went, or the server ended publishing.
+    /// The stream is over: everything was played, its publisher left, or the server ended
+    /// publishing.
     Ended {
         /// As in [`code`].
         code: String,
@@ -180,29 +181,29 @@ const STREAM_LENGTH: f64 = 8.0;
 /// The client's side of one connection, which publishes or plays one stream.
 ///
 /// # Contract
-/// - It asks by itself for what its [`ClientConfig`] names; the first
-///   [`poll_output`](Self::poll_output) gives the handshake.
-/// - [`handle_input`](Self::handle_input) takes bytes in the order they came and says how many it
-///   took. It stops early when events wait to be polled or answers wait to be sent; the caller
-///   offers the rest again after that.
-/// - After each `handle_input`, [`poll_event`](Self::poll_event) until `None`; after each call
-///   that may have queued something, `poll_output` until `None`.
+/// - The session sends requests for its [`ClientConfig`] by itself. The first
+///   [`poll_output`](Self::poll_output) returns the handshake.
+/// - [`handle_input`](Self::handle_input) takes bytes in their order and returns how many it took.
+///   It stops early when events wait to be polled or answers wait to be sent. The caller passes the
+///   rest again after that.
+/// - After each `handle_input`, call [`poll_event`](Self::poll_event) until `None`. After each call
+///   that may have queued output, call `poll_output` until `None`.
 /// - Media may be sent from [`ClientEvent::Started`] on.
-/// - An error ends the session, as it does a [`ServerSession`](super::ServerSession); the bound
-///   on memory is the same too.
+/// - An error ends the session, as for a [`ServerSession`](super::ServerSession). The limit on
+///   memory is also the same.
 #[derive(Debug)]
 pub struct ClientSession {
     config: ClientConfig,
     connection: Connection,
     inbox: Inbox<ClientEvent>,
     state: State,
-    /// What `createStream` gave.
+    /// The stream ID from the answer to `createStream`.
     stream_id: u32,
 }
 
 impl ClientSession {
-    /// A session at its very start. `nonce` fills the handshake; it should differ from session
-    /// to session, but guards nothing.
+    /// Creates a session. `nonce` fills the handshake. It should differ from session to session,
+    /// but protects nothing.
     pub fn new(config: ClientConfig, nonce: u64) -> Self {
         let mut connection = Connection::client(nonce);
         if config.measure_media {
@@ -211,7 +212,7 @@ impl ClientSession {
         Self { config, connection, inbox: Inbox::new(), state: State::Handshake, stream_id: 0 }
     }
 
-    /// Takes bytes from the server; how many were taken. See the contract above.
+    /// Takes bytes from the server and returns how many it took. See the contract above.
     ///
     /// # Errors
     /// Where the server broke the protocol or exceeded a limit; the session is over.
@@ -265,8 +266,8 @@ impl ClientSession {
         self.connection.position()
     }
 
-    /// The first bytes, 192 at most, of the video whose [`ClientEvent::Measured`] was polled last,
-    /// until more input is handled.
+    /// The first bytes, at most 192, of the video whose [`ClientEvent::Measured`] was polled last.
+    /// They are available until more input is handled.
     pub fn measured_front(&self) -> &[u8] {
         self.connection.front()
     }
@@ -331,8 +332,8 @@ impl ClientSession {
         self.ask("seek", &[Value::Null, Value::Number(position)])
     }
 
-    /// Asks how long the stream named by the [`ClientConfig`] is, which some servers answer, by
-    /// [`ClientEvent::StreamLength`].
+    /// Asks for the duration of the stream in the [`ClientConfig`]. Some servers answer, which
+    /// causes [`ClientEvent::StreamLength`].
     ///
     /// # Errors
     /// Before [`ClientEvent::Connected`].
@@ -406,7 +407,7 @@ impl ClientSession {
 
     fn message(&mut self, message: Message) -> Result<(), Error> {
         if !matches!(message.kind, message::COMMAND_AMF0 | message::COMMAND_AMF3) {
-            // The end of a recording is told as data.
+            // The end of a recording arrives as a data message.
             if matches!(message.kind, message::DATA_AMF0 | message::DATA_AMF3) {
                 self.play_status(&message);
             }
@@ -446,7 +447,7 @@ impl ClientSession {
                 self.connection.send_command(0, "createStream", CREATE_STREAM, &[Value::Null]);
             }
             State::CreatingStream if command.transaction == CREATE_STREAM => {
-                // Servers without a notion of streams answer with nothing.
+                // Servers without several message streams answer without an ID.
                 self.stream_id = command.number(0).unwrap_or(1.0) as u32;
                 self.start();
             }
@@ -480,14 +481,14 @@ impl ClientSession {
                     stream_id: self.stream_id,
                     milliseconds: self.config.buffer_length,
                 });
-                // Some servers send media before they say that it begins.
+                // Some servers send media before they report the start.
                 self.connection.set_discard_media(false);
             }
         }
     }
 
     fn error(&mut self, command: &Command) {
-        // A refusal of releaseStream or FCPublish, which not every server knows, is none.
+        // Not every server knows releaseStream and FCPublish, so refusing them is not fatal.
         let fatal = match self.state {
             State::Connecting => command.transaction == CONNECT,
             State::CreatingStream => command.transaction == CREATE_STREAM,
@@ -542,7 +543,8 @@ impl ClientSession {
         self.inbox.push(ClientEvent::Rejected { code, description });
     }
 
-    /// Tells the caller once that it is over. What was asked for and not begun is refused by it.
+    /// Tells the caller once that the stream is over. A stream that has not begun counts as
+    /// refused.
     fn end(&mut self, code: String) {
         match self.state {
             State::Started => {
