@@ -8,8 +8,8 @@
 # Needs nginx and python3, and an otherwise idle machine. FOLDER, by default lab/runs/DATE-files,
 # gets the latency of each answer at a fixed rate from a file in memory: alone, beside a download of
 # a file in memory, and beside a download of a file that is not (cold-SERVER-BESIDE-ROUND.csv).
-# cold.txt has all rounds. For ranges and small files at full speed, see `streamgauge run
-# media-plane`.
+# cold.txt has all rounds. For ranges and small files at full speed, see
+# `streamgauge run media-plane`.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/bench-common.sh

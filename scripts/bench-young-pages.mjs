@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Measures how often a fresh page stands still on a young stream. Pages run one after the other,
-// each with its own origin and browser profile. Needs HEADWATER_BIN, ffmpeg and Chromium; run `npm
-// ci` in web/ first.
+// each with its own origin and browser profile. Needs HEADWATER_BIN, ffmpeg and Chromium; run
+// `npm ci` in web/ first.
 //
 //   scripts/bench-young-pages.mjs [--demo N] [--late N] [--variants 'NAME,NAME'] [--via llhls,dash,plain]
 //                                 [--seconds S] [--together N]

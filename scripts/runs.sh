@@ -6,8 +6,8 @@
 #   scripts/runs.sh unpack [RUN…]    copies the runs to target/runs, with their trials unpacked
 #
 # A RUN is a folder that `streamgauge run` wrote, as a path from the repository's root; by default
-# all in lab/runs. A run must be unpacked before it can be reported on or continued: `streamgauge
-# report target/runs/2026-11-22-study-b`.
+# all in lab/runs. A run must be unpacked before it can be reported on or continued:
+# `streamgauge report target/runs/2026-11-22-study-b`.
 set -eu
 cd "$(dirname "$0")/.."
 

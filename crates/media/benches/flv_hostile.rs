@@ -1,5 +1,5 @@
-//! Cost of the longest tags that RTMP allows, made by a hostile peer (`cargo bench -p media --bench
-//! flv_hostile`). They block an event loop meanwhile, so each should take less than 5 ms.
+//! Cost of the longest tags that RTMP allows, made by a hostile peer. They block an event loop
+//! meanwhile, so each should take less than 5 ms. `cargo bench -p media --bench flv_hostile`
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark is no library")]
 
 use std::hint::black_box;

@@ -138,8 +138,8 @@ pub fn access_unit_hashes(input: impl AsRef<OsStr>) -> Vec<AccessUnit> {
     access_unit_hashes_with(input, &[], &[])
 }
 
-/// Like [`access_unit_hashes`], with options for the input (`["-copyts"]`, `["-live_start_index",
-/// "0"]`) and for the output (`["-t", "5"]`, `["-frames:v", "100"]`).
+/// Like [`access_unit_hashes`], with options for the input (`["-copyts"]`,
+/// `["-live_start_index", "0"]`) and for the output (`["-t", "5"]`, `["-frames:v", "100"]`).
 ///
 /// # Panics
 /// ffmpeg fails, or takes longer than a minute.
@@ -162,8 +162,8 @@ pub fn access_unit_hashes_with(
     parse_framehash(&String::from_utf8_lossy(&output))
 }
 
-/// Parses ffmpeg's framehash, version 2: `#tb 0: 1/12288` for each stream, then `stream, dts, pts,
-/// duration, size, hash` for each access unit.
+/// Parses ffmpeg's framehash, version 2: `#tb 0: 1/12288` for each stream, then
+/// `stream, dts, pts, duration, size, hash` for each access unit.
 fn parse_framehash(text: &str) -> Vec<AccessUnit> {
     let mut time_bases = Vec::new();
     let mut units = Vec::new();

@@ -28,7 +28,7 @@ pub struct Metadata {
     pub audio_data_rate: Option<f64>,
     /// `videocodecid`: the legacy number, or the four-character code as a number.
     pub video_codec: Option<f64>,
-    /// `audiocodecid`, likewise.
+    /// `audiocodecid`, in the same form.
     pub audio_codec: Option<f64>,
     /// Audio sampling rate in Hz.
     pub audio_sample_rate: Option<f64>,
