@@ -12,13 +12,18 @@ pub(crate) fn memory() -> Option<u64> {
 }
 
 /// Whether this kernel can keep a process from files (Landlock).
-pub(crate) fn can_confine() -> bool {
+pub(crate) fn has_landlock() -> bool {
     let rules = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1));
     let created = rules.and_then(Ruleset::create).map(Option::<std::os::fd::OwnedFd>::from);
     created.is_ok_and(|rules| rules.is_some())
 }
 
-/// The same, of the machine whose files are below `root`.
+/// Whether this kernel can keep a process from system calls (seccomp).
+pub(crate) fn has_seccomp() -> bool {
+    rustix::thread::secure_computing_mode().is_ok()
+}
+
+/// [`memory`] of the machine whose files are below `root`.
 fn memory_below(root: &Path) -> Option<u64> {
     let total = total(&read_to_string(root.join("proc/meminfo")).unwrap_or_default());
     let groups = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();

@@ -207,9 +207,15 @@ fn ladder(ladder: &Ladder) -> Result<(), Found> {
         let path = ladder.ffmpeg.display();
         return refuse(&["ladder.ffmpeg"], format!("there is no program {path}"));
     }
-    if ladder.enabled && ladder.sandbox == Sandbox::Require && !machine::can_confine() {
-        let message = "this kernel has no Landlock to keep ffmpeg from files".to_owned();
-        return refuse(&["ladder.sandbox"], message);
+    if ladder.enabled && ladder.sandbox == Sandbox::Require {
+        for (has, what) in
+            [(machine::has_landlock(), "Landlock"), (machine::has_seccomp(), "seccomp")]
+        {
+            if !has {
+                let message = format!("this kernel has no {what} to confine ffmpeg by");
+                return refuse(&["ladder.sandbox"], message);
+            }
+        }
     }
     Ok(())
 }

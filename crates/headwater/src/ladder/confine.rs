@@ -16,10 +16,15 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, CpuSet, capabilities, capability_is_in_bounding_set,
+    remove_capability_from_bounding_set, sched_getaffinity, sched_setaffinity, set_capabilities,
+    set_no_new_privs,
+};
 
+use super::calls;
 use crate::config::{Ladder, Sandbox};
+use crate::machine;
 
 /// What may be read and executed: programs, their libraries, and what the loader looks into. Those that
 /// are not there are left out.
@@ -51,6 +56,10 @@ const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
 
 /// Descriptors: a rendition has one, and libraries are opened one after the other.
 const DESCRIPTORS: u64 = 64;
+
+/// Addresses beyond its memory, in bytes: programs and libraries, and what the allocator sets aside for each
+/// thread. What it could share with its children counts here only.
+const ADDRESSES: u64 = 4 << 30;
 
 /// Bytes of a thread's stack. They count as memory, and encoders have many threads.
 const STACK: u64 = 2 << 20;
@@ -127,6 +136,7 @@ fn confine(limits: &Limits, program: &Path) -> io::Result<()> {
     stay_on_cores(limits)?;
     let bounds = [
         (Resource::Data, limits.memory),
+        (Resource::As, limits.memory.saturating_add(ADDRESSES)),
         (Resource::Stack, STACK),
         (Resource::Nofile, DESCRIPTORS),
         // It writes to pipes.
@@ -144,8 +154,9 @@ fn confine(limits: &Limits, program: &Path) -> io::Result<()> {
     if required && !is_kept {
         return Err(io::Error::other("this kernel has no Landlock, ladder.sandbox requires it"));
     }
-    // Where it is not, the origin said so when it started.
-    keep_from_calls()
+    keep_from_privileges()?;
+    // What the kernel lacks, the origin told of when it started.
+    if required || machine::has_seccomp() { calls::refuse() } else { Ok(()) }
 }
 
 /// Its threads run on so many of the processors that this process may use.
@@ -191,63 +202,21 @@ fn keep_from_files(limits: &Limits, program: &Path, required: bool) -> Result<bo
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// System calls that making frames into others does not need: those that reach the network by any
-/// protocol, other processes, and parts of the kernel that few use and attackers do.
-const REFUSED: [libc::c_long; 33] = [
-    libc::SYS_socket,
-    libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_listen,
-    // It opens sockets by itself.
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_pidfd_open,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_sched_setaffinity,
-    libc::SYS_shmget,
-    libc::SYS_msgget,
-];
-
-/// On x86-64, the same calls have other numbers where the kernel knows the x32 ABI.
-const X32: libc::c_long = 0x4000_0000;
-
-/// Has the kernel refuse [`REFUSED`], for good: `no_new_privs` is set.
-fn keep_from_calls() -> io::Result<()> {
-    let architecture = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
-    let also = if cfg!(target_arch = "x86_64") { Some(X32) } else { None };
-    let calls = REFUSED.iter().flat_map(|&call| [Some(call), also.map(|bit| call | bit)]);
-    let filter = SeccompFilter::new(
-        calls.flatten().map(|call| (call, Vec::new())).collect(),
-        SeccompAction::Allow,
-        // As if it lacked the permission: libraries do without, where they only try.
-        SeccompAction::Errno(libc::EPERM.unsigned_abs()),
-        architecture,
-    );
-    let filter: BpfProgram =
-        filter.and_then(TryInto::try_into).map_err(|error| io::Error::other(format!("{error}")))?;
-    seccompiler::apply_filter(&filter).map_err(io::Error::other)
+/// Gives up what root may do, for good: `no_new_privs` keeps `exec` from giving it back.
+fn keep_from_privileges() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    // Who may not shorten the list of what could ever be had, has no way to get any of it.
+    if capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
+        let every = (0..u64::BITS).map(|at| CapabilitySet::from_bits_retain(1 << at));
+        // From some number on, the kernel knows none.
+        for one in every.take_while(|&one| capability_is_in_bounding_set(one).is_ok()) {
+            remove_capability_from_bounding_set(one)?;
+        }
+    }
+    let none = CapabilitySet::empty();
+    // With these, those go that children would inherit (the ambient ones).
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    Ok(())
 }
 
 #[cfg(test)]

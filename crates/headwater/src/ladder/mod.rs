@@ -14,6 +14,7 @@
 //! is told to the one it was made of ([`source::Frames`]) and gets that one's time, so that
 //! renditions agree with their source to the tick.
 
+mod calls;
 mod command;
 pub mod confine;
 mod log;
@@ -43,8 +44,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::Origin;
 use crate::config::Sandbox;
+use crate::{Origin, machine};
 
 /// Manifests of a new stream wait so long for its renditions: what is not in the first is never
 /// offered to many players.
@@ -72,10 +73,14 @@ pub async fn run(origin: Arc<Origin>) {
     let mut streams: HashMap<String, Weak<Stream>> = HashMap::new();
     let mut ladders = JoinSet::new();
     let slots = Arc::new(Slots::new(&origin.config.ladder));
-    if origin.config.ladder.sandbox != Sandbox::Off && !crate::machine::can_confine() {
-        tracing::warn!(
-            "ladder.sandbox: this kernel has no Landlock, so ffmpeg can read what the origin can"
-        );
+    if origin.config.ladder.sandbox != Sandbox::Off {
+        if !machine::has_landlock() {
+            tracing::warn!("ladder.sandbox: this kernel has no Landlock: ffmpeg can open any file");
+        }
+        if !machine::has_seccomp() {
+            let then = "ffmpeg can reach the network and other processes";
+            tracing::warn!("ladder.sandbox: this kernel has no seccomp: {then}");
+        }
     }
     loop {
         begun.mark_unchanged();

@@ -1,6 +1,7 @@
 //! That ffmpeg, which decodes what strangers send, can do little else.
 
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 
 use testkit::Server;
 
@@ -47,6 +48,112 @@ tries("memory", lambda: len(bytearray(512 << 20)))
 sys.stdin.buffer.read()
 "#;
 
+/// Asks the kernel for what it is refused, and says in one line what of it was not. The file is the test's own,
+/// and calls that would change the machine have arguments with which they would do nothing.
+const CALLS: &str = r#"#!/usr/bin/python3
+import ctypes, errno, mmap, os, platform, resource, socket, sys
+
+libc = ctypes.CDLL(None, use_errno=True)
+FILE, PARENT = "@FOLDER@/secret", os.getppid()
+CLONE, KEYCTL, BPF, MODULE, REBOOT, KEXEC, SETTIME = {
+    "x86_64": (56, 250, 321, 175, 169, 246, 227),
+    "aarch64": (220, 219, 280, 105, 142, 104, 112),
+}[platform.machine()]
+CLONE3, FCHMODAT2, DETACH = 435, 452, 17
+NEWUSER, PARENT_OF_CLONE, SIGCHLD = 0x10000000, 0x8000, 17
+GETCAP, SETFLAGS, F_SETOWN, READ_BOUND, NO_NEW_PRIVS = 0x20080522, 0x40086602, 8, 23, 39
+usr = os.open("/usr", os.O_RDONLY)
+
+def call(function, *arguments):
+    found = function(*arguments)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), "call")
+    return found
+
+def system(*arguments):
+    return call(libc.syscall, *[ctypes.c_long(each) for each in arguments])
+
+def clone(flags):
+    if system(CLONE, flags | SIGCHLD, 0, 0, 0, 0) == 0:
+        os._exit(0)
+
+def capabilities():
+    sets = (ctypes.c_uint32 * 6)()
+    call(libc.capget, (ctypes.c_uint32 * 2)(GETCAP, 0), sets)
+    root = os.getuid() == 0
+    return sum(sets) + sum(libc.prctl(READ_BOUND, each) == 1 for each in range(64 if root else 0))
+
+EPERM = {
+    "chmod": lambda: os.chmod(FILE, 0o777),
+    "fchmod": lambda: os.fchmod(usr, os.fstat(usr).st_mode & 0o7777),
+    "fchmodat2": lambda: system(FCHMODAT2, usr, 0, 0, 0),
+    "chown": lambda: os.chown(FILE, os.getuid(), os.getgid()),
+    "lchown": lambda: os.lchown(FILE, os.getuid(), os.getgid()),
+    "utime": lambda: os.utime(FILE, (1, 1)),
+    "setxattr": lambda: os.setxattr(FILE, "user.x", b"1"),
+    "removexattr": lambda: os.removexattr(FILE, "user.x"),
+    "chattr": lambda: call(libc.ioctl, usr, ctypes.c_ulong(SETFLAGS), None),
+    "truncate": lambda: os.truncate(FILE, 0),
+    "link": lambda: os.link(FILE, FILE + "2"),
+    "symlink": lambda: os.symlink("/etc", FILE + "3"),
+    "rename": lambda: os.rename(FILE, FILE + "4"),
+    "unlink": lambda: os.unlink(FILE),
+    "mkdir": lambda: os.mkdir(FILE + "5"),
+    "mkfifo": lambda: os.mkfifo(FILE + "6"),
+    "inotify": lambda: call(libc.inotify_init1, 0),
+    "socketpair": lambda: socket.socketpair(),
+    "ptrace": lambda: call(libc.ptrace, DETACH, PARENT, None, None),
+    "process_vm_readv": lambda: call(libc.process_vm_readv, PARENT, None, 0, None, 0, 0),
+    "prlimit": lambda: resource.prlimit(PARENT, resource.RLIMIT_CORE),
+    "setpriority": lambda: os.setpriority(os.PRIO_PROCESS, PARENT, 19),
+    "sched_setscheduler": lambda: os.sched_setscheduler(PARENT, 0, os.sched_param(0)),
+    "kill": lambda: os.kill(PARENT, 0),
+    "tgkill": lambda: call(libc.tgkill, PARENT, PARENT, 0),
+    "setown": lambda: call(libc.fcntl, 0, F_SETOWN, PARENT),
+    "setsid": lambda: os.setsid(),
+    "setpgid": lambda: os.setpgid(0, 0),
+    "user namespace": lambda: clone(NEWUSER),
+    "sibling": lambda: clone(PARENT_OF_CLONE),
+    "unshare": lambda: call(libc.unshare, NEWUSER),
+    "mount": lambda: call(libc.mount, None, None, None, 0, None),
+    "chroot": lambda: call(libc.chroot, b"/usr"),
+    "swapon": lambda: call(libc.swapon, None, 0),
+    "sethostname": lambda: call(libc.sethostname, None, 1),
+    "settime": lambda: system(SETTIME, -1, 0),
+    "reboot": lambda: system(REBOOT, 0, 0, 0, 0),
+    "kexec_load": lambda: system(KEXEC, 0, 0, 0, -1),
+    "init_module": lambda: system(MODULE, 0, 0, 0),
+    "bpf": lambda: system(BPF, -1, 0, 0),
+    "keyctl": lambda: system(KEYCTL, -1, 0, 0, 0, 0),
+    "shmget": lambda: call(libc.shmget, 0, 4096, 0o1600),
+}
+ENOSYS = {"clone3": lambda: system(CLONE3, 0, 0)}
+ENOMEM = {"shared": lambda: mmap.mmap(-1, 8 << 30, flags=mmap.MAP_SHARED | 0x4020)}
+
+def errno_of(what):
+    try:
+        return f"gave {what()}"
+    except OSError as error:
+        return errno.errorcode.get(error.errno, str(error))
+
+wrong = []
+for expected, calls in (("EPERM", EPERM), ("ENOSYS", ENOSYS), ("ENOMEM", ENOMEM)):
+    for name, what in calls.items():
+        found = errno_of(what)
+        if found != expected:
+            wrong.append(f"{name} {found}")
+if capabilities() or libc.prctl(NO_NEW_PRIVS, 0, 0, 0, 0) != 1:
+    wrong.append("has privileges")
+# What it needs it has: threads and children, its own priority, and to end itself.
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+os.setpriority(os.PRIO_PROCESS, 0, 19)
+call(libc.tgkill, os.getpid(), os.getpid(), 0)
+print(f"[info] calls: {len(EPERM)}, not refused: {wrong}.", file=sys.stderr, flush=True)
+sys.stdin.buffer.read()
+"#;
+
 /// What became of the thing that was tried.
 fn tried(server: &Server, name: &str) -> String {
     let begin = format!("ffmpeg: {name}: ");
@@ -55,14 +162,14 @@ fn tried(server: &Server, name: &str) -> String {
     found[..found.rfind('.').unwrap()].to_owned()
 }
 
-/// A server whose ffmpeg makes these tries, with these lines in `[ladder]`, and who listens where it
+/// A server whose ffmpeg is this program, with these lines in `[ladder]`, and who listens where it
 /// tries to connect.
-fn trying(folder: &tempfile::TempDir, lines: &str) -> (Server, TcpListener) {
+fn trying(folder: &tempfile::TempDir, tries: &str, lines: &str) -> (Server, TcpListener) {
     let path = folder.path().join("tries");
     std::fs::write(folder.path().join("secret"), "secret").unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let text = TRIES
+    let text = tries
         .replace("@FOLDER@", folder.path().to_str().unwrap())
         .replace("@PORT@", &port.to_string());
     program(&path, &text);
@@ -73,7 +180,7 @@ fn trying(folder: &tempfile::TempDir, lines: &str) -> (Server, TcpListener) {
 #[test]
 fn it_reads_writes_reaches_and_takes_no_more_than_it_needs() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, _listener) = trying(&folder, "sandbox = \"require\"\n");
+    let (server, _listener) = trying(&folder, TRIES, "sandbox = \"require\"\n");
     for (name, expected) in [
         ("reads", "EACCES"),
         ("lists", "EACCES"),
@@ -93,10 +200,21 @@ fn it_reads_writes_reaches_and_takes_no_more_than_it_needs() {
     assert!(!folder.path().join("written").exists());
 }
 
+/// Also where the origin is root's.
+#[test]
+fn calls_that_frames_do_not_need_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, _listener) = trying(&folder, CALLS, "sandbox = \"require\"\n");
+    assert_eq!(tried(&server, "calls"), "42, not refused: []", "{}", server.log());
+    let file = folder.path().join("secret").metadata().unwrap();
+    assert_eq!((file.mode() & 0o111, file.nlink(), file.len()), (0, 1, 6));
+    assert!(file.mtime() > 1);
+}
+
 #[test]
 fn what_it_may_read_besides_is_configured() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, _listener) = trying(&folder, &format!("read = [{:?}]\n", folder.path()));
+    let (server, _listener) = trying(&folder, TRIES, &format!("read = [{:?}]\n", folder.path()));
     assert_eq!(tried(&server, "reads"), "secret");
     assert_eq!(tried(&server, "writes"), "EACCES");
 }
@@ -104,7 +222,7 @@ fn what_it_may_read_besides_is_configured() {
 #[test]
 fn without_a_sandbox_it_still_has_limits() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, _listener) = trying(&folder, "sandbox = \"off\"\n");
+    let (server, _listener) = trying(&folder, TRIES, "sandbox = \"off\"\n");
     assert_eq!(tried(&server, "reads"), "secret");
     assert_eq!(tried(&server, "writes"), "EFBIG");
     assert_eq!(tried(&server, "environment"), "['PATH']");
