@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use payload::FileState;
+use rustix::fs::{Mode, OFlags};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{InconsistentKeys, ServerConfig};
@@ -106,13 +107,18 @@ impl Credentials {
     }
 
     fn read(&self, file: CredentialsFile) -> Result<Vec<u8>, CredentialsError> {
+        let bad = |error: io::Error| self.bad(file, error);
+        // NONBLOCK: a FIFO with nobody at its other end must not hold the thread.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = rustix::fs::open(self.path(file), flags, Mode::empty());
+        let opened = File::from(opened.map_err(|error| bad(error.into()))?);
+        if !opened.metadata().map_err(bad)?.is_file() {
+            return Err(self.bad(file, "is not a regular file"));
+        }
         let mut text = Vec::new();
-        let read = File::open(self.path(file))
-            .and_then(|opened| opened.take(MAX_FILE + 1).read_to_end(&mut text));
-        match read {
-            Err(error) => Err(self.bad(file, error)),
-            Ok(size) if size as u64 > MAX_FILE => Err(self.bad(file, "has more than 1 MiB")),
-            Ok(_) => Ok(text),
+        match opened.take(MAX_FILE + 1).read_to_end(&mut text).map_err(bad)? as u64 {
+            0..=MAX_FILE => Ok(text),
+            _ => Err(self.bad(file, "has more than 1 MiB")),
         }
     }
 

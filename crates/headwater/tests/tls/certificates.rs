@@ -98,6 +98,7 @@ fn what_cannot_be_used_is_refused_with_its_place() {
     let broken = "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n";
     fs::write(path("broken"), broken).unwrap();
     File::create(path("huge")).unwrap().set_len(2 << 20).unwrap();
+    Program::output(Command::new("mkfifo").arg(path("fifo")), LIMIT);
     for (certificate, key, line, option, what) in [
         ("none", "key.pem", 3, "certificate", "none: No such file or directory (os error 2)"),
         ("cert.pem", "none", 4, "key", "none: No such file or directory (os error 2)"),
@@ -105,6 +106,9 @@ fn what_cannot_be_used_is_refused_with_its_place() {
         ("key.pem", "key.pem", 3, "certificate", "key.pem: has no certificate in it"),
         ("broken", "key.pem", 3, "certificate", "broken: "),
         ("huge", "key.pem", 3, "certificate", "huge: has more than 1 MiB"),
+        // Nobody writes into it, and nobody waits for that.
+        ("fifo", "key.pem", 3, "certificate", "fifo: is not a regular file"),
+        ("cert.pem", "fifo", 4, "key", "fifo: is not a regular file"),
         ("cert.pem", "garbage", 4, "key", "garbage: has no private key in it"),
         ("cert.pem", "other.key", 4, "key", "other.key: is not the key of the certificate in "),
     ] {
