@@ -108,6 +108,10 @@ impl Link {
     }
 }
 
+fn ended(code: &str, why: &str) -> ClientEvent {
+    ClientEvent::Ended { code: code.to_owned(), description: why.to_owned() }
+}
+
 fn on_meta_data() -> Vec<u8> {
     amf0::encode_all(&[
         Value::string("onMetaData"),
@@ -225,8 +229,10 @@ fn plays_own_and_shared_messages_interleaved() {
         link.server.play_unpublished().unwrap();
         let (client, _) = link.run();
         assert!(matches!(&client[0], ClientEvent::Metadata { timestamp: 1, .. }));
-        let ended = ClientEvent::Ended { code: code::PLAY_UNPUBLISH_NOTIFY.to_owned() };
-        assert_eq!(client[1..], [ended]);
+        assert_eq!(
+            client[1..],
+            [ended(code::PLAY_UNPUBLISH_NOTIFY, "The stream is not published.")]
+        );
     }
 }
 
@@ -253,7 +259,7 @@ fn recordings_pause_seek_and_end() {
     );
     let codes = |events: &[ClientEvent]| -> Vec<String> {
         let code = |event: &ClientEvent| match event {
-            ClientEvent::Status { code, .. } | ClientEvent::Ended { code } => code.clone(),
+            ClientEvent::Status { code, .. } | ClientEvent::Ended { code, .. } => code.clone(),
             other => format!("{other:?}"),
         };
         events.iter().map(code).collect()
@@ -265,7 +271,7 @@ fn recordings_pause_seek_and_end() {
     assert_eq!(codes(&client), [code::SEEK_NOTIFY, code::PLAY_START, code::SEEK_FAILED]);
     link.server.play_complete().unwrap();
     let (client, _) = link.run();
-    assert_eq!(client[0], ClientEvent::Ended { code: code::PLAY_COMPLETE.to_owned() });
+    assert_eq!(client[0], ended(code::PLAY_COMPLETE, ""));
 }
 
 #[test]
@@ -314,6 +320,18 @@ fn refusals_reach_the_client_at_each_stage() {
     link.server.reject_play(code::PLAY_STREAM_NOT_FOUND, "no x").unwrap();
     assert_eq!(link.run().0, [rejected(code::PLAY_STREAM_NOT_FOUND, "no x")]);
     assert!(!link.server.is_playing());
+}
+
+#[test]
+fn a_publisher_that_may_not_go_on_learns_why() {
+    let mut link = Link::publish(7);
+    link.connect();
+    link.server.accept_publish().unwrap();
+    link.run();
+    link.server.send_status("error", code::FAILED, "no room for another track");
+    let (client, _) = link.run();
+    assert_eq!(client, [ended(code::FAILED, "no room for another track")]);
+    assert!(!link.client.is_started());
 }
 
 #[test]

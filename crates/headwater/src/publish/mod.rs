@@ -139,7 +139,9 @@ impl Connection {
                     ClientEvent::Rejected { code, description } => {
                         bail!("the server refused: {code}: {description}")
                     }
-                    ClientEvent::Ended { code } => bail!("the server ended the stream: {code}"),
+                    ClientEvent::Ended { code, description } => {
+                        bail!("the server ended the stream: {code}: {description}")
+                    }
                     // After the end: it did not take all that was sent before.
                     ClientEvent::Status { level, code, description } if level == "error" => {
                         bail!("the server reports {code}: {description}")

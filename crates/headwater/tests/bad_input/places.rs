@@ -133,9 +133,7 @@ fn a_publisher_whose_track_cannot_be_made_is_told_and_may_return() {
     // The kernel gives the lowest number that is free, and below this there is none.
     limit(3);
     clip().iter().take(2).for_each(|message| publisher.send(message));
-    let failed = |event: &ClientEvent| matches!(event, ClientEvent::Ended { code } if code == "NetStream.Failed");
-    publisher.until(failed).unwrap();
-    assert!(publisher.is_closed_within(LIMIT));
+    publisher.until_failed("os error 24");
     let line = origin.warning(publisher.address());
     assert!(line.contains("rtmp connection ended") && line.contains("os error 24"), "{line}");
     limit(before.current.or(before.maximum).unwrap_or(1024));

@@ -72,7 +72,7 @@ fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
     }
     origin.playlist("live/old", "v0");
     let before = origin.playlist("live/new", "v0");
-    let player = connect("live/old", Purpose::Play(PlayStart::Live), &plain);
+    let mut player = connect("live/old", Purpose::Play(PlayStart::Live), &plain);
     // A viewer whose answer comes with what the publisher has yet to send.
     let mut viewer = Http::connect(origin.http, LIMIT).unwrap();
     let path = format!("/live/new/v0/media.m3u8?_HLS_msn={}", before.open_msn());
@@ -92,12 +92,15 @@ fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
     no_longer_ready(http);
 
     // They end as what they began ends, and are not cut off.
-    let ended = |code: &str| ClientEvent::Ended { code: code.to_owned() };
-    for (mut client, code) in
-        [(old, "NetStream.Unpublish.Success"), (player, "NetStream.Play.UnpublishNotify")]
-    {
-        assert_eq!(farewell(&mut client), [ended(code)]);
-    }
+    let ended = |code: &str, why: &str| {
+        let (code, description) = (code.to_owned(), why.to_owned());
+        ClientEvent::Ended { code, description }
+    };
+    let unpublished = ended("NetStream.Unpublish.Success", "The server is shutting down.");
+    assert_eq!(farewell(&mut old), [unpublished.clone()]);
+    let gone = ended("NetStream.Play.UnpublishNotify", "The stream is not published.");
+    assert_eq!(farewell(&mut player), [gone]);
+    drop((old, player));
     // Who can connect elsewhere is asked to, and is taken from as before while it does.
     let told = |event: &ClientEvent| matches!(event, ClientEvent::Reconnect { .. });
     new.until(told).unwrap();
@@ -108,7 +111,7 @@ fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
     let answer = viewer.receive().unwrap();
     assert_eq!((answer.status(), answer.header("Connection")), (200, Some("close")));
     // Until its time is over: half of what the server has.
-    assert_eq!(farewell(&mut new), [ended("NetStream.Unpublish.Success")]);
+    assert_eq!(farewell(&mut new), [unpublished]);
     drop(new);
     let begun = Instant::now();
     while server.is_running() {

@@ -307,6 +307,18 @@ impl Client {
         }
     }
 
+    /// Reads until the server says that this cannot go on, and why: with these words.
+    #[track_caller]
+    pub(crate) fn until_failed(&mut self, why: &str) {
+        let end = self.rest().into_iter().find_map(|event| match event {
+            ClientEvent::Ended { code, description } => Some((code, description)),
+            _ => None,
+        });
+        let (code, description) = end.expect("the server says that it is over");
+        assert_eq!(code, "NetStream.Failed");
+        assert!(description.contains(why), "{description}");
+    }
+
     /// What the server says until it closes the connection.
     pub(crate) fn rest(&mut self) -> Vec<ClientEvent> {
         std::iter::from_fn(|| self.next()).collect()

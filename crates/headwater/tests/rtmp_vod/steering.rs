@@ -18,7 +18,7 @@ fn named(file: &str) -> String {
 fn code(event: &ClientEvent) -> &str {
     match event {
         ClientEvent::Status { code, .. }
-        | ClientEvent::Ended { code }
+        | ClientEvent::Ended { code, .. }
         | ClientEvent::Rejected { code, .. } => code,
         _ => "",
     }

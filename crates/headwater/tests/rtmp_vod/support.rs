@@ -245,7 +245,7 @@ impl Player {
     pub(crate) fn finish(&mut self) {
         let end = self.until(|event| matches!(event, ClientEvent::Ended { .. }));
         let code = "NetStream.Play.Complete".to_owned();
-        assert_eq!(end, ClientEvent::Ended { code });
+        assert_eq!(end, ClientEvent::Ended { code, description: String::new() });
     }
 
     /// The pictures and sounds received, without headers.

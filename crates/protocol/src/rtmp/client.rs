@@ -140,6 +140,8 @@ pub enum ClientEvent {
     Ended {
         /// As in [`code`].
         code: String,
+        /// For people: why, where the server says so; may be empty.
+        description: String,
     },
 }
 
@@ -420,7 +422,7 @@ impl ClientSession {
             "_error" => self.error(&command),
             "onStatus" => self.status(&command),
             // Connection closed by the server (7.2.1).
-            "close" => self.end(String::new()),
+            "close" => self.end(String::new(), String::new()),
             _ => {}
         }
         Ok(())
@@ -516,14 +518,14 @@ impl ClientSession {
                 self.inbox.push(ClientEvent::Reconnect { tc_url, description });
             }
             code::PLAY_STOP | code::PLAY_UNPUBLISH_NOTIFY | code::UNPUBLISH_SUCCESS => {
-                self.end(code);
+                self.end(code, description);
             }
             _ if level == "error" && self.state == State::Starting => {
                 self.reject(code, description);
             }
             // An error later on ends what was begun, unless it answers a wish to seek.
             _ if level == "error" && self.state == State::Started && code != code::SEEK_FAILED => {
-                self.end(code);
+                self.end(code, description);
             }
             _ => self.inbox.push(ClientEvent::Status { level, code, description }),
         }
@@ -534,7 +536,7 @@ impl ClientSession {
             && values.first().and_then(Value::as_str) == Some("onPlayStatus")
             && values.iter().any(|value| text(value, "code") == code::PLAY_COMPLETE)
         {
-            self.end(code::PLAY_COMPLETE.to_owned());
+            self.end(code::PLAY_COMPLETE.to_owned(), String::new());
         }
     }
 
@@ -543,16 +545,17 @@ impl ClientSession {
         self.inbox.push(ClientEvent::Rejected { code, description });
     }
 
-    /// Tells the caller once that the stream is over. A stream that has not begun counts as
-    /// refused.
-    fn end(&mut self, code: String) {
+    /// Tells the caller once that the stream is over, and why. A stream that has not begun counts
+    /// as refused.
+    fn end(&mut self, code: String, description: String) {
         match self.state {
             State::Started => {
                 self.over();
-                self.inbox.push(ClientEvent::Ended { code });
+                self.inbox.push(ClientEvent::Ended { code, description });
             }
             State::Over => {}
-            _ => self.reject(code, "closed by the server".to_owned()),
+            _ if description.is_empty() => self.reject(code, "closed by the server".to_owned()),
+            _ => self.reject(code, description),
         }
     }
 }
