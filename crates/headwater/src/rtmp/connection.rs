@@ -364,8 +364,25 @@ impl Connection {
         })
     }
 
+    /// Lets the session read. A peer that breaks the protocol is told so and leaves, if it has come so far
+    /// that it would understand.
+    fn take_in(&mut self, input: &[u8]) -> Result<(), Error> {
+        match self.digest(input) {
+            Err(error @ (Error::Protocol(_) | Error::Garbage(_)))
+                if self.session.is_connected() =>
+            {
+                if !self.leaves {
+                    self.dismiss(&error.to_string(), error);
+                    self.collect();
+                }
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
     /// Lets the session read; what it cannot take now is kept.
-    fn take_in(&mut self, mut input: &[u8]) -> Result<(), Error> {
+    fn digest(&mut self, mut input: &[u8]) -> Result<(), Error> {
         loop {
             let result = self.session.handle_input(input);
             // What came before an error is still good.
@@ -373,15 +390,7 @@ impl Connection {
                 self.handle_event(event)?;
             }
             self.collect();
-            let taken = match result {
-                Ok(taken) => taken,
-                Err(error) => {
-                    // It may hear of what it did wrong.
-                    let _ = self.outbox.send(|parts| self.socket.try_write_vectored(parts));
-                    return Err(error.into());
-                }
-            };
-            input = &input[taken..];
+            input = &input[result?..];
             if input.is_empty() || self.leaves {
                 return Ok(());
             }
@@ -546,13 +555,18 @@ impl Connection {
         let Role::Publish(ingest) = &mut self.role else { return };
         self.heard = Instant::now();
         if let Err(error) = ingest.handle_tag(kind, timestamp, payload, self.shared.origin.now()) {
-            self.session.send_status("error", code::FAILED, &error.to_string());
-            self.say_end(&Err(error.into()));
-            // Before it has gone: whoever returns finds the name free.
-            self.role = Role::None;
-            self.slot = None;
-            self.leaves = true;
+            self.dismiss(&error.to_string(), error.into());
         }
+    }
+
+    /// Has a peer leave that cannot go on, when it has been told why.
+    fn dismiss(&mut self, why: &str, error: Error) {
+        self.session.send_status("error", code::FAILED, why);
+        self.say_end(&Err(error));
+        // Before it has gone: whoever returns finds the name free.
+        self.role = Role::None;
+        self.slot = None;
+        self.leaves = true;
     }
 
     /// A message that could not be read: there may be a few.

@@ -300,6 +300,34 @@ fn amf_bomb() {
     bystander.finish();
 }
 
+/// Who breaks the protocol is not only cut off, whoever it is: it can tell its user why.
+#[test]
+fn who_breaks_the_protocol_is_told_why() {
+    let origin = Origin::start("");
+    let data = [&named("onMetaData")[..], &vec![0; 1 << 20]].concat();
+    let command = [&named("nonsense")[..], &vec![0; 64 << 10]].concat();
+    for (bytes, why) in [
+        (message(5, 18, &data), "message of 1048589 bytes where 262144 are accepted"),
+        (message(3, 20, &command), "message of 65547 bytes where 65536 are accepted"),
+        (message(2, 1, &[0; 4]), "chunk size 0"),
+        (message(5, 18, &named("bad")[..4]).repeat(100), "cut off"),
+    ] {
+        let mut publisher = Client::publish(origin.rtmp, "live/told");
+        publisher.raw(&bytes);
+        publisher.until_failed(why);
+        let line = origin.warning(publisher.address());
+        assert!(line.contains("stream=\"told\"") && line.contains(why), "{line}");
+    }
+    // A player, while it is sent media.
+    let mut publisher = Client::publish(origin.rtmp, "live/told");
+    clip().iter().for_each(|message| publisher.send(message));
+    let mut player = Client::play(origin.rtmp, "live/told");
+    let media = |event: &ClientEvent| matches!(event, ClientEvent::Video { .. });
+    player.until(media).unwrap();
+    player.raw(&message(2, 1, &[0; 4]));
+    player.until_failed("chunk size 0");
+}
+
 #[test]
 fn handshake_that_never_ends() {
     let origin = Origin::start(BRISK);

@@ -179,8 +179,10 @@ impl Aggregate {
             return Err(cut_off);
         }
         let is_data = matches!(kind & 0x1F, DATA_AMF0 | DATA_AMF3);
-        if is_data && length > Limits::default().data {
-            let what = format!("data message of {length} bytes in an aggregate");
+        let most = Limits::default().data;
+        if is_data && length > most {
+            let what =
+                format!("data message of {length} bytes in an aggregate where {most} are accepted");
             return Err(
                 Error::limit(what, self.message.at).on(self.message.kind, self.message.csid)
             );

@@ -525,7 +525,8 @@ impl Reader {
                 })));
             }
             (Fate::Report, message::DATA_AMF0 | message::DATA_AMF3) => {
-                Some(Error::limit(what(), stream.at))
+                let most = self.limits.data;
+                Some(Error::limit(format!("{} where {most} are accepted", what()), stream.at))
             }
             (Fate::Report, _) => Some(Error::unsupported(what(), stream.at)),
         };

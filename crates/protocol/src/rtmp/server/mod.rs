@@ -147,6 +147,11 @@ impl ServerSession {
         self.inbox.shrink();
     }
 
+    /// Whether the client has said what it connects to. Before that it understands no status.
+    pub fn is_connected(&self) -> bool {
+        self.app.is_some()
+    }
+
     /// Whether a publish request has been accepted, and publishing has not ended.
     pub fn is_publishing(&self) -> bool {
         self.role == Role::Publish
