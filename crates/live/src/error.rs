@@ -14,6 +14,9 @@ pub enum PublishError {
     /// The name is not one.
     #[error("{0:?} is not a stream name (1 to 128 of A-Z a-z 0-9 . _ - and /)")]
     BadName(String),
+    /// The rendition's name is not one.
+    #[error("{0:?} is not a rendition's name (1 to 64 of A-Z a-z 0-9 . _ -)")]
+    BadRendition(String),
     /// Somebody publishes it.
     #[error("already published{}", .0.peer.map(|peer| format!(" by {peer}")).unwrap_or_default())]
     InUse(PublisherInfo),

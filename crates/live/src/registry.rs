@@ -98,7 +98,7 @@ impl Registry {
     /// Begins publishing `name`, or returns to it.
     ///
     /// # Errors
-    /// The name is bad or taken, there are too many streams, or there is no memory for a further one.
+    /// A name is bad or taken, there are too many streams, or there is no memory for a further one.
     pub fn publish(
         &self,
         name: &str,
@@ -106,7 +106,10 @@ impl Registry {
         now: UnixMicros,
     ) -> Result<Publisher, PublishError> {
         if !is_name(name) {
-            return Err(PublishError::BadName(name.chars().take(160).collect()));
+            return Err(PublishError::BadName(shown(name)));
+        }
+        if let Some(rendition) = info.rendition.as_deref().filter(|name| !is_rendition(name)) {
+            return Err(PublishError::BadRendition(shown(rendition)));
         }
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.stream(name);
@@ -167,12 +170,23 @@ impl Registry {
 /// Whether `name` may name a stream: path segments of `A-Z a-z 0-9 . _ -` that do not start with
 /// a dot, 1 to 128 bytes in all.
 pub(crate) fn is_name(name: &str) -> bool {
-    let good = |segment: &str| {
-        !segment.is_empty()
-            && !segment.starts_with('.')
-            && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    };
-    name.len() <= 128 && name.split('/').all(good)
+    name.len() <= 128 && name.split('/').all(is_segment)
+}
+
+/// Whether `name` may name a rendition: one path segment of 1 to 64 bytes.
+fn is_rendition(name: &str) -> bool {
+    name.len() <= 64 && is_segment(name)
+}
+
+fn is_segment(segment: &str) -> bool {
+    !segment.is_empty()
+        && !segment.starts_with('.')
+        && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+/// As much of a bad name as is told.
+fn shown(name: &str) -> String {
+    name.chars().take(160).collect()
 }
 
 #[cfg(test)]
@@ -208,6 +222,12 @@ mod tests {
         }
         for bad in ["", "/", "a/", "/a", ".a", "a/.b", "a b", "ü", "a//b", &"n".repeat(129)] {
             assert!(!is_name(bad), "{bad}");
+        }
+        for good in ["low", "1080p_3.5M", &"n".repeat(64)] {
+            assert!(is_rendition(good), "{good}");
+        }
+        for bad in ["", ".", "../..", "a/b", "\"x\"", "a%20b", "<b>", "x\n", &"n".repeat(65)] {
+            assert!(!is_rendition(bad), "{bad}");
         }
     }
 }

@@ -629,7 +629,7 @@ impl Connection {
             .split('&')
             .find_map(|pair| pair.strip_prefix("rendition="))
             .filter(|name| !name.is_empty())
-            .map(|name| name.chars().take(64).collect());
+            .map(str::to_owned);
         let Some(slot) = self.shared.publishers.take() else {
             let limit = self.shared.origin.config.rtmp.max_publishers;
             tracing::warn!(%peer, stream = shown(name), limit, "publish refused: too many publishers");
@@ -651,7 +651,9 @@ impl Connection {
                 let (code, why) = match error {
                     // Not by whom: a publisher's address is only for who may administer.
                     PublishError::InUse(_) => (code::PUBLISH_BAD_NAME, "already published".into()),
-                    PublishError::BadName(_) => (code::PUBLISH_BAD_NAME, error.to_string()),
+                    PublishError::BadName(_) | PublishError::BadRendition(_) => {
+                        (code::PUBLISH_BAD_NAME, error.to_string())
+                    }
                     _ => (code::PUBLISH_DENIED, error.to_string()),
                 };
                 return self.refuse(code, &why);

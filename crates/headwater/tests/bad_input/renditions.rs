@@ -167,6 +167,28 @@ fn a_stranger_adds_no_rendition() {
     assert!(own.is_ok(), "{:?}", own.err());
 }
 
+/// A rendition's name stands in playlists, manifests, metrics and logs, and viewers ask by it.
+#[test]
+fn a_rendition_that_cannot_be_called_so_is_refused() {
+    let origin = Origin::start(PATIENT);
+    let _first = begin(&origin);
+    let long = "x".repeat(65);
+    for (name, shown) in [
+        ("../..", "\"../..\""),
+        ("a,URI=\"http://evil/\"", "\"a,URI="),
+        ("nl\n#EXT-X-ENDLIST", "\"nl\\n#EXT-X-ENDLIST\""),
+        ("<script>", "\"<script>\""),
+        (&long, &long),
+    ] {
+        let stream = format!("live/x?rendition={name}");
+        let refused = Client::try_publish_from([127, 0, 0, 1], origin.rtmp, &stream).err();
+        let (code, reason) = refused.unwrap_or_else(|| panic!("{name} is let in"));
+        assert_eq!(code, "NetStream.Publish.BadName");
+        assert!(reason.contains(shown) && reason.contains("is not a rendition's name"), "{reason}");
+    }
+    assert_eq!(listed(&origin), (names(&["v0"]), names(&["v0"])));
+}
+
 /// Where the configuration allows it, renditions come from anywhere.
 #[test]
 fn foreign_renditions_are_let_in_where_that_is_configured() {

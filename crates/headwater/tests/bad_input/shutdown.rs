@@ -97,7 +97,7 @@ fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
         ClientEvent::Ended { code, description }
     };
     let unpublished = ended("NetStream.Unpublish.Success", "The server is shutting down.");
-    assert_eq!(farewell(&mut old), [unpublished.clone()]);
+    assert_eq!(farewell(&mut old), std::slice::from_ref(&unpublished));
     let gone = ended("NetStream.Play.UnpublishNotify", "The stream is not published.");
     assert_eq!(farewell(&mut player), [gone]);
     drop((old, player));
