@@ -21,13 +21,13 @@ use tokio::task::coop;
 use tokio::time::Instant;
 
 use super::lookup::{self, Found, Lookup, NoTitle, Wanted};
+use super::publish::Publish;
 use super::slots::{Shared, Slot};
 use super::{Error, REFUSED, file, play};
 use crate::Origin;
 use crate::access::{self, Action, Credentials};
 use crate::broadcast::{Outbox, Subscription};
 use crate::counts::TooSlow;
-use crate::ingest::flv::FlvIngest;
 use crate::pace::Pace;
 use crate::path::{StreamPath, of_rtmp};
 use crate::titles::flv;
@@ -61,7 +61,7 @@ thread_local! {
 
 enum Role {
     None,
-    Publish(Box<FlvIngest>),
+    Publish(Box<Publish>),
     /// A live stream.
     Play(Box<play::Play>),
     /// A file.
@@ -150,7 +150,7 @@ impl Connection {
     fn name(&self) -> Option<&str> {
         match &self.role {
             Role::None => None,
-            Role::Publish(ingest) => Some(ingest.publisher().stream().name()),
+            Role::Publish(publish) => Some(publish.name()),
             Role::Play(play) => Some(play.name()),
             Role::File(play) => Some(play.path()),
         }
@@ -552,9 +552,9 @@ impl Connection {
 
     /// Takes what a publisher sends; one that may not go on is told why, and leaves.
     fn take_tag(&mut self, kind: TagKind, timestamp: u32, payload: &Bytes) {
-        let Role::Publish(ingest) = &mut self.role else { return };
+        let Role::Publish(publish) = &mut self.role else { return };
         self.heard = Instant::now();
-        if let Err(error) = ingest.handle_tag(kind, timestamp, payload, self.shared.origin.now()) {
+        if let Err(error) = publish.handle_tag(kind, timestamp, payload, self.shared.origin.now()) {
             self.dismiss(&error.to_string(), error.into());
         }
     }
@@ -640,8 +640,7 @@ impl Connection {
         let info = PublisherInfo { peer: Some(peer), protocol: "rtmp", rendition };
         match self.shared.origin.registry.publish(name, info, self.shared.origin.now()) {
             Ok(publisher) => {
-                tracing::info!(%peer, stream = name, "publisher");
-                self.role = Role::Publish(Box::new(FlvIngest::new(publisher)));
+                self.role = Role::Publish(Box::new(Publish::new(publisher)));
                 self.slot = Some(slot);
                 self.heard = Instant::now();
                 self.session.accept_publish()?;
@@ -812,13 +811,13 @@ async fn next(role: &mut Role, origin: &Origin) -> Result<Next, Broken> {
             file::Next::Complete => Ok(Next::Complete),
         },
         Role::None => std::future::pending().await,
-        Role::Publish(ingest) => {
+        Role::Publish(publish) => {
             // A publisher that was replaced is found out when it sends something; one that never
             // does would stay for ever.
             let silence: Duration = origin.config.live.silence.into();
             loop {
                 tokio::time::sleep(silence).await;
-                if ingest.publisher().is_replaced() {
+                if publish.is_replaced() {
                     return Err(Broken::Connection(Error::Replaced(silence)));
                 }
             }

@@ -1,15 +1,16 @@
 //! RTMP connections: publishers into live streams, live streams and files to players.
 //!
 //! ```text
-//!              ┌ ingest             publishes
-//! connection ──┼ play   broadcast   plays a live stream: parts as they come
-//!              └ file   titles, pace   plays a file: blocks when they are due
+//!              ┌ publish   ingest      publishes
+//! connection ──┼ play      broadcast   plays a live stream: parts as they come
+//!              └ file      titles, pace   plays a file: blocks when they are due
 //! ```
 
 mod connection;
 mod file;
 mod lookup;
 mod play;
+mod publish;
 mod server;
 mod slots;
 

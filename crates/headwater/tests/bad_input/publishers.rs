@@ -163,6 +163,35 @@ fn publisher_drops_and_returns() {
     assert!(!origin.probe("live/back", "v0").is_empty());
 }
 
+/// Who looks at the log sees when a stream was published and what came of it, however its publisher left.
+#[test]
+fn a_publisher_that_leaves_is_told_of() {
+    let origin = Origin::start("");
+    let bytes: usize = clip().iter().map(|message| message.payload().len()).sum();
+    let orderly = |client: Client| client.finish();
+    // Without a word; what it sent before is taken.
+    let silent = |mut client: Client| {
+        client.socket.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(client.is_closed_within(LIMIT));
+    };
+    for (name, leave) in [("order", orderly as fn(Client)), ("silent", silent)] {
+        let rendition = format!("live/{name}?rendition=low");
+        for stream in [format!("live/{name}"), rendition] {
+            let mut client = Client::publish(origin.rtmp, &stream);
+            let peer = client.address();
+            clip().iter().for_each(|message| client.send(message));
+            leave(client);
+            let line = origin.log_line(LIMIT, |line| {
+                line.contains("publisher left") && line.contains(&format!("peer={peer} "))
+            });
+            assert!(line.contains(" INFO ") && line.contains(" after="), "{line}");
+            assert!(line.contains(&format!("stream=\"{name}\"")), "{line}");
+            assert_eq!(line.contains("rendition=\"low\""), stream.contains("low"), "{line}");
+            assert!(line.contains(&format!("bytes={bytes}")), "{line}");
+        }
+    }
+}
+
 /// The log line about an unusable track or tag names stream, peer and tag.
 #[track_caller]
 fn problem(origin: &Origin, stream: &str, says: &str) -> String {

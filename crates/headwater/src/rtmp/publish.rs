@@ -1,0 +1,61 @@
+//! A publisher: what it sends goes into its live stream, and the log tells of its coming and leaving.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use live::{Publisher, UnixMicros};
+use media::flv::TagKind;
+use tokio::time::Instant;
+use tracing::field::display;
+
+use crate::ingest;
+use crate::ingest::flv::FlvIngest;
+
+/// Somebody who publishes, until it is dropped.
+pub(super) struct Publish {
+    ingest: FlvIngest,
+    began: Instant,
+    /// Of audio, video and metadata, without RTMP's own.
+    bytes: u64,
+}
+
+impl Publish {
+    pub(super) fn new(publisher: Publisher) -> Self {
+        let (stream, info) = (publisher.stream().name(), publisher.info());
+        let (peer, rendition) = (info.peer.map(display), info.rendition.as_deref());
+        tracing::info!(peer, stream, rendition, "publisher");
+        Self { ingest: FlvIngest::new(publisher), began: Instant::now(), bytes: 0 }
+    }
+
+    /// The stream's name.
+    pub(super) fn name(&self) -> &str {
+        self.ingest.publisher().stream().name()
+    }
+
+    /// Whether another has taken its place.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.ingest.publisher().is_replaced()
+    }
+
+    /// As [`FlvIngest::handle_tag`].
+    pub(super) fn handle_tag(
+        &mut self,
+        kind: TagKind,
+        timestamp: u32,
+        payload: &Bytes,
+        now: UnixMicros,
+    ) -> Result<(), ingest::Error> {
+        self.bytes += payload.len() as u64;
+        self.ingest.handle_tag(kind, timestamp, payload, now)
+    }
+}
+
+impl Drop for Publish {
+    fn drop(&mut self) {
+        let info = self.ingest.publisher().info();
+        let (peer, rendition) = (info.peer.map(display), info.rendition.as_deref());
+        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (after, bytes) = (Duration::from_millis(millis), self.bytes);
+        tracing::info!(peer, stream = self.name(), rendition, ?after, bytes, "publisher left");
+    }
+}
