@@ -73,13 +73,21 @@ pub(super) async fn respond(
             let json = listing::wants_json(request);
             let listed = spawn_blocking(move || listing::list(&root, &path, folder, json)).await;
             Some(match listed.map_err(io::Error::other).flatten() {
-                Ok((content_type, text)) => Response::new(200)
+                Ok(Some((content_type, text))) => Response::new(200)
                     .header("Content-Type", content_type)
                     .header("Cache-Control", REVALIDATE)
                     .header("Vary", "Accept")
                     .header("X-Content-Type-Options", "nosniff")
                     .header("Content-Security-Policy", LISTING)
                     .body(text),
+                Ok(None) => {
+                    let most = listing::MOST;
+                    Response::text(
+                        403,
+                        format_args!("the folder has more than {most} names, too many to list"),
+                    )
+                    .header("Cache-Control", REVALIDATE)
+                }
                 Err(error) => {
                     let path = request.path();
                     tracing::warn!(peer = %request.peer(), path, %error, "folder");

@@ -93,7 +93,11 @@ fn listings() {
     origin.put("b.mp4", &[0; 1234]);
     origin.put("a <&>.vtt", b"");
     origin.put("folder/inner.mp4", b"x");
-    origin.put(".hidden", b"x");
+    // None of them can be asked for.
+    for name in [".hidden", "tab\tname.mp4", "line\nname.mp4", "del\x7fname.mp4", "back\\slash.mp4"]
+    {
+        origin.put(name, b"x");
+    }
     symlink("../../outside", origin.path("folder/out")).unwrap();
     symlink("../b.mp4", origin.path("folder/in.mp4")).unwrap();
     let mut client = origin.client();
@@ -141,6 +145,26 @@ fn listings() {
     // Files are files, and what is not there is not there.
     assert_eq!(get(&mut client, "/vod/b.mp4", &[]).body.len(), 1234);
     assert_eq!(get(&mut client, "/vod/none/", &[]).status(), 404);
+}
+
+/// A list that is cut short would look like one that is not.
+#[test]
+fn a_folder_with_too_many_names_says_so() {
+    let origin = Origin::with("[vod]\nlisting = true\n");
+    origin.put("many/0.bin", b"x");
+    let name = |number: u32| origin.path(&format!("many/{number}.bin"));
+    (1..10_000).for_each(|number| drop(File::create(name(number)).unwrap()));
+    let mut client = origin.client();
+    let json = [("Accept", "application/json")];
+    assert_eq!(get(&mut client, "/vod/many/", &json).text().matches("\"name\"").count(), 10_000);
+    File::create(name(10_000)).unwrap();
+    for accept in [&json[..], &[]] {
+        let answer = get(&mut client, "/vod/many/", accept);
+        assert_eq!(answer.status(), 403);
+        assert_eq!(answer.text(), "the folder has more than 10000 names, too many to list\n");
+    }
+    // What is in it is there nonetheless.
+    assert_eq!(get(&mut client, "/vod/many/0.bin", &[]).text(), "x");
 }
 
 /// Times that HTTP has no date for: before 1970, after 9999.

@@ -9,8 +9,8 @@ use payload::{Root, Wait};
 use rustix::fs::Dir;
 use serde::Serialize;
 
-/// Names a folder may hold; with more it is not listed.
-const MOST: usize = 10_000;
+/// Names a folder may hold. With more it is not listed: a program would take a part for the whole.
+pub(super) const MOST: usize = 10_000;
 
 /// An entry of a folder, as nginx's `autoindex_format json` gives it.
 #[derive(Debug, Serialize, PartialEq, Eq)]
@@ -50,26 +50,26 @@ pub(super) fn wants_json(request: &Request) -> bool {
     json > 0.0 && json >= weight("text/html")
 }
 
-/// The media type and text of a folder's list. Blocks.
+/// The media type and text of a folder's list; `None` of one with more than [`MOST`] names. Blocks.
 ///
 /// Only what could be asked for is named: files and folders below the root, links to such among
-/// them, with names in Unicode that do not begin with a dot.
+/// them, with names in Unicode that do not begin with a dot, and of characters that a request may hold.
 pub(super) fn list(
     root: &Root,
     path: &str,
     folder: File,
     json: bool,
-) -> io::Result<(&'static str, String)> {
+) -> io::Result<Option<(&'static str, String)>> {
     let path = path.trim_end_matches('/');
     let mut entries = Vec::new();
     for entry in Dir::new(folder)? {
         let entry = entry?;
         let Ok(name) = entry.file_name().to_str() else { continue };
-        if name.starts_with('.') || name.contains(['\\', '\n', '\r']) {
+        if name.starts_with('.') || name.bytes().any(|b| b == b'\\' || b.is_ascii_control()) {
             continue;
         }
         if entries.len() == MOST {
-            return Err(io::Error::other(format!("more than {MOST} names")));
+            return Ok(None);
         }
         let below = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
         // Opened as a request would, so that what is named is what can be had.
@@ -87,11 +87,11 @@ pub(super) fn list(
         });
     }
     entries.sort_by(|a, b| a.kind.cmp(&b.kind).then_with(|| a.name.cmp(&b.name)));
-    Ok(if json {
+    Ok(Some(if json {
         ("application/json", serde_json::to_string(&entries)?)
     } else {
         ("text/html; charset=utf-8", html(path, &entries))
-    })
+    }))
 }
 
 fn html(path: &str, entries: &[Entry]) -> String {
