@@ -87,8 +87,25 @@ pub(crate) fn lost<H: Handler>(
     }
 }
 
-/// Answers a request by the plane it is for.
+/// Answers a request. While the server drains, the answer is the last on its connection. hyper ends
+/// the connection then, but it may have taken the request before, and says so only if it is told.
 pub(crate) async fn answer<H: Handler>(
+    shared: &Rc<Shared<H>>,
+    peer: SocketAddr,
+    request: hyper::Request<Incoming>,
+    progress: Rc<Progress>,
+) -> http::Response<Content> {
+    // HTTP/2 has no such field.
+    let is_http1 = request.version() != http::Version::HTTP_2;
+    let mut response = answer_by_plane(shared, peer, request, progress).await;
+    if is_http1 && shared.worker.drain.has_begun() {
+        response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Answers a request by the plane it is for.
+async fn answer_by_plane<H: Handler>(
     shared: &Rc<Shared<H>>,
     peer: SocketAddr,
     mut request: hyper::Request<Incoming>,

@@ -1,8 +1,8 @@
 //! RTMP connections: publishers into live streams, live streams and files to players.
 //!
 //! ```text
-//!              ┌ publish   ingest      publishes
-//! connection ──┼ play      broadcast   plays a live stream: parts as they come
+//!              ┌ publish   ingest        publishes
+//! connection ──┼ play      broadcast     plays a live stream: parts as they come
 //!              └ file      titles, pace   plays a file: blocks when they are due
 //! ```
 

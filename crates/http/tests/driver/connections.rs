@@ -355,7 +355,31 @@ fn draining() {
     assert_eq!(origin.totals().open, 0);
 }
 
-/// An answer that is made while draining announces the close of the connection.
+/// An answer of either plane that is made while draining announces the close of the connection.
+#[test]
+fn who_comes_when_it_drains_is_answered_once() {
+    let mut origin = Origin::start();
+    // The drain does not end while this request is served.
+    let mut held = origin.client();
+    held.send("GET", "/media/wait", &[], b"").unwrap();
+    eventually("it waits", || origin.totals().requests == 1);
+    origin.stop();
+    let status = || testkit::http::get(origin.address, "/media/hello").status();
+    eventually("it drains", || status() == 503);
+    for (path, status) in [("/page", 200), ("/media/hello", 503)].repeat(10) {
+        let mut client = origin.client();
+        client.send("GET", path, &[], b"").unwrap();
+        let answer = client.receive().unwrap();
+        assert_eq!(
+            (answer.status(), answer.header("Connection")),
+            (status, Some("close")),
+            "{path}"
+        );
+        assert!(client.is_closed_within(LIMIT));
+    }
+    drop(held);
+}
+
 #[test]
 fn draining_has_an_end() {
     let mut origin = Origin::with(Config { grace: Duration::from_millis(300), ..config() });

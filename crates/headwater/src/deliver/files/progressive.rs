@@ -53,9 +53,9 @@ pub(super) fn pace(
                     has_begun: false,
                     pacing: None,
                 };
-                // It would outlast any grace: at drain it is cut short, and a client that wants the
-                // rest asks for that.
-                let body = unfold(download, true, Download::next);
+                // Like any response, it has the server's grace when that drains. One that is cut
+                // short then can ask another server for the rest.
+                let body = unfold(download, false, Download::next);
                 Body::Sized(range.end - range.start, Box::new(body))
             }
             _ => Body::Pieces(pieces),
