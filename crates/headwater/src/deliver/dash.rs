@@ -28,10 +28,10 @@ use protocol::dash::{
     UtcTiming, Video,
 };
 
-use super::hls::{answer, independent, language, no_media, offered};
+use super::hls::{answer, independent, language, offered};
 use super::relay::Relays;
-use super::seen;
-use super::segment::change;
+use super::segment::first;
+use super::{no_media, seen};
 use crate::Origin;
 use live::wait::{patience, settled};
 
@@ -61,7 +61,7 @@ pub(super) async fn manifest(
     for track in offered(&stream.state().tracks) {
         let mut windows = relays.follow(&track);
         while windows.borrow_and_update().segments.is_empty() && !windows.borrow().ended {
-            if let Err(response) = change(&mut windows, deadline).await {
+            if let Err(response) = first(stream, &track, &mut windows, deadline).await {
                 return response;
             }
             let others = offered(&stream.state().tracks);

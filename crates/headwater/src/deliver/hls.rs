@@ -13,8 +13,8 @@ use protocol::hls::{
 };
 
 use super::relay::Relays;
-use super::segment::{change, part_micros, too_far};
-use super::{not_found, seen};
+use super::segment::{change, first, part_micros, too_far};
+use super::{no_media, not_found, seen};
 use crate::Origin;
 use live::wait::{patience, settled};
 
@@ -81,10 +81,6 @@ pub(super) fn offered(tracks: &[Arc<Track>]) -> Vec<Arc<Track>> {
 /// Whether decoding can start at each of these segments.
 pub(super) fn independent<'a>(segments: impl IntoIterator<Item = &'a Arc<live::Segment>>) -> bool {
     segments.into_iter().all(|segment| segment.parts.first().is_none_or(|first| first.independent))
-}
-
-pub(super) fn no_media() -> Response {
-    Response::text(503, "the stream has no media yet").header("Retry-After", 1)
 }
 
 fn render_multivariant(tracks: &[Arc<Track>]) -> String {
@@ -192,7 +188,11 @@ pub(super) async fn media(
             Decision::TooFar => return too_far(),
             Decision::Now | Decision::Wait { .. } => {}
         }
-        if let Err(response) = change(&mut windows, deadline).await {
+        let changed = match blocking {
+            true => change(&mut windows, deadline).await,
+            false => first(stream, &track, &mut windows, deadline).await,
+        };
+        if let Err(response) = changed {
             return response;
         }
     };

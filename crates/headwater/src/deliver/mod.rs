@@ -140,6 +140,10 @@ fn denied() -> Response {
     Response::text(403, "not allowed").header("Cache-Control", "no-store")
 }
 
+fn no_media() -> Response {
+    Response::text(503, "the stream has no media yet").header("Retry-After", 1)
+}
+
 fn not_found() -> Response {
     Response::text(404, "no such stream, track or file").header("Cache-Control", "no-cache")
 }

@@ -13,6 +13,7 @@ use live::{Delivery, Part, Segment, Stream, Track, Viewing};
 use media::flv::Message;
 
 use super::flv::{converted, metadata, packetizer, sequence_header};
+use super::no_media;
 use super::unfold::unfold;
 use crate::Origin;
 use crate::broadcast::{Burst, Container, Follower};
@@ -46,7 +47,7 @@ async fn respond<M: Mux>(
     mux: M,
 ) -> Response {
     if !ready(stream).await {
-        return Response::text(503, "the stream has no media yet").header("Retry-After", 1);
+        return no_media();
     }
     let Some(mut cursor) = Cursor::new(stream, origin.viewer_limits()) else {
         return Response::text(503, "the stream has no keyframe yet").header("Retry-After", 1);

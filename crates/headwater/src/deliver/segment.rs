@@ -9,8 +9,8 @@ use live::{Region, Segment, Stream, Track, Window};
 use protocol::hls;
 use tokio::sync::watch;
 
-use super::{immutable, not_found, relay::Relays, unfold::unfold};
-use live::wait::patience;
+use super::{immutable, no_media, not_found, relay::Relays, unfold::unfold};
+use live::wait::{cut_short, is_empty, patience};
 
 /// `TRACK/init.mp4` and `TRACK/init.MSN.mp4`.
 pub(super) fn header(
@@ -208,6 +208,20 @@ pub(super) async fn change(
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) | Err(_) => Err(Response::text(503, "the live edge has not moved for too long")
             .header("Retry-After", 1)),
+    }
+}
+
+/// The same of a window that has no complete segment, while somebody publishes.
+pub(super) async fn first(
+    stream: &Stream,
+    track: &Track,
+    windows: &mut watch::Receiver<Arc<Window>>,
+    deadline: tokio::time::Instant,
+) -> Result<(), Response> {
+    tokio::select! {
+        biased;
+        changed = change(windows, deadline) => changed,
+        () = cut_short(stream, |_| is_empty(track)) => Err(no_media()),
     }
 }
 

@@ -149,3 +149,43 @@ fn blocking_reload_that_outlasts_three_target_durations() {
         }
     });
 }
+
+/// A publisher that is cut off at once leaves nothing that a playlist could list. Who waits for that is told
+/// so when it has gone, and who comes later at once: three target durations, 12 s, would be longer than most
+/// players wait.
+#[test]
+fn nobody_waits_for_a_stream_that_was_cut_off_before_its_first_segment() {
+    const SOON: Duration = Duration::from_secs(6);
+    let origin = Origin::start("");
+    // Before it is known how it is cut, and after.
+    for (name, until) in [("young", 900), ("settled", 1900)] {
+        let stream = format!("live/{name}");
+        let mut publisher = Client::publish(origin.rtmp, &stream);
+        for message in clip().iter().filter(|message| message.timestamp() < until) {
+            publisher.send(message);
+        }
+        for kind in ["video", "audio"] {
+            let told = format!("stream=\"{name}\" track={kind}");
+            origin.log_line(LIMIT, |line| line.contains("ingest: track") && line.contains(&told));
+        }
+        let paths = ["v0/media.m3u8", "a0/media.m3u8", "manifest.mpd"];
+        let ask = |path: &str| {
+            let answer = origin.get(&format!("/{stream}/{path}"));
+            assert_refused(&answer, 503);
+            assert_eq!(answer.header("Retry-After"), Some("1"), "{path}");
+        };
+        let left = std::thread::scope(|scope| {
+            let waiting = paths.map(|path| scope.spawn(move || ask(path)));
+            let deadline = Instant::now() + Duration::from_millis(300);
+            while Instant::now() < deadline {
+                assert!(waiting.iter().all(|one| !one.is_finished()), "{name}: it may still come");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            drop(publisher);
+            Instant::now()
+        });
+        assert!(left.elapsed() < SOON, "{name}: {:?}", left.elapsed());
+        paths.iter().for_each(|path| ask(path));
+        assert!(left.elapsed() < SOON, "{name}: {:?}", left.elapsed());
+    }
+}
