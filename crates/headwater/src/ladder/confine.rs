@@ -57,9 +57,9 @@ const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
 /// Descriptors: a rendition has one, and libraries are opened one after the other.
 const DESCRIPTORS: u64 = 64;
 
-/// Addresses beyond its memory, in bytes: programs and libraries, and what the allocator sets aside for each
-/// thread. What it could share with its children counts here only.
-const ADDRESSES: u64 = 4 << 30;
+/// Addresses beyond its memory, in bytes for each processor: programs and libraries, and the 64 MiB that an
+/// allocator sets aside for each thread. What it could share with its children counts here only.
+const ADDRESSES: u64 = 1 << 30;
 
 /// Bytes of a thread's stack. They count as memory, and encoders have many threads.
 const STACK: u64 = 2 << 20;
@@ -133,10 +133,10 @@ pub fn run(limits: &Limits, program: &Path, arguments: &[OsString]) -> io::Error
 }
 
 fn confine(limits: &Limits, program: &Path) -> io::Result<()> {
-    stay_on_cores(limits)?;
+    let cores = stay_on_cores(limits)?;
     let bounds = [
         (Resource::Data, limits.memory),
-        (Resource::As, limits.memory.saturating_add(ADDRESSES)),
+        (Resource::As, limits.memory.saturating_add(ADDRESSES * cores as u64)),
         (Resource::Stack, STACK),
         (Resource::Nofile, DESCRIPTORS),
         // It writes to pipes.
@@ -159,18 +159,19 @@ fn confine(limits: &Limits, program: &Path) -> io::Result<()> {
     if required || machine::has_seccomp() { calls::refuse() } else { Ok(()) }
 }
 
-/// Its threads run on so many of the processors that this process may use.
-fn stay_on_cores(limits: &Limits) -> io::Result<()> {
-    if limits.cores == 0 {
-        return Ok(());
-    }
+/// Its threads run on so many of the processors that this process may use; how many these are.
+fn stay_on_cores(limits: &Limits) -> io::Result<usize> {
     let usable = sched_getaffinity(None)?;
     let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| usable.is_set(cpu)).collect();
+    if limits.cores == 0 {
+        return Ok(usable.len());
+    }
     let mut chosen = CpuSet::new();
     for cpu in chosen_of(&usable, limits.cores, limits.turn) {
         chosen.set(cpu);
     }
-    Ok(sched_setaffinity(None, &chosen)?)
+    sched_setaffinity(None, &chosen)?;
+    Ok(limits.cores.min(usable.len()))
 }
 
 /// `cores` of these processors, the next ones with each turn.
