@@ -23,6 +23,9 @@ pub enum PublishError {
     /// It is a rendition of a stream that another address publishes.
     #[error("other renditions of this stream are published from another address")]
     Foreign,
+    /// It is over.
+    #[error("the stream is over")]
+    Over,
     /// It began anew too often.
     #[error("the stream began anew too often within a minute")]
     TooOften,

@@ -1,7 +1,7 @@
 //! The right to publish a stream, and what becomes of each sample.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use media::{Codec, Kind, Sample};
@@ -198,6 +198,10 @@ impl Drop for Publisher {
             });
             let learnt = if has_video { Learnt::irregular } else { Learnt::regular }(settings);
             self.stream.learn(&mut inner, learnt);
+        }
+        if !inner.is_published() {
+            let holder: Weak<Stream> = Arc::downgrade(&self.stream);
+            inner.account.rest(holder);
         }
         self.stream.announce(&inner);
         self.stream.note_readiness(&inner);

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::error::{MOST_STREAMS, PublishError};
 use crate::publisher::Publisher;
 use crate::stream::Stream;
-use crate::{PublisherInfo, Settings, Status, UnixMicros};
+use crate::{PublisherInfo, Settings, UnixMicros};
 
 /// A shard is copied for each stream that begins in it: of 10,000 streams, this is 4 us instead of 230.
 const SHARDS: usize = 64;
@@ -113,10 +113,11 @@ impl Registry {
         }
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.stream(name);
-        if let Some(stream) = &before
-            && stream.state().status != Status::Ended
-        {
-            return Publisher::admit(stream, info, now);
+        if let Some(stream) = &before {
+            match Publisher::admit(stream, info.clone(), now) {
+                Err(PublishError::Over) => {}
+                admitted => return admitted,
+            }
         }
         // Viewers and caches may still hold segments of the stream that ended.
         let after = before.as_ref().map_or(0, |stream| stream.next_msn());

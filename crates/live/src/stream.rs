@@ -1,5 +1,7 @@
 //! A live stream: its tracks, who publishes them, and who watches.
 
+mod rest;
+
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,7 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use media::{Kind, Sample};
-use payload::memory::{Account, Memory};
+use payload::memory::{Account, Memory, Pressure};
 use tokio::sync::watch;
 
 use crate::PublisherInfo;
@@ -248,8 +250,7 @@ impl Stream {
 
     /// A number above those of all its segments.
     pub(crate) fn next_msn(&self) -> u64 {
-        let inner = self.lock();
-        inner.tracks.iter().map(|track| track.packager.next_msn()).max().unwrap_or(0)
+        self.lock().next_msn()
     }
 
     /// How it is cut and kept.
@@ -383,7 +384,7 @@ impl Stream {
         });
     }
 
-    /// Adds one to who publish, by a number that is answered.
+    /// Adds one to who publish, by a number that is answered. Refused where the stream is over.
     pub(crate) fn enter(
         &self,
         info: &PublisherInfo,
@@ -391,6 +392,9 @@ impl Stream {
         now: UnixMicros,
     ) -> Result<u64, PublishError> {
         let mut inner = self.lock();
+        if inner.is_over() {
+            return Err(PublishError::Over);
+        }
         if derives.is_none() && !self.settings.foreign_renditions && inner.is_foreign(info) {
             return Err(PublishError::Foreign);
         }
@@ -422,6 +426,7 @@ impl Stream {
                 inner.owner = Some(info.clone());
             }
             inner.lost = None;
+            inner.account.resume();
         }
         inner.next_publisher += 1;
         let id = inner.next_publisher;
@@ -581,7 +586,7 @@ impl Inner {
     }
 
     /// Whether somebody publishes it, other than what is made of its own media.
-    fn is_published(&self) -> bool {
+    pub(crate) fn is_published(&self) -> bool {
         self.publishers.iter().any(|active| active.derives.is_none())
     }
 
@@ -589,6 +594,12 @@ impl Inner {
     fn awaits_derived(&self) -> bool {
         let derives = self.publishers.iter().filter_map(|active| active.derives.as_ref());
         derives.into_iter().any(|derives| derives.awaited.is_some())
+    }
+
+    /// A number above those of all complete segments, and of those of tracks it let go of.
+    fn next_msn(&self) -> u64 {
+        let tracks = self.tracks.iter().map(|track| track.packager.next_msn());
+        tracks.fold(self.first_msn, u64::max)
     }
 
     /// Whether it is over.
@@ -721,7 +732,14 @@ impl Inner {
     /// Gives up the oldest segment of each track if memory runs out and this stream holds more than its
     /// share.
     fn give_way(&mut self) {
-        let Some(pressure) = self.account.pressure() else { return };
+        if let Some(pressure) = self.account.pressure() {
+            let given_up = self.shorten(pressure);
+            self.account.gave_up(given_up);
+        }
+    }
+
+    /// Takes the oldest segment from each track that can do without; how many there were.
+    fn shorten(&mut self, pressure: Pressure) -> u64 {
         let mut given_up = 0;
         for track in &mut self.tracks {
             if track.packager.give_way(pressure) {
@@ -729,7 +747,7 @@ impl Inner {
                 given_up += 1;
             }
         }
-        self.account.gave_up(given_up);
+        given_up
     }
 
     /// What follows does not continue what came before. Several reasons before the next sample,

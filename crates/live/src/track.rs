@@ -331,6 +331,14 @@ impl TrackState {
         Ok(())
     }
 
+    /// Takes everything from viewers. Nothing will be added.
+    pub(crate) fn vanish(self) {
+        self.handle.set_present(false);
+        let version = self.packager.window().version + 1;
+        let nothing = Window { ended: true, version, ..Window::default() };
+        self.handle.window.send_replace(Arc::new(nothing));
+    }
+
     /// Shows viewers what the packager has.
     pub(crate) fn publish(&self) {
         let window = self.packager.window();

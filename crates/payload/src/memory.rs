@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub use budget::{Account, Budget, Charge, Pressure};
+pub use budget::{Account, Budget, Charge, GaveUp, Holder, Pressure};
 use bytes::Bytes;
 use pages::Pages;
 use rustix::fs::{FallocateFlags, MemfdFlags};
@@ -290,6 +290,11 @@ impl Region {
     pub fn charge(&self, bytes: usize) -> Option<Charge> {
         self.slab.charge.account().charge(bytes as u64)
     }
+
+    /// The same for another form of them ([`Account::charge_beside`]).
+    pub fn charge_beside(&self, bytes: usize) -> Option<Charge> {
+        self.slab.charge.account().charge_beside(bytes as u64)
+    }
 }
 
 impl AsRef<[u8]> for Region {
@@ -411,6 +416,16 @@ mod tests {
         assert_eq!(memory.budget().used(), 0);
         drop(memory);
         assert!(file.upgrade().is_none());
+    }
+
+    /// So nothing is refused for memory that is not there, and what is counted cannot fail to come later.
+    #[test]
+    fn what_is_counted_is_resident_before_it_is_filled() {
+        let memory = Memory::new(u64::MAX);
+        let mut tracks = [arena(&memory), arena(&memory)];
+        let _regions = tracks.each_mut().map(|arena| arena.store(&[5; 100]).unwrap());
+        assert_eq!(memory.budget().used(), 2 * SLAB.0 as u64);
+        assert_eq!(resident(&tracks[0]), memory.budget().used());
     }
 
     #[test]

@@ -31,7 +31,7 @@ use protocol::dash::{
 use super::hls::{answer, independent, language, offered};
 use super::relay::Relays;
 use super::segment::first;
-use super::{no_media, seen};
+use super::{no_media, not_found, seen};
 use crate::Origin;
 use live::wait::{patience, settled};
 
@@ -72,6 +72,9 @@ pub(super) async fn manifest(
     }
     seen(stream, Delivery::Dash, request, origin);
     let state = stream.state();
+    if state.tracks.is_empty() {
+        return not_found();
+    }
     let version = version(&state);
     let now = origin.wall_clock().0 / 1000;
     let text =

@@ -30,6 +30,9 @@ pub(super) async fn multivariant(request: &Request, stream: &Arc<Stream>) -> Res
         return no_media();
     }
     let state = stream.state();
+    if state.tracks.is_empty() {
+        return not_found();
+    }
     let version = version(&state);
     let text = stream
         .manifest(Delivery::Hls, version, || render_multivariant(&offered(&state.tracks)).into());
@@ -197,8 +200,8 @@ pub(super) async fn media(
         }
     };
     // Its publisher has gone for good, and others go on. A player that is told of an end would end;
-    // one that is told of nothing takes another rendition.
-    if window.ended && stream.state().status == Status::Live {
+    // one that is told of nothing takes another rendition. Or nothing of it is left.
+    if window.ended && (window.newest().is_none() || stream.state().status == Status::Live) {
         return not_found();
     }
     let rendered = match asked.skip {

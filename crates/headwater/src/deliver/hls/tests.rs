@@ -1,9 +1,10 @@
 //! Random publishers, and a viewer who reads every playlist: none may contradict an earlier one.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
 use media::{Codec, Sample, codec};
 use proptest::prelude::*;
@@ -14,6 +15,7 @@ use quick_m3u8::tag::hls::Tag;
 use quick_m3u8::{HlsLine, Reader};
 
 use super::*;
+use crate::config::{Config, Size};
 
 /// A segment as a playlist tells it.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -359,6 +361,56 @@ async fn first_playlists_wait_a_second_for_audio_that_does_not_come() {
     let began = tokio::time::Instant::now();
     others_begun(publisher.stream()).await;
     assert_eq!(began.elapsed().as_secs(), STRAGGLER.as_secs());
+}
+
+/// A stream without a publisher that others took all memory from has no playlist, also for who waits for one.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_of_a_stream_that_had_to_give_way() {
+    let mut config = Config::default();
+    config.live.memory = Size::from_mib(16);
+    let origin = Origin::new(config);
+    let now = origin.now();
+    let begin = |name| {
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = origin.registry.publish(name, info, now).unwrap();
+        publisher.track(0, codecs().0, 1000, *b"und", now).unwrap();
+        publisher
+    };
+    let send = |publisher: &mut Publisher, frame: i64, size: usize| {
+        let data = vec![0; size].into();
+        let sample = Sample { dts: frame * 40, cts: 0, duration: 0, sync: frame % 50 == 0, data };
+        publisher.sample(0, sample, now)
+    };
+    let mut gone = begin("gone");
+    (0..300).for_each(|frame| send(&mut gone, frame, 64).unwrap());
+    let stream = Arc::clone(gone.stream());
+    let next = stream.track("v0").unwrap().window().next_msn().unwrap() + 1;
+    drop(gone);
+
+    let request = |query: &str| {
+        let mut head = BytesMut::from(&*format!("GET /{query} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        Request::parse(&mut head, (Ipv4Addr::LOCALHOST, 1).into(), 100).unwrap().unwrap()
+    };
+    let relays = Relays::default();
+    let plain = request("");
+    let local = tokio::task::LocalSet::new();
+    let statuses = local.run_until(async {
+        assert_eq!(multivariant(&plain, &stream).await.status(), 200);
+        let waits = request(&format!("?_HLS_msn={next}"));
+        let (waited, ()) = tokio::join!(media(&waits, &origin, &relays, &stream, "v0"), async {
+            tokio::task::yield_now().await;
+            let mut large = begin("large");
+            let refused = (0..1000).find(|_| send(&mut large, 0, 1 << 20).is_err());
+            assert!(refused.is_some());
+        });
+        [
+            waited.status(),
+            multivariant(&plain, &stream).await.status(),
+            media(&plain, &origin, &relays, &stream, "v0").await.status(),
+            super::super::dash::manifest(&plain, &origin, &relays, &stream).await.status(),
+        ]
+    });
+    assert_eq!(statuses.await, [404; 4]);
 }
 
 proptest! {

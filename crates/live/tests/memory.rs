@@ -1,0 +1,245 @@
+//! What streams hold together, and who gives way when that is all there may be.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+use std::sync::Arc;
+
+use live::{PublishError, Publisher, PublisherInfo, Registry, Settings, Status, UnixMicros};
+use media::codec::avc;
+use media::{Codec, Sample};
+
+const START: u64 = 1_700_000_000_000_000;
+
+fn video_codec() -> Codec {
+    Codec::Avc(avc::Config::parse(testkit::avc_record(31).into()).unwrap())
+}
+
+fn sample(millis: i64, sync: bool, size: usize) -> Sample {
+    Sample { dts: millis, cts: 0, duration: 0, sync, data: vec![7; size].into() }
+}
+
+/// Publishes `frames` of 40 ms, each of `size` bytes and every 25th a keyframe, to each stream in turn.
+fn publish_side_by_side(
+    publishers: &mut [(Publisher, usize)],
+    frames: std::ops::Range<i64>,
+    mut after_each: impl FnMut(UnixMicros),
+) {
+    for frame in frames {
+        let now = UnixMicros(START + frame as u64 * 40_000);
+        for (publisher, size) in &mut *publishers {
+            publisher.sample(1, sample(frame * 40, frame % 25 == 0, *size), now).unwrap();
+        }
+        after_each(now);
+    }
+}
+
+fn begin(registry: &Registry, name: &str) -> Result<Publisher, PublishError> {
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+    let mut publisher = registry.publish(name, info, UnixMicros(START))?;
+    publisher.track(1, video_codec(), 1000, *b"und", UnixMicros(START)).unwrap();
+    Ok(publisher)
+}
+
+/// How many seconds of media playlists list, and can be asked for.
+fn listed_and_held(publisher: &Publisher) -> (f64, f64) {
+    let track = publisher.stream().track("v0").unwrap();
+    let window = track.window();
+    let seconds = |ticks: u64| ticks as f64 / 90_000.0;
+    let held = window.all().map(|segment| segment.duration).sum();
+    (seconds(window.listed().map(|segment| segment.duration).sum()), seconds(held))
+}
+
+#[test]
+fn what_streams_hold_together_is_bounded_and_who_holds_most_gives_way() {
+    let limit = 40 << 20;
+    let registry = Registry::with_memory(Settings::default(), limit);
+    let sizes = [[10_000; 8].as_slice(), &[1_000; 2]].concat();
+    let mut publishers: Vec<_> = sizes
+        .into_iter()
+        .enumerate()
+        .map(|(i, size)| (begin(&registry, &format!("s{i}")).unwrap(), size))
+        .collect();
+    let mut refused = 0;
+    publish_side_by_side(&mut publishers, 0..3000, |now| {
+        let memory = registry.memory();
+        assert!(memory.used <= memory.limit, "{memory:?}");
+        if now.0 % 1_000_000 == 0 {
+            registry.sweep(now);
+            match begin(&registry, &format!("late{}", now.0)) {
+                Err(PublishError::NoMemory { limit: said }) => {
+                    assert_eq!(said, limit);
+                    refused += 1;
+                }
+                Err(other) => panic!("{other}"),
+                Ok(late) => drop(late),
+            }
+        }
+    });
+    assert!(refused >= 90, "of 120 seconds, {refused}");
+    let memory = registry.memory();
+    assert!(memory.given_up > 0 && memory.used > limit / 4 * 3, "{memory:?}");
+    let windows: Vec<(f64, f64)> =
+        publishers.iter().map(|(publisher, _)| listed_and_held(publisher)).collect();
+    for (stream, (listed, held)) in windows.iter().enumerate() {
+        assert!(*listed >= 12.0, "{stream} lists {listed} s");
+        assert!(held >= listed);
+    }
+    // Eight of 250 kB/s would hold 84 MB; the others have all of theirs.
+    assert!(windows[..8].iter().all(|(_, held)| *held < 35.0), "{windows:?}");
+    for (listed, held) in &windows[8..] {
+        assert!(*listed >= 29.0 && *held >= 41.0, "{windows:?}");
+    }
+    drop(publishers);
+    registry.sweep(UnixMicros(START + 200_000_000));
+    registry.sweep(UnixMicros(START + 240_000_000));
+    registry.sweep(UnixMicros(START + 280_000_000));
+    assert_eq!(registry.memory().used, 0);
+    assert!(begin(&registry, "late").is_ok());
+}
+
+/// Where not even three target durations of each fit, what is refused is more of whoever has most.
+#[test]
+fn a_stream_that_cannot_give_way_any_further_is_refused_more_and_others_are_not() {
+    let limit = 8 << 20;
+    let registry = Registry::with_memory(Settings::default(), limit);
+    let mut small = vec![(begin(&registry, "small").unwrap(), 1_000)];
+    publish_side_by_side(&mut small, 0..250, |_| {});
+    let mut large = begin(&registry, "large").unwrap();
+    // No keyframe but the first, and hardly any time: its first segment only grows.
+    let now = UnixMicros(START + 250 * 40_000);
+    let refused = (0..10_000).find_map(|frame| {
+        let result = large.sample(1, sample(frame, frame == 0, 20_000), now);
+        assert!(registry.memory().used <= limit);
+        result.err()
+    });
+    let refused = refused.expect("there is a limit").to_string();
+    assert_eq!(refused, "packaging failed: the memory for live streams is used up");
+    let registry = &registry;
+    publish_side_by_side(&mut small, 250..2000, |_| assert!(registry.memory().used <= limit));
+    let (listed, held) = listed_and_held(&small[0].0);
+    assert!(listed >= 29.0 && held >= 41.0, "{listed} s, {held} s");
+}
+
+/// When frame `frame` of [`publish_side_by_side`] comes.
+fn at(frame: i64) -> UnixMicros {
+    UnixMicros(START + frame as u64 * 40_000)
+}
+
+/// Those who are there have whole windows as long as there is anything of who has gone.
+#[test]
+fn who_has_gone_gives_way_before_any_other_who_left_first_first_of_all() {
+    let limit = 48 << 20;
+    let registry = Registry::with_memory(Settings::default(), limit);
+    let stream = |name: &str, size: usize| (begin(&registry, name).unwrap(), size);
+    // Of 250 kB/s each, which is 10 MB in a window and what is kept after it.
+    let mut gone = vec![stream("first", 10_000), stream("second", 10_000)];
+    let mut there = vec![stream("large", 10_000), stream("small", 1_000)];
+    publish_side_by_side(&mut gone, 0..1250, |_| {});
+    let known: Vec<_> = gone.iter().map(|(publisher, _)| publisher.stream().clone()).collect();
+    let held = |stream: &live::Stream| {
+        let tracks = &stream.state().tracks;
+        tracks.iter().map(|track| track.window().all().count()).sum::<usize>()
+    };
+    let (first, second) = (&known[0], &known[1]);
+    gone.remove(0);
+    gone.remove(0);
+    let all = held(first);
+    assert!(all > 15, "{all}");
+
+    publish_side_by_side(&mut there, 1250..2500, |_| {
+        assert!(registry.memory().used <= limit);
+        assert!(held(second) == all || held(first) == 0, "who left first gives way first");
+    });
+    assert_eq!(held(first), all, "there was room");
+    let given_up = registry.memory().given_up;
+    // Two that come later, and others for a moment.
+    there.extend([stream("late", 10_000), stream("later", 5_000)]);
+    publish_side_by_side(&mut there, 2500..4000, |now| {
+        assert!(registry.memory().used <= limit);
+        assert!(held(second) == all || held(first) == 0, "who left first gives way first");
+        if now.0 % 1_000_000 == 0 {
+            drop(begin(&registry, &format!("moment{}", now.0)).expect("there is room"));
+        }
+    });
+    assert!(registry.memory().given_up > given_up);
+    assert_eq!((held(first), first.state().status), (0, Status::Ended));
+    for (publisher, _) in &there {
+        let (listed, held) = listed_and_held(publisher);
+        let name = publisher.stream().name();
+        assert!(listed >= 29.0 && held >= 41.0, "{name} lists {listed} s of {held} s");
+    }
+}
+
+/// Names that are published for a moment, with a picture each, take nothing from who stays, and
+/// nobody's place.
+#[test]
+fn names_published_for_a_moment_refuse_nobody() {
+    let limit = 16 << 20;
+    let registry = Registry::with_memory(Settings::default(), limit);
+    let mut stays = vec![(begin(&registry, "stays").unwrap(), 2_000)];
+    publish_side_by_side(&mut stays, 0..1500, |_| {});
+    for number in 0..3000 {
+        let frame = 1500 + number / 4;
+        let mut moment = begin(&registry, &format!("m{number}")).expect("there is room");
+        for of_it in 0..8 {
+            moment.sample(1, sample(of_it * 40, of_it == 0, 3_000), at(frame)).unwrap();
+        }
+        drop(moment);
+        if number % 4 == 0 {
+            publish_side_by_side(&mut stays, frame..frame + 1, |_| {});
+        }
+        if number % 100 == 0 {
+            registry.sweep(at(frame));
+        }
+        assert!(registry.memory().used <= limit);
+    }
+    let (listed, held) = listed_and_held(&stays[0].0);
+    assert!(listed >= 29.0 && held >= 41.0, "{listed} s of {held} s");
+}
+
+/// Whoever returns to a stream that had to go begins it anew, with numbers that viewers do not know yet.
+#[test]
+fn a_stream_that_gave_way_altogether_begins_anew_when_its_publisher_returns() {
+    let registry = Registry::with_memory(Settings::default(), 8 << 20);
+    let mut one = vec![(begin(&registry, "returns").unwrap(), 1_000)];
+    publish_side_by_side(&mut one, 0..250, |_| {});
+    let stream = one[0].0.stream().clone();
+    let track = stream.track("v0").unwrap();
+    let newest = track.window().newest().unwrap().msn;
+    drop(one);
+    assert_eq!(stream.state().status, Status::Offline);
+    // All of it at one time: nothing is made of it before there is no room.
+    let mut large = begin(&registry, "large").unwrap();
+    let full = (0..1000)
+        .find_map(|frame| large.sample(1, sample(frame, frame == 0, 20_000), at(250)).err());
+    assert!(full.is_some());
+    assert_eq!(stream.state().status, Status::Ended);
+    let window = track.window();
+    assert!(window.ended && window.all().next().is_none());
+    drop(large);
+
+    let mut one = vec![(begin(&registry, "returns").unwrap(), 1_000)];
+    assert!(!Arc::ptr_eq(one[0].0.stream(), &stream));
+    publish_side_by_side(&mut one, 250..300, |_| {});
+    let first = one[0].0.stream().track("v0").unwrap().window().all().next().unwrap().msn;
+    assert!(first > newest, "{first} after {newest}");
+}
+
+/// A publisher that is back in time finds its stream as it left it, and is not counted as gone any more.
+#[test]
+fn a_publisher_that_is_back_gives_way_no_longer() {
+    let limit = 16 << 20;
+    let registry = Registry::with_memory(Settings::default(), limit);
+    let mut back = vec![(begin(&registry, "back").unwrap(), 1_000)];
+    publish_side_by_side(&mut back, 0..1250, |_| {});
+    drop(back);
+    let mut back = vec![(begin(&registry, "back").unwrap(), 1_000)];
+    let mut large = vec![(begin(&registry, "large").unwrap(), 20_000)];
+    for frame in 1250..3000 {
+        publish_side_by_side(&mut back, frame..frame + 1, |_| {});
+        publish_side_by_side(&mut large, frame..frame + 1, |_| {});
+    }
+    assert!(registry.memory().given_up > 0);
+    let (listed, held) = listed_and_held(&back[0].0);
+    assert!(listed >= 29.0 && held >= 41.0, "{listed} s of {held} s");
+}
