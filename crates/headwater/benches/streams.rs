@@ -21,6 +21,7 @@ use media::flv::{Message, Packetizer, TagKind};
 use media::mp4;
 use protocol::rtmp::{ClientConfig, ClientSession, PublishKind, Purpose, Url};
 use testkit::Server;
+use testkit::http::Response;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -67,13 +68,12 @@ fn main() {
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = tokio::task::LocalSet::new();
-    let (before, after, outcome) =
+    let (before, after, metrics, outcome) =
         local.block_on(&runtime, run(&server, &file, streams, seconds, batch));
     let span = (after.at - before.at).as_secs_f64();
     let used = (after.processor - before.processor).as_secs_f64() / span;
     let own = (after.own - before.own).as_secs_f64() / span;
     let each = |bytes: u64| bytes as f64 / f64::from(streams) / 1024.0;
-    let metrics = server.metrics();
     let metric = |name: &str| {
         let mut lines = metrics.text().lines();
         lines.find_map(|line| line.strip_prefix(name)).map_or("?", str::trim).to_owned()
@@ -138,7 +138,7 @@ async fn run(
     streams: u32,
     seconds: u32,
     each: Duration,
-) -> (Usage, Usage, Outcome) {
+) -> (Usage, Usage, Response, Outcome) {
     let address = server.rtmp;
     // All sessions are in the same state when publishing begins, so what one has to send is what all do.
     let batches = Rc::new(batches(address, file, seconds, each).await);
@@ -182,6 +182,8 @@ async fn run(
     let before = Usage::of(server.id());
     sleep_until(start + duration).await;
     let after = Usage::of(server.id());
+    // Now: what late publishers have yet to send is not resident either.
+    let metrics = server.metrics();
     let (mut alive, mut lateness) = (Vec::new(), Vec::new());
     while let Some(publisher) = publishers.join_next().await {
         let (socket, late) = publisher.unwrap();
@@ -190,7 +192,7 @@ async fn run(
     }
     lateness.sort_by(f64::total_cmp);
     let bitrate = bytes as f64 * 8.0 / f64::from(seconds);
-    (before, after, Outcome { alive: alive.len(), bitrate, lateness })
+    (before, after, metrics, Outcome { alive: alive.len(), bitrate, lateness })
 }
 
 /// What a publisher sends, in wire bytes, so much media in each; the sequence headers are in the first.
