@@ -58,24 +58,44 @@ pub struct Part {
     pub(crate) _known: Charge,
 }
 
-/// Room for another form of a part's samples, kept as long as the part. It counts as what the stream
-/// holds.
+/// Room for another form of a part's samples: one for all who need it, kept as long as the part or the
+/// slowest of them. It counts as what the stream holds.
 #[derive(Debug, Default)]
-pub struct Beside(OnceLock<(Bytes, Charge)>);
+pub struct Beside(OnceLock<Bytes>);
+
+/// A form that counts until nobody has it any more.
+struct Form {
+    bytes: Box<[u8]>,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Form {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 impl Beside {
-    /// The form, if it was made.
-    pub fn get(&self) -> Option<&Bytes> {
-        self.0.get().map(|(bytes, _)| bytes)
-    }
-
-    /// Keeps `bytes` as the form of `part`, whose own this is, unless there is one by now or no room
-    /// for it. Answers the form.
-    pub fn keep(&self, part: &Part, bytes: Bytes) -> Bytes {
-        match part.region.charge(bytes.len()) {
-            Some(charge) => self.0.get_or_init(|| (bytes, charge)).0.clone(),
-            None => bytes,
+    /// The form of `part`, whose own this is, made by `make` for the first who asks. `None` if there is no
+    /// room for it now: nobody gets one of his own.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn get_or_make<E>(
+        &self,
+        part: &Part,
+        make: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<Option<Bytes>, E> {
+        if let Some(known) = self.0.get() {
+            return Ok(Some(known.clone()));
         }
+        // It is about as long as the part, and not to be made in vain.
+        let Some(expected) = part.region.charge_beside(part.region.len()) else { return Ok(None) };
+        let bytes = make()?.into_boxed_slice();
+        drop(expected);
+        let Some(charge) = part.region.charge_beside(bytes.len()) else { return Ok(None) };
+        let form = || Bytes::from_owner(Form { bytes, _charge: charge });
+        Ok(Some(self.0.get_or_init(form).clone()))
     }
 }
 

@@ -225,6 +225,63 @@ fn a_stream_that_gave_way_altogether_begins_anew_when_its_publisher_returns() {
     assert!(first > newest, "{first} after {newest}");
 }
 
+/// A form of a part that is as long.
+fn form(part: &live::Part) -> Option<bytes::Bytes> {
+    let make = || Ok::<_, std::convert::Infallible>(part.region.as_ref().to_vec());
+    part.flv.get_or_make(part, make).unwrap()
+}
+
+fn newest(stream: &live::Stream) -> Arc<live::Part> {
+    let window = stream.track("v0").unwrap().window();
+    window.newest().unwrap().parts.last().unwrap().clone()
+}
+
+/// However many viewers need another form of a part there is one, and without room for it there is none.
+#[test]
+fn viewers_share_the_forms_of_parts_and_get_none_that_there_is_no_room_for() {
+    let limit = 8 << 20;
+    let registry = Registry::with_memory(Settings::default(), limit);
+    let mut one = vec![(begin(&registry, "one").unwrap(), 1_000)];
+    publish_side_by_side(&mut one, 0..50, |_| {});
+    let stream = one[0].0.stream().clone();
+    let part = newest(&stream);
+    let used = registry.memory().used;
+    let shared = form(&part).unwrap();
+    assert_eq!(registry.memory().used, used + shared.len() as u64);
+    assert_eq!(form(&part).unwrap().as_ptr(), shared.as_ptr());
+    assert_eq!(registry.memory().used, used + shared.len() as u64);
+
+    // Until the slowest has it no longer, also when the part has left.
+    drop(part);
+    publish_side_by_side(&mut one, 50..1500, |_| {});
+    let used = registry.memory().used;
+    let length = shared.len() as u64;
+    drop(shared);
+    assert_eq!(registry.memory().used, used - length);
+
+    // One of which all is held, as by slow viewers, until there is no room for more.
+    let mut large = begin(&registry, "large").unwrap();
+    let large_stream = large.stream().clone();
+    let mut parts: Vec<Arc<live::Part>> = Vec::new();
+    for frame in 1500.. {
+        if large.sample(1, sample(frame * 40, frame % 25 == 0, 10_000), at(frame)).is_err() {
+            break;
+        }
+        let window = large_stream.track("v0").unwrap().window();
+        let part = window.newest().and_then(|newest| newest.parts.last());
+        parts.extend(
+            part.filter(|part| parts.last().is_none_or(|last| !Arc::ptr_eq(last, part))).cloned(),
+        );
+    }
+    assert!(registry.memory().used <= limit);
+    let unneeded = || -> Result<Vec<u8>, ()> { panic!("it is made in vain") };
+    assert_eq!(parts[1].rtmp.get_or_make(&parts[1], unneeded), Ok(None));
+    // There is room again.
+    drop((parts, large));
+    publish_side_by_side(&mut one, 1500..1600, |_| {});
+    assert!(form(&newest(&stream)).is_some());
+}
+
 /// A publisher that is back in time finds its stream as it left it, and is not counted as gone any more.
 #[test]
 fn a_publisher_that_is_back_gives_way_no_longer() {

@@ -20,7 +20,8 @@ pub trait Container {
         part: &Part,
     ) -> Result<Option<Bytes>, media::Error>;
 
-    /// Gives `out` the part, in pieces that are kept somewhere and not made anew.
+    /// Gives `out` the part, in pieces that are kept somewhere and not made anew. Answers whether there is
+    /// room to keep them.
     ///
     /// # Errors
     /// The container has no form for its samples.
@@ -29,7 +30,7 @@ pub trait Container {
         segment: &Segment,
         part: &Part,
         out: &mut Vec<Bytes>,
-    ) -> Result<(), media::Error>;
+    ) -> Result<bool, media::Error>;
 }
 
 /// A cursor, and which header the parts of each track had last.
@@ -116,7 +117,8 @@ impl Follower {
         self.headers = self.cursor.tracks().map(|_| None).collect();
     }
 
-    /// Gives `out` a part that the cursor came to, and its header before it where that is due.
+    /// Gives `out` a part that the cursor came to, and its header before it where that is due. A part
+    /// that there is no room for now is postponed: the cursor comes to it again.
     ///
     /// # Errors
     /// As those of the container.
@@ -126,7 +128,10 @@ impl Follower {
         (track, segment, part): (usize, &Segment, &Part),
         mut out: impl FnMut(Bytes),
     ) -> Result<(), media::Error> {
-        let item = self.item(container, (track, segment, part))?;
+        let Some(item) = self.item(container, (track, segment, part))? else {
+            self.cursor.postpone();
+            return Ok(());
+        };
         if let Some((_, header)) = item.header {
             out(header);
         }
@@ -139,23 +144,26 @@ impl Follower {
         self.headers = headers.iter().map(|header| Some(header.msn)).collect();
     }
 
+    /// The same for who needs it at hand; `None` if there is no room for it now.
     pub(super) fn item(
         &mut self,
         container: &impl Container,
         (track, segment, part): (usize, &Segment, &Part),
-    ) -> Result<Item, media::Error> {
+    ) -> Result<Option<Item>, media::Error> {
         let msn = segment.header.msn;
         let mut header = None;
         if !self.knows(track, &segment.header) {
             header = container.header(&self.cursor, segment, part)?.map(|header| (msn, header));
         }
         let mut pieces = Vec::new();
-        container.part(segment, part, &mut pieces)?;
+        if !container.part(segment, part, &mut pieces)? {
+            return Ok(None);
+        }
         if let Some(known) = self.headers.get_mut(track) {
             *known = Some(msn);
         }
         let next = self.cursor.places().nth(track).unwrap_or_default();
-        Ok(Item { track, next, header, pieces })
+        Ok(Some(Item { track, next, header, pieces }))
     }
 
     pub(super) fn bookmark(&self) -> Bookmark {

@@ -206,8 +206,8 @@ impl<C: Container + 'static> Broadcasts<C> {
                 None => return (items, follower.bookmark(), true),
                 Some(Next::Part { track, segment, part }) => {
                     match follower.item(&self.container, (track, &segment, &part)) {
-                        Ok(item) => items.push(item),
-                        Err(_) => return (items, before, false),
+                        Ok(Some(item)) => items.push(item),
+                        Ok(None) | Err(_) => return (items, before, false),
                     }
                 }
                 Some(_) => return (items, before, false),

@@ -34,9 +34,9 @@ impl Container for Told {
         segment: &Segment,
         part: &Part,
         out: &mut Vec<Bytes>,
-    ) -> Result<(), media::Error> {
+    ) -> Result<bool, media::Error> {
         out.push(format!("{:<SIZE$}\n", format!("{} {}", segment.msn, part.start)).into());
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -334,6 +334,97 @@ fn subscribers_learn_that_a_stream_is_over_and_that_a_peer_has_gone() {
         source.end();
         poll_fn(|cx| stays.poll_left(cx)).await;
         assert!(stays.leave(LIMITS).is_ok());
+    });
+}
+
+/// As [`Told`], while there is room.
+struct Room(Rc<Cell<bool>>);
+
+impl Container for Room {
+    fn header(
+        &self,
+        cursor: &Cursor,
+        segment: &Segment,
+        part: &Part,
+    ) -> Result<Option<Bytes>, media::Error> {
+        Told.header(cursor, segment, part)
+    }
+
+    fn part(
+        &self,
+        segment: &Segment,
+        part: &Part,
+        out: &mut Vec<Bytes>,
+    ) -> Result<bool, media::Error> {
+        Ok(self.0.get() && Told.part(segment, part, out)?)
+    }
+}
+
+/// A viewer's task, up to the stream's end; how often it was subscribed.
+async fn watch(broadcasts: Rc<Broadcasts<Room>>, stream: Arc<Stream>, line: Rc<Looked>) -> usize {
+    let mut follower = Box::new(Follower::new(Cursor::new(&stream, LIMITS).unwrap()));
+    let mut rides = 0;
+    loop {
+        follower = match broadcasts.join(&stream, follower, &line) {
+            Ok(subscription) => {
+                rides += 1;
+                poll_fn(|cx| subscription.poll_left(cx)).await;
+                let (unsent, follower) = subscription.leave(LIMITS).unwrap();
+                line.try_write(&unsent).unwrap();
+                Box::new(follower)
+            }
+            Err(follower) => follower,
+        };
+        match follower.cursor.next(UnixMicros::default).await {
+            Next::Part { track, segment, part } => {
+                let part = (track, &*segment, &*part);
+                let write = |piece: Bytes| assert_eq!(line.try_write(&piece).unwrap(), piece.len());
+                follower.write(broadcasts.container(), part, write).unwrap();
+            }
+            Next::Ended => return rides,
+            next => panic!("{next:?}"),
+        }
+    }
+}
+
+#[test]
+fn while_there_is_no_room_for_parts_viewers_wait_and_then_get_each() {
+    run(async {
+        let mut source = Source::new();
+        let stream = source.stream();
+        let room = Rc::new(Cell::new(true));
+        let broadcasts = Broadcasts::new(Room(Rc::clone(&room)), Duration::ZERO);
+        let lines: Vec<_> = (0..3).map(|_| Rc::new(Looked::default())).collect();
+        let watch = |line| watch(Rc::clone(&broadcasts), Arc::clone(&stream), Rc::clone(line));
+        let viewers: Vec<_> = lines.iter().map(|line| spawn_local(watch(line))).collect();
+        let mut lengths = Vec::new();
+        for turn in 0..40 {
+            room.set(turn / 4 % 2 == 0);
+            source.publish(6);
+            for _ in 0..20 {
+                yield_now().await;
+            }
+            lengths.push(lines[0].taken.borrow().len());
+        }
+        assert_eq!(lengths[3], lengths[7], "without room nothing is sent");
+        room.set(true);
+        source.publish(6);
+        for _ in 0..20 {
+            yield_now().await;
+        }
+        let window = stream.track("v0").unwrap().window();
+        let parts = window.all().flat_map(|segment| {
+            segment.parts.iter().map(|part| format!("{} {}", segment.msn, part.start))
+        });
+        let parts: Vec<_> = parts.collect();
+        source.end();
+        for (viewer, line) in viewers.into_iter().zip(lines) {
+            assert!(viewer.await.unwrap() > 2, "it was not subscribed again");
+            let text = String::from_utf8(line.taken.take()).unwrap();
+            let told: Vec<_> = text.lines().map(str::trim).collect();
+            assert!(told[0].starts_with("header") && told.len() > 41);
+            assert_eq!(told[1..], parts[parts.len() - (told.len() - 1)..]);
+        }
     });
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use live::{Beside, Part, Segment, Track};
 use media::flv::{Message, Metadata, Packetizer};
 
-/// A part in another container, written once for all viewers: each of its samples as `write` writes it.
+/// Gives `out` a part in another container, written once for all viewers: each of its samples as
+/// `write` writes it. Answers whether there is room to keep that.
 ///
 /// # Errors
 /// FLV has no form for the track.
@@ -15,15 +16,18 @@ pub(crate) fn converted<B: AsRef<[u8]>>(
     segment: &Segment,
     part: &Part,
     write: impl Fn(&Message) -> B,
-) -> Result<Bytes, media::Error> {
-    if let Some(known) = kept.get() {
-        return Ok(known.clone());
-    }
-    let mut bytes = BytesMut::new();
-    for message in messages(segment, part)? {
-        bytes.extend_from_slice(write(&message).as_ref());
-    }
-    Ok(kept.keep(part, bytes.freeze()))
+    out: &mut Vec<Bytes>,
+) -> Result<bool, media::Error> {
+    let form = kept.get_or_make(part, || {
+        let mut bytes = Vec::new();
+        for message in messages(segment, part)? {
+            bytes.extend_from_slice(write(&message).as_ref());
+        }
+        Ok::<_, media::Error>(bytes)
+    })?;
+    let has_room = form.is_some();
+    out.extend(form);
+    Ok(has_room)
 }
 
 /// What decodes a segment's samples, as of the time of one of its parts.

@@ -184,9 +184,9 @@ impl Container for Mp4 {
         Ok(None)
     }
 
-    fn part(&self, _: &Segment, part: &Part, out: &mut Vec<Bytes>) -> Result<(), media::Error> {
+    fn part(&self, _: &Segment, part: &Part, out: &mut Vec<Bytes>) -> Result<bool, media::Error> {
         out.push(part.region.to_bytes());
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -223,22 +223,82 @@ impl Container for Flv {
         segment: &Segment,
         part: &Part,
         out: &mut Vec<Bytes>,
-    ) -> Result<(), media::Error> {
-        out.push(converted(&part.flv, segment, part, |message| message.tag())?);
-        Ok(())
+    ) -> Result<bool, media::Error> {
+        converted(&part.flv, segment, part, Message::tag, out)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::pin::pin;
+    use std::task::Waker;
+    use std::time::Duration;
 
     use live::{PublisherInfo, UnixMicros};
     use media::Sample;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, Size};
     use crate::deliver::hls::tests::codecs;
+
+    /// One that has got the headers.
+    fn viewer<M: Mux>(origin: &Arc<Origin>, stream: &Arc<Stream>, mux: M) -> Viewer<M> {
+        let cursor = Cursor::new(stream, origin.viewer_limits()).unwrap();
+        Viewer {
+            origin: Arc::clone(origin),
+            follower: Follower::told(cursor),
+            mux,
+            start: None,
+            stream: Arc::clone(stream),
+            delivery: Delivery::Mp4,
+            peer: (Ipv4Addr::LOCALHOST, 0).into(),
+            _viewing: stream.watch(Delivery::Mp4),
+        }
+    }
+
+    /// Whether memory for live streams is used up or not, no viewer has tags of his own.
+    #[tokio::test]
+    async fn viewers_of_flv_share_tags_and_wait_where_there_is_no_memory_for_them() {
+        let mut config = Config::default();
+        config.live.memory = Size::from_mib(16);
+        let origin = Arc::new(Origin::new(config));
+        let now = UnixMicros(1_700_000_000_000_000);
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = origin.registry.publish("x", info, now).unwrap();
+        publisher.track(0, codecs().0, 1000, *b"und", now).unwrap();
+        let stream = Arc::clone(publisher.stream());
+        let mut publish = |frame: u32| {
+            let data = vec![7; 10_000].into();
+            let (dts, sync) = (i64::from(frame) * 40, frame.is_multiple_of(50));
+            let sample = Sample { dts, cts: 0, duration: 0, sync, data };
+            publisher.sample(0, sample, now.after(Duration::from_millis(40) * frame))
+        };
+        // Others hold what has left, so that windows which are shorter make no room.
+        let mut held = Vec::new();
+        let full = (0..5000).find(|&frame| {
+            held.push(stream.track("v0").map(|track| track.window()));
+            publish(frame).is_err()
+        });
+        let full = full.unwrap();
+        let mut viewers: Vec<_> = (0..10).map(|_| viewer(&origin, &stream, Flv)).collect();
+        for viewer in &mut viewers {
+            let next = pin!(viewer.next()).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(next.is_pending(), "there is no room");
+        }
+        assert!(origin.registry.memory().used <= 16 << 20);
+        drop(held);
+        for frame in full + 1..full + 60 {
+            publish(frame).unwrap();
+        }
+        let mut shared = Vec::new();
+        for viewer in &mut viewers {
+            let parts = viewer.next().await.unwrap().unwrap();
+            shared.push(parts.iter().map(|part| part.as_ptr()).collect::<Vec<_>>());
+        }
+        assert!(shared[0].len() > 2 && shared.iter().all(|parts| *parts == shared[0]));
+        assert!(origin.registry.memory().used <= 16 << 20);
+    }
 
     #[tokio::test]
     async fn a_viewer_that_joins_many_parts_after_the_keyframe_gets_each() {
@@ -256,21 +316,12 @@ mod tests {
         }
         drop(publisher);
         origin.registry.sweep(now);
-        origin.registry.sweep(now.after(std::time::Duration::from_secs(31)));
+        origin.registry.sweep(now.after(Duration::from_secs(31)));
 
         let stream = origin.registry.stream("x").unwrap();
-        let mut cursor = Cursor::new(&stream, origin.viewer_limits()).unwrap();
-        assert!((cursor.behind() - 30.0).abs() < 0.1, "{} s behind", cursor.behind());
-        let mut viewer = Viewer {
-            origin: Arc::clone(&origin),
-            follower: Follower::told(cursor),
-            mux: Mp4,
-            start: None,
-            stream: Arc::clone(&stream),
-            delivery: Delivery::Mp4,
-            peer: (Ipv4Addr::LOCALHOST, 0).into(),
-            _viewing: stream.watch(Delivery::Mp4),
-        };
+        let mut viewer = viewer(&origin, &stream, Mp4);
+        let behind = viewer.follower.cursor.behind();
+        assert!((behind - 30.0).abs() < 0.1, "{behind} s behind");
         let mut frames = Vec::new();
         while let Some(parts) = viewer.next().await.unwrap() {
             for part in parts {

@@ -40,7 +40,7 @@ impl Container for Messages {
         segment: &Segment,
         part: &Part,
         out: &mut Vec<Bytes>,
-    ) -> Result<(), media::Error> {
+    ) -> Result<bool, media::Error> {
         let first = segment.parts.first().is_some_and(|first| first.start == part.start);
         if segment.discontinuity && first {
             out.push(event(&Event::Discontinuity { reason: Discontinuity::Publisher }));
@@ -55,7 +55,7 @@ impl Container for Messages {
                 out.extend(segment.parts.iter().map(|part| part.region.to_bytes()));
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -166,9 +166,8 @@ impl Container for Messages {
         segment: &Segment,
         part: &Part,
         out: &mut Vec<Bytes>,
-    ) -> Result<(), media::Error> {
-        out.push(converted(&part.rtmp, segment, part, wire::chunks)?);
-        Ok(())
+    ) -> Result<bool, media::Error> {
+        converted(&part.rtmp, segment, part, wire::chunks, out)
     }
 }
 

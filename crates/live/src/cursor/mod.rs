@@ -34,6 +34,10 @@ pub struct Cursor {
     behind: Option<(UnixMicros, Option<UnixMicros>)>,
     /// The video it is to go on with.
     switch: Option<Switch>,
+    /// The track of the last part that it gave, and where that was.
+    given: Option<(usize, PartIndex)>,
+    /// That part was postponed, and nothing has changed since.
+    postponed: bool,
 }
 
 /// What a viewer may cost.
@@ -108,6 +112,8 @@ impl Cursor {
             catching_up: false,
             behind: None,
             switch: None,
+            given: None,
+            postponed: false,
         };
         cursor.seek_live().then_some(cursor)
     }
@@ -134,6 +140,8 @@ impl Cursor {
             catching_up: false,
             behind: None,
             switch: None,
+            given: None,
+            postponed: false,
         }
     }
 
@@ -307,10 +315,24 @@ impl Cursor {
         true
     }
 
+    /// Takes back the part that came last, which could not be used. It comes again once something has
+    /// changed; until then it waits as it does for a slow viewer.
+    pub fn postpone(&mut self) {
+        let Some((track, (msn, part))) = self.given.take() else { return };
+        if let Some(position) = self.tracks.get_mut(track) {
+            (position.msn, position.part) = (msn, part);
+            self.postponed = true;
+        }
+    }
+
     /// The next part that is there already, if any.
     pub fn poll(&mut self, now: UnixMicros) -> Option<Next> {
         if let Some(slow) = self.keep_up(now) {
+            self.postponed = false;
             return Some(slow);
+        }
+        if self.postponed {
+            return None;
         }
         if let Some(switched) = self.change_over() {
             return Some(switched);
@@ -329,6 +351,7 @@ impl Cursor {
         }
         let (track, _, segment, part) = best?;
         let position = &mut self.tracks[track];
+        self.given = Some((track, (position.msn, position.part)));
         if self.whole {
             (position.msn, position.part) = (segment.msn + 1, 0);
         } else {
@@ -340,7 +363,10 @@ impl Cursor {
     /// The next part, waited for.
     pub async fn next(&mut self, clock: impl Fn() -> UnixMicros) -> Next {
         loop {
-            self.mark();
+            // What is postponed comes again with what has changed since it was given.
+            if !self.postponed {
+                self.mark();
+            }
             if let Some(next) = self.poll(clock()) {
                 return next;
             }
@@ -351,6 +377,7 @@ impl Cursor {
                 return next;
             }
             self.changed().await;
+            self.postponed = false;
         }
     }
 

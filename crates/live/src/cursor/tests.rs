@@ -1,3 +1,5 @@
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -119,6 +121,58 @@ fn one_that_is_skipped_again_and_again_is_given_up() {
         assert!(cursor.seek(0.0) && cursor.is_behind());
     }
     assert!(skips >= 10 && source.now.since(began) < Duration::from_secs(13), "{skips}");
+}
+
+fn start(next: Option<Next>) -> i64 {
+    match next {
+        Some(Next::Part { part, .. }) => part.start,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_was_postponed_comes_again_with_the_next_part() {
+    let mut source = Source::new(&["one"]);
+    source.publish(0, 30);
+    let mut cursor = source.cursor("one", false);
+    let first = start(cursor.poll(source.now));
+    cursor.postpone();
+    assert!(cursor.poll(source.now).is_none());
+    let now = source.now;
+    let waits =
+        pin!(cursor.next(|| now)).poll(&mut Context::from_waker(Waker::noop())).is_pending();
+    assert!(waits, "nothing has changed");
+    assert!(!cursor.is_at_edge());
+    source.publish(0, 40);
+    assert_eq!(start(Some(cursor.next(|| now).await)), first);
+    // Published while it is being tried: that is not waited for again.
+    source.publish(0, 50);
+    cursor.postpone();
+    assert_eq!(start(Some(cursor.next(|| now).await)), first);
+    let second = start(cursor.poll(source.now));
+    assert!(second > first);
+}
+
+#[test]
+fn one_whose_parts_are_postponed_is_skipped_and_given_up_as_a_slow_one() {
+    let mut source = Source::new(&["one"]);
+    source.publish(0, 30);
+    let limits = Limits { queue: 4 << 10, patience: Duration::from_secs(10) };
+    let mut cursor = source.cursor("one", false).with_limits(limits);
+    let (mut skips, began) = (0, source.now);
+    for frame in 31.. {
+        match cursor.poll(source.now) {
+            Some(Next::Part { .. }) => cursor.postpone(),
+            Some(Next::Skipped) => skips += 1,
+            Some(Next::TooSlow) => break,
+            None => {}
+            Some(other) => panic!("{other:?}"),
+        }
+        source.publish(0, frame);
+    }
+    assert!(skips > 0);
+    let took = source.now.since(began);
+    assert!((10..15).contains(&took.as_secs()), "{took:?}");
 }
 
 #[tokio::test]
