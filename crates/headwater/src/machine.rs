@@ -67,10 +67,11 @@ fn limits(mounted: &Path, line: &str) -> Vec<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn machine(files: &[(&str, &str)]) -> Option<u64> {
+    /// [`memory`] of a machine that has these files.
+    pub(crate) fn machine(files: &[(&str, &str)]) -> Option<u64> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
