@@ -219,18 +219,10 @@ impl Look {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
-    use testkit::Program;
-
     use super::*;
 
     fn make(at: &Credentials) {
-        let mut openssl = Command::new("openssl");
-        openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
-        openssl.args(["-nodes", "-subj", "/CN=test", "-keyout"]).arg(&at.key);
-        openssl.arg("-out").arg(&at.certificate);
-        Program::output(&mut openssl, Duration::from_secs(30));
+        testkit::certificate::make("test", &at.certificate, &at.key);
     }
 
     #[test]

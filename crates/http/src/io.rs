@@ -16,7 +16,7 @@ use crate::counters::{OwnTally, count};
 use crate::net::Patience;
 use crate::net::Permit;
 use crate::net::Timer;
-use crate::send::Socket;
+use crate::socket::Socket;
 
 /// A connection's stream as the driver needs it: plain, or inside TLS.
 pub(crate) trait Stream: Socket + AsyncRead + AsyncWrite + Unpin + 'static {

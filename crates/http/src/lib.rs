@@ -11,13 +11,14 @@
 //!
 //! - `server` binds listeners and runs worker threads. `shared` is what the connections of a worker
 //!   share. `handshake`, `tls` and `credentials` are TLS.
-//! - `connection` is the HTTP/1.1 driver. `h2` and `control` are HTTP/2 and the control plane, with
-//!   `content` and `upload` as payloads and `io` as their streams. `upgrade` passes a connection to
-//!   another protocol.
+//! - `connection` is the HTTP/1.1 driver, with its `input` and `output`. `h2` and `control` are
+//!   HTTP/2 and the control plane, with `content` and `upload` as payloads and `io` as their
+//!   streams. `upgrade` passes a connection to another protocol.
 //! - `request` and `target` parse heads, `bad_request` and `refusal` handle bad ones.
 //! - `response`, `representation`, `range`, `conditional` and `date` make answers.
-//! - `send` is the only place that writes payloads. `cache` and `ahead` keep it from waiting for a
-//!   disk, and `source` keeps a response to one version of its file.
+//! - `send` is the only place that writes payloads, by the system calls of `socket`. `cache` and
+//!   `ahead` keep it from waiting for a disk, and `source` keeps a response to one version of its
+//!   file.
 //! - [`net`] serves connections of any protocol: listeners, accept loop, limits, slow peers,
 //!   draining. `counters` counts.
 //!
@@ -52,6 +53,7 @@ mod response;
 mod send;
 mod server;
 mod shared;
+mod socket;
 mod source;
 mod target;
 mod tls;

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use crate::io::Stream;
-use crate::send::{Socket, poll_io};
+use crate::socket::{Socket, poll_io};
 
 /// Most bytes of ciphertext that a connection holds while the kernel does not take them.
 const HELD: usize = 64 << 10;

@@ -16,7 +16,8 @@ use crate::counters::{OwnTally, count};
 use crate::net::Drain;
 use crate::net::Permit;
 use crate::net::Task;
-use crate::send::{Fault, Outbox, Socket};
+use crate::send::{Fault, Outbox};
+use crate::socket::Socket;
 use crate::tls::Tls;
 
 /// Receives a connection once its 101 (Switching Protocols) is sent.

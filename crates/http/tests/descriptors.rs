@@ -9,7 +9,8 @@ use std::fs::File;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
-use support::{LIMIT, Origin, eventually};
+use support::{LIMIT, Origin};
+use testkit::eventually;
 use testkit::http::Client;
 
 #[test]
@@ -55,6 +56,6 @@ fn accepting_survives() {
         assert_eq!(client.receive().expect("accepted at last").status(), 200);
     }
     drop((served, waiting));
-    eventually("none is open", || origin.totals().open == 0);
+    eventually(LIMIT, "none is open", || origin.totals().open == 0);
     assert_eq!(hello(&mut origin.client()), 200);
 }

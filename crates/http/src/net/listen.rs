@@ -32,8 +32,9 @@ pub fn listen(
     Ok((listeners, address))
 }
 
-/// Binds a UDP socket for each worker to one shared address. Returns the sockets and the address. The
-/// kernel chooses a socket by the addresses of both ends: all datagrams of a peer come to one socket.
+/// Binds a UDP socket for each worker to one shared address. Returns the sockets and the address.
+/// The kernel chooses a socket by the addresses of both ends: all datagrams of a peer come to one
+/// socket.
 ///
 /// # Errors
 /// As those of [`listen`].

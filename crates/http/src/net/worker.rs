@@ -56,8 +56,8 @@ impl Worker {
 }
 
 /// Gives a worker work from any thread. A connection stays on the worker that accepted it, but the
-/// datagrams of a peer come to the worker that the kernel chooses. So a session that one worker agrees on
-/// may have to run on another.
+/// datagrams of a peer come to the worker that the kernel chooses. So a session that one worker
+/// agrees on may have to run on another.
 #[derive(Clone)]
 pub struct Remote {
     jobs: mpsc::UnboundedSender<Job>,
@@ -65,8 +65,8 @@ pub struct Remote {
 
 impl Remote {
     /// Runs `job` on the worker's thread. There it may spawn tasks that are not `Send`, and take a
-    /// [`Task`] for them. False if the worker has ended: `job` is dropped. It is also dropped if the
-    /// worker ends before `job` runs.
+    /// [`Task`] for them. False if the worker has ended: `job` is dropped. It is also dropped if
+    /// the worker ends before `job` runs.
     pub fn run(&self, job: impl FnOnce(&Worker) + Send + 'static) -> bool {
         self.jobs.send(Box::new(job)).is_ok()
     }
@@ -143,7 +143,7 @@ mod tests {
         }
         assert_eq!(seen.len(), 2);
 
-        // What a worker is given runs on its thread, and it waits for that before it ends.
+        // A job runs on its worker's thread. The worker ends only after the job's task.
         for (index, (thread, (remote, end))) in workers.into_iter().enumerate() {
             let (ran, runs) = channel::channel();
             assert!(remote.run(move |worker| {

@@ -4,9 +4,9 @@ use std::io::{ErrorKind, Read};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use testkit::SlowReader;
+use testkit::{SlowReader, eventually};
 
-use crate::support::{Origin, eventually, pattern};
+use crate::support::{LIMIT, Origin, pattern};
 
 #[test]
 fn of_every_size() {
@@ -72,10 +72,10 @@ fn never_ahead_of_a_slow_reader() {
     assert!((1..=most).contains(&last), "{last} chunks were pulled, not at most {most}");
     // The rest follows as it is read.
     reader.hurry();
-    eventually("more is pulled", || pulled() > last + 1000);
+    eventually(LIMIT, "more is pulled", || pulled() > last + 1000);
     assert!(reader.received() > 0);
     drop(reader);
-    eventually("none is open", || origin.totals().open == 0);
+    eventually(LIMIT, "none is open", || origin.totals().open == 0);
 }
 
 /// A viewer's long body does not delay another viewer.
@@ -88,7 +88,7 @@ fn others_have_their_turn() {
         let (_, mut body) = greedy.begin().unwrap();
         std::io::copy(&mut body, &mut std::io::sink())
     });
-    eventually("it is being sent", || origin.totals().bytes_sent > 1_000_000);
+    eventually(LIMIT, "it is being sent", || origin.totals().bytes_sent > 1_000_000);
     let mut between = 0;
     let mut client = origin.client();
     while origin.totals().bytes_sent < 190_000_000 {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use http::Config;
 use http::net::PerAddress;
-use socket2::{Domain, SockRef, Socket, Type};
-use testkit::SlowReader;
+use socket2::SockRef;
+use testkit::{SlowReader, eventually, narrow_socket};
 
-use crate::support::{LIMIT, Origin, config, eventually, read_all, statuses};
+use crate::support::{LIMIT, Origin, config, read_all, statuses};
 
 #[test]
 fn kept_and_closed() {
@@ -145,16 +145,13 @@ fn payloads() {
 fn payloads_that_come_late() {
     let origin = Origin::start();
     // A client with a small receive buffer.
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_recv_buffer_size(4096).unwrap();
-    socket.connect(&origin.address.into()).unwrap();
-    let mut socket = TcpStream::from(socket);
+    let mut socket = narrow_socket(origin.address, 4096).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     let request = b"GET /media/bytes/100000 HTTP/1.1\r\nHost: h\r\n\
         Connection: close\r\nContent-Length: 10\r\n\r\n";
     socket.write_all(request).unwrap();
     // The kernel has the answer, but the viewer does not.
-    eventually("sent", || origin.totals().bytes_sent > 100_000);
+    eventually(LIMIT, "sent", || origin.totals().bytes_sent > 100_000);
     socket.write_all(b"0123456789").unwrap();
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).unwrap();
@@ -174,7 +171,7 @@ fn turns_are_taken() {
     }
     let hold = origin.seen.hold.lock().unwrap();
     holding.send("GET", "/media/hold", &[], b"").unwrap();
-    eventually("held up", || origin.totals().requests == 3);
+    eventually(LIMIT, "held up", || origin.totals().requests == 3);
     first
         .send_raw("HEAD /media/hello HTTP/1.1\r\nHost: h\r\n\r\n".repeat(REQUESTS).as_bytes())
         .unwrap();
@@ -203,21 +200,21 @@ fn a_peer_that_leaves_takes_its_request_along() {
         let before = origin.seen.abandoned.load(Ordering::Acquire);
         let mut socket = TcpStream::connect(origin.address).unwrap();
         socket.write_all(b"GET /media/wait HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-        eventually("one is open", || origin.totals().open == 1);
+        eventually(LIMIT, "one is open", || origin.totals().open == 1);
         if closes_half_before {
             socket.shutdown(Shutdown::Write).unwrap();
         }
         // A reset. The other side would take an orderly close for a closed sending half.
         SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
         drop(socket);
-        eventually("abandoned", || origin.seen.abandoned.load(Ordering::Acquire) > before);
-        eventually("none is open", || origin.totals().open == 0);
+        eventually(LIMIT, "abandoned", || origin.seen.abandoned.load(Ordering::Acquire) > before);
+        eventually(LIMIT, "none is open", || origin.totals().open == 0);
     }
 }
 
 #[test]
 fn a_peer_that_closes_its_half_is_answered() {
-    let mut origin = Origin::start();
+    let mut origin = Origin::with(Config { grace: 3 * LIMIT, ..config() });
     // Answers that are made while the server drains: one alone, one as a stream, and one behind
     // another.
     let (hello, late) =
@@ -234,7 +231,7 @@ fn a_peer_that_closes_its_half_is_answered() {
         socket.shutdown(Shutdown::Write).unwrap();
         socket
     });
-    eventually("all are being answered", || origin.totals().requests == 4);
+    eventually(LIMIT, "all are being answered", || origin.totals().requests == 4);
     // The control plane answers in its own way.
     let page = origin.raw(b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(statuses(&page), ["200"], "{page}");
@@ -243,7 +240,7 @@ fn a_peer_that_closes_its_half_is_answered() {
     assert!(late.ends_with("\r\n\r\nlate"), "{late}");
     assert!(stream.ends_with("\r\n0\r\n\r\n"), "{stream}");
     assert_eq!(statuses(&both), ["200", "200"], "{both}");
-    assert!(origin.join() < Duration::from_secs(4), "closed when they were answered");
+    assert!(origin.join() < 2 * LIMIT, "closed when they were answered");
     assert_eq!(origin.seen.abandoned.load(Ordering::Acquire), 0);
 }
 
@@ -267,7 +264,7 @@ fn limits() {
         // Connected clients are not affected, and one that leaves makes room.
         assert_eq!(hello(&mut first), 200);
         drop(second);
-        eventually("a place is free", || origin.totals().open == 1);
+        eventually(LIMIT, "a place is free", || origin.totals().open == 1);
         assert_eq!(hello(&mut origin.client()), 200);
     }
 }
@@ -294,8 +291,8 @@ fn a_peer_that_stalls() {
     ];
     for (stalled, request) in (1..).zip(requests) {
         let reader = SlowReader::start(origin.address, request.as_bytes(), 0).unwrap();
-        eventually("closed", || origin.totals().stalled == stalled);
-        eventually("none is open", || origin.totals().open == 0);
+        eventually(LIMIT, "closed", || origin.totals().stalled == stalled);
+        eventually(LIMIT, "none is open", || origin.totals().open == 0);
         // The connection is closed at once, and the kernel drops its bytes.
         assert_eq!(reader.finish(LIMIT).0, testkit::Ended::Reset);
     }
@@ -309,13 +306,13 @@ fn a_peer_that_is_slow() {
     let origin = Origin::with(Config { stall_timeout, ..config() });
     let request = b"GET /media/bytes/50000000 HTTP/1.1\r\nHost: h\r\n\r\n";
     let reader = SlowReader::start(origin.address, request, 20_000).unwrap();
-    eventually("it has read for 5 s", || reader.received() > 100_000 || reader.is_ended());
+    eventually(LIMIT, "it has read for 5 s", || reader.received() > 100_000 || reader.is_ended());
     assert!(!reader.is_ended() && origin.totals().stalled == 0);
 }
 
 #[test]
 fn draining() {
-    let mut origin = Origin::start();
+    let mut origin = Origin::with(Config { grace: 3 * LIMIT, ..config() });
     // An idle connection, a new one, an unfinished answer, a stream that waits, one that does not,
     // a half-read body, and an idle control connection.
     let mut idle = origin.client();
@@ -336,7 +333,7 @@ fn draining() {
     body.read_exact(&mut [0; 1000]).unwrap();
     waiting.begin().unwrap();
     endless.begin().unwrap();
-    eventually("all are served", || origin.totals().requests == 5);
+    eventually(LIMIT, "all are served", || origin.totals().requests == 5);
     origin.stop();
 
     assert!(idle.is_closed_within(LIMIT));
@@ -350,7 +347,7 @@ fn draining() {
     for mut client in [late, waiting, endless, half] {
         assert!(client.is_closed_within(LIMIT));
     }
-    assert!(origin.join() < Duration::from_secs(4), "no connection was waited for in vain");
+    assert!(origin.join() < 2 * LIMIT, "no connection was waited for in vain");
     assert!(TcpStream::connect(origin.address).is_err());
     assert_eq!(origin.totals().open, 0);
 }
@@ -362,10 +359,10 @@ fn who_comes_when_it_drains_is_answered_once() {
     // The drain does not end while this request is served.
     let mut held = origin.client();
     held.send("GET", "/media/wait", &[], b"").unwrap();
-    eventually("it waits", || origin.totals().requests == 1);
+    eventually(LIMIT, "it waits", || origin.totals().requests == 1);
     origin.stop();
     let status = || testkit::http::get(origin.address, "/media/hello").status();
-    eventually("it drains", || status() == 503);
+    eventually(LIMIT, "it drains", || status() == 503);
     for (path, status) in [("/page", 200), ("/media/hello", 503)].repeat(10) {
         let mut client = origin.client();
         client.send("GET", path, &[], b"").unwrap();
@@ -385,9 +382,9 @@ fn draining_has_an_end() {
     let mut origin = Origin::with(Config { grace: Duration::from_millis(300), ..config() });
     let mut client = origin.client();
     client.send("GET", "/media/wait", &[], b"").unwrap();
-    eventually("it waits", || origin.totals().requests == 1);
+    eventually(LIMIT, "it waits", || origin.totals().requests == 1);
     let took = origin.join();
-    assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took >= Duration::from_millis(300) && took < LIMIT, "{took:?}");
     assert!(client.is_closed_within(LIMIT));
     assert_eq!(origin.seen.abandoned.load(Ordering::Acquire), 1);
 }

@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::support::{LIMIT, Origin, config, drip, eventually, pattern, read_all, statuses};
+use testkit::eventually;
+
+use crate::support::{LIMIT, Origin, config, drip, pattern, read_all, statuses};
 
 #[test]
 fn handed_over_whole() {
@@ -110,7 +112,7 @@ fn the_same_bounds_on_a_control_connection() {
         assert_eq!(statuses(&answer), expected, "{answer}");
         assert!(begun.is_empty() || answer.contains("\r\nConnection: close\r\n"), "{answer}");
     }
-    eventually("all closed", || origin.totals().open == 0);
+    eventually(LIMIT, "all closed", || origin.totals().open == 0);
     assert_eq!(origin.totals().bad_requests, 2);
 }
 
@@ -134,7 +136,7 @@ fn a_payload_that_takes_too_long() {
         assert_eq!(&answer, b"HTTP/1.1 408", "{framing}");
         dripping.join().unwrap();
     }
-    eventually("all closed", || origin.totals().open == 0);
+    eventually(LIMIT, "all closed", || origin.totals().open == 0);
     assert_eq!(origin.totals().bad_requests, 2);
     // A payload that nobody reads is not waited for.
     let mut client = origin.client();

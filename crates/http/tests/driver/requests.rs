@@ -4,7 +4,9 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::support::{Origin, config, eventually, read_all, statuses};
+use testkit::eventually;
+
+use crate::support::{LIMIT, Origin, config, read_all, statuses};
 
 /// Malformed requests and the statuses of their answers. The connection is closed after each.
 #[test]
@@ -155,7 +157,7 @@ fn what_an_answer_says() {
     assert_eq!(got.header("Connection"), None);
     assert_eq!(got.header("Access-Control-Allow-Origin"), Some("*"));
     let date = httpdate::parse_http_date(got.header("Date").unwrap()).unwrap();
-    assert!(date.elapsed().unwrap() < Duration::from_secs(3));
+    assert!(date.elapsed().unwrap() < LIMIT);
 
     client.send("HEAD", "/media/hello", &[], b"").unwrap();
     let head = client.receive().unwrap();
@@ -261,7 +263,7 @@ fn a_head_that_takes_too_long() {
         dripping.write_all(b"GET /media/hello HTTP/1.1\r\nHost: h\r\nX: ").unwrap();
         crate::support::drip(&mut dripping, b'a')
     });
-    socket.set_read_timeout(Some(crate::support::LIMIT)).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
     let mut answer = [0; 12];
     std::io::Read::read_exact(&mut socket, &mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 408");
@@ -270,9 +272,9 @@ fn a_head_that_takes_too_long() {
     assert_eq!(origin.totals().bad_requests, 1);
     // A connection without any bytes is closed without an answer.
     let mut silent = TcpStream::connect(origin.address).unwrap();
-    silent.set_read_timeout(Some(crate::support::LIMIT)).unwrap();
+    silent.set_read_timeout(Some(LIMIT)).unwrap();
     assert_eq!(read_all(&mut silent), "");
-    eventually("all closed", || origin.totals().open == 0);
+    eventually(LIMIT, "all closed", || origin.totals().open == 0);
     // The second head of a connection has the same time limit as the first.
     let mut client = origin.client();
     client.send("GET", "/media/hello", &[], b"").unwrap();
@@ -305,5 +307,5 @@ fn a_payload_that_takes_too_long() {
     let (mut socket, _) = client.into_parts();
     let dripped = crate::support::drip(&mut socket, b'x');
     assert!(dripped < 60_000, "all of it was taken");
-    eventually("all closed", || origin.totals().open == 0);
+    eventually(LIMIT, "all closed", || origin.totals().open == 0);
 }

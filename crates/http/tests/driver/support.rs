@@ -155,16 +155,6 @@ pub(crate) fn statuses(answers: &str) -> Vec<&str> {
     answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
 }
 
-/// Waits until a condition holds.
-#[track_caller]
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < LIMIT, "never: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[derive(Clone)]
 struct Fixture {
     seen: Arc<Seen>,
