@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use headwater_fuzz::{allocated, below};
 use libfuzzer_sys::fuzz_target;
-use media::flv::{Demuxer, TagKind};
+use media::flv::{Demuxer, Event, TagKind};
 
 /// Memory that may be held in addition to one message and its samples.
 const MEMORY: usize = 4 << 20;
@@ -27,10 +27,16 @@ fuzz_target!(|data: &[u8]| {
     for number in 0..TAGS {
         let Some((kind, payload)) = tag(&mut rest) else { return };
         // Samples may be copies, so that they do not keep the whole tag in memory.
-        below(before + 2 * payload.len() + MEMORY, || {
+        let events = below(before + 2 * payload.len() + MEMORY, || {
             demuxer.handle_tag(kind, number * 40, &payload);
-            while demuxer.poll_event().is_some() {}
+            std::iter::from_fn(|| demuxer.poll_event()).collect::<Vec<_>>()
         });
+        let samples = events.iter().map(|event| match event {
+            Event::Sample { sample, .. } => sample.data.len(),
+            _ => 0,
+        });
+        let bound = before + payload.len() + samples.sum::<usize>() + MEMORY;
+        assert!(allocated() <= bound, "{} bytes where {bound} may be", allocated());
     }
 });
 

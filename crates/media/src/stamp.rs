@@ -59,7 +59,7 @@ pub fn insert(codec: &Codec, access_unit: &[u8], unix_micros: u64) -> Result<Vec
         Codec::Hevc(config) => {
             let (at, slice) = first(&access_unit, config.nal_length_size, is_hevc_picture)?;
             // 7.4.2.2: the SEI must not have a lower temporal sub-layer than the access unit. All
-            // slices have that of the access unit, so the SEI takes the slice's.
+            // slices have the access unit's sub-layer, so the SEI copies it from a slice.
             let temporal_id = slice.get(1).map_or(1, |second| second & 7);
             let unit = [&[HEVC_PREFIX_SEI << 1, temporal_id][..], &sei(unix_micros)].concat();
             (at, with_length(&unit, config.nal_length_size))

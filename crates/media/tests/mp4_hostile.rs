@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod counting;
 mod mp4_support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,38 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use media::mp4::{Index, ReadError};
 use mp4_support::{Random, corpus, files, made, media, name, read, real};
-
-/// Counts allocations, to measure the promised bound on memory.
-mod counting {
-    #![allow(unsafe_code, reason = "an allocator cannot be written without")]
-
-    use std::alloc::{GlobalAlloc, Layout, System};
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    pub(super) static NOW: AtomicUsize = AtomicUsize::new(0);
-    pub(super) static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-    struct Counting;
-
-    // SAFETY: every call is handed on to the system's allocator unchanged.
-    unsafe impl GlobalAlloc for Counting {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-            PEAK.fetch_max(now, Ordering::Relaxed);
-            // SAFETY: the caller's promises are the system allocator's conditions.
-            unsafe { System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-            NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-            // SAFETY: as above.
-            unsafe { System.dealloc(memory, layout) }
-        }
-    }
-
-    #[global_allocator]
-    static ALLOCATOR: Counting = Counting;
-}
 
 /// The most memory that reading a file may take: a fixed part, and a few bytes per byte of the
 /// file.
@@ -55,10 +24,7 @@ static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
 /// Reads a file, and walks over all samples where that succeeds.
 fn exercise(data: &Bytes) {
-    let before = counting::NOW.load(Ordering::Relaxed);
-    counting::PEAK.store(before, Ordering::Relaxed);
-    let index = Index::read(data);
-    let used = counting::PEAK.load(Ordering::Relaxed).saturating_sub(before);
+    let (index, used) = counting::used(|| Index::read(data));
     assert!(used <= bound(data.len()), "{used} bytes for a file of {}", data.len());
     let index = match index {
         Ok(index) => index,

@@ -10,8 +10,8 @@
 //! [`Bytes`](bytes::Bytes), a [`Region`] of the memory file that holds all live windows, or a range
 //! of a file below a [`Root`].
 //!
-//! - [`memory`] is the memory of live windows: the memory file, the [`Arena`](memory::Arena) through
-//!   which a track writes, the regions, and the budget that all streams share.
+//! - [`memory`] is the memory of live windows: the memory file, the [`Arena`](memory::Arena)
+//!   through which a track writes, the regions, and the budget that all streams share.
 //! - `piece` defines [`Piece`], and lengths and ranges of lists of pieces.
 //! - `root` opens files below a folder and keeps paths inside it.
 //! - `version` has [`FileVersion`], which tells one content of a file from another, and

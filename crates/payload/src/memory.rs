@@ -96,7 +96,8 @@ struct Taken {
     extents: Vec<NonNull<u8>>,
 }
 
-// SAFETY: the addresses are those of mappings that last as long as the file; they are no thread's own.
+// SAFETY: the addresses are those of mappings that last as long as the file; they are no thread's
+// own.
 unsafe impl Send for Taken {}
 
 impl File {
@@ -189,8 +190,8 @@ impl Drop for File {
 
 /// About whole pages that are mapped.
 fn advise(start: NonNull<u8>, len: usize, advice: Advice) -> rustix::io::Result<()> {
-    // SAFETY: the callers' ranges are mapped, and what they advise (no large folios, to have pages be
-    // there) changes no byte.
+    // SAFETY: the callers' ranges are mapped, and what they advise (no large folios, to have pages
+    // be there) changes no byte.
     unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, advice) }
 }
 
@@ -203,8 +204,8 @@ struct Slab {
     charge: Charge,
 }
 
-// SAFETY: `map` is memory that only this slab leads to. It is read where a `Region` says that it was
-// written, and written once where none does.
+// SAFETY: `map` is memory that only this slab leads to. It is read where a `Region` says that it
+// was written, and written once where none does.
 unsafe impl Send for Slab {}
 // SAFETY: as above; what is shared are reads of memory that nobody writes any more.
 unsafe impl Sync for Slab {}
@@ -299,9 +300,9 @@ impl Region {
 
 impl AsRef<[u8]> for Region {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `start + len` lies within the slab (checked where regions are made), which is mapped
-        // as long as its file lives, and nobody else's as long as it lives itself; and these bytes
-        // are never written again.
+        // SAFETY: `start + len` lies within the slab (checked where regions are made), which is
+        // mapped as long as its file lives, and nobody else's as long as it lives itself; and these
+        // bytes are never written again.
         unsafe { std::slice::from_raw_parts(self.slab.map.as_ptr().add(self.start), self.len) }
     }
 }
@@ -350,9 +351,9 @@ impl Arena {
                 (Arc::new(slab), 0)
             }
         };
-        // SAFETY: the bytes from `start` on are within the slab, as was just seen; no region leads to
-        // them, since regions end where `current` says that the slab is filled to, and no other arena
-        // has the slab. `bytes` is not part of it for the same reason.
+        // SAFETY: the bytes from `start` on are within the slab, as was just seen; no region leads
+        // to them, since regions end where `current` says that the slab is filled to, and no other
+        // arena has the slab. `bytes` is not part of it for the same reason.
         unsafe {
             let to = slab.map.as_ptr().add(start);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -418,7 +419,8 @@ mod tests {
         assert!(file.upgrade().is_none());
     }
 
-    /// So nothing is refused for memory that is not there, and what is counted cannot fail to come later.
+    /// So nothing is refused for memory that is not there, and what is counted cannot fail to come
+    /// later.
     #[test]
     fn what_is_counted_is_resident_before_it_is_filled() {
         let memory = Memory::new(u64::MAX);

@@ -31,7 +31,8 @@ impl Queue {
         self.len
     }
 
-    /// Fills `slices` for one vectored write of at most `most` bytes. Answers how many slices it filled.
+    /// Fills `slices` for one vectored write of at most `most` bytes. Returns the number of filled
+    /// slices.
     pub fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>], most: usize) -> usize {
         let (mut count, mut room) = (0, most);
         for (slice, bytes) in slices.iter_mut().zip(&self.strings) {

@@ -224,7 +224,7 @@ mod tests {
         let (video, audio) = (of("video"), of("audio"));
         assert_eq!((video.len(), audio.len()), (480, 750));
         for (n, packet) in video.iter().enumerate() {
-            // Closed GOPs of one second, without B-frames, so that a picture can be shown at once.
+            // Closed GOPs of one second, without B-frames, so that a frame can be shown at once.
             assert_eq!(packet.is_keyframe(), n % 30 == 0, "picture {n}");
             assert_eq!(packet.pts, packet.dts, "picture {n}");
         }

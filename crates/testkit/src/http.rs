@@ -55,6 +55,18 @@ impl Response {
         self.head.header(name)
     }
 
+    /// The value of a counter or gauge, where this is an answer of `/metrics`. `name` has the
+    /// labels, if any: `headwater_viewers{stream="live/x",delivery="push"}`.
+    ///
+    /// # Panics
+    /// The value is not a whole number.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> Option<u64> {
+        let mut lines = self.text().lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        Some(value.parse().unwrap_or_else(|error| panic!("{name} {value}: {error}")))
+    }
+
     /// The body as text.
     ///
     /// # Panics

@@ -4,39 +4,53 @@
 //! - `ffmpeg` has ffmpeg and ffprobe as judges: packets, hashes of access units, and publishing.
 //! - `program` runs a foreign program with a time limit, and shows its output when a test fails.
 //! - `server` starts a `headwater serve` on free ports. `built` finds or builds programs of the
-//!   workspace. `port` finds ports for programs that do not accept port 0.
-//! - [`http`] is a small client that shows every violation of HTTP. `slow` is a viewer that reads
-//!   slowly or not at all.
-//! - `shapes` makes MP4 files that ffmpeg cannot write. `samples` makes configurations without
-//!   media.
+//!   workspace. `port` finds ports for programs that do not accept port 0. [`certificate`] makes
+//!   certificates.
+//! - [`http`] is a small client that shows every violation of HTTP. [`rtmp`] is a publisher or a
+//!   player, and [`push`] a viewer over WebSocket: the test decides their every byte. `slow` is a
+//!   viewer that reads slowly or not at all, and `socket` has sockets for such viewers.
+//! - `wait` waits for a condition. `random` has numbers and bytes without a pattern.
+//! - `shapes` makes MP4 files that ffmpeg cannot write. `chunk` reads the track and time of a CMAF
+//!   chunk. `samples` makes configurations without media.
 //! - The functions below give the paths of clips and of the corpus.
 //!
-//! Everything here panics when it fails. The message tells what it was doing, and the output of the
-//! program involved. A test that cannot run has failed. Every wait has a time limit.
+//! Everything here panics when it fails. The message names the step that failed, and has the output
+//! of the program involved. A test that cannot run has failed. Every wait has a time limit.
 
 mod built;
+pub mod certificate;
+mod chunk;
 mod ffmpeg;
 pub mod http;
 mod port;
 mod program;
+pub mod push;
+mod random;
+pub mod rtmp;
 mod samples;
 mod server;
 mod shapes;
 mod slow;
+mod socket;
+mod wait;
 
 use std::path::PathBuf;
 
 pub use built::{built, headwater};
+pub use chunk::{time_of, track_of};
 pub use ffmpeg::{
     AccessUnit, Packet, access_unit_hashes, access_unit_hashes_with, ffprobe_packets,
     ffprobe_packets_with, publish,
 };
 pub use port::Port;
 pub use program::{Finished, Program};
+pub use random::{Random, noise};
 pub use samples::avc_record;
-pub use server::Server;
+pub use server::{NO_ARGUMENTS, Server};
 pub use shapes::{Avc, Video};
 pub use slow::{Ended, SlowReader};
+pub use socket::{is_closed_within, narrow_socket};
+pub use wait::eventually;
 
 /// The folder of clips that `scripts/make-media.sh` makes, `target/media`. Its `--list` describes
 /// each clip.
@@ -77,8 +91,8 @@ pub fn corpus_dir() -> PathBuf {
 }
 
 /// The clip that `headwater serve --demo` publishes: 16 s, 480 frames of 1280×720 in closed GOPs of
-/// 30 without B-frames, and 750 AAC frames at 48 kHz. For tests that need only a well-behaved
-/// input.
+/// 30 without B-frames, and 750 AAC frames at 48 kHz. Tests use it if any well-behaved input will
+/// do.
 pub fn demo_clip() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../headwater/assets/demo.mp4")
 }

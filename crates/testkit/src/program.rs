@@ -124,6 +124,15 @@ impl Program {
     /// the slowest possible peer, in any protocol.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        // A process that waits for a processor stops only when it gets one.
+        let state = format!("/proc/{}/stat", self.child.id());
+        let has_stopped = || {
+            let state = std::fs::read_to_string(&state).unwrap_or_default();
+            state.rsplit_once(") ").is_none_or(|(_, fields)| !fields.starts_with(['R', 'S', 'D']))
+        };
+        while !has_stopped() {
+            thread::sleep(POLL);
+        }
     }
 
     /// Continues the process after [`Program::pause`].

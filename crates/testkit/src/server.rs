@@ -1,5 +1,6 @@
 use std::ffi::OsStr;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,6 +9,12 @@ use tempfile::TempDir;
 
 use crate::http::{self, Response};
 use crate::{Finished, Program};
+
+/// No more arguments, for [`Server::start`] and [`Server::configured`].
+pub const NO_ARGUMENTS: [&str; 0] = [];
+
+/// The default VOD root, relative to the working directory.
+const VOD_ROOT: &str = "media";
 
 /// Time limit for a server to bind its listeners, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
@@ -29,7 +36,7 @@ pub struct Server {
 
 impl Server {
     /// Starts `binary`, which a test knows as `env!("CARGO_BIN_EXE_headwater")`, with `serve`, free
-    /// ports on 127.0.0.1 and `args`, in an empty folder. Returns when it is ready.
+    /// ports on 127.0.0.1 and `args`, in a folder of its own. Returns when it is ready.
     ///
     /// # Panics
     /// The server ends, or is not ready in time.
@@ -38,21 +45,37 @@ impl Server {
         binary: impl AsRef<OsStr>,
         args: impl IntoIterator<Item = A>,
     ) -> Self {
-        Self::start_command(Command::new(binary), args)
+        Self::start_command(Command::new(binary), None, args)
+    }
+
+    /// Like [`Server::start`], with a configuration file of this text.
+    ///
+    /// # Panics
+    /// The same as those of [`Server::start`].
+    #[track_caller]
+    pub fn configured<A: AsRef<OsStr>>(
+        binary: impl AsRef<OsStr>,
+        configuration: &str,
+        args: impl IntoIterator<Item = A>,
+    ) -> Self {
+        Self::start_command(Command::new(binary), Some(configuration), args)
     }
 
     #[track_caller]
     fn start_command<A: AsRef<OsStr>>(
         mut command: Command,
+        configuration: Option<&str>,
         args: impl IntoIterator<Item = A>,
     ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let program = Program::spawn(
-            command
-                .args(["serve", "--http", "127.0.0.1:0", "--rtmp", "127.0.0.1:0"])
-                .args(args)
-                .current_dir(folder.path()),
-        );
+        std::fs::create_dir(folder.path().join(VOD_ROOT)).expect("the folder is new");
+        command.args(["serve", "--http", "127.0.0.1:0", "--rtmp", "127.0.0.1:0"]);
+        if let Some(configuration) = configuration {
+            let path = folder.path().join("headwater.toml");
+            std::fs::write(&path, configuration).expect("the folder is new");
+            command.arg("--config").arg(path);
+        }
+        let program = Program::spawn(command.args(args).current_dir(folder.path()));
         let ready = program.stdout_line(START, |_| true);
         let (http, rtmp, https) = addresses(&ready)
             .unwrap_or_else(|| panic!("not `ready http=IP:PORT rtmp=IP:PORT`: {ready:?}"));
@@ -73,9 +96,28 @@ impl Server {
         format!("rtmp://{}/{stream}", self.rtmp)
     }
 
-    /// Its working directory, empty when it started; `media/` in it is the default VOD root.
-    pub fn folder(&self) -> &std::path::Path {
+    /// Its working directory. When it started, this held its configuration file, if it has one, and
+    /// an empty VOD root.
+    pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The path of `/vod/NAME` in the default VOD root.
+    pub fn vod(&self, name: &str) -> PathBuf {
+        self.folder().join(VOD_ROOT).join(name)
+    }
+
+    /// Writes the file that it serves as `/vod/NAME`, and returns its path.
+    ///
+    /// # Panics
+    /// The file cannot be written.
+    #[track_caller]
+    pub fn put(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.vod(name);
+        let folder = path.parent().expect("it is below the VOD root");
+        std::fs::create_dir_all(folder).expect("the folder is ours");
+        std::fs::write(&path, bytes).expect("the folder is ours");
+        path
     }
 
     /// Sends a GET for a path on a new connection.
@@ -94,6 +136,16 @@ impl Server {
     #[track_caller]
     pub fn metrics(&self) -> Response {
         http::current_metrics(|| self.get("/metrics"))
+    }
+
+    /// The current value of a counter or gauge; see [`Response::metric`].
+    ///
+    /// # Panics
+    /// There is none of that name.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> u64 {
+        let metrics = self.metrics();
+        metrics.metric(name).unwrap_or_else(|| panic!("no {name}: {}", metrics.text()))
     }
 
     /// Sends GETs until `wanted` accepts the answer: for effects of a stream that was just
@@ -125,6 +177,42 @@ impl Server {
     /// Process id.
     pub fn id(&self) -> u32 {
         self.program().id()
+    }
+
+    /// Physical memory in KiB, as the kernel counts it.
+    ///
+    /// # Panics
+    /// The server has ended.
+    #[track_caller]
+    pub fn memory(&self) -> u64 {
+        self.kib("VmRSS:")
+    }
+
+    /// The most physical memory that the server had at any time so far, in KiB.
+    ///
+    /// # Panics
+    /// The server has ended.
+    #[track_caller]
+    pub fn peak_memory(&self) -> u64 {
+        self.kib("VmHWM:")
+    }
+
+    #[track_caller]
+    fn kib(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
+        let status = status.expect("the server runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        number.and_then(|number| number.trim().parse().ok()).expect("a number of kB")
+    }
+
+    /// How many descriptors it has open, of files and of sockets.
+    ///
+    /// # Panics
+    /// The server has ended.
+    #[track_caller]
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.id())).expect("the server runs").count()
     }
 
     /// Its log, with all lines that were logged before this call. A thread of the server writes the
@@ -221,7 +309,7 @@ mod tests {
     fn stand_in(script: &str, args: &[&str]) -> Server {
         let mut command = Command::new("sh");
         command.args(["-c", script, "headwater"]);
-        Server::start_command(command, args)
+        Server::start_command(command, None, args)
     }
 
     #[test]
@@ -237,6 +325,21 @@ mod tests {
         assert_eq!(args, "serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --demo");
         let finished = server.stop(Duration::from_secs(10));
         assert!(finished.status.success(), "{finished:?}");
+    }
+
+    #[test]
+    fn a_configuration_lasts_as_long_as_the_server() {
+        let mut command = Command::new("sh");
+        let script =
+            "cat \"$7\" >&2; echo 'ready http=127.0.0.1:4000 rtmp=127.0.0.1:5000'; exec sleep 60";
+        command.args(["-c", script, "headwater"]);
+        let server = Server::start_command(command, Some("workers = 1\n"), ["--demo"]);
+        assert_eq!(server.log_line(START, |_| true), "workers = 1");
+        let path = server.folder().join("headwater.toml");
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "workers = 1\n");
+        let file = server.put("a/b.bin", b"film");
+        assert_eq!(file, server.vod("a/b.bin"));
+        assert_eq!(std::fs::read(file).unwrap(), b"film");
     }
 
     #[test]

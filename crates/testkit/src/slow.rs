@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+use crate::narrow_socket;
 
 /// Time between two reads of a slow reader.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Receive buffer of a slow reader. The kernel doubles this value, and grants nothing smaller. The
-/// less the kernel holds, the sooner the server notices that nobody reads.
+/// Receive buffer of a slow reader. The less the kernel holds, the sooner the server notices that
+/// nobody reads.
 const RECEIVE_BUFFER: usize = 4096;
 
 /// A viewer that sends its request at once and then reads slowly, or not at all.
@@ -51,12 +51,7 @@ impl SlowReader {
     /// # Errors
     /// The server does not answer, or does not take the request in 10 s.
     pub fn start(address: SocketAddr, request: &[u8], rate: u64) -> io::Result<Self> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = socket(family, SocketType::STREAM, None)?;
-        // This must be set before connecting, because the window scale depends on it.
-        sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
-        connect(&socket, &address)?;
-        let mut socket = TcpStream::from(socket);
+        let mut socket = narrow_socket(address, RECEIVE_BUFFER)?;
         socket.set_write_timeout(Some(Duration::from_secs(10)))?;
         socket.write_all(request)?;
         socket.set_read_timeout(Some(TICK))?;
@@ -158,6 +153,8 @@ fn read(socket: &mut TcpStream, shared: &Shared, rate: u64) -> Ended {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+
+    use rustix::net::sockopt;
 
     use super::*;
 

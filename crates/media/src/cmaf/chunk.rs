@@ -166,7 +166,7 @@ enum Flags {
     Each,
 }
 
-/// What a `traf` with one run of samples says once for all samples, and what it says for each.
+/// Fields of a `traf` with one run: those common to all samples, and those of each sample.
 struct Run {
     decode_time: u64,
     count: u32,

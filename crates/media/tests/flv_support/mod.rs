@@ -7,7 +7,7 @@ use media::flv::Metadata;
 use media::mp4::{Index, Reader};
 use media::{Kind, Sample, Track};
 
-/// The first track of a kind in a generated clip.
+/// The first track of a kind in a generated clip, with its samples.
 fn track(clip: &str, kind: Kind) -> (Track, Vec<Sample>) {
     let data = Bytes::from(std::fs::read(testkit::clip(clip)).unwrap());
     let index = Index::read(&data).unwrap();
@@ -16,8 +16,8 @@ fn track(clip: &str, kind: Kind) -> (Track, Vec<Sample>) {
     (index.tracks[at].track.clone(), samples.collect())
 }
 
-/// The pictures of a clip in HEVC or AV1 with the sound of another in Opus or AAC. Encoders send
-/// temporal delimiters or leave them out, so both can be chosen.
+/// Makes a file with the video of one clip, in HEVC or AV1, and the audio of another, in Opus or
+/// AAC. Some encoders send temporal delimiters and some do not, so `with_delimiters` chooses.
 pub(crate) fn enhanced(video: &str, audio: &str, with_delimiters: bool) -> Vec<u8> {
     let (video, pictures) = track(video, Kind::Video);
     let (audio, sounds) = track(audio, Kind::Audio);
@@ -38,7 +38,7 @@ pub(crate) fn enhanced(video: &str, audio: &str, with_delimiters: bool) -> Vec<u
         Codec::Aac(config) => tags.push((0, 8, [&[0xaf, 0], &config.record[..]].concat())),
         other => panic!("{other:?}"),
     }
-    // Both clocks begin with the first picture in decode order.
+    // Both clocks begin with the first frame of video in decode order.
     let origin = pictures[0].dts;
     let mut media = Vec::new();
     for sample in &pictures {

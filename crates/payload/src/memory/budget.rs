@@ -2,22 +2,23 @@
 //!
 //! What counts is the memory that streams hold, not the bit rate of their publishers: the pages of
 //! their windows, the records of their samples, and the forms of parts that deliveries keep beside
-//! them. Pages that a slow viewer still uses count as well. Counted pages are resident: the pages of a
-//! slab come into being when they are counted, also those of a slab that is yet to be filled. With
-//! streams of 300 kbit/s, slabs take an eighth more than their content. So a refusal by resident
-//! memory would be the same as a refusal by counted memory.
+//! them. Pages that a slow viewer still uses count as well. Counted pages are resident: the pages
+//! of a slab come into being when they are counted, also those of a slab that is yet to be filled.
+//! With streams of 300 kbit/s, slabs take an eighth more than their content. So a refusal by
+//! resident memory would be the same as a refusal by counted memory.
 //!
 //! The limit is divided into [`PARTS`]. When the memory in use exceeds a number of parts, this
 //! happens:
 //!
-//! - [`NEW`]: streams at [rest](Account::rest), which have no publisher, give up their oldest segments
-//!   and at last all of them. The stream that has rested for the longest comes first. When no such
-//!   stream is left, no further stream may begin: the rest of the limit is for the streams that are
-//!   there, each of which begins with about a tenth of its later window.
+//! - [`NEW`]: streams at [rest](Account::rest), which have no publisher, give up their oldest
+//!   segments and at last all of them. The stream that has rested for the longest comes first. When
+//!   no such stream is left, no further stream may begin: the rest of the limit is for the streams
+//!   that are there, each of which begins with about a tenth of its later window.
 //! - [`SHORTEN`]: a stream that holds more than its share, which is equal for all, gives up its
 //!   oldest segments, one at a time, as far as playlists may be shortened (RFC 8216bis 6.2.2).
-//! - [`LAST`]: such a stream gives up all but its newest segment. Viewers that need a part in another
-//!   form wait: if the form were made, a publisher could be refused for want of that room.
+//! - [`LAST`]: such a stream gives up all but its newest segment. Viewers that need a part in
+//!   another form wait: if the form were made, a publisher could be refused because that room is
+//!   missing.
 //! - [`MOST`]: such a stream gets no more memory. The rest is for streams that hold less than their
 //!   share.
 //!
@@ -39,8 +40,8 @@ const SHORTEN: u64 = 28;
 const LAST: u64 = 29;
 /// Streams that hold more than their share may use this many parts.
 const MOST: u64 = 30;
-/// How many times streams at rest give up a segment for each chunk that comes, while there is room for
-/// the chunk anyway. So they give up more than comes, and no publisher waits for long.
+/// How many times streams at rest give up a segment for each chunk that comes, while there is room
+/// for the chunk anyway. So they give up more than comes, and no publisher waits for long.
 const TURNS: usize = 4;
 
 /// The memory that all streams may hold together, and the memory that they hold.
@@ -55,7 +56,7 @@ pub struct Budget {
     resting: Mutex<Resting>,
 }
 
-/// Streams that nobody publishes, by when they came to rest.
+/// Streams without a publisher, in the order in which they lost it.
 #[derive(Debug, Default)]
 struct Resting {
     queue: BTreeMap<u64, Weak<dyn Holder>>,
@@ -67,8 +68,8 @@ struct Resting {
 pub trait Holder: Send + Sync {
     /// Gives up its oldest segment: it has no publisher, and the memory is needed.
     ///
-    /// The caller publishes another stream and holds that stream's lock. So this must not wait for a
-    /// lock.
+    /// The caller publishes another stream and holds that stream's lock. So this must not wait for
+    /// a lock.
     fn give_up(&self) -> GaveUp;
 }
 
@@ -171,7 +172,7 @@ impl Resting {
 pub struct Account {
     budget: Arc<Budget>,
     used: AtomicU64,
-    /// As which it came to rest, counted from 1; 0 while it is published.
+    /// Position in the order in which streams came to rest, from 1; 0 while it is published.
     resting: AtomicU64,
 }
 
@@ -242,8 +243,8 @@ impl Account {
         self.budget.given_up.fetch_add(segments, Ordering::Relaxed);
     }
 
-    /// Nobody publishes the stream any more: it gives way before those that are published. Not to be
-    /// called at the same time as [`resume`](Self::resume).
+    /// Marks the stream as without a publisher. It then gives up memory before published streams.
+    /// Do not call it at the same time as [`resume`](Self::resume).
     pub fn rest(&self, holder: Weak<dyn Holder>) {
         let mut resting = self.budget.resting();
         if self.resting.load(Ordering::Relaxed) == 0 {
@@ -255,7 +256,7 @@ impl Account {
         }
     }
 
-    /// Somebody publishes it again.
+    /// Marks the stream as published again.
     pub fn resume(&self) {
         let since = self.resting.swap(0, Ordering::Relaxed);
         if since > 0 {
@@ -364,7 +365,7 @@ mod tests {
     fn streams_at_rest_give_way_before_all_others_in_the_order_in_which_they_came_to_rest() {
         let budget = Budget::new(1600);
         let accounts: Vec<_> = (0..4).map(|_| Account::open(&budget)).collect();
-        // In the other order than they began, and one of them is back.
+        // They come to rest in reverse order of their beginning. One is published again.
         let back = Rests::new(&accounts[3], &[100]);
         let first = Rests::new(&accounts[2], &[200; 2]);
         let second = Rests::new(&accounts[1], &[200; 2]);
@@ -376,12 +377,12 @@ mod tests {
         assert_eq!((budget.used(), first.held(), second.held()), (1300, 2, 2));
         media.extend(live.charge(1));
         assert_eq!((budget.used(), first.held(), second.held()), (1101, 1, 2));
-        // What is locked is not waited for.
+        // The budget does not wait for a locked stream.
         first.locked.store(true, Ordering::Relaxed);
         media.extend(live.charge(250));
         assert_eq!((budget.used(), first.held(), second.held()), (1151, 1, 1));
         first.locked.store(false, Ordering::Relaxed);
-        // As much as there is, where there is no room before.
+        // Streams at rest give up all that they hold, which is exactly what is missing.
         media.extend(live.charge(749));
         assert_eq!((budget.used(), first.held(), second.held()), (1500, 0, 0));
         assert_eq!((budget.given_up(), back.held()), (4, 1));

@@ -1,0 +1,34 @@
+//! Certificates for servers with TLS. openssl makes them.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::Program;
+
+/// Makes a certificate for 127.0.0.1 and localhost, signed with its own key, and writes both as
+/// PEM. `name` is its common name.
+///
+/// # Panics
+/// openssl fails, or takes longer than 30 s.
+#[track_caller]
+pub fn make(name: &str, certificate: &Path, key: &Path) {
+    // Without openssl's own extensions, which make it the certificate of an authority.
+    let request = format!(
+        "[req]\nprompt = no\ndistinguished_name = who\nx509_extensions = for\n[who]\nCN = {name}\n\
+         [for]\nsubjectAltName = IP:127.0.0.1, DNS:localhost\n"
+    );
+    let configuration = certificate.with_extension("cnf");
+    std::fs::write(&configuration, request).expect("the folder of a certificate can be written");
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+    openssl.args(["-nodes", "-days", "30", "-config"]).arg(&configuration);
+    openssl.arg("-keyout").arg(key).arg("-out").arg(certificate);
+    Program::output(&mut openssl, Duration::from_secs(30));
+    std::fs::remove_file(configuration).expect("it was written above");
+}
+
+/// The table of `headwater.toml` for HTTP with TLS on a free port.
+pub fn table(certificate: &Path, key: &Path) -> String {
+    format!("[http.tls]\nlisten = \"127.0.0.1:0\"\ncertificate = {certificate:?}\nkey = {key:?}\n")
+}
