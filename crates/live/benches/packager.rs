@@ -1,5 +1,6 @@
-//! What a publisher's samples cost the packager: ten seconds of 720p video and audio, cut into
-//! parts and segments, with nobody watching; and what ten thousand streams cost the registry.
+//! Cost of a publisher's samples in the packager: ten seconds of 720p video and audio, cut into
+//! parts and segments, without viewers. Also the cost of one more stream in a registry of ten
+//! thousand.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -48,7 +49,7 @@ fn publish(clip: &Clip) -> usize {
     state.tracks.iter().map(|track| track.window().segments.len()).sum()
 }
 
-/// A stream whose window is full, of 30 small pictures a second with a keyframe every two.
+/// A stream whose window is full: 30 small frames a second, and a keyframe every two seconds.
 struct Long {
     publisher: live::Publisher,
     frame: i64,
@@ -83,10 +84,10 @@ impl Long {
     }
 }
 
-/// What a segment of ten parts costs when as much is held as the window says.
+/// Cost of a segment of ten parts when the window is full.
 fn windows(c: &mut Criterion) {
     let mut group = c.benchmark_group("window");
-    // Parts, of six pictures each.
+    // Ten parts of six frames each.
     group.throughput(Throughput::Elements(10));
     for (name, seconds) in [("30 s", 30), ("6 h", 6 * 3600)] {
         let mut long = Long::new(Duration::from_secs(seconds));
@@ -103,7 +104,7 @@ fn packager(c: &mut Criterion) {
     group.finish();
 }
 
-/// What it costs to begin one stream more, beside 9,999 others.
+/// Cost of one more stream beside 9,999 others.
 fn registry(c: &mut Criterion) {
     let registry = Registry::new(Settings::default());
     let now = UnixMicros(1_700_000_000_000_000);
@@ -111,7 +112,7 @@ fn registry(c: &mut Criterion) {
     let begin = |name: &str| registry.publish(name, info.clone(), now).unwrap();
     let held: Vec<_> = (1..10_000).map(|number| begin(&number.to_string())).collect();
     let mut group = c.benchmark_group("registry");
-    // Whoever leaves before any sample is forgotten by the next sweep.
+    // The next sweep forgets a stream whose publisher leaves before any sample.
     group.bench_function("begin and sweep", |b| {
         b.iter(|| {
             drop(begin("x"));

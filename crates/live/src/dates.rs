@@ -1,40 +1,43 @@
-//! When media were captured, by the wall clock.
+//! Wall-clock times at which media were captured.
 //!
-//! What is said is the time of capture of the stream's time 0, its *epoch*: the date of a sample is its
-//! presentation time after that. Players place tracks on each other by such dates (hls.js does), so
-//! for all tracks and segments of a period it is one number, to within what dates are rounded to.
-//! Samples arrive late, never early, so the earliest arrival tells the epoch best. Where that is found
-//! to be another one, because the network has become quicker or the publisher's clock drifts, an estimate
-//! follows it slowly. The epoch follows the estimate when it is far off, for all tracks at the same stream
-//! time: each step costs, since a player that knows one track's dates from before the step and another's
-//! from after it has them apart by the step for as long as both are listed. Where the wall clock itself
-//! was set, or the machine slept, the epoch follows at once, with a new period.
+//! The *epoch* is the capture time of the stream's time 0. The date of a sample is the epoch plus
+//! its presentation time. Players align tracks by such dates (hls.js does). So all tracks and
+//! segments of a period should have one epoch, to within the rounding of dates.
+//!
+//! Samples arrive late, never early, so the earliest arrival gives the best epoch. Arrivals may
+//! later give another epoch, because the network has become faster or the publisher's clock drifts.
+//! An estimate then follows it slowly. The epoch follows the estimate when the two are far apart,
+//! at the same stream time for all tracks. Each step has a cost: if a player knows one track's
+//! dates from before the step and another's from after it, the tracks are apart by the step as long
+//! as both are listed. If the wall clock itself was set, or the machine slept, the epoch follows at
+//! once, with a new period.
 
 use std::collections::VecDeque;
 
 use crate::UnixMicros;
 
-/// The estimate moves by no more at the start of a segment, in microseconds: 50 in a second for segments
-/// of two seconds, which is about what clocks drift.
+/// The most that the estimate moves at the start of a segment, in microseconds. For segments of two
+/// seconds this is 50 a second, about the drift of clocks.
 const STEP: i64 = 100;
-/// It moves no more often than that, in microseconds of stream time.
+/// The least time between two moves, in microseconds of stream time.
 const APART: i64 = 1_500_000;
-/// The epoch follows the estimate where it is off by so many microseconds: what nobody sees, and what
-/// takes clocks some minutes.
+/// The epoch follows the estimate when they differ by this many microseconds. Nobody sees such a
+/// difference, and clocks need some minutes to drift so far.
 const HELD: i64 = 20_000;
-/// For so long the earliest arrival counts, in microseconds of stream time, and up to twice as long.
+/// The earliest arrival counts for this long, in microseconds of stream time, and up to twice as
+/// long.
 const RECENT: i64 = 10_000_000;
-/// The wall clock was set where it is off by more, in microseconds.
+/// A difference of at least this many microseconds means that the wall clock was set.
 const SET: i64 = 1_000_000;
-/// Epochs that are remembered, for tracks that come later than others.
+/// Number of epochs that are remembered, for tracks that come later than others.
 const REMEMBERED: usize = 32;
 
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
     period: u64,
-    /// Stream time from which on it holds; not asked for in a period's first.
+    /// Stream time from which it applies. The first epoch of a period ignores this.
     from: i64,
-    /// Whether it is its period's first.
+    /// Whether it is the first of its period.
     first: bool,
     micros: i64,
 }
@@ -44,20 +47,21 @@ struct Epoch {
 pub(crate) struct Dates {
     /// Newest last.
     epochs: VecDeque<Epoch>,
-    /// What arrivals tell the epoch to be, and the stream time at which it moved last.
+    /// Estimate of the epoch from arrivals, and the stream time at which it last moved.
     estimate: (i64, i64),
-    /// What the wall clock was ahead of the clock that never steps, as far as the epoch follows it.
+    /// How far the wall clock is ahead of the clock that never steps, as far as the epoch follows
+    /// it.
     ahead: i64,
-    /// The least that arrivals tell, of this span of stream time and of the one before.
+    /// The smallest epoch that arrivals gave in this span of stream time, and in the one before.
     earliest: [Option<i64>; 2],
     /// When this span began.
     since: i64,
-    /// From which period on the wall clock had been set by how much, in all.
+    /// Corrections of the wall clock: from a period on, their sum since the stream began.
     sets: Vec<(u64, i64)>,
 }
 
 impl Dates {
-    /// The stream begins: the sample of stream time `t` was captured now.
+    /// Begins the stream: the sample of stream time `t` was captured now.
     pub(crate) fn begin(&mut self, t: i64, now: i64, ahead: i64) {
         let micros = now.saturating_add(ahead).saturating_sub(t);
         self.epochs.push_back(Epoch { period: 0, from: t, first: true, micros });
@@ -66,8 +70,8 @@ impl Dates {
         self.since = t;
     }
 
-    /// The epoch of what is shown at stream time `t` of a period, in whole milliseconds: so the date of
-    /// what a publisher's clock of milliseconds says is one of milliseconds, and not rounded when told.
+    /// The epoch for media presented at stream time `t` of a period, in whole milliseconds. So if a
+    /// publisher's clock counts milliseconds, its dates do too, and writing them rounds nothing.
     pub(crate) fn epoch(&self, period: u64, t: i64) -> i64 {
         let holds = |epoch: &&Epoch| {
             epoch.period < period || epoch.period == period && (epoch.first || epoch.from <= t)
@@ -76,14 +80,15 @@ impl Dates {
         found.map_or(0, |epoch| (epoch.micros + 500).div_euclid(1000) * 1000)
     }
 
-    /// When what is shown at stream time `t` of a period was captured.
+    /// When media presented at stream time `t` of a period were captured.
     pub(crate) fn of(&self, period: u64, t: i64) -> UnixMicros {
         UnixMicros(u64::try_from(self.epoch(period, t).saturating_add(t)).unwrap_or(0))
     }
 
-    /// A sample of stream time `t` arrived.
+    /// Takes the arrival of a sample of stream time `t`.
     pub(crate) fn observe(&mut self, t: i64, now: i64) {
-        // By the clock that never steps, so that a step is not taken for an early arrival.
+        // `now` is by the clock that never steps, so a step of the wall clock does not look like an
+        // early arrival.
         let tells = now.saturating_sub(t);
         if t.saturating_sub(self.since) >= RECENT {
             self.earliest = [None, self.earliest[0]];
@@ -93,8 +98,8 @@ impl Dates {
         *least = Some(least.map_or(tells, |known| known.min(tells)));
     }
 
-    /// A segment of the leading track begins. From stream time `from` on, which no track has
-    /// reached, the epoch may be nearer the truth.
+    /// Adjusts the epoch when a segment of the leading track begins. A new epoch applies from
+    /// stream time `from` on, which no track has reached.
     pub(crate) fn adjust(&mut self, period: u64, from: i64, ahead: i64) {
         let Some(earliest) = self.earliest.iter().flatten().min() else { return };
         let Some(newest) = self.epochs.back() else { return };
@@ -113,12 +118,12 @@ impl Dates {
         }
     }
 
-    /// Whether the wall clock was set, and is to be followed with the next period.
+    /// Whether the wall clock was set and the next period has to follow it.
     pub(crate) fn is_set(&self, ahead: i64) -> bool {
         !self.epochs.is_empty() && (ahead - self.ahead).abs() >= SET
     }
 
-    /// A period begins.
+    /// Begins a period.
     pub(crate) fn turn(&mut self, period: u64, ahead: i64) {
         let Some(newest) = self.epochs.back() else { return };
         let by = if self.is_set(ahead) { ahead - self.ahead } else { 0 };
@@ -135,7 +140,7 @@ impl Dates {
         self.push(Epoch { period, from: newest.from, first: true, micros });
     }
 
-    /// From which period on the wall clock had been set by how much since the stream began.
+    /// Corrections of the wall clock: from a period on, their sum since the stream began.
     pub(crate) fn sets(&self) -> &[(u64, i64)] {
         &self.sets
     }
@@ -160,7 +165,8 @@ mod tests {
         dates
     }
 
-    /// When each of so many segments of two seconds began after the one before, and the epoch then.
+    /// Begins these segments of two seconds, with samples `late` microseconds late. Returns the
+    /// epoch after each, relative to the first.
     fn told(dates: &mut Dates, segments: std::ops::Range<i64>, late: i64) -> Vec<i64> {
         let mut told = Vec::new();
         for segment in segments {
@@ -175,10 +181,10 @@ mod tests {
     #[test]
     fn an_epoch_is_held_until_what_arrivals_tell_is_far_from_it() {
         let mut dates = begun();
-        // From now on samples arrive earlier.
+        // From now on samples arrive 0.8 s earlier.
         assert_eq!(told(&mut dates, 1..200, -800_000), [0; 199]);
         assert_eq!(told(&mut dates, 200..400, -800_000), [-20_000; 200]);
-        // Before that, and for a track that comes later, it is what it was.
+        // Before the step, also for a track that comes later, the epoch is still the old one.
         assert_eq!(dates.epoch(0, 1_000_000 + 200 * 2_000_000 - 1), NOON - 1_000_000);
         assert_eq!(told(&mut dates, 400..401, -800_000), [-40_000]);
     }

@@ -1,10 +1,10 @@
-//! Renditions that are made of a stream's own media, such as by a transcoder.
+//! Renditions made from a stream's own media, for example by a transcoder.
 //!
 //! Their samples already have times on the stream's timeline, and belong to the period and segment
-//! that what they were made of belongs to. So a rendition that is made here starts with the same
-//! segment numbers, cuts where its source has keyframes, and tells of the same discontinuities as its
-//! source, however much later its samples come. Where some of it was never made there is a hole in its
-//! times but none in its numbers, which must be consecutive: after that they are behind its source's.
+//! of the source samples. So such a rendition starts with its source's segment numbers, cuts at its
+//! source's keyframes, and has its source's discontinuities, however much later its samples come.
+//! If a stretch of it was never made, its times have a hole. Its segment numbers have none, because
+//! they must be consecutive: from there on they are lower than the source's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +17,23 @@ use crate::stream::{Derives, Stream};
 use crate::track::{Track, TrackState};
 use crate::{PublisherInfo, UnixMicros};
 
-/// The number these tracks have among their publisher's, which no publisher gives its own.
+/// The source number of these tracks. No publisher uses it for its own.
 const SOURCE: u32 = u32::MAX;
 
-/// The right to add a rendition to a stream that is made of the stream's own media. Its name is taken
-/// while this lives; it does not keep the stream alive.
+/// The right to add a rendition that is made from the stream's own media. The rendition's name is
+/// taken while this lives. It does not keep the stream alive.
 #[derive(Debug)]
 pub struct Derived {
     stream: Arc<Stream>,
     id: u64,
     rendition: String,
-    /// What the next samples are of, if that is new.
+    /// The codec of the next samples, if it is new.
     codec: Option<Codec>,
-    /// A sample is waited for that decoding can start at and that lies after all before.
+    /// Samples are dropped until one that decoding can start at and that is later than all before.
     shut: bool,
 }
 
-/// Where in its track the sample is that another was made of.
+/// Place of the source sample that a sample was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentId {
     /// Its segment's period ([`Segment::period`](crate::Segment::period)).
@@ -43,11 +43,11 @@ pub struct SegmentId {
 }
 
 impl Stream {
-    /// Takes `rendition` as the name of one that is made of this stream's own media. Manifests of
-    /// a stream that has just begun wait for its first segment, at most for `patience`.
+    /// Adds `rendition`, made from this stream's own media. Manifests of a stream that has just
+    /// begun wait for its first segment, for `patience` at most.
     ///
     /// # Errors
-    /// Somebody publishes a rendition of that name.
+    /// The stream is over, or somebody publishes a rendition of that name.
     pub fn derive(
         self: &Arc<Self>,
         rendition: &str,
@@ -74,13 +74,14 @@ impl Derived {
         &self.rendition
     }
 
-    /// What follows does not continue what came before, as after a restart of what makes it: samples
-    /// are dropped up to one that decoding can start at and that lies after all there are.
+    /// Marks that the next samples do not continue those before, for example because the transcoder
+    /// restarted. Samples are dropped until one that decoding can start at and that is later than
+    /// all before.
     pub fn restart(&mut self) {
         self.shut = true;
     }
 
-    /// Manifests need not wait for it any longer.
+    /// Stops manifests from waiting for this rendition.
     pub fn expect_nothing(&mut self) {
         let mut inner = self.stream.lock();
         if let Some(at) = inner.publisher(self.id)
@@ -91,10 +92,10 @@ impl Derived {
         self.stream.note_readiness(&inner);
     }
 
-    /// Samples that follow are of `codec`.
+    /// Sets the codec of the samples that follow.
     ///
     /// # Errors
-    /// It is not video.
+    /// The codec is not video.
     pub fn configure(&mut self, codec: Codec) -> Result<(), Refused> {
         if codec.kind() != Kind::Video || matches!(codec, Codec::Other(_)) {
             return Err(Refused::Codec(codec.rfc6381().into_owned()));
@@ -103,8 +104,9 @@ impl Derived {
         Ok(())
     }
 
-    /// Publishes a sample. Its times are the stream's, in the timescale of video tracks, 90 kHz;
-    /// `place` is where what it was made of is. Answers its track, unless the sample was dropped.
+    /// Publishes a sample. Its times are the stream's, in the timescale of video tracks, 90 kHz.
+    /// `place` is the place of its source sample. Returns its track, or `None` if the sample was
+    /// dropped.
     ///
     /// # Errors
     /// No codec was configured, there are too many tracks, the stream is over, or memory ran out.
@@ -132,7 +134,8 @@ impl Derived {
         let index = match (known, self.codec.take()) {
             (Some(index), None) => index,
             (Some(index), Some(codec)) => {
-                // A source whose configuration changes begins a period, so this need not.
+                // A configuration change of the source begins a period, so this need not begin
+                // another.
                 inner.tracks[index].configure(codec, *b"und")?;
                 index
             }
@@ -151,7 +154,7 @@ impl Derived {
         let active = &mut inner.publishers[publisher];
         active.tracks = vec![id];
         active.last_sample = now;
-        // Manifests list what has a complete segment; so it is that which they wait for.
+        // Manifests list tracks with a complete segment, so they wait for one.
         let complete = !track.window().segments.is_empty();
         let derives = active.derives.as_mut().filter(|_| complete);
         let awaited = derives.and_then(|derives| derives.awaited.take());

@@ -5,37 +5,37 @@ use crate::PublisherInfo;
 /// The most tracks a stream may have.
 pub(crate) const MOST_TRACKS: usize = 16;
 
-/// The most streams at once: bounds what publishers can make the origin hold.
+/// The most streams at once. This bounds what publishers can make the origin hold.
 pub(crate) const MOST_STREAMS: usize = 10_000;
 
-/// Why nobody may publish under a name.
+/// Why a publisher may not publish under a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// The name is not one.
+    /// The name is not a valid stream name.
     #[error("{0:?} is not a stream name (1 to 128 of A-Z a-z 0-9 . _ - and /)")]
     BadName(String),
-    /// The rendition's name is not one.
+    /// The name is not a valid name of a rendition.
     #[error("{0:?} is not a rendition's name (1 to 64 of A-Z a-z 0-9 . _ -)")]
     BadRendition(String),
-    /// Somebody publishes it.
+    /// Somebody already publishes it.
     #[error("already published{}", .0.peer.map(|peer| format!(" by {peer}")).unwrap_or_default())]
     InUse(PublisherInfo),
     /// It is a rendition of a stream that another address publishes.
     #[error("other renditions of this stream are published from another address")]
     Foreign,
-    /// It is over.
+    /// The stream is over.
     #[error("the stream is over")]
     Over,
-    /// It began anew too often.
+    /// The stream began anew too often.
     #[error("the stream began anew too often within a minute")]
     TooOften,
     /// Too many streams.
     #[error("the limit of {MOST_STREAMS} streams is reached")]
     TooManyStreams,
-    /// Those there are hold nearly all the memory there is for them.
+    /// The existing streams use nearly all the memory for live streams.
     #[error("the memory for live streams, {limit} bytes, is used up")]
     NoMemory {
-        /// How much there is.
+        /// Bytes of memory for live streams.
         limit: u64,
     },
 }
@@ -43,7 +43,7 @@ pub enum PublishError {
 /// Why a publisher's sample was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// It was silent for too long and another publisher took its place.
+    /// The publisher was silent for too long and another publisher took its place.
     #[error("another publisher took over after this one had been silent")]
     Replaced,
     /// The track cannot be packaged.
@@ -52,16 +52,16 @@ pub enum Refused {
     /// Too many tracks.
     #[error("a stream has at most {MOST_TRACKS} tracks")]
     TooManyTracks,
-    /// There is nothing more to publish to.
+    /// The stream is over.
     #[error("the stream is over")]
     Over,
-    /// Its clock jumped, or its tracks changed, too often.
+    /// The publisher's clock jumped, or its tracks changed, too often.
     #[error("its clock jumped, or its tracks changed, too often within a minute")]
     TooOften,
     /// The sample is of a track that was not announced.
     #[error("sample of a track without a configuration")]
     UnknownTrack,
-    /// The machine failed: no memory file, no memory.
+    /// The machine failed: no memory file, or no memory.
     #[error("packaging failed: {0}")]
     Io(#[from] std::io::Error),
 }

@@ -1,5 +1,6 @@
-//! Following what is published part by part, for what makes something of all of it: renditions, recordings, other
-//! servers. A viewer follows by a [`Cursor`](crate::cursor::Cursor), which skips to stay near live.
+//! Follows a stream part by part, for consumers of all its parts: renditions, recordings, other
+//! servers. A viewer uses a [`Cursor`](crate::cursor::Cursor) instead, which skips to stay near
+//! live.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,38 +13,41 @@ use crate::stream::{State, Status, Stream};
 use crate::track::Track;
 use crate::window::{Part, Segment, Window};
 
-/// What comes next of a track.
+/// The next event of a track.
 #[derive(Debug)]
 pub enum Next {
     /// A part, and the segment it belongs to.
     Part(Arc<Segment>, Arc<Part>),
-    /// There were too many parts that nobody took; what follows begins with a keyframe.
+    /// The follower was too slow and parts are skipped. The next part begins a segment, or starts
+    /// with a keyframe.
     Skipped,
     /// The track is over.
     Over,
 }
 
-/// Follows one track, each part once and in order.
+/// Follows one track. Each part comes once and in order.
 #[derive(Debug)]
 pub struct TrackFollower {
     windows: watch::Receiver<Arc<Window>>,
-    /// The part to be given next: its segment's number, and its place there.
+    /// The next part: its segment's number and its index there.
     next: Option<(u64, usize)>,
-    /// What is more than so many seconds behind is skipped; without it, what has left the window.
+    /// Parts more than this many seconds behind are skipped. If `None`, only parts that have left
+    /// the window are skipped.
     most_behind: Option<i64>,
 }
 
 impl TrackFollower {
-    /// From the oldest segment in the window on. Nothing is lost as long as parts are taken before they leave it.
+    /// Starts at the oldest segment in the window. Nothing is lost as long as parts are taken
+    /// before they leave the window.
     pub fn from_oldest(track: &Track) -> Self {
         let windows = track.subscribe();
         let next = windows.borrow().all().next().map(|segment| (segment.msn, 0));
         Self { windows, next, most_behind: None }
     }
 
-    /// From the newest segment on; or, so that nothing is missed of what comes after decode time `made` of the track,
-    /// from the first segment that begins there or later, unless that is too long ago. What is more than
-    /// `most_behind` seconds behind is skipped.
+    /// Starts at the newest segment. With `made`, a decode time of the track, it starts at the
+    /// first segment that begins there or later, unless that is too long ago: so nothing after
+    /// `made` is missed. Parts more than `most_behind` seconds behind are skipped.
     pub fn from_newest(track: &Track, made: Option<i64>, most_behind: i64) -> Self {
         let windows = track.subscribe();
         let next = {
@@ -67,7 +71,7 @@ impl TrackFollower {
         Self { windows, next, most_behind: Some(most_behind) }
     }
 
-    /// The next part, waited for.
+    /// Waits for the next part.
     pub async fn next(&mut self) -> Next {
         loop {
             if let Some(next) = self.take() {
@@ -79,7 +83,8 @@ impl TrackFollower {
         }
     }
 
-    /// What there is to be taken now. What is published after this is called is a change of the window.
+    /// The next part or event, if there is one now. Later changes of the window wake
+    /// [`Self::next`].
     pub fn take(&mut self) -> Option<Next> {
         let window = self.windows.borrow_and_update().clone();
         self.look(&window).or_else(|| window.ended.then_some(Next::Over))
@@ -113,7 +118,8 @@ impl TrackFollower {
         Some(Next::Part(Arc::clone(segment), Arc::clone(part)))
     }
 
-    /// Goes on at the newest keyframe, if that lies ahead; where nothing is to be lost, at the oldest segment.
+    /// Goes on at the newest keyframe if it is ahead. A follower that must lose nothing goes on at
+    /// the oldest segment.
     fn skip(&mut self, window: &Window) -> Option<Next> {
         let to = match self.most_behind {
             Some(_) => window.newest_independent(),
@@ -129,20 +135,20 @@ fn seconds_behind(window: &Window, start: i64, segment: &Segment) -> i64 {
     window.newest().map_or(0, |newest| (newest.end() - start - 1).div_euclid(timescale) + 1)
 }
 
-/// What comes next of a stream.
+/// The next event of a stream.
 #[derive(Debug)]
 pub enum Event {
-    /// A track is there that was not.
+    /// A new track.
     Began(Arc<Track>),
-    /// Something of a track that has begun; after [`Next::Over`] nothing more.
+    /// An event of a track that has begun. [`Next::Over`] is its last.
     Track(Arc<Track>, Next),
-    /// The stream is over, and so are all of its tracks.
+    /// The stream and all its tracks are over.
     Over,
 }
 
-/// Follows all tracks of a stream, those that come later as well, from the oldest segments in their windows on. Of each
-/// track parts come once and in order, and across tracks in the order in which they were taken to be published: by
-/// their times where several are at hand.
+/// Follows all tracks of a stream, including later ones, from the oldest segments in their windows
+/// on. Each track's parts come once and in order. If parts of several tracks are at hand, the
+/// earliest in time comes first.
 #[derive(Debug)]
 pub struct Follower {
     state: watch::Receiver<Arc<State>>,
@@ -157,7 +163,7 @@ impl Follower {
         Self { state: stream.subscribe(), tracks: Vec::new(), over: Vec::new() }
     }
 
-    /// What comes next, waited for.
+    /// Waits for the next event.
     pub async fn next(&mut self) -> Event {
         loop {
             if let Some(event) = self.take() {
@@ -167,7 +173,7 @@ impl Follower {
         }
     }
 
-    /// What there is now.
+    /// The next event, if there is one now.
     fn take(&mut self) -> Option<Event> {
         let state = self.state.borrow_and_update().clone();
         self.over.retain(|track| state.tracks.iter().any(|other| Arc::ptr_eq(other, track)));
@@ -205,7 +211,7 @@ impl Follower {
         (state.status == Status::Ended && self.tracks.is_empty()).then_some(Event::Over)
     }
 
-    /// Waits until something has changed since it was taken.
+    /// Waits until something has changed since the last [`Self::take`].
     async fn changed(&mut self) {
         let mut state = pin!(self.state.changed());
         let windows = self.tracks.iter_mut().map(|(_, follower)| follower.windows.changed());
@@ -231,7 +237,7 @@ mod tests {
     use super::*;
     use crate::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
 
-    /// A stream with a keyframe each second of 30 frames.
+    /// A stream of 30 frames a second with a keyframe every second.
     struct Scene {
         registry: Registry,
         publisher: Option<Publisher>,
@@ -271,12 +277,12 @@ mod tests {
         }
     }
 
-    /// Where the parts begin that are there now, in seconds; nothing for what is skipped.
+    /// Start times of the available parts, in seconds; `None` for a skip.
     fn take(source: &mut TrackFollower) -> Vec<Option<f64>> {
         let mut taken = Vec::new();
         while let Some(next) = source.take() {
             taken.push(match next {
-                // Its first frame is due where the first's decoding ends.
+                // A part's first frame is due when its decoding ends.
                 Next::Part(_, part) => Some(part.samples[0].dts as f64 / 90_000.0),
                 Next::Skipped | Next::Over => None,
             });
@@ -310,7 +316,7 @@ mod tests {
         assert_eq!(from(24), 25.0, "the first segment after it");
         assert_eq!(from(25), 25.0);
         assert_eq!(from(5), 21.0, "too long ago");
-        // Of what comes after it nothing has begun.
+        // No segment after it has begun.
         assert_eq!(from(30), 29.0);
     }
 
@@ -327,7 +333,7 @@ mod tests {
         assert!(taken[1..].iter().all(Option::is_some), "{taken:?}");
     }
 
-    /// What there is of a stream, a word for each event.
+    /// The available events of a stream, each as a short text.
     fn events(follower: &mut Follower) -> Vec<String> {
         let told = |event| match event {
             Event::Began(track) => format!("{} began", track.name),
@@ -370,7 +376,7 @@ mod tests {
         scene.publish(4);
         all.extend(events(&mut follower));
         assert!(all.contains(&"v1 began".to_owned()), "{all:?}");
-        // Whoever waits is told of what comes.
+        // A follower that waits gets the next part.
         let waits = tokio::spawn(async move { (follower.next().await, follower) });
         tokio::task::yield_now().await;
         scene.publish(1);

@@ -1,4 +1,5 @@
-//! When frames are due, and how long the newest lasts before the next one is there.
+//! When frames are due, how long the newest frame lasts before the next one arrives, and how long
+//! access units of audio last.
 
 use std::collections::VecDeque;
 
@@ -6,23 +7,23 @@ use media::Sample;
 
 use crate::rescale;
 
-/// Frames over which the frame duration is averaged.
+/// Number of frames over which the frame duration is averaged.
 const HISTORY: usize = 128;
-/// So many frames in a row must have come when they were due before the next is expected to. One
-/// frame rate says so after fewer: who publishes at a regular rate mostly does from the start.
+/// Number of frames in a row that must come when they are due before the next one is expected to.
+/// Few are enough: a publisher with a regular frame rate mostly has it from the start.
 const REGULAR: u32 = 3;
-/// A frame that comes within so long of when it was due came in time, in seconds: clocks of a
-/// millisecond round, up, down or to nearest.
+/// How far from the time when it is due a frame may come and count as on time, in seconds. Clocks
+/// of a millisecond round up, down or to the nearest.
 const ROUNDING: f64 = 0.001;
 
-/// How long access units of so many samples last, in a timescale that their sampling rate need not
-/// divide: the rate may change, the timescale may not.
+/// Duration of access units that all have the same number of samples. The timescale need not be a
+/// multiple of the sampling rate: the rate may change, the timescale may not.
 #[derive(Clone, Copy)]
 pub(crate) struct UnitDuration {
-    /// Samples of the unit times the timescale: ticks times the rate.
+    /// The unit's duration in ticks, times the rate: its samples times the timescale.
     ticks: u64,
     rate: u64,
-    /// What the units so far lasted beyond whole ticks, in ticks times the rate.
+    /// Remainder of the units' durations so far beyond whole ticks, times the rate.
     rest: u64,
 }
 
@@ -35,11 +36,11 @@ impl UnitDuration {
         self.rest = (self.ticks + self.rest) % self.rate;
     }
 
-    /// The end of the first of such units in a row from `from` on that ends at `until` or later.
+    /// The end of the first unit that ends at `until` or later, if units abut from `from` on.
     fn reach(mut self, from: i64, until: i64) -> i64 {
         let each = (self.ticks / self.rate).max(1);
         let whole = u64::try_from((until - from).max(0)).unwrap_or(0) / (each + 1);
-        // As many as surely fit at once, the rest one after the other.
+        // Skips at once as many units as surely fit, and counts the others one by one.
         let at_once = whole.saturating_sub(1);
         let total = u128::from(self.ticks) * u128::from(at_once) + u128::from(self.rest);
         let mut end = from + i64::try_from(total / u128::from(self.rate)).unwrap_or(i64::MAX / 4);
@@ -52,17 +53,18 @@ impl UnitDuration {
     }
 }
 
-/// Durations of access units of audio, which know how long they last.
+/// Durations of access units of audio, which are known from the units themselves.
 ///
-/// Their times count access units; the publisher's clock only tells that some are missing.
+/// A unit's time is counted in access units. The publisher's clock only shows that some are
+/// missing.
 pub(crate) struct Units {
     timescale: u32,
-    /// AAC: every access unit decodes to as many samples.
+    /// For AAC, where every access unit decodes to the same number of samples. `None` for Opus.
     fixed: Option<UnitDuration>,
 }
 
 impl Units {
-    /// Of a track whose access units know their durations; `None` for any other.
+    /// The durations of a track of AAC or Opus; `None` for any other track.
     pub(crate) fn of(track: &media::Track) -> Option<Self> {
         let fixed =
             track.codec.frame_length().zip(track.codec.audio()).map(|(frame, (rate, _))| {
@@ -73,8 +75,8 @@ impl Units {
         known.then_some(Self { timescale: track.timescale, fixed })
     }
 
-    /// How far a source's time may be from the counted one before the source is believed: an
-    /// access unit; one of Opus is 20 ms, mostly.
+    /// How far a source's time may be from the counted one before the source is believed: one
+    /// access unit. An access unit of Opus mostly lasts 20 ms.
     pub(crate) fn tolerance(&self) -> i64 {
         i64::from(self.fixed.map_or(self.timescale / 50, UnitDuration::next))
     }
@@ -88,36 +90,36 @@ impl Units {
         u32::try_from(rescale(i64::from(packet), 48_000, self.timescale)).unwrap_or(1).max(1)
     }
 
-    /// A sample was taken.
+    /// Counts a sample that was taken.
     pub(crate) fn advance(&mut self) {
         if let Some(fixed) = &mut self.fixed {
             fixed.advance();
         }
     }
 
-    /// Where the first unit after the newest begins that starts at `until` or later, the newest
-    /// ending at `from`.
+    /// Where the first unit that starts at `until` or later begins, if the newest unit ends at
+    /// `from`. `None` for Opus, whose later durations are unknown.
     pub(crate) fn first_from(&self, from: i64, until: i64) -> Option<i64> {
         Some(self.fixed?.reach(from, until))
     }
 }
 
-/// Times of frames that do not know how long they last.
+/// Times of frames whose durations are unknown.
 ///
 /// At a regular frame rate the times are those of the rate, within the rounding of the source's
-/// clock. Else they are what the source says.
+/// clock. Otherwise they are the source's.
 #[derive(Debug)]
 pub(crate) struct Cadence {
     timescale: u32,
-    /// Times the source said, as long as they were about as far apart as each other.
+    /// The source's latest times that are about evenly spaced.
     times: VecDeque<i64>,
-    /// Frame duration of the rate that those times have.
+    /// Frame duration at the rate of those times.
     step: Option<f64>,
     /// When the newest frame was due.
     due: f64,
-    /// Frames in a row that came when they were due.
+    /// Number of frames in a row that came when they were due.
     regular: u32,
-    /// What the source says each frame lasts, where it says so.
+    /// Duration that the source gives the newest frame, or 0.
     said: u32,
 }
 
@@ -126,8 +128,8 @@ impl Cadence {
         Self { timescale, times: VecDeque::new(), step: None, due: 0.0, regular: 0, said: 0 }
     }
 
-    /// The times that follow have nothing to do with those before. The frame rate is most likely
-    /// what it was.
+    /// Forgets the times so far: the times that follow have nothing to do with them. The frame rate
+    /// most likely stays the same.
     pub(crate) fn restart(&mut self) {
         self.times.clear();
         if self.step.is_none() {
@@ -135,8 +137,8 @@ impl Cadence {
         }
     }
 
-    /// Takes the time that the source says of the next frame, and the duration it says or 0. Answers
-    /// when it is due: within a millisecond of what the source says.
+    /// Takes the source's time of the next frame, and the source's duration or 0. Returns when the
+    /// frame is due: within a millisecond of the source's time.
     pub(crate) fn observe(&mut self, time: i64, said: u32) -> i64 {
         self.said = said;
         let Some(&last) = self.times.back() else {
@@ -178,19 +180,19 @@ impl Cadence {
         time
     }
 
-    /// How long the newest frame lasts, where that can be told: at a regular rate, or where the
-    /// source says so.
+    /// How long the newest frame lasts. `None` if the rate is not regular and the source does not
+    /// say.
     pub(crate) fn step(&self) -> Option<i64> {
         if self.said > 0 {
             return Some(i64::from(self.said));
         }
-        // The end of the newest frame is rounded, not its duration: so do frames of a rate whose
-        // ticks are no whole number add up.
+        // Rounds the end of the newest frame, and not its duration. So durations add up at a rate
+        // whose frames do not last whole ticks.
         let step = self.step.filter(|_| self.regular >= REGULAR)?;
         Some(((self.due + step).round() - self.due.round()).max(1.0) as i64)
     }
 
-    /// How long frames lasted lately, whether at a regular rate or not.
+    /// How long frames lasted lately, at a regular rate or not.
     pub(crate) fn usual(&self) -> Option<i64> {
         self.step.map(|step| step.round() as i64)
     }
@@ -200,8 +202,8 @@ impl Cadence {
         Some((self.times.back()? - self.times.front()?) as f64 / steps as f64)
     }
 
-    /// The exact duration where `mean` is, but for rounding, that of a common frame rate: the one
-    /// assumed so far if that still holds.
+    /// The exact frame duration of the common frame rate that `mean` fits but for rounding, or else
+    /// `mean`. If several rates fit, the one assumed so far goes first.
     fn nominal(&self, mean: f64) -> f64 {
         const RATES: [(f64, f64); 13] = [
             (10.0, 1.0),

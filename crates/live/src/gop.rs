@@ -1,20 +1,22 @@
-//! How far apart a publisher's keyframes are: what a segment may last is learnt from it.
+//! Learns how far apart a publisher's keyframes are, and from that what a segment may last.
 //!
-//! EXT-X-TARGETDURATION must not change while a stream lasts, and no segment may be longer. A publisher
-//! with a keyframe every two seconds should not be given that of one with up to ten: players keep
-//! three times as far from the end. But if it is too little for the publisher, segments are cut without
-//! a keyframe, and a player that joins there shows nothing. So it is decided before the first playlist
-//! is: by what the encoder says of itself, or by its first two keyframes.
+//! EXT-X-TARGETDURATION must not change while a stream lasts, and no segment may be longer. A
+//! publisher with a keyframe every two seconds should not get the target duration of one with up to
+//! ten: players stay three target durations behind the end. But if the target duration is too short
+//! for the publisher, segments are cut without a keyframe, and a player that joins there shows
+//! nothing. So the decision comes before the first playlist. It depends on the encoder's own
+//! description, or on the first two keyframes.
 
 use std::time::Duration;
 
 use crate::Settings;
 
-/// Keyframes of regular publishers are a multiple of this apart, in microseconds.
+/// The distance of a regular publisher's keyframes is a multiple of this, in microseconds.
 const GRID: i64 = 500_000;
-/// Keyframes are as far apart as they should be, but for a frame, in microseconds.
+/// A keyframe distance may be off by one frame, but by no more than this, in microseconds.
 const SLACK: i64 = 50_000;
-/// By the encoder's word and the first frames' rate it is decided after so long, in microseconds.
+/// With the encoder's description and the first frames' rate the decision needs this much video, in
+/// microseconds.
 const GLANCE: i64 = 150_000;
 
 /// What a segment may last.
@@ -22,7 +24,7 @@ const GLANCE: i64 = 150_000;
 pub(crate) struct Learnt {
     /// EXT-X-TARGETDURATION.
     pub(crate) target_duration: Duration,
-    /// Whether keyframes are expected to be as far apart as the first two.
+    /// Whether all keyframes are expected to be as far apart as the first two.
     pub(crate) regular: bool,
 }
 
@@ -40,15 +42,16 @@ impl Learnt {
 /// The first frames of a stream's leading video.
 #[derive(Debug, Default)]
 pub(crate) struct Gop {
-    /// When the first keyframe is shown, microseconds, and how many frames came since.
+    /// Presentation time of the first keyframe, in microseconds, and the number of frames since
+    /// then.
     first: Option<(i64, i64)>,
-    /// The most frames from one keyframe to the next, as the encoder says.
+    /// The most frames from one keyframe to the next, according to the encoder.
     most_frames: Option<u32>,
 }
 
 impl Gop {
-    /// Takes a frame that is shown at `at`, in microseconds; `data` is its access unit. Answers once
-    /// it can be said.
+    /// Takes a frame with presentation time `at`, in microseconds; `data` is its access unit.
+    /// Returns the result once it is known.
     pub(crate) fn observe(
         &mut self,
         (at, sync): (i64, bool),
@@ -71,7 +74,7 @@ impl Gop {
         if let Some(most) = self.most_frames
             && distance >= GLANCE
         {
-            // An encoder that adds keyframes where scenes change stays below its own maximum.
+            // An encoder that adds keyframes at scene changes stays below its own maximum.
             let most = i64::from(most).saturating_mul(distance / *frames);
             let slack = (distance / *frames).min(SLACK);
             return Some(match most <= regular + slack {
@@ -96,7 +99,8 @@ impl Gop {
 mod tests {
     use super::*;
 
-    /// What is learnt, and when, of frames of a 30th of a second, keyframes so many apart.
+    /// The result, and at which frame it is known, for 30 frames a second with keyframes at these
+    /// distances in frames.
     fn learn(distances: &[i64], data: &[u8]) -> (u64, bool, i64) {
         let (mut gop, settings) = (Gop::default(), Settings::default());
         let mut keyframes = vec![0];
@@ -124,7 +128,7 @@ mod tests {
         for frames in [9, 24, 50, 130, 250, 299] {
             assert_eq!(learn(&[frames], b""), (10, false, frames), "{frames}");
         }
-        // Nor is a second keyframe waited for without end.
+        // It does not wait for a second keyframe without end.
         assert_eq!(learn(&[600], b""), (10, false, 300));
     }
 

@@ -1,17 +1,20 @@
-//! Live streams: how they are cut, what of them is held, and who may ask for it.
+//! Live streams: how the crate cuts them, how much of them it keeps, and how viewers read them.
 //!
 //! ```text
 //! Publisher ─ samples ─▶ Timeline ─┬▶ packager (one a track) ─▶ Window (one a track) ─▶ viewers
-//!                                  └▶ tap (who needs frames)
+//!                                  └▶ tap (single frames, before they are parts)
 //! ```
 //!
-//! A publisher's samples are cut once into CMAF chunks; a chunk is a part, a run of parts a
-//! segment. What is published never changes: a [`Window`] is an immutable snapshot, its parts are
-//! [`Region`]s of an anonymous memory file that all streams share, and leaving the window means dropping a reference.
-//! Time is an argument everywhere ([`UnixMicros`]); nothing here opens a socket or reads a
-//! clock, but for [`wait`], which gives up after a time.
+//! The packager cuts a publisher's samples into CMAF chunks once, for all viewers. A chunk is a
+//! part. A run of parts is a segment. Published media never change: a [`Window`] is an immutable
+//! snapshot. Its parts are [`Region`]s of an anonymous memory file that all streams share. When a
+//! part leaves the window, only a reference to it is dropped.
 //!
-//! The crate's `README.md` gives the reasons: how a stream's time works, where segments end, what is listed.
+//! Time is an argument everywhere ([`UnixMicros`]). Nothing here opens a socket or reads a clock,
+//! except [`wait`], whose functions have a time limit.
+//!
+//! The crate's `README.md` gives the reasons: how a stream's time works, where segments end, what
+//! playlists list.
 
 pub mod cursor;
 mod dates;
@@ -60,33 +63,33 @@ impl UnixMicros {
         Self(self.0.saturating_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Time from `earlier` to this; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// How streams are cut and kept. Fixed for a stream's life, because playlists promise it.
+/// How the crate cuts and keeps streams. The settings of a stream never change, because playlists
+/// promise them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// A part's duration aimed at; a whole number of frames comes nearest to it.
+    /// Target duration of a part. Parts hold the whole number of frames that comes nearest to it.
     pub part_target: Duration,
-    /// A segment's duration aimed at; keyframes decide.
+    /// Target duration of a segment. Keyframes decide the real one.
     pub segment_target: Duration,
-    /// No segment of a regular publisher lasts longer: the least `EXT-X-TARGETDURATION`. Whole
-    /// seconds.
+    /// The longest segment of a regular publisher: the least `EXT-X-TARGETDURATION`. Whole seconds.
     pub target_duration: Duration,
-    /// Segments wait so long for a keyframe where a publisher's come as they like: the greatest
-    /// `EXT-X-TARGETDURATION`. Whole seconds. No more than `target_duration`: nothing is learnt of the
-    /// publisher.
+    /// How long a segment waits for a keyframe if the publisher's keyframes are irregular: the
+    /// greatest `EXT-X-TARGETDURATION`. Whole seconds. If this is no more than `target_duration`,
+    /// every publisher counts as regular.
     pub keyframe_distance: Duration,
-    /// How much media playlists list.
+    /// Duration of the media that playlists list.
     pub window: Duration,
     /// How long a stream without a publisher waits for one to return.
     pub reconnect: Duration,
-    /// A publisher silent for so long may be replaced.
+    /// After this time without samples another publisher may replace a publisher.
     pub silence: Duration,
-    /// Renditions may be published from other addresses than the stream's first publisher's.
+    /// Whether renditions may come from other addresses than that of the stream's first publisher.
     pub foreign_renditions: bool,
 }
 
@@ -105,8 +108,8 @@ impl Default for Settings {
     }
 }
 
-/// `time` counted in `from` units a second, counted in `to` units a second: rounded to nearest,
-/// saturating.
+/// Converts `time` from `from` units a second to `to` units a second. Rounds to the nearest unit
+/// and saturates.
 pub fn rescale(time: i64, from: u32, to: u32) -> i64 {
     if from == to {
         return time;

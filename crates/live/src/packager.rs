@@ -1,11 +1,12 @@
 //! Cuts one track's samples into chunks and segments.
 //!
-//! A chunk is published before the frame after it is there, so how long its last frame is shown is not
-//! known. Nor need it be: a frame is decoded when the one before it was due, and so lasts, as far as
-//! decoding goes, until it is due itself. All durations are known then, and decode times abut: parts add
-//! up to segments, and segments to the timeline, at any frame rate and at none. Presentation times are
-//! what the publisher said, within the rounding of its clock. Access units of audio know how long they
-//! last, and are decoded when they are heard.
+//! A chunk is published before the frame after it arrives, so nobody knows yet for how long its
+//! last frame is shown. The packager does not need to know: it lets each frame be decoded when the
+//! frame before it was due, so each decode duration ends when the frame itself is due. All decode
+//! durations are known then, and decode times abut: parts add up to segments, and segments to the
+//! timeline, at any frame rate and without one. Presentation times are the publisher's, within the
+//! rounding of its clock. The durations of audio access units are known, and audio is decoded when
+//! it is heard.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,25 +23,31 @@ use crate::timeline::ORIGIN;
 use crate::window::{Header, Window};
 use crate::{Settings, UnixMicros, rescale};
 
-/// The most samples that may wait for a chunk to fill: bounds memory when time stands still.
+/// The most samples that may wait for a chunk to fill. This bounds memory when media time stands
+/// still.
 const MOST_PENDING: usize = 1024;
 /// The most bytes that may wait for a chunk to fill.
 const MOST_PENDING_BYTES: usize = 4 << 20;
-/// PART-TARGET has room for the rounding of source clocks.
+/// What `PART-TARGET` adds to a part's duration, for the rounding of source clocks.
 const ROUNDING: Duration = Duration::from_millis(1);
-/// No part but a segment's last may be shorter than this much of PART-TARGET (RFC 8216bis 4.4.4.9).
-/// A little more than it demands, because durations are written rounded.
+/// Least duration of a part that is not its segment's last, as a share of `PART-TARGET`. It is a
+/// little more than RFC 8216bis 4.4.4.9 demands, because durations are written rounded.
 const LEAST_PART: f64 = 0.86;
-/// After a pause decode times may be so far behind the source's, until the following parts have made
-/// up for it. More is caught up with in one part, which then is longer than PART-TARGET.
+/// How far decode times may be behind the source's after a pause. The following parts make up for
+/// the lag. A longer lag goes into one part, which is then longer than `PART-TARGET`.
 const MOST_LAG: Duration = Duration::from_secs(1);
-/// TARGETDURATION is compared with durations rounded to seconds (RFC 8216bis 4.4.3.1): a segment
-/// may be that much longer while it waits for its keyframe.
+/// How long before it is due a frame is decoded, at most, where all frames come further apart than
+/// this. hls.js places video by decode time and looks for audio there: with a lead as long as an
+/// audio part it leaves out one or several audio parts.
+const LEAD: Duration = Duration::from_millis(100);
+/// How much longer than the target duration a segment may be while it waits for its keyframe. Such
+/// a segment is allowed, because RFC 8216bis 4.4.3.1 compares `TARGETDURATION` with durations
+/// rounded to seconds.
 const ROUNDED: Duration = Duration::from_millis(450);
-/// So many segments of the same duration foretell that of the next.
+/// Number of successive segments of one duration that forecast the duration of the next.
 const ALIKE: usize = 3;
 
-/// Where a track's segments may end: at its own keyframes, or where the leading track's do.
+/// Where a track's segments may end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cutting<'a> {
     /// Near the segment target: video at keyframes, audio anywhere.
@@ -49,16 +56,16 @@ pub(crate) enum Cutting<'a> {
     Following(&'a Boundaries),
 }
 
-/// Where the leading track starts segments, microseconds of stream time.
+/// Where the leading track starts segments, in microseconds of stream time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Boundaries {
-    /// Newest last.
+    /// Starts of segments, the newest last.
     pub(crate) starts: VecDeque<i64>,
-    /// Where the next most likely is.
+    /// Where the next segment most likely starts.
     pub(crate) next: Option<i64>,
 }
 
-/// Segment starts of the leading track that followers may still cut at.
+/// Number of the leading track's latest segment starts that other tracks may still cut at.
 const BOUNDARIES: usize = 16;
 
 impl Boundaries {
@@ -70,11 +77,11 @@ impl Boundaries {
     }
 }
 
-/// How the times of a track's samples are told.
+/// Works out the times of a track's samples.
 enum Timing {
-    /// Access units that know how long they last.
+    /// For access units of audio, whose durations are known.
     Units(Units),
-    /// Frames that last until the next.
+    /// For frames of video, each of which lasts until the next.
     Frames(Cadence),
 }
 
@@ -89,31 +96,36 @@ impl Timing {
 
 pub(crate) struct Packager {
     settings: Settings,
-    /// What no segment exceeds: `EXT-X-TARGETDURATION`.
+    /// Longest duration of a segment: `EXT-X-TARGETDURATION`.
     target_duration: Duration,
-    /// Whether that is what regular publishers get, whose first segment foretells the others.
+    /// Whether keyframes most likely stay as far apart as they have been. Then one segment is
+    /// enough to forecast the next.
     regular: bool,
     header: Arc<Header>,
-    /// A header for the next sample: the configuration changed.
+    /// Header that the next sample needs, after the configuration changed.
     new_header: Option<Arc<Header>>,
     timing: Timing,
-    /// The longest a part may be, in the track's timescale, once known: `PART-TARGET`.
+    /// Longest duration of a part, in the track's timescale: `PART-TARGET`. `None` until it is
+    /// known.
     part_limit: Option<u32>,
-    /// Samples of the chunk being filled, their times final but for the last one's duration.
+    /// Samples of the chunk being filled. [`Packager::follows`] and [`Packager::publish`] may still
+    /// adjust their times.
     pending: Vec<Sample>,
     pending_bytes: usize,
-    /// When the first of them came.
+    /// When the first of them came, or when the part before them was published.
     pending_since: UnixMicros,
     /// When the newest sample is due, by the source's clock.
     newest: i64,
-    /// How long it lasts.
+    /// Duration of the newest sample.
     lasted: i64,
-    /// Only the track's first frame has come.
-    first_waits: bool,
+    /// Number of frames so far, as long as there are few.
+    frames: u8,
+    /// How long after it is due each frame's decode duration ends. The next frame comes no sooner.
+    slack: i64,
     period: u64,
-    /// The source's time of the first sample of the segment being made.
+    /// The source's time of the first sample in the segment being made.
     opened: i64,
-    /// Time and distance of the last two keyframes.
+    /// Time of the last keyframe, and its distance from the keyframe before.
     keyframe: Option<(i64, Option<i64>)>,
     segments: Segments,
 }
@@ -140,15 +152,16 @@ impl Packager {
             pending_since: UnixMicros(0),
             newest: 0,
             lasted: 0,
-            first_waits: false,
+            frames: 0,
+            slack: 0,
             period,
             opened: 0,
             keyframe: None,
         }
     }
 
-    /// No segment is to exceed `longest`; `regular` says that keyframes are expected to be as far
-    /// apart as they have been.
+    /// Sets the longest duration of a segment. `regular` says that keyframes most likely stay as
+    /// far apart as they have been.
     pub(crate) fn set_target_duration(&mut self, longest: Duration, regular: bool) {
         self.target_duration = longest;
         self.regular = regular;
@@ -166,24 +179,24 @@ impl Packager {
         self.segments.next_msn()
     }
 
-    /// Whether the next sample starts a segment, whatever it is.
+    /// Whether no segment is being made. If so, the next sample starts one, whatever it is.
     pub(crate) fn is_between_segments(&self) -> bool {
         self.segments.open().is_none()
     }
 
-    /// Where the segment being made starts, and where it most likely ends, by presentation time in
-    /// the track's timescale.
+    /// Presentation times at which the segment being made starts and most likely ends, in the
+    /// track's timescale.
     pub(crate) fn segment_times(&self) -> Option<(i64, Option<i64>)> {
         let open = self.segments.open()?;
         Some((open.presents, open.expected_end))
     }
 
-    /// What no segment exceeds, in the track's timescale.
+    /// Longest duration of a segment, in the track's timescale.
     pub(crate) fn longest_segment(&self) -> i64 {
         self.duration_ticks(self.target_duration)
     }
 
-    /// Whether its newest sample is of this period.
+    /// Whether the newest sample is of this period.
     pub(crate) fn is_in(&self, period: u64) -> bool {
         self.period == period
     }
@@ -193,8 +206,8 @@ impl Packager {
         self.part_limit
     }
 
-    /// How far from where the last sample ends the next may begin and still follow on it, where
-    /// samples know how long they last; `None` where they do not.
+    /// How far from the end of the last sample the next may begin and still follow on it, in the
+    /// track's timescale. `None` for video, whose samples do not know their durations.
     pub(crate) fn tolerance(&self) -> Option<i64> {
         match &self.timing {
             Timing::Units(units) => Some(units.tolerance()),
@@ -210,18 +223,24 @@ impl Packager {
         }
     }
 
+    /// From the end of the last sample to when a sample that is due at `due` is decoded to its end,
+    /// or for audio to when it begins, in the track's timescale.
+    pub(crate) fn lasts_until(&self, due: i64) -> i64 {
+        self.end().map_or(0, |end| due.saturating_add(self.slack).saturating_sub(end))
+    }
+
     /// Duration of the last sample.
     pub(crate) fn last_duration(&self) -> i64 {
         self.lasted
     }
 
-    /// Samples that follow need `header`.
+    /// Sets the header that the following samples need.
     pub(crate) fn reconfigure(&mut self, header: Arc<Header>) {
         self.new_header = Some(header);
     }
 
-    /// Takes a sample, its decode time on the stream's timeline in the track's timescale, its
-    /// duration what the source says or 0. Answers whether the window changed.
+    /// Takes a sample. Its decode time is on the stream's timeline, in the track's timescale; its
+    /// duration is the source's, or 0. Returns whether the window changed.
     pub(crate) fn push(
         &mut self,
         mut sample: Sample,
@@ -295,13 +314,13 @@ impl Packager {
         Ok(changed)
     }
 
-    /// Publishes what is pending, without closing the segment. Answers whether there was any.
+    /// Publishes all pending samples without closing the segment. Returns whether there were any.
     pub(crate) fn flush(&mut self, now: UnixMicros) -> io::Result<bool> {
         self.publish(true, now)
     }
 
-    /// Publishes the parts that are complete, and what is left if it is to be `all`. Answers whether
-    /// there was any.
+    /// Publishes the complete parts and, if `all`, the samples left over. Returns whether it
+    /// published a part.
     fn publish(&mut self, all: bool, now: UnixMicros) -> io::Result<bool> {
         if self.pending.is_empty() {
             return Ok(false);
@@ -315,11 +334,13 @@ impl Packager {
             let count = match over {
                 None if all || self.is_complete(least, limit) => self.pending.len(),
                 None => break,
-                // Access units of audio last as long as they last.
+                // The duration of an audio access unit cannot change.
                 Some(over) if matches!(self.timing, Timing::Units(_)) => over.max(1),
                 Some(over) if over > 0 && self.pending[over].dts - first >= least => over,
-                // It fills the part that would else be too short, and the one after it is decoded
-                // earlier. After a pause parts make up for it, if it was not too long.
+                // Without this frame the part would be too short, so the frame fills the part.
+                // The part has room for less than the frame's duration: the frame after it is
+                // decoded earlier by the difference. So the parts after a pause make up for the
+                // pause, unless it was too long.
                 Some(over) => {
                     let sample = &mut self.pending[over];
                     let too_long = ends(sample) - (first + limit).max(sample.dts + 1);
@@ -334,9 +355,10 @@ impl Packager {
                     over + 1
                 }
             };
-            let early = matches!(self.timing, Timing::Frames(_));
-            let written = self.segments.publish(&self.pending[..count], early, now);
-            // Also where there was no room for it: it is not tried again with all that follows.
+            let slack = matches!(self.timing, Timing::Frames(_)).then_some(self.slack);
+            let written = self.segments.publish(&self.pending[..count], slack, now);
+            // The samples go even if there was no room for the part: the packager does not try
+            // again to publish them, together with all that follow.
             let taken = self.pending.drain(..count).map(|sample| sample.data.len()).sum::<usize>();
             self.pending_bytes -= taken;
             written?;
@@ -346,8 +368,8 @@ impl Packager {
         Ok(published)
     }
 
-    /// Whether no further frame is to be waited for: the pending ones fill a part, as far as can be
-    /// told when the next is due.
+    /// Whether the pending samples fill a part: the next one, when it is due as expected, would
+    /// make the part too long.
     fn is_complete(&self, least: i64, limit: i64) -> bool {
         let (Some(first), Some(last)) = (self.pending.first(), self.pending.last()) else {
             return false;
@@ -360,7 +382,7 @@ impl Packager {
         filled >= least && filled + step.unwrap_or(i64::from(last.duration)) > limit
     }
 
-    /// Nothing will follow: everything is published, the last segment complete.
+    /// Ends the stream: publishes all pending samples and completes the last segment.
     pub(crate) fn end_stream(&mut self, now: UnixMicros) -> io::Result<()> {
         self.flush(now)?;
         self.close_segment(now);
@@ -368,9 +390,10 @@ impl Packager {
         Ok(())
     }
 
-    /// Gives the oldest complete segment up, to make room: one that playlists no longer list, or one
-    /// without which they are not shorter than three target durations (RFC 8216bis 6.2.2), or, at last,
-    /// any but the newest. Answers whether there was one.
+    /// Gives up the oldest complete segment, to make room. With [`Pressure::Shorten`] it must be
+    /// one that playlists no longer list, or one without which they still list three target
+    /// durations (RFC 8216bis 6.2.2). Otherwise it may be any but the newest. Returns whether there
+    /// was one.
     pub(crate) fn give_way(&mut self, pressure: Pressure) -> bool {
         let least = match pressure {
             Pressure::Shorten => Some(3 * self.longest_segment()),
@@ -384,7 +407,7 @@ impl Packager {
         self.segments.close(&holding, now)
     }
 
-    /// How much of the track stays.
+    /// How much of the track the window keeps.
     fn holding(&self) -> Holding {
         // RFC 8216bis 6.2.2: players begin three target durations before the end.
         let listed = self.settings.window.max(4 * self.target_duration);
@@ -396,8 +419,8 @@ impl Packager {
         }
     }
 
-    /// Settles the sample's decode time and duration, and the duration of the one before it. False
-    /// if there is no place for it: audio that overlaps with what was published already.
+    /// Settles the sample's decode time and duration. Returns false if the sample has no place: it
+    /// is audio that overlaps with the audio before it.
     fn place(
         &mut self,
         sample: &mut Sample,
@@ -411,13 +434,13 @@ impl Packager {
             Timing::Frames(cadence) => cadence,
             Timing::Units(units) => {
                 let gap = end.map_or(0, |end| said - end);
-                // A period may begin up to a unit after its time, where the one before ends.
+                // A period may begin up to a unit after its time, where the period before ends.
                 if !new_period && gap < -units.tolerance() * 3 / 2 {
                     tracing::debug!(track = self.header.track.id, gap, "overlapping audio dropped");
                     return Ok(false);
                 }
-                // What is missing before it leaves a hole: silence stands in for it where it can
-                // (`TrackState`), and audio can be decoded from any access unit on.
+                // Missing audio leaves a hole. Where possible `TrackState` has filled the hole with
+                // silence. Audio can be decoded from any access unit on.
                 let follows = !new_period && gap <= units.tolerance();
                 let at = if follows { end } else { end.map(|end| end.max(said)) };
                 if !follows && end.is_some() {
@@ -431,37 +454,66 @@ impl Packager {
                 return Ok(true);
             }
         };
-        // After a gap frames last as long as they did before.
         let usual = cadence.usual();
         let due = cadence.observe(said, sample.duration);
         let shown = due + i64::from(sample.cts);
-        let before = due - usual.unwrap_or(0);
-        // How long the frame before the first would have lasted, the second tells.
-        if std::mem::take(&mut self.first_waits)
-            && let [first] = &mut self.pending[..]
-        {
-            let lasts = (due - first.dts).clamp(1, first.dts.max(1));
-            first.dts -= lasts;
-            first.cts = narrow(i64::from(first.cts) + lasts);
-            first.duration = u32::try_from(lasts).unwrap_or(1);
-            self.segments.begin_earlier(first.dts);
+        if !new_period {
+            self.follows(due);
         }
         let end = self.end();
         sample.dts = match end {
-            // Nothing came for longer than a segment may last.
-            Some(end) if new_period || due - end > self.longest_segment() => before.max(end),
+            // A period begins, or nothing came for longer than a segment may last. The frame lasts
+            // as long as frames did before, but no longer than a part.
+            Some(end) if new_period || due + self.slack - end > self.longest_segment() => {
+                let most = self.part_limit.map_or(i64::MAX, i64::from).max(self.slack);
+                (due + self.slack - usual.unwrap_or(self.slack).min(most)).max(end)
+            }
             Some(end) => end,
-            None => before.max(0),
+            None => (due - usual.unwrap_or(0)).max(0),
         };
         self.newest = due;
-        // A clock that runs back is held, unless the publisher wants the frame shown before that.
+        self.frames =
+            if usual.is_none() && end.is_none() { 1 } else { self.frames.saturating_add(1) };
+        // If the source's clock runs back, the frame is shown when it is decoded. It is shown
+        // earlier only by as much as the publisher's own composition offset says.
         sample.cts = narrow((shown - sample.dts).max(i64::from(sample.cts.min(0))));
-        sample.duration = u32::try_from(due - sample.dts).unwrap_or(1).max(1);
-        self.first_waits = usual.is_none() && end.is_none();
+        sample.duration = u32::try_from(due + self.slack - sample.dts).unwrap_or(1).max(1);
         Ok(true)
     }
 
-    /// Whether there is enough pending to tell how long a part is.
+    /// Adjusts the pending frames and the slack to a frame that is due at `due`.
+    fn follows(&mut self, due: i64) {
+        let step = due - self.newest;
+        let lead = self.duration_ticks(LEAD);
+        let decode = |sample: &mut Sample, later: i64| {
+            sample.dts += later;
+            sample.cts = narrow(i64::from(sample.cts) - later);
+        };
+        match (self.frames, &mut self.pending[..]) {
+            // The first frame is decoded as early as if a frame had come one step before it.
+            (1, [first]) => {
+                let lasts = step.clamp(1, first.dts.max(1));
+                decode(first, -lasts);
+                first.duration = u32::try_from(lasts).unwrap_or(1);
+                self.segments.begin_at(first.dts);
+            }
+            // After two steps of about the same length, all frames are expected so far apart.
+            (2, [first, second]) => {
+                let before = i64::from(second.duration);
+                if step.abs_diff(before) * 5 <= before.unsigned_abs() {
+                    self.slack = (step.min(before) - lead).max(0);
+                    decode(first, self.slack);
+                    decode(second, self.slack);
+                    self.segments.begin_at(first.dts);
+                }
+            }
+            // A frame that comes sooner than expected is shown late, but only the first: the slack
+            // shrinks.
+            _ => self.slack = self.slack.min((step - lead).max(0)),
+        }
+    }
+
+    /// Whether enough samples are pending to decide how long a part is.
     fn has_learnt(&self) -> bool {
         let (Some(first), Some(last)) = (self.pending.first(), self.pending.last()) else {
             return false;
@@ -471,7 +523,7 @@ impl Packager {
         let target = self.duration_ticks(self.settings.part_target);
         match &self.timing {
             Timing::Units(_) => filled + frame / 2 >= target,
-            // One step may be a pause, and a rate shows after a few.
+            // A single step may be a pause. The frame rate shows after a few steps.
             Timing::Frames(cadence) => {
                 self.pending.len() > 4 && filled + cadence.step().unwrap_or(0) / 2 >= target
                     || cadence.step().is_some() && filled + frame / 2 >= target
@@ -479,8 +531,8 @@ impl Packager {
         }
     }
 
-    /// The longest a part may be, decided now if it was not: the whole number of frames nearest
-    /// to the target, rounded up by a millisecond for the rounding of source clocks.
+    /// Longest duration of a part. The first call decides it: the whole number of frames nearest to
+    /// the target, and a millisecond for the rounding of source clocks.
     fn settled_limit(&mut self) -> u32 {
         if let Some(limit) = self.part_limit {
             return limit;
@@ -495,7 +547,7 @@ impl Packager {
         };
         let limit = match frame {
             Some(frame) => ((target + frame / 2) / frame).max(1) * frame,
-            // Frames in no order fill a part of any length, but for those that are rarer.
+            // Irregular frames can fill a part of the target's length, unless they come less often.
             None if usual < target => target,
             None => longest.max(usual),
         };
@@ -510,7 +562,9 @@ impl Packager {
         let Some(open) = self.segments.open() else { return false };
         let elapsed = self.newest - self.opened;
         let video = self.header.track.kind() == Kind::Video;
-        let rounded = if video { ROUNDED } else { Duration::ZERO };
+        // A track that follows waits for the leading track's keyframe as video does.
+        let waits = video || matches!(cutting, Cutting::Following(_));
+        let rounded = if waits { ROUNDED } else { Duration::ZERO };
         let at_latest = self.duration_ticks(self.target_duration + rounded);
         let ends = (sample.dts + i64::from(sample.duration)).max(self.newest);
         if ends - open.start > at_latest {
@@ -529,13 +583,14 @@ impl Packager {
                 let Some((_, distance)) = self.keyframe.filter(|_| sample.sync) else {
                     return sample.sync && elapsed >= target;
                 };
-                // The distance to the keyframe before stands for the distance to the next.
+                // The distance from the keyframe before forecasts the distance to the next.
                 let next = match self.keyframe {
                     Some((at, _)) if self.newest > at => self.newest - at,
                     _ => distance.unwrap_or(0),
                 };
-                // Nearest to a multiple of the target on the stream's timeline, not to the target
-                // after this segment's start: so renditions agree, whenever each began.
+                // The cut is at the keyframe nearest to a multiple of the target on the stream's
+                // timeline, and not nearest to the target after this segment's start. So renditions
+                // cut at the same keyframes, whenever each began.
                 let due = self.due(self.opened, target);
                 self.newest + next / 2 >= due || elapsed + next > at_latest
             }
@@ -544,8 +599,8 @@ impl Packager {
     }
 
     /// When a segment that starts at `start` should end: the multiple of the target after the one
-    /// that the start is nearest to. Counted from the stream's origin, where the first publisher's
-    /// first keyframe is; a start halfway between two belongs to the earlier.
+    /// nearest to the start. Multiples count from the stream's origin, where the first publisher's
+    /// first keyframe is. A start halfway between two multiples belongs to the earlier.
     fn due(&self, start: i64, target: i64) -> i64 {
         let target = target.max(1);
         let origin = rescale(ORIGIN, 1_000_000, self.header.track.timescale);
@@ -553,8 +608,8 @@ impl Packager {
         origin + (turn + 1) * target
     }
 
-    /// Where a segment that begins with `first` most likely ends, if that can be told: where the
-    /// leading track's does, or as long as those before it lasted.
+    /// Where a segment that begins with `first` most likely ends: where the leading track's segment
+    /// ends, or after as long as the segments before it lasted. `None` if there is no forecast.
     fn expected_end(&self, first: &Sample, cutting: Cutting<'_>) -> Option<i64> {
         if let Cutting::Following(boundaries) = cutting {
             let next = rescale(boundaries.next?, 1_000_000, self.header.track.timescale);
@@ -577,7 +632,7 @@ impl Packager {
     }
 }
 
-/// The least that a part may last which is not its segment's last.
+/// Least duration of a part that is not its segment's last, for a `PART-TARGET` of `limit`.
 fn least_part(limit: i64) -> i64 {
     (limit as f64 * LEAST_PART).ceil() as i64
 }

@@ -1,4 +1,4 @@
-//! The right to publish a stream, and what becomes of each sample.
+//! The right to publish a stream, and the handling of each sample.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -15,19 +15,19 @@ use crate::timeline::{Mapped, TrackClock};
 use crate::track::{self, Track, TrackState};
 use crate::{PublisherInfo, Settings, UnixMicros, rescale};
 
-/// The right to publish a stream, or one rendition of it. Dropping it leaves the stream waiting
-/// for its return.
+/// The right to publish a stream, or one rendition of it. When it is dropped, the stream waits for
+/// the publisher's return.
 #[derive(Debug)]
 pub struct Publisher {
     stream: Arc<Stream>,
     id: u64,
     info: PublisherInfo,
-    /// Its tracks by its own numbers for them.
+    /// Its tracks, by the publisher's own numbers for them.
     sources: HashMap<u32, Source>,
 }
 
 impl Publisher {
-    /// Lets a publisher in.
+    /// Admits a publisher.
     pub(crate) fn admit(
         stream: &Arc<Stream>,
         info: PublisherInfo,
@@ -42,7 +42,7 @@ impl Publisher {
         &self.stream
     }
 
-    /// Who it is.
+    /// Information about the publisher.
     pub fn info(&self) -> &PublisherInfo {
         &self.info
     }
@@ -52,11 +52,12 @@ impl Publisher {
         self.stream.lock().publisher(self.id).is_none()
     }
 
-    /// Announces a track, or a new configuration of one: samples of `source` that follow are of
-    /// `codec`, their times in `timescale`.
+    /// Announces a track, or a new configuration of one. The samples of `source` that follow use
+    /// `codec`, and their times count in `timescale`.
     ///
     /// # Errors
-    /// The codec cannot be packaged, there are too many tracks, or the publisher was replaced.
+    /// The codec cannot be packaged, there are too many tracks, the configuration changed too
+    /// often, memory ran out, or the publisher was replaced.
     pub fn track(
         &mut self,
         source: u32,
@@ -101,7 +102,7 @@ impl Publisher {
         };
         let id = inner.tracks[index].id();
         let announced = &mut inner.publishers[publisher].tracks;
-        // Announced anew with each configuration, which may come with each frame.
+        // A track is announced again with each configuration, and so perhaps with each frame.
         if !announced.contains(&id) {
             announced.push(id);
         }
@@ -111,10 +112,11 @@ impl Publisher {
         Ok(())
     }
 
-    /// Publishes a sample of an announced track. Times are the publisher's own.
+    /// Publishes a sample of an announced track. Its times are by the publisher's own clock.
     ///
     /// # Errors
-    /// The track was not announced, the publisher was replaced, or memory ran out.
+    /// The track was not announced, the publisher was replaced, its clock jumped too often, or
+    /// memory ran out.
     pub fn sample(
         &mut self,
         source: u32,
@@ -155,6 +157,10 @@ impl Publisher {
         let leads = inner.leader() == Some(index);
         source.translate(&mut sample, offset, inner.tracks[index].timescale());
         if leads {
+            // What segments may last decides whether a pause before this sample ends the period.
+            if let Some(learnt) = inner.learn(index, &sample, self.stream.settings()) {
+                self.stream.learn(inner, learnt);
+            }
             let sets = inner.clock_sets();
             inner.breaks_off(index, said.saturating_add(offset), sample.sync, ahead);
             if inner.clock_sets() != sets {
@@ -163,9 +169,6 @@ impl Publisher {
         }
         if inner.resume(index, sample.dts, now)? {
             self.stream.announce(inner);
-        }
-        if leads && let Some(learnt) = inner.learn(index, &sample, self.stream.settings()) {
-            self.stream.learn(inner, learnt);
         }
         inner.push(index, leads, inner.period, sample, (now, ahead))?;
         if leads && inner.stand_in(self.stream.name(), publisher, now)? {
@@ -190,7 +193,7 @@ impl Drop for Publisher {
                 Err(error) => tracing::warn!(stream = self.stream.name(), %error, "last samples"),
             }
         }
-        // What it did not tell will not be told.
+        // The samples that would decide the target duration will not come.
         if inner.learnt.is_none() {
             let settings = self.stream.settings();
             let has_video = inner.tracks.iter().any(|track| {
@@ -208,7 +211,7 @@ impl Drop for Publisher {
     }
 }
 
-/// Adds a track, after those there are, that begins in this period with a segment of this number.
+/// Adds a track. It begins in `period`, with segment number `msn`.
 pub(crate) fn add(
     inner: &mut Inner,
     settings: &Settings,
@@ -225,12 +228,12 @@ pub(crate) fn add(
     let id = inner.named.iter().sum::<u32>() + 1;
     let named = usize::from(kind != Kind::Video);
     let number = inner.named[named];
-    // Audio counts in its own samples, so that access units abut exactly.
+    // Audio counts time in its own samples, so that access units abut exactly.
     let timescale = codec.audio().map_or(90_000, |(rate, _)| rate);
     let described = media::Track { id, timescale, codec, language };
     let header = track::header(msn, described)?;
     let arena = Arena::new(&inner.memory, Arc::clone(&inner.account))?;
-    // Audio that comes before any frame is cut without waiting for keyframes.
+    // Audio that comes before any video frame is cut without waiting for keyframes.
     let yet = if kind == Kind::Video { Learnt::irregular } else { Learnt::regular };
     let learnt = inner.learnt.unwrap_or_else(|| yet(settings));
     let target = learnt.target_duration;
@@ -242,23 +245,24 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// One track as its publisher counts it.
+/// One track, with the publisher's numbers and clock.
 #[derive(Debug)]
 struct Source {
-    /// The track_ID of the stream's track that it is.
+    /// The track_ID of the stream's track.
     track: u32,
     timescale: u32,
     clock: TrackClock,
     gate: Gate,
 }
 
-/// Samples before the first that decoding can start at are dropped, but not for ever: a stream may
+/// Samples are dropped until the first that decoding can start at, but not for ever: a stream may
 /// have none.
 #[derive(Debug, Clone, Copy)]
 enum Gate {
-    /// No sample came.
+    /// No sample has come.
     Shut,
-    /// None to start at came; decode time of the first that did, in the publisher's timescale.
+    /// Only samples that decoding cannot start at have come. The decode time of the first of them,
+    /// in the publisher's timescale.
     Since(i64),
     /// Samples are taken.
     Open,
@@ -270,7 +274,8 @@ impl Source {
         Self { track, timescale, clock: TrackClock::default(), gate }
     }
 
-    /// Whether to drop a sample because decoding cannot start at it, for `longest` at most.
+    /// Whether to drop a sample because decoding cannot start at it. Samples are dropped for
+    /// `longest` at most.
     fn holds_back(&mut self, sample: &Sample, longest: Duration) -> bool {
         let first = match self.gate {
             Gate::Open => return false,
@@ -284,8 +289,8 @@ impl Source {
         held
     }
 
-    /// Counts a sample's times in `units` on the stream's timeline, which is the publisher's plus
-    /// `offset` microseconds.
+    /// Converts a sample's times to `units` a second and moves them to the stream's timeline,
+    /// `offset` microseconds later.
     fn translate(&self, sample: &mut Sample, offset: i64, units: u32) {
         let scale = |time: i64| rescale(time, self.timescale, units);
         sample.dts = scale(sample.dts).saturating_add(rescale(offset, 1_000_000, units));

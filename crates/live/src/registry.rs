@@ -1,9 +1,10 @@
-//! The streams there are, by name.
+//! All live streams, by name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use payload::memory::Memory;
@@ -14,18 +15,32 @@ use crate::publisher::Publisher;
 use crate::stream::Stream;
 use crate::{PublisherInfo, Settings, UnixMicros};
 
-/// A shard is copied for each stream that begins in it: of 10,000 streams, this is 4 us instead of 230.
+/// Number of shards. A stream that begins copies its shard: with 10,000 streams this takes 4 us,
+/// without shards 230 us.
 const SHARDS: usize = 64;
 
-/// What live streams hold.
+/// Memory that live streams use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Bytes of windows and what belongs to them.
+    /// Bytes of windows and of the data that belongs to them.
     pub used: u64,
-    /// How many they may be.
+    /// The most bytes that they may use.
     pub limit: u64,
-    /// Segments that left their window early so far, because it was nearly as many.
+    /// Number of segments so far that left their window early because memory was nearly used up.
     pub given_up: u64,
+}
+
+/// Pause between two searches for streams that nobody publishes. A search looks at every stream.
+const SEARCH_AGAIN: Duration = Duration::from_secs(1);
+
+/// How many streams there are, and which ones a new stream may replace when that is the most.
+#[derive(Debug, Default)]
+struct StreamCount {
+    streams: usize,
+    /// Streams that nobody published at the last search. The first leaves first.
+    resting: VecDeque<Weak<Stream>>,
+    /// When the last search was.
+    searched: Option<UnixMicros>,
 }
 
 /// Every live stream. Looking one up takes no lock.
@@ -34,49 +49,52 @@ pub struct Registry {
     settings: Settings,
     memory: Arc<Memory>,
     shards: [ArcSwap<HashMap<Arc<str>, Arc<Stream>>>; SHARDS],
-    /// Which shard a name belongs to; nobody can choose names that all belong to one.
+    /// Decides which shard a name belongs to. It is random, so nobody can choose names that all
+    /// belong to one shard.
     hasher: RandomState,
-    /// Held while a shard is replaced: how many streams there are.
-    count: Mutex<usize>,
-    /// How many streams have begun.
+    /// The lock is held while a shard is replaced.
+    count: Mutex<StreamCount>,
+    /// Number of streams that have begun.
     begun: watch::Sender<u64>,
-    /// What the wall clock is ahead of the clock that the origin goes by, in microseconds.
+    /// How far the wall clock is ahead of the clock that the origin uses, in microseconds.
     ahead: Arc<AtomicI64>,
 }
 
 impl Registry {
-    /// No streams yet, and no limit to what they may hold.
+    /// A registry without streams and without a limit of memory.
     pub fn new(settings: Settings) -> Self {
         Self::with_memory(settings, u64::MAX)
     }
 
-    /// No streams yet. Together they may hold `limit` bytes of media and of what is known of it: when
-    /// that is nearly used up, none begins, and those that hold more than others have shorter windows.
+    /// A registry without streams. Together its streams may hold `limit` bytes of media and data
+    /// about them. When that is nearly used up, no stream can begin, and streams that hold more
+    /// than others get shorter windows.
     pub fn with_memory(settings: Settings, limit: u64) -> Self {
         Self {
             settings,
             memory: Arc::new(Memory::new(limit)),
             shards: std::array::from_fn(|_| ArcSwap::default()),
             hasher: RandomState::new(),
-            count: Mutex::new(0),
+            count: Mutex::default(),
             begun: watch::Sender::new(0),
             ahead: Arc::default(),
         }
     }
 
-    /// What the streams hold.
+    /// Memory that the streams use.
     pub fn memory(&self) -> MemoryUse {
         let budget = self.memory.budget();
         MemoryUse { used: budget.used(), limit: budget.limit(), given_up: budget.given_up() }
     }
 
-    /// The wall clock is so many microseconds ahead of the clock that never steps, which everything
-    /// here goes by: it was set, or the machine slept. What is told of times of day follows.
+    /// Sets how many microseconds the wall clock is ahead of the clock that never steps, because
+    /// somebody set it or the machine slept. Everything here uses the clock that never steps; dates
+    /// follow the wall clock.
     pub fn follow_wall_clock(&self, ahead: i64) {
         self.ahead.store(ahead, Ordering::Relaxed);
     }
 
-    /// How many streams have begun, with word of every further one.
+    /// Number of streams that have begun; the receiver is notified of every further one.
     pub fn begun(&self) -> watch::Receiver<u64> {
         self.begun.subscribe()
     }
@@ -86,7 +104,7 @@ impl Registry {
         self.shard(name).load().get(name).cloned()
     }
 
-    /// Every stream, by name.
+    /// All streams, sorted by name.
     pub fn streams(&self) -> Vec<Arc<Stream>> {
         let shards = self.shards.iter().map(ArcSwap::load);
         let mut streams: Vec<_> =
@@ -98,7 +116,8 @@ impl Registry {
     /// Begins publishing `name`, or returns to it.
     ///
     /// # Errors
-    /// A name is bad or taken, there are too many streams, or there is no memory for a further one.
+    /// A name is bad or taken, there are too many streams, there is no memory for another one, the
+    /// publisher may not add a rendition, or the stream begins anew too often.
     pub fn publish(
         &self,
         name: &str,
@@ -119,13 +138,14 @@ impl Registry {
                 admitted => return admitted,
             }
         }
-        // Viewers and caches may still hold segments of the stream that ended.
+        // Viewers and caches may still hold segments of the stream that ended, so the numbers go on
+        // after those.
         let after = before.as_ref().map_or(0, |stream| stream.next_msn());
-        if before.is_none() && *count >= MOST_STREAMS {
-            return Err(PublishError::TooManyStreams);
-        }
         if !self.memory.budget().has_room() {
             return Err(PublishError::NoMemory { limit: self.memory.budget().limit() });
+        }
+        if before.is_none() && count.streams >= MOST_STREAMS && !self.make_room(&mut count, now) {
+            return Err(PublishError::TooManyStreams);
         }
         let name: Arc<str> = name.into();
         let stream = Arc::new(Stream::new(
@@ -139,21 +159,21 @@ impl Registry {
         let publisher = Publisher::admit(&stream, info, now)?;
         let shard = self.shard(&name);
         let mut streams = HashMap::clone(&shard.load());
-        *count += usize::from(streams.insert(name, stream).is_none());
+        count.streams += usize::from(streams.insert(name, stream).is_none());
         shard.store(Arc::new(streams));
         self.begun.send_modify(|count| *count += 1);
         Ok(publisher)
     }
 
-    /// Does what time demands: ends streams whose publisher did not return, forgets ended ones.
-    /// To be called about once a second.
+    /// Does all work that depends on time: ends streams whose publisher did not return, forgets
+    /// ended ones. Call it about once a second.
     pub fn sweep(&self, now: UnixMicros) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         for shard in &self.shards {
             let streams = shard.load_full();
             let over: Vec<_> = streams.iter().filter(|(_, stream)| stream.sweep(now)).collect();
             if !over.is_empty() {
-                *count -= over.len();
+                count.streams -= over.len();
                 let mut left = HashMap::clone(&streams);
                 for (name, _) in over {
                     left.remove(name);
@@ -161,6 +181,35 @@ impl Registry {
                 shard.store(Arc::new(left));
             }
         }
+    }
+
+    /// Ends and forgets one stream that nobody publishes. Streams that are over leave first, then
+    /// those that were published for the shortest time: somebody who publishes one name after the
+    /// other must not drive out streams whose encoders may return. Returns whether there is room.
+    fn make_room(&self, count: &mut StreamCount, now: UnixMicros) -> bool {
+        let searches = count.searched.is_none_or(|at| now.since(at) >= SEARCH_AGAIN);
+        if count.resting.is_empty() && searches {
+            count.searched = Some(now);
+            let shards: Vec<_> = self.shards.iter().map(ArcSwap::load_full).collect();
+            let streams = shards.iter().flat_map(|shard| shard.values());
+            let mut resting: Vec<_> =
+                streams.filter_map(|stream| Some((stream.rest()?, stream))).collect();
+            resting.sort_unstable_by_key(|(rest, _)| *rest);
+            count.resting = resting.iter().map(|(_, stream)| Arc::downgrade(stream)).collect();
+        }
+        while let Some(stream) = count.resting.pop_front() {
+            // The stream may have been forgotten, or published again, since the search.
+            let Some(stream) = stream.upgrade().filter(|stream| stream.leave()) else { continue };
+            let shard = self.shard(stream.name());
+            let mut streams = HashMap::clone(&shard.load());
+            if streams.get(stream.name()).is_some_and(|known| Arc::ptr_eq(known, &stream)) {
+                streams.remove(stream.name());
+                count.streams -= 1;
+                shard.store(Arc::new(streams));
+                return true;
+            }
+        }
+        false
     }
 
     fn shard(&self, name: &str) -> &ArcSwap<HashMap<Arc<str>, Arc<Stream>>> {
@@ -185,14 +234,19 @@ fn is_segment(segment: &str) -> bool {
         && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-/// As much of a bad name as is told.
+/// The start of a bad name, short enough for a message.
 fn shown(name: &str) -> String {
     name.chars().take(160).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use media::codec::aac;
+    use media::{Codec, Sample};
+
     use super::*;
+    use crate::Refused;
 
     #[test]
     fn there_is_a_limit_to_streams_and_who_has_gone_makes_room() {
@@ -214,6 +268,28 @@ mod tests {
         drop((held, late));
         registry.sweep(UnixMicros(2));
         assert!(registry.streams().is_empty());
+    }
+
+    #[test]
+    fn a_publisher_is_replaced_only_when_it_has_been_silent_for_long_enough() {
+        let settings = Settings { silence: Duration::from_secs(1), ..Settings::default() };
+        let registry = Registry::new(settings);
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let begin = |at| registry.publish("x", info.clone(), UnixMicros(at));
+        let mut first = begin(0).unwrap();
+        // Without any media, its silence begins when it begins.
+        assert!(matches!(begin(999_999), Err(PublishError::InUse(_))));
+        let codec = aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap();
+        first.track(1, Codec::Aac(codec), 1000, *b"und", UnixMicros(0)).unwrap();
+        let sample = Sample { dts: 0, cts: 0, duration: 0, sync: true, data: vec![7; 50].into() };
+        first.sample(1, sample.clone(), UnixMicros(999_999)).unwrap();
+        assert!(matches!(begin(1_999_998), Err(PublishError::InUse(_))));
+        assert!(!first.is_replaced());
+        let _second = begin(1_999_999).unwrap();
+        assert!(first.is_replaced());
+        let sample = Sample { dts: 1000, ..sample };
+        let refused = first.sample(1, sample, UnixMicros(2_000_000)).unwrap_err();
+        assert!(matches!(refused, Refused::Replaced), "{refused}");
     }
 
     #[test]

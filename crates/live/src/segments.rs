@@ -1,4 +1,4 @@
-//! What of a track is published: the window, and the bytes of its parts.
+//! The published media of a track: its window, and the bytes of its parts.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,13 +12,13 @@ use payload::memory::{Arena, no_room};
 use crate::UnixMicros;
 use crate::window::{Beside, Header, Part, SampleLayout, Segment, Window};
 
-/// The most bytes a window holds, whatever the media's times say: three quarters of a minute at
-/// 100 Mbit/s are half of it.
+/// The most bytes that a window holds, whatever the media's times say. Three quarters of a minute
+/// at 100 Mbit/s take half of them.
 const MOST_HELD_BYTES: usize = 1 << 30;
-/// A buffer for chunks that has grown beyond this is not kept.
+/// The largest buffer for chunks, in bytes, that is kept for the next chunk.
 const MOST_SCRATCH: usize = 4 << 20;
-/// The most segments playlists list, and the most a window holds of those that no longer are. More
-/// come of a publisher whose clock hardly moves, or jumps.
+/// The most complete segments that a window holds, listed in playlists or not. A publisher whose
+/// clock hardly moves, or jumps, would make more.
 const MOST_SEGMENTS: usize = 1 << 15;
 
 /// A segment that begins.
@@ -34,13 +34,14 @@ pub(crate) struct Begin {
     pub(crate) header: Arc<Header>,
 }
 
-/// How much of a track stays, in its timescale.
+/// How much of a track the window keeps, in the track's timescale.
 pub(crate) struct Holding {
-    /// What playlists list.
+    /// Duration that playlists list.
     pub(crate) listed: i64,
-    /// What can be asked for: viewers with an older playlist have three target durations more.
+    /// Duration of the segments that viewers can ask for. Viewers with an older playlist have three
+    /// target durations more than playlists list.
     pub(crate) held: i64,
-    /// How long after it was published anything may stay, by the wall clock.
+    /// How long a segment may stay after it was published, by the wall clock.
     pub(crate) longest: Duration,
 }
 
@@ -48,20 +49,20 @@ pub(crate) struct Holding {
 pub(crate) struct Segments {
     arena: Arena,
     scratch: Vec<u8>,
-    /// The segment being made. Without parts while its first chunk fills.
+    /// The segment being made. It has no parts while its first chunk fills.
     open: Option<Segment>,
     next_msn: u64,
     sequence: u32,
     window: Window,
     /// Bytes and ticks of the window's complete segments.
     held: (usize, u64),
-    /// Bit rates of complete segments that no later one exceeds, falling: the first is the highest of
-    /// the window.
+    /// Numbers and bit rates of the complete segments whose rate no later segment reaches. The
+    /// rates fall: the first is the highest of the window.
     peaks: VecDeque<(u64, u64)>,
 }
 
 impl Segments {
-    /// None yet; the first will have the number `msn`. Their bytes will be in `arena`.
+    /// Starts without segments. The first one gets the number `msn`. Their bytes go into `arena`.
     pub(crate) fn new(msn: u64, arena: Arena) -> Self {
         Self {
             arena,
@@ -110,19 +111,19 @@ impl Segments {
         });
     }
 
-    /// The segment being made, which has no parts, begins with decode time `start` after all.
-    pub(crate) fn begin_earlier(&mut self, start: i64) {
+    /// Corrects the decode time at which the segment being made begins, if it has no parts yet.
+    pub(crate) fn begin_at(&mut self, start: i64) {
         if let Some(open) = self.open.as_mut().filter(|open| open.parts.is_empty()) {
             open.start = start;
         }
     }
 
-    /// Writes one chunk and adds it to the segment being made. Samples of video are decoded `early`:
-    /// each is due where it ends.
+    /// Writes one chunk and adds it to the segment being made. Samples of video are decoded early:
+    /// each is due `slack` before its decode duration ends. Audio has no `slack`.
     pub(crate) fn publish(
         &mut self,
         chunk: &[Sample],
-        early: bool,
+        slack: Option<i64>,
         now: UnixMicros,
     ) -> io::Result<()> {
         let (Some(first), Some(last), Some(segment)) =
@@ -153,10 +154,10 @@ impl Segments {
             .samples(chunk)
             .zip(chunk)
             .map(|(range, sample)| {
-                let by = if early { sample.duration.cast_signed() } else { 0 };
+                let early = slack.map_or(0, |slack| (i64::from(sample.duration) - slack).max(0));
                 SampleLayout {
-                    dts: sample.dts + i64::from(by),
-                    cts: sample.cts.saturating_sub(by),
+                    dts: sample.dts + early,
+                    cts: sample.cts.saturating_sub(i32::try_from(early).unwrap_or(i32::MAX)),
                     sync: sample.sync,
                     offset: narrow(range.start),
                     size: narrow(range.len()),
@@ -178,7 +179,8 @@ impl Segments {
         if self.window.segments.back().is_some_and(|last| segment.period > last.period + 1) {
             // The track was away for a whole period. A playlist could only tag one of the
             // discontinuities, and the number of this segment would not be that of the other
-            // tracks' segments beside it (RFC 8216bis 6.2.4): what was before is no longer listed.
+            // tracks' segments beside it (RFC 8216bis 6.2.4). So the playlist no longer lists the
+            // segments before.
             self.window.unlisted = self.window.segments.len();
         }
         self.window.open = Some(Arc::new(segment.clone()));
@@ -190,7 +192,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Completes the segment being made; answers whether there was one with parts.
+    /// Completes the segment being made. Returns whether there was one with parts.
     pub(crate) fn close(&mut self, holding: &Holding, now: UnixMicros) -> bool {
         let Some(segment) = self.open.take_if(|segment| !segment.parts.is_empty()) else {
             return false;
@@ -208,14 +210,15 @@ impl Segments {
         true
     }
 
-    /// Nothing will be added.
+    /// Marks the window as complete: no segment follows.
     pub(crate) fn end(&mut self) {
         self.window.ended = true;
         self.window.version += 1;
     }
 
-    /// Whether the segment being made must end because it could not leave the window: it has
-    /// gathered too much, and media time, by which segments end and leave, hardly moves.
+    /// Whether the segment being made must end because it has lasted too long or holds too many
+    /// bytes. This happens where media time hardly moves: segments end and leave the window by
+    /// media time.
     pub(crate) fn is_overlong(&self, holding: &Holding, now: UnixMicros) -> bool {
         let Some((open, first)) =
             self.open.as_ref().and_then(|open| Some((open, open.parts.first()?)))
@@ -225,8 +228,9 @@ impl Segments {
         now.since(first.published) > holding.longest || open.len() > MOST_HELD_BYTES / 4
     }
 
-    /// Gives the oldest complete segment up, if playlists no longer list it, or list `least` ticks
-    /// without it. Answers whether there was one.
+    /// Gives up the oldest complete segment, but never the newest. If there is a `least`, playlists
+    /// must no longer list the segment, or list `least` ticks without it. Returns whether it gave
+    /// one up.
     pub(crate) fn give_way(&mut self, least: Option<i64>) -> bool {
         let segments = &self.window.segments;
         let (Some(newest), Some(second)) = (segments.back(), segments.get(1)) else { return false };
@@ -258,9 +262,9 @@ impl Segments {
         self.peaks.push_back((segment.msn, rate));
     }
 
-    /// Drops from the playlists what exceeds the window, and from memory what viewers with an
-    /// older playlist have had their time to fetch. Where the publisher's clock hardly moves, the
-    /// wall clock decides, and the number of segments.
+    /// Drops from the playlists the segments that exceed the window, and from memory those that
+    /// viewers with an older playlist have had time to fetch. Where the publisher's clock hardly
+    /// moves, the wall clock, the bytes held and the number of segments decide.
     fn evict(&mut self, holding: &Holding, now: UnixMicros) {
         let Some(end) = self.window.segments.back().map(|last| last.end()) else { return };
         while let Some(first) = self.window.segments.front()

@@ -1,19 +1,19 @@
-//! A double-ended queue whose copies share what they have in common.
+//! A double-ended queue whose copies share their common items.
 //!
-//! Each part makes a new snapshot of its track's window. Were a snapshot a copy of all segments, a part
-//! would cost the more the longer the window is. Here a copy is one reference, and a change copies a
+//! Each part makes a new snapshot of its track's window. If a snapshot were a copy of all segments,
+//! the cost of a part would grow with the window. Here a copy is one reference. A change copies one
 //! block of items and the list of blocks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Items in a block. A window of six hours in segments of two seconds has 85 blocks of so many.
+/// Items in a block. A window of six hours in segments of two seconds has 85 such blocks.
 const BLOCK: usize = 128;
 
-/// A queue, the oldest item first. A copy costs one reference count, whatever the length.
+/// A queue with the oldest item first. A copy costs one reference count, whatever the length.
 #[derive(Debug, Clone)]
 pub struct Sequence<T> {
-    /// All but the first and the last have [`BLOCK`] items; none is empty.
+    /// All blocks but the first and the last have [`BLOCK`] items. No block is empty.
     blocks: Arc<VecDeque<Arc<VecDeque<T>>>>,
     len: usize,
 }
@@ -25,12 +25,12 @@ impl<T> Default for Sequence<T> {
 }
 
 impl<T> Sequence<T> {
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -40,7 +40,7 @@ impl<T> Sequence<T> {
         self.blocks.iter().flat_map(|block| block.iter())
     }
 
-    /// The items from the one at `index` on, the oldest first. Those before cost nothing.
+    /// The items from `index` on, the oldest first. Skipping the items before costs nothing.
     pub fn iter_from(&self, index: usize) -> impl DoubleEndedIterator<Item = &T> {
         let (block, within) = self.locate(index);
         self.blocks
@@ -66,7 +66,7 @@ impl<T> Sequence<T> {
         self.blocks.get(block)?.get(within)
     }
 
-    /// Block, and place in it, of the item at `index`.
+    /// Block of the item at `index`, and its place in the block.
     fn locate(&self, index: usize) -> (usize, usize) {
         let first = self.blocks.front().map_or(0, |first| first.len());
         match index.checked_sub(first) {
@@ -80,7 +80,8 @@ impl<T: Clone> Sequence<T> {
     /// Adds an item at the end.
     pub fn push_back(&mut self, item: T) {
         let blocks = Arc::make_mut(&mut self.blocks);
-        // The first block has room for one at its end only where it is the last.
+        // A first block that has lost items must not be filled up at its end, unless it is also the
+        // last.
         match blocks.back_mut().filter(|last| last.len() < BLOCK) {
             Some(last) => Arc::make_mut(last).push_back(item),
             None => blocks.push_back(Arc::new(VecDeque::from([item]))),

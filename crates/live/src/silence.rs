@@ -1,14 +1,14 @@
-//! What stands in for audio that does not come.
+//! Silence that replaces missing audio.
 //!
-//! A player that plays a video and an audio track waits for both: audio that stalls would stop the
-//! video in front of every viewer. So when a publisher's audio falls behind its video, the audio
-//! track goes on with silence until the audio is back.
+//! A player that plays a video and an audio track waits for both: missing audio would stop the
+//! video for every viewer. So when a publisher's audio falls behind its video, the audio track goes
+//! on with silence until the audio is back.
 
 use bytes::Bytes;
 use media::Codec;
 
 /// An access unit that decodes to silence, and its duration in samples of the track's rate. `None`
-/// for configurations there is none for here.
+/// for configurations that have no such unit here.
 pub(crate) fn access_unit(codec: &Codec) -> Option<(Bytes, u32)> {
     match codec {
         // AAC-LC of 1,024 samples. One or two channel elements without scale factors or spectrum
@@ -21,8 +21,8 @@ pub(crate) fn access_unit(codec: &Codec) -> Option<(Bytes, u32)> {
             };
             Some((Bytes::from_static(unit), 1024))
         }
-        // A CELT frame of 20 ms at full bandwidth with nothing in it (RFC 6716 3.1: configuration
-        // 31, mono, one frame); a decoder of more channels spreads it.
+        // An empty CELT frame of 20 ms at full bandwidth (RFC 6716 3.1: configuration 31, mono, one
+        // frame). A stereo decoder plays it in both channels.
         Codec::Opus(config) if config.channels <= 2 => {
             Some((Bytes::from_static(&[0xf8, 0xff, 0xfe]), 960))
         }

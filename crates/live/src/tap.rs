@@ -1,11 +1,12 @@
-//! A track's access units as they come, before parts are cut of them.
+//! A track's access units as they come, before the packager cuts them into parts.
 //!
-//! Deliveries that send frames rather than parts, such as WebRTC, read a tap. A part waits until it is
-//! full, a tap does not: each unit is there as soon as its publisher sent it. What stands in for missing
-//! audio is in the parts alone.
+//! Deliveries that send frames rather than parts, such as WebRTC, read a tap. A part waits until it
+//! is full. A tap has each unit as soon as the publisher sent it. Silence that replaces missing
+//! audio is in the parts only.
 //!
-//! All taps of a track share one ring, which holds the newest units only while somebody reads them. A
-//! tap that is too slow loses the oldest units and is told how many: it delays nobody.
+//! All taps of a track share one ring. The ring holds the newest units, and only while somebody
+//! reads them. A tap that is too slow loses the oldest units, learns how many it lost, and delays
+//! nobody.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,26 +17,26 @@ use tokio::sync::watch;
 use crate::UnixMicros;
 use crate::window::Header;
 
-/// Units that wait for the slowest tap of a track at most.
+/// The most units that wait for the slowest tap of a track.
 const MOST_UNITS: usize = 256;
-/// Bytes that these units hold at most. The newest unit stays, whatever its size.
+/// The most bytes that these units hold. The newest unit stays, whatever its size.
 const MOST_BYTES: usize = 4 << 20;
 
 /// One access unit of a track.
 #[derive(Debug)]
 pub struct Unit {
-    /// The unit. Times are on the stream's timeline, in the track's timescale, as the publisher said
-    /// them. Its duration is 0 if the publisher does not say it.
+    /// The unit. Its times are the publisher's, moved to the stream's timeline, in the track's
+    /// timescale. Its duration is 0 if the publisher does not give one.
     pub sample: Sample,
-    /// The period it belongs to: another number means that the media before it do not continue.
+    /// Its period. If the number changes, the media before do not continue.
     pub period: u64,
-    /// Describes how to decode it.
+    /// The header that decodes it.
     pub header: Arc<Header>,
     /// When it came.
     pub received: UnixMicros,
 }
 
-/// What a tap gives next.
+/// The next event of a tap.
 #[derive(Debug)]
 pub enum Tapped {
     /// The next unit.
@@ -46,11 +47,11 @@ pub enum Tapped {
     Over,
 }
 
-/// Reads a track's access units from now on, each once and in order of decoding.
+/// Reads a track's access units from now on. Each comes once, in decode order.
 #[derive(Debug)]
 pub struct Tap {
     ring: watch::Receiver<Ring>,
-    /// Number of the unit to be given next.
+    /// Number of the next unit.
     next: u64,
 }
 
@@ -64,14 +65,14 @@ struct Ring {
     over: bool,
 }
 
-/// What a track's taps read from.
+/// The source of a track's taps.
 #[derive(Debug, Default)]
 pub(crate) struct Taps {
     ring: watch::Sender<Ring>,
 }
 
 impl Tap {
-    /// The next unit, waited for.
+    /// Waits for the next unit.
     pub async fn next(&mut self) -> Tapped {
         loop {
             if let Some(next) = self.take() {
@@ -83,7 +84,7 @@ impl Tap {
         }
     }
 
-    /// The next unit if there is one now.
+    /// The next unit, if there is one now.
     pub fn take(&mut self) -> Option<Tapped> {
         let ring = self.ring.borrow_and_update();
         let lost = ring.first.saturating_sub(self.next);
@@ -103,31 +104,31 @@ impl Tap {
 }
 
 impl Taps {
-    /// Reads from the next unit on.
+    /// A tap that begins with the next unit.
     pub(crate) fn tap(&self) -> Tap {
         let ring = self.ring.subscribe();
         let next = ring.borrow().end();
         Tap { ring, next }
     }
 
-    /// Whether somebody reads.
+    /// Whether any tap reads.
     pub(crate) fn are_read(&self) -> bool {
         self.ring.receiver_count() > 0
     }
 
-    /// Hands a unit to all who read.
+    /// Gives a unit to all taps.
     pub(crate) fn hand(&self, unit: Unit) {
         self.ring.send_modify(|ring| ring.push(Arc::new(unit)));
     }
 
-    /// Lets go of what nobody reads any more.
+    /// Drops the units if no tap reads any more.
     pub(crate) fn rest(&self) {
         if !self.are_read() && !self.ring.borrow().units.is_empty() {
             self.ring.send_modify(Ring::clear);
         }
     }
 
-    /// No further unit comes.
+    /// Tells all taps that no further unit comes.
     pub(crate) fn end(&self) {
         self.ring.send_modify(|ring| ring.over = true);
     }
@@ -222,7 +223,7 @@ mod tests {
         let lost = 300 - MOST_UNITS as u64;
         assert!(matches!(slow.take(), Some(Tapped::Lost(n)) if n == lost));
         assert_eq!(unit(slow.take().unwrap()).sample.dts, 90_000 + lost as i64 * 3600);
-        // Large units are fewer.
+        // The ring holds fewer units if they are large.
         publish(&mut publisher, 300, MOST_BYTES);
         publish(&mut publisher, 301, MOST_BYTES + 1);
         assert!(matches!(slow.take(), Some(Tapped::Lost(_))));

@@ -1,53 +1,55 @@
-//! Publisher time to stream time.
+//! Maps publisher time to stream time.
 //!
-//! A stream has one timeline, in microseconds, that goes on through reconnects; a publisher's
-//! clock starts where it likes. Each source track is mapped by an offset. Tracks of a publisher
-//! share it, so what was captured together stays together; a track whose clock jumps gets a new
-//! one, and the others follow when theirs does.
+//! A stream has one timeline, in microseconds, that continues through reconnects. A publisher's
+//! clock may start anywhere. An offset maps each source track to the timeline. The tracks of a
+//! publisher share one offset, so samples captured together stay together. A track whose clock
+//! jumps gets a new offset. The other tracks take that offset when their clock jumps as well.
 
 /// The stream's timeline starts here, not at 0: a track may begin a little before the track whose
 /// first sample set the origin, and CMAF has no negative decode times.
 pub(crate) const ORIGIN: i64 = 1_000_000;
 
-/// A clock may run back by this much (reordering between an encoder's threads) and is then held.
+/// A clock may run back by this many microseconds (reordering between an encoder's threads). Its
+/// times are then held.
 const BACK: i64 = 200_000;
-/// A clock may run ahead of the rest of the stream by this much.
+/// A clock may run ahead of the rest of the stream by this many microseconds.
 const AHEAD: i64 = 10_000_000;
-/// The first sample of a publisher that joins others may be off by this much and still be by their
-/// clock. One encoder opens its connections one after another, and its largest rendition takes a
-/// second or two longer than its smallest. An encoder with a clock of its own, which begins at 0 like
-/// most, must not be taken for the same one only because the stream is young.
+/// The first sample of a publisher that joins others may be off by this many microseconds and still
+/// count as timed by their clock. One encoder opens its connections one after another, and its
+/// largest rendition takes a second or two longer than its smallest. An encoder with a clock of its
+/// own, which begins at 0 like most, must not count as the same encoder only because the stream is
+/// young.
 const BESIDE: i64 = 3_000_000;
 
-/// How one publisher's clock maps to the stream's, in microseconds.
+/// How one publisher's clock maps to the stream's timeline, in microseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     shared: Option<i64>,
-    /// `shared` is another publisher's, and no sample has confirmed it.
+    /// Whether `shared` is another publisher's offset that no sample has confirmed.
     borrowed: bool,
 }
 
-/// How one source track maps.
+/// How one source track maps to the timeline.
 #[derive(Debug, Default)]
 pub(crate) struct TrackClock {
     offset: Option<i64>,
-    /// Publisher's time, and the wall clock's, at the last sample.
+    /// Publisher's time and wall-clock time of the last sample.
     last: Option<(i64, i64)>,
 }
 
-/// What became of a sample's time.
+/// How to move a sample's time onto the timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mapped {
     /// Add this to the publisher's time.
     Offset(i64),
-    /// As `Offset`, but the publisher's clock jumped by `by` microseconds and the stream's
-    /// timeline was joined on anew: decoders must be told.
+    /// Add `offset`. The publisher's clock jumped by `by` microseconds, and the offset is new:
+    /// decoders must be told.
     Jumped { offset: i64, by: i64 },
 }
 
 impl Timeline {
-    /// A timeline that goes by another publisher's offset if that is plausible: the same encoder
-    /// publishing several renditions.
+    /// A timeline that takes another publisher's offset if that is plausible: one encoder may
+    /// publish several renditions.
     pub(crate) fn beside(offset: Option<i64>) -> Self {
         Self { shared: offset, borrowed: offset.is_some() }
     }
@@ -57,9 +59,9 @@ impl Timeline {
         self.shared
     }
 
-    /// Maps time `t` of a track at wall-clock time `now`. `here` is where the stream stands: the
-    /// latest time any track has reached, or the wall clock's idea of it, whichever is later. `end` is
-    /// where the track's own media end, if its publisher returns.
+    /// Maps time `t` of a track at wall-clock time `now`. `here` is the latest time that any track
+    /// has reached or, if later, the wall clock's estimate of it. If the track's publisher returns,
+    /// `end` is where the track's own media end.
     pub(crate) fn map(
         &mut self,
         track: &mut TrackClock,
@@ -72,7 +74,7 @@ impl Timeline {
             let step = t.saturating_sub(last);
             let elapsed = now.saturating_sub(then).max(0);
             if (-BACK..=AHEAD.saturating_add(elapsed)).contains(&step) {
-                // One that sent nothing while the others jumped seems not to have jumped.
+                // A track that sent nothing while the others jumped seems not to have jumped.
                 let off = |offset: i64| t.saturating_add(offset).abs_diff(here);
                 let offset = match self.shared {
                     Some(shared) if off(shared) + BACK.unsigned_abs() < off(offset) => shared,
@@ -81,7 +83,7 @@ impl Timeline {
                 track.offset = Some(offset);
                 return Mapped::Offset(offset);
             }
-            // The other tracks may have jumped before this one: then it follows them.
+            // The other tracks may have jumped before this one. Then it takes their offset.
             if let Some(shared) = self.shared
                 && shared != offset
                 && plausible(t, shared, here, AHEAD)
@@ -96,7 +98,7 @@ impl Timeline {
         }
         let borrowed = std::mem::take(&mut self.borrowed);
         let shared = self.shared.filter(|&shared| {
-            // A publisher that returns by the others' clock goes on where its media end.
+            // A publisher that returns with the others' clock continues where its media end.
             let at = t.saturating_add(shared);
             let follows = end.is_none_or(|end| at >= end - BACK);
             if borrowed {
@@ -115,7 +117,7 @@ impl Timeline {
     }
 }
 
-/// Whether time `t`, mapped by `offset`, is at most `reach` from where the stream stands.
+/// Whether time `t`, mapped by `offset`, is at most `reach` away from `here`.
 fn plausible(t: i64, offset: i64, here: i64, reach: i64) -> bool {
     let at = t.saturating_add(offset);
     at >= 0 && at.abs_diff(here) <= reach.unsigned_abs()

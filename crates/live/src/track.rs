@@ -1,4 +1,4 @@
-//! One track of a stream: what viewers ask for, and what makes it.
+//! One track of a stream: the side that viewers read, and the state that makes it.
 
 use std::io;
 use std::sync::Arc;
@@ -17,39 +17,41 @@ use crate::tap::{Tap, Taps};
 use crate::window::{Header, Window};
 use crate::{UnixMicros, rescale, silence};
 
-/// How much video may come without audio before the audio is taken to be missing, in microseconds. Players that
-/// are close behind live have some 0.6 s to play.
+/// How much video may come without audio before the audio counts as missing, in microseconds.
+/// Players close behind live have about 0.6 s left to play.
 const MISSING: std::ops::RangeInclusive<i64> = 250_000..=600_000;
-/// How far behind the video a publisher's audio may come before its first samples tell, in microseconds.
+/// Assumed lateness of a publisher's audio behind its video until its first samples show it, in
+/// microseconds.
 const ASSUMED_LATENESS: i64 = 300_000;
-/// Each audio sample that comes earlier lowers the known lateness by this share: a third is left after some 6 s.
+/// Each audio sample that comes earlier lowers the known lateness by one part in this many. After
+/// about 6 s a third is left.
 const FORGETS: i64 = 256;
-/// So often silence in a track's place is logged.
+/// How many times the log tells that silence replaces a track's audio.
 const SILENCES_TOLD: u32 = 8;
 
-/// Where on the stream's timeline silence stands in: the period, where the leading track starts
-/// segments, and what its dates are.
+/// Context of silence on the stream's timeline: the period, the leading track's segment starts, and
+/// the stream's dates.
 pub(crate) type At<'a> = (u64, &'a Boundaries, &'a Dates);
 
-/// One track of a stream: what viewers ask for.
+/// One track of a stream, as viewers read it.
 #[derive(Debug)]
 pub struct Track {
     /// Name in URLs: `v0`, `a0`, …
     pub name: String,
     /// Video or audio.
     pub kind: Kind,
-    /// Rendition its publisher named, if any.
+    /// Name of the rendition that its publisher gave, if any.
     pub rendition: Option<String>,
     window: watch::Sender<Arc<Window>>,
     pub(crate) taps: Taps,
     header: ArcSwap<Header>,
     /// `PART-TARGET` in the track's timescale; 0 while unknown.
     part_limit: AtomicU32,
-    /// Whether its publisher sends samples for it.
+    /// Whether its samples are coming or expected.
     present: AtomicBool,
-    /// Whether it is there only for what is made of it.
+    /// Whether the track is only a source of other renditions and not offered to viewers.
     withheld: AtomicBool,
-    /// When somebody last asked for its playlist, microseconds.
+    /// When a viewer last asked for its playlist, in microseconds.
     asked: AtomicU64,
 }
 
@@ -69,23 +71,23 @@ impl Track {
         }
     }
 
-    /// Whether this is its name, or the name its publisher gave the rendition.
+    /// Whether `name` is its name, or the name that its publisher gave the rendition.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.rendition.as_deref() == Some(name)
     }
 
-    /// The window as it is now.
+    /// The window at this moment.
     pub fn window(&self) -> Arc<Window> {
         self.window.borrow().clone()
     }
 
-    /// The window, with word of every change.
+    /// The window; the receiver is notified of every change.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Window>> {
         self.window.subscribe()
     }
 
-    /// Reads its access units from the next one on, before parts are cut of them. A decoder begins with
-    /// the first [`sync`](Sample::sync) unit.
+    /// Reads its access units from the next one on, before the packager cuts them into parts. A
+    /// decoder begins with the first [`sync`](Sample::sync) unit.
     pub fn tap(&self) -> Tap {
         self.taps.tap()
     }
@@ -95,42 +97,49 @@ impl Track {
         self.header.load_full()
     }
 
-    /// The longest a part may be, in the track's timescale: fixed with the first part.
+    /// The longest that a part may be, in the track's timescale. The first part fixes it.
     pub fn part_limit(&self) -> Option<u32> {
         Some(self.part_limit.load(Ordering::Acquire)).filter(|&limit| limit > 0)
     }
 
-    /// Whether samples are coming (or are waited for), so that manifests should offer it.
+    /// Whether manifests should offer the track: its samples are coming or expected, and it is not
+    /// withheld.
     pub fn is_present(&self) -> bool {
         self.is_coming() && !self.withheld.load(Ordering::Acquire)
     }
 
-    /// Whether samples are coming (or are waited for), offered or not.
+    /// Whether its samples are coming or expected, even if the track is not offered.
     pub(crate) fn is_coming(&self) -> bool {
         self.present.load(Ordering::Acquire)
     }
 
-    /// Somebody asks for its playlist, and so plays it or is about to.
+    /// Whether its publisher no longer sends it, and silence can stand in for its samples.
+    pub fn is_silenced(&self) -> bool {
+        let withheld = self.withheld.load(Ordering::Acquire);
+        !withheld && !self.is_coming() && silence::access_unit(&self.header().track.codec).is_some()
+    }
+
+    /// Notes that a viewer asks for its playlist or its segments, and so plays it or is about to.
     pub fn ask(&self, now: UnixMicros) {
         self.asked.store(now.0, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked for its playlist within the last `recent`.
+    /// Whether a viewer asked for it within the last `recent`.
     pub(crate) fn is_asked_for(&self, now: UnixMicros, recent: Duration) -> bool {
         now.since(UnixMicros(self.asked.load(Ordering::Relaxed))) < recent
     }
 
-    /// Answers whether that is new.
+    /// Sets whether viewers are offered the track. Returns whether that is new.
     pub(crate) fn set_offered(&self, offered: bool) -> bool {
         self.withheld.swap(!offered, Ordering::AcqRel) == offered
     }
 
-    /// Answers whether that is new.
+    /// Sets whether its samples are coming or expected. Returns whether that is new.
     pub(crate) fn set_present(&self, present: bool) -> bool {
         self.present.swap(present, Ordering::AcqRel) != present
     }
 
-    /// Samples per second as a fraction, as its newest full part has them.
+    /// Samples per second of its newest full part, as a fraction.
     pub fn frame_rate(&self) -> Option<(u32, u32)> {
         let window = self.window();
         let timescale = u64::from(self.header().track.timescale);
@@ -144,14 +153,14 @@ impl Track {
         Some((u32::try_from(n).ok()?, u32::try_from(d).ok().filter(|&d| d > 0)?))
     }
 
-    /// Mean bits per second over the window, and of its densest segment. From the parts at hand
-    /// while there is no complete segment; `None` before the first part.
+    /// Mean bits per second over the window, and bits per second of its densest segment. While no
+    /// segment is complete, both come from the parts so far. `None` before the first part.
     pub fn bitrate(&self) -> Option<(u64, u64)> {
         self.window().bitrate()
     }
 }
 
-/// What makes a track.
+/// The state that makes a track.
 pub(crate) struct TrackState {
     pub(crate) handle: Arc<Track>,
     /// The publisher's own number for it.
@@ -160,17 +169,17 @@ pub(crate) struct TrackState {
     pub(crate) last_sample: UnixMicros,
     /// When its first sample came.
     pub(crate) began: Option<UnixMicros>,
-    /// How much of the leading video came since its last sample, in microseconds.
+    /// Duration of the leading video that came since its last sample, in microseconds.
     waited: i64,
-    /// How far behind the leading video its end is, in microseconds, when the last frame came.
+    /// How far its end was behind the leading video when the last frame came, in microseconds.
     behind: i64,
-    /// How far behind the leading video its samples come, at most, in microseconds.
+    /// The most that its samples come behind the leading video, in microseconds.
     lateness: i64,
-    /// Silence stands in for its samples, which do not come.
+    /// Whether silence replaces its missing samples.
     pub(crate) silent: bool,
-    /// How often it has begun to.
+    /// How many times silence has begun.
     silences: u32,
-    /// Its samples do not come, and nothing can stand in for them.
+    /// Whether its samples are missing and silence cannot replace them.
     pub(crate) missing: bool,
 }
 
@@ -206,31 +215,31 @@ impl TrackState {
         self.packager.header().track.timescale
     }
 
-    /// Its track_ID, by which it is known while the stream lasts.
+    /// Its track_ID, which identifies it while the stream lasts.
     pub(crate) fn id(&self) -> u32 {
         self.packager.header().track.id
     }
 
-    /// Where its last sample ends, microseconds of stream time.
+    /// Where its last sample ends, in microseconds of stream time.
     pub(crate) fn end(&self) -> Option<i64> {
         Some(rescale(self.packager.end()?, self.timescale(), 1_000_000))
     }
 
-    /// Samples that follow are of `codec` and in `language`. Answers whether either is new.
+    /// Sets codec and language of the samples that follow. Returns whether either is new.
     pub(crate) fn configure(&mut self, codec: Codec, language: [u8; 3]) -> Result<bool, Refused> {
         let current = &self.packager.header().track;
         if current.codec == codec && current.language == language {
             return Ok(false);
         }
-        // The timescale stays: the times of what was published are counted in it.
+        // The timescale stays, because the published times count in it.
         let described =
             media::Track { id: current.id, timescale: current.timescale, codec, language };
         self.packager.reconfigure(header(self.packager.next_msn(), described)?);
         Ok(true)
     }
 
-    /// Its samples come, or come again, the next at decode time `dts` in its timescale: silence
-    /// stands in for what is missing before, if that is no more than a segment. Answers whether the
+    /// Begins or resumes the track, whose next sample has decode time `dts` in its timescale.
+    /// Silence fills the gap before it if the gap is no longer than a segment. Returns whether the
     /// track is offered again.
     pub(crate) fn resume(&mut self, dts: i64, at: At<'_>, now: UnixMicros) -> io::Result<bool> {
         self.waited = 0;
@@ -251,9 +260,9 @@ impl TrackState {
         Ok(std::mem::take(&mut self.missing) && self.handle.set_present(true))
     }
 
-    /// Lets silence stand in for audio that has fallen behind the leading track, whose newest frame
-    /// starts at `at` and probably lasts `lasts` microseconds. Audio that cannot be stood in for is no
-    /// longer offered; answers whether that is new.
+    /// Fills audio that has fallen behind the leading track with silence. The leading track's
+    /// newest frame starts at `at` and probably lasts `lasts` microseconds. Audio that silence
+    /// cannot replace is no longer offered. Returns whether that is new.
     pub(crate) fn stand_in(
         &mut self,
         stream: &str,
@@ -261,14 +270,16 @@ impl TrackState {
         context: At<'_>,
         now: UnixMicros,
     ) -> io::Result<bool> {
-        // The newest frame's duration is not in it: that is a guess, and a long one where frames are few.
+        // The newest frame's duration does not count yet: it is a guess, and a long one at low
+        // frame rates.
         let waited = self.waited;
         self.waited += lasts;
-        // What came of it covers this much, unless it is of an earlier period.
+        // The audio covers the time up to its end, unless that end is in an earlier period.
         let covered = self.end().filter(|_| self.packager.is_in(context.0));
         let behind = covered.map_or(waited, |end| waited.min(at - end));
         self.behind = covered.map_or(waited, |end| at - end);
-        // Audio that comes back finds its place free: silence stays as far behind as audio comes late.
+        // Silence stays as far behind as the audio usually comes late. So audio that returns finds
+        // its place free.
         let patience = (2 * self.lateness).clamp(*MISSING.start(), *MISSING.end());
         let reach = patience / 2;
         if self.missing || behind < if self.silent { reach } else { patience } {
@@ -281,7 +292,7 @@ impl TrackState {
         if !self.silent {
             self.silent = true;
             self.silences += 1;
-            // Audio that comes and goes is told of at first only.
+            // If audio comes and goes, only the first times are logged.
             if self.silences <= SILENCES_TOLD {
                 tracing::warn!(
                     stream,
@@ -291,7 +302,7 @@ impl TrackState {
                 );
             }
         }
-        // Not over a pause after which the stream begins a period.
+        // Silence does not fill a pause after which the stream begins a period.
         let units = self.timescale();
         let from = rescale(at - waited, 1_000_000, units);
         let follows = self.packager.is_in(context.0);
@@ -305,7 +316,7 @@ impl TrackState {
         Ok(false)
     }
 
-    /// Pushes `unit` again and again, from `from` to `until` in the track's timescale.
+    /// Pushes `unit` repeatedly, from `from` to `until` in the track's timescale.
     fn fill(
         &mut self,
         (period, boundaries, dates): At<'_>,
@@ -331,7 +342,7 @@ impl TrackState {
         Ok(())
     }
 
-    /// Takes everything from viewers. Nothing will be added.
+    /// Empties and ends the window that viewers see.
     pub(crate) fn vanish(self) {
         self.handle.set_present(false);
         let version = self.packager.window().version + 1;
@@ -339,10 +350,10 @@ impl TrackState {
         self.handle.window.send_replace(Arc::new(nothing));
     }
 
-    /// Shows viewers what the packager has.
+    /// Publishes the packager's window to viewers.
     pub(crate) fn publish(&self) {
         let window = self.packager.window();
-        // Before the window: who is woken by it finds the rest as new.
+        // The window comes last: viewers that it wakes must find the new limit and header.
         if let Some(limit) = self.packager.part_limit() {
             self.handle.part_limit.store(limit, Ordering::Release);
         }
@@ -358,7 +369,7 @@ impl TrackState {
     }
 }
 
-/// The header of a track, from segment `msn` on.
+/// The header of a track that is used from segment `msn` on.
 pub(crate) fn header(msn: u64, track: media::Track) -> Result<Arc<Header>, Refused> {
     let bytes = media::cmaf::header(&[&track]);
     let bytes = bytes.map_err(|error| Refused::Codec(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Who watches a stream, by which protocol.
+//! Counts a stream's viewers by protocol.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use crate::UnixMicros;
 
-/// Viewers that come by request are counted for so long after their last one.
+/// How long after its last request a viewer that makes requests still counts.
 const MEMORY: Duration = Duration::from_secs(10);
-/// The most viewers by request that are told apart.
+/// The most viewers that make requests which are counted separately.
 const MOST: usize = 100_000;
 
-/// By which protocol a viewer watches.
+/// The protocol by which a viewer watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Delivery {
-    /// Low-latency HLS: by blocking reloads.
+    /// Low-latency HLS, known by its blocking reloads.
     LlHls,
     /// HLS.
     Hls,
@@ -54,7 +54,7 @@ impl Delivery {
 #[derive(Debug, Default)]
 pub(crate) struct Viewers {
     connected: [AtomicUsize; Delivery::ALL.len()],
-    /// When each viewer by request was last seen.
+    /// When each viewer that makes requests was last seen.
     requesting: Mutex<HashMap<(Delivery, u64), UnixMicros>>,
 }
 
@@ -67,7 +67,7 @@ impl Viewers {
     pub(crate) fn seen(&self, delivery: Delivery, who: u64, now: UnixMicros) {
         let mut requesting = self.requesting();
         if delivery == Delivery::LlHls {
-            // Its first requests did not yet say so.
+            // Its first requests looked like plain HLS.
             requesting.remove(&(Delivery::Hls, who));
         }
         if requesting.len() < MOST || requesting.contains_key(&(delivery, who)) {
@@ -86,7 +86,7 @@ impl Viewers {
         counts
     }
 
-    /// Forgets viewers by request that have gone.
+    /// Forgets viewers whose requests have stopped.
     pub(crate) fn sweep(&self, now: UnixMicros) {
         self.requesting().retain(|_, &mut at| now.since(at) < MEMORY);
     }
@@ -96,7 +96,7 @@ impl Viewers {
     }
 }
 
-/// Counts one viewer while it lives.
+/// Counts one viewer for as long as this guard lives.
 #[derive(Debug)]
 pub struct Viewing {
     viewers: Arc<Viewers>,

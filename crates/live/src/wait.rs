@@ -1,12 +1,12 @@
-//! How long viewers wait for a stream, and what for.
+//! Waits of viewers for a stream, and their time limits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{State, Status, Stream, Track};
 
-/// How long a viewer is kept waiting for something that must come: three target durations
-/// (RFC 8216bis 6.2.5.2), or of the least there may be while that is unknown.
+/// How long a viewer waits for something that must come: three target durations (RFC 8216bis
+/// 6.2.5.2). While the target duration is unknown, three times the least possible one.
 pub fn patience(stream: &Stream) -> Duration {
     if !stream.is_settled() {
         return 3 * stream.settings().target_duration;
@@ -14,14 +14,14 @@ pub fn patience(stream: &Stream) -> Duration {
     3 * stream.target_duration()
 }
 
-/// Waits until the stream's manifests can be written; false if that takes too long.
+/// Waits until the stream's manifests can be written. Returns false if that takes too long.
 pub async fn ready(stream: &Arc<Stream>) -> bool {
     stream.is_ready()
         || tokio::time::timeout(patience(stream), stream.ready()).await.unwrap_or(false)
 }
 
-/// Whether playlists can be told: it is known which tracks there are, and what no segment will
-/// exceed. Waits for it; false if that takes too long, or will not be.
+/// Waits until playlists can be written: the tracks are known, and so is the target duration.
+/// Returns false if that takes too long or cannot happen.
 pub async fn settled(stream: &Arc<Stream>) -> bool {
     let has_nothing = |state: &State| state.tracks.iter().all(|track| is_empty(track));
     let known = async {
@@ -35,16 +35,16 @@ pub async fn settled(stream: &Arc<Stream>) -> bool {
         || tokio::time::timeout(patience(stream), known).await.unwrap_or(false)
 }
 
-/// Whether no segment of it is complete.
+/// Whether the track has no complete segment.
 pub fn is_empty(track: &Track) -> bool {
     track.window().segments.is_empty()
 }
 
-/// Waits until the stream's publisher has gone while it still has nothing of what is waited for: unless
-/// somebody returns, nothing comes then.
+/// Waits until the stream's publisher has gone and the stream still `has_nothing` of what the
+/// caller waits for. Nothing comes then unless a publisher returns.
 pub async fn cut_short(stream: &Stream, has_nothing: impl Fn(&State) -> bool) {
     let mut state = stream.subscribe();
     let is_cut = |state: &Arc<State>| state.status == Status::Offline && has_nothing(state);
-    // It tells of its state for as long as there is one.
+    // The stream keeps the sender while it exists, so this cannot fail.
     let _ = state.wait_for(is_cut).await;
 }

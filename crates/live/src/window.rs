@@ -1,4 +1,5 @@
-//! What of a track viewers may ask for: an immutable snapshot, replaced whole with every part.
+//! The media of a track that viewers may ask for: an immutable snapshot, replaced as a whole with
+//! every part.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,10 +9,10 @@ use payload::memory::Charge;
 use crate::sequence::Sequence;
 use crate::{Region, UnixMicros};
 
-/// A CMAF header and the track it describes. A new one begins where the configuration changes.
+/// A CMAF header and the track it describes. A new header begins when the configuration changes.
 #[derive(Debug)]
 pub struct Header {
-    /// Number of the first segment that needs it; its name in URLs.
+    /// Number of the first segment that needs it. It is the header's name in URLs.
     pub msn: u64,
     /// Codec, timescale, track_ID.
     pub track: media::Track,
@@ -19,30 +20,30 @@ pub struct Header {
     pub bytes: Bytes,
 }
 
-/// Where a sample lies in its part, and when it is decoded and shown.
+/// Place of a sample in its part, and its times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleLayout {
-    /// When it is due by the publisher's clock, on the stream's timeline in the track's timescale.
-    /// Frames of video are decoded one frame earlier in CMAF ([`Part::start`]).
+    /// When it is due: the publisher's decode time on the stream's timeline, in the track's
+    /// timescale. CMAF decodes frames of video one frame earlier ([`Part::start`]).
     pub dts: i64,
     /// Composition time minus `dts`.
     pub cts: i32,
     /// Whether decoding can start here.
     pub sync: bool,
-    /// First byte, from the start of the part.
+    /// Offset of its first byte from the start of the part.
     pub offset: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u32,
 }
 
-/// A chunk, published: one `moof` and `mdat`, with `styp` and `prft` before it at a segment's start.
+/// A published chunk: one `moof` and `mdat`, with `styp` and `prft` before it at a segment's start.
 #[derive(Debug)]
 pub struct Part {
     /// Decode time of its first sample, in the track's timescale.
     pub start: i64,
     /// Sum of its samples' durations, in the track's timescale.
     pub duration: u32,
-    /// Starts with a sample decoding can start at.
+    /// Whether decoding can start at its first sample.
     pub independent: bool,
     /// The bytes.
     pub region: Region,
@@ -54,16 +55,16 @@ pub struct Part {
     pub flv: Beside,
     /// The same samples as RTMP chunks, made when the first viewer needs them.
     pub rtmp: Beside,
-    /// What it takes besides its bytes.
+    /// Memory that it uses besides its bytes.
     pub(crate) _known: Charge,
 }
 
-/// Room for another form of a part's samples: one for all who need it, kept as long as the part or the
-/// slowest of them. It counts as what the stream holds.
+/// Another form of a part's samples, which all viewers who need it share. It lives as long as the
+/// part or the slowest of these viewers. It counts as memory of the stream.
 #[derive(Debug, Default)]
 pub struct Beside(OnceLock<Bytes>);
 
-/// A form that counts until nobody has it any more.
+/// A form of a part. Its memory counts until the last reference to it is dropped.
 struct Form {
     bytes: Box<[u8]>,
     _charge: Charge,
@@ -76,11 +77,11 @@ impl AsRef<[u8]> for Form {
 }
 
 impl Beside {
-    /// The form of `part`, whose own this is, made by `make` for the first who asks. `None` if there is no
-    /// room for it now: nobody gets one of his own.
+    /// The form of `part`, which must be the part that owns this. `make` makes it for the first
+    /// caller. `None` if there is no memory for it now: then no viewer gets a copy of its own.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn get_or_make<E>(
         &self,
         part: &Part,
@@ -89,7 +90,8 @@ impl Beside {
         if let Some(known) = self.0.get() {
             return Ok(Some(known.clone()));
         }
-        // It is about as long as the part, and not to be made in vain.
+        // The form is about as long as the part. Without room for so many bytes it is not worth
+        // making.
         let Some(expected) = part.region.charge_beside(part.region.len()) else { return Ok(None) };
         let bytes = make()?.into_boxed_slice();
         drop(expected);
@@ -107,7 +109,7 @@ impl Part {
     }
 }
 
-/// A run of parts. Complete, or the one being made.
+/// A run of parts. It is complete, or the track's newest segment, which still grows.
 #[derive(Debug, Clone)]
 pub struct Segment {
     /// Media sequence number.
@@ -116,23 +118,23 @@ pub struct Segment {
     pub start: i64,
     /// Presentation time of its first sample, in the track's timescale.
     pub presents: i64,
-    /// From its start to the end of its last part so far, in the track's timescale.
+    /// Duration from its start to the end of its last part so far, in the track's timescale.
     pub duration: u64,
     /// Number of discontinuities on the stream's timeline up to and including its own start.
     pub period: u64,
-    /// Presentation time of the period's first sample, in the track's timescale; 0 in period 0, where
-    /// the stream's timeline starts. The same for all of the track's segments of a period, also
-    /// when the first of them have left.
+    /// Presentation time of the period's first sample, in the track's timescale; 0 in period 0,
+    /// where the stream's timeline starts. It is the same for all of the track's segments of a
+    /// period, even after the first of them have left the window.
     pub period_start: i64,
-    /// Whether it is the first of its period, and not the stream's first segment.
+    /// Whether it is the first segment of its period. False for the stream's first segment.
     pub discontinuity: bool,
     /// When its first sample was captured: its presentation time on the wall clock. The difference
-    /// between the two is the same for all of the stream's tracks.
+    /// between the two times is the same for all of the stream's tracks.
     pub captured: UnixMicros,
-    /// Where the next most likely starts, as it was foretold when this began, by presentation time in the
-    /// track's timescale; `None` where keyframes come as they like.
+    /// Where the next segment most likely starts: a forecast made when this segment began, as
+    /// presentation time in the track's timescale. `None` if keyframes are irregular.
     pub expected_end: Option<i64>,
-    /// What decodes it.
+    /// The header that decodes it.
     pub header: Arc<Header>,
     /// Its parts so far.
     pub parts: Vec<Arc<Part>>,
@@ -144,7 +146,7 @@ impl Segment {
         self.start.saturating_add(i64::try_from(self.duration).unwrap_or(i64::MAX))
     }
 
-    /// Presentation time after its last sample, as far as can be told before the next segment begins.
+    /// Presentation time after its last sample, as far as known before the next segment begins.
     pub fn presented_end(&self) -> i64 {
         self.presents.saturating_add(i64::try_from(self.duration).unwrap_or(i64::MAX))
     }
@@ -162,35 +164,36 @@ impl Segment {
 
 /// A track's segments at one moment.
 ///
-/// Invariants: segment numbers are consecutive; within a period each part starts where the one
-/// before it ends, unless audio is missing that silence could not stand in for (a hole, which counts in
-/// its segment's duration); parts and complete segments never change from one snapshot to the next, they only leave at the front.
+/// Invariants: Segment numbers are consecutive. Within a period each part starts where the one
+/// before it ends. The exception is a hole: missing audio that silence could not replace. It counts
+/// in its segment's duration. Parts and complete segments never change from one snapshot to the
+/// next. They only leave at the front.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
-    /// Complete segments, oldest first. The first [`Window::unlisted`] have left the playlists and
-    /// are kept for viewers that hold an older one.
+    /// Complete segments, oldest first. The first [`Window::unlisted`] of them have left the
+    /// playlists. They are kept for viewers that hold an older playlist.
     pub segments: Sequence<Arc<Segment>>,
-    /// How many of `segments` playlists no longer list.
+    /// Number of `segments` that playlists no longer list.
     pub unlisted: usize,
-    /// The segment being made; it has at least one part.
+    /// The segment that still grows. It has at least one part.
     pub open: Option<Arc<Segment>>,
-    /// Nothing will be added.
+    /// Whether the track is over: nothing will be added.
     pub ended: bool,
-    /// Mean bits per second of the complete segments, and of the densest.
+    /// Mean bits per second of the complete segments, and bits per second of the densest one.
     pub(crate) rate: Option<(u64, u64)>,
-    /// Counts snapshots: two with the same version are the same.
+    /// Number of this snapshot. Two snapshots with the same version are the same.
     pub version: u64,
-    /// What was rendered from this snapshot.
+    /// Texts that were rendered from this snapshot.
     pub rendered: Rendered,
 }
 
-/// Room for what deliveries render from one snapshot, so that each is rendered once and shared by
-/// all who ask. A copy of a snapshot becomes the next one, so it starts out empty.
+/// Texts that deliveries render from one snapshot. Each is rendered once and shared by all who ask.
+/// A copy of a snapshot becomes the next snapshot, so its texts start out empty.
 #[derive(Debug, Default)]
 pub struct Rendered {
     /// The media playlist.
     pub playlist: OnceLock<Bytes>,
-    /// The playlist delta update: older segments skipped.
+    /// The playlist delta update, which skips older segments.
     pub delta: OnceLock<Bytes>,
 }
 
@@ -206,17 +209,17 @@ impl Window {
         self.segments.iter_from(self.unlisted)
     }
 
-    /// Every segment that can be asked for, oldest first, the one being made last.
+    /// Every segment that viewers can ask for, oldest first. The last one may still grow.
     pub fn all(&self) -> impl DoubleEndedIterator<Item = &Arc<Segment>> {
         self.segments.iter().chain(&self.open)
     }
 
-    /// The newest segment, complete or being made.
+    /// The newest segment, complete or not.
     pub fn newest(&self) -> Option<&Arc<Segment>> {
         self.open.as_ref().or(self.segments.back())
     }
 
-    /// A segment by number, complete or being made. Constant time.
+    /// A segment by its number, complete or not. Constant time.
     pub fn segment(&self, msn: u64) -> Option<&Arc<Segment>> {
         if let Some(open) = &self.open
             && open.msn == msn
@@ -227,7 +230,7 @@ impl Window {
         self.segments.get(usize::try_from(msn.checked_sub(first)?).ok()?)
     }
 
-    /// Number of the segment after the last complete one: the one being made, or to be made.
+    /// Number of the segment after the last complete one, whether that segment has begun or not.
     /// `None` before the first.
     pub fn next_msn(&self) -> Option<u64> {
         match (&self.open, self.segments.back()) {
@@ -237,13 +240,13 @@ impl Window {
         }
     }
 
-    /// Whether segment `msn` is complete, or has left.
+    /// Whether segment `msn` is complete or has left the window.
     pub fn is_complete(&self, msn: u64) -> bool {
         self.next_msn().is_some_and(|next| msn < next)
     }
 
-    /// Mean bits per second, and of the densest segment. From the parts at hand while there is no
-    /// complete segment; `None` before the first part.
+    /// Mean bits per second, and bits per second of the densest segment. While no segment is
+    /// complete, both come from the parts so far. `None` before the first part.
     pub fn bitrate(&self) -> Option<(u64, u64)> {
         self.rate.or_else(|| {
             let open = self.open.as_ref().filter(|open| open.duration > 0)?;
@@ -253,8 +256,8 @@ impl Window {
         })
     }
 
-    /// Where playing starts for a viewer who wants to be near live: segment and part of the
-    /// newest part that decoding can start at.
+    /// Where playback near live starts: segment number and index of the newest part that decoding
+    /// can start at.
     pub fn newest_independent(&self) -> Option<(u64, usize)> {
         self.all().rev().find_map(|segment| {
             let part = segment.parts.iter().rposition(|part| part.independent)?;

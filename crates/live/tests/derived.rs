@@ -1,4 +1,4 @@
-//! Renditions made of a stream's own media: late as they are, they agree with their source.
+//! Renditions made from a stream's own media agree with their source although they are late.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
@@ -16,7 +16,7 @@ use media::{Codec, Sample};
 
 const START: UnixMicros = UnixMicros(1_700_000_000_000_000);
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Frames that the rendition is behind its source: its maker's latency.
+/// How many frames the rendition is behind its source: the transcoder's latency.
 const LATE: usize = 20;
 
 fn codec(level: u8) -> Codec {
@@ -28,18 +28,18 @@ fn info(rendition: Option<&str>) -> PublisherInfo {
     PublisherInfo { peer: None, protocol: "test", rendition }
 }
 
-/// A stream, its publisher at 30 frames a second, and a rendition made of it.
+/// A stream, its publisher of 30 frames a second, and a rendition made from it.
 struct Scene {
     registry: Registry,
     stream: Arc<Stream>,
     publisher: Option<Publisher>,
     derived: Derived,
     now: UnixMicros,
-    /// Frames published since the publisher came.
+    /// Frames published since the publisher connected.
     frames: i64,
-    /// Parts of the source that were looked at.
+    /// Place of the last source part that the transcoder has read.
     taken: Option<(u64, usize)>,
-    /// What the maker has yet to make.
+    /// Samples that the transcoder has still to make.
     making: VecDeque<(Sample, SegmentId)>,
 }
 
@@ -71,7 +71,7 @@ impl Scene {
         self.stream.state().tracks.iter().find(|track| track.is_called("low")).cloned()
     }
 
-    /// One frame into the source, and what there is of the rendition out.
+    /// Publishes one frame of the source, and the frames of the rendition that are ready.
     fn frame(&mut self, gop: i64) {
         self.now = self.now.after(Duration::from_micros(33_333));
         let sample = Sample {
@@ -87,7 +87,7 @@ impl Scene {
         self.make(LATE);
     }
 
-    /// Takes in the source's new parts.
+    /// Gives the source's new parts to the transcoder.
     fn look(&mut self) {
         let window = self.source().window();
         for segment in window.all() {
@@ -109,7 +109,7 @@ impl Scene {
         }
     }
 
-    /// Gives out what is made, all but so many frames.
+    /// Publishes the rendition's frames, except the last `keep`.
     fn make(&mut self, keep: usize) {
         while self.making.len() > keep {
             let (sample, place) = self.making.pop_front().unwrap();
@@ -123,7 +123,7 @@ impl Scene {
         window.segments.iter().map(|s| (s.msn, s.start, s.discontinuity)).collect()
     }
 
-    /// The rendition's complete segments are the source's.
+    /// Asserts that the rendition's complete segments are the same as the source's.
     #[track_caller]
     fn assert_agrees(&self, at_least: usize) {
         let (source, low) = (Self::segments(&self.source()), Self::segments(&self.low().unwrap()));
@@ -157,7 +157,7 @@ fn a_discontinuity_is_told_of_where_the_source_has_it() {
     for _ in 0..200 {
         scene.frame(30);
     }
-    // The publisher leaves and returns, while frames of before are still being made.
+    // The publisher leaves and returns while the transcoder still has earlier frames.
     drop(scene.publisher.take());
     scene.look();
     assert_eq!(scene.stream.state().status, Status::Offline);
@@ -190,7 +190,7 @@ fn manifests_wait_for_it_but_not_for_long() {
     }
     assert!(scene.stream.is_ready());
 
-    // One that does not come.
+    // A rendition that never comes.
     let mut scene = Scene::new(Settings::default());
     while scene.frames < 60 {
         scene.frame(30);
@@ -201,7 +201,7 @@ fn manifests_wait_for_it_but_not_for_long() {
     scene.registry.sweep(START.after(PATIENCE));
     assert!(scene.stream.is_ready());
 
-    // One that is given up.
+    // A rendition that is given up.
     let mut scene = Scene::new(Settings::default());
     while scene.frames < 60 {
         scene.frame(30);
@@ -240,7 +240,7 @@ fn after_a_restart_it_goes_on_at_a_keyframe_that_lies_ahead() {
         scene.frame(30);
     }
     let before = scene.low().unwrap().window().newest().unwrap().end();
-    // The maker begins again where the source's newest segment does: some of that was made before.
+    // The transcoder begins again at the source's newest segment. It made some of that before.
     let newest = scene.source().window().newest().unwrap().msn;
     scene.taken = Some((newest, 0)).map(|(msn, _)| (msn - 1, usize::MAX));
     scene.making.clear();

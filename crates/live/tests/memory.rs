@@ -1,4 +1,4 @@
-//! What streams hold together, and who gives way when that is all there may be.
+//! The memory and the places that all streams share, and which streams give way when they run out.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
@@ -18,7 +18,8 @@ fn sample(millis: i64, sync: bool, size: usize) -> Sample {
     Sample { dts: millis, cts: 0, duration: 0, sync, data: vec![7; size].into() }
 }
 
-/// Publishes `frames` of 40 ms, each of `size` bytes and every 25th a keyframe, to each stream in turn.
+/// Publishes `frames` of 40 ms to each stream in turn. Each frame has `size` bytes, and every 25th
+/// is a keyframe.
 fn publish_side_by_side(
     publishers: &mut [(Publisher, usize)],
     frames: std::ops::Range<i64>,
@@ -40,7 +41,7 @@ fn begin(registry: &Registry, name: &str) -> Result<Publisher, PublishError> {
     Ok(publisher)
 }
 
-/// How many seconds of media playlists list, and can be asked for.
+/// Seconds of media that playlists list, and that viewers can ask for.
 fn listed_and_held(publisher: &Publisher) -> (f64, f64) {
     let track = publisher.stream().track("v0").unwrap();
     let window = track.window();
@@ -84,7 +85,7 @@ fn what_streams_hold_together_is_bounded_and_who_holds_most_gives_way() {
         assert!(*listed >= 12.0, "{stream} lists {listed} s");
         assert!(held >= listed);
     }
-    // Eight of 250 kB/s would hold 84 MB; the others have all of theirs.
+    // Eight streams of 250 kB/s would hold 84 MB. The others keep their whole windows.
     assert!(windows[..8].iter().all(|(_, held)| *held < 35.0), "{windows:?}");
     for (listed, held) in &windows[8..] {
         assert!(*listed >= 29.0 && *held >= 41.0, "{windows:?}");
@@ -97,7 +98,8 @@ fn what_streams_hold_together_is_bounded_and_who_holds_most_gives_way() {
     assert!(begin(&registry, "late").is_ok());
 }
 
-/// Where not even three target durations of each fit, what is refused is more of whoever has most.
+/// If not even three target durations of each stream fit, the stream that holds most is refused
+/// more.
 #[test]
 fn a_stream_that_cannot_give_way_any_further_is_refused_more_and_others_are_not() {
     let limit = 8 << 20;
@@ -105,7 +107,7 @@ fn a_stream_that_cannot_give_way_any_further_is_refused_more_and_others_are_not(
     let mut small = vec![(begin(&registry, "small").unwrap(), 1_000)];
     publish_side_by_side(&mut small, 0..250, |_| {});
     let mut large = begin(&registry, "large").unwrap();
-    // No keyframe but the first, and hardly any time: its first segment only grows.
+    // There is only one keyframe and hardly any time passes: the first segment only grows.
     let now = UnixMicros(START + 250 * 40_000);
     let refused = (0..10_000).find_map(|frame| {
         let result = large.sample(1, sample(frame, frame == 0, 20_000), now);
@@ -120,18 +122,18 @@ fn a_stream_that_cannot_give_way_any_further_is_refused_more_and_others_are_not(
     assert!(listed >= 29.0 && held >= 41.0, "{listed} s, {held} s");
 }
 
-/// When frame `frame` of [`publish_side_by_side`] comes.
+/// When `frame` of [`publish_side_by_side`] comes.
 fn at(frame: i64) -> UnixMicros {
     UnixMicros(START + frame as u64 * 40_000)
 }
 
-/// Those who are there have whole windows as long as there is anything of who has gone.
+/// Published streams keep whole windows as long as any stream without a publisher holds media.
 #[test]
 fn who_has_gone_gives_way_before_any_other_who_left_first_first_of_all() {
     let limit = 48 << 20;
     let registry = Registry::with_memory(Settings::default(), limit);
     let stream = |name: &str, size: usize| (begin(&registry, name).unwrap(), size);
-    // Of 250 kB/s each, which is 10 MB in a window and what is kept after it.
+    // Each has 250 kB/s: 10 MB in the window and in the segments kept after it.
     let mut gone = vec![stream("first", 10_000), stream("second", 10_000)];
     let mut there = vec![stream("large", 10_000), stream("small", 1_000)];
     publish_side_by_side(&mut gone, 0..1250, |_| {});
@@ -152,7 +154,7 @@ fn who_has_gone_gives_way_before_any_other_who_left_first_first_of_all() {
     });
     assert_eq!(held(first), all, "there was room");
     let given_up = registry.memory().given_up;
-    // Two that come later, and others for a moment.
+    // Two streams come later, and others for a moment.
     there.extend([stream("late", 10_000), stream("later", 5_000)]);
     publish_side_by_side(&mut there, 2500..4000, |now| {
         assert!(registry.memory().used <= limit);
@@ -170,8 +172,8 @@ fn who_has_gone_gives_way_before_any_other_who_left_first_first_of_all() {
     }
 }
 
-/// Names that are published for a moment, with a picture each, take nothing from who stays, and
-/// nobody's place.
+/// Streams that are published for a moment, with one frame each, take no memory from those that
+/// stay and refuse nobody.
 #[test]
 fn names_published_for_a_moment_refuse_nobody() {
     let limit = 16 << 20;
@@ -197,7 +199,8 @@ fn names_published_for_a_moment_refuse_nobody() {
     assert!(listed >= 29.0 && held >= 41.0, "{listed} s of {held} s");
 }
 
-/// Whoever returns to a stream that had to go begins it anew, with numbers that viewers do not know yet.
+/// A publisher that returns to a stream that had to end begins it anew, with numbers that viewers
+/// do not know yet.
 #[test]
 fn a_stream_that_gave_way_altogether_begins_anew_when_its_publisher_returns() {
     let registry = Registry::with_memory(Settings::default(), 8 << 20);
@@ -208,7 +211,7 @@ fn a_stream_that_gave_way_altogether_begins_anew_when_its_publisher_returns() {
     let newest = track.window().newest().unwrap().msn;
     drop(one);
     assert_eq!(stream.state().status, Status::Offline);
-    // All of it at one time: nothing is made of it before there is no room.
+    // All frames come at one time: no part is made of them before memory runs out.
     let mut large = begin(&registry, "large").unwrap();
     let full = (0..1000)
         .find_map(|frame| large.sample(1, sample(frame, frame == 0, 20_000), at(250)).err());
@@ -225,7 +228,7 @@ fn a_stream_that_gave_way_altogether_begins_anew_when_its_publisher_returns() {
     assert!(first > newest, "{first} after {newest}");
 }
 
-/// A form of a part that is as long.
+/// A form of a part that is as long as the part.
 fn form(part: &live::Part) -> Option<bytes::Bytes> {
     let make = || Ok::<_, std::convert::Infallible>(part.region.as_ref().to_vec());
     part.flv.get_or_make(part, make).unwrap()
@@ -236,7 +239,8 @@ fn newest(stream: &live::Stream) -> Arc<live::Part> {
     window.newest().unwrap().parts.last().unwrap().clone()
 }
 
-/// However many viewers need another form of a part there is one, and without room for it there is none.
+/// All viewers that need another form of a part share one. If there is no memory for it, nobody
+/// gets one.
 #[test]
 fn viewers_share_the_forms_of_parts_and_get_none_that_there_is_no_room_for() {
     let limit = 8 << 20;
@@ -251,7 +255,7 @@ fn viewers_share_the_forms_of_parts_and_get_none_that_there_is_no_room_for() {
     assert_eq!(form(&part).unwrap().as_ptr(), shared.as_ptr());
     assert_eq!(registry.memory().used, used + shared.len() as u64);
 
-    // Until the slowest has it no longer, also when the part has left.
+    // The form lives until the slowest viewer drops it, even after the part has left the window.
     drop(part);
     publish_side_by_side(&mut one, 50..1500, |_| {});
     let used = registry.memory().used;
@@ -259,7 +263,7 @@ fn viewers_share_the_forms_of_parts_and_get_none_that_there_is_no_room_for() {
     drop(shared);
     assert_eq!(registry.memory().used, used - length);
 
-    // One of which all is held, as by slow viewers, until there is no room for more.
+    // A stream whose parts are all held, as by slow viewers, until memory runs out.
     let mut large = begin(&registry, "large").unwrap();
     let large_stream = large.stream().clone();
     let mut parts: Vec<Arc<live::Part>> = Vec::new();
@@ -276,13 +280,14 @@ fn viewers_share_the_forms_of_parts_and_get_none_that_there_is_no_room_for() {
     assert!(registry.memory().used <= limit);
     let unneeded = || -> Result<Vec<u8>, ()> { panic!("it is made in vain") };
     assert_eq!(parts[1].rtmp.get_or_make(&parts[1], unneeded), Ok(None));
-    // There is room again.
+    // There is memory again.
     drop((parts, large));
     publish_side_by_side(&mut one, 1500..1600, |_| {});
     assert!(form(&newest(&stream)).is_some());
 }
 
-/// A publisher that is back in time finds its stream as it left it, and is not counted as gone any more.
+/// A publisher that returns in time finds its stream unchanged. The stream no longer counts as one
+/// without a publisher.
 #[test]
 fn a_publisher_that_is_back_gives_way_no_longer() {
     let limit = 16 << 20;
@@ -299,4 +304,38 @@ fn a_publisher_that_is_back_gives_way_no_longer() {
     assert!(registry.memory().given_up > 0);
     let (listed, held) = listed_and_held(&back[0].0);
     assert!(listed >= 29.0 && held >= 41.0, "{listed} s of {held} s");
+}
+
+#[test]
+fn streams_that_lived_shortest_give_way_when_all_places_are_taken() {
+    let registry = Registry::new(Settings::default());
+    let publish = |name: &str, frames| {
+        let mut publishers = [(begin(&registry, name).unwrap(), 100)];
+        publish_side_by_side(&mut publishers, 0..frames, |_| {});
+        publishers.into_iter().next().unwrap().0
+    };
+    // Somebody publishes this stream.
+    let live = publish("live", 2);
+    // The encoder of this stream has lost its connection and will return.
+    drop(publish("kept", 250));
+    // A viewer waits for the first media of this stream, whose publisher left without any.
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+    drop(registry.publish("empty", info, UnixMicros(START)).unwrap());
+    let empty = registry.stream("empty").unwrap();
+    for number in 3..10_000 {
+        drop(publish(&format!("momentary{number}"), 3));
+    }
+    assert_eq!(registry.streams().len(), 10_000);
+    // Nobody has swept, and publishers are admitted all the same.
+    let late: Vec<_> =
+        (0..150).map(|number| begin(&registry, &format!("late{number}")).unwrap()).collect();
+    // Each takes one place.
+    assert_eq!(registry.streams().len(), 10_000);
+    assert!(late.iter().all(|late| registry.stream(late.stream().name()).is_some()));
+    assert_eq!(empty.state().status, Status::Ended);
+    assert!(registry.stream("empty").is_none());
+    let kept = registry.stream("kept").expect("others lived shorter");
+    assert!(kept.track("v0").is_some());
+    assert_eq!(live.stream().state().status, Status::Live);
+    assert!(registry.stream("live").is_some());
 }

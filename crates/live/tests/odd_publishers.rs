@@ -1,4 +1,4 @@
-//! Publishers that no encoder is like, but a hostile peer may be.
+//! Publishers unlike any encoder, as a hostile peer may be.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
@@ -59,7 +59,7 @@ fn sound_that_changes_its_sampling_rate_stays_in_time() {
         }
         let end = window.newest().unwrap().end() as f64 / timescale - 1.0;
         assert!((end - time).abs() < 0.3, "{before} to {after}: at {end} s instead of {time} s");
-        // And every access unit is there, decoded as it comes.
+        // Every access unit is there, and one is decoded after the other.
         let mut last = None;
         let mut units = 0;
         for segment in window.all().filter(|segment| segment.start as f64 / timescale > 70.0) {
@@ -80,7 +80,7 @@ fn sound_that_changes_its_sampling_rate_stays_in_time() {
 
 #[test]
 fn segment_numbers_do_not_come_again() {
-    // However short segments may be.
+    // This holds for any segment target.
     for target in [2000, 500, 100] {
         let settings =
             Settings { segment_target: Duration::from_millis(target), ..Settings::default() };
@@ -168,11 +168,12 @@ fn frames_further_apart_than_segments_may_last_break_no_promise() {
     }
 }
 
-/// A stream whose publisher's clock jumps, whose tracks change, or that returns, without end costs its
-/// viewers' players as many new starts, and playlists and manifests as many periods.
+/// Without a limit, a publisher whose clock jumps, whose tracks change, or that returns again and
+/// again would make players start anew each time, and add a period each time to playlists and
+/// manifests.
 #[test]
 fn who_makes_too_many_periods_is_refused() {
-    /// Publishes a little for the so manieth time.
+    /// Publishes a little; the number counts the calls.
     type Turn<'a> = &'a dyn Fn(&Registry, &mut Option<Publisher>, i64) -> Result<(), String>;
     let turn = |how: Turn<'_>| {
         let registry = Registry::new(Settings::default());
@@ -215,7 +216,7 @@ fn who_makes_too_many_periods_is_refused() {
     }
 }
 
-/// What one publisher of a stream does is of no consequence to the tracks of another.
+/// One publisher of a stream does not affect the tracks of another.
 #[test]
 fn another_publishers_clock_cuts_nobody_elses_tracks_and_strangers_may_not_join() {
     let registry = Registry::new(Settings::default());
@@ -247,25 +248,34 @@ fn another_publishers_clock_cuts_nobody_elses_tracks_and_strangers_may_not_join(
         assert!(track.window().all().all(|segment| segment.period == 0), "{}", track.name);
     }
     assert!(high.window().all().all(|segment| segment.duration <= 180_090));
-    // It was put back where the stream is each time.
+    // Each jump was moved to where the stream is.
     let end = |track: &live::Track| track.window().newest().unwrap().end() / 90_000;
     assert!(end(&high).abs_diff(end(&low)) <= 2, "{} and {}", end(&high), end(&low));
-    // It leaves; after a while its track is let go of, and those who follow it are told.
+    // The publisher leaves. After a while its track is removed, and its followers are told.
     drop(second);
     first.sample(0, sample(61_000, true, 100), at(61_000)).unwrap();
     first.sample(0, sample(70_000, true, 100), at(70_000)).unwrap();
     registry.sweep(at(70_500));
     assert!(!low.is_present() && high.is_present());
+    // When nobody publishes, the stream waits for the track that was there to the end. The track
+    // that had gone before does not become present again.
+    drop(first);
+    registry.sweep(at(71_000));
+    assert!(!low.is_present() && high.is_present());
+    let mut first = registry.publish("x", info("192.0.2.1:1002", None), at(72_000)).unwrap();
+    first.track(0, video_codec(31), 1000, *b"und", at(72_000)).unwrap();
+    first.sample(0, sample(0, true, 100), at(72_000)).unwrap();
     registry.sweep(at(91_000));
     assert!(stream.track("v1").is_none() && low.window().ended);
     assert!(!high.window().ended);
-    // Nor does it come back as present when nobody publishes.
     drop(first);
     registry.sweep(at(92_000));
     assert_eq!(stream.state().tracks.len(), 1);
+    assert!(!low.is_present() && high.is_present());
 }
 
-/// A phone changes its network, and so its address; what is made of its stream here does not keep it out.
+/// A phone changes its network, and so its address. A rendition made here from its stream does not
+/// keep it out.
 #[test]
 fn a_publisher_may_return_from_another_address_beside_what_is_made_of_its_media() {
     let registry = Registry::new(Settings::default());
@@ -307,7 +317,7 @@ fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
         if frame % 30 == 29 {
             registry.sweep(at(now));
         }
-        // Somebody plays it as HLS, for half a minute.
+        // A viewer plays the audio as HLS for half a minute.
         if frame < 900 {
             sound.ask(at(now));
         }
@@ -325,7 +335,7 @@ fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
     assert!(!picture.window().ended);
 }
 
-/// Media by the publisher's word, dates by the wall clock, which was set and is followed.
+/// Media times follow the publisher's clock. Dates follow the wall clock, also when it was set.
 #[test]
 fn dates_follow_a_wall_clock_that_was_set_with_the_next_period() {
     for hour in [3_600_000_000i64, -3_600_000_000] {
@@ -400,7 +410,7 @@ fn a_number_used_for_sound_and_picture_by_turns_goes_to_the_track_of_its_kind() 
             .flat_map(|part| part.samples.iter())
             .peekable();
         assert!(samples.peek().is_some(), "{name} is empty");
-        // Silence stands in for sound that does not come.
+        // Silence replaces missing audio.
         let own = |found: u32| found == size || name == "a0" && found < 10;
         assert!(samples.all(|sample| own(sample.size)), "{name} holds samples of the other");
     }
@@ -414,7 +424,7 @@ fn video_that_never_begins_does_not_keep_the_sound_from_viewers() {
     publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
     for i in 0..15 * 30 {
         let now = UnixMicros(START + i as u64 * 33_333);
-        // No keyframe, and a clock by which the wait for one does not end.
+        // There is no keyframe, and by this clock the wait for one never ends.
         publisher.sample(0, sample(0, false, 100), now).unwrap();
         publisher.sample(1, sample(i * 33, true, 50), now).unwrap();
         if i % 30 == 0 {
@@ -432,7 +442,7 @@ fn a_publisher_that_falls_silent_keeps_its_tracks_until_it_goes_on() {
     publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
     publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
     for second in 0..40 {
-        // Its network is interrupted for 25 s, which its connection outlasts.
+        // The publisher's network is interrupted for 25 s. Its connection survives.
         for i in (0..50).filter(|_| !(8..33).contains(&second)) {
             let millis = second * 1000 + i * 20;
             let now = UnixMicros(START + millis as u64 * 1000);
@@ -449,7 +459,8 @@ fn a_publisher_that_falls_silent_keeps_its_tracks_until_it_goes_on() {
 
 #[test]
 fn silence_stands_in_as_soon_as_a_publishers_sound_is_later_than_it_was() {
-    // Sound comes so late behind the picture; once it stops, so far behind silence may be.
+    // How late the audio comes behind the video, and how far behind silence may be once the audio
+    // stops.
     for (late, most) in [(0, 0.45), (200, 0.65), (450, 0.85)] {
         let registry = Registry::new(Settings::default());
         let mut publisher = publisher(&registry);
@@ -483,8 +494,75 @@ fn silence_stands_in_as_soon_as_a_publishers_sound_is_later_than_it_was() {
     }
 }
 
-/// Frames of a millisecond, each a keyframe, for a minute; then a clock that jumps with each frame. What playlists
-/// name stays what the window and the target durations come to.
+/// The table of pauses in README.md of this crate: a pause of up to a second, a longer one, and one
+/// longer than a segment may last.
+#[test]
+fn a_pause_is_made_up_for_or_lasts_one_part_or_is_a_discontinuity() {
+    for (pause, discontinuities, long_parts) in [(800, 0, 0), (3_000, 0, 1), (15_000, 1, 0)] {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+        publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+        publisher.track(1, audio_codec(48_000), 1000, *b"und", at(0)).unwrap();
+        let stream = std::sync::Arc::clone(publisher.stream());
+        let (mut units, mut shown) = (0, Vec::new());
+        for frame in 0..600 {
+            // The pause begins within a group of pictures.
+            let millis = frame * 100 / 3 + if frame < 250 { 0 } else { pause };
+            publisher.sample(0, sample(millis, frame % 60 == 0, 100), at(millis)).unwrap();
+            shown.push(millis);
+            if frame == 250 {
+                units = millis * 48 / 1024;
+            }
+            while units * 1024 / 48 <= millis {
+                publisher.sample(1, sample(units * 1024 / 48, true, 50), at(millis)).unwrap();
+                units += 1;
+            }
+        }
+        assert_eq!(stream.target_duration(), Duration::from_secs(4));
+        drop(publisher);
+        for (name, timescale) in [("v0", 90_000), ("a0", 48_000)] {
+            let track = stream.track(name).unwrap();
+            let (window, most) = (track.window(), track.part_limit().unwrap());
+            let found = window.all().filter(|segment| segment.discontinuity).count();
+            assert_eq!(found, discontinuities, "{pause} ms, {name}");
+            let mut end = None;
+            let mut long = Vec::new();
+            for segment in window.all() {
+                for part in &segment.parts {
+                    let follows = end.is_none_or(|end| end == (segment.period, part.start));
+                    let new = end.is_some_and(|(period, _)| period != segment.period);
+                    assert!(follows || new, "{pause} ms, {name}: {end:?}, then {}", part.start);
+                    end = Some((segment.period, part.start + i64::from(part.duration)));
+                    if part.duration > most {
+                        long.push(part.duration * 10 / timescale);
+                    }
+                }
+            }
+            if name == "a0" {
+                assert!(long.is_empty(), "{pause} ms: {long:?} tenths of a second");
+                continue;
+            }
+            // The long part has the frames before the pause, too, but no more than a part has.
+            assert!(
+                long.len() == long_parts && long.iter().all(|part| (30..=32).contains(part)),
+                "{pause} ms: {long:?} tenths of a second"
+            );
+            // Each frame is shown at its time.
+            let samples = window.all().flat_map(|segment| &segment.parts);
+            let samples = samples.flat_map(|part| part.samples.iter());
+            let times: Vec<i64> = samples.map(|s| s.dts + i64::from(s.cts)).collect();
+            assert_eq!(times.len(), shown.len());
+            for (time, millis) in times.iter().zip(&shown) {
+                let late = time - times[0] - millis * 90;
+                assert!(late.abs() <= 90, "{pause} ms: {millis} ms shown {late} ticks late");
+            }
+        }
+    }
+}
+
+/// Frames of a millisecond, each a keyframe, for a minute, then a clock that jumps with each frame.
+/// Playlists list no more than the window and the target durations allow.
 #[test]
 fn frames_of_a_millisecond_and_jumps_leave_playlists_short() {
     let registry = Registry::new(Settings::default());
@@ -509,8 +587,8 @@ fn frames_of_a_millisecond_and_jumps_leave_playlists_short() {
     assert!(segments <= 64 && parts <= 450, "{segments} segments, {parts} parts");
 }
 
-/// Keyframes seven to ten seconds apart, in any order: players begin at any listed segment, and the target duration
-/// they were told holds.
+/// Keyframes up to ten seconds apart, in any order. Players begin at any listed segment, and the
+/// target duration that they were told holds.
 #[test]
 fn segments_begin_with_keyframes_however_far_apart_up_to_ten_seconds() {
     let distances = [8000, 10_000, 7000, 9500, 300, 10_000, 2000, 9900, 7100, 10_000];
@@ -522,12 +600,18 @@ fn segments_begin_with_keyframes_however_far_apart_up_to_ten_seconds() {
     let mut publisher = publisher(&registry);
     let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
     publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", at(0)).unwrap();
     let stream = std::sync::Arc::clone(publisher.stream());
-    let track = stream.track("v0").unwrap();
+    let (track, audio) = (stream.track("v0").unwrap(), stream.track("a0").unwrap());
     let (mut told, mut seen) = (None, std::collections::BTreeSet::new());
+    let mut units = 0;
     for millis in (0..*keyframes.last().unwrap()).step_by(40) {
         let due = keyframes.iter().any(|at| (millis - 39..=millis).contains(at));
         publisher.sample(0, sample(millis, due, 100), at(millis)).unwrap();
+        while units * 64 / 3 <= millis {
+            publisher.sample(1, sample(units * 64 / 3, true, 50), at(millis)).unwrap();
+            units += 1;
+        }
         if !stream.is_settled() {
             continue;
         }
@@ -541,4 +625,8 @@ fn segments_begin_with_keyframes_however_far_apart_up_to_ten_seconds() {
         }
     }
     assert!(seen.len() >= 8, "{seen:?}");
+    // Audio waits for the keyframes, too. Short segments would be left: GStreamer passes over them.
+    let lasted = |segment: &std::sync::Arc<live::Segment>| segment.duration * 1000 / 48_000;
+    let short: Vec<u64> = audio.window().listed().map(lasted).filter(|&ms| ms < 1200).collect();
+    assert!(short.is_empty(), "{short:?} ms");
 }

@@ -1,4 +1,4 @@
-//! Renditions that several encoders publish: each has a clock of its own, and comes and goes.
+//! Renditions from several encoders, each with its own clock. Encoders come and go.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
@@ -7,14 +7,14 @@ use media::codec::avc;
 use media::{Codec, Sample};
 
 const START: u64 = 1_700_000_000_000_000;
-/// Between two frames, in milliseconds.
+/// Time between two frames, in milliseconds.
 const FRAME: i64 = 40;
 
 fn at(millis: i64) -> UnixMicros {
     UnixMicros(START + u64::try_from(millis).unwrap() * 1000)
 }
 
-/// An encoder that publishes one rendition, a keyframe every two seconds.
+/// An encoder that publishes one rendition with a keyframe every two seconds.
 struct Encoder {
     publisher: Publisher,
     /// Wall-clock time at which its own clock says `clock`, in milliseconds.
@@ -24,7 +24,7 @@ struct Encoder {
 }
 
 impl Encoder {
-    /// Publishes `rendition` from `began` on, its clock then at `clock`.
+    /// Publishes `rendition` from `began` on. Its clock begins at `clock`.
     fn start(registry: &Registry, rendition: &str, level: u8, began: i64, clock: i64) -> Self {
         let rendition = Some(rendition.to_owned());
         let info = PublisherInfo { peer: None, protocol: "test", rendition };
@@ -73,15 +73,15 @@ fn an_encoder_that_starts_late_with_a_clock_of_its_own_is_not_placed_in_the_past
     }
 }
 
-/// Renditions of one encoder share its clock. Its connections open one after another, and the larger
-/// pictures take longer: the same picture keeps the same time in each of them.
+/// Renditions of one encoder share its clock. Its connections open one after another, and larger
+/// frames take longer to encode. The same frame keeps the same time in each of them.
 #[test]
 fn what_one_encoder_publishes_stays_together_however_late_it_comes() {
     for late in [0, 400, 2000, 2800] {
         let registry = Registry::new(Settings::default());
         let mut low = Encoder::start(&registry, "low", 30, 0, 5_000_000);
         run(&mut [&mut low], 0, late, |_| {});
-        // What comes now was captured `late` milliseconds ago.
+        // Frames that come now were captured `late` milliseconds ago.
         let mut high = Encoder::start(&registry, "high", 31, late, 5_000_000);
         run(&mut [&mut low, &mut high], late, late + 6000, |_| {});
         let stream = registry.stream("x").unwrap();
@@ -93,7 +93,8 @@ fn what_one_encoder_publishes_stays_together_however_late_it_comes() {
 
 #[test]
 fn a_rendition_that_returns_goes_on_at_once_and_disturbs_no_other() {
-    // Its clock starts anew, or goes on; with the same pictures, or others.
+    // The encoder's clock starts anew or goes on. Its frames have the same size as before or
+    // another.
     for (leaves, returns, clock) in [
         (2000, 2160, 0),
         (6000, 6160, 0),

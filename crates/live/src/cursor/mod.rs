@@ -1,4 +1,4 @@
-//! A viewer's place in a live stream: for deliveries that push every part to the viewer.
+//! A viewer's place in a live stream, for deliveries that push every part to the viewer.
 
 mod position;
 mod rendition;
@@ -15,41 +15,42 @@ use tokio::sync::watch;
 
 use crate::{Header, Part, Segment, State, Status, Stream, Track, UnixMicros, Window};
 
-/// Follows one video and one audio track, those there are, from the newest keyframe on.
+/// Follows one video and one audio track, or the one that there is, from the newest keyframe on.
 ///
-/// Parts come in the order of their decode times where several are at hand, and as they are
-/// published where not: a track that stalls holds nobody up. What waits for a slow viewer is the
-/// window itself, so a viewer costs no queue; one that falls too far behind is moved to the newest
-/// keyframe.
+/// If several parts are at hand, they come in the order of their decode times. Otherwise they come
+/// as they are published: a track that stalls delays nothing else. A slow viewer has no queue of
+/// its own: its unsent parts stay in the window. A viewer that falls too far behind is moved to the
+/// newest keyframe.
 pub struct Cursor {
     state: watch::Receiver<Arc<State>>,
     tracks: Vec<Position>,
     limits: Limits,
     choice: Choice,
-    /// Segments are taken whole, once they are complete.
+    /// Whether it takes whole segments, once they are complete.
     whole: bool,
-    /// It was sent back in time and has not caught up: what waits for it is no sign of slowness.
+    /// Whether the viewer was sent back in time and has not caught up. Media that wait for it are
+    /// then no sign of slowness.
     catching_up: bool,
-    /// When it was first skipped ahead, and since when it has kept up again.
+    /// When the viewer was first skipped ahead, and since when it has kept up again.
     behind: Option<(UnixMicros, Option<UnixMicros>)>,
-    /// The video it is to go on with.
+    /// The rendition of the video to change to.
     switch: Option<Switch>,
-    /// The track of the last part that it gave, and where that was.
+    /// The last part that it gave: index of its track, and place.
     given: Option<(usize, PartIndex)>,
-    /// That part was postponed, and nothing has changed since.
+    /// Whether that part was postponed and nothing has changed since.
     postponed: bool,
 }
 
-/// What a viewer may cost.
+/// Limits of what a viewer may cost.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of the window that may wait for it.
+    /// Bytes of the window that may wait for the viewer.
     pub queue: u64,
-    /// How long it may be behind in spite of being skipped ahead.
+    /// How long the viewer may stay behind although it was skipped ahead.
     pub patience: std::time::Duration,
 }
 
-/// Segment and part that a cursor needs next, of one of its tracks.
+/// Segment number and part index that a cursor needs next of one of its tracks.
 pub type PartIndex = (u64, usize);
 
 /// Why [`Cursor::stir`] stopped waiting.
@@ -57,32 +58,32 @@ pub type PartIndex = (u64, usize);
 pub enum Stir {
     /// There are parts.
     Parts,
-    /// There are none, and the stream is over or has other tracks to follow.
+    /// There are no parts, and the stream is over or has other tracks to follow.
     Other,
 }
 
-/// What comes next for a viewer.
+/// The next event for a viewer.
 #[derive(Debug)]
 pub enum Next {
-    /// A part of track `track`, counted as in [`Cursor::tracks`].
+    /// A part of a track.
     Part {
-        /// Which track.
+        /// Index of the track in [`Cursor::tracks`].
         track: usize,
-        /// The segment it belongs to, as it was when the part was found.
+        /// The segment of the part, as it was when the part was found.
         segment: Arc<Segment>,
         /// The part.
         part: Arc<Part>,
     },
-    /// It follows other tracks from here on; see [`Cursor::tracks`].
+    /// The cursor follows other tracks from here on; see [`Cursor::tracks`].
     Tracks,
-    /// It follows the other rendition from here on, with a keyframe.
+    /// The cursor follows the other rendition from here on, starting with a keyframe.
     Switched {
-        /// Whether media are missing before it.
+        /// Whether media are missing before that keyframe.
         gap: bool,
     },
     /// The viewer was too slow and goes on at the newest keyframe.
     Skipped,
-    /// The viewer was too slow for too long and is to be disconnected.
+    /// The viewer was too slow for too long. Disconnect it.
     TooSlow,
     /// The stream is over.
     Ended,
@@ -94,7 +95,7 @@ impl Cursor {
         Self::chosen(stream, limits, Choice::default(), false)
     }
 
-    /// The same for a viewer with wishes, of segments taken `whole` or of parts.
+    /// The same for a viewer with a choice of renditions. It takes `whole` segments or parts.
     pub fn chosen(
         stream: &Arc<Stream>,
         limits: Limits,
@@ -118,7 +119,7 @@ impl Cursor {
         cursor.seek_live().then_some(cursor)
     }
 
-    /// A cursor at `places` of `tracks`.
+    /// A cursor on `tracks`, at these places.
     pub fn at(
         stream: &Stream,
         tracks: &[Arc<Track>],
@@ -145,37 +146,37 @@ impl Cursor {
         }
     }
 
-    /// The same with other limits.
+    /// The same cursor with other limits.
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The same with other wishes, which count when it chooses the next time.
+    /// The same cursor with another choice of renditions, which it uses when it next chooses.
     pub fn with_choice(self, choice: Choice) -> Self {
         Self { choice, ..self }
     }
 
-    /// The same, of segments taken whole or of parts.
+    /// The same cursor, for whole segments or for parts.
     pub fn with_whole(self, whole: bool) -> Self {
         Self { whole, ..self }
     }
 
-    /// Whether it takes segments whole.
+    /// Whether it takes whole segments.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// What it needs next of each track.
+    /// The place that it needs next in each track.
     pub fn places(&self) -> impl Iterator<Item = PartIndex> {
         self.tracks.iter().map(|position| (position.msn, position.part))
     }
 
-    /// Whether it was skipped ahead and has not kept up for long enough since.
+    /// Whether the viewer was skipped ahead and has not kept up for long enough since.
     pub fn is_behind(&self) -> bool {
         self.behind.is_some()
     }
 
-    /// Whether there is nothing for it but to wait for the next part.
+    /// Whether it can only wait for the next part.
     pub fn is_at_edge(&mut self) -> bool {
         self.tracks.iter_mut().all(|position| position.peek(self.whole).is_none())
             && self.state.borrow().status != Status::Ended
@@ -183,13 +184,13 @@ impl Cursor {
             && !self.has_better()
     }
 
-    /// Whether it was sent back in time and has not caught up.
+    /// Whether the viewer was sent back in time and has not caught up.
     pub fn is_catching_up(&self) -> bool {
         self.catching_up
     }
 
-    /// Bytes there are that it could be given and has not come to, but for the newest part of each
-    /// track, or the newest segment where they are taken whole.
+    /// Bytes that are ready for the viewer and not yet given to it. The newest part of each track
+    /// does not count or, for whole segments, the newest segment.
     pub fn waiting(&self) -> u64 {
         let other = self.late_other();
         let waiting = self.tracks.iter().map(|position| {
@@ -199,7 +200,7 @@ impl Cursor {
         waiting.sum()
     }
 
-    /// Waits until there is something to be done, and does nothing of it.
+    /// Waits until there is something to do, without doing it.
     pub async fn stir(&mut self) -> Stir {
         loop {
             self.mark();
@@ -218,8 +219,8 @@ impl Cursor {
         self.tracks.iter().map(|position| &position.track)
     }
 
-    /// How many seconds of media there are by now from what it needs next on: how far behind live a
-    /// viewer begins that plays at once.
+    /// Seconds of media from the next part to the newest: how far behind live a viewer begins that
+    /// plays at once.
     pub fn behind(&mut self) -> f64 {
         let whole = self.whole;
         let behind = self.tracks.iter_mut().filter_map(|position| {
@@ -232,7 +233,7 @@ impl Cursor {
         behind.fold(0.0, f64::max)
     }
 
-    /// What decodes what it needs next, of each track.
+    /// The header of the next part of each track.
     pub fn headers(&mut self) -> Vec<Arc<Header>> {
         let whole = self.whole;
         let headers = self.tracks.iter_mut().map(|position| match position.peek(whole) {
@@ -247,7 +248,7 @@ impl Cursor {
     }
 
     /// Moves to the keyframe at or before `time`, in seconds of the stream's timeline, or to the
-    /// first of the window; false if there is none.
+    /// first of the window. Returns false if there is no keyframe.
     pub fn seek(&mut self, time: f64) -> bool {
         let Some(first) = self.tracks.first() else { return false };
         let window = first.windows.borrow().clone();
@@ -266,13 +267,14 @@ impl Cursor {
         let Some(place) = found else { return false };
         self.catching_up = true;
         if let Some((_, kept_up)) = &mut self.behind {
-            // What follows is no proof of keeping up, nor is having been somewhere else.
+            // A viewer must prove anew after a seek that it keeps up: neither its earlier place nor
+            // the media that follow show it.
             *kept_up = None;
         }
         self.go_to(place)
     }
 
-    /// Moves to the newest keyframe; false if there is none.
+    /// Moves to the newest keyframe. Returns false if there is none.
     pub fn seek_live(&mut self) -> bool {
         let Some(first) = self.tracks.first() else { return false };
         let window = first.windows.borrow().clone();
@@ -280,7 +282,8 @@ impl Cursor {
         newest_start(&window, self.whole).is_some_and(|place| self.go_to(place))
     }
 
-    /// Moves to a part of the first track, and of the others to what is played then.
+    /// Moves to a part of the first track, and in the others to the part that plays at the same
+    /// time.
     fn go_to(&mut self, (msn, part): PartIndex) -> bool {
         let Some(first) = self.tracks.first() else { return false };
         let window = first.windows.borrow().clone();
@@ -295,7 +298,7 @@ impl Cursor {
                 (position.msn, position.part) = (msn, part);
                 continue;
             }
-            // The other track: the part that is playing then, or the next to come.
+            // The other track goes to the part that plays at that time, or to the next one to come.
             let is_over =
                 |segment: &&Arc<Segment>| seconds(segment.end(), &segment.header.track) <= start;
             let found = window.all().skip_while(is_over).find_map(|segment| {
@@ -315,8 +318,8 @@ impl Cursor {
         true
     }
 
-    /// Takes back the part that came last, which could not be used. It comes again once something has
-    /// changed; until then it waits as it does for a slow viewer.
+    /// Takes back the last part, which the caller could not use. It comes again once something has
+    /// changed. Until then it waits as for a slow viewer.
     pub fn postpone(&mut self) {
         let Some((track, (msn, part))) = self.given.take() else { return };
         if let Some(position) = self.tracks.get_mut(track) {
@@ -325,7 +328,7 @@ impl Cursor {
         }
     }
 
-    /// The next part that is there already, if any.
+    /// The next event that needs no waiting, if any.
     pub fn poll(&mut self, now: UnixMicros) -> Option<Next> {
         if let Some(slow) = self.keep_up(now) {
             self.postponed = false;
@@ -360,10 +363,10 @@ impl Cursor {
         Some(Next::Part { track, segment, part })
     }
 
-    /// The next part, waited for.
+    /// Waits for the next event.
     pub async fn next(&mut self, clock: impl Fn() -> UnixMicros) -> Next {
         loop {
-            // What is postponed comes again with what has changed since it was given.
+            // A postponed part comes again with the changes since it was given.
             if !self.postponed {
                 self.mark();
             }
@@ -381,7 +384,7 @@ impl Cursor {
         }
     }
 
-    /// What changes from here on is waited for.
+    /// Marks the current state as seen: [`Self::changed`] waits for later changes.
     fn mark(&mut self) {
         for position in &mut self.tracks {
             position.windows.mark_unchanged();
@@ -392,7 +395,7 @@ impl Cursor {
         self.state.mark_unchanged();
     }
 
-    /// Waits until something changed since the marks were set.
+    /// Waits until something has changed since the marks were set.
     async fn changed(&mut self) {
         let mut tracks = self.tracks.iter_mut();
         let (first, second) = (tracks.next(), tracks.next());
@@ -404,7 +407,7 @@ impl Cursor {
         }
     }
 
-    /// Moves a viewer that fell behind, or gives it up.
+    /// Moves a viewer that fell behind to the newest keyframe, or reports it as too slow.
     fn keep_up(&mut self, now: UnixMicros) -> Option<Next> {
         let drops = self.switch.as_ref().is_some_and(|switch| switch.drops);
         let given = |position: &&Position| !drops || position.track.kind != Kind::Video;
@@ -418,7 +421,7 @@ impl Cursor {
             return None;
         }
         if !lost && waiting <= self.limits.queue {
-            // Being skipped ahead is no proof of keeping up: only time is.
+            // A skip ahead does not prove that the viewer keeps up. Only time does.
             if let Some((_, kept_up)) = &mut self.behind
                 && waiting <= self.limits.queue / 4
                 && now.since(*kept_up.get_or_insert(now)) > self.limits.patience
@@ -430,7 +433,8 @@ impl Cursor {
         self.skip_ahead(now, lost)
     }
 
-    /// Moves a viewer that has fallen behind to the newest keyframe if that is ahead, or gives it up.
+    /// Moves a viewer that has fallen behind to the newest keyframe if that is ahead, or reports it
+    /// as too slow.
     pub fn skip(&mut self, now: UnixMicros) -> Option<Next> {
         self.skip_ahead(now, false)
     }
@@ -448,15 +452,15 @@ impl Cursor {
             }
             Some(false) => {}
         }
-        // One group of frames is more than the queue: there is nowhere to skip to, going back to
-        // its beginning would only add to what is waiting, and who has just joined there is not to
-        // blame.
+        // One group of frames is larger than the queue, so there is no keyframe ahead to skip to.
+        // Going back to its beginning would only add to the waiting bytes. A viewer that has just
+        // joined there is not too slow.
         self.behind = since.map(|since| (since, None));
         None
     }
 
-    /// Moves to the newest keyframe if that is ahead, or `anyway`; whether it has, `None` if there is
-    /// no keyframe.
+    /// Moves to the newest keyframe if that is ahead, or in any case if `anyway`. Returns whether
+    /// it moved; `None` if there is no keyframe.
     fn go_ahead(&mut self, anyway: bool) -> Option<bool> {
         let before: Vec<_> = self.places().collect();
         if !self.seek_live() {
@@ -472,20 +476,20 @@ impl Cursor {
     }
 }
 
-/// Where to begin nearest to live: at the newest keyframe, or at the newest segment of those that are
-/// taken `whole`.
+/// The place to begin nearest to live: the newest keyframe or, for `whole` segments, the newest
+/// segment.
 fn newest_start(window: &Window, whole: bool) -> Option<PartIndex> {
     if whole {
         return Some((window.segments.back().or(window.open.as_ref())?.msn, 0));
     }
-    // A stream without keyframes (intra refresh) is joined anywhere.
+    // A viewer can join a stream without keyframes (intra refresh) anywhere.
     window.newest_independent().or_else(|| {
         let newest = window.newest()?;
         Some((newest.msn, newest.parts.len().checked_sub(1)?))
     })
 }
 
-/// Ready when the track's window changes; never if there is none.
+/// Waits until the track's window changes; for ever if there is no track.
 async fn change(position: Option<&mut Position>) {
     if let Some(position) = position
         && position.windows.changed().await.is_ok()

@@ -21,20 +21,20 @@ impl Position {
         Self { track: Arc::clone(track), windows: track.subscribe(), msn: 0, part: 0 }
     }
 
-    /// Goes to where a viewer begins nearest to live.
+    /// Moves to the place where a viewer begins nearest to live.
     pub(super) fn go_live(&mut self, whole: bool) {
         let place = super::newest_start(&self.windows.borrow(), whole);
         (self.msn, self.part) = place.unwrap_or((self.track.header().msn, 0));
     }
 
-    /// Goes to the first part that starts at `time` or later, in seconds, or to the next to come; to the
-    /// first such segment if they are taken `whole`.
+    /// Moves to the first part that starts at `time` or later, in seconds, or to the next part to
+    /// come. For `whole` segments, moves to the first such segment.
     pub(super) fn go_past(&mut self, time: f64, whole: bool) {
         let window = self.windows.borrow().clone();
         let starts = |segment: &Segment, part: &Part| seconds(part.start, &segment.header.track);
         let newest = window.newest().map(|newest| (newest.msn, newest.parts.len()));
         (self.msn, self.part) = newest.unwrap_or((self.track.header().msn, 0));
-        // It is close to the end.
+        // That part is close to the end, so the search starts there.
         for segment in window.all().rev() {
             let later = segment.parts.iter().position(|part| starts(segment, part) >= time);
             match later {
@@ -50,7 +50,7 @@ impl Position {
         }
     }
 
-    /// What it needs next, of complete segments alone if they are taken whole.
+    /// The next part. For `whole` segments, only those that are complete.
     pub(super) fn peek(&mut self, whole: bool) -> Option<(Arc<Segment>, Arc<Part>)> {
         let window = self.windows.borrow().clone();
         loop {
@@ -69,7 +69,8 @@ impl Position {
         }
     }
 
-    /// When what it needs next starts, in seconds, and when that ends if it is there already.
+    /// Start time of the next part, in seconds, and its end time if the part is there already. For
+    /// `whole` segments, those of the segment.
     pub(super) fn here(&self, whole: bool) -> (f64, Option<f64>) {
         let window = self.windows.borrow();
         let timed = |segment: &Segment, time: i64| seconds(time, &segment.header.track);
@@ -84,7 +85,7 @@ impl Position {
         (before.map_or(f64::MIN, |segment| timed(segment, segment.end())), None)
     }
 
-    /// What it needs next, if that is in the window, the segment being made included.
+    /// The next part if it is in the window, also in a segment that still grows.
     pub(super) fn next_in<'a>(
         &self,
         window: &'a Window,
@@ -102,7 +103,7 @@ impl Position {
         }
     }
 
-    /// The first keyframe that starts at a time or later, and when.
+    /// The first keyframe that starts at `time` or later, and its start time.
     pub(super) fn keyframe_from(&self, time: f64, whole: bool) -> Option<(PartIndex, f64)> {
         let window = self.windows.borrow();
         let segments = window.all().rev();
@@ -116,21 +117,21 @@ impl Position {
                 })
             },
         );
-        // It is close to the end.
+        // That keyframe is close to the end, so the search starts there.
         let from = parts.take_while(|(.., start)| *start >= time);
         from.filter(|(_, independent, _)| *independent).last().map(|(place, _, at)| (place, at))
     }
 
-    /// Whether what it needs next has left the window.
+    /// Whether the next part has left the window.
     pub(super) fn has_left(&self) -> bool {
         let window = self.windows.borrow();
         window.segments.front().is_some_and(|first| self.msn < first.msn)
     }
 
-    /// Bytes of the window not yet sent that end at `until` at the latest, counted no further than just
-    /// past `limit`. The newest part is not among them: whoever waits for parts has it before him each
-    /// time. If segments are taken `whole` that is so of the newest that is complete, and the one that is
-    /// being made is not there for him.
+    /// Bytes of the window that are not yet sent and end at `until` or earlier. Counting stops just
+    /// past `limit`. The newest part does not count: a viewer that keeps up always has that part to
+    /// come. For `whole` segments, the newest complete segment does not count for the same reason,
+    /// and a segment that still grows is not available.
     pub(super) fn waiting(&self, limit: u64, whole: bool, until: f64) -> u64 {
         let window = self.windows.borrow();
         let mut bytes = 0;

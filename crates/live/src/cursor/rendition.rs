@@ -1,4 +1,4 @@
-//! Which renditions a cursor follows, and how it goes from one to another.
+//! Which renditions a cursor follows, and how it changes from one to another.
 
 use std::sync::Arc;
 
@@ -11,73 +11,75 @@ use crate::{State, Track};
 /// Which rendition of the video a viewer may be sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// This one while it is there, by the name of its track or its publisher's.
+    /// This rendition while it is there: the name of its track, or the name that its publisher gave
+    /// it.
     pub rendition: Option<String>,
-    /// The best of so many bits per second, or the least there is.
+    /// The best rendition of at most this many bits per second, or the smallest if all have more.
     pub max: Option<u64>,
 }
 
-/// Another rendition of the video, to be followed from a keyframe on.
+/// Another rendition of the video, which the cursor will follow from a keyframe on.
 pub(super) struct Switch {
     pub(super) to: Position,
-    /// Nothing of the one before is given any more.
+    /// Whether the cursor has stopped giving parts of the old rendition.
     pub(super) drops: bool,
 }
 
-/// Seconds by which one rendition may come later than another and be waited for.
+/// The most seconds that one rendition may come later than another while the cursor waits for it.
 const LATE: f64 = 1.0;
 
-/// Seconds by which times of two renditions may differ and be the same: publishers' clocks are of whole
-/// milliseconds, and some begin a frame of audio later.
+/// Times of two renditions are equal if they differ by no more than this many seconds. Publishers'
+/// clocks count whole milliseconds, and some begin a frame of audio later.
 pub(super) const SAME: f64 = 0.025;
 
 impl Cursor {
-    /// Goes on with another rendition of the video where a keyframe of it starts, after all that
-    /// comes before that.
+    /// Changes to another rendition of the video where one of its keyframes starts, after all parts
+    /// before that keyframe.
     pub fn switch_to(&mut self, track: &Arc<Track>) {
         let follows = self.tracks.iter().any(|followed| Arc::ptr_eq(&followed.track, track));
         let drops = self.switch.as_ref().is_some_and(|switch| switch.drops);
         self.switch = (!follows || drops).then(|| Switch { to: Position::of(track), drops });
     }
 
-    /// Gives nothing more of the video before it switches.
+    /// Stops giving parts of the old video until the cursor switches.
     pub fn drop_video(&mut self) {
         if let Some(switch) = &mut self.switch {
             switch.drops = true;
         }
     }
 
-    /// Stays with the video it has; one of which something was dropped goes on at a keyframe.
+    /// Stays with the present video. If parts of it were dropped, it goes on at a keyframe.
     pub fn stay(&mut self) {
         if let Some(now) = self.followed(Kind::Video).map(|position| Arc::clone(&position.track)) {
             self.switch_to(&now);
         }
     }
 
-    /// The renditions of the video there are now.
+    /// The present renditions of the video.
     pub fn renditions(&self) -> Vec<Arc<Track>> {
         let state = self.state.borrow();
         let frames = |track: &&Arc<Track>| track.kind == Kind::Video && is_usable(track);
         state.tracks.iter().filter(frames).cloned().collect()
     }
 
-    /// The rendition of the video that it is to go on with.
+    /// The rendition of the video that the cursor is about to change to.
     pub fn switches_to(&self) -> Option<&Arc<Track>> {
         self.switch.as_ref().map(|switch| &switch.to.track)
     }
 
-    /// The best rendition of the video by these wishes, which count from now on.
+    /// Sets the viewer's choice, and returns the best rendition of the video for it.
     pub fn wish(&mut self, choice: Choice) -> Option<Arc<Track>> {
         self.choice = choice;
         let best = best(&self.state.borrow(), &self.choice);
         best.into_iter().find(|track| track.kind == Kind::Video)
     }
 
-    /// Follows the other rendition if its keyframe has come, and all before it is given or dropped.
+    /// Changes to the other rendition if its keyframe has come and all parts before it are given or
+    /// dropped.
     pub(super) fn change_over(&mut self) -> Option<Next> {
         let switch = self.switch.as_ref()?;
         if !switch.to.track.is_present() {
-            // Where something was dropped, that goes on at a keyframe.
+            // If parts of the old video were dropped, it goes on at a keyframe.
             return match switch.drops {
                 true => {
                     self.stay();
@@ -94,7 +96,7 @@ impl Cursor {
         let now = &self.tracks[index];
         let (here, next_end) = now.here(self.whole);
         let (place, start) = switch.to.keyframe_from(here - SAME, self.whole)?;
-        // A part that reaches over the keyframe is left out: its frames would be decoded twice.
+        // A part that reaches beyond the keyframe is left out: its frames would be decoded twice.
         let is_next = start <= here + SAME || next_end.is_some_and(|end| end > start + SAME);
         let is_over = next_end.is_none() && !now.track.is_present();
         if !switch.drops && !is_next && !is_over {
@@ -107,10 +109,10 @@ impl Cursor {
         Some(Next::Switched { gap })
     }
 
-    /// Follows other tracks if one it follows is gone and another can take its place, or if there
-    /// is one of a kind it has none of. No time of a kind comes twice: another video is gone on with at
-    /// its first keyframe after what was given, other audio at its first part after that. `None` if
-    /// nothing changes now.
+    /// Follows other tracks if one of the present ones is gone and another can take its place, or
+    /// if there is a track of a kind that the cursor has none of. No time is given twice: another
+    /// video starts at its first keyframe after the given parts, other audio at its first part
+    /// after them. `None` if nothing changes now.
     pub(super) fn choose_again(&mut self) -> Option<Next> {
         let best = best(&self.state.borrow(), &self.wishes());
         if !best.iter().any(|track| self.is_better(track)) {
@@ -142,7 +144,7 @@ impl Cursor {
             self.tracks.push(position);
         }
         if self.followed(Kind::Video).is_none_or(|now| now.track.is_present()) {
-            // Nobody waits for a keyframe instead of what is gone.
+            // The video is not gone, so the cursor waits for no other's keyframe.
             self.switch = None;
         }
         if changed { Some(Next::Tracks) } else { self.change_over() }
@@ -152,21 +154,22 @@ impl Cursor {
         let switches = || self.switches_to().is_some_and(|to| is_usable(to));
         match self.followed(track.kind) {
             Some(now) if now.track.is_present() || now.track.name == track.name => false,
-            // It waits for a keyframe.
+            // A video that is gone may have a successor already, which waits for its keyframe.
             Some(_) => track.kind != Kind::Video || !switches(),
             None => true,
         }
     }
 
-    /// Whether there are tracks that it is to follow instead.
+    /// Whether there are better tracks to follow.
     pub(super) fn has_better(&self) -> bool {
         let state = self.state.borrow();
-        // Asked at each wait, and the answer is nearly always no.
+        // This runs at each wait, and the answer is nearly always no.
         let could_be = state.tracks.iter().any(|track| is_usable(track) && self.is_better(track));
         could_be && best(&state, &self.wishes()).iter().any(|track| self.is_better(track))
     }
 
-    /// In the place of a frame that is gone, one of no more bits per second than it had.
+    /// The viewer's choice. If the present video is gone, its successor may have no more bits per
+    /// second than it had.
     fn wishes(&self) -> Choice {
         let mut wishes = self.choice.clone();
         if let Some(gone) = self.followed(Kind::Video).filter(|now| !now.track.is_present())
@@ -177,8 +180,8 @@ impl Cursor {
         wishes
     }
 
-    /// Until when there is the video that it is to go on with, in seconds, if that comes a little
-    /// later than the one it has: what begins there may have a keyframe of it.
+    /// End time of the video to change to, in seconds, if it comes a little later than the present
+    /// one. Parts of the present video that begin there may have a keyframe of the other.
     pub(super) fn late_other(&self) -> Option<f64> {
         let switch = self.switch.as_ref()?;
         let end = |position: &Position| {
@@ -189,8 +192,8 @@ impl Cursor {
         (end - other < LATE).then_some(other)
     }
 
-    /// Whether the video it has is not given now: it was dropped, or the other may have a keyframe
-    /// within the part that is next.
+    /// Whether the present video is held back: it was dropped, or the other may have a keyframe
+    /// within the next part.
     pub(super) fn withholds_video(&self) -> bool {
         let Some(switch) = &self.switch else { return false };
         let Some(now) = self.followed(Kind::Video) else { return false };
@@ -207,16 +210,16 @@ impl Cursor {
     }
 }
 
-/// Whether there is a track to be followed.
+/// Whether the track can be followed: it is present and has parts.
 fn is_usable(track: &Track) -> bool {
     track.is_present() && track.part_limit().is_some()
 }
 
-/// The best video by these wishes, and the first audio there is.
+/// The best video for this choice, and the first audio.
 pub(super) fn best(state: &State, choice: &Choice) -> Vec<Arc<Track>> {
     let of_kind = |kind| state.tracks.iter().filter(move |t| t.kind == kind && is_usable(t));
     let rate = |track: &&Arc<Track>| track.bitrate().map_or(0, |(mean, _)| mean);
-    // Of equals the first, which `max_by_key` would not give.
+    // Of equal ones the first; `max_by_key` would give the last.
     let videos = || of_kind(Kind::Video);
     let named =
         |track: &&Arc<Track>| choice.rendition.as_ref().is_some_and(|name| track.is_called(name));

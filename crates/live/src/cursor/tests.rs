@@ -14,7 +14,7 @@ fn codecs() -> (Codec, Codec) {
     (Codec::Avc(video), Codec::Aac(audio))
 }
 
-/// A stream of these renditions of a frame, of keyframes a second apart.
+/// A stream of several renditions with keyframes one second apart.
 struct Source {
     stream: Arc<Stream>,
     publishers: Vec<(crate::Publisher, i64)>,
@@ -37,7 +37,7 @@ impl Source {
         Self { stream: registry.stream("x").unwrap(), publishers, now, registry }
     }
 
-    /// Publishes a rendition up to this time, in frames of which 25 are a second.
+    /// Publishes a rendition up to this time, in frames of 1/25 s.
     fn publish(&mut self, rendition: usize, until: i64) {
         let (publisher, frame) = &mut self.publishers[rendition];
         for frame in std::mem::replace(frame, until)..until {
@@ -67,7 +67,7 @@ fn the_segment_that_is_being_made_keeps_nobody_waiting_who_takes_them_whole() {
     source.publish(0, 74);
     assert_eq!(whole.waiting(), 0);
     assert!(parts.waiting() > 0);
-    // Two are complete, of which the newer is what it would be given now.
+    // Two segments are complete. The newer one is the next for the viewer.
     source.publish(0, 160);
     assert!(whole.waiting() > 0);
     while whole.poll(source.now).is_some() {}
@@ -90,7 +90,7 @@ fn what_is_held_back_for_a_rendition_that_comes_later_does_not_wait_for_the_view
     assert_eq!(cursor.waiting(), 0);
     cursor.stay();
     assert!(cursor.waiting() > 0, "it was held back");
-    // Up to the other's keyframe, and on with that.
+    // It goes up to the other's keyframe and changes there.
     cursor.switch_to(&late);
     source.publish(0, 100);
     source.publish(1, 80);
@@ -117,7 +117,7 @@ fn one_that_is_skipped_again_and_again_is_given_up() {
                 break;
             }
         }
-        // Back in time it has not kept up either.
+        // A seek back in time does not count as keeping up.
         assert!(cursor.seek(0.0) && cursor.is_behind());
     }
     assert!(skips >= 10 && source.now.since(began) < Duration::from_secs(13), "{skips}");
@@ -145,7 +145,7 @@ async fn what_was_postponed_comes_again_with_the_next_part() {
     assert!(!cursor.is_at_edge());
     source.publish(0, 40);
     assert_eq!(start(Some(cursor.next(|| now).await)), first);
-    // Published while it is being tried: that is not waited for again.
+    // This comes while the caller tries the part, so there is no further wait for it.
     source.publish(0, 50);
     cursor.postpone();
     assert_eq!(start(Some(cursor.next(|| now).await)), first);
@@ -199,7 +199,7 @@ async fn a_viewer_of_audio_alone_gets_the_video_when_it_comes() {
     for frame in 0..30 {
         publisher.sample(0, sample(1280 + frame * 100 / 3, frame == 0), now).unwrap();
     }
-    // Silence stands in for the audio beside it, which may come first.
+    // Silence replaces the audio beside it, and may come first.
     let mut next = cursor.next(|| now).await;
     while let Next::Part { .. } = next {
         next = cursor.next(|| now).await;
@@ -209,8 +209,8 @@ async fn a_viewer_of_audio_alone_gets_the_video_when_it_comes() {
     assert!(matches!(cursor.next(|| now).await, Next::Part { .. }));
 }
 
-/// A publisher leaves, and who watched its rendition goes on with another: later if there is no keyframe
-/// yet, but no time comes twice.
+/// A publisher leaves, and viewers of its rendition go on with another. They wait if that has no
+/// keyframe yet, but get no time twice.
 #[tokio::test]
 async fn who_is_moved_from_a_rendition_that_is_gone_gets_no_time_twice() {
     for whole in [false, true] {

@@ -1,6 +1,7 @@
-//! A stream that nobody publishes makes room for those that are published.
+//! Ends streams that nobody publishes, when others need their memory or their places.
 
 use std::sync::TryLockError;
+use std::time::Duration;
 
 use payload::memory::{GaveUp, Holder, Pressure};
 
@@ -8,7 +9,8 @@ use super::{Inner, Stream};
 use crate::UnixMicros;
 
 impl Holder for Stream {
-    /// The oldest segment of each track; once there is only the newest, everything, and the stream is over.
+    /// Gives up the oldest segment of each track. When only the newest segments are left, gives up
+    /// everything and ends the stream.
     fn give_up(&self) -> GaveUp {
         let mut inner = match self.inner.try_lock() {
             Ok(inner) => inner,
@@ -19,20 +21,45 @@ impl Holder for Stream {
             return GaveUp::All(0);
         }
         match inner.shorten(Pressure::Last) {
-            0 => GaveUp::All(self.vanish(&mut inner)),
+            0 => GaveUp::All(self.vanish(&mut inner, "memory")),
             segments => GaveUp::Some(segments),
         }
     }
 }
 
 impl Stream {
-    /// Lets go of all tracks. The stream is over, and forgotten when it is swept. Answers how many segments
-    /// there were.
-    fn vanish(&self, inner: &mut Inner) -> u64 {
+    /// Whether the stream may still be published again, and for how long publishers sent media.
+    /// `None` if somebody publishes it.
+    pub(crate) fn rest(&self) -> Option<(bool, Duration)> {
+        let inner = self.lock();
+        let newest = inner.tracks.iter().map(|track| track.last_sample).max();
+        let lived = newest.map_or(Duration::ZERO, |newest| newest.since(self.since));
+        (!inner.is_published()).then_some((!inner.is_over(), lived))
+    }
+
+    /// Ends the stream at once unless somebody publishes it. Returns whether the stream is over.
+    pub(crate) fn leave(&self) -> bool {
+        let mut inner = self.lock();
+        if inner.is_published() {
+            return false;
+        }
+        self.vanish(&mut inner, "place");
+        // A stream without tracks ends, too: somebody may be waiting for its first.
+        if !inner.is_over() {
+            inner.ended = Some(UnixMicros::default());
+            self.announce(&inner);
+        }
+        true
+    }
+
+    /// Removes all tracks and ends the stream; a sweep forgets it later. Returns how many segments
+    /// it removed. `needed` is what other streams need of it, for the log.
+    fn vanish(&self, inner: &mut Inner, needed: &str) -> u64 {
         if inner.tracks.is_empty() {
             return 0;
         }
-        // Numbers go on where it is published anew. That of a segment without an end was used, too.
+        // If somebody publishes the name again, segment numbers go on from here. The number of the
+        // unfinished segment is used, too.
         inner.first_msn = inner.next_msn() + 1;
         let mut segments = 0;
         for track in inner.tracks.drain(..) {
@@ -41,7 +68,7 @@ impl Stream {
         }
         inner.ended = Some(UnixMicros::default());
         self.announce(inner);
-        tracing::info!(stream = %self.name, "stream ended: others need its memory");
+        tracing::info!(stream = %self.name, "stream ended: others need its {needed}");
         segments
     }
 }

@@ -1,0 +1,194 @@
+//! How a stream's life goes on: publishers enter, time passes, tracks and the stream end.
+
+use std::time::Duration;
+
+use super::Stream;
+use super::inner::{Active, Derives, Inner, Limiter};
+use crate::error::PublishError;
+use crate::gop::Learnt;
+use crate::timeline::Timeline;
+use crate::{PublisherInfo, UnixMicros};
+
+/// Samples that do not fill a part are published after this time without new samples. It is longer
+/// than the distance between the frames of a slide show: otherwise their parts would be too short.
+const HELD: Duration = Duration::from_secs(3);
+impl Stream {
+    /// Adds a publisher and returns its number.
+    ///
+    /// # Errors
+    /// The stream is over, the publisher may not add a rendition, somebody else publishes, or
+    /// periods begin too often.
+    pub(crate) fn enter(
+        &self,
+        info: &PublisherInfo,
+        derives: Option<Derives>,
+        now: UnixMicros,
+    ) -> Result<u64, PublishError> {
+        let mut inner = self.lock();
+        if inner.is_over() {
+            return Err(PublishError::Over);
+        }
+        if derives.is_none() && !self.settings.foreign_renditions && inner.is_foreign(info) {
+            return Err(PublishError::Foreign);
+        }
+        if let Some(at) =
+            inner.publishers.iter().position(|active| active.info.rendition == info.rendition)
+        {
+            let active = &inner.publishers[at];
+            // A rendition made of the stream's own media may be silent while it has no input.
+            let is_here =
+                active.derives.is_some() || now.since(active.last_sample) < self.settings.silence;
+            if is_here {
+                return Err(PublishError::InUse(active.info.clone()));
+            }
+            let silent = inner.publishers.remove(at);
+            let peer = silent.info.peer.map(tracing::field::display);
+            tracing::info!(stream = %self.name, peer, "silent publisher replaced");
+        }
+        if derives.is_none() {
+            // A returning publisher's media do not continue the earlier media, so they begin a
+            // period. If others publish, it finds its place on their timeline.
+            let returns = inner.tracks.iter().any(|track| track.handle.rendition == info.rendition);
+            if returns && !inner.is_published() {
+                if inner.period_begun && !inner.turns.allows(now) {
+                    return Err(PublishError::TooOften);
+                }
+                inner.next_period();
+            }
+            if !inner.is_published() {
+                inner.owner = Some(info.clone());
+            }
+            inner.lost = None;
+            inner.account.resume();
+        }
+        inner.next_publisher += 1;
+        let id = inner.next_publisher;
+        inner.publishers.push(Active {
+            id,
+            info: info.clone(),
+            last_sample: now,
+            tracks: Vec::new(),
+            timeline: Timeline::default(),
+            turns: Limiter::default(),
+            derives,
+        });
+        self.announce(&inner);
+        Ok(id)
+    }
+
+    /// Does all work that depends on time. Returns whether the stream is over and may be forgotten.
+    pub(crate) fn sweep(&self, now: UnixMicros) -> bool {
+        self.viewers.sweep(now);
+        let mut inner = self.lock();
+        inner.give_way();
+        if let Some(ended) = inner.ended {
+            return now.since(ended) > self.window();
+        }
+        let mut changed = false;
+        for active in inner.publishers.iter_mut().filter_map(|active| active.derives.as_mut()) {
+            active.awaited.take_if(|until| now >= *until);
+        }
+        let live = inner.is_published();
+        if !live && inner.lost.is_none() {
+            inner.lost = Some(now);
+        }
+        if inner.lost.is_some_and(|lost| now.since(lost) >= self.settings.reconnect) {
+            for track in &mut inner.tracks {
+                if let Err(error) = track.packager.end_stream(now) {
+                    tracing::warn!(stream = %self.name, track = track.handle.name, %error, "end");
+                }
+                track.publish();
+            }
+            inner.ended = Some(now);
+            changed = true;
+            tracing::info!(stream = %self.name, "stream ended");
+        }
+        let inner = &mut *inner;
+        let mut gone = Vec::new();
+        let newest = inner.tracks.iter().map(|track| track.last_sample).max().unwrap_or(now);
+        for track in &mut inner.tracks {
+            let quiet = now.since(track.last_sample);
+            if quiet > HELD {
+                match track.packager.flush(now) {
+                    Ok(true) => track.publish(),
+                    Ok(false) => {}
+                    Err(error) => {
+                        let track = &track.handle.name;
+                        tracing::warn!(stream = %self.name, track, %error, "samples held back");
+                    }
+                }
+            }
+            if inner.ended.is_some() {
+                continue;
+            }
+            // While nobody publishes, the stream waits for the tracks that were there to the end,
+            // not for those that had gone before.
+            if !live {
+                let recent = newest.since(track.last_sample) < self.settings.silence;
+                let there = track.packager.window().newest().is_some() && (recent || track.silent);
+                changed |= track.handle.set_present(there);
+                continue;
+            }
+            let id = track.id();
+            let announced = inner.publishers.iter().any(|active| active.tracks.contains(&id));
+            let returned = |active: &Active| active.info.rendition == track.handle.rendition;
+            // The publisher is back without this track, or may yet send it. If no track gets
+            // samples, as when the publisher's network is interrupted, the stream waits for all
+            // tracks.
+            let behind = newest.since(track.last_sample);
+            let expected = match announced || !inner.publishers.iter().any(returned) {
+                true => behind < self.settings.silence || announced && track.silent,
+                false => quiet < Duration::from_secs(1),
+            };
+            changed |= track.handle.set_present(expected && !track.missing);
+            // A viewer who plays a track that has gone gets silence as long as the viewer asks for
+            // it, if silence can be made. Otherwise a segment player that plays two tracks would
+            // wait for ever.
+            let played = track.silent && track.handle.is_asked_for(now, self.settings.reconnect);
+            if !announced && quiet >= self.settings.reconnect && !played {
+                gone.push(id);
+            }
+        }
+        for id in gone {
+            changed = true;
+            self.remove(inner, id, now);
+        }
+        if let Some(learnt) = inner.learn_by_waiting(now, &self.settings) {
+            self.learn(inner, learnt);
+        }
+        if changed {
+            self.announce(inner);
+        }
+        self.note_readiness(inner);
+        // A stream whose only publisher left before any sample has nothing to wait for.
+        let abandoned = !inner.is_published() && inner.tracks.is_empty();
+        if abandoned {
+            inner.ended = Some(now);
+            self.announce(inner);
+        }
+        abandoned
+    }
+
+    /// Ends a track whose publisher has gone, tells its followers, and removes it.
+    fn remove(&self, inner: &mut Inner, id: u32, now: UnixMicros) {
+        let Some(at) = inner.track(id) else { return };
+        let mut track = inner.tracks.remove(at);
+        let name = &track.handle.name;
+        if let Err(error) = track.packager.end_stream(now) {
+            tracing::warn!(stream = %self.name, track = name, %error, "end of a track");
+        }
+        tracing::info!(stream = %self.name, track = name, "track ended: nobody publishes it");
+        track.handle.set_present(false);
+        track.publish();
+    }
+
+    /// Sets what segments may last.
+    pub(crate) fn learn(&self, inner: &mut Inner, learnt: Learnt) {
+        inner.learnt = Some(learnt);
+        for track in &mut inner.tracks {
+            track.packager.set_target_duration(learnt.target_duration, learnt.regular);
+        }
+        self.target_duration.send_replace(Some(learnt.target_duration));
+        tracing::debug!(stream = %self.name, ?learnt, "what a segment may last");
+    }
+}
