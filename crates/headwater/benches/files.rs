@@ -1,13 +1,14 @@
-//! What a download of a cold file does to the viewers of a warm one.
+//! Measures how a download of a cold file affects the viewers of a warm file.
 //!
 //! `cargo bench -p headwater --bench files -- --address IP:PORT --folder DIR --beside
 //! nothing|warm|cold [--seconds N] [--rate N] [--core N] [--csv FILE]`
 //!
-//! A server that is running already serves `DIR` below `/vod/`. Requests for 256 KiB of one file
-//! there begin at a fixed rate, whether or not those before have been answered; the latency of each
-//! is from when it was due to its last byte. Beside them another viewer downloads a second file
-//! again and again, at a bounded rate: none, one in memory, or one that is taken out of the page
-//! cache before each time. scripts/bench-files.sh runs it and keeps the figures.
+//! A running server already serves `DIR` below `/vod/`. Requests for 256 KiB of one file begin at a
+//! fixed rate, whether or not earlier ones have been answered. A request's latency is the time from
+//! when it was due to its last byte. Meanwhile another viewer downloads a second file again and
+//! again at a limited rate. This second file is in memory (`warm`) or is taken out of the page
+//! cache before each download (`cold`); with `nothing` there is no such viewer.
+//! scripts/bench-files.sh runs the benchmark and keeps the figures.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark fails by panicking")]
 
@@ -24,18 +25,18 @@ use testkit::http::Client;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Bytes of one request, and of the files.
+/// Bytes of one request, and of the two files.
 const RANGE: u64 = 256 << 10;
 const WARM: u64 = 64 << 20;
 const BESIDE: u64 = 128 << 20;
 
-/// Bytes evicted at a time.
+/// Bytes evicted from the page cache at once.
 const EVICT: u64 = 1 << 20;
 
-/// Bytes a second the download beside takes.
+/// Bytes per second of the other viewer's download.
 const BESIDE_RATE: u64 = 40_000_000;
 
-/// Requests under way at most; more than that and the rate is not kept, which is said.
+/// Most requests in progress. If this is not enough to keep the rate, the benchmark says so.
 const VIEWERS: usize = 16;
 
 fn main() {
@@ -44,7 +45,7 @@ fn main() {
         let at = arguments.iter().position(|argument| argument == name)?;
         arguments.get(at + 1).cloned()
     };
-    // `cargo test --benches` and the like have no server.
+    // `cargo test --benches` and similar commands run without a server.
     let Some(address) = option("--address") else { return };
     let address: SocketAddr = address.parse().unwrap();
     let folder = option("--folder").unwrap();
@@ -79,8 +80,8 @@ fn main() {
                 }
                 read += n;
                 downloaded.fetch_add(n, Ordering::Relaxed);
-                // A little at a time, behind what is on its way, so that evicting is not what is
-                // measured.
+                // Evicts a little at a time, behind the bytes being sent, so that the eviction
+                // itself is not measured.
                 if beside == "cold" && read > evicted + 2 * EVICT {
                     evict(&file, evicted, EVICT);
                     evicted += EVICT;
@@ -106,8 +107,8 @@ fn main() {
                 return latencies;
             }
             let due = start + Duration::from_nanos(i as u64 * 1_000_000_000 / rate);
-            // When all viewers were busy, the wait was the server's doing. That a thread sleeps longer
-            // than it asked for is not.
+            // If all viewers were busy, the server caused the wait, and it counts. If a thread
+            // sleeps longer than it asked for, that does not count.
             let begun = match due.checked_duration_since(Instant::now()) {
                 Some(wait) => {
                     std::thread::sleep(wait);
@@ -158,12 +159,12 @@ fn main() {
     );
 }
 
-/// Takes a range out of the page cache.
+/// Evicts a range from the page cache.
 fn evict(file: &File, offset: u64, length: u64) {
     fadvise(file, offset, NonZeroU64::new(length), Advice::DontNeed).unwrap();
 }
 
-/// A file of this length that is on the disk and in memory.
+/// Makes a file of this length, on the disk and in memory.
 fn make(path: &Path, length: u64) {
     if path.metadata().is_ok_and(|metadata| metadata.len() == length) {
         std::io::copy(&mut File::open(path).unwrap(), &mut std::io::sink()).unwrap();

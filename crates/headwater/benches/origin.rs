@@ -1,13 +1,14 @@
-//! The whole origin, measured from outside: what it adds to a part's latency, and what one
-//! publisher costs it in processor time and memory.
+//! Measures the whole origin from outside: how much it adds to a part's latency, and how much
+//! processor time and memory one publisher costs.
 //!
 //! `cargo bench -p headwater --bench origin -- [--seconds N] [--file FILE.mp4] [--csv FILE]
 //! [--server-core N --load-core N]`
 //!
-//! One publisher sends the file's video and audio over RTMP in real time; one viewer asks for each
-//! part of the video before it exists. A part's latency is from the moment the last of its frames
-//! was handed to the publisher's socket to the moment the first byte of the part's response was
-//! there. scripts/bench-origin.sh repeats it, server and load on a core each, and keeps the figures.
+//! One publisher sends the file's video and audio over RTMP in real time. One viewer requests each
+//! part of the video before it exists. A part's latency begins when the last of its frames has been
+//! handed to the publisher's socket, and ends with the first byte of the part's response.
+//! scripts/bench-origin.sh repeats the benchmark, with server and load on a core each, and keeps
+//! the figures.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark fails by panicking")]
 
@@ -47,7 +48,7 @@ fn main() {
         .map_or_else(|| testkit::corpus_dir().join("bbb/bbb_60s_720p_h264_aac.mp4"), PathBuf::from);
     let limit = Duration::from_secs(seconds);
 
-    let server = Server::start(env!("CARGO_BIN_EXE_headwater"), std::iter::empty::<&str>());
+    let server = Server::start(env!("CARGO_BIN_EXE_headwater"), testkit::NO_ARGUMENTS);
     pin(option("--server-core"), server.id());
     pin(option("--load-core"), std::process::id());
     let sent: Sent = Arc::default();
@@ -56,7 +57,7 @@ fn main() {
         let address = server.rtmp;
         std::thread::spawn(move || publish(&file, &url, address, limit, &sent))
     };
-    // The first seconds are set-up.
+    // The first seconds are setup.
     let latencies = watch(&server, limit, &sent);
     let usage = Usage::of(server.id());
     publisher.join().unwrap();
@@ -89,7 +90,7 @@ fn pin(core: Option<String>, process: u32) {
     }
 }
 
-/// Reads the whole file into memory and sends it in real time.
+/// Reads the whole file into memory and publishes it in real time.
 fn publish(file: &PathBuf, url: &str, address: SocketAddr, limit: Duration, sent: &Sent) {
     let bytes = Bytes::from(std::fs::read(file).unwrap());
     let index = mp4::Index::read(&bytes).unwrap();
@@ -129,13 +130,14 @@ fn publish(file: &PathBuf, url: &str, address: SocketAddr, limit: Duration, sent
         send(&mut session, &message);
         let key = hash(&read.sample.data);
         if message.kind() == TagKind::Video {
-            // Before the write: once it returns, the server may already have answered.
+            // The time is noted before the write: when the write returns, the server may already
+            // have answered.
             sent.lock().unwrap().insert(key, Instant::now());
         }
         flush(&mut session, &mut socket);
         if message.kind() == TagKind::Video {
             let mut sent = sent.lock().unwrap();
-            // The last byte is handed over now, unless the part is out already.
+            // The last byte is handed over now. The entry is gone if the part has already arrived.
             if let Some(at) = sent.get_mut(&key) {
                 *at = Instant::now();
             }
@@ -156,7 +158,8 @@ fn flush(session: &mut ClientSession, socket: &mut TcpStream) {
     }
 }
 
-/// Asks for each part before it exists; part names and their latency in milliseconds.
+/// Requests each part before it exists. Returns the names of the parts and their latencies in
+/// milliseconds.
 fn watch(server: &Server, limit: Duration, sent: &Sent) -> Vec<(String, f64)> {
     let end = Instant::now() + limit - Duration::from_secs(1);
     let playlist = server.get_until("/live/bench/v0/media.m3u8", limit, |r| r.status() == 200);
@@ -193,9 +196,9 @@ fn watch(server: &Server, limit: Duration, sent: &Sent) -> Vec<(String, f64)> {
     latencies
 }
 
-/// What a process has used so far.
+/// Resources that a process has used so far.
 struct Usage {
-    /// Processor seconds per second of its life.
+    /// Processor seconds per second of the process's life.
     processor: f64,
     /// Bytes.
     resident: u64,
@@ -206,7 +209,8 @@ impl Usage {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
         let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
-        // proc(5): utime, stime and starttime are fields 14, 15 and 22; these begin with field 3.
+        // proc(5): utime, stime and starttime are fields 14, 15 and 22. The fields here begin with
+        // field 3.
         let hertz = 100.0;
         let used = (ticks(11) + ticks(12)) / hertz;
         let uptime = std::fs::read_to_string("/proc/uptime").unwrap();

@@ -1,13 +1,14 @@
-//! What many publishers cost the origin: processor time, memory, descriptors, mappings.
+//! Measures what many publishers cost the origin: processor time, memory, descriptors, mappings.
 //!
 //! `cargo bench -p headwater --bench streams -- --streams N --file FILE.mp4 [--seconds N]
 //! [--batch MS] [--config FILE.toml] [--binary HEADWATER] [--server-core N --load-core N]`
 //!
-//! The file's video and audio are published under N names over RTMP, in real time and over and over, one
-//! connection each, `--batch` of media (200 ms) to a write. They begin one after the other, so that
-//! writes are spread. Nobody watches. Measured is the last third of the time. One process may open some
-//! 20,000 files, and a publisher is one at either end. scripts/bench-streams.sh runs it at several
-//! numbers, server and load on a core each.
+//! The file's video and audio are published under N names over RTMP, in real time and in a loop.
+//! Each name has its own connection, and each write carries `--batch` of media (200 ms). The
+//! publishers begin one after the other, so that writes are spread over time. There are no viewers.
+//! The benchmark measures the last third of the time. A process may open some 20,000 files, and
+//! each publisher needs one at either end. scripts/bench-streams.sh runs the benchmark with several
+//! numbers of streams, with server and load on a core each.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark fails by panicking")]
 
@@ -120,7 +121,7 @@ fn pin(core: Option<String>, process: u32) {
 struct Outcome {
     alive: usize,
     bitrate: f64,
-    /// By how many milliseconds writes were late that the measured time saw.
+    /// How late writes were during the measured time, in milliseconds.
     lateness: Vec<f64>,
 }
 
@@ -131,7 +132,7 @@ impl Outcome {
     }
 }
 
-/// Publishes; answers what the server had used when the last third began and when it ended.
+/// Publishes. Returns the server's usage at the beginning and at the end of the last third.
 async fn run(
     server: &Server,
     file: &str,
@@ -140,12 +141,12 @@ async fn run(
     each: Duration,
 ) -> (Usage, Usage, Response, Outcome) {
     let address = server.rtmp;
-    // All sessions are in the same state when publishing begins, so what one has to send is what all do.
+    // All sessions are in the same state when publishing begins, so all can send the same bytes.
     let batches = Rc::new(batches(address, file, seconds, each).await);
     let bytes: usize = batches.iter().map(Bytes::len).sum();
     let start = Instant::now();
     let duration = Duration::from_secs(seconds.into());
-    // The first third is theirs to begin in.
+    // All publishers begin within the first third.
     let apart = duration / 3 / streams;
     let measured = start + duration * 2 / 3;
     let mut publishers = JoinSet::new();
@@ -182,7 +183,7 @@ async fn run(
     let before = Usage::of(server.id());
     sleep_until(start + duration).await;
     let after = Usage::of(server.id());
-    // Now: what late publishers have yet to send is not resident either.
+    // Metrics are read now: media that late publishers have yet to send are not resident either.
     let metrics = server.metrics();
     let (mut alive, mut lateness) = (Vec::new(), Vec::new());
     while let Some(publisher) = publishers.join_next().await {
@@ -195,7 +196,8 @@ async fn run(
     (before, after, metrics, Outcome { alive: alive.len(), bitrate, lateness })
 }
 
-/// What a publisher sends, in wire bytes, so much media in each; the sequence headers are in the first.
+/// The wire bytes of a publisher, cut into batches of `each` of media. The first batch contains the
+/// sequence headers.
 async fn batches(address: SocketAddr, file: &str, seconds: u32, each: Duration) -> Vec<Bytes> {
     let bytes = Bytes::from(std::fs::read(file).unwrap());
     let index = mp4::Index::read(&bytes).unwrap();
@@ -209,7 +211,7 @@ async fn batches(address: SocketAddr, file: &str, seconds: u32, each: Duration) 
     for packetizer in &packetizers {
         send(&mut session, &packetizer.sequence_header(0).unwrap(), 0, &mut batches[0]);
     }
-    // What is before 0, as an edit list says it of sound, is sent at 0.
+    // Edit lists may place audio before 0. It is sent at 0.
     let time = |message: &Message| message.timestamp().cast_signed().max(0).unsigned_abs();
     let messages: Vec<(u32, Message)> =
         mp4::Reader::new(index.merge(0..index.tracks.len()), &bytes)
@@ -219,7 +221,7 @@ async fn batches(address: SocketAddr, file: &str, seconds: u32, each: Duration) 
                 (time(&message), message)
             })
             .collect();
-    // As long as its last picture lasts, more or less: it begins again there.
+    // The last frame lasts about this long; then the file begins again.
     let turn = messages.iter().map(|(time, _)| *time).max().unwrap() + 40;
     let turns = seconds * 1000 / turn + 1;
     let of_batch = u32::try_from(each.as_millis()).unwrap();
@@ -283,7 +285,7 @@ async fn connect(address: SocketAddr, name: &str) -> std::io::Result<(TcpStream,
 
 struct Usage {
     at: Instant,
-    /// Processor time so far, and that of this process.
+    /// Processor time of the server so far, and of this process.
     processor: Duration,
     own: Duration,
     /// Bytes.
@@ -313,7 +315,7 @@ impl Usage {
     }
 }
 
-/// User and system time, of `/proc/PID/stat`.
+/// User and system time from `/proc/PID/stat`.
 fn processor(stat: &str) -> Duration {
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();

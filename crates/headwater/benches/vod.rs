@@ -1,12 +1,12 @@
-//! How soon a segment that is packaged on the fly begins to come: the time from a request on a
-//! connection that is open to the first bytes of the answer, over loopback.
+//! Measures how soon a segment that is packaged on the fly begins to arrive: the time from a
+//! request on an open connection to the first bytes of the answer, over loopback.
 //!
 //! `cargo bench -p headwater --bench vod -- [--file FILE.mp4] [--requests N] [--csv FILE]
 //! [--server-core N --load-core N]`
 //!
-//! The first request of all builds the index; the others find it. Requests walk through the
-//! segments of the first video and the first audio track, named by their version as players name
-//! them, and once more without it, which asks the file system each time.
+//! The very first request builds the index; the others find it. The requests go through the
+//! segments of the first video and the first audio track. They name the title's version, as players
+//! do. A second pass leaves out the version, so that each request asks the file system.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark fails by panicking")]
 

@@ -1,39 +1,39 @@
-//! Who may do what: the one place that decides it, whatever the protocol.
+//! Access control, in one place for all protocols.
 //!
-//! Today everybody may publish and play. Who may administer is a matter of the request as a whole, and is decided by
-//! `control::admin` before it asks here.
+//! Today everybody may publish and play. The right to administer depends on the request as a whole;
+//! `control::admin` decides it.
 
 use std::net::SocketAddr;
 
 use crate::path::StreamPath;
 
-/// What somebody wants to do.
+/// What a peer wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// To send media of a live stream.
+    /// Send media of a live stream.
     Publish,
-    /// To get media of a stream or a title, by any delivery, and to know of it.
+    /// Get media of a stream or a title, by any delivery, or learn about it.
     Play,
 }
 
-/// What somebody says to prove it, as the protocol carries it.
+/// A peer's credentials, as the protocol carries them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Credentials<'a> {
-    /// What follows the `?` of a URL.
+    /// The part of a URL after the `?`.
     pub query: &'a str,
-    /// The `Authorization` field of HTTP.
+    /// The `Authorization` header of HTTP.
     pub authorization: Option<&'a str>,
 }
 
-/// Whether `peer` may do this with `path`.
+/// Whether `peer` may do `action` with `path`.
 pub fn may(action: Action, path: StreamPath<'_>, peer: SocketAddr, with: Credentials<'_>) -> bool {
-    // What proves it is not looked at yet, and never logged.
+    // The credentials are not checked yet, and never logged.
     let proves = !with.query.is_empty() || with.authorization.is_some();
     tracing::trace!(?action, %path, %peer, proves, "access");
     match (action, path) {
         (Action::Publish | Action::Play, StreamPath::Live(_))
         | (Action::Play, StreamPath::Vod(_)) => true,
-        // A title is a file: nobody publishes it.
+        // A title is a file and cannot be published.
         (Action::Publish, StreamPath::Vod(_)) => false,
     }
 }

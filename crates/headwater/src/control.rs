@@ -1,4 +1,4 @@
-//! The control plane: the web pages, the API, health. Everything here may be slow; media is not.
+//! The control plane: web pages, API, health checks. It may be slow; media delivery may not.
 
 mod admin;
 mod once;
@@ -24,39 +24,39 @@ use serde::Serialize;
 use crate::Origin;
 use crate::path::StreamPath;
 
-/// What `npm run build` made of `web/`.
+/// The output of `npm run build` in `web/`.
 #[derive(RustEmbed)]
 #[folder = "../../web/dist"]
 #[allow_missing = true]
 struct Pages;
 
-/// What a page may do that is not told otherwise: nothing.
+/// Content security policy of responses without one of their own: nothing is allowed.
 const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// What the dashboard may do: what it brings along, and ask us. No other page may have it in a frame, where
-/// a click could be made to fall on it.
+/// Policy of the dashboard: its own files, and requests to this server. No other page may show it
+/// in a frame, where it could trick users into clicks.
 const DASHBOARD: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What the player may do. Media reach the video element as `blob:` URLs, subtitles begin with an empty
-/// script as a `data:` URL, and hls.js and dash.js make workers
-/// of their own code by such.
+/// Policy of the player. Media reach the video element as `blob:` URLs. Subtitles begin with an
+/// empty track as a `data:` URL. hls.js and dash.js start workers from `blob:` URLs of their own
+/// code.
 const PLAYER: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     media-src 'self' blob: data:; worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
 
-/// What the control plane's answers are made of.
+/// State of the control plane's handlers.
 struct Control {
     origin: Arc<Origin>,
-    /// The list of streams, under no name, and single ones; whether with what only who administers may
-    /// see.
+    /// Rendered answers: the list of streams (no name) and single streams. The flag tells whether
+    /// the answer includes what only administrators may see.
     rendered: Once<(Option<String>, bool)>,
 }
 
-/// Everything that is not media.
+/// Makes the router for everything but media.
 pub fn router(origin: Arc<Origin>) -> Router {
     let control = Arc::new(Control { origin, rendered: Once::default() });
-    // A worker may do what its script's answer says, which may be one that says only that the script is as
-    // it was: these have no policy.
+    // These have no policy. A worker gets the policy of its script's response, and that response
+    // may be a 304.
     let parts = Router::new()
         .route("/assets/{*file}", get(asset))
         .route("/player/push.js", get(script))
@@ -69,7 +69,8 @@ pub fn router(origin: Arc<Origin>) -> Router {
         .route("/api/v1/time", get(time))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        // What is no GET comes here: publishing over HTTP will. Viewers' requests the media plane answers.
+        // Only methods other than GET arrive here; the media plane answers viewers' requests.
+        // Publishing over HTTP will use this route.
         .route("/live/{*path}", any(only_read))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
         .layer(map_response(harmless))
@@ -77,7 +78,7 @@ pub fn router(origin: Arc<Origin>) -> Router {
         .with_state(control)
 }
 
-/// What is no page stays none, whatever is in it.
+/// Makes sure that browsers run nothing in a response that is no page.
 pub(crate) async fn harmless(response: Response) -> Response {
     let mut response = nosniff(response).await;
     let policy = response.headers_mut().entry(header::CONTENT_SECURITY_POLICY);
@@ -85,7 +86,7 @@ pub(crate) async fn harmless(response: Response) -> Response {
     response
 }
 
-/// It is of the type that is said.
+/// Tells browsers to trust the content type.
 async fn nosniff(mut response: Response) -> Response {
     let nosniff = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
@@ -99,18 +100,18 @@ fn secured(mut page: Response, policy: &str) -> Response {
     page
 }
 
-/// The player's page.
+/// Serves the player's page.
 async fn player(State(control): State<Arc<Control>>, headers: HeaderMap) -> Response {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse().ok());
     let embed = &control.origin.config.control.embed;
     secured(page("watch.html"), &player_policy(host.as_ref(), embed))
 }
 
-/// Not all browsers take `'self'` for WebSockets of the same host as well.
+/// Makes the player's policy. Not all browsers extend `'self'` to WebSockets of the same host.
 fn player_policy(host: Option<&Authority>, embed: &str) -> String {
     let sockets = host.map(|host| format!(" ws://{host} wss://{host}")).unwrap_or_default();
     let ancestors = match embed {
-        // Without the directive, really everybody: `*` leaves schemes out.
+        // Without the directive, really everybody may: `*` does not match every scheme.
         "*" => String::new(),
         "" => "; frame-ancestors 'none'".to_owned(),
         origins => format!("; frame-ancestors {origins}"),
@@ -118,13 +119,13 @@ fn player_policy(host: Option<&Authority>, embed: &str) -> String {
     format!("{PLAYER}; connect-src 'self'{sockets}{ancestors}")
 }
 
-/// The answer to a method that a stream's resources do not have.
+/// Answers methods that a stream's resources do not support.
 async fn only_read() -> impl IntoResponse {
     (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD, OPTIONS")], "only GET and HEAD\n")
 }
 
-/// Whether new viewers and publishers are welcome: not from the moment on at which the process was
-/// told to end, while it still serves those it has.
+/// Tells whether new viewers and publishers are welcome. From the signal to end on they are not,
+/// although the process still serves those it has.
 async fn ready(State(control): State<Arc<Control>>) -> (StatusCode, &'static str) {
     if control.origin.draining.load(Ordering::Relaxed) {
         (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
@@ -133,7 +134,7 @@ async fn ready(State(control): State<Arc<Control>>) -> (StatusCode, &'static str
     }
 }
 
-/// A page, or a file at the site's root: may change with the next release.
+/// Serves a page, or a file at the site's root. It may change with the next release.
 fn page(name: &str) -> Response {
     match Pages::get(name) {
         Some(file) => embedded(file, "no-cache"),
@@ -142,7 +143,7 @@ fn page(name: &str) -> Response {
     }
 }
 
-/// A file whose name has a hash of its content in it.
+/// Serves a file with a content hash in its name.
 async fn asset(Path(file): Path<String>) -> Response {
     match Pages::get(&format!("assets/{file}")) {
         Some(file) => embedded(file, "public, max-age=31536000, immutable"),
@@ -150,17 +151,17 @@ async fn asset(Path(file): Path<String>) -> Response {
     }
 }
 
-/// The player of push.
+/// Serves the push player.
 async fn script(headers: HeaderMap) -> Response {
     module("push.js", "text/javascript", &headers)
 }
 
-/// Its types.
+/// Serves the push player's type declarations.
 async fn types(headers: HeaderMap) -> Response {
     module("push.d.ts", "text/plain", &headers)
 }
 
-/// What other people's pages import by this name too: they ask each time whether it is another by now.
+/// Serves a module that other sites import under a stable name. Browsers revalidate it each time.
 fn module(name: &str, kind: &'static str, asked: &HeaderMap) -> Response {
     let name = format!("player/{name}");
     let mut response = page(&name);
@@ -172,7 +173,7 @@ fn module(name: &str, kind: &'static str, asked: &HeaderMap) -> Response {
             response =
                 (StatusCode::NOT_MODIFIED, [(header::CACHE_CONTROL, "no-cache")]).into_response();
         } else {
-            // By its ending alone, a declaration of types would be taken for video.
+            // By its `.ts` ending it would have the type of MPEG-TS video.
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         }
         if let Ok(etag) = HeaderValue::from_str(&etag) {
@@ -184,7 +185,7 @@ fn module(name: &str, kind: &'static str, asked: &HeaderMap) -> Response {
     response
 }
 
-/// Whether the client has the version of this tag (RFC 9110 13.1.2).
+/// Whether the client already has the version with this tag (RFC 9110 13.1.2).
 fn has(asked: &HeaderMap, etag: &str) -> bool {
     let lists = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|list| list.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|tag| {
@@ -199,7 +200,8 @@ fn embedded(file: EmbeddedFile, cache: &'static str) -> Response {
         .into_response()
 }
 
-/// The origin's clock, for players that measure latency: DASH's `urn:mpeg:dash:utc:http-iso`.
+/// Serves the origin's clock, for players that measure latency: DASH's
+/// `urn:mpeg:dash:utc:http-iso`.
 async fn time(State(control): State<Arc<Control>>) -> Response {
     let now = rfc3339(control.origin.wall_clock());
     let headers = [
@@ -295,9 +297,9 @@ fn json(value: &impl Serialize) -> Option<Bytes> {
     serde_json::to_vec(value).ok().map(Bytes::from)
 }
 
-/// An answer of the API. Pages of other origins may read it, unless it is for who administers.
+/// Makes an API response. Pages of other origins may read it, unless it is for administrators.
 fn api(body: Option<Bytes>, admin: bool) -> Response {
-    // Texts and numbers can always be written.
+    // Serializing text and numbers does not fail.
     let Some(body) = body else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     let mut response = (headers, body).into_response();
@@ -308,7 +310,7 @@ fn api(body: Option<Bytes>, admin: bool) -> Response {
     response
 }
 
-/// What is said of a stream: publishers' addresses only to who may administer.
+/// Describes a stream. Only administrators get the addresses of publishers.
 fn describe(stream: &Stream, now: UnixMicros, admin: bool) -> StreamInfo {
     let state = stream.state();
     StreamInfo {

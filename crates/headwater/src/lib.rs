@@ -7,8 +7,8 @@
 //!                      ladder          └─ control            pages, API
 //! ```
 //!
-//! The crate's `README.md` gives the reasons behind the deliveries: event loops, HLS, DASH, broadcasts, push, titles,
-//! pace, and how the origin ends.
+//! The crate's `README.md` gives the reasons behind the deliveries: event loops, HLS, DASH,
+//! broadcasts, push, titles, pace, and how the origin ends.
 
 pub mod access;
 pub mod broadcast;
@@ -16,6 +16,7 @@ pub mod config;
 pub mod control;
 pub mod counts;
 pub mod deliver;
+pub mod heap;
 pub mod ingest;
 pub mod ladder;
 pub mod log;

@@ -1,10 +1,10 @@
-//! The program's log: lines on standard error, which nobody may be reading.
+//! The program's log. It goes to standard error, which perhaps nobody reads.
 //!
-//! An event loop that writes to a full pipe stops for ever, and all its viewers with it. So a line is
-//! put into a queue of [`QUEUE`] bytes, which a thread of its own empties; what finds no room is
-//! dropped, counted, and told of when there is room again. And because most lines can be caused by
-//! whoever connects, there is a limit to those that come from one place in the code, [`LINES`]:
-//! one kind of trouble, however much there is of it, leaves room for the others.
+//! An event loop that writes to a full pipe stops for ever, and all its viewers with it. So each
+//! line goes into a queue of [`QUEUE`] bytes, and a separate thread writes the queue. A line that
+//! does not fit is dropped and counted; when there is room again, the log tells the count. Anybody
+//! who connects can cause most lines. So there is a limit on lines from one place in the code,
+//! [`LINES`], and one frequent problem leaves room for the others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,44 +24,46 @@ use tracing_subscriber::fmt::format::{self, FormatEvent, FormatFields};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Bytes of lines that wait to be written.
+/// Most bytes of lines that wait to be written.
 const QUEUE: usize = 1 << 20;
 
-/// What a line in the queue costs besides its bytes.
+/// Bytes counted for each line besides its text.
 const OVERHEAD: usize = 64;
 
-/// Lines of one kind, which come from one place in the code, in so much time. Those of debugging
-/// are not limited: whoever asks for them wants them all.
+/// Most lines of one kind, from one place in the code, and the time in which they count. Debug
+/// lines have no limit: whoever turns them on wants all of them.
 const LINES: (u32, Duration) = (200, Duration::from_secs(10));
 
-/// How long the end of the program waits for the last lines to be written.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// How long the program waits at its end for the last lines to be written. Nobody may be reading
+/// them, so the wait has an end. It is long enough for a busy machine: the last line often says why
+/// the program fails.
+const FAREWELL: Duration = Duration::from_secs(3);
 
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static HELD_BACK: AtomicU64 = AtomicU64::new(0);
 
-/// Lines that are in no log, since the program was started.
+/// Number of lines missing from the log since the program started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missing {
-    /// Nobody took them from standard error.
+    /// Standard error was not read fast enough.
     pub dropped: u64,
-    /// There were too many of their kind.
+    /// There were too many of one kind.
     pub held_back: u64,
 }
 
-/// How many lines are in no log.
+/// Counts the lines missing from the log.
 pub fn missing() -> Missing {
     Missing { dropped: DROPPED.load(Relaxed), held_back: HELD_BACK.load(Relaxed) }
 }
 
-/// Begins to log to standard error what `HEADWATER_LOG` asks for, a panic included. The last lines
-/// are written when what this returns is dropped.
+/// Starts the log on standard error. `HEADWATER_LOG` selects what is logged; panics are logged too.
+/// Dropping the returned value writes the last lines.
 ///
 /// # Panics
-/// If it was called before, or no thread can be started.
+/// If it was called before, or if no thread can be started.
 #[must_use]
 pub fn start() -> Logging {
-    // h2 warns of every frame that a peer should not have sent, which is for peers to decide.
+    // h2 warns of every unexpected frame, and peers decide how many of those come.
     let filter = EnvFilter::try_from_env("HEADWATER_LOG")
         .unwrap_or_else(|_| EnvFilter::new("info,h2=error"));
     let limits = Arc::new(Limits::default());
@@ -72,7 +74,7 @@ pub fn start() -> Logging {
         .with_ansi(io::stderr().is_terminal())
         .event_format(Limited { format: format::format(), limits: Arc::clone(&limits) })
         .init();
-    // A panic's own message would wait for whoever reads standard error.
+    // The default hook would wait for a reader of standard error.
     std::panic::set_hook(Box::new(|panic| {
         let trace = std::backtrace::Backtrace::capture();
         match trace.status() {
@@ -89,7 +91,7 @@ pub fn start() -> Logging {
     Logging(queue)
 }
 
-/// The log, while the program runs.
+/// The running log.
 #[derive(Debug)]
 pub struct Logging(Arc<Queue>);
 
@@ -97,13 +99,13 @@ impl Drop for Logging {
     fn drop(&mut self) {
         let (done, written) = mpsc::channel();
         if self.0.entries.send(Entry::End(done)).is_ok() {
-            // They may be written or not: nobody is made to wait for a reader.
+            // Whether the lines were written or not, the program does not wait for a reader.
             let _ = written.recv_timeout(FAREWELL);
         }
     }
 }
 
-/// The lines of each kind.
+/// The limit of each kind of line.
 #[derive(Debug, Default)]
 struct Limits(Mutex<HashMap<Identifier, (&'static Metadata<'static>, LogLimit, u64)>>);
 
@@ -124,7 +126,7 @@ impl Limits {
         admitted
     }
 
-    /// How many lines of each kind were held back since this was last asked.
+    /// Numbers of lines of each kind held back since the last call.
     fn untold(&self) -> Vec<(&'static Metadata<'static>, u64)> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let untold = kinds.values_mut().map(|(kind, _, untold)| (*kind, std::mem::take(untold)));
@@ -132,7 +134,7 @@ impl Limits {
     }
 }
 
-/// Writes the events that the limits let through.
+/// Formats the events that the limits let through.
 struct Limited<F> {
     format: F,
     limits: Arc<Limits>,
@@ -159,17 +161,17 @@ where
 
 enum Entry {
     Line(Vec<u8>),
-    /// To be answered when everything before is written.
+    /// Answered when everything before it is written.
     End(Sender<()>),
 }
 
-/// Where lines wait to be written.
+/// Lines that wait to be written.
 #[derive(Debug)]
 struct Queue {
     entries: Sender<Entry>,
-    /// What is in it, by bytes.
+    /// Bytes in the queue.
     size: AtomicUsize,
-    /// Lines that found no room, and were not told of yet.
+    /// Lines that were dropped and are not yet reported.
     dropped: AtomicU64,
 }
 
@@ -185,10 +187,10 @@ impl Queue {
     }
 }
 
-/// Each call is a whole line.
+/// Each call writes a whole line.
 impl Write for &Queue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // What the limits held back comes as nothing.
+        // An event that was held back arrives as an empty line.
         if line.is_empty() {
             return Ok(0);
         }
@@ -207,14 +209,14 @@ impl Write for &Queue {
     }
 }
 
-/// Writes what is in the queue, for as long as anything may come.
+/// Writes the queue's lines until the queue is closed.
 fn write(lines: &Receiver<Entry>, queue: &Queue, limits: &Limits, mut sink: impl Write) {
     let mut told = Instant::now();
     loop {
         let mut end = None;
         match lines.recv_timeout(LINES.1) {
             Ok(Entry::Line(line)) => {
-                // Also where nobody will ever read again, and each line fails.
+                // If nobody reads any more, each write fails. The thread still goes on.
                 if sink.write_all(&line).is_err() {
                     queue.drop_one();
                 }
@@ -243,19 +245,19 @@ fn write(lines: &Receiver<Entry>, queue: &Queue, limits: &Limits, mut sink: impl
             }
         }
         if !notices.is_empty() && sink.write_all(notices.as_bytes()).is_err() {
-            // As many as before are still to be told of.
+            // The report was not written, so these lines still count as unreported.
             queue.dropped.fetch_add(dropped, Relaxed);
         }
         if let Some(done) = end {
-            // Whoever waited for it may have given up.
+            // The waiting thread may have given up.
             let _ = done.send(());
         }
     }
 }
 
-/// A line of the log's own, as the others look.
+/// Appends one of the log's own lines, in the format of the others.
 fn notice(to: &mut String, text: fmt::Arguments<'_>) {
-    // Writing to a string does not fail, and a line without its time is still one.
+    // Writing to a string does not fail, and a line without its time is still useful.
     let _ = SystemTime.format_time(&mut format::Writer::new(to));
     let _ = fmt::Write::write_fmt(to, format_args!("  WARN {}: {text}\n", module_path!()));
 }
@@ -268,14 +270,14 @@ mod tests {
 
     use super::*;
 
-    /// A subscriber as the program's, over `queue`.
+    /// A subscriber like the program's, writing to `queue`.
     fn subscriber(queue: &Arc<Queue>, limits: &Arc<Limits>) -> Dispatch {
         let format = Limited { format: format::format(), limits: Arc::clone(limits) };
         let subscriber = tracing_subscriber::fmt().with_writer(Arc::clone(queue));
         Dispatch::new(subscriber.with_ansi(false).event_format(format).finish())
     }
 
-    /// Takes a write each time it is let, by the reader of the other end.
+    /// Each write waits until the other end receives it.
     struct Gate(SyncSender<String>);
 
     impl Write for Gate {
@@ -294,7 +296,7 @@ mod tests {
     fn lines_that_nobody_reads_are_dropped_and_told_of() {
         let (queue, lines) = queue();
         let limits = Arc::new(Limits::default());
-        // Nothing is written before it is received.
+        // The channel has no buffer, so nothing is written before it is received.
         let (gate, written) = mpsc::sync_channel(0);
         thread::spawn({
             let (queue, limits) = (Arc::clone(&queue), Arc::clone(&limits));
@@ -307,7 +309,7 @@ mod tests {
         }
         let dropped = queue.dropped.load(Relaxed) as usize;
         let room = QUEUE / (line.len() + OVERHEAD);
-        // The one that is being written has its place until it is written.
+        // The line that is being written keeps its place until it is written.
         assert_eq!(sent - dropped, room);
         let first = written.recv().unwrap();
         assert_eq!(first.as_bytes(), line);

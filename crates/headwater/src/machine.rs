@@ -1,29 +1,29 @@
-//! What the machine has for us.
+//! What the machine offers: memory, and kernel features.
 
 use std::fs::read_to_string;
 use std::path::{Component, Path, PathBuf};
 
 use landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr};
 
-/// Bytes of memory this process may use: the machine's, or the least that a control group allows which
-/// it is in, itself or by one further up. `None` if neither can be found out.
+/// Bytes of memory that this process may use: the machine's total, or the lowest limit of its
+/// control group and the groups above. `None` if neither is known.
 pub(crate) fn memory() -> Option<u64> {
     memory_below(Path::new("/"))
 }
 
-/// Whether this kernel can keep a process from files (Landlock).
+/// Whether this kernel can restrict a process's access to files (Landlock).
 pub(crate) fn has_landlock() -> bool {
     let rules = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1));
     let created = rules.and_then(Ruleset::create).map(Option::<std::os::fd::OwnedFd>::from);
     created.is_ok_and(|rules| rules.is_some())
 }
 
-/// Whether this kernel can keep a process from system calls (seccomp).
+/// Whether this kernel can restrict a process's system calls (seccomp).
 pub(crate) fn has_seccomp() -> bool {
     rustix::thread::secure_computing_mode().is_ok()
 }
 
-/// [`memory`] of the machine whose files are below `root`.
+/// The same as [`memory`], for a machine whose files are below `root`.
 fn memory_below(root: &Path) -> Option<u64> {
     let total = total(&read_to_string(root.join("proc/meminfo")).unwrap_or_default());
     let groups = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
@@ -31,17 +31,18 @@ fn memory_below(root: &Path) -> Option<u64> {
     total.into_iter().chain(limits).min()
 }
 
-/// `MemTotal` of `/proc/meminfo`.
+/// The value of `MemTotal` in `/proc/meminfo`.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// The limits of one line of `/proc/self/cgroup`: of a group and of those above it. In a container,
-/// those below may not be visible, and what is mounted is its own; that is found as the last one.
+/// The limits of one line of `/proc/self/cgroup`: those of a group and of the groups above it. In a
+/// container the named groups may be invisible, and the mount is the container's own group. The
+/// last candidate, the mount itself, covers this case.
 fn limits(mounted: &Path, line: &str) -> Vec<u64> {
-    // Number, controllers, path (cgroups(7)); version 2 is number 0, without controllers.
+    // A line is number, controllers, path (cgroups(7)). Version 2 has number 0 and no controllers.
     let mut fields = line.splitn(3, ':');
     let (Some(number), Some(controllers), Some(path)) =
         (fields.next(), fields.next(), fields.next())
@@ -55,12 +56,12 @@ fn limits(mounted: &Path, line: &str) -> Vec<u64> {
     } else {
         return Vec::new();
     };
-    // Of a group outside of what this process may see, the path begins with `/..`.
+    // The path begins with `/..` if the group is outside of what this process may see.
     let named = |part: &Component<'_>| matches!(part, Component::Normal(_));
     let path: PathBuf = Path::new(path).components().filter(named).collect();
     let limit = |group: &Path| {
         let text = read_to_string(mounted.join(group).join(file)).ok()?;
-        // `max` is no limit.
+        // `max` means no limit; it does not parse.
         text.trim().parse().ok()
     };
     path.ancestors().filter_map(limit).collect()
@@ -70,7 +71,7 @@ fn limits(mounted: &Path, line: &str) -> Vec<u64> {
 pub(crate) mod tests {
     use super::*;
 
-    /// [`memory`] of a machine that has these files.
+    /// The result of [`memory`] for a machine with these files.
     pub(crate) fn machine(files: &[(&str, &str)]) -> Option<u64> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -89,7 +90,7 @@ pub(crate) mod tests {
         let total = 24_683_520 * 1024;
         assert_eq!(machine(&[]), None);
         assert_eq!(machine(&[MEMINFO]), Some(total));
-        // Version 2: no limit of its own, one further up.
+        // Version 2: the group itself has no limit, but a group above has.
         let second = ("proc/self/cgroup", "0::/system.slice/headwater.service\n");
         let own = "sys/fs/cgroup/system.slice/headwater.service/memory.max";
         let above = "sys/fs/cgroup/system.slice/memory.max";
@@ -102,16 +103,16 @@ pub(crate) mod tests {
             machine(&[MEMINFO, second, (own, "4096\n"), (above, "1073741824\n")]),
             Some(4096)
         );
-        // Version 1, in a container that sees its own group as the root of what is mounted.
+        // Version 1, in a container that sees its own group as the root of the mount.
         let first = (
             "proc/self/cgroup",
             "9:name=systemd:/\n4:cpu,memory:/docker/1f\n1:cpu:/docker/1f\n0::/\n",
         );
         let own = "sys/fs/cgroup/memory/memory.limit_in_bytes";
         assert_eq!(machine(&[MEMINFO, first, (own, "536870912\n")]), Some(512 << 20));
-        // What version 1 says where there is no limit.
+        // Version 1's value for no limit.
         assert_eq!(machine(&[MEMINFO, first, (own, "9223372036854771712\n")]), Some(total));
-        // A group that is not below what is mounted.
+        // A group outside of the mount.
         let outside = ("proc/self/cgroup", "0::/../../other\n");
         assert_eq!(
             machine(&[MEMINFO, outside, ("sys/fs/cgroup/other/memory.max", "1\n")]),

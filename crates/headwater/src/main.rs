@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use headwater::config::Config;
 use headwater::ladder::confine;
-use headwater::{log, publish, serve};
+use headwater::{heap, log, publish, serve};
 use tokio::runtime::Runtime;
 
 /// Takes live streams and files in, and serves them to as many viewers as the machine carries.
@@ -84,6 +84,7 @@ struct Serve {
 }
 
 fn main() -> ExitCode {
+    heap::return_large_blocks();
     let _logging = log::start();
     match run(Arguments::parse().command) {
         Ok(code) => code,
@@ -94,16 +95,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Comes back only when that failed, which the one who started this is told as ffmpeg would tell it.
+/// Becomes another program. Returns only if this fails, and then reports the error in ffmpeg's
+/// format, as the origin expects.
 fn become_another(limits: &confine::Limits, program: &Path, arguments: &[OsString]) -> ExitCode {
     let error = confine::run(limits, program, arguments);
-    // Nobody is there to be told that nobody listens.
+    // An error is ignored: it could not be reported either.
     let _ = writeln!(std::io::stderr(), "[fatal] {}: {error}", program.display());
     ExitCode::from(126)
 }
 
-/// Raises the soft limit of open descriptors to the hard one. A viewer costs a descriptor, and so
-/// does a publisher; the usual soft limit of 1,024 is for programs that use `select`.
+/// Raises the soft limit of open descriptors to the hard limit. Each viewer and each publisher
+/// needs a descriptor. The usual soft limit of 1,024 is for programs that use `select`.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -140,7 +142,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Runtime::new()?.block_on(publish::run(&input, &url, options))?;
         }
         Command::Confine { limits, program, arguments } => {
-            // What confines a process holds for the thread that asks for it: there is no other yet.
+            // The confinement applies to the calling thread, and there is no other thread yet.
             return Ok(become_another(&limits, &program, &arguments));
         }
     }

@@ -1,4 +1,4 @@
-//! `/metrics`: what there is and what was done to it, in the Prometheus text format.
+//! `/metrics`: the state and the counters of the origin, in the Prometheus text format.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -44,7 +44,7 @@ struct InState {
     state: &'static str,
 }
 
-/// `/metrics`.
+/// Makes the router for `/metrics`.
 pub fn router(origin: Arc<Origin>, http: Arc<Counters>) -> Router {
     let state = Arc::new(Metrics { origin, http, rendered: Once::default() });
     Router::new().route("/metrics", get(metrics)).with_state(state).layer(map_response(harmless))
@@ -70,8 +70,8 @@ async fn metrics(State(metrics): State<Arc<Metrics>>) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], text).into_response()
 }
 
-/// Everything there is to say now. Streams come and go, so what is said of them is collected anew
-/// each time instead of being kept.
+/// Collects all metrics. Streams come and go, so their metrics are collected anew each time and not
+/// kept.
 fn registry(origin: &Origin, http: &Counters) -> Registry {
     let mut registry = Registry::with_prefix("headwater");
     let now = origin.now();
@@ -84,7 +84,7 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
     let viewers = Family::<Viewers, Gauge>::default();
     let publishers = Gauge::<i64>::default();
     for state in ["live", "offline", "ended"] {
-        // Also what is 0 is told.
+        // This makes states without streams appear with 0.
         drop(streams.get_or_create(&InState { state }));
     }
     for stream in origin.registry.streams() {
@@ -225,7 +225,7 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
     registry
 }
 
-/// Which renditions push viewers have, and how often they changed.
+/// Collects the renditions that push viewers have, and how often they switched.
 fn renditions(origin: &Origin) -> (Family<ByRendition, Gauge>, Family<ByDirection, Counter>) {
     let viewers = Family::<ByRendition, Gauge>::default();
     for ((stream, rendition), count) in origin.chosen.viewers() {

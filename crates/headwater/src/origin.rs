@@ -12,7 +12,7 @@ use crate::machine;
 use crate::pace::Balance;
 use crate::titles::{self, FlvTitles};
 
-/// What every listener shares: the configuration, the live streams, the clock.
+/// State that all listeners share: the configuration, the live streams, the clock.
 #[derive(Debug)]
 pub struct Origin {
     /// The options it was started with.
@@ -21,27 +21,27 @@ pub struct Origin {
     pub registry: Registry,
     /// Files packaged on the fly.
     pub titles: vod::Library,
-    /// Who watches those by HLS, DASH and push.
+    /// Viewers of the titles by HLS, DASH and push.
     pub title_viewers: titles::Viewers,
-    /// What RTMP players are sent of them.
+    /// The titles' blocks for RTMP players.
     pub flv_titles: FlvTitles,
-    /// Who goes first when the link is short, of the viewers of files.
+    /// Decides which viewers of files go first when the link is short.
     pub balance: Arc<Balance>,
-    /// What became of viewers that read too slowly.
+    /// What happened to viewers that read too slowly.
     pub slow_viewers: SlowViewers,
-    /// Push viewers that were closed for what they sent.
+    /// Push viewers that were closed because of what they sent.
     pub violations: Violations,
-    /// Which renditions push viewers have.
+    /// The renditions that push viewers have.
     pub chosen: Chosen,
-    /// What became of renditions that are made here.
+    /// What happened to the ladder processes.
     pub ladders: Ladders,
-    /// It takes nobody new: `/readyz` says so.
+    /// Whether the origin refuses new clients. `/readyz` tells this.
     pub draining: AtomicBool,
     started: (UnixMicros, Instant),
 }
 
 impl Origin {
-    /// An origin without streams.
+    /// Makes an origin without streams.
     pub fn new(config: Config) -> Self {
         let live = &config.live;
         let settings = Settings {
@@ -79,25 +79,25 @@ impl Origin {
         }
     }
 
-    /// The wall clock as it was at the start, and the time since: it never steps. Time-outs go by
-    /// it, and a step would take a live publisher for a silent one.
+    /// The wall clock at the start, plus the time since then: this clock never steps. Time-outs use
+    /// it; with a step, a live publisher would look silent.
     pub fn now(&self) -> UnixMicros {
         self.started.0.after(self.started.1.elapsed())
     }
 
-    /// The wall clock, which may be set at any time: for what is told of times of day.
+    /// The wall clock, which may be set at any time. Use it only for times of day that others see.
     pub fn wall_clock(&self) -> UnixMicros {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         UnixMicros::default().after(wall)
     }
 
-    /// Has the live streams' dates follow the wall clock. To be called about once a second.
+    /// Makes the dates in live streams follow the wall clock. Call it about once a second.
     pub fn follow_wall_clock(&self) {
         let micros = |time: UnixMicros| i64::try_from(time.0).unwrap_or(i64::MAX);
         self.registry.follow_wall_clock(micros(self.wall_clock()) - micros(self.now()));
     }
 
-    /// What one viewer of an endless delivery may cost.
+    /// Limits on what one viewer of an endless delivery may cost.
     pub fn viewer_limits(&self) -> Limits {
         Limits {
             queue: self.config.live.viewer_queue.into(),
@@ -106,7 +106,7 @@ impl Origin {
     }
 }
 
-/// What live streams may hold together, on a machine that has so much memory for us.
+/// Memory for all live streams, on a machine with this much memory for the process.
 fn live_memory(configured: Size, machine: impl FnOnce() -> Option<u64>) -> u64 {
     match u64::from(configured) {
         0 => machine().map_or(u64::MAX, |bytes| bytes / 2),
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::machine::tests::machine;
 
-    /// A machine of 8 GiB, and what is said of its control groups.
+    /// The default memory on a machine with 8 GiB and these control groups.
     fn default_with(groups: &[(&str, &str)]) -> u64 {
         let mut files = vec![("proc/meminfo", "MemTotal:        8388608 kB\n")];
         files.extend_from_slice(groups);
@@ -137,9 +137,9 @@ mod tests {
         assert_eq!(default_with(&[nested]), 4 * GIB, "no limit is told");
         assert_eq!(default_with(&[nested, own("max\n")]), 4 * GIB);
         assert_eq!(default_with(&[nested, own("2147483648\n")]), GIB);
-        // More than there is.
+        // The limit is above the machine's memory.
         assert_eq!(default_with(&[nested, own("17179869184\n")]), 4 * GIB);
-        // The least of all there are above it holds, wherever it is.
+        // The lowest limit of all groups above applies, at whatever level.
         let above = [nested, own("max\n"), parent("1073741824\n"), top("4294967296\n")];
         assert_eq!(default_with(&above), GIB / 2);
         let highest = [nested, own("4294967296\n"), parent("max\n"), top("1073741824\n")];

@@ -1,4 +1,4 @@
-//! What is published and played, by the one name that all protocols, the API and the metrics have for it.
+//! Names of live streams and titles. All protocols, the API and the metrics use the same names.
 
 use std::fmt;
 
@@ -7,12 +7,13 @@ use std::fmt;
 pub enum StreamPath<'a> {
     /// A live stream, by its name.
     Live(&'a str),
-    /// A title, or a file, by its path below the VOD root.
+    /// A title or another file, by its path below the VOD root.
     Vod(&'a str),
 }
 
 impl<'a> StreamPath<'a> {
-    /// Reads a path, with or without a slash in front. What follows the first part is not looked at.
+    /// Reads a path, with or without a leading slash. Does not check what follows the first
+    /// component.
     pub fn parse(path: &'a str) -> Option<Self> {
         let path = path.strip_prefix('/').unwrap_or(path);
         match path.split_once('/')? {
@@ -32,8 +33,8 @@ impl fmt::Display for StreamPath<'_> {
     }
 }
 
-/// The path by which RTMP asks. It splits a path into application and name at a place of the client's choice, and
-/// clients put `mp4:` before names of MP4 files, as Adobe's server wanted it.
+/// Makes a path of an RTMP request. Clients split the path into application and name wherever they
+/// like. They also put `mp4:` before names of MP4 files, as Adobe's server required.
 pub(crate) fn of_rtmp(app: &str, name: &str) -> String {
     let (app, name) = (app.trim_matches('/'), name.trim_matches('/'));
     match name.strip_prefix("mp4:") {

@@ -1,4 +1,4 @@
-//! `headwater serve`: listeners bound, streams swept, an orderly end.
+//! `headwater serve`: binds the listeners, sweeps the streams, and ends in order.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -16,11 +16,11 @@ use crate::config::Config;
 use crate::deliver::Deliver;
 use crate::{Origin, control, ingest, ladder, metrics, rtmp};
 
-/// Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. At SIGHUP the
-/// certificate and key are read again, if there are any.
+/// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once. At
+/// SIGHUP, the certificate and key are read again, if there are any.
 ///
-/// Prints `ready http=IP:PORT rtmp=IP:PORT` on standard output when every listener is bound, and
-/// ` https=IP:PORT` after it if one has TLS.
+/// When every listener is bound, prints `ready http=IP:PORT rtmp=IP:PORT` on standard output,
+/// followed by ` https=IP:PORT` if there is a TLS listener.
 ///
 /// # Errors
 /// A listener cannot be bound, or a worker died.
@@ -53,11 +53,11 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         });
     }
 
-    // Before `ready` is said: whoever reads it may signal at once.
+    // This comes before `ready` is printed: a reader of that line may send a signal at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // With TLS, certificate and key are read again. Without, nothing is, and that it came does not
-    // end the process, as it would by itself.
+    // With TLS, SIGHUP makes the server read certificate and key again. Without TLS nothing
+    // happens; but without this handler SIGHUP would end the process.
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}{https}")?;
@@ -94,7 +94,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let delivering = Arc::clone(&origin);
     let deliver = move |worker| {
         rtmp.serve(&worker);
-        Deliver::new(Arc::clone(&delivering))
+        Deliver::new(Arc::clone(&delivering), worker.drain)
     };
     let served = http.run(deliver, control, async move {
         let _ = begin.wait_for(|&begun| begun).await;
@@ -123,7 +123,7 @@ fn http_config(config: &Config) -> http::Config {
     }
 }
 
-/// Lets streams feel the time: they end when nobody returns to publish them.
+/// Tells the streams about the time once a second. Streams whose publisher does not return end.
 async fn sweep(origin: Arc<Origin>) {
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,10 +1,10 @@
-//! Messages as RTMP carries them, the same bytes to all players.
+//! RTMP messages as bytes that are the same for all players.
 
 use bytes::Bytes;
 use media::flv::{Message, TagKind};
 use protocol::rtmp::{ServerConfig, chunk, message};
 
-/// A message in the chunks in which every player is sent it.
+/// Encodes a message in the chunks that all players get.
 pub(crate) fn chunks(message: &Message) -> Bytes {
     let (csid, kind) = match message.kind() {
         TagKind::Audio => (chunk::csid::SHARED_AUDIO, message::AUDIO),

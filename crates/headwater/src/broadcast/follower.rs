@@ -1,4 +1,4 @@
-//! A viewer of a live stream in one container: its place, and what it needs from there on.
+//! A viewer of a live stream in one container: its place, and the headers that it knows.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 use live::cursor::{Cursor, Limits, PartIndex};
 use live::{Header, Part, Segment, Stream, Track};
 
-/// How parts are written for viewers.
+/// A container format for parts.
 pub trait Container {
-    /// What has to come before `part`, the first of its track or the first with another header, for
-    /// viewers who follow what `cursor` does.
+    /// Makes the bytes that must precede `part`, which is the first of its track or the first with
+    /// another header. For viewers that follow the tracks of `cursor`.
     ///
     /// # Errors
     /// The container has no form for the track.
@@ -20,8 +20,8 @@ pub trait Container {
         part: &Part,
     ) -> Result<Option<Bytes>, media::Error>;
 
-    /// Gives `out` the part, in pieces that are kept somewhere and not made anew. Answers whether there is
-    /// room to keep them.
+    /// Adds the part to `out`, in pieces that are kept and shared. Returns whether there is room to
+    /// keep them.
     ///
     /// # Errors
     /// The container has no form for its samples.
@@ -33,38 +33,38 @@ pub trait Container {
     ) -> Result<bool, media::Error>;
 }
 
-/// A cursor, and which header the parts of each track had last.
+/// A cursor, and the last header of each track.
 pub struct Follower {
     pub(crate) cursor: Cursor,
     headers: Box<[Option<u64>]>,
 }
 
-/// Where a follower is: what another one that goes on from there has to know.
+/// A follower's place, with everything that another follower needs to go on from there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bookmark {
     places: Box<[PartIndex]>,
     headers: Box<[Option<u64>]>,
 }
 
-/// A part on its way to viewers.
+/// A part in the form in which viewers get it.
 #[derive(Debug)]
 pub(super) struct Item {
     track: usize,
-    /// What a viewer that has it needs next of the track.
+    /// The next part of the track for a viewer that has this one.
     next: PartIndex,
-    /// The header that comes before it, by its number.
+    /// The header that precedes it, with the header's number.
     header: Option<(u64, Bytes)>,
     pieces: Vec<Bytes>,
 }
 
-/// Pieces that a burst has at most.
+/// Most pieces in a burst.
 pub const PIECES: usize = 64;
 
-/// Bytes of a burst after which nothing is added to it.
+/// A burst with this many bytes gets no more.
 pub const BURST: usize = 256 << 10;
 
-/// What a viewer with a cursor of its own is given at once. What it was given it cannot be spared any
-/// more: a viewer that is too slow shows only when it has taken it.
+/// Media given at once to a viewer with its own cursor. A burst is kept small: a viewer cannot
+/// skip what it was given, and shows only afterwards whether it is too slow.
 #[derive(Debug, Default)]
 pub struct Burst {
     pieces: Vec<Bytes>,
@@ -83,45 +83,45 @@ impl Burst {
         self.pieces.is_empty()
     }
 
-    /// Whether it is to go out before anything is added.
+    /// Whether it must be sent before anything is added.
     pub fn is_full(&self) -> bool {
         self.pieces.len() >= PIECES || self.bytes >= BURST
     }
 
-    /// Its pieces; `None` if it has none.
+    /// Its pieces; `None` if it is empty.
     pub fn into_pieces(self) -> Option<Vec<Bytes>> {
         Some(self.pieces).filter(|pieces| !pieces.is_empty())
     }
 }
 
 impl Follower {
-    /// One that has got nothing yet.
+    /// A follower without headers.
     pub fn new(cursor: Cursor) -> Self {
         let headers = cursor.tracks().map(|_| None).collect();
         Self { cursor, headers }
     }
 
-    /// One that has got the newest header of each track.
+    /// A follower that has the newest header of each track.
     pub fn told(cursor: Cursor) -> Self {
         let headers = cursor.tracks().map(|track| Some(track.header().msn)).collect();
         Self { cursor, headers }
     }
 
-    /// Whether the parts of this track had this header last.
+    /// Whether the last header of this track is `header`.
     pub fn knows(&self, track: usize, header: &Header) -> bool {
         self.headers.get(track).copied().flatten() == Some(header.msn)
     }
 
-    /// To be told when the cursor follows other tracks: their headers come before their parts.
+    /// Call this when the cursor follows other tracks: their headers must precede their parts.
     pub fn forget_headers(&mut self) {
         self.headers = self.cursor.tracks().map(|_| None).collect();
     }
 
-    /// Gives `out` a part that the cursor came to, and its header before it where that is due. A part
-    /// that there is no room for now is postponed: the cursor comes to it again.
+    /// Adds the cursor's part to `out`, with its header before it if needed. If there is no room
+    /// for the part now, it is postponed: the cursor returns it again.
     ///
     /// # Errors
-    /// As those of the container.
+    /// The same as those of the container.
     pub fn write(
         &mut self,
         container: &impl Container,
@@ -139,12 +139,12 @@ impl Follower {
         Ok(())
     }
 
-    /// To be told when the viewer was given these headers.
+    /// Call this when the viewer was given these headers.
     pub fn know_headers(&mut self, headers: &[Arc<Header>]) {
         self.headers = headers.iter().map(|header| Some(header.msn)).collect();
     }
 
-    /// The same for who needs it at hand; `None` if there is no room for it now.
+    /// Makes the item of a part; `None` if there is no room for it now.
     pub(super) fn item(
         &mut self,
         container: &impl Container,
@@ -182,7 +182,7 @@ impl Follower {
 }
 
 impl Bookmark {
-    /// Whether a viewer that is here has all that one there has.
+    /// Whether a viewer here has everything that a viewer at `other` has.
     pub(super) fn is_not_before(&self, other: &Self) -> bool {
         let places = self.places.iter().zip(&other.places);
         let headers = self.headers.iter().zip(&other.headers);
@@ -190,7 +190,7 @@ impl Bookmark {
             && headers.into_iter().all(|(here, there)| here >= there)
     }
 
-    /// What a viewer that is here lacks of `items`.
+    /// The pieces of `items` that a viewer here lacks.
     pub(super) fn lacks(&self, items: &[Item]) -> Vec<Bytes> {
         let mut out = Vec::new();
         let mut headers = self.headers.clone();
@@ -209,7 +209,7 @@ impl Bookmark {
     }
 }
 
-/// All of `items`.
+/// The pieces of all `items`.
 pub(super) fn all(items: &[Item]) -> Vec<Bytes> {
     let pieces = items.iter().flat_map(|item| {
         let header = item.header.as_ref().map(|(_, header)| header);

@@ -1,4 +1,4 @@
-//! Live streams to many viewers by push: one wake for each event loop and part, not for each viewer.
+//! Pushes live streams to many viewers: each part wakes each event loop once, not each viewer.
 //!
 //! ```text
 //!                                     ┌ subscriber   socket
@@ -8,18 +8,19 @@
 //!                                          └───────── all sent ─────────┘
 //! ```
 //!
-//! A viewer that is at the live edge and has nothing unsent is *subscribed*: its task sleeps on its socket's
-//! readability and on [`Subscription::poll_left`]. The broadcast gathers what comes within the flush interval, joins it
-//! to one run of bytes for all, and writes that to each subscriber's socket. One whose socket takes less
-//! is put off, with the rest and the place from which its own cursor goes on, and is subscribed again once
-//! it has caught up. What only some viewers must hear (the stream's end, other tracks, that they
-//! fell behind) is said by their own tasks: the broadcast puts all off for that.
+//! A viewer at the live edge with nothing unsent is *subscribed*: its task sleeps until its socket
+//! has input or [`Subscription::poll_left`] is ready. The broadcast collects the parts of a flush
+//! interval, joins them into one run of bytes for all, and writes this run to each subscriber's
+//! socket. If a socket takes less, the subscription ends. The viewer's own task then sends the rest
+//! and goes on with its own cursor; the viewer is subscribed again once it has caught up. Some
+//! messages are for some viewers only: the stream's end, other tracks, or that a viewer fell
+//! behind. Their own tasks send these, so the broadcast ends all subscriptions for that.
 //!
-//! Subscribers, their tasks and the broadcast are on one thread. A subscriber is always at a boundary between parts,
-//! so its task may write what else it has to say as long as that goes out whole.
+//! Subscribers, their tasks and the broadcast are on one thread. A subscriber is always at a
+//! boundary between parts, so its task may write other messages if it writes each of them whole.
 
 mod follower;
-mod outbox;
+mod send_queue;
 #[cfg(test)]
 mod tests;
 
@@ -36,7 +37,7 @@ pub use follower::{BURST, Burst, Container, Follower, PIECES};
 use follower::{Bookmark, Item};
 use live::cursor::{Choice, Limits, Next, Stir};
 use live::{Stream, Track, UnixMicros};
-pub use outbox::Outbox;
+pub use send_queue::SendQueue;
 use slab::Slab;
 use tokio::net::TcpStream;
 use tokio::task::{spawn_local, yield_now};
@@ -45,36 +46,35 @@ use tokio::time::Instant;
 /// Subscribers written to before the loop's other tasks have their turn: a millisecond or two.
 const TURN: usize = 128;
 
-/// Between two looks at a subscriber that is to be looked at.
+/// Time between two looks at a watched subscriber.
 const LOOKS: Duration = Duration::from_millis(390);
 
-/// Of subscribers that are to be looked at, one in so many has its turn at a time: looks are time that all
-/// after them wait for what they get.
+/// Watched subscribers are looked at in this many groups, one group at a time. All subscribers that
+/// are served after a look wait for it.
 const SHARES: u32 = 8;
 
-/// A broadcast itself is never too slow: whoever is subscribed gets all there is.
+/// The broadcast's own cursor is never too slow: each subscriber gets everything.
 const UNLIMITED: Limits = Limits { queue: u64::MAX, patience: Duration::MAX };
 
 /// Where a subscriber's bytes go.
 pub trait Line {
-    /// One write; how many bytes were taken.
+    /// Writes once. Returns the number of bytes taken.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, and those of the connection.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, and errors of the connection.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Whether it has taken bytes that the kernel has not got yet.
+    /// Whether it has taken bytes that are not yet in the kernel.
     fn holds(&self) -> bool {
         false
     }
 
-    /// Whether it is to be [looked](Self::look) at, as of when the viewer gets on.
+    /// Whether it wants [looks](Self::look). The answer counts from when the viewer subscribes.
     fn is_watched(&self) -> bool {
         false
     }
 
-    /// To be called about twice a second, before something is written: whether the viewer has to get
-    /// off.
+    /// Called about twice a second, before a write. Returns whether the subscription must end.
     fn look(&self) -> bool {
         false
     }
@@ -90,76 +90,77 @@ impl Line for TcpStream {
 pub struct Broadcasts<C> {
     container: C,
     interval: Duration,
-    /// By the addresses of the tracks, which a broadcast keeps.
+    /// Broadcasts by the addresses of their tracks. A broadcast keeps its tracks alive.
     broadcasts: RefCell<HashMap<Key, Weak<Broadcast>>>,
 }
 
 type Key = Vec<*const Track>;
 
-/// Subscribers of the same tracks.
+/// The subscribers of the same tracks.
 struct Broadcast {
     stream: Arc<Stream>,
     tracks: Box<[Arc<Track>]>,
     subscribers: RefCell<Slab<Subscriber>>,
-    /// What is being handed out, or was last.
+    /// The current batch, or the last one.
     batch: RefCell<Rc<Batch>>,
     began: Instant,
-    /// When subscribers were looked at, since it began.
+    /// When subscribers were last looked at, as time since `began`.
     looked: Cell<Duration>,
-    /// Nobody hands out anything any more.
+    /// Whether the broadcast's task has ended.
     over: Cell<bool>,
 }
 
-/// What subscribers get at one time.
+/// What all subscribers get at one time.
 struct Batch {
-    /// Counts from 0, which has nothing.
+    /// Counts from 0; batch 0 is empty.
     number: u64,
     items: Vec<Item>,
-    /// The items one after the other.
+    /// The items joined together.
     joined: Bytes,
-    /// Which shares of the subscribers, a bit each, are looked at before they get it.
+    /// The groups of subscribers to look at before they get the batch, one bit each.
     looks: u32,
-    /// Where a viewer is that has them.
+    /// The place of a viewer that has the items.
     end: Rc<Bookmark>,
 }
 
 struct Subscriber {
     line: Rc<dyn Line>,
-    /// Number of the last batch that it was given or had no need of.
+    /// Number of the last batch that it got or did not need.
     served: u64,
-    /// Where it is, if it joined with parts that the broadcast has yet to hand out.
+    /// Its place, if it joined with parts that the broadcast has yet to write.
     ahead: Option<Rc<Bookmark>>,
     is_watched: bool,
-    /// Of its task.
+    /// Wakes the viewer's task.
     waker: Option<Waker>,
     off: Option<Box<Off>>,
 }
 
-/// How a subscriber came off.
+/// How a subscription ended.
 struct Off {
     error: Option<io::Error>,
     unsent: Bytes,
     at: Rc<Bookmark>,
 }
 
-/// A viewer's place on a broadcast. Dropping it gives the place up, and what was not sent.
+/// A viewer's subscription to a broadcast. Dropping it ends the subscription and drops unsent
+/// bytes.
 pub struct Subscription {
     broadcast: Rc<Broadcast>,
     key: Option<usize>,
 }
 
 impl<C: Container + 'static> Broadcasts<C> {
-    /// None yet; parts are held back for at most `interval`.
+    /// Makes it without broadcasts. Parts are held back for at most `interval`.
     pub fn new(container: C, interval: Duration) -> Rc<Self> {
         Rc::new(Self { container, interval, broadcasts: RefCell::default() })
     }
 
-    /// Subscribes a viewer to whose line everything before its place was written. It is given back
-    /// if it has to go on by itself for now: it is not at the live edge, has not kept up for long
-    /// enough, or lacks something that all subscribers have.
+    /// Subscribes a viewer. Everything before its place must have been written to its line. Returns
+    /// the follower if the viewer must go on alone for now: it is not at the live edge, has not
+    /// kept up for long enough, or lacks something that all subscribers have.
     ///
     /// # Errors
-    /// None but the follower itself.
+    /// The follower itself is the only error.
     pub fn join(
         self: &Rc<Self>,
         stream: &Arc<Stream>,
@@ -190,18 +191,18 @@ impl<C: Container + 'static> Broadcasts<C> {
         Ok(subscription)
     }
 
-    /// How parts are written.
+    /// The container that writes the parts.
     pub fn container(&self) -> &C {
         &self.container
     }
 
-    /// What there is from the follower's place on, and whether that was all: if not, the follower
-    /// has skipped some or cannot go on.
+    /// Collects everything from the follower's place on. The flag tells whether that was all.
+    /// Otherwise the follower has skipped parts or cannot go on.
     fn gather(&self, follower: &mut Follower) -> (Vec<Item>, Bookmark, bool) {
         let mut items = Vec::new();
         loop {
             let before = follower.bookmark();
-            // The time is for limits, of which there are none.
+            // The time is for limits, and there are none.
             match follower.cursor.poll(UnixMicros::default()) {
                 None => return (items, follower.bookmark(), true),
                 Some(Next::Part { track, segment, part }) => {
@@ -216,7 +217,7 @@ impl<C: Container + 'static> Broadcasts<C> {
     }
 }
 
-/// A broadcast's task: while it has subscribers, and parts come.
+/// Runs a broadcast while it has subscribers and parts come.
 async fn lead<C: Container + 'static>(end: End<C>, mut follower: Follower) {
     let End { broadcasts, broadcast, .. } = &end;
     follower.cursor = follower.cursor.with_limits(UNLIMITED).with_choice(Choice::default());
@@ -228,7 +229,7 @@ async fn lead<C: Container + 'static>(end: End<C>, mut follower: Follower) {
         }
         let (items, place, complete) = broadcasts.gather(&mut follower);
         broadcast.hand_out(items, place).await;
-        // Which of them each may be sent is for subscribers' own tasks to say.
+        // The subscribers' own tasks decide which of the new tracks each viewer may get.
         if !complete || !is_same(&renditions, &follower.cursor.renditions()) {
             return;
         }
@@ -239,7 +240,7 @@ fn is_same(one: &[Arc<Track>], other: &[Arc<Track>]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
 }
 
-/// However a broadcast's task ends, its subscribers learn of it.
+/// Tells the subscribers when a broadcast's task ends, for whatever reason.
 struct End<C> {
     broadcasts: Rc<Broadcasts<C>>,
     key: Key,
@@ -288,7 +289,7 @@ impl Broadcast {
         Subscription { broadcast: Rc::clone(broadcast), key: Some(key) }
     }
 
-    /// Writes to every subscriber. Those that join meanwhile are behind nothing of it.
+    /// Writes to every subscriber. A viewer that joins meanwhile misses nothing.
     async fn hand_out(&self, items: Vec<Item>, end: Bookmark) {
         let number = self.batch.borrow().number + 1;
         let joined = join(follower::all(&items));
@@ -303,7 +304,7 @@ impl Broadcast {
         }
     }
 
-    /// Writes to some subscribers from `key` on; whether there may be more.
+    /// Writes to some subscribers, from `key` on. Returns whether there may be more.
     fn serve(&self, key: usize, batch: &Batch) -> bool {
         let mut subscribers = self.subscribers.borrow_mut();
         for key in key..key + TURN {
@@ -339,7 +340,7 @@ impl Subscriber {
         self.put_off(Off { error, unsent, at });
     }
 
-    /// What it has yet to be given of the batch, and where it is then.
+    /// The bytes of the batch that it still lacks, and its place after them.
     fn take_due(&mut self, batch: &Batch) -> (Bytes, Rc<Bookmark>) {
         let is_served = std::mem::replace(&mut self.served, batch.number) == batch.number;
         let ahead = self.ahead.take();
@@ -359,7 +360,8 @@ impl Subscriber {
 }
 
 impl Subscription {
-    /// Ready when the broadcast has put the viewer off. Until then everything it was given is written.
+    /// Ready when the broadcast has ended the subscription. Until then, everything that the viewer
+    /// was given is written.
     pub fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut subscribers = self.broadcast.subscribers.borrow_mut();
         let Some(subscriber) = self.key.and_then(|key| subscribers.get_mut(key)) else {
@@ -374,7 +376,8 @@ impl Subscription {
         Poll::Pending
     }
 
-    /// Gets off: what is to be written next, and who goes on after it.
+    /// Ends the subscription. Returns the bytes to write next, and the follower that goes on after
+    /// them.
     ///
     /// # Errors
     /// The last write failed.
@@ -403,15 +406,15 @@ impl Drop for Subscription {
     }
 }
 
-/// Shares whose turn to be looked at has come between these times, a bit each.
+/// The groups whose turn for a look has come between these times, one bit each.
 fn due(before: Duration, now: Duration) -> u32 {
     let turns = |time: Duration| time.as_micros() * u128::from(SHARES) / LOOKS.as_micros();
     let due = (turns(before)..turns(now)).take(SHARES as usize);
     due.fold(0, |shares, turn| shares | 1 << (turn % u128::from(SHARES)))
 }
 
-/// One run of bytes, so that a subscriber costs the kernel one range and what a slow one keeps is one
-/// piece. Copied once for all.
+/// Joins pieces into one run of bytes. Then a write has one range for each subscriber, and a slow
+/// subscriber keeps one piece. The bytes are copied once for all.
 fn join(mut pieces: Vec<Bytes>) -> Bytes {
     if let [_] = pieces[..] {
         return pieces.remove(0);

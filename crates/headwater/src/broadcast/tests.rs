@@ -13,10 +13,10 @@ use super::*;
 
 const LIMITS: Limits = Limits { queue: u64::MAX, patience: Duration::from_secs(10) };
 
-/// Bytes of a part: a few of them fill a small socket.
+/// Bytes of a part: a few parts fill a small socket.
 const SIZE: usize = 10_000;
 
-/// Says which part it is, and that a header came before it.
+/// Writes the number of each part, after a header.
 struct Told;
 
 impl Container for Told {
@@ -44,7 +44,7 @@ fn codec() -> media::Codec {
     media::Codec::Avc(media::codec::avc::Config::parse(testkit::avc_record(31).into()).unwrap())
 }
 
-/// A stream of frames that is published as fast as it is told.
+/// A stream of frames, published as fast as the test calls it.
 struct Source {
     registry: Registry,
     publisher: live::Publisher,
@@ -64,7 +64,7 @@ impl Source {
         source
     }
 
-    /// So many frames; a keyframe every second.
+    /// Publishes `frames` frames with a keyframe every second.
     fn publish(&mut self, frames: i64) {
         for _ in 0..frames {
             self.now.0 += 33_333;
@@ -87,11 +87,11 @@ impl Source {
     }
 }
 
-/// What a viewer's life was made of.
+/// What happened to a viewer.
 #[derive(Debug, Default)]
 struct Course {
-    rides: usize,
-    /// How often it came off with something unsent.
+    subscriptions: usize,
+    /// How often its subscription ended with unsent bytes.
     full: usize,
 }
 
@@ -123,9 +123,9 @@ async fn view(
     loop {
         follower = match broadcasts.join(&stream, follower, &socket) {
             Ok(subscription) => {
-                course.rides += 1;
+                course.subscriptions += 1;
                 let mut waits = usize::from(leaves);
-                // One that leaves by itself does so at any time.
+                // A viewer that leaves by itself may do so at any time.
                 poll_fn(|cx| {
                     if subscription.poll_left(cx).is_ready() || waits == 2 {
                         return Poll::Ready(());
@@ -174,7 +174,7 @@ async fn send(socket: &TcpStream, mut bytes: Bytes) {
     }
 }
 
-/// Reads all, with a pause after each `every` bytes if that is not 0.
+/// Reads everything. Pauses after each `every` bytes unless that is 0.
 async fn listen(mut socket: TcpStream, every: usize) -> String {
     let (mut text, mut buffer) = (String::new(), vec![0; every.max(4096)]);
     loop {
@@ -188,7 +188,8 @@ async fn listen(mut socket: TcpStream, every: usize) -> String {
     }
 }
 
-/// Viewers that come one after the other while it is published, what each was sent and its course.
+/// Viewers that come one after the other while the stream is published. Returns what each was sent,
+/// and what happened to it.
 async fn crowd(interval: Duration, kinds: &[(usize, bool)]) -> Vec<(String, Course)> {
     let mut source = Source::new();
     let stream = source.stream();
@@ -207,8 +208,8 @@ async fn crowd(interval: Duration, kinds: &[(usize, bool)]) -> Vec<(String, Cour
         source.publish(7);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    // Bursts that some sockets do not take at once. Before each, all but those who get off all the
-    // time have caught up.
+    // Publishes bursts that some sockets do not take at once. Before each burst, all viewers have
+    // caught up, except those that leave all the time.
     let stay = kinds.iter().filter(|(_, leaves)| !leaves).count();
     for _ in 0..4 {
         let began = Instant::now();
@@ -245,7 +246,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 #[test]
 fn whatever_sockets_take_each_part_comes_once_and_in_order() {
     for interval in [0, 7] {
-        // Those who read at once, by and by, slowly; and who get off all the time.
+        // Viewers that read at once, gradually, and slowly; and viewers that leave all the time.
         let kinds = [(0, false), (20_000, false), (5000, false), (0, true), (15_000, true)];
         let kinds = kinds.repeat(3);
         let all = run(crowd(Duration::from_millis(interval), &kinds));
@@ -257,12 +258,12 @@ fn whatever_sockets_take_each_part_comes_once_and_in_order() {
                 media.len() > 30 * SIZE && whole.ends_with(media),
                 "viewer {index}: {course:?}"
             );
-            assert!(course.rides > 0, "viewer {index} was never subscribed");
+            assert!(course.subscriptions > 0, "viewer {index} was never subscribed");
         }
         let sum =
             |of: fn(&Course) -> usize| all.iter().map(|(_, course)| of(course)).sum::<usize>();
         assert!(sum(|course| course.full) > 0, "no socket was ever full");
-        assert!(sum(|course| course.rides) > 2 * all.len(), "nobody was subscribed again");
+        assert!(sum(|course| course.subscriptions) > 2 * all.len(), "nobody was subscribed again");
     }
 }
 
@@ -293,7 +294,7 @@ fn one_that_reads_nothing_is_put_off_and_others_ride_on() {
         let attentive = broadcasts.join(&stream, at_edge(), &sending).ok().unwrap();
         let mut buffer = vec![0; 64 << 10];
         let mut read = 0;
-        // More than the kernel takes for one that reads nothing.
+        // More bytes than the kernel takes for a viewer that reads nothing.
         while read < 8 << 20 {
             source.publish(6);
             read += heard.read(&mut buffer).await.unwrap();
@@ -337,7 +338,7 @@ fn subscribers_learn_that_a_stream_is_over_and_that_a_peer_has_gone() {
     });
 }
 
-/// As [`Told`], while there is room.
+/// Writes the same as [`Told`], while there is room.
 struct Room(Rc<Cell<bool>>);
 
 impl Container for Room {
@@ -360,14 +361,14 @@ impl Container for Room {
     }
 }
 
-/// A viewer's task, up to the stream's end; how often it was subscribed.
+/// A viewer's task, up to the stream's end. Returns how often it was subscribed.
 async fn watch(broadcasts: Rc<Broadcasts<Room>>, stream: Arc<Stream>, line: Rc<Looked>) -> usize {
     let mut follower = Box::new(Follower::new(Cursor::new(&stream, LIMITS).unwrap()));
-    let mut rides = 0;
+    let mut subscriptions = 0;
     loop {
         follower = match broadcasts.join(&stream, follower, &line) {
             Ok(subscription) => {
-                rides += 1;
+                subscriptions += 1;
                 poll_fn(|cx| subscription.poll_left(cx)).await;
                 let (unsent, follower) = subscription.leave(LIMITS).unwrap();
                 line.try_write(&unsent).unwrap();
@@ -381,7 +382,7 @@ async fn watch(broadcasts: Rc<Broadcasts<Room>>, stream: Arc<Stream>, line: Rc<L
                 let write = |piece: Bytes| assert_eq!(line.try_write(&piece).unwrap(), piece.len());
                 follower.write(broadcasts.container(), part, write).unwrap();
             }
-            Next::Ended => return rides,
+            Next::Ended => return subscriptions,
             next => panic!("{next:?}"),
         }
     }
@@ -428,7 +429,7 @@ fn while_there_is_no_room_for_parts_viewers_wait_and_then_get_each() {
     });
 }
 
-/// Takes everything, counts looks, and has its viewer get off at the second.
+/// Takes everything, counts looks, and makes its viewer leave at the second.
 #[derive(Default)]
 struct Looked {
     is_watched: bool,

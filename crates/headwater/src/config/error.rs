@@ -1,4 +1,4 @@
-//! Why a configuration is refused, and where in the file the reason stands.
+//! Why a configuration is refused, and which line of the file is the reason.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::validate::Found;
 
-/// Why there is no configuration. One line, file, line and key first, such as
+/// Why there is no configuration. The text is one line and begins with file, line and key, as in
 /// `headwater.toml:12: http.max_head: unknown key`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -20,17 +20,17 @@ pub enum Error {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file, or the command line, asks for what cannot be.
+    /// The file or the command line gives a value that cannot be used.
     #[error("{}{}{message}", Position(place.as_ref()), Key(key))]
     Refused {
-        /// File and line (from 1), unless the command line is to blame.
+        /// File and line (from 1). `None` if the value is from the command line.
         place: Option<(PathBuf, usize)>,
-        /// The option, its table first: `http.listen`. Empty where the file is not TOML.
+        /// The option with its table: `http.listen`. Empty if the file is not TOML.
         key: String,
-        /// What is wrong with it.
+        /// The reason.
         message: String,
     },
     /// The configuration cannot be written as TOML.
@@ -64,12 +64,12 @@ impl From<Found> for Error {
     }
 }
 
-/// What the TOML reader refused, with the key at fault.
+/// Makes an error of what the TOML reader refused, with the key at fault.
 pub(super) fn refused(text: &str, path: &Path, source: &toml::de::Error) -> Error {
     let at = source.span().unwrap_or(0..0);
     let key = match DeTable::parse(text) {
         Ok(table) => key_at(table.get_ref(), &at),
-        // Not TOML, but of a key given twice the reader says where it stands.
+        // The text is not TOML. If a key is given twice, the reader tells where it is.
         Err(_) => text.get(at.clone()).filter(|found| is_bare_key(found)).map(str::to_owned),
     };
     let key = key.unwrap_or_default();
@@ -80,8 +80,8 @@ pub(super) fn refused(text: &str, path: &Path, source: &toml::de::Error) -> Erro
     }
 }
 
-/// An option that was read but cannot stand, with the line that gave it: of the keys that
-/// disagree, the first that the file gives.
+/// Makes an error of an option that was read but cannot be used. Its line is that of the first key
+/// in `found.keys` that the file gives.
 pub(super) fn located(text: &str, path: &Path, found: Found) -> Error {
     let place = DeTable::parse(text).ok().and_then(|table| {
         let at = found.keys.iter().find_map(|key| value_of(table.get_ref(), key))?;
@@ -93,7 +93,8 @@ pub(super) fn located(text: &str, path: &Path, found: Found) -> Error {
     }
 }
 
-/// The reader speaks of a data structure's fields; the reader's reader has keys before them.
+/// Translates the reader's message. The reader speaks of fields of a data structure, but a user
+/// sees keys.
 fn message(from_reader: &str) -> String {
     let message = from_reader.trim_end().replace('\n', ", ");
     if let Some(rest) = message.strip_prefix("unknown field ") {
@@ -116,7 +117,7 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|b| *b == b'\n').count()
 }
 
-/// The dotted path of the key or value that lies at `at`.
+/// The dotted path of the key or value at `at`.
 fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
     let holds = |span: Range<usize>| span.start <= at.start && at.end <= span.end;
     for (key, value) in table {
@@ -124,7 +125,7 @@ fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
         if holds(key.span()) && !at.is_empty() {
             return Some(name.to_owned());
         }
-        // A table's own span is its header only: what it holds stands after it.
+        // A table's span covers only its header. Its content stands after that.
         let within = |value: &DeValue<'_>| match value {
             DeValue::Table(inner) => key_at(inner, at),
             _ => None,
@@ -143,7 +144,7 @@ fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
     None
 }
 
-/// Where the value of a dotted key stands.
+/// The place of a dotted key's value.
 fn value_of(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
     let value = |name: &str| -> Option<&Spanned<DeValue<'_>>> {
         table.iter().find(|(key, _)| key.get_ref().as_ref() == name).map(|(_, value)| value)

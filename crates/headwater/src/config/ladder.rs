@@ -1,4 +1,4 @@
-//! `[ladder]`: renditions of live streams that the origin makes itself.
+//! `[ladder]`: renditions of live streams that the origin itself makes.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::units::{Bitrate, Size, Time};
 
-/// The most renditions that are made of one stream.
+/// Most renditions that are made of one stream.
 pub(super) const MOST_RUNGS: usize = 8;
 
-/// x264's, from the least work to the most.
+/// x264's presets, from the least work to the most.
 pub(super) const PRESETS: [&str; 9] = [
     "ultrafast",
     "superfast",
@@ -29,37 +29,37 @@ pub(super) const PRESETS: [&str; 9] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ladder {
-    /// Whether any are made.
+    /// Whether renditions are made.
     pub enabled: bool,
-    /// Of which streams, by name; `*` stands for any characters.
+    /// Names of the streams to make them of; `*` stands for any characters.
     pub streams: Vec<String>,
-    /// Of how many at once; 0 is no limit.
+    /// Most streams that have renditions at the same time; 0 is no limit.
     pub max_streams: usize,
-    /// Of how many from one address; 0 is no limit.
+    /// The same for publishers at one address; 0 is no limit.
     pub max_per_address: usize,
-    /// So many of `max_streams` are kept for those in `reserved_for`.
+    /// How many of the `max_streams` places are kept for the streams in `reserved_for`.
     pub reserved: usize,
-    /// Streams for which places are kept, by name; `*` stands for any characters.
+    /// Names of the streams for which places are kept; `*` stands for any characters.
     pub reserved_for: Vec<String>,
-    /// The program: a path, or a name to be looked for in `PATH`.
+    /// The ffmpeg program: a path, or a name to look up in `PATH`.
     pub ffmpeg: PathBuf,
-    /// Whether ffmpeg is kept from files, network and other processes.
+    /// Whether the kernel keeps ffmpeg from files, network and other processes.
     pub sandbox: Sandbox,
-    /// Files and folders that it may read nonetheless.
+    /// Files and folders that ffmpeg may read nonetheless.
     pub read: Vec<PathBuf>,
-    /// Memory that one ffmpeg may take.
+    /// Most memory for one ffmpeg.
     pub memory: Size,
-    /// Processors that one may use; 0 is all.
+    /// Processors that one ffmpeg may use; 0 is all.
     pub cores: usize,
     /// x264's preset.
     pub preset: String,
-    /// A rendition has a keyframe where its source has one, and after so long without.
+    /// A rendition has a keyframe where its source has one, and at least once in this time.
     pub keyframe_interval: Time,
-    /// Whether the source stays among the renditions.
+    /// Whether viewers are also offered the source.
     pub source: bool,
-    /// Threads of each encoder; 0 is as many as x264 finds right.
+    /// Threads of each encoder; with 0, x264 decides.
     pub threads: u32,
-    /// By how much ffmpeg gives way to the origin, from 0 to 19.
+    /// Niceness of ffmpeg relative to the origin, from 0 to 19.
     pub nice: i32,
     /// The renditions.
     pub rungs: Vec<Rung>,
@@ -69,9 +69,9 @@ pub struct Ladder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Sandbox {
-    /// As far as the kernel can.
+    /// As far as the kernel supports it.
     Auto,
-    /// Or no ladder is made.
+    /// Fully. Without kernel support the configuration is refused.
     Require,
     /// Not at all.
     Off,
@@ -91,14 +91,14 @@ impl fmt::Display for Sandbox {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rung {
-    /// Its name, as publishers name theirs by `?rendition=`.
+    /// The rendition's name, as publishers name theirs with `?rendition=`.
     pub name: String,
-    /// Pixels the frames fit into, from left to right. For video that is higher than wide,
-    /// width and height change places.
+    /// Width in pixels of the box into which frames must fit. For upright video, width and height
+    /// change places.
     pub width: u32,
-    /// Pixels from top to bottom.
+    /// Height of this box in pixels.
     pub height: u32,
-    /// What its frames take.
+    /// Bit rate of the rendition's video.
     pub bitrate: Bitrate,
 }
 
@@ -109,17 +109,17 @@ impl Rung {
 }
 
 impl Ladder {
-    /// Whether renditions are made of the stream of that name.
+    /// Whether renditions are made of the stream with this name.
     pub fn wants(&self, stream: &str) -> bool {
         self.enabled && self.streams.iter().any(|pattern| matches(pattern, stream))
     }
 
-    /// Whether places are kept for the stream of that name.
+    /// Whether places are kept for the stream with this name.
     pub fn expects(&self, stream: &str) -> bool {
         self.reserved_for.iter().any(|pattern| matches(pattern, stream))
     }
 
-    /// Where the program is.
+    /// Path of the ffmpeg program, if it can be found.
     pub fn program(&self) -> Option<PathBuf> {
         find(&self.ffmpeg)
     }
@@ -153,7 +153,7 @@ impl Default for Ladder {
     }
 }
 
-/// Whether `name` is `pattern`, in which each `*` stands for any characters, or none.
+/// Whether `name` matches `pattern`. Each `*` stands for any number of characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut literals = pattern.split('*');
     let first = literals.next().unwrap_or_default();
@@ -166,13 +166,13 @@ fn matches(pattern: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Whether a stream's name could match it.
+/// Whether the pattern could match a stream's name.
 pub(super) fn is_pattern(pattern: &str) -> bool {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"._-/*".contains(&b);
     (1..=128).contains(&pattern.len()) && pattern.bytes().all(good)
 }
 
-/// Whether it can name a rendition, and is not mistaken for a track.
+/// Whether the text can name a rendition and does not look like the name of a track.
 pub(super) fn is_rung_name(name: &str) -> bool {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     let track = name
@@ -181,7 +181,7 @@ pub(super) fn is_rung_name(name: &str) -> bool {
     (1..=32).contains(&name.len()) && name.bytes().all(good) && !track
 }
 
-/// Where such a program is: a path, or a name to be looked for as a shell does.
+/// Finds a program: a path, or a name that is looked up as a shell does.
 fn find(program: &Path) -> Option<PathBuf> {
     let is_executable = |path: &PathBuf| {
         path.metadata()

@@ -1,8 +1,8 @@
 //! Configuration: every option, its default and its bounds.
 //!
-//! `config/headwater.toml` documents each of them; a test holds that file equal to the defaults
-//! here. What the file says is overridden by the command line, then [`Config::validate`] looks at
-//! the whole.
+//! `config/headwater.toml` documents each option. A test checks that this file equals the defaults
+//! here. The command line overrides the file. Then [`Config::validate`] checks the result as a
+//! whole.
 
 mod error;
 mod ladder;
@@ -23,7 +23,7 @@ pub use units::{Bitrate, Factor, ParseError, Size, Time};
 
 use crate::pace::{Pace, Plan};
 
-/// Everything that can be configured. A file gives what differs from [`Config::default`].
+/// All options. A file gives only those that differ from [`Config::default`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -35,9 +35,9 @@ pub struct Config {
     pub rtmp: Rtmp,
     /// Push over WebSocket.
     pub push: Push,
-    /// How live streams are cut, held and handed out.
+    /// How live streams are cut, held in memory and delivered.
     pub live: Live,
-    /// Renditions of live streams, made here.
+    /// Renditions of live streams that the origin makes.
     pub ladder: Ladder,
     /// Files from disk.
     pub vod: Vod,
@@ -53,34 +53,34 @@ pub struct Config {
 pub struct Http {
     /// Address to bind; port 0 takes any free one.
     pub listen: SocketAddr,
-    /// A request's head must be complete after so long, or the answer is 408.
+    /// A request's head must be complete after this time, or the answer is 408.
     pub head_timeout: Time,
-    /// A connection without a request is closed after so long.
+    /// A connection without a request is closed after this time.
     pub idle_timeout: Time,
-    /// A viewer that accepts no byte for so long is disconnected, an RTMP player too.
+    /// A viewer that accepts no byte for this time is disconnected. This includes RTMP players.
     pub send_timeout: Time,
     /// Connections at once; 0 is no limit.
     pub max_connections: usize,
     /// Connections at once from one address (IPv6: one /64 network); 0 is no limit.
     pub max_connections_per_address: usize,
-    /// Networks whose addresses have no such limit, neither here nor of RTMP.
+    /// Networks whose addresses are exempt from this limit, both here and for RTMP.
     pub unlimited_networks: Vec<IpNet>,
     /// `Access-Control-Allow-Origin` of media and playlists; empty sends none.
     pub cors_origin: String,
-    /// The same with TLS.
+    /// The HTTPS listener.
     pub tls: Tls,
 }
 
-/// `[http.tls]`: a second listener, for HTTP/2 and HTTP/1.1 with TLS. There is none without a
-/// certificate.
+/// `[http.tls]`: a second listener, for HTTP/2 and HTTP/1.1 over TLS. It exists only if a
+/// certificate is configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
     /// Address to bind; port 0 takes any free one.
     pub listen: SocketAddr,
-    /// PEM file with the server's certificate and those that lead from it to an authority.
+    /// PEM file with the server's certificate and the intermediate certificates up to an authority.
     pub certificate: PathBuf,
-    /// PEM file with its private key.
+    /// PEM file with the certificate's private key.
     pub key: PathBuf,
 }
 
@@ -96,12 +96,12 @@ pub struct Rtmp {
     pub max_players: usize,
     /// Connections at once from one address (IPv6: one /64 network); 0 is no limit.
     pub max_connections_per_address: usize,
-    /// A peer must have begun to publish or to play after so long.
+    /// A peer must begin to publish or play within this time.
     pub setup_timeout: Time,
-    /// A player that is paused, or at the end of what it plays, is disconnected after so long.
+    /// A player that is paused, or at the end of what it plays, is disconnected after this time.
     pub pause_timeout: Time,
-    /// Parts of a live stream that come within so long go to its players in one write; 0 sends each
-    /// as it comes.
+    /// Parts of a live stream that arrive within this time go to its players in one write. With 0,
+    /// each part is sent as it arrives.
     pub flush_interval: Time,
 }
 
@@ -109,40 +109,42 @@ pub struct Rtmp {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Push {
-    /// Chunks of a live stream that come within so long go to its viewers in one write, each a
-    /// message of its own; 0 sends each as it comes.
+    /// Chunks of a live stream that arrive within this time go to its viewers in one write, each as
+    /// its own message. With 0, each chunk is sent as it arrives.
     pub flush_interval: Time,
-    /// A viewer is sent a ping so often, and is gone if nothing was heard of it for three times as
-    /// long.
+    /// Time between pings to a viewer. A viewer that sends nothing for three times as long is
+    /// disconnected.
     pub ping_interval: Time,
 }
 
-/// `[live]`: how streams are cut and held, and what a slow viewer may cost.
+/// `[live]`: how streams are cut and held in memory, and what a slow viewer may cost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Live {
-    /// A part's duration aimed at (RFC 8216bis, 4.4.3.7); the least is one frame.
+    /// Target duration of a part (RFC 8216bis, 4.4.3.7). The shortest part is one frame.
     pub part_target: Time,
-    /// A segment's duration aimed at; keyframes decide.
+    /// Target duration of a segment. A segment ends only before a keyframe, so it may be longer.
     pub segment_target: Time,
-    /// No segment of a regular publisher lasts longer (RFC 8216bis, 4.4.3.1). Whole seconds.
+    /// Longest segment of a publisher with regular keyframes (RFC 8216bis, 4.4.3.1). Whole seconds.
     pub target_duration: Time,
-    /// Segments of any other wait so long for a keyframe. Whole seconds.
+    /// How long segments of any other publisher wait for a keyframe. Whole seconds.
     pub keyframe_distance: Time,
-    /// How much media playlists list; at least 4 × `target_duration`.
+    /// How much media the playlists list; at least 4 × `target_duration`.
     pub window: Time,
     /// How long a stream without a publisher waits for one to return.
     pub reconnect: Time,
-    /// A publisher silent for so long may be replaced; after three times as long it is disconnected.
+    /// A publisher that is silent for this time may be replaced. After three times as long it is
+    /// disconnected.
     pub silence: Time,
-    /// Renditions may be published from other addresses than the stream's first publisher's.
+    /// Whether renditions may be published from other addresses than that of the stream's first
+    /// publisher.
     pub foreign_renditions: bool,
-    /// What all live streams may hold together, in bytes; 0 is half of the machine's memory.
+    /// Most bytes that all live streams may hold together; 0 is half of the machine's memory.
     pub memory: Size,
-    /// Bytes of the window that may wait for one viewer of an endless delivery before it is
-    /// skipped to the newest keyframe.
+    /// Bytes of the window that may wait for one viewer of an endless delivery. A viewer with more
+    /// is skipped to the newest keyframe.
     pub viewer_queue: Size,
-    /// A viewer behind for so long, in spite of being skipped ahead, is disconnected.
+    /// A viewer that stays behind for this time, although it was skipped ahead, is disconnected.
     pub viewer_patience: Time,
 }
 
@@ -152,19 +154,19 @@ pub struct Live {
 pub struct Vod {
     /// The folder served below `/vod/`, relative to the working directory; it need not exist.
     pub root: PathBuf,
-    /// Whether `GET` of a folder lists what is in it.
+    /// Whether `GET` of a folder lists its content.
     pub listing: bool,
-    /// What a segment of a file packaged on the fly should last.
+    /// Target duration of the segments of a file that is packaged on the fly.
     pub segment_target: Time,
     /// Memory for the indexes of packaged files, in bytes.
     pub index_memory: Size,
-    /// How fast a file goes out as one long response or push, unless its URL says.
+    /// The pace of a file sent as one long response or push, unless its URL names another.
     pub pace: Pace,
     /// How much media [`Pace::Burst`] sends without waiting.
     pub burst: Time,
-    /// How many times as fast as it plays [`Pace::Burst`] sends after that.
+    /// How fast [`Pace::Burst`] sends after that: a multiple of playback speed.
     pub rate: Factor,
-    /// Memory for what RTMP players are sent of files, in bytes.
+    /// Memory for the blocks of files made for RTMP players, in bytes.
     pub segment_memory: Size,
 }
 
@@ -172,9 +174,10 @@ pub struct Vod {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Control {
-    /// Who may administer, by address: only they are told the addresses of publishers.
+    /// Networks whose addresses may administer. Only they see the addresses of publishers.
     pub admin: Vec<IpNet>,
-    /// Whose pages may have the player in a frame: `*`, origins separated by blanks, or nobody.
+    /// Which sites may show the player in a frame: `*` for all, origins separated by blanks, or
+    /// empty for none.
     pub embed: String,
 }
 
@@ -182,12 +185,12 @@ pub struct Control {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Drain {
-    /// How long current responses may take after SIGTERM.
+    /// How long open responses may go on after SIGTERM.
     pub timeout: Time,
 }
 
 impl Config {
-    /// The defaults, overridden by the file at `path` if there is one.
+    /// Returns the defaults, overridden by the file at `path` if one is given.
     ///
     /// # Errors
     /// The file cannot be read, is not TOML, has an unknown key or a bad value; see [`Error`].
@@ -198,7 +201,7 @@ impl Config {
         Self::parse(&text, path)
     }
 
-    /// What `text`, the content of the file at `path`, says. `path` is for errors only.
+    /// Parses `text`, the content of the file at `path`. `path` is used in errors only.
     ///
     /// # Errors
     /// `text` is not TOML, has an unknown key or a bad value; see [`Error`].
@@ -209,17 +212,17 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether every option is within its bounds and agrees with the others, and the certificate and
-    /// key can be used: for a configuration
-    /// that the command line has changed after it was read.
+    /// Checks that every option is within its bounds and agrees with the others, and that the
+    /// certificate and key can be used. For a configuration that the command line changed after it
+    /// was read.
     ///
     /// # Errors
-    /// The first option that is not, by its key.
+    /// The first option that fails, by its key.
     pub fn validate(&self) -> Result<(), Error> {
         validate::check(self).map_err(Error::from)
     }
 
-    /// All options as a file would give them.
+    /// Writes all options as a file would give them.
     ///
     /// # Errors
     /// `vod.root` is not Unicode, which TOML cannot hold.
@@ -245,7 +248,7 @@ impl Default for Http {
 }
 
 impl Http {
-    /// A limit by address, here or of RTMP.
+    /// Makes a limit by address, for HTTP or for RTMP.
     pub(crate) fn per_address(&self, max: usize) -> Option<PerAddress> {
         let max = NonZeroUsize::new(max)?;
         Some(PerAddress { max, except: self.unlimited_networks.clone() })
@@ -253,7 +256,7 @@ impl Http {
 }
 
 impl Tls {
-    /// The certificate and key, if TLS is asked for.
+    /// The certificate and key, if either is configured.
     pub fn credentials(&self) -> Option<Credentials> {
         let is_asked = !self.certificate.as_os_str().is_empty() || !self.key.as_os_str().is_empty();
         is_asked
@@ -306,7 +309,7 @@ impl Default for Live {
 }
 
 impl Vod {
-    /// What a viewer's pace is, if it asks for this one or for none.
+    /// The pace for a viewer that asks for `asked`, or for none.
     pub fn plan(&self, asked: Option<Pace>) -> Plan {
         Plan {
             pace: asked.unwrap_or(self.pace),
@@ -347,7 +350,7 @@ impl Default for Drain {
     }
 }
 
-/// This machine, with its proxies and load generators.
+/// The addresses of this machine. Its proxies and load generators use them.
 fn loopback() -> Vec<IpNet> {
     let v4 = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
     vec![v4.into(), Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into()]

@@ -1,5 +1,5 @@
-//! How people write times, sizes and bitrates: `500ms`, `10s`, `5m`; `64KiB`, `1MB`; `1200kbit/s`. In
-//! the configuration file and on the command line alike.
+//! How people write times, sizes and bit rates: `500ms`, `10s`, `5m`; `64KiB`, `1MB`; `1200kbit/s`.
+//! The configuration file and the command line use the same units.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,11 +21,11 @@ pub struct Size(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bitrate(pub u64);
 
-/// How many times as much, to a thousandth: a plain number, 1.25 or 2.
+/// A factor with three decimals at most, written as a plain number: 1.25 or 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Factor(u32);
 
-/// Not a time, a size or a bitrate.
+/// The text is not a time, a size or a bit rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{found}` is not {expected}")]
 pub struct ParseError {
@@ -41,7 +41,7 @@ const A_BITRATE: &str = "a bitrate such as 800kbit/s or 5Mbit/s";
 const TIME_UNITS: [(&str, u64); 4] =
     [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000)];
 
-/// Bytes in each unit. The first that divides a size is how it is written.
+/// Bytes in each unit. A size is written in the first unit that divides it.
 const SIZE_UNITS: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
     ("GB", 1_000_000_000),
@@ -52,47 +52,47 @@ const SIZE_UNITS: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
-/// Bits per second in each unit. The first that divides a bitrate is how it is written.
+/// Bits per second in each unit. A bit rate is written in the first unit that divides it.
 const BITRATE_UNITS: [(&str, u64); 3] = [("Mbit/s", 1_000_000), ("kbit/s", 1_000), ("bit/s", 1)];
 
 impl Time {
-    /// So many milliseconds.
+    /// Makes a time of milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(Duration::from_millis(millis))
     }
 
-    /// So many seconds.
+    /// Makes a time of seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(Duration::from_secs(secs))
     }
 }
 
 impl Size {
-    /// So many KiB; saturating.
+    /// Makes a size of KiB; saturates.
     pub const fn from_kib(kib: u64) -> Self {
         Self(kib.saturating_mul(1 << 10))
     }
 
-    /// So many MiB; saturating.
+    /// Makes a size of MiB; saturates.
     pub const fn from_mib(mib: u64) -> Self {
         Self(mib.saturating_mul(1 << 20))
     }
 }
 
 impl Bitrate {
-    /// So many kbit/s; saturating.
+    /// Makes a bit rate of kbit/s; saturates.
     pub const fn from_kbit(kbit: u64) -> Self {
         Self(kbit.saturating_mul(1000))
     }
 }
 
 impl Factor {
-    /// So many thousandths.
+    /// Makes a factor of thousandths.
     pub const fn from_thousandths(thousandths: u32) -> Self {
         Self(thousandths)
     }
 
-    /// As a number.
+    /// The factor as a number.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / 1000.0
     }
@@ -118,7 +118,7 @@ impl FromStr for Time {
             let (number, unit) = split(text)?;
             let (_, nanos) = TIME_UNITS.iter().find(|(name, _)| *name == unit)?;
             let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-            // Digits past the nanosecond say nothing a clock could keep.
+            // No clock keeps digits beyond the nanosecond.
             if !digits(whole) || !digits(fraction) || fraction.len() > 9 {
                 return None;
             }
@@ -150,7 +150,7 @@ impl FromStr for Bitrate {
     }
 }
 
-/// A whole number of one of these units.
+/// Parses a whole number with one of these units.
 fn whole(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (number, unit) = split(text)?;
     let (_, each) = units.iter().find(|(name, _)| *name == unit)?;
@@ -160,7 +160,7 @@ fn whole(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*each)
 }
 
-/// The number and the unit; a blank between them is allowed.
+/// Splits the text into number and unit. A blank between them is allowed.
 fn split(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
@@ -168,13 +168,13 @@ fn split(text: &str) -> Option<(&str, &str)> {
     Some((number.trim_end(), unit))
 }
 
-/// Digits only, at least one: `parse` alone would let a sign pass.
+/// Whether the text is one digit or more, and nothing else. `parse` alone would accept a sign.
 fn digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 impl fmt::Display for Time {
-    /// In the largest unit that needs no fraction: `90s`, not `1.5m`.
+    /// Writes the time in the largest unit that needs no fraction: `90s`, not `1.5m`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
         if nanos == 0 {
@@ -185,7 +185,7 @@ impl fmt::Display for Time {
                 return write!(f, "{}{unit}", nanos / u128::from(each));
             }
         }
-        // Finer than a millisecond: a fraction of at most six digits.
+        // The time is finer than a millisecond: a fraction of at most six digits follows.
         let fraction = format!("{:06}", nanos % 1_000_000);
         write!(f, "{}.{}ms", nanos / 1_000_000, fraction.trim_end_matches('0'))
     }
@@ -203,7 +203,7 @@ impl fmt::Display for Bitrate {
     }
 }
 
-/// In the largest unit that divides it; the last is 1.
+/// Writes the number in the largest unit that divides it. The last unit is 1.
 fn write_whole(f: &mut fmt::Formatter<'_>, number: u64, units: &[(&str, u64)]) -> fmt::Result {
     let divides = |each: u64| each == 1 || number != 0 && number.is_multiple_of(each);
     match units.iter().find(|(_, each)| divides(*each)) {
@@ -226,18 +226,18 @@ impl Serialize for Factor {
 
 impl<'de> Deserialize<'de> for Factor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // TOML's integers are taken, too.
+        // Accepts TOML's integers, too.
         let number = f64::deserialize(deserializer)?;
         let thousandths = (number * 1000.0).round();
         if (0.0..=f64::from(u32::MAX)).contains(&thousandths) {
-            // In range as was just seen, and whole.
+            // The number is whole, and the check above shows that it is in range.
             return Ok(Self(thousandths as u32));
         }
         Err(de::Error::custom(format_args!("{number} is not a factor such as 1.25")))
     }
 }
 
-/// Text in and out, whatever carries it.
+/// Serializes and deserializes the type as text, in any format.
 macro_rules! as_text {
     ($type:ident, $expected:ident) => {
         impl Serialize for $type {

@@ -1,4 +1,4 @@
-//! What a type alone cannot say of an option: its bounds, and how options agree.
+//! Checks that types cannot make: the bounds of options, and whether options agree.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use super::ladder;
 use super::{Bitrate, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Time, Tls};
 use crate::machine;
 
-/// An option that cannot stand.
+/// An option with a value that cannot be used.
 pub(super) struct Found {
-    /// The key at fault first, then those it disagrees with.
+    /// The key at fault, then the keys that it disagrees with.
     pub(super) keys: Vec<&'static str>,
-    /// What it must be instead.
+    /// What the option must be instead.
     pub(super) message: String,
 }
 
-/// The first option out of bounds or in disagreement.
+/// Finds the first option that is out of bounds or disagrees with another.
 pub(super) fn check(config: &Config) -> Result<(), Found> {
     let Config { workers, http, rtmp, push, live, ladder, vod, control, drain } = config;
 
-    // More than that is a slip of the finger: no machine has as many cores.
+    // No machine has more cores; a larger number is a typing error.
     within("workers", *workers, 0, 1024)?;
 
     let hour = Time::from_secs(3600);
-    // Below that, a peer on a slow path could not answer in time whatever it did.
+    // With less time, a peer on a slow path could never answer in time.
     let least = Time::from_millis(100);
     within("http.head_timeout", http.head_timeout, least, hour)?;
     within("http.idle_timeout", http.idle_timeout, least, hour)?;
     within("http.send_timeout", http.send_timeout, least, hour)?;
     within("rtmp.setup_timeout", rtmp.setup_timeout, least, hour)?;
     within("rtmp.pause_timeout", rtmp.pause_timeout, least, Time::from_secs(24 * 3600))?;
-    // What waits goes out in one piece: more than a second of it would be a burst.
+    // Everything that waits goes out at once. More than a second of media would be a burst.
     let second = Time::from_secs(1);
     within("rtmp.flush_interval", rtmp.flush_interval, Time::default(), second)?;
     within("push.flush_interval", push.flush_interval, Time::default(), second)?;
@@ -40,7 +40,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     addresses(http, rtmp)?;
     credentials(&http.tls)?;
 
-    // A frame at 240 per second is the shortest part there is.
+    // The shortest part is one frame at 240 frames per second.
     within("live.part_target", live.part_target, Time::from_millis(4), hour)?;
     within("live.segment_target", live.segment_target, Time::from_millis(100), hour)?;
     within("live.target_duration", live.target_duration, Time::from_secs(1), hour)?;
@@ -48,7 +48,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("live.window", live.window, Time::from_secs(1), Time::from_secs(6 * 3600))?;
     within("live.reconnect", live.reconnect, Time::default(), hour)?;
     within("live.silence", live.silence, Time::from_secs(1), hour)?;
-    // Below that, a single stream might not have room for its window.
+    // With less memory, a single stream might have no room for its window.
     let least_memory = Size::from_mib(16);
     if live.memory != Size::default() {
         within("live.memory", live.memory, least_memory, Size::from_mib(1 << 20))?;
@@ -83,8 +83,9 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
             ),
         );
     }
-    // A playlist never shrinks below three target durations (RFC 8216bis, 6.2.2), where players
-    // start (HOLD-BACK, 4.4.3.8): the fourth is the segment that leaves while they fetch it.
+    // A playlist never lists less than three target durations (RFC 8216bis, 6.2.2), and players
+    // start there (HOLD-BACK, 4.4.3.8). The fourth is for the segment that leaves the playlist
+    // while players fetch it.
     let least = Time(live.target_duration.0.saturating_mul(4));
     if live.window < least {
         return refuse(
@@ -102,7 +103,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     let most = Size::from_mib(1 << 20);
     within("vod.index_memory", vod.index_memory, Size::from_mib(1), most)?;
     within("vod.burst", vod.burst, Time::default(), hour)?;
-    // Slower than it plays, a file would stop again and again.
+    // At less than playback speed, the player would stop again and again.
     let (least, fastest) = (Factor::from_thousandths(1000), Factor::from_thousandths(100_000));
     within("vod.rate", vod.rate, least, fastest)?;
     within("vod.segment_memory", vod.segment_memory, Size::from_mib(1), most)?;
@@ -110,7 +111,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("drain.timeout", drain.timeout, Time(Duration::ZERO), hour)
 }
 
-/// Two listeners on one port would each get half of the connections.
+/// Checks that no two listeners share an address: each would get half of the connections.
 fn addresses(http: &Http, rtmp: &Rtmp) -> Result<(), Found> {
     let with_tls = http.tls.credentials().map(|_| ("http.tls.listen", http.tls.listen));
     let listeners =
@@ -125,7 +126,7 @@ fn addresses(http: &Http, rtmp: &Rtmp) -> Result<(), Found> {
     Ok(())
 }
 
-/// Reads them: what is found out now does not stop a server that is to start later.
+/// Reads the certificate and key now, so that an error is found before the server starts.
 fn credentials(tls: &Tls) -> Result<(), Found> {
     const FILES: [&str; 2] = ["http.tls.certificate", "http.tls.key"];
     let [certificate, key] = FILES;
@@ -146,7 +147,7 @@ fn credentials(tls: &Tls) -> Result<(), Found> {
     }
 }
 
-/// Renditions that x264 can make and playlists can name.
+/// Checks that x264 can make the renditions and that playlists can name them.
 fn ladder(ladder: &Ladder) -> Result<(), Found> {
     const RUNGS: &str = "ladder.rungs";
     let Ladder { streams, keyframe_interval, threads, nice, rungs, preset, .. } = ladder;
@@ -162,7 +163,7 @@ fn ladder(ladder: &Ladder) -> Result<(), Found> {
     within("ladder.max_per_address", ladder.max_per_address, 0, 10_000)?;
     within("ladder.reserved", ladder.reserved, 0, 10_000)?;
     within("ladder.cores", ladder.cores, 0, 1024)?;
-    // Below that, ffmpeg does not even start.
+    // With less memory, ffmpeg does not even start.
     within("ladder.memory", ladder.memory, Size::from_mib(64), Size::from_mib(1 << 20))?;
     for (key, names) in [("ladder.streams", streams), ("ladder.reserved_for", &ladder.reserved_for)]
     {
@@ -202,7 +203,7 @@ fn ladder(ladder: &Ladder) -> Result<(), Found> {
         within(RUNGS, rung.width.max(rung.height), 16, 8192)?;
         within(RUNGS, rung.bitrate, slowest, fastest)?;
     }
-    // What is found out now does not fail each time a stream is published.
+    // A missing program is found now, and not each time a stream is published.
     if ladder.enabled && ladder.program().is_none() {
         let path = ladder.ffmpeg.display();
         return refuse(&["ladder.ffmpeg"], format!("there is no program {path}"));
@@ -236,7 +237,8 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(
     Ok(())
 }
 
-/// Origins as they stand in a policy for pages: one that had more in it would be another policy.
+/// Checks that the value is a list of origins and nothing else. It goes into a content security
+/// policy, where other text could change the policy.
 fn sources(key: &'static str, value: &str) -> Result<(), Found> {
     let is_origin = |word: &str| {
         let rest = word.strip_prefix("https://").or_else(|| word.strip_prefix("http://"));
@@ -251,7 +253,8 @@ fn sources(key: &'static str, value: &str) -> Result<(), Found> {
     refuse(&[key], "must be \"*\", origins such as https://example.org, or empty".to_owned())
 }
 
-/// It goes into a response's head as it is: a line break there would end the header.
+/// Checks that the value is a valid header value. It goes into the response head unchanged, where a
+/// line break would end the header.
 fn header_value(key: &'static str, value: &str) -> Result<(), Found> {
     if value.bytes().all(|b| b.is_ascii_graphic()) {
         return Ok(());

@@ -1,9 +1,9 @@
-//! Who may administer: for whom answers say more than for everybody.
+//! Decides who may administer. Administrators see more than others.
 //!
-//! An address alone does not say it. A browser on this machine sends requests for any page that it shows,
-//! and a proxy for anybody; so a request counts only if nothing in it speaks of another page or of a
-//! client behind a proxy. A proxy that adds nothing cannot be told from a client: where one runs on an
-//! address of `control.admin`, that has to be another list.
+//! An address alone is not enough. A browser on this machine sends requests for any page it shows,
+//! and a proxy sends requests for anybody. So a request counts only if none of its headers names
+//! another page or a client behind a proxy. A proxy that adds no header looks like a client. If
+//! such a proxy runs at an address of `control.admin`, that list must be changed.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
 use ipnet::IpNet;
 
-/// What proxies say of the clients they speak for.
+/// Headers in which proxies name their clients.
 const FORWARDED: [&str; 7] = [
     "forwarded",
     "via",
@@ -22,7 +22,7 @@ const FORWARDED: [&str; 7] = [
     "x-real-ip",
 ];
 
-/// Whether a request is that of somebody who may administer, from an address in one of `networks`.
+/// Whether the request is an administrator's, from an address in one of `networks`.
 pub(super) fn may_administer(
     networks: &[IpNet],
     peer: SocketAddr,
@@ -35,7 +35,7 @@ pub(super) fn may_administer(
         && host(uri, headers).is_some_and(|host| is_own_name(&host) && is_own_page(&host, headers))
 }
 
-/// Whom the request is addressed to, if it says so once.
+/// The host that the request names. `None` if it names several or none.
 fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     let mut named = headers.get_all(header::HOST).iter();
     let host = match (named.next(), named.next()) {
@@ -46,16 +46,16 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     host.filter(|host| uri.authority().is_none_or(|other| other == host))
 }
 
-/// Whether a page that was loaded by this name can only be ours. Whoever owns another name can have it
-/// lead to this machine, and then a page of theirs is of one origin with ours (DNS rebinding).
+/// Whether a page loaded under this name can only be ours. The owner of any other name can point it
+/// to this machine, and then the owner's page has the same origin as ours (DNS rebinding).
 fn is_own_name(host: &Authority) -> bool {
     let name = host.host();
     let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     name.eq_ignore_ascii_case("localhost") || literal.parse::<IpAddr>().is_ok()
 }
 
-/// Whether no page of another origin has sent it, as far as browsers say: `Origin` (RFC 6454 7) and
-/// `Sec-Fetch-Site` (Fetch Metadata).
+/// Whether no page of another origin sent the request, as far as browsers tell: by `Origin` (RFC
+/// 6454 7) and `Sec-Fetch-Site` (Fetch Metadata).
 fn is_own_page(host: &Authority, headers: &HeaderMap) -> bool {
     let own_origin = headers.get_all(header::ORIGIN).iter().all(|origin| {
         let origin = origin.to_str().unwrap_or_default();
@@ -121,7 +121,7 @@ mod tests {
         }
         assert!(!asks(HERE, "/", &[]), "nameless");
         assert!(!asks(HERE, "/", &[("host", "localhost"), ("host", "localhost")]), "twice");
-        // As HTTP/2 has it.
+        // HTTP/2 has the host in the URI.
         assert!(asks(HERE, "https://localhost:8443/", &[]));
         assert!(!asks(HERE, "https://rebound.example/", &[]));
         assert!(!asks(HERE, "https://localhost/", &[("host", "127.0.0.1")]));

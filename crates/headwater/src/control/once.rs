@@ -1,4 +1,4 @@
-//! Answers that are rendered at most once a second, however many ask and however often.
+//! Renders answers at most once a second, however many clients ask.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,13 +8,13 @@ use bytes::Bytes;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// So long an answer stays what it is.
+/// How long an answer is reused.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// The most answers that are kept. Further ones are rendered for whoever asks.
+/// Most answers that are kept. Further ones are rendered for each request.
 const MOST: usize = 1024;
 
-/// What was rendered of late, by what was asked for.
+/// Recent answers by request key.
 #[derive(Debug)]
 pub(crate) struct Once<K> {
     kept: Mutex<HashMap<K, (Instant, Bytes)>>,
@@ -27,8 +27,8 @@ impl<K> Default for Once<K> {
 }
 
 impl<K: Hash + Eq> Once<K> {
-    /// The answer to `key`, by `render` if there was none for a second; who asks meanwhile waits for it.
-    /// There is none where `render` gives none.
+    /// Returns the answer for `key`. `render` makes it if there was none in the last second; other
+    /// requests wait meanwhile. Returns `None` if `render` does.
     pub(crate) async fn get(
         &self,
         key: K,

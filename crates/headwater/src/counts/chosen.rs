@@ -1,4 +1,4 @@
-//! Which renditions push viewers have, and how often they changed: for the metrics.
+//! Counts, for the metrics, which renditions push viewers have and how often they switch.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use live::{Stream, Track};
 
-/// Push viewers of live streams by the rendition they are sent. It is locked when a viewer comes,
-/// goes or is sent another.
+/// Push viewers of live streams, by the rendition they get. The lock is taken when a viewer comes,
+/// goes or switches.
 #[derive(Debug, Default)]
 pub struct Chosen {
     viewers: Mutex<HashMap<(String, String), usize>>,
@@ -16,17 +16,17 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Viewers by stream and rendition.
+    /// Numbers of viewers by stream and rendition.
     pub fn viewers(&self) -> Vec<((String, String), usize)> {
         self.lock().iter().map(|(key, &count)| (key.clone(), count)).collect()
     }
 
-    /// How often viewers were sent a rendition of more bits per second than before, and of fewer.
+    /// How often viewers switched to a rendition with a higher bit rate, and to one with a lower.
     pub fn switches(&self) -> [(&'static str, u64); 2] {
         [("up", self.up.load(Ordering::Relaxed)), ("down", self.down.load(Ordering::Relaxed))]
     }
 
-    /// A viewer that had `before` has `now`.
+    /// Notes that a viewer switches from rendition `before` to `now`.
     pub(crate) fn change(
         &self,
         stream: &Stream,

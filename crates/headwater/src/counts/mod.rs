@@ -11,20 +11,20 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-/// What became of viewers that read too slowly: told in the log by stream and peer, counted by
-/// delivery.
+/// What happened to viewers that read too slowly. The log names the stream and peer; the counters
+/// are by delivery.
 #[derive(Debug, Default)]
 pub struct SlowViewers {
     pub(crate) skipped: Family<ByDelivery, Counter>,
     pub(crate) closed: Family<Closed, Counter>,
 }
 
-/// Push viewers that were closed for what they sent.
+/// Push viewers that were closed because of what they sent.
 #[derive(Debug, Default)]
 pub struct Violations(pub(crate) Family<ByCode, Counter>);
 
 impl Violations {
-    /// Counts one, by the close code it was told (RFC 6455 7.4).
+    /// Counts one viewer, by the close code that it was sent (RFC 6455 7.4).
     pub fn count(&self, code: u16) {
         self.0.get_or_create(&ByCode { code }).inc();
     }
@@ -38,7 +38,7 @@ pub(crate) struct ByCode {
 /// Why a slow viewer was disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooSlow {
-    /// It fell behind again and again, in spite of being skipped ahead.
+    /// It fell behind again and again, although it was skipped ahead.
     Behind,
     /// It accepted no byte for too long.
     Stalled,
@@ -56,14 +56,15 @@ pub(crate) struct Closed {
 }
 
 impl SlowViewers {
-    /// A viewer goes on at the newest keyframe.
+    /// Counts and logs a viewer that skips to the newest keyframe.
     pub fn skipped(&self, delivery: Delivery, stream: &str, peer: SocketAddr) {
         let by = delivery.name();
         tracing::info!(stream, %peer, delivery = by, "slow viewer skipped to the newest keyframe");
         self.skipped.get_or_create(&ByDelivery { delivery: by }).inc();
     }
 
-    /// A viewer is disconnected. The caller logs it, with what else it knows of the connection.
+    /// Counts a viewer that is disconnected. The caller logs it, as it knows more of the
+    /// connection.
     pub fn closed(&self, delivery: Delivery, why: TooSlow) {
         let reason = match why {
             TooSlow::Behind => "behind",
@@ -73,7 +74,7 @@ impl SlowViewers {
     }
 }
 
-/// What became of ladders.
+/// What happened to the ladder processes.
 #[derive(Debug, Default)]
 pub struct Ladders {
     pub(crate) running: AtomicU64,
@@ -82,17 +83,17 @@ pub struct Ladders {
 }
 
 impl Ladders {
-    /// Processes now.
+    /// Number of processes that run now.
     pub fn running(&self) -> u64 {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Processes that could not be started, or ended before their stream did.
+    /// Number of processes that could not be started, or that ended before their stream did.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Times that frames were skipped because they were not made fast enough.
+    /// How often frames were skipped because the process was too slow.
     pub fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }

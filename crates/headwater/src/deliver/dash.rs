@@ -1,18 +1,19 @@
 //! DASH: the manifest of a live stream, ISO/IEC 23009-1, low latency.
 //!
-//! A period for each run between discontinuities, an adaptation set for the video tracks that are cut at
-//! the same places, further ones for those that are not, and one for each audio track. Segments are
-//! listed by their timeline.
+//! Each run between discontinuities is a period. Video tracks that are cut at the same places share
+//! an adaptation set; other video tracks have further sets. Each audio track has a set of its own.
+//! A timeline lists the segments.
 //!
-//! Where keyframes are regular, the segment being made and the one after it are listed too, with the
-//! duration they will have: a player need not learn of a segment from a new manifest before it can ask
-//! for it, and receives its parts as they are published (`availabilityTimeOffset`, chunked transfer).
-//! Where keyframes are irregular, nothing is foretold: players go by it, and some would ask for segments
-//! that never exist, or pass over those that do. The segment being made is then listed with the duration
-//! that it has so far, once that is [`GLIMPSE`], and players keep a little further from the live edge.
+//! If keyframes are regular, the manifest also lists the segment being made and the one after it,
+//! with the durations that they will have. Then a player can ask for a segment before a new
+//! manifest names it, and gets the parts as they are published (`availabilityTimeOffset`, chunked
+//! transfer). If keyframes are irregular, nothing is foretold. Players trust the manifest, so some
+//! would ask for segments that never exist, or skip segments that exist. The segment being made is
+//! then listed with its duration so far, once that is [`GLIMPSE`], and players stay a little
+//! further from the live edge.
 //!
-//! Segments are named by their time: ffmpeg's player, up to 5.1 at least, loses its place in numbered
-//! timelines that do not begin at 0.
+//! Segments are named by their time: ffmpeg's player, up to 5.1 at least, loses its place in
+//! numbered timelines that do not begin at 0.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,17 +36,23 @@ use super::{no_media, not_found, seen};
 use crate::Origin;
 use live::wait::{patience, settled};
 
-/// Segments of two renditions that start so few milliseconds apart start at the same keyframe.
+/// Segments of two renditions start at the same keyframe if their starts are at most this many
+/// milliseconds apart.
 const SAME: u64 = 60;
 
-/// A segment whose end is not foretold is listed when it has lasted so long.
+/// A segment whose end is not foretold is listed once it has lasted this long.
 ///
-/// GStreamer, up to 1.22 at least, passes over a segment that lasts less than the time at which the first
-/// listed segment starts: `gst_mpd_client_stream_seek` adds that time to the one it looks for. In a
-/// stream's first minute it is one second, because there its timeline begins.
+/// GStreamer, up to 1.22 at least, passes over a segment that is shorter than the start time of the
+/// first listed segment: `gst_mpd_client_stream_seek` adds that time to the one it looks for. In a
+/// stream's first minute that time is one second, because the timeline begins there.
 const GLIMPSE: Duration = Duration::from_millis(1200);
 
-/// `manifest.mpd`. Waits for a stream that has just begun until its tracks are known.
+/// A period without audio, or without video, waits this long for it, in time of the media. Silence
+/// stands in for missing audio sooner. dash.js, up to 5.2 at least, plays a period to its end with
+/// the kinds of media that it had when dash.js first read of it.
+const STRAGGLES: Duration = Duration::from_secs(4);
+
+/// Serves `manifest.mpd`. If the stream has just begun, waits until its tracks are known.
 pub(super) async fn manifest(
     request: &Request,
     origin: &Origin,
@@ -55,11 +62,11 @@ pub(super) async fn manifest(
     if !settled(stream).await {
         return no_media();
     }
-    // Before a first segment is complete there is nothing to tell the next one's duration from. A
-    // rendition that has none keeps nobody waiting.
+    // Until a first segment is complete, the duration of the next is not known. Nobody waits for a
+    // rendition without a segment once another has one.
     let deadline = tokio::time::Instant::now() + patience(stream);
     for track in offered(&stream.state().tracks) {
-        let mut windows = relays.follow(&track);
+        let mut windows = relays.follow(stream, &track);
         while windows.borrow_and_update().segments.is_empty() && !windows.borrow().ended {
             if let Err(response) = first(stream, &track, &mut windows, deadline).await {
                 return response;
@@ -84,10 +91,23 @@ pub(super) async fn manifest(
     answer(request, "application/dash+xml", &cache, &etag, text)
 }
 
-/// Whether keyframes are regular: of each offered track it is foretold where its newest segment ends.
+/// The tracks that the manifest lists: those that are offered, and audio tracks that their publisher
+/// no longer sends and that silence stands in for. dash.js, up to 5.2 at least, keeps the buffer of
+/// audio when a period without audio follows, and waits for audio for ever. Such a track is removed
+/// once no viewer has asked for it for a while.
+fn listed(tracks: &[Arc<Track>]) -> Vec<Arc<Track>> {
+    let mut listed = offered(tracks);
+    let gone = tracks.iter().filter(|track| track.is_silenced());
+    let complete = gone.filter(|track| !track.window().segments.is_empty());
+    listed.extend(complete.cloned());
+    listed
+}
+
+/// Whether keyframes are regular: the end of each offered track's newest segment is foretold.
 ///
-/// Of a track's first segment it never is. While that segment is alone, TARGETDURATION tells whether the
-/// publisher is a regular one: players keep the latency of their first manifest for as long as they play.
+/// The end of a track's first segment is never foretold. While this segment is the only one,
+/// TARGETDURATION tells whether the publisher is regular. This matters because players keep the
+/// latency of their first manifest.
 fn is_regular(stream: &Stream, state: &State) -> bool {
     let publisher = stream.target_duration() == stream.settings().target_duration;
     let foretold = |track: &Arc<Track>| {
@@ -98,15 +118,15 @@ fn is_regular(stream: &Stream, state: &State) -> bool {
     offered(&state.tracks).iter().all(foretold)
 }
 
-/// Stands for what the manifest says: two that are the same say the same. Where nothing is foretold it
-/// lists what there is of a segment, and so changes with each part.
+/// Identifies the content of the manifest: manifests with the same number are the same. If nothing
+/// is foretold, the manifest lists the segment being made and so changes with each part.
 fn version(state: &State) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.version.hash(&mut hasher);
     for track in &state.tracks {
         let window = track.window();
         let newest = window.newest();
-        track.is_present().hash(&mut hasher);
+        (track.is_present(), track.is_silenced()).hash(&mut hasher);
         newest.map(|newest| newest.msn).hash(&mut hasher);
         (window.next_msn(), window.ended).hash(&mut hasher);
         let parts = newest.filter(|newest| newest.expected_end.is_none()).map(|s| s.parts.len());
@@ -115,15 +135,15 @@ fn version(state: &State) -> u64 {
     hasher.finish()
 }
 
-/// From one change of the manifest to the next at least, as it says itself. Where nothing is foretold,
-/// a player learns of a segment only by it.
+/// The shortest time between changes of the manifest, which the manifest states. If nothing is
+/// foretold, a player learns of a segment only from the manifest.
 fn update_period(settings: &live::Settings, regular: bool) -> Duration {
     if regular { settings.segment_target / 2 } else { settings.segment_target / 4 }
 }
 
-/// A manifest holds for `minimumUpdatePeriod` (ISO/IEC 23009-1 5.3.1.2), so caches may share it for as
-/// many whole seconds: were it not for that, each player's manifests would all come from the origin.
-/// Players ask again when they want another.
+/// A manifest is valid for `minimumUpdatePeriod` (ISO/IEC 23009-1 5.3.1.2), so shared caches may
+/// keep it for that many whole seconds. Otherwise the origin would serve each player's manifests
+/// itself. Players request the manifest again when they need a new one.
 fn cache_control(update_period: Duration) -> String {
     format!("max-age=0, s-maxage={}, must-revalidate", update_period.as_secs())
 }
@@ -132,7 +152,7 @@ fn cache_control(update_period: Duration) -> String {
 struct Run {
     track: Arc<Track>,
     segments: Vec<Arc<Segment>>,
-    /// Where the newest segment is foretold to end; none in a period that is over.
+    /// Foretold end of the newest segment; `None` in a period that is over.
     expected_end: Option<i64>,
     /// Whether the last of `segments` is being made.
     open: bool,
@@ -146,11 +166,14 @@ fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
     let millis = |duration: Duration| micros(duration) / 1000;
 
     let mut periods: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
-    let offered = if ended { state.tracks.clone() } else { offered(&state.tracks) };
-    for track in &offered {
+    let listed = if ended { state.tracks.clone() } else { listed(&state.tracks) };
+    for track in &listed {
         for (period, run) in runs(track) {
             periods.entry(period).or_default().push(run);
         }
+    }
+    if !ended && is_incomplete(&periods, &listed) {
+        periods.pop_last();
     }
     let latency = latency_target(settings, regular);
     let end = state.tracks.iter().filter_map(|track| {
@@ -173,7 +196,7 @@ fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
         presentation,
         profiles: vec![dash::PROFILE_LIVE.to_owned(), dash::PROFILE_LOW_LATENCY.to_owned()],
         min_buffer_time: millis(settings.segment_target),
-        // What it exceeds is less than rounding to seconds takes away.
+        // Segments exceed the target duration by less than rounding to seconds takes away.
         max_segment_duration: Some(millis(stream.target_duration()) + 500),
         service_description: Some(ServiceDescription {
             latency_target: latency,
@@ -189,17 +212,38 @@ fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
     }
 }
 
-/// How far behind live a DASH player should be, in milliseconds: it learns of a segment from the
-/// manifest, so it needs a little more than parts alone would ask for. Where it learns of a segment
-/// only when that has begun, it must be able to wait for the next manifest.
+/// Whether the newest period, which is not the first, has just begun and still waits for one kind
+/// of the listed media.
+fn is_incomplete(periods: &BTreeMap<u64, Vec<Run>>, listed: &[Arc<Track>]) -> bool {
+    let Some((_, runs)) = periods.last_key_value().filter(|_| periods.len() > 1) else {
+        return false;
+    };
+    let waits = |kind| {
+        let has = runs.iter().any(|run| run.track.kind == kind);
+        !has && listed.iter().any(|track| track.kind == kind)
+    };
+    let lasts = |run: &Run| {
+        let (Some(first), Some(last)) = (run.segments.first(), run.segments.last()) else {
+            return 0;
+        };
+        ticks_to_millis(last.presented_end() - first.presents, last.header.track.timescale)
+    };
+    let longest = runs.iter().map(lasts).max().unwrap_or(0);
+    (waits(Kind::Audio) || waits(Kind::Video)) && u128::from(longest) < STRAGGLES.as_millis()
+}
+
+/// How far behind live a DASH player should be, in milliseconds. A player learns of a segment from
+/// the manifest, so it needs a little more than parts alone would require. If it learns of a
+/// segment only after its start, it must be able to wait for the next manifest.
 fn latency_target(settings: &live::Settings, regular: bool) -> u64 {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let steady = (5 * millis(settings.part_target)).max(1000);
     if regular { steady } else { steady + 4 * millis(update_period(settings, false)) }
 }
 
-/// The periods, the oldest first. Each starts where its media do, unless the wall clock was set: then
-/// that much earlier or later, so that what a player reckons from `availabilityStartTime` holds.
+/// The periods, oldest first. A period starts where its media do. If the wall clock was set, the
+/// period's start is moved by the same amount, so that times computed from `availabilityStartTime`
+/// stay right.
 fn periods(state: &State, runs: BTreeMap<u64, Vec<Run>>) -> Vec<Period> {
     let mut end = 0;
     let mut periods = Vec::with_capacity(runs.len());
@@ -207,7 +251,7 @@ fn periods(state: &State, runs: BTreeMap<u64, Vec<Run>>) -> Vec<Period> {
         let set = state.clock_sets.iter().rev().find(|&&(from, _)| from <= number);
         let set = set.map_or(0, |&(_, micros)| micros / 1000);
         let media = media_start(&runs);
-        // Periods do not overlap, though a clock may be set back.
+        // Periods must not overlap, although a clock may be set back.
         let start = media.saturating_add_signed(set).max(end);
         let ends = runs.iter().filter_map(|run| {
             let last = run.segments.last()?;
@@ -241,15 +285,15 @@ fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
     {
         last.open = open.is_some();
         let newest = last.segments.last();
-        // One that has lasted longer than was foretold tells no more.
+        // If the segment has lasted longer than foretold, its foretold end is void.
         last.expected_end = newest
             .and_then(|newest| newest.expected_end.filter(|&end| end >= newest.presented_end()));
     }
     runs
 }
 
-/// Where the media of a period start, in milliseconds of stream time. It does not change while the
-/// period lasts, though its first segments leave.
+/// Where the media of a period start, in milliseconds of stream time. This stays the same while the
+/// period lasts, although its first segments leave.
 fn media_start(runs: &[Run]) -> u64 {
     let starts = runs.iter().filter_map(|run| {
         let first = run.segments.first()?;
@@ -266,8 +310,8 @@ fn period(number: u64, runs: &[Run], start: u64, media: u64) -> Period {
         id += 1;
         id
     };
-    // Players change rendition within a set where segments are aligned: renditions whose publishers'
-    // keyframes are at other times have sets of their own.
+    // Players switch renditions within a set if segments are aligned. Renditions with keyframes at
+    // other times have sets of their own.
     let mut aligned: Vec<Vec<&Run>> = Vec::new();
     for run in of_kind(Kind::Video) {
         match aligned.iter_mut().find(|set| set.iter().all(|other| is_aligned(run, other))) {
@@ -322,20 +366,20 @@ fn set(
         role: main.then_some(Role::Main),
         producer_reference_time,
         aligned: true,
-        // Audio decodes from any frame on; what video does is for the caller to say.
+        // Audio can be decoded from any frame on. For video, the caller decides.
         starts_with_sap: content == Content::Audio,
         representations,
     }
 }
 
-/// Whether segments of both start within a frame of each other.
+/// Whether the segments of both start within a frame of each other.
 fn is_aligned(a: &Run, b: &Run) -> bool {
     let starts = |run: &Run| -> Vec<u64> {
         let start = |s: &Arc<Segment>| ticks_to_millis(s.presents, s.header.track.timescale);
         run.segments.iter().map(start).collect()
     };
     let (a, b) = (starts(a), starts(b));
-    // What one has and the other has not yet, or no longer, tells nothing.
+    // Only the time that both cover is compared.
     let (Some(from), Some(to)) = (a.first().max(b.first()), a.last().min(b.last())) else {
         return false;
     };
@@ -352,7 +396,7 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
     let described = &first.header.track;
     let codec = &described.codec;
     let timescale = described.timescale;
-    // By presentation time: each lasts until the next one's first sample is shown.
+    // In presentation time. Each segment lasts until the first sample of the next is presented.
     let mut segments: Vec<_> = run
         .segments
         .iter()
@@ -371,13 +415,13 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
         if run.open {
             last.duration = foretold;
         }
-        // One that has ended elsewhere than foretold tells nothing of the next.
+        // If a segment ended elsewhere than foretold, the next segment's duration is unknown.
         if last.duration == foretold {
             segments.push(dash::Segment { start: end.unsigned_abs(), duration: foretold });
         }
     }
     let newest = segments.last().map_or(0, |last| last.duration);
-    // Available as soon as its first part is: that much before it is complete.
+    // A segment is available as soon as its first part is: this much before it is complete.
     let offset = run
         .track
         .part_limit()
@@ -410,10 +454,12 @@ fn ticks_to_millis(ticks: i64, timescale: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
-    /// Renditions of one stream, a video each, with a keyframe so often; 0 for one that is announced and
-    /// sends nothing.
+    /// Renditions of one stream, one video each, with a keyframe every so many frames. 0 is a
+    /// rendition that is announced and sends nothing.
     struct Renditions {
         registry: live::Registry,
         publishers: Vec<(live::Publisher, u32)>,
@@ -455,7 +501,7 @@ mod tests {
             }
         }
 
-        /// The renditions of each adaptation set that is listed.
+        /// The renditions of each listed adaptation set.
         fn sets(&self) -> Vec<Vec<String>> {
             let stream = self.registry.stream("x").unwrap();
             let text = model(&stream, &stream.state(), 0).render();
@@ -472,41 +518,122 @@ mod tests {
     fn who_is_present_and_has_a_segment_is_listed_and_nobody_waits_for_others() {
         let mut renditions = Renditions::new(&[60, 60, 0, 45]);
         renditions.publish(300);
-        // v2 sends nothing; v3 is cut elsewhere.
+        // v2 sends nothing, and v3 is cut at other places.
         assert_eq!(renditions.sets(), [vec!["v0", "v1"], vec!["v3"]]);
         renditions.publishers.remove(1);
         renditions.publish(330);
         assert_eq!(renditions.sets(), [vec!["v0"], vec!["v3"]]);
     }
 
-    /// What DASH says of the wall clock, in three places, is what HLS says in its dates.
-    #[test]
-    fn manifests_and_playlists_date_the_same_media_alike() {
-        let mut renditions = Renditions::new(&[60, 60]);
-        renditions.publish(630);
-        let stream = renditions.registry.stream("x").unwrap();
-        let state = stream.state();
-        let manifest = model(&stream, &state, 0);
-        let Presentation::Dynamic(live) = &manifest.presentation else { panic!("it is live") };
-        let [period] = &manifest.periods[..] else { panic!("one period") };
-        // The period's media times are the stream's: what a player adds to availabilityStartTime.
-        let epoch = live.availability_start_time * 1000;
-        let told = |presents: u64| epoch + presents * 1000 / 90;
-        for track in &state.tracks {
-            for segment in track.window().all() {
-                let date = told(segment.presents.unsigned_abs());
-                assert!(date.abs_diff(segment.captured.0) <= 1000, "{} {date}", segment.captured.0);
+    /// The dates that a playlist of HLS gives its segments, by file name, in milliseconds of their
+    /// day.
+    fn dated_by_hls(playlist: &str) -> HashMap<String, f64> {
+        let (mut dated, mut date, mut lasts) = (HashMap::new(), f64::NAN, 0.0);
+        for line in playlist.lines() {
+            if let Some(told) = line.strip_prefix("#EXT-X-PROGRAM-DATE-TIME:") {
+                let time = told.split('T').next_back().unwrap().trim_end_matches('Z');
+                let fields = time.split(':').map(|field| field.parse::<f64>().unwrap());
+                date = fields.fold(0.0, |sum, field| sum * 60.0 + field) * 1000.0;
+            } else if let Some(told) = line.strip_prefix("#EXTINF:") {
+                lasts = told.trim_end_matches(',').parse::<f64>().unwrap() * 1000.0;
+            } else if !line.starts_with('#') {
+                dated.insert(line.to_owned(), date);
+                date += lasts;
             }
         }
-        let references =
-            period.adaptation_sets.iter().filter_map(|set| set.producer_reference_time.as_ref());
-        let dates: Vec<_> = references
-            .map(|reference| (reference.wall_clock_time * 1000, told(reference.presentation_time)))
-            .collect();
-        assert!(
-            !dates.is_empty() && dates.iter().all(|(a, b)| a.abs_diff(*b) <= 1000),
-            "{dates:?}"
-        );
+        dated
+    }
+
+    /// The dates that a manifest gives video, in milliseconds of their day.
+    #[derive(Default)]
+    struct Dated {
+        /// By track, period and media time: the sum of availabilityStartTime, the start of the
+        /// period and the media time in the period.
+        segments: HashMap<(String, String, u64), f64>,
+        /// Media time and wall-clock time of each reference, with its period.
+        references: Vec<(String, u64, f64)>,
+    }
+
+    fn dated_by_dash(manifest: &str) -> Dated {
+        let mpd = dash_mpd_core::parse(manifest).unwrap();
+        let of_day = |millis: i64| millis.rem_euclid(86_400_000) as f64;
+        let epoch = mpd.availabilityStartTime.unwrap().timestamp_millis();
+        let mut dated = Dated::default();
+        for period in &mpd.periods {
+            let id = period.id.clone().unwrap();
+            let start = of_day(epoch) + period.start.unwrap().as_secs_f64() * 1000.0;
+            for set in &period.adaptations {
+                for reference in &set.ProducerReferenceTime {
+                    let time = reference.wallClockTime.unwrap().timestamp_millis();
+                    let media = reference.presentationTime.unwrap();
+                    dated.references.push((id.clone(), media, of_day(time)));
+                }
+                for representation in &set.representations {
+                    let template = representation.SegmentTemplate.as_ref();
+                    let template = template.or(set.SegmentTemplate.as_ref()).unwrap();
+                    let offset = template.presentationTimeOffset.unwrap_or(0) as f64;
+                    let mut at = 0;
+                    for run in &template.SegmentTimeline.as_ref().unwrap().segments {
+                        at = run.t.unwrap_or(at);
+                        for _ in 0..=run.r.unwrap_or(0) {
+                            let date = start + (at as f64 - offset) / 90.0;
+                            let name = representation.id.clone().unwrap();
+                            dated.segments.insert((name, id.clone(), at), date);
+                            at += run.d;
+                        }
+                    }
+                }
+            }
+        }
+        dated
+    }
+
+    /// DASH gives the wall clock in three places. They must agree with the dates in HLS, also after
+    /// somebody has set the wall clock. One exception: availabilityStartTime never changes, and a
+    /// period cannot start before the one before it ends. So after the clock was set back, the
+    /// times of segments are too late by as much as long as the manifest lists the period before.
+    /// The references tell the date.
+    #[test]
+    fn manifests_and_playlists_date_the_same_media_alike() {
+        const HOUR: i64 = 3_600_000_000;
+        for ahead in [0, HOUR, -HOUR] {
+            let mut renditions = Renditions::new(&[60, 60]);
+            renditions.publish(630);
+            renditions.registry.follow_wall_clock(ahead);
+            renditions.publish(630);
+            let stream = renditions.registry.stream("x").unwrap();
+            let state = stream.state();
+            let dash = dated_by_dash(&model(&stream, &state, 0).render());
+            let (mut compared, mut referenced) = (0, 0);
+            for track in &state.tracks {
+                let window = track.window();
+                let playlist = super::super::hls::playlist(&stream, track, &window);
+                let hls = dated_by_hls(&playlist.render(protocol::hls::Skip::No));
+                for segment in window.listed() {
+                    // The playlist lists a segment's end with the first part of the next.
+                    let Some(date) = hls.get(&format!("{}.m4s", segment.msn)) else { continue };
+                    let (period, media) = (format!("p{}", segment.period), segment.presents);
+                    let media = media.unsigned_abs();
+                    let told = dash.segments[&(track.name.clone(), period.clone(), media)];
+                    let set_back = if segment.period > 0 && ahead < 0 { 3_600_000.0 } else { 0.0 };
+                    assert!((told - set_back - date).abs() <= 1.0, "{ahead}: {told}, {date}");
+                    compared += 1;
+                }
+                let newest = window.listed().last().unwrap();
+                let date = hls[&format!("{}.m4s", newest.msn)];
+                let periods = if ahead == 0 { 1 } else { 2 };
+                assert_eq!(dash.references.len(), periods);
+                for (period, media, told) in &dash.references {
+                    // What both give is the difference of date and media time.
+                    if *period == format!("p{}", newest.period) {
+                        let apart = (*media as f64 - newest.presents as f64) / 90.0;
+                        assert!((told - apart - date).abs() <= 1.0, "{ahead}: {told}, {date}");
+                        referenced += 1;
+                    }
+                }
+            }
+            assert!(compared >= 30 && referenced == 2, "{compared} and {referenced}");
+        }
     }
 
     #[test]
@@ -527,7 +654,8 @@ mod tests {
         let [.., last, next] = &segments[..] else { panic!() };
         assert_eq!((last.start, last.duration), (open.presents.unsigned_abs(), 180_000));
         assert_eq!(next.start, last.start + 180_000);
-        // Of one whose keyframes are further apart than a regular publisher's, only once they are alike.
+        // Keyframes further apart than a regular publisher's count as regular only once their
+        // distances are alike.
         let mut odd = Renditions::new(&[130]);
         odd.publish(300);
         let stream = odd.registry.stream("x").unwrap();

@@ -1,10 +1,10 @@
-//! Files below the VOD root, by range: `/vod/PATH`.
+//! Serves files below the VOD root, with ranges: `/vod/PATH`.
 //!
-//! The kernel keeps requests inside the root (`openat2` with `RESOLVE_BENEATH`), symbolic links
-//! included. A file whose path the kernel has in memory is opened by the event loop itself, any
-//! other on a blocking thread. What is opened once is what is sent: a file that is replaced
-//! meanwhile is another file. See [`http`](crate::http) for how its bytes get to the socket and
-//! what becomes of one that is written to.
+//! The kernel keeps requests inside the root (`openat2` with `RESOLVE_BENEATH`), and this covers
+//! symbolic links. If the kernel has the path in memory, the event loop opens the file itself;
+//! otherwise a blocking thread does. A response sends the file that was opened, even if another
+//! file replaces it meanwhile. [`http`](crate::http) tells how the bytes reach the socket, and what
+//! happens if the file is written to.
 
 mod listing;
 mod media_type;
@@ -31,15 +31,15 @@ use super::recent::Recent;
 use crate::Origin;
 use crate::path::StreamPath;
 
-/// `Cache-Control` of what may be replaced any time.
+/// `Cache-Control` of a resource that may be replaced at any time.
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
 
-/// What the page of a folder may do: be looked at.
+/// Content security policy of a folder's page: it can only be looked at.
 const LISTING: &str =
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Answers a request for a file, or for a folder if those are listed. `None` if there is neither at
-/// that path: a title may have something of this name.
+/// Answers a request for a file, or for a folder if folders are listed. `None` if there is neither
+/// at that path: it may be a title's resource.
 pub(super) async fn respond(
     request: &Request,
     origin: &Arc<Origin>,
@@ -100,7 +100,7 @@ pub(super) async fn respond(
     }
 }
 
-/// Answers with a file, or what of it is asked for.
+/// Answers with a file, or the requested part of it.
 fn file(
     request: &Request,
     origin: &Arc<Origin>,
@@ -114,7 +114,7 @@ fn file(
 
 fn send(request: &Request, path: &str, found: &Found) -> Response {
     let Found { file, metadata, bytes } = found;
-    // A date in the future is no validator (RFC 9110 8.8.2.1).
+    // A date in the future is not a valid validator (RFC 9110 8.8.2.1).
     let modified = metadata.modified().ok().filter(|&modified| modified <= SystemTime::now());
     let version = FileVersion::of(metadata);
     let etag = version.etag();
@@ -125,7 +125,7 @@ fn send(request: &Request, path: &str, found: &Found) -> Response {
         validators: Validators { etag: Some(&etag), modified },
     };
     let piece = |range: Range<u64>| match bytes {
-        // Within the bytes, whose length is a usize.
+        // The range is within the bytes, whose length is a usize.
         Some(bytes) => Piece::Bytes(bytes.slice(range.start as usize..range.end as usize)),
         None => Piece::File { file: Arc::clone(file), range, version: Some(version) },
     };
@@ -134,12 +134,12 @@ fn send(request: &Request, path: &str, found: &Found) -> Response {
     if media_type::is_passive(representation.content_type) {
         return response;
     }
-    // Whoever may put files here is not to act in the name of the dashboard, which is of the same origin:
-    // as a document, this one is of an origin of its own, and runs nothing.
+    // Anybody who may put files here must not act in the name of the dashboard, which has the same
+    // origin. With this policy, a document gets an origin of its own and runs no scripts.
     response.header("Content-Security-Policy", "sandbox")
 }
 
-/// The answer to a request that cannot be served, but for what is simply not there.
+/// Answers a request that cannot be served. `None` if the file does not exist.
 fn refuse(request: &Request, error: &io::Error) -> Option<Response> {
     use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
     match error.kind() {
@@ -163,8 +163,8 @@ fn refuse(request: &Request, error: &io::Error) -> Option<Response> {
     Some(not_found())
 }
 
-/// Whether the server or its disk is in trouble, so that the file may well be there: nobody, a cache
-/// least of all, is to be told that it is not.
+/// Whether the error is the server's or the disk's. Then the file may well exist, and no client or
+/// cache may be told that it does not.
 fn is_ours(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_none_or(|errno| {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use live::{Beside, Part, Segment, Track};
 use media::flv::{Message, Metadata, Packetizer};
 
-/// Gives `out` a part in another container, written once for all viewers: each of its samples as
-/// `write` writes it. Answers whether there is room to keep that.
+/// Adds a part in another container to `out`. The bytes are written once for all viewers, with each
+/// sample as `write` writes it. Returns whether there is room to keep them.
 ///
 /// # Errors
 /// FLV has no form for the track.
@@ -30,7 +30,7 @@ pub(crate) fn converted<B: AsRef<[u8]>>(
     Ok(has_room)
 }
 
-/// What decodes a segment's samples, as of the time of one of its parts.
+/// Makes the sequence header for a segment's samples, with the time of one of its parts.
 ///
 /// # Errors
 /// FLV has no form for the track.
@@ -39,12 +39,12 @@ pub(crate) fn sequence_header(segment: &Segment, part: &Part) -> Result<Message,
     packetizer(&segment.header.track)?.sequence_header(time)
 }
 
-/// How `track`'s samples are written as FLV tags and RTMP messages.
+/// Makes the packetizer that writes `track`'s samples as FLV tags and RTMP messages.
 pub(super) fn packetizer(track: &media::Track) -> Result<Packetizer, media::Error> {
     Packetizer::new(0, &track.codec, track.timescale)
 }
 
-/// A part's samples as FLV tags or RTMP messages.
+/// Makes FLV tags or RTMP messages of a part's samples.
 fn messages(segment: &Segment, part: &Part) -> Result<Vec<Message>, media::Error> {
     let packetizer = packetizer(&segment.header.track)?;
     let bytes = part.region.to_bytes();
@@ -62,7 +62,7 @@ fn messages(segment: &Segment, part: &Part) -> Result<Vec<Message>, media::Error
     Ok(out)
 }
 
-/// `onMetaData` for a viewer of `tracks` that begins so many seconds `behind` live.
+/// Makes `onMetaData` for a viewer of `tracks` that begins `behind` seconds behind live.
 pub(crate) fn metadata(tracks: &[Arc<Track>], behind: f64) -> Metadata {
     let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
     let mut metadata = Metadata::describe(headers.iter().map(|header| &header.track.codec));
@@ -77,7 +77,7 @@ pub(crate) fn metadata(tracks: &[Arc<Track>], behind: f64) -> Metadata {
     metadata
 }
 
-/// A track's time in milliseconds.
+/// Converts a track's time to milliseconds.
 fn milliseconds(time: i64, track: &media::Track) -> i64 {
     live::rescale(time, track.timescale, 1000)
 }

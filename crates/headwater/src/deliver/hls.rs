@@ -20,11 +20,11 @@ use live::wait::{patience, settled};
 
 const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 
-/// The first playlists of a stream wait so long for a track whose first segment is not complete yet.
-/// Silence that stands in for audio is less than this behind.
+/// How long the first playlists of a stream wait for a track without a complete segment. Silence
+/// that stands in for audio is behind by less than this.
 const STRAGGLER: Duration = Duration::from_secs(1);
 
-/// `index.m3u8`. Waits for a stream that has just begun until its tracks are known.
+/// Serves `index.m3u8`. If the stream has just begun, waits until its tracks are known.
 pub(super) async fn multivariant(request: &Request, stream: &Arc<Stream>) -> Response {
     if !settled(stream).await {
         return no_media();
@@ -40,8 +40,8 @@ pub(super) async fn multivariant(request: &Request, stream: &Arc<Stream>) -> Res
     answer(request, CONTENT_TYPE, "max-age=1", &etag, text)
 }
 
-/// Grows with every change of what manifests say: of the stream's tracks and state, and whenever a
-/// segment begins or ends. A part changes nothing in them.
+/// A number that grows with every change of the manifests: of the stream's tracks or state, and
+/// when a segment begins or ends. A new part does not change the manifests.
 fn version(state: &State) -> u64 {
     let progress = |track: &Arc<Track>| {
         let window = track.window();
@@ -52,8 +52,8 @@ fn version(state: &State) -> u64 {
     state.version + state.tracks.iter().map(progress).sum::<u64>()
 }
 
-/// Answers with a manifest or playlist. `etag` must differ between the lives of a stream, whose
-/// versions begin again at 0.
+/// Answers with a manifest or playlist. `etag` must differ between streams that had the same name
+/// in turn: the versions of each begin at 0.
 pub(super) fn answer(
     request: &Request,
     content_type: &str,
@@ -70,8 +70,8 @@ pub(super) fn answer(
     response.header("Cache-Control", cache_control).header("ETag", format_args!("\"{etag}\""))
 }
 
-/// The tracks that manifests list: those that are present and have a complete segment. Of a kind of
-/// which none has one yet, those that have begun.
+/// The tracks that manifests list: those that are present and have a complete segment. If no track
+/// of a kind has one yet, those of this kind that have begun.
 pub(super) fn offered(tracks: &[Arc<Track>]) -> Vec<Arc<Track>> {
     let present = |track: &&Arc<Track>| track.is_present() && track.part_limit().is_some();
     let complete = |track: &Arc<Track>| !track.window().segments.is_empty();
@@ -142,16 +142,16 @@ fn render_multivariant(tracks: &[Arc<Track>]) -> String {
             }
         })
         .collect();
-    // EXT-X-INDEPENDENT-SEGMENTS would promise what publishers still to come will do.
+    // EXT-X-INDEPENDENT-SEGMENTS would be a promise about future publishers.
     MultivariantPlaylist { audio, variants, ..Default::default() }.render()
 }
 
-/// RFC 5646 tag of the track's language; nothing where the source did not say.
+/// RFC 5646 tag of the track's language; `None` if the source gave no language.
 pub(super) fn language(track: &Track) -> Option<String> {
     media::language::tag(track.header().track.language)
 }
 
-/// `TRACK/media.m3u8`, with delivery directives.
+/// Serves `TRACK/media.m3u8`, with delivery directives.
 pub(super) async fn media(
     request: &Request,
     origin: &Origin,
@@ -164,7 +164,7 @@ pub(super) async fn media(
         Ok(asked) => asked,
         Err(error) => return Response::text(400, error),
     };
-    // Each track's playlist is asked for; the viewer is counted once.
+    // A viewer asks for the playlist of each track, but is counted once.
     let blocking = asked.msn.is_some();
     let delivery = if blocking { Delivery::LlHls } else { Delivery::Hls };
     seen(stream, delivery, request, origin);
@@ -173,13 +173,13 @@ pub(super) async fn media(
         return no_media();
     }
 
-    let mut windows = relays.follow(&track);
+    let mut windows = relays.follow(stream, &track);
     let deadline = tokio::time::Instant::now() + patience(stream);
     let mut alone = !blocking;
     let window = loop {
         let window = windows.borrow_and_update().clone();
         match asked.decide(&state(stream, &track, &window)) {
-            // A player that knows nothing of parts gives up on a playlist that has nothing else.
+            // A player that does not support parts gives up on a playlist that has only parts.
             Decision::Now if !window.segments.is_empty() || window.ended => {
                 if !alone {
                     break window;
@@ -199,8 +199,9 @@ pub(super) async fn media(
             return response;
         }
     };
-    // Its publisher has gone for good, and others go on. A player that is told of an end would end;
-    // one that is told of nothing takes another rendition. Or nothing of it is left.
+    // The track's publisher has left for good and other tracks go on, or nothing of the track is
+    // left. If the playlist told the end, the player would end. With 404, it takes another
+    // rendition.
     if window.ended && (window.newest().is_none() || stream.state().status == Status::Live) {
         return not_found();
     }
@@ -212,7 +213,7 @@ pub(super) async fn media(
         .get_or_init(|| playlist(stream, &track, &window).render(asked.skip).into())
         .clone();
     let cache = if blocking {
-        // The answer to this question until the segment leaves the window.
+        // The response to this request stays the same until the segment leaves the window.
         format!("public, max-age={}", stream.target_duration().as_secs())
     } else {
         "public, max-age=0, must-revalidate".to_owned()
@@ -224,9 +225,9 @@ pub(super) async fn media(
 
 /// Waits until each of the offered tracks has a complete segment, for [`STRAGGLER`] at most.
 ///
-/// hls.js asks for the playlists of audio and video at once, and starts each track at the live edge of
-/// the moment in which its playlist comes. If audio's playlist comes later, audio starts at a later time
-/// than the video, and is missing where the video starts.
+/// hls.js asks for the playlists of audio and video at once. It starts each track at the live edge
+/// at the time when its playlist arrives. If audio's playlist arrives later, audio starts later
+/// than the video and is missing at the video's start.
 async fn others_begun(stream: &Stream) {
     let complete = |window: &Arc<Window>| !window.segments.is_empty() || window.ended;
     let state = stream.state();
@@ -235,28 +236,30 @@ async fn others_begun(stream: &Stream) {
     }
     let all = async {
         for track in offered(&state.tracks) {
-            // A track that is gone is waited for no longer.
+            // A track that is gone need not be waited for.
             let _ = track.subscribe().wait_for(complete).await;
         }
     };
     let _ = tokio::time::timeout(STRAGGLER, all).await;
 }
 
-/// Which segments of a window a playlist tells to be complete, and which one to be in the making.
+/// The segments of a window that a playlist shows as complete, and the one that it shows as being
+/// made.
 ///
-/// A segment is told to be complete once the next one has a part. hls.js takes a segment for buffered if it
-/// learns of the last part and of the segment's end together, while it still parses the part before: it never
-/// asks for that last part then, and stands still (docs/player.md). So these two come apart. They do not in
-/// the first playlist, which players of whole segments wait for.
+/// A segment is shown as complete once the next one has a part. The reason is hls.js: if it learns
+/// of the last part and of the segment's end together, while it still parses the part before, it
+/// takes the segment for buffered. It then never asks for the last part and stands still
+/// (docs/player.md). So the two come in different playlists. The exception is the first playlist,
+/// for which players of whole segments wait.
 struct Told<'a> {
     window: &'a Window,
-    /// How many of the window's segments are told to be complete, or have left the playlist.
+    /// How many of the window's segments are shown as complete, or have left the playlist.
     complete: usize,
     open: Option<&'a Arc<live::Segment>>,
 }
 
 impl<'a> Told<'a> {
-    /// Constant time: every request that waits asks at each part.
+    /// Takes constant time: every waiting request calls this at each part.
     fn of(window: &'a Window) -> Self {
         let all = window.segments.len();
         let held = window.open.is_none() && !window.ended && all >= window.unlisted + 2;
@@ -264,7 +267,7 @@ impl<'a> Told<'a> {
         Self { window, complete: all - usize::from(held), open }
     }
 
-    /// The complete segments that are listed, oldest first.
+    /// The complete segments in the playlist, oldest first.
     fn listed(&self) -> impl Iterator<Item = &'a Arc<live::Segment>> {
         self.window.listed().take(self.complete.saturating_sub(self.window.unlisted))
     }
@@ -286,14 +289,14 @@ fn state(stream: &Stream, track: &Track, window: &Window) -> hls::State {
     }
 }
 
-/// The playlist's model: all that a window says.
-fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlaylist {
+/// Makes the playlist's model of a window.
+pub(super) fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlaylist {
     let header = track.header();
     let timescale = header.track.timescale;
     let part_limit = u64::from(track.part_limit().unwrap_or(timescale));
-    // RFC 8216bis 4.4.3.8: at least three part targets. More where parts are short: a player
-    // needs a playlist's round trip and its own timers on top.
-    // The tick is for PART-TARGET, which is written rounded up.
+    // RFC 8216bis 4.4.3.8: at least three part targets. More if parts are short: a player also
+    // needs time for a playlist's round trip and its own timers. The extra tick is there because
+    // PART-TARGET is written rounded up.
     let hold_back = (3 * part_limit + 1).max(u64::from(timescale) / 2);
     let told = Told::of(window);
     let first = told.listed().next();
@@ -309,15 +312,15 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
             .or(told.open)
             .map_or(0, |first| first.period - u64::from(first.discontinuity)),
         kind: None,
-        // What publishers still to send keyframes will do cannot be promised.
+        // It is not known what publishers will do that have yet to send keyframes.
         independent_segments: false,
         i_frames_only: false,
         low_latency: Some(LowLatency { part_target: part_limit, part_hold_back: hold_back }),
         blocking_reload: true,
         delta_updates: stream.window() >= 6 * stream.target_duration(),
-        // hls.js places audio by the difference to the video's date. Where that has it a part of a
-        // millisecond late, it may take a part for buffered that is not, and stand still. So audio's
-        // dates are never later than they are, and the video's never earlier.
+        // hls.js places audio by the difference between its date and the video's. If audio's date
+        // is a part of a millisecond too late, hls.js may take a part for buffered that is not, and
+        // stand still. So audio's dates are rounded down and the video's up.
         date_rounding: if track.kind == Kind::Video { Rounding::Up } else { Rounding::Down },
         segments: segments(stream, &told, timescale),
         open: told.open.map(|open| OpenSegment {
@@ -345,7 +348,7 @@ fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> MediaPlayli
     }
 }
 
-/// The complete segments, with their parts where these are still listed: within three target
+/// The complete segments. A segment has its parts if these are still listed: within three target
 /// durations of the end (RFC 8216bis 6.2.2).
 fn segments(stream: &Stream, told: &Told<'_>, timescale: u32) -> Vec<Segment> {
     let recent = 4 * stream.target_duration().as_secs() * u64::from(timescale);

@@ -1,4 +1,4 @@
-//! What viewers ask for over HTTP, and what they get.
+//! Serves viewers over HTTP.
 //!
 //! ```text
 //! Request ─ route ─┬ hls       playlists, blocking reloads
@@ -10,8 +10,8 @@
 //!                  └ vod       /vod/PATH/index.m3u8 and so on: files packaged on the fly
 //! ```
 //!
-//! Nothing is made for one viewer alone: a playlist is rendered once per state of its track, a
-//! segment's bytes are regions of the window, an FLV tag is written once.
+//! Nothing is made for one viewer alone. A playlist is rendered once for each state of its track. A
+//! segment's bytes are regions of the window. An FLV tag is written once.
 
 mod dash;
 pub(crate) mod files;
@@ -30,6 +30,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use files::Opened;
+use http::net::Drain;
 use http::{Handler, Method, Request, Response};
 use live::{Delivery, Stream};
 use recent::Recent;
@@ -41,7 +42,7 @@ use crate::access::{self, Action, Credentials};
 use crate::path::StreamPath;
 use crate::push::Push;
 
-/// The media plane's handler: made by each worker for itself, sharing the origin.
+/// The handler of the media plane. Each worker makes its own; all share the origin.
 #[derive(Clone)]
 pub struct Deliver {
     origin: Arc<Origin>,
@@ -52,9 +53,9 @@ pub struct Deliver {
 }
 
 impl Deliver {
-    /// Serves what `origin` has.
-    pub fn new(origin: Arc<Origin>) -> Self {
-        let (recent, relays, files) = (Recent::default(), Relays::default(), Opened::default());
+    /// Makes a handler that serves `origin` on the event loop that `drain` tells of the end.
+    pub fn new(origin: Arc<Origin>, drain: Drain) -> Self {
+        let (recent, relays, files) = (Recent::default(), Relays::new(drain), Opened::default());
         let push = Push::new(Arc::clone(&origin));
         Self { origin, recent, relays, files, push }
     }
@@ -75,6 +76,9 @@ impl Deliver {
                 segment::segment(request, relays, &stream, track, msn).await
             }
             Resource::SegmentAt { track, time } => {
+                if let Some(track) = stream.track(track) {
+                    track.ask(self.origin.now());
+                }
                 segment::segment_at(request, relays, &stream, track, time).await
             }
             Resource::Part { track, msn, part } => {
@@ -148,22 +152,22 @@ fn not_found() -> Response {
     Response::text(404, "no such stream, track or file").header("Cache-Control", "no-cache")
 }
 
-/// Counts the viewer behind a request: one an address and player.
+/// Counts the viewer behind a request: one for each address and player.
 fn seen(stream: &Stream, delivery: Delivery, request: &Request, origin: &Origin) {
     stream.seen(delivery, player(request), origin.now());
 }
 
-/// Stands for the player behind a request.
+/// Identifies the player behind a request.
 fn player(request: &Request) -> u64 {
     let mut hasher = DefaultHasher::new();
     request.peer().ip().hash(&mut hasher);
-    // A player's requests come over several connections, but from one page.
+    // One page may use several connections, so the connection does not count.
     request.header("user-agent").hash(&mut hasher);
     request.header("x-playback-session-id").hash(&mut hasher);
     hasher.finish()
 }
 
-/// `Cache-Control` of what never changes but leaves with the window.
+/// `Cache-Control` of a resource that never changes until it leaves the window.
 fn immutable(stream: &Stream) -> String {
     format!("public, max-age={}, immutable", stream.window().as_secs())
 }

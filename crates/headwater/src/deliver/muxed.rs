@@ -1,4 +1,4 @@
-//! Endless responses that carry every track: fragmented MP4 and HTTP-FLV.
+//! Endless responses with all tracks: fragmented MP4 and HTTP-FLV.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,22 +19,24 @@ use crate::Origin;
 use crate::broadcast::{Burst, Container, Follower};
 use crate::counts::TooSlow;
 
-/// `live.mp4`: the header of the tracks it carries, then their chunks as they are.
+/// Serves `live.mp4`: the header of the tracks, then their chunks unchanged.
 pub(super) async fn mp4(request: &Request, origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
     respond(request, origin, stream, Delivery::Mp4, "video/mp4", Mp4).await
 }
 
-/// `live.flv`: FLV tags.
+/// Serves `live.flv`: FLV tags.
 pub(super) async fn flv(request: &Request, origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
     respond(request, origin, stream, Delivery::Flv, "video/x-flv", Flv).await
 }
 
-/// A container that carries every track in one response.
+/// A container for all tracks in one response.
 trait Mux: Container + 'static {
-    /// Whether tracks may change within it. Else the response ends where one does.
+    /// Whether tracks may change their configuration within it. Otherwise the response ends at such
+    /// a change.
     const CHANGES: bool;
 
-    /// What goes before the first part, which is so many seconds behind live.
+    /// Makes the bytes before the first part. `behind` is how many seconds the first part is behind
+    /// live.
     fn start(&self, tracks: &[Arc<Track>], behind: f64) -> Result<Bytes, media::Error>;
 }
 
@@ -74,7 +76,8 @@ async fn respond<M: Mux>(
     Response::new(200)
         .header("Content-Type", content_type)
         .header("Cache-Control", "no-store")
-        // Seconds of media that come at once: it begins with a keyframe.
+        // The response begins with a keyframe. This is the number of seconds of media that come at
+        // once.
         .header("Headwater-Behind", format_args!("{behind:.3}"))
         .body(Body::Stream(Box::new(Watched {
             body,
@@ -85,7 +88,7 @@ async fn respond<M: Mux>(
         })))
 }
 
-/// Says which viewer it was that took nothing at all, which the connection finds out.
+/// Logs the viewer when the connection finds that it takes no byte.
 struct Watched<B> {
     body: B,
     origin: Arc<Origin>,
@@ -154,7 +157,7 @@ impl<M: Mux> Viewer<M> {
                 }
                 Next::Ended => return Ok(out.into_pieces()),
             }
-            // What else is there goes out with it.
+            // Parts that are already there go out in the same write.
             if out.is_full() {
                 return Ok(out.into_pieces());
             }
@@ -242,7 +245,7 @@ mod tests {
     use crate::config::{Config, Size};
     use crate::deliver::hls::tests::codecs;
 
-    /// One that has got the headers.
+    /// A viewer that has the headers.
     fn viewer<M: Mux>(origin: &Arc<Origin>, stream: &Arc<Stream>, mux: M) -> Viewer<M> {
         let cursor = Cursor::new(stream, origin.viewer_limits()).unwrap();
         Viewer {
@@ -257,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Whether memory for live streams is used up or not, no viewer has tags of his own.
+    /// Viewers share tags, whether memory for live streams is used up or not.
     #[tokio::test]
     async fn viewers_of_flv_share_tags_and_wait_where_there_is_no_memory_for_them() {
         let mut config = Config::default();
@@ -274,7 +277,7 @@ mod tests {
             let sample = Sample { dts, cts: 0, duration: 0, sync, data };
             publisher.sample(0, sample, now.after(Duration::from_millis(40) * frame))
         };
-        // Others hold what has left, so that windows which are shorter make no room.
+        // These references hold the parts that left the window, so shorter windows free no memory.
         let mut held = Vec::new();
         let full = (0..5000).find(|&frame| {
             held.push(stream.track("v0").map(|track| track.window()));

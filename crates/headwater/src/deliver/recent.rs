@@ -1,4 +1,4 @@
-//! Titles that a worker need not ask the library for.
+//! Titles that a worker has recently looked up. It need not ask the library for them again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,36 +13,37 @@ use vod::{Error, Title};
 
 use crate::Origin;
 
-/// How long a worker takes a path to lead to the same title.
+/// How long a worker assumes that a path leads to the same title.
 const REMEMBERED: Duration = Duration::from_secs(1);
-/// Titles that a worker remembers.
+/// Most titles that a worker remembers.
 const MOST: usize = 1024;
 
-/// Titles that a worker looks up at a time: each holds a thread, which other files need too.
+/// Most lookups of a worker at the same time. Each holds a thread, and other files need threads
+/// too.
 const LOOKUPS: usize = 16;
 
-/// Which titles a worker has just seen.
+/// The titles that a worker has recently seen.
 #[derive(Clone, Debug)]
 pub(super) struct Recent(Rc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// By path.
+    /// Titles by path.
     titles: RefCell<HashMap<Box<str>, Seen>>,
     turns: Semaphore,
-    /// Whether somebody will let go of the titles.
+    /// Whether a task is running that forgets them.
     is_swept: Cell<bool>,
 }
 
-/// A title, and when its path led to it. It is kept for as long as it is remembered, so that one
-/// that the library has no room for is not made again for each request.
+/// A title, and the time of its lookup. This keeps the title alive. So a title for which the
+/// library has no room is not built again for each request.
 #[derive(Debug)]
 struct Seen {
     lookup: Rc<Lookup>,
     at: UnixMicros,
 }
 
-/// Empty while it is under way: all who ask meanwhile wait for the same.
+/// Empty while the lookup runs. All requests meanwhile wait for the same lookup.
 type Lookup = OnceCell<Result<Arc<Title>, Error>>;
 
 impl Default for Recent {
@@ -59,7 +60,7 @@ impl Recent {
         seen.lookup.get()?.as_ref().ok().cloned()
     }
 
-    /// Asks the library, together with whoever is asking it already.
+    /// Looks up a title. Joins a lookup of the same title if one runs.
     pub(super) async fn look_up(
         &self,
         origin: &Arc<Origin>,
@@ -67,7 +68,7 @@ impl Recent {
     ) -> Result<Arc<Title>, Error> {
         let lookup = self.lookup(path, origin.now());
         let ask = async || {
-            // Never closed.
+            // The semaphore is never closed.
             let _turn = self.0.turns.acquire().await;
             let (library, wanted) = (Arc::clone(origin), path.to_owned());
             let asked = spawn_blocking(move || library.titles.title(&wanted)).await;
@@ -105,13 +106,13 @@ impl Seen {
 }
 
 impl Shared {
-    /// Lets go of titles as they are no longer remembered, until there are none.
+    /// Forgets titles when their time is over, until none is left.
     async fn sweep(self: Rc<Self>, origin: Arc<Origin>) {
         loop {
             tokio::time::sleep(REMEMBERED).await;
             let now = origin.now();
             let mut titles = self.titles.borrow_mut();
-            // What is under way is held by those who wait for it.
+            // Requests that wait hold a running lookup.
             titles.retain(|_, seen| seen.is_fresh(now) || Rc::strong_count(&seen.lookup) > 1);
             if titles.is_empty() {
                 break;

@@ -1,4 +1,4 @@
-//! From a path to what it names.
+//! Finds the resource that a path names.
 
 /// A resource of a live stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum Resource<'a> {
     Push,
 }
 
-/// Splits what follows `/live/` into a stream's name and a resource of it.
+/// Splits the path after `/live/` into a stream's name and a resource.
 pub(super) fn live(path: &str) -> Option<(&str, Resource<'_>)> {
     let (stream, file) = path.rsplit_once('/')?;
     let resource = match file {
@@ -67,7 +67,7 @@ fn of_track<'a>(track: &'a str, file: &str) -> Option<Resource<'a>> {
     }
 }
 
-/// A resource of a title: of files packaged on the fly.
+/// A resource of a title, that is, of files packaged on the fly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packaged<'a> {
     /// `index.m3u8`
@@ -92,8 +92,8 @@ pub(super) enum Packaged<'a> {
     Push,
 }
 
-/// Splits what follows `/vod/` into the title's path and a resource of it, where it is the name of
-/// one. A file may have that name too.
+/// Splits the path after `/vod/` into a title's path and a resource, if its last part is the name
+/// of one. A file may have the same name.
 pub(super) fn vod(path: &str) -> Option<(&str, Packaged<'_>)> {
     let (parent, file) = path.rsplit_once('/')?;
     let (title, resource) = match file {
@@ -130,7 +130,7 @@ fn of_packaged<'a>(track: &'a str, file: &str) -> Option<Packaged<'a>> {
 }
 
 fn number(text: &str) -> Option<u64> {
-    // Each resource has one name: no signs, no leading zeros.
+    // Each resource has one name only, so signs and leading zeros are refused.
     let plain = text == "0" || !text.starts_with('0');
     (plain && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
 }
@@ -188,7 +188,7 @@ mod tests {
             ("folder/index.m3u8", Some(("folder", Packaged::Multivariant))),
             ("a/m.mp4/push", Some((file, Packaged::Push))),
             ("push", None),
-            // The root is not a title, and other names are none of a title's.
+            // The root is not a title, and other names are not resources of a title.
             ("index.m3u8", None),
             ("v0/init.mp4", None),
             ("a/m.mp4", None),

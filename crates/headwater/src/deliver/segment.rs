@@ -1,4 +1,4 @@
-//! Headers, segments and parts: ranges of the window's bytes.
+//! Serves headers, segments and parts: ranges of the window's bytes.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::{immutable, no_media, not_found, relay::Relays, unfold::unfold};
 use live::wait::{cut_short, is_empty, patience};
 
-/// `TRACK/init.mp4` and `TRACK/init.MSN.mp4`.
+/// Serves `TRACK/init.mp4` and `TRACK/init.MSN.mp4`.
 pub(super) fn header(
     request: &Request,
     stream: &Arc<Stream>,
@@ -30,13 +30,14 @@ pub(super) fn header(
         }
     };
     let Some(header) = header else { return not_found() };
-    // The nameless header is the newest, and may become another.
+    // The header without a number is the newest and may be replaced.
     let cache = if msn.is_some() { immutable(stream) } else { "public, max-age=1".to_owned() };
     let etag = format!("{}-{}-init", track.name, header.msn);
     whole(request, &etag, "mp4", &track, &cache, &[header.bytes.clone().into()])
 }
 
-/// `TRACK/MSN.m4s`: a segment, or as much of it as there is and the rest as it comes.
+/// Serves `TRACK/MSN.m4s`: a segment. If the segment is still being made, its rest follows as it
+/// arrives.
 pub(super) async fn segment(
     request: &Request,
     relays: &Relays,
@@ -47,34 +48,36 @@ pub(super) async fn segment(
     run(request, relays, stream, track, msn, None).await
 }
 
-/// How long a request waits for a time that no manifest has named yet. ffmpeg asks for the segment after its list
-/// again and again, hundreds of times a second if it is refused at once.
+/// How long a request for a time that no manifest has named waits. ffmpeg asks for the segment
+/// after its list again and again. If refused at once, it would ask hundreds of times a second.
 const TOO_SOON: Duration = Duration::from_millis(500);
 
-/// Where a manifest said that a segment would start.
+/// A segment's start as a manifest foretold it.
 #[derive(Debug, Clone, Copy)]
 struct Foretold {
     time: i64,
-    /// Period and header of the segment before, which the manifest described it with.
+    /// Period and header of the segment before. The manifest described the foretold segment with
+    /// these.
     period: u64,
     header: u64,
 }
 
 impl Foretold {
-    /// Where the manifest said that the segment after `before` would start, if it said so.
+    /// The start that the manifest foretold for the segment after `before`, if it foretold one.
     fn after(before: &Segment) -> Option<Self> {
         let time = before.expected_end?;
         Some(Self { time, period: before.period, header: before.header.msn })
     }
 
-    /// Whether the manifest described this segment. A player cannot decode it with another header, nor place
-    /// it in another period.
+    /// Whether the manifest's description fits this segment. With another header a player could not
+    /// decode it; with another period it would play it at the wrong time.
     fn describes(&self, segment: &Segment) -> bool {
         (segment.period, segment.header.msn) == (self.period, self.header)
     }
 }
 
-/// Segment `msn`; where it was foretold, after it all that start then or earlier.
+/// Serves segment `msn`. If it was foretold, all later segments that start at the foretold time or
+/// earlier follow it.
 async fn run(
     request: &Request,
     relays: &Relays,
@@ -84,7 +87,7 @@ async fn run(
     foretold: Option<Foretold>,
 ) -> Response {
     let Some(track) = stream.track(track) else { return not_found() };
-    // Whether it is complete is asked of the same window: it may be completed any moment.
+    // Both answers come from the same window: the segment may be completed at any moment.
     let found = find(relays, stream, &track, msn, |window| {
         Some((Arc::clone(window.segment(msn)?), window.is_complete(msn)))
     });
@@ -106,9 +109,9 @@ async fn run(
         let etag = format!("{}-{msn}", track.name);
         return whole(request, &etag, "iso.segment", &track, &cache, &bytes);
     }
-    // Chunked transfer of the segment being made. Only what is missing is looked for, so a part is
-    // sent as soon as it is published.
-    let windows = relays.follow(&track);
+    // Chunked transfer of the segment being made. Each round looks only for the missing parts, so a
+    // part is sent as soon as it is published.
+    let windows = relays.follow(stream, &track);
     let body =
         unfold((windows, msn, 0), false, move |(mut windows, mut msn, mut sent)| async move {
             loop {
@@ -116,14 +119,14 @@ async fn run(
                     let window = windows.borrow_and_update();
                     let Some(segment) = window.segment(msn) else {
                         if sent == 0 && window.next_msn() == Some(msn) && !window.ended {
-                            // It follows on one that was sent, and has not begun.
+                            // The next segment to send has not begun.
                             drop(window);
                             if windows.changed().await.is_err() {
                                 return Ok(None);
                             }
                             continue;
                         }
-                        // An orderly end would say that this is all there was.
+                        // An orderly end would tell the client that the segment is whole.
                         return Err(io::Error::other(
                             "the segment left the window while it was sent",
                         ));
@@ -147,8 +150,11 @@ async fn run(
                     (msn, sent) = (msn + 1, 0);
                     continue;
                 }
-                if complete || windows.changed().await.is_err() {
+                if complete {
                     return Ok(None);
+                }
+                if windows.changed().await.is_err() {
+                    return Err(io::Error::other("the rest of the segment does not come"));
                 }
             }
         });
@@ -158,12 +164,13 @@ async fn run(
         .body(Body::Stream(Box::new(body)))
 }
 
-/// `TRACK/tTIME.m4s`: the segment whose first sample is shown at `time`, as DASH names it.
+/// Serves `TRACK/tTIME.m4s`: the segment with its first sample presented at `time`. DASH names
+/// segments this way.
 ///
-/// Manifests foretell where the segment after the one being made starts, where keyframes are regular
-/// ([`Segment::expected_end`]). Where it then starts at another time, it is meant all the same. A player
-/// that asked for it goes on with what starts after the foretold time, so it is given what starts
-/// before.
+/// If keyframes are regular, manifests foretell where the next segment starts
+/// ([`Segment::expected_end`]). If that segment then starts at another time, the foretold name
+/// still means it. A player that asked for it goes on with the segment after the foretold time, so
+/// it also gets every segment that starts before.
 pub(super) async fn segment_at(
     request: &Request,
     relays: &Relays,
@@ -172,7 +179,7 @@ pub(super) async fn segment_at(
     time: i64,
 ) -> Response {
     let Some(track) = stream.track(name) else { return not_found() };
-    let mut windows = relays.follow(&track);
+    let mut windows = relays.follow(stream, &track);
     let deadline = tokio::time::Instant::now() + TOO_SOON;
     loop {
         let (named, is_too_soon) = {
@@ -189,7 +196,8 @@ pub(super) async fn segment_at(
     }
 }
 
-/// The number of the segment that is named by `time`, and what was foretold of it if it may start elsewhere.
+/// The number of the segment that `time` names. If the segment may start at another time, also what
+/// was foretold of it.
 fn named(window: &Window, time: i64) -> Option<(u64, Option<Foretold>)> {
     let exact = window.all().rev().find(|segment| segment.presents == time);
     let foretold = || {
@@ -199,19 +207,20 @@ fn named(window: &Window, time: i64) -> Option<(u64, Option<Foretold>)> {
     exact.map(|exact| (exact.msn, None)).or_else(foretold)
 }
 
-/// Waits for the next change of a window, until `deadline`.
+/// Waits until a window changes, or until `deadline`.
 pub(super) async fn change(
     windows: &mut watch::Receiver<Arc<Window>>,
     deadline: tokio::time::Instant,
 ) -> Result<(), Response> {
     match tokio::time::timeout_at(deadline, windows.changed()).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) | Err(_) => Err(Response::text(503, "the live edge has not moved for too long")
+        Ok(Err(_)) => Err(Response::text(503, "no media come any more").header("Retry-After", 1)),
+        Err(_) => Err(Response::text(503, "the live edge has not moved for too long")
             .header("Retry-After", 1)),
     }
 }
 
-/// The same of a window that has no complete segment, while somebody publishes.
+/// Does the same for a window without a complete segment, while somebody publishes.
 pub(super) async fn first(
     stream: &Stream,
     track: &Track,
@@ -225,7 +234,7 @@ pub(super) async fn first(
     }
 }
 
-/// `TRACK/MSN.PART.m4s`: a part; the next one is waited for.
+/// Serves `TRACK/MSN.PART.m4s`: a part. If it is the next part, the response waits for it.
 pub(super) async fn part(
     request: &Request,
     relays: &Relays,
@@ -256,14 +265,15 @@ pub(super) async fn part(
     }
 }
 
-/// The answer for a part that its segment ended without. Whoever follows the playlist's hints asks for one
-/// at the end of each segment: a cache may keep the answer like any other that stays true.
+/// Answers for a part that its segment ended without. A player that follows the playlist's hints
+/// asks for one at the end of each segment. The answer stays true, so caches may keep it.
 fn never(stream: &Stream) -> Response {
     Response::text(404, "its segment ended before this part")
         .header("Cache-Control", immutable(stream))
 }
 
-/// The longest a part of the track may be, in microseconds; what is aimed at while that is unknown.
+/// The longest part that the track may have, in microseconds. While that is unknown, the target
+/// duration.
 pub(super) fn part_micros(stream: &Stream, track: &Track) -> u64 {
     let timescale = u64::from(track.header().track.timescale.max(1));
     match track.part_limit() {
@@ -272,15 +282,15 @@ pub(super) fn part_micros(stream: &Stream, track: &Track) -> u64 {
     }
 }
 
-/// Looks for something of segment `msn`, waiting while the segment is near enough to come.
+/// Looks for something in segment `msn`. Waits if the segment is due soon.
 async fn find<T>(
     relays: &Relays,
-    stream: &Stream,
+    stream: &Arc<Stream>,
     track: &Arc<Track>,
     msn: u64,
     mut look: impl FnMut(&Window) -> Option<T>,
 ) -> Result<T, Response> {
-    let mut windows = relays.follow(track);
+    let mut windows = relays.follow(stream, track);
     let deadline = tokio::time::Instant::now() + patience(stream);
     loop {
         {
@@ -309,7 +319,7 @@ fn content_type(suffix: &str, track: &Track) -> String {
     format!("{kind}/{suffix}")
 }
 
-/// Answers with bytes that are all there: ranges and conditions apply.
+/// Answers with complete bytes; ranges and conditions apply.
 fn whole(
     request: &Request,
     etag: &str,
@@ -340,7 +350,8 @@ mod tests {
     /// Milliseconds from one frame to the next.
     const FRAME: i64 = 40;
 
-    /// A publisher of frames with a keyframe every 4 s, which is known by now, up to 1 s after the newest.
+    /// A publisher with a keyframe every 4 s. It has sent enough to be known as regular, up to 1 s
+    /// after its newest keyframe.
     fn regular() -> Publisher {
         let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
         let mut publisher = Registry::new(Settings::default()).publish("x", info, NOW).unwrap();
@@ -362,15 +373,15 @@ mod tests {
         }
     }
 
-    /// Asks for the segment that was foretold, while `publish` goes on; see [`asked_for`].
+    /// Asks for the foretold segment while `publish` runs; see [`asked_for`].
     async fn asked(publisher: &mut Publisher, publish: impl FnOnce(&mut Publisher)) -> (u16, u64) {
         let window = publisher.stream().track("v0").unwrap().window();
         let time = window.open.as_ref().unwrap().expected_end.unwrap();
         asked_for(time, publisher, async |publisher| publish(publisher)).await
     }
 
-    /// Asks for the segment of this time, while `publish` goes on: the answer's status, and how many bytes
-    /// come of a segment that is being made until a second passes without any.
+    /// Asks for the segment at `time` while `publish` runs. Returns the status, and the number of
+    /// bytes received until no more come for a second.
     async fn asked_for(
         time: i64,
         publisher: &mut Publisher,
@@ -395,7 +406,7 @@ mod tests {
         (status, bytes)
     }
 
-    /// Bytes of the track's segment that is so many before its newest.
+    /// Bytes of the segment that is `back` before the track's newest.
     fn newest(publisher: &Publisher, back: usize) -> u64 {
         let window = publisher.stream().track("v0").unwrap().window();
         window.all().rev().nth(back).unwrap().len() as u64
@@ -411,7 +422,8 @@ mod tests {
             let publisher = &mut regular();
             let answer = asked(publisher, |publisher| frames(publisher, 21_000..25_000, 4000));
             assert_eq!(answer.await, (200, newest(publisher, 0)));
-            // A keyframe that comes too soon: the segment that it begins, and the one that was meant.
+            // A keyframe comes too soon: the answer is the segment that it begins and the foretold
+            // one.
             let publisher = &mut regular();
             let answer = asked(publisher, |publisher| {
                 frames(publisher, 21_000..21_520, 4000);
@@ -428,7 +440,7 @@ mod tests {
     async fn what_nobody_can_have_named_yet_is_waited_for_a_moment() {
         local(async {
             let publisher = &mut regular();
-            // Two segments on: the one in between is not there either.
+            // Two segments ahead: the one between does not exist yet either.
             let newest_start =
                 publisher.stream().track("v0").unwrap().window().open.as_ref().unwrap().presents;
             let two_on = newest_start + 8 * 90_000;
@@ -447,7 +459,8 @@ mod tests {
         .await;
     }
 
-    /// What a manifest says of a segment holds with the header and the period that it says it of.
+    /// A manifest foretells a segment with a certain header and period. With others, the foretold
+    /// name is void.
     #[tokio::test(start_paused = true)]
     async fn what_was_foretold_is_nothing_of_another_header_or_period() {
         local(async {
@@ -460,7 +473,7 @@ mod tests {
             let publisher = &mut regular();
             let answer = asked(publisher, |publisher| frames(publisher, 92_000..93_000, 4000));
             assert_eq!(answer.await, (404, 0));
-            // Also where one that belongs comes before: that one and no more.
+            // If a fitting segment comes first, the answer is that segment and no more.
             let publisher = &mut regular();
             let answer = asked(publisher, |publisher| {
                 frames(publisher, 21_000..21_520, 4000);

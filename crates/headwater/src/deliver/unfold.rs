@@ -1,4 +1,4 @@
-//! A response body from an async function.
+//! Makes a response body of an async function.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use http::{BodyStream, Piece};
 
 type Step<P, S> = Pin<Box<dyn Future<Output = io::Result<Option<(Vec<P>, S)>>>>>;
 
-/// A body made by calling `next` again and again with the state it returned; `None` ends it.
+/// Makes a body by calling `next` repeatedly with the state that it returned. `None` ends the body.
 /// `endless` bodies end when the server drains.
 pub(super) fn unfold<P, S, F, Fut>(state: S, endless: bool, mut next: F) -> impl BodyStream
 where

@@ -1,4 +1,4 @@
-//! The bundled clip, published by the origin itself, over and over.
+//! The bundled clip, which the origin itself publishes in a loop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::Origin;
 /// The demo clip.
 pub static DEMO: &[u8] = include_bytes!("../../assets/demo.mp4");
 
-/// Publishes an MP4 held in memory as live stream `name` in real time, for ever; every turn
-/// continues the clock of the one before.
+/// Publishes an MP4 held in memory as live stream `name` in real time, for ever. Timestamps go on
+/// from one turn to the next.
 ///
 /// # Errors
 /// The clip cannot be read or has nothing to publish, or the name is taken.
@@ -35,7 +35,7 @@ pub async fn publish(origin: Arc<Origin>, name: &str, clip: Bytes) -> anyhow::Re
         let codec = track.codec.clone();
         publisher.track(source, codec, track.timescale, track.language, origin.now())?;
     }
-    // A turn lasts as long as its longest track, so that neither overlaps with itself.
+    // A turn lasts as long as its longest track, so no track overlaps with its own next turn.
     let turn = index.duration();
     let started = Instant::now();
     let mut base = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! FLV tags, or RTMP messages, into a live stream.
+//! Takes FLV tags, or RTMP messages, into a live stream.
 
 use bytes::Bytes;
 use live::{Publisher, UnixMicros};
@@ -7,12 +7,12 @@ use media::flv::{Demuxer, Event, TIMESCALE, TagKind, TrackId};
 
 use super::{Error, Ingest, Source};
 
-/// A publisher that sends FLV.
+/// A publisher that sends FLV tags.
 #[derive(Debug)]
 pub struct FlvIngest {
     ingest: Ingest,
     demuxer: Demuxer,
-    /// The last jump in time that was told, by track and milliseconds.
+    /// The last jump in time that was logged: its track, and its size in milliseconds.
     jump: Option<(TrackId, i64)>,
 }
 
@@ -24,20 +24,20 @@ impl Source for TrackId {
 }
 
 impl FlvIngest {
-    /// Ingest by this publisher.
+    /// Makes an ingest for this publisher.
     pub fn new(publisher: Publisher) -> Self {
         Self { ingest: Ingest::new(publisher), demuxer: Demuxer::new(), jump: None }
     }
 
-    /// Who publishes what.
+    /// The publisher, with its stream.
     pub fn publisher(&self) -> &Publisher {
         self.ingest.publisher()
     }
 
-    /// Takes a tag's payload, its timestamp in milliseconds as it stands in the tag.
+    /// Takes a tag's payload. `timestamp` is in milliseconds, as in the tag.
     ///
     /// # Errors
-    /// The publisher may not go on. What is merely broken or unsupported in the tag is logged.
+    /// The publisher may not go on. A tag that is merely broken or unsupported is logged.
     pub fn handle_tag(
         &mut self,
         kind: TagKind,
@@ -64,10 +64,10 @@ impl FlvIngest {
         self.ingest.check()
     }
 
-    /// Time ran back, or leapt: the stream's own timeline goes on as it can, and says where it had
-    /// to begin a new period.
+    /// Logs that a track's time ran back or leapt ahead. The stream's own timeline continues if
+    /// possible; otherwise a new period begins, and the stream logs that itself.
     fn jumped(&mut self, track: TrackId, step: i64, time: i64) {
-        // Each track of a publisher feels the same jump.
+        // Each track of a publisher makes the same jump; it is logged once.
         if let Some((other, by)) = self.jump
             && other != track
             && by.abs_diff(step) < 1000

@@ -1,7 +1,8 @@
-//! What publishers send, on its way into a live stream.
+//! Takes what publishers send into live streams.
 //!
-//! [`Ingest`] is what any publisher has, whatever its protocol: tracks, samples, a limit to what may be wrong with them
-//! and to what the log says of it. [`flv`] reads what RTMP and FLV files carry into it.
+//! [`Ingest`] is common to all publishers, whatever their protocol: it takes tracks and samples,
+//! limits the errors that a publisher may make, and limits what the log says of them. [`flv`] reads
+//! the tags of RTMP and FLV files into it.
 
 pub mod clip;
 pub mod flv;
@@ -12,49 +13,50 @@ use std::fmt::Display;
 use live::{Publisher, Refused, UnixMicros};
 use media::{Codec, Sample};
 
-/// A publisher's tracks and samples, into its live stream.
+/// Passes a publisher's tracks and samples into its live stream.
 #[derive(Debug)]
 pub struct Ingest {
     publisher: Publisher,
-    /// Problems of each track: the first few are logged, then only counted.
+    /// Number of problems of each track. The first few are logged, the others only counted.
     problems: HashMap<Option<u32>, u64>,
-    /// Problems of all tracks, and how many of them were not logged.
+    /// Number of problems of all tracks, and how many of them were not logged.
     problem_count: u64,
     unlogged: u64,
-    /// Configurations of tracks so far.
+    /// Number of track configurations so far.
     configured: u64,
-    /// Whether any sample was good.
+    /// Whether the stream has taken any sample.
     good: bool,
 }
 
-/// A track, as its publisher's protocol knows it.
+/// A track, as its publisher's protocol identifies it.
 pub trait Source: Copy + Display {
-    /// The number live knows it by, of its own among the publisher's tracks.
+    /// The track's number for the live stream, unique among the publisher's tracks.
     fn number(self) -> u32;
 }
 
-/// How many problems of one track, and of all, are logged before only their number is.
+/// How many problems of one track, and of all tracks, are logged one by one.
 const LOGGED: (u64, u64) = (3, 16);
 
-/// So many configurations of a publisher's tracks are logged: one may change with each frame.
+/// How many track configurations of a publisher are logged. A configuration may change with each
+/// frame.
 const TOLD: u64 = 64;
 
-/// A publisher with so many problems and not one good sample sends garbage.
+/// A publisher with this many problems and no good sample sends garbage.
 const GARBAGE: u64 = 64;
 
 /// Why a publisher may not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The stream does not take its samples.
+    /// The stream refuses its samples.
     #[error("{0}")]
     Refused(#[from] Refused),
-    /// Nothing it sent could be used.
+    /// Nothing that it sent could be used.
     #[error("{0} problems and not one good sample")]
     Garbage(u64),
 }
 
 impl Ingest {
-    /// Ingest by this publisher.
+    /// Makes an ingest for this publisher.
     pub fn new(publisher: Publisher) -> Self {
         Self {
             publisher,
@@ -66,16 +68,17 @@ impl Ingest {
         }
     }
 
-    /// Who publishes what.
+    /// The publisher, with its stream.
     pub fn publisher(&self) -> &Publisher {
         &self.publisher
     }
 
-    /// A track begins, or goes on with another configuration; its samples' times are in `timescale`. `at` says where in
-    /// what the publisher sent that is.
+    /// Begins a track, or changes its configuration. The times of its samples are in `timescale`.
+    /// `at` tells the place in the publisher's input, for the log.
     ///
     /// # Errors
-    /// The publisher may not go on. A codec that cannot be taken is a problem, and is logged.
+    /// The publisher may not go on. A codec that is not supported counts as a problem and is
+    /// logged.
     pub fn track(
         &mut self,
         track: impl Source,
@@ -91,15 +94,15 @@ impl Ingest {
                 tracing::info!(stream = self.stream(), %track, codec = name, "track");
             }
             Ok(()) => {}
-            // The publisher is not to blame, and without the track it would go on in vain: it may be better off
-            // when it returns.
+            // The publisher is not to blame here, but publishing without this track would be in
+            // vain. It may have more success when it returns.
             Err(error @ (Refused::Replaced | Refused::Io(_))) => return Err(error.into()),
             Err(error) => self.problem(Some(track), &format_args!("{at}, {track}: {error}")),
         }
         Ok(())
     }
 
-    /// A sample of a track.
+    /// Takes a sample of a track.
     ///
     /// # Errors
     /// The publisher may not go on.
@@ -111,14 +114,14 @@ impl Ingest {
     ) -> Result<(), Error> {
         match self.publisher.sample(track.number(), sample, now) {
             Ok(()) => self.good = true,
-            // The track was refused, and said so when it was announced.
+            // The track was refused when it was announced, and the log says so.
             Err(Refused::UnknownTrack) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Something is wrong with what the publisher sends, of a track or of all.
+    /// Counts a problem in what the publisher sends, of one track or of all, and may log it.
     pub fn problem(&mut self, track: Option<impl Source>, problem: &dyn Display) {
         let count = self.problems.entry(track.map(Source::number)).or_default();
         *count += 1;
@@ -133,7 +136,7 @@ impl Ingest {
         }
     }
 
-    /// To be called now and then.
+    /// Checks whether the publisher sends garbage. Call it now and then.
     ///
     /// # Errors
     /// The publisher sends garbage and may not go on.

@@ -1,8 +1,8 @@
-//! System calls that the ladder's ffmpeg is refused, by seccomp.
+//! System calls that seccomp refuses to the ladder's ffmpeg.
 //!
-//! Making frames of frames needs memory, threads, and reading and writing of what is open. What is listed
-//! here is refused whatever the user may do whom the origin runs as, root among them: Landlock says which
-//! files can be opened, but most of these take a path without opening it, or reach other processes.
+//! Transcoding needs memory, threads, and reads and writes of open descriptors. The calls listed
+//! here are refused whatever user the origin runs as, even root. Landlock decides which files can
+//! be opened. But most of the calls here take a path without opening it, or reach other processes.
 
 use std::io;
 
@@ -11,19 +11,19 @@ use seccompiler::{
     SeccompCondition, SeccompFilter, SeccompRule, apply_filter, sock_filter,
 };
 
-/// Not in `libc` yet. From 424 on, numbers are the same on every architecture.
+/// Calls that `libc` does not have yet. From 424 on, numbers are the same on every architecture.
 const SYS_FCHMODAT2: libc::c_long = 452;
 const SYS_SETXATTRAT: libc::c_long = 463;
 const SYS_REMOVEXATTRAT: libc::c_long = 466;
 const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
 const SYS_FILE_SETATTR: libc::c_long = 469;
 
-/// The first call that was unknown when this list was made.
+/// The first call number that was not in use when this list was made.
 const UNKNOWN: libc::c_long = 470;
 
-/// Refused whatever their arguments.
+/// Calls that are refused whatever their arguments.
 const REFUSED: &[libc::c_long] = &[
-    // What files are: their names, owners, permissions, times and attributes.
+    // Changes of files: names, owners, permissions, times and attributes.
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     SYS_FCHMODAT2,
@@ -46,7 +46,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_mkdirat,
     libc::SYS_mknodat,
     libc::SYS_truncate,
-    // Ways to files that Landlock does not see: to learn of them, or to have others open them.
+    // Ways to files that Landlock does not control: handles, notifications, and flushes to disk.
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
     libc::SYS_inotify_init1,
@@ -55,7 +55,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_fanotify_mark,
     libc::SYS_sync,
     libc::SYS_syncfs,
-    // Sockets of every family, and what opens them by itself.
+    // Sockets of every family, and io_uring, which can open sockets itself.
     libc::SYS_socket,
     libc::SYS_socketpair,
     libc::SYS_connect,
@@ -64,7 +64,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
-    // Other processes: their memory, their descriptors, their priority, signals to them.
+    // Access to other processes: memory, descriptors, priority and signals.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -85,10 +85,10 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_sched_setparam,
     libc::SYS_sched_setscheduler,
     libc::SYS_ioprio_set,
-    // Its group of processes is what the origin ends.
+    // The origin ends ffmpeg by its process group, so ffmpeg must stay in it.
     libc::SYS_setpgid,
     libc::SYS_setsid,
-    // What outlives it.
+    // Objects that outlive the process.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
@@ -96,7 +96,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_semget,
     libc::SYS_msgget,
     libc::SYS_mq_open,
-    // What is mounted where, and who is who there.
+    // Mounts and namespaces.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_mount_setattr,
@@ -137,7 +137,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_userfaultfd,
 ];
 
-/// What only some architectures have: calls that others above have taken the place of.
+/// Calls that only some architectures have. Newer calls above replace them.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[libc::c_long] = &[
     libc::SYS_chmod,
@@ -158,13 +158,14 @@ const OLDER: &[libc::c_long] = &[
     libc::SYS_iopl,
     libc::SYS_ioperm,
 ];
-/// `renameat`, which is not in `libc`.
+/// `renameat`, which `libc` does not have.
 #[cfg(target_arch = "aarch64")]
 const OLDER: &[libc::c_long] = &[38];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OLDER: &[libc::c_long] = &[];
 
-/// Namespaces of its own, in which it could do as root does, and children that would be the origin's.
+/// Refused flags of `clone`. In a namespace of its own the process could act as root;
+/// `CLONE_PARENT` would make its children the origin's.
 const CLONED: [libc::c_int; 8] = [
     libc::CLONE_NEWUSER,
     libc::CLONE_NEWNS,
@@ -176,10 +177,11 @@ const CLONED: [libc::c_int; 8] = [
     libc::CLONE_PARENT,
 ];
 
-/// Attributes of a file that is open for reading only; `FS_IOC_FSSETXATTR` is not in `libc`.
+/// Requests that change attributes of a file that is open for reading only. `libc` does not have
+/// `FS_IOC_FSSETXATTR`.
 const ATTRIBUTES: [u32; 2] = [0x4008_6602, 0x401c_5820];
 
-/// Has the kernel refuse all this to the thread that calls, and to what it becomes, for good.
+/// Makes the kernel refuse these calls to the calling thread, also after `exec`, for good.
 pub(super) fn refuse() -> io::Result<()> {
     let architecture = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
     let listed = REFUSED.iter().chain(OLDER).map(|&call| (call, Vec::new()));
@@ -187,7 +189,8 @@ pub(super) fn refuse() -> io::Result<()> {
         SeccompFilter::new(
             listed.chain(some).collect(),
             SeccompAction::Allow,
-            // As if it lacked the permission: libraries do without, where they only try.
+            // The error is that of a missing permission. Libraries that only try a call go on
+            // without it.
             SeccompAction::Errno(libc::EPERM.unsigned_abs()),
             architecture,
         )
@@ -197,7 +200,7 @@ pub(super) fn refuse() -> io::Result<()> {
     apply_filter(&absent()).map_err(io::Error::other)
 }
 
-/// Refused where one of the rules holds.
+/// Calls that are refused if one of their rules matches.
 fn refused_by_argument() -> Result<Vec<(libc::c_long, Vec<SeccompRule>)>, BackendError> {
     let rule = |argument, operator, value: u32| {
         SeccompRule::new(vec![SeccompCondition::new(argument, Dword, operator, value.into())?])
@@ -213,12 +216,12 @@ fn refused_by_argument() -> Result<Vec<(libc::c_long, Vec<SeccompRule>)>, Backen
     };
     Ok(vec![
         (libc::SYS_clone, any(CLONED.into_iter().map(has).collect())?),
-        // It keeps its number when it becomes ffmpeg, which ends itself so when it finds that it must.
+        // The process keeps its id when it becomes ffmpeg. ffmpeg uses this call to abort itself.
         (libc::SYS_tgkill, any(vec![is_not(0, std::process::id())])?),
-        // 0 is itself.
+        // 0 is the process itself.
         (libc::SYS_prlimit64, any(vec![is_not(0, 0)])?),
         (libc::SYS_setpriority, any(vec![is_not(0, libc::PRIO_PROCESS), is_not(1, 0)])?),
-        // Who is sent a signal when something can be read.
+        // These would choose a process that gets a signal when a descriptor becomes readable.
         (libc::SYS_fcntl, any(vec![is(1, F_SETOWN), is(1, F_SETOWN_EX)])?),
         (libc::SYS_ioctl, any(ATTRIBUTES.map(|request| is(1, request)).into())?),
     ])
@@ -227,19 +230,19 @@ fn refused_by_argument() -> Result<Vec<(libc::c_long, Vec<SeccompRule>)>, Backen
 const F_SETOWN: u32 = 8;
 const F_SETOWN_EX: u32 = 15;
 
-/// Answers as a kernel does that does not have the call. That is `clone3`, whose flags lie in memory, where
-/// no filter can read them: libraries use `clone` instead. It is also whatever is newer than this list, and
-/// on x86-64 the x32 ABI, whose numbers are larger than all others.
+/// Answers like a kernel that lacks the call. This is for `clone3`: its flags are in memory, which
+/// no filter can read, and libraries fall back to `clone`. It is also for all calls newer than this
+/// list. On x86-64 this includes the x32 ABI, whose numbers are larger than all others.
 fn absent() -> [sock_filter; 5] {
     const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     const IF_NOT_BELOW: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
     const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
-    // Codes fit into 16 bits, and numbers of calls are not negative.
+    // Codes fit into 16 bits, and call numbers are not negative.
     let code = |code: u32, k: u32, jt, jf| sock_filter { code: code as u16, jt, jf, k };
     let number = |call: libc::c_long| call as u32;
     [
-        // The call's number is what comes first.
+        // The call's number is the first field of the data.
         code(LOAD, 0, 0, 0),
         code(IF_NOT_BELOW, number(UNKNOWN), 2, 0),
         code(IF_EQUAL, number(libc::SYS_clone3), 1, 0),

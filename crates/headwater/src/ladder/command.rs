@@ -1,14 +1,14 @@
-//! ffmpeg's arguments, and which renditions are made of a frame of a given size.
+//! Makes ffmpeg's arguments, and chooses the renditions for a source of a given size.
 
 use std::fmt;
 use std::os::fd::RawFd;
 
 use crate::config::{Ladder, Rung};
 
-/// A frame of the source has at most so many pixels: 8K.
+/// Most pixels that a frame of the source may have: 8K.
 const MOST_PIXELS: u32 = 8192 * 4352;
 
-/// A rendition as it is made of its source.
+/// A rendition with the size in which it is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Made {
     pub(super) rung: Rung,
@@ -24,26 +24,27 @@ impl fmt::Display for Made {
     }
 }
 
-/// How fast the source's frames come.
+/// The source's frame rate: `frames` frames in `ticks` ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rate {
-    /// So many frames
+    /// Number of frames.
     pub(super) frames: u64,
-    /// in so many ticks,
+    /// Duration of these frames, in ticks.
     pub(super) ticks: u64,
-    /// of which a second has so many.
+    /// Ticks in a second.
     pub(super) timescale: u32,
 }
 
 impl Rate {
-    /// How long a frame lasts, in nanoseconds.
+    /// Duration of a frame in nanoseconds.
     pub(super) fn frame(self) -> u64 {
         self.ticks * 1_000_000_000 / (u64::from(self.timescale) * self.frames).max(1)
     }
 }
 
-/// The rungs of a ladder for a source of this size: scaled to fit, never up. Those larger than the
-/// source are left out; if all are, the smallest is made in the source's size.
+/// Chooses the rungs for a source of this size. Frames are scaled down to fit, never up. Rungs
+/// larger than the source are left out. If all are larger, the smallest rung is made in the
+/// source's size.
 pub(super) fn fitting(rungs: &[Rung], (width, height): (u32, u32)) -> Vec<Made> {
     let (width, height) = (width.max(1), height.max(1));
     let upright = height > width;
@@ -65,7 +66,7 @@ pub(super) fn fitting(rungs: &[Rung], (width, height): (u32, u32)) -> Vec<Made> 
                 return None;
             }
             let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
-            // Which of the two is met first.
+            // The dimension that reaches its limit first decides.
             let (wide, high) = if product(most_wide, height) <= product(most_high, width) {
                 (even(most_wide.into(), 1), even(product(height, most_wide), width))
             } else {
@@ -93,16 +94,16 @@ fn even(numerator: u64, denominator: u32) -> u32 {
     u32::try_from(half * 2).unwrap_or(u32::MAX).max(2)
 }
 
-/// ffmpeg's arguments for making these of Matroska on its standard input, each as FLV into the pipe of
-/// that descriptor. Times stay what they are.
+/// Makes ffmpeg's arguments. ffmpeg reads Matroska from its standard input and writes each
+/// rendition as FLV into the pipe with that rendition's descriptor. Timestamps stay the same.
 pub(super) fn arguments(ladder: &Ladder, made: &[(Made, RawFd)], rate: Rate) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut add = |text: &str| arguments.extend(text.split_ascii_whitespace().map(str::to_owned));
     add("-nostdin -hide_banner -nostats -loglevel level+warning");
-    // The header says what there is: nothing more is read to find out. Decoders that use a thread for
-    // each frame would give it out as many frames late.
+    // The header describes the stream, so ffmpeg need not read ahead to probe it. Decoders with a
+    // thread for each frame would delay each frame by as many frames.
     add("-copyts -probesize 32 -analyzeduration 0 -thread_type slice");
-    // What a publisher says its frames' size is must not take all memory.
+    // A publisher could announce huge frames, and they must not take all memory.
     add(&format!("-max_pixels {MOST_PIXELS} -f matroska -i pipe:0"));
 
     let mut graph = format!("[0:v:0]split={}", made.len());
@@ -121,9 +122,10 @@ pub(super) fn arguments(ladder: &Ladder, made: &[(Made, RawFd)], rate: Rate) -> 
         add(&format!("-map [r{at}] -fps_mode passthrough -enc_time_base 1:90000"));
         add(&format!("-c:v libx264 -preset {} -tune zerolatency", ladder.preset));
         add(&format!("-threads {}", ladder.threads));
-        // A second's worth: frames of a scene that moves take from those after them.
+        // The buffer holds one second, so frames with much motion can borrow bits from others.
         add(&format!("-b:v {bits} -maxrate {bits} -bufsize {bits}"));
-        // Where the source has them, so that all can be cut there.
+        // Keyframes where the source has them, so that all renditions can be cut at the same
+        // places.
         add(&format!("-force_key_frames source -forced-idr 1 -sc_threshold 0 -g {keyframes}"));
         add("-f flv -flvflags no_duration_filesize -flush_packets 1");
         add(&format!("pipe:{pipe}"));
@@ -134,7 +136,8 @@ pub(super) fn arguments(ladder: &Ladder, made: &[(Made, RawFd)], rate: Rate) -> 
 /// The longest distance between keyframes, in frames.
 fn keyframe_interval(ladder: &Ladder, rate: Rate) -> u64 {
     let interval = u64::try_from(ladder.keyframe_interval.0.as_nanos()).unwrap_or(u64::MAX);
-    // A frame's duration was rounded down: an interval of whole frames is to stay that many.
+    // The duration of a frame was rounded down. An interval of a whole number of frames must keep
+    // this number.
     interval.saturating_sub(interval / 1_000_000).div_ceil(rate.frame().max(1)).clamp(1, 100_000)
 }
 
@@ -162,12 +165,12 @@ mod tests {
             ((3840, 2160), &[("240p", 320, 180), ("720p", 1280, 720), ("1080p", 1920, 1080)]),
             ((1280, 720), &[("240p", 320, 180), ("720p", 1280, 720)]),
             ((640, 480), &[("240p", 320, 240)]),
-            // As wide as the rung, or as high: not larger.
+            // As wide as the rung or as high as the rung, but not larger.
             ((1920, 800), &[("240p", 320, 134), ("720p", 1280, 534), ("1080p", 1920, 800)]),
             ((1440, 1080), &[("240p", 320, 240), ("720p", 960, 720), ("1080p", 1440, 1080)]),
-            // Upright.
+            // Upright video.
             ((1080, 1920), &[("240p", 180, 320), ("720p", 720, 1280), ("1080p", 1080, 1920)]),
-            // Smaller than all.
+            // Smaller than all rungs.
             ((161, 121), &[("240p", 160, 120)]),
             ((1, 1), &[("240p", 2, 2)]),
             ((0, 0), &[("240p", 2, 2)]),

@@ -1,8 +1,9 @@
-//! What ffmpeg is confined to: it decodes what strangers send.
+//! Confines ffmpeg, because it decodes input from strangers.
 //!
-//! The origin does not start ffmpeg itself. It starts its own program once more, as `headwater confine`,
-//! which takes from itself what ffmpeg does not need ([`Limits`]) and then becomes ffmpeg: none of it can be
-//! taken back. So nothing is done between `fork` and `exec`, where little is safe.
+//! The origin does not start ffmpeg directly. It starts its own program again, as `headwater
+//! confine`. That process gives up everything that ffmpeg does not need ([`Limits`]) and then
+//! becomes ffmpeg, which cannot take any of it back. So no code runs between `fork` and `exec`,
+//! where little is safe.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,8 +27,8 @@ use super::calls;
 use crate::config::{Ladder, Sandbox};
 use crate::machine;
 
-/// What may be read and executed: programs, their libraries, and what the loader looks into. Those that
-/// are not there are left out.
+/// What ffmpeg may read and execute: programs, libraries, and files of the dynamic loader. Paths
+/// that do not exist are skipped.
 const READ: [&str; 13] = [
     "/usr",
     "/bin",
@@ -39,29 +40,30 @@ const READ: [&str; 13] = [
     "/etc/ld.so.cache",
     "/etc/ld.so.preload",
     "/dev/urandom",
-    // How many processors and kinds of memory there are.
+    // The number of processors and the kinds of memory.
     "/sys/devices/system/cpu",
     "/sys/devices/system/node",
     "/proc/cpuinfo",
 ];
 
-/// What may be written to as well.
+/// What ffmpeg may also write to.
 const WRITTEN: [&str; 1] = ["/dev/null"];
 
-/// Landlock's rules as of Linux 6.12; of an older one those that it knows.
+/// Landlock's rules as of Linux 6.12. An older kernel applies those that it knows.
 const RULES: ABI = ABI::V6;
 
-/// What is in its environment, where the origin has it.
+/// The variables of the origin's environment that ffmpeg gets.
 const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
 
-/// Descriptors: a rendition has one, and libraries are opened one after the other.
+/// Most open descriptors. Each rendition needs one, and libraries are opened one after the other.
 const DESCRIPTORS: u64 = 64;
 
-/// Addresses beyond its memory, in bytes for each processor: programs and libraries, and the 64 MiB that an
-/// allocator sets aside for each thread. What it could share with its children counts here only.
+/// Address space beyond the memory limit, in bytes for each processor. It is for programs and
+/// libraries, and for the 64 MiB that an allocator reserves for each thread. Memory that the
+/// process could share with its children counts only here.
 const ADDRESSES: u64 = 1 << 30;
 
-/// Bytes of a thread's stack. They count as memory, and encoders have many threads.
+/// Bytes of a thread's stack. Stacks count as memory, and encoders have many threads.
 const STACK: u64 = 2 << 20;
 
 /// What a ladder's process may use.
@@ -85,7 +87,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// As configured.
+    /// Takes the limits from the configuration.
     pub(super) fn new(ladder: &Ladder, turn: usize) -> Self {
         Self {
             sandbox: ladder.sandbox,
@@ -96,9 +98,10 @@ impl Limits {
         }
     }
 
-    /// The command that becomes `program`, confined to these; its arguments are to follow.
+    /// Makes the command that becomes `program` under these limits. The caller adds the program's
+    /// arguments.
     pub(super) fn command(&self, program: &Path) -> Command {
-        // The same file as this process is of, whatever has its name now.
+        // The executable of this very process, even if its path now holds another file.
         let mut command = Command::new("/proc/self/exe");
         let sandbox = self.sandbox.to_string();
         command.arg("confine").args(["--sandbox", &sandbox]);
@@ -123,8 +126,8 @@ impl Limits {
     }
 }
 
-/// Confines this process, which must have no other thread, and has it become `program`. Comes back
-/// only to say why that cannot be.
+/// Confines this process, which must have no other thread, and then becomes `program`. Returns only
+/// if this fails.
 pub fn run(limits: &Limits, program: &Path, arguments: &[OsString]) -> io::Error {
     match confine(limits, program) {
         Ok(()) => Command::new(program).args(arguments).exec(),
@@ -139,7 +142,7 @@ fn confine(limits: &Limits, program: &Path) -> io::Result<()> {
         (Resource::As, limits.memory.saturating_add(ADDRESSES * cores as u64)),
         (Resource::Stack, STACK),
         (Resource::Nofile, DESCRIPTORS),
-        // It writes to pipes.
+        // ffmpeg writes to pipes, not to files.
         (Resource::Fsize, 0),
         (Resource::Core, 0),
     ];
@@ -155,11 +158,11 @@ fn confine(limits: &Limits, program: &Path) -> io::Result<()> {
         return Err(io::Error::other("this kernel has no Landlock, ladder.sandbox requires it"));
     }
     keep_from_privileges()?;
-    // What the kernel lacks, the origin told of when it started.
+    // The origin warned when it started if the kernel lacks this.
     if required || machine::has_seccomp() { calls::refuse() } else { Ok(()) }
 }
 
-/// Its threads run on so many of the processors that this process may use; how many these are.
+/// Binds this process to `limits.cores` of the processors that it may use. Returns their number.
 fn stay_on_cores(limits: &Limits) -> io::Result<usize> {
     let usable = sched_getaffinity(None)?;
     let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| usable.is_set(cpu)).collect();
@@ -174,16 +177,17 @@ fn stay_on_cores(limits: &Limits) -> io::Result<usize> {
     Ok(limits.cores.min(usable.len()))
 }
 
-/// `cores` of these processors, the next ones with each turn.
+/// Chooses `cores` of these processors; each turn takes the next ones.
 fn chosen_of(usable: &[usize], cores: usize, turn: usize) -> impl Iterator<Item = usize> {
     let cores = cores.min(usable.len());
-    // After as many turns as there are processors it begins again.
+    // After as many turns as there are processors, the choice starts over.
     let first = turn % usable.len().max(1) * cores;
     (first..first + cores).map(move |at| usable[at % usable.len()])
 }
 
-/// Whether it can no longer open files but those it needs, reach TCP ports, or signal processes
-/// that it did not start: as far as the kernel knows such rules, unless the first is `required`.
+/// Keeps the process from opening other files, using TCP, and signalling processes that it did not
+/// start, as far as the kernel supports these rules. With `required`, the basic file rules must be
+/// supported. Returns whether any rules are in force.
 fn keep_from_files(limits: &Limits, program: &Path, required: bool) -> Result<bool, RulesetError> {
     let least = if required { CompatLevel::HardRequirement } else { CompatLevel::BestEffort };
     let read = AccessFs::from_read(RULES);
@@ -203,19 +207,20 @@ fn keep_from_files(limits: &Limits, program: &Path, required: bool) -> Result<bo
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// Gives up what root may do, for good: `no_new_privs` keeps `exec` from giving it back.
+/// Gives up root's privileges for good: `no_new_privs` keeps `exec` from restoring them.
 fn keep_from_privileges() -> io::Result<()> {
     set_no_new_privs(true)?;
-    // Who may not shorten the list of what could ever be had, has no way to get any of it.
+    // Without `SETPCAP` the bounding set cannot be reduced, but then it gives no way to gain a
+    // capability either.
     if capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
         let every = (0..u64::BITS).map(|at| CapabilitySet::from_bits_retain(1 << at));
-        // From some number on, the kernel knows none.
+        // Higher numbers are unknown to the kernel.
         for one in every.take_while(|&one| capability_is_in_bounding_set(one).is_ok()) {
             remove_capability_from_bounding_set(one)?;
         }
     }
     let none = CapabilitySet::empty();
-    // With these, those go that children would inherit (the ambient ones).
+    // This also clears the ambient capabilities, which children would inherit.
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
     Ok(())
 }

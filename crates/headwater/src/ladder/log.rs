@@ -1,4 +1,4 @@
-//! What ffmpeg says, and what is said of it, as lines of the log under the stream's name.
+//! Logs ffmpeg's messages, and messages about ffmpeg, under the stream's name.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use http::net::LogLimit;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// So many lines are logged in so long; further ones are counted.
+/// Most lines that are logged, and the time in which they count. Further lines are only counted.
 const LINES: (u32, Duration) = (16, Duration::from_secs(10));
 
-/// Bytes of a line that are read, the rest is dropped.
+/// Most bytes of a line that are kept; the rest is dropped.
 const LONGEST: usize = 1024;
 
 /// The log of one stream's ladder.
@@ -19,7 +19,7 @@ pub(super) struct Log {
     allowance: Mutex<LogLimit>,
 }
 
-/// How bad it is.
+/// How serious a line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Severity {
     Info,
@@ -70,12 +70,12 @@ impl Log {
     }
 }
 
-/// Bytes to lines.
+/// Splits bytes into lines.
 #[derive(Debug, Default)]
 struct Lines(Vec<u8>);
 
 impl Lines {
-    /// The line that this byte ends, if it ends one that is not empty.
+    /// Takes a byte. Returns a line if the byte ends one that is not empty.
     fn take(&mut self, byte: u8) -> Option<String> {
         if byte != b'\n' && byte != b'\r' {
             if self.0.len() < LONGEST {
@@ -88,7 +88,8 @@ impl Lines {
     }
 }
 
-/// A line of ffmpeg's, as `-loglevel level+…` has it: `[libx264 @ 0x5581] [warning] message`.
+/// Parses a line of ffmpeg in the format of `-loglevel level+…`: `[libx264 @ 0x5581] [warning]
+/// message`.
 fn parse(line: &str) -> (Severity, String) {
     const LEVELS: [(&str, Severity); 5] = [
         ("[info] ", Severity::Info),

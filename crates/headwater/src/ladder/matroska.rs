@@ -1,15 +1,15 @@
-//! What ffmpeg is fed with: a video track as Matroska (RFC 9559), without an end.
+//! Writes a video track as endless Matroska (RFC 9559), the input of ffmpeg.
 //!
-//! Of the containers that can be written as the frames come, ffmpeg of any age reads this one with
-//! every codec there is here, and holds nothing of it: its reader of fragmented MP4 keeps an index that
-//! grows for as long as the stream lasts, and that of FLV knows H.264 alone before ffmpeg 6.1.
+//! Few containers can be written frame by frame. Of these, ffmpeg of any age reads Matroska with
+//! every codec that Headwater supports, and keeps no state of it. ffmpeg's reader of fragmented MP4
+//! keeps an index that grows with the stream. Its reader of FLV knows only H.264 before ffmpeg 6.1.
 
 use media::Codec;
 
-/// Milliseconds: nanoseconds in a tick.
+/// Nanoseconds in a tick: a tick is a millisecond.
 const TICK: u64 = 1_000_000;
 
-/// Elements by their identifiers (RFC 8794, 5; RFC 9559, 5.1).
+/// Identifiers of elements (RFC 8794, 5; RFC 9559, 5.1).
 mod id {
     pub(super) const EBML: u32 = 0x1A45_DFA3;
     pub(super) const EBML_VERSION: u32 = 0x4286;
@@ -41,8 +41,8 @@ mod id {
     pub(super) const SIMPLE_BLOCK: u32 = 0xA3;
 }
 
-/// What comes before the first frame. `frame` is how long one lasts, in nanoseconds. `None` for a
-/// codec that is no video.
+/// Makes everything before the first frame. `frame` is the duration of a frame in nanoseconds.
+/// Returns `None` if the codec is not video.
 pub(super) fn header(codec: &Codec, frame: Option<u64>) -> Option<Vec<u8>> {
     let name = match codec {
         Codec::Avc(_) => "V_MPEG4/ISO/AVC",
@@ -62,7 +62,7 @@ pub(super) fn header(codec: &Codec, frame: Option<u64>) -> Option<Vec<u8>> {
         number(out, id::DOC_TYPE_READ_VERSION, 2);
     });
     identifier(&mut out, id::SEGMENT);
-    // Of unknown size: it lasts until the end.
+    // The segment's size is unknown: it lasts until the end of the stream.
     out.extend_from_slice(&[0x01, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
     element(&mut out, id::INFO, |out| {
         number(out, id::TIMESTAMP_SCALE, TICK);
@@ -89,20 +89,20 @@ pub(super) fn header(codec: &Codec, frame: Option<u64>) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// One frame, shown at `at` milliseconds: a cluster of its own, so that it goes out at once and is
-/// read without waiting for another.
+/// Writes a frame with presentation time `at` in milliseconds. The frame is a cluster of its own:
+/// so it goes out at once, and ffmpeg reads it without waiting for the next.
 pub(super) fn frame(out: &mut Vec<u8>, at: u64, sync: bool, data: &[u8]) {
     element(out, id::CLUSTER, |out| {
         number(out, id::TIMESTAMP, at);
         element(out, id::SIMPLE_BLOCK, |out| {
-            // Of track 1, at the cluster's time.
+            // For track 1, at the cluster's time.
             out.extend_from_slice(&[0x81, 0, 0, if sync { 0x80 } else { 0 }]);
             out.extend_from_slice(data);
         });
     });
 }
 
-/// An element with what `content` writes. Its size takes eight bytes, whatever it is.
+/// Writes an element with the bytes that `content` writes. Its size always takes eight bytes.
 fn element(out: &mut Vec<u8>, id: u32, content: impl FnOnce(&mut Vec<u8>)) {
     identifier(out, id);
     let size_at = out.len();
@@ -120,7 +120,7 @@ fn number(out: &mut Vec<u8>, id: u32, number: u64) {
     bytes(out, id, &number.to_be_bytes());
 }
 
-/// Identifiers bring their own length marker: only leading zeros go.
+/// Writes an identifier. It contains its own length marker, so only leading zeros are dropped.
 fn identifier(out: &mut Vec<u8>, id: u32) {
     let all = id.to_be_bytes();
     let skipped = id.leading_zeros() as usize / 8;

@@ -1,18 +1,18 @@
-//! Renditions of live streams that the origin makes itself, with ffmpeg.
+//! Renditions of live streams that the origin itself makes, with ffmpeg.
 //!
 //! ```text
 //!  window ─ source ─▶ matroska ─ pipe ─▶ ffmpeg ─ pipe of each ─▶ FLV ─ rendition ─▶ live::Derived
-//!               └──────────── frames: exact times and slots ──────────▲
+//!               └──────────── frames: exact times and places ─────────▲
 //! ```
 //!
-//! One process makes all renditions of a stream, of one decoding. It is fed from the stream's window,
-//! as a viewer would be, and by pipes: there is no address to know, no port, no certificate, and no
-//! connection that counts as a viewer's or a publisher's. Its standard input is a pipe of ours, so it
-//! ends when this process does, however that happens.
+//! One process decodes a stream once and makes all its renditions. It gets the parts in the
+//! stream's window, as a viewer does. Input and output are pipes: this needs no address, port or
+//! certificate, and nothing counts as a viewer or a publisher. ffmpeg's standard input is a pipe of
+//! the origin, so ffmpeg ends when the origin does, for whatever reason.
 //!
-//! Only frames are made; the audio is the publisher's for all renditions. Each frame that comes out
-//! is told to the one it was made of ([`source::Frames`]) and gets that one's time, so that
-//! renditions agree with their source to the tick.
+//! Only video is transcoded; all renditions share the publisher's audio. Each output frame is
+//! matched with the frame it was made of ([`source::Frames`]) and gets that frame's time. So the
+//! timestamps of a rendition equal those of its source to the tick.
 
 mod calls;
 mod command;
@@ -47,29 +47,31 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::config::Sandbox;
 use crate::{Origin, machine};
 
-/// Manifests of a new stream wait so long for its renditions: what is not in the first is never
-/// offered to many players.
+/// How long the manifests of a new stream wait for its renditions. Many players never look at a
+/// rendition that is missing in the first manifest.
 const AWAITED: Duration = Duration::from_secs(8);
 
-/// An ffmpeg that takes no frame for so long hangs.
+/// An ffmpeg that takes no frame for this time hangs.
 const HANGS: Duration = Duration::from_secs(20);
 
-/// After a failure ffmpeg is started again in so long, then in twice as long, to at most.
+/// How long to wait before ffmpeg is started again after a failure: at first, and at most. The wait
+/// doubles with each failure.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// One that ran for so long had no lasting trouble.
+/// An ffmpeg that ran this long had no lasting problem.
 const RAN_WELL: Duration = Duration::from_secs(30);
 
-/// After so many failures in a row, a source that is to be replaced by its renditions is offered.
+/// Viewers are offered only the renditions, if so configured. After this many failures in a row,
+/// they are offered the source instead.
 const HOPELESS: u32 = 2;
 
-/// Looks after the renditions of every stream that the configuration wants them of, for ever.
+/// Makes the renditions of every stream for which the configuration asks. Runs for ever.
 pub async fn run(origin: Arc<Origin>) {
     if !origin.config.ladder.enabled {
         return;
     }
     let mut begun = origin.registry.begun();
-    // Those that have, or had, a ladder, by their names.
+    // The streams that have or had a ladder, by name.
     let mut streams: HashMap<String, Weak<Stream>> = HashMap::new();
     let mut ladders = JoinSet::new();
     let slots = Arc::new(Slots::new(&origin.config.ladder));
@@ -87,7 +89,7 @@ pub async fn run(origin: Arc<Origin>) {
         streams.retain(|_, known| known.strong_count() > 0);
         for stream in origin.registry.streams() {
             let name = stream.name();
-            // Another may have had that name before.
+            // An earlier stream may have had the same name.
             let is_it = |known: &Weak<Stream>| known.as_ptr() == Arc::as_ptr(&stream);
             if streams.get(name).is_some_and(is_it) {
                 continue;
@@ -104,18 +106,20 @@ pub async fn run(origin: Arc<Origin>) {
     }
 }
 
-/// The renditions of one stream, until it is over.
+/// Makes the renditions of one stream until the stream is over.
 async fn follow(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Slots>) {
     let over = ended(stream.subscribe());
     tokio::select! {
         () = make_renditions(origin, stream, slots) => {}
-        // Whatever that waits for. A process that is left ends with its handle.
+        // The stream is over, and `make_renditions` is dropped at whatever point it waits. A
+        // process that is left is killed with its handle.
         () = over => {}
     }
 }
 
 async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Slots>) {
-    // The publisher's own frame. What it publishes under a rendition's name is a ladder already.
+    // The source is the publisher's main video. If the publisher sends renditions itself, they have
+    // a rendition's name.
     let is_source = |track: &&Arc<Track>| track.kind == Kind::Video && track.rendition.is_none();
     let mut state = stream.subscribe();
     let known = state.wait_for(|state| state.tracks.iter().any(|track| is_source(&track)));
@@ -143,13 +147,13 @@ async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Sl
     supervisor.run().await;
 }
 
-/// When a stream is over, and there was time for what comes last.
+/// Waits until a stream is over and its last frames have had time to come out.
 async fn ended(mut state: watch::Receiver<Arc<live::State>>) {
     let _ = state.wait_for(|state| state.status == Status::Ended).await;
     sleep(2 * process::LAST).await;
 }
 
-/// What all who make a stream's renditions share.
+/// State that everything about a stream's renditions shares.
 struct Ladder {
     origin: Arc<Origin>,
     stream: Arc<Stream>,
@@ -159,7 +163,7 @@ struct Ladder {
 }
 
 impl Ladder {
-    /// There is another frame of this rendition.
+    /// Notes that a rendition got a frame.
     fn made(&self, rendition: &Track) {
         if !self.origin.config.ladder.source
             && self.source.is_present()
@@ -170,23 +174,23 @@ impl Ladder {
     }
 }
 
-/// How it ended.
+/// How a process ended.
 enum End {
-    /// With the stream.
+    /// The stream is over.
     Over,
-    /// Somebody else has the names of all renditions, or none could be in the stream.
+    /// Others publish renditions with all these names, or the stream takes none of ours.
     NothingLeft,
-    /// The source has another configuration.
+    /// The source's configuration changed.
     Changed,
-    /// It should not have.
+    /// The process failed.
     Failed(String),
 }
 
 struct Supervisor {
     ladder: Arc<Ladder>,
-    /// Those whose names are ours.
+    /// The renditions whose names belong to this ladder.
     renditions: Vec<Rendition>,
-    /// Those that are not made: somebody publishes what is called so.
+    /// Names of renditions that are not made, because a publisher uses them.
     given_up: HashSet<String>,
 }
 
@@ -226,7 +230,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes the names of the renditions that a source of this header has, and lets others go.
+    /// Claims the names of the renditions for a source of this size, and gives up all others.
     fn claim(&mut self, size: (u32, u32)) -> Vec<Made> {
         let Ladder { origin, stream, log, .. } = &*self.ladder;
         let mut made = fitting(&origin.config.ladder.rungs, size);
@@ -248,7 +252,7 @@ impl Supervisor {
         made
     }
 
-    /// One process, from its start to its end.
+    /// Runs one process from its start to its end.
     async fn make(&mut self) -> End {
         match self.start().await {
             Ok(started) => self.attend(started).await,
@@ -256,13 +260,13 @@ impl Supervisor {
         }
     }
 
-    /// Starts ffmpeg for what comes next of the source.
+    /// Starts ffmpeg for the next media of the source.
     async fn start(&mut self) -> Result<Started, End> {
         let ladder = Arc::clone(&self.ladder);
         let failed = |why: &str| End::Failed(why.to_owned());
         let size = ladder.source.header().track.codec.resolution();
         let size = size.ok_or_else(|| failed("the size of its frames is not known"))?;
-        // Before there is any media, so that manifests wait for them.
+        // Names are claimed before there is any media, so that manifests wait for the renditions.
         self.claim(size);
         let done = self.renditions.iter().map(Rendition::made).min().flatten();
         let mut source = TrackFollower::from_newest(&ladder.source, done, MOST_BEHIND);
@@ -276,7 +280,7 @@ impl Supervisor {
         let track = &segment.header.track;
         let made = self.claim(track.codec.resolution().unwrap_or(size));
         if made.is_empty() {
-            // Why is in the log.
+            // The log tells why.
             return Err(End::NothingLeft);
         }
         let frames = part.samples.len() as u64;
@@ -284,7 +288,7 @@ impl Supervisor {
         let header = matroska::header(&track.codec, Some(rate.frame()));
         let header = header.ok_or_else(|| failed("its codec cannot be decoded"))?;
         let mut config = ladder.origin.config.ladder.clone();
-        // No segment needs to end without a keyframe.
+        // With this interval, no segment must end without a keyframe.
         let longest = ladder.origin.config.live.target_duration;
         config.keyframe_interval = config.keyframe_interval.min(longest);
         let process = Process::start(&config, &made, rate, &ladder.log).map_err(|error| {
@@ -297,7 +301,7 @@ impl Supervisor {
         Ok(Started { process, made, header, source, first: (segment, part) })
     }
 
-    /// Feeds ffmpeg and takes what it makes, to its end.
+    /// Feeds ffmpeg and takes its output, until it ends.
     async fn attend(&mut self, started: Started) -> End {
         let ladder = &self.ladder;
         let _running = Running::one_more(&ladder.origin);
@@ -316,7 +320,7 @@ impl Supervisor {
             _ = child.wait() => End::Failed("there was more to make".to_owned()),
         };
         if let End::Failed(_) = &end {
-            // It may have more to say of why than that it takes nothing.
+            // ffmpeg stopped taking frames and may still log the reason.
             let _ = timeout(process::LAST / 5, child.wait()).await;
             group.kill();
         }
@@ -341,11 +345,11 @@ impl Supervisor {
     }
 }
 
-/// A process, and what it is to make of what.
+/// A process, its renditions and its input.
 struct Started {
     process: Process,
     made: Vec<Made>,
-    /// What comes before the first part.
+    /// The bytes before the first part.
     header: Vec<u8>,
     source: TrackFollower,
     first: (Arc<Segment>, Arc<Part>),
@@ -394,7 +398,7 @@ async fn feed(
     }
 }
 
-/// Counts a process while it lives.
+/// Counts a process while it runs.
 struct Running(Arc<Origin>);
 
 impl Running {

@@ -1,4 +1,4 @@
-//! One ffmpeg: started, fed, listened to, ended.
+//! One ffmpeg process: start, input, output and end.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,28 +19,28 @@ use super::confine::Limits;
 use super::log::{Log, Severity};
 use crate::config::Ladder;
 
-/// How long one may take for what it still has when its input has ended.
+/// How long a process may take for its remaining frames when its input has ended.
 pub(super) const LAST: Duration = Duration::from_secs(5);
 
-/// Held while a process is started: for that long, what it is to write into is inherited by whatever
-/// is started.
+/// Held while a process starts. During this time any new process would inherit the pipes of this
+/// one.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// Counts those that were started.
+/// Number of processes started so far.
 static TURNS: AtomicUsize = AtomicUsize::new(0);
 
 /// A running ffmpeg.
 pub(super) struct Process {
     pub(super) child: Child,
     pub(super) group: Group,
-    /// Where the frames go.
+    /// The source's frames are written here.
     pub(super) input: ChildStdin,
-    /// What it makes of them, of each rendition.
+    /// The output of each rendition.
     pub(super) outputs: Vec<pipe::Receiver>,
 }
 
 impl Process {
-    /// Starts ffmpeg. When the origin dies, its input ends and so does it.
+    /// Starts ffmpeg. When the origin dies, ffmpeg's input ends, and so ffmpeg ends too.
     pub(super) fn start(
         ladder: &Ladder,
         made: &[Made],
@@ -60,7 +60,8 @@ impl Process {
         let mut command = Command::from(Limits::new(ladder, turn).command(&program));
         command.args(arguments(ladder, &numbers, rate));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        // In a group of its own: a terminal's Ctrl-C is for the origin, which drains.
+        // ffmpeg has a process group of its own: Ctrl-C at a terminal is for the origin, which
+        // drains.
         command.kill_on_drop(true).process_group(0);
 
         let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +86,7 @@ impl Process {
     }
 }
 
-/// Makes a process that has just begun `nice` to this one.
+/// Raises the niceness of a new process by `nice` above that of this process.
 fn give_way(pid: Option<Pid>, nice: i32) -> io::Result<()> {
     let Some(pid) = pid else { return Ok(()) };
     let own = getpriority_process(None)?;
@@ -93,7 +94,8 @@ fn give_way(pid: Option<Pid>, nice: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// A process and what it has started, which ends with this: the program may be a script around ffmpeg.
+/// The process group of ffmpeg. Dropping this kills the group. The program may be a script around
+/// ffmpeg, so there may be several processes.
 pub(super) struct Group(Option<Pid>);
 
 impl Group {
@@ -101,11 +103,11 @@ impl Group {
         Self(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
     }
 
-    /// Ends them. To be done at the latest when the first of them was waited for: when all have gone,
-    /// their number may be given to others, so it is not used again.
+    /// Kills the group. Call this no later than when the first process has been waited for. When
+    /// all processes have gone, the group's number may belong to others, so it is not used again.
     pub(super) fn kill(&mut self) {
         if let Some(pid) = self.0.take() {
-            // They may just have ended.
+            // The processes may just have ended.
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
@@ -117,8 +119,8 @@ impl Drop for Group {
     }
 }
 
-/// Waits for its end, and for that of reading what it writes. It is killed when that takes too long,
-/// and what it has left behind is.
+/// Waits until the process has ended and its output is read. Kills the process if this takes too
+/// long, and in any case the processes that it leaves behind.
 pub(super) async fn end(
     child: &mut Child,
     mut group: Group,
@@ -134,7 +136,8 @@ pub(super) async fn end(
     }
     group.kill();
     let status = child.wait().await;
-    // With it, all have gone who could write. Who took themselves out of its group are not waited for.
+    // The killed group held the writing ends of the pipes, so reading ends. Processes that left the
+    // group are not waited for.
     let _ = timeout(LAST, outputs).await;
     status
 }

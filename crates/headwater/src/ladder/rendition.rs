@@ -1,4 +1,4 @@
-//! One rendition: what ffmpeg writes of it, into the stream.
+//! One rendition: takes ffmpeg's output into the stream.
 
 use std::sync::{Arc, PoisonError};
 
@@ -10,10 +10,10 @@ use tokio::net::unix::pipe;
 use super::Ladder;
 use super::log::Severity;
 
-/// One read takes no more.
+/// Most bytes of one read.
 const READ: usize = 64 << 10;
 
-/// A rendition that is made here.
+/// A rendition that the origin makes.
 pub(super) struct Rendition {
     derived: Derived,
     /// Decode time of its last frame, in the source's timescale.
@@ -30,18 +30,18 @@ impl Rendition {
         self.derived.rendition()
     }
 
-    /// How far it is made.
+    /// Decode time of its last frame, in the source's timescale.
     pub(super) fn made(&self) -> Option<i64> {
         self.made
     }
 
-    /// Viewers need not wait for it.
+    /// Tells the stream that viewers need not wait for this rendition.
     pub(super) fn expect_nothing(&mut self) {
         self.derived.expect_nothing();
     }
 
-    /// Takes what ffmpeg writes until it closes the pipe. Answers itself, unless it cannot be in the
-    /// stream any longer.
+    /// Takes ffmpeg's output until ffmpeg closes the pipe. Returns the rendition, unless the stream
+    /// has refused it.
     pub(super) async fn read(
         mut self,
         mut output: pipe::Receiver,
@@ -54,7 +54,8 @@ impl Rendition {
         loop {
             match output.read(&mut buffer).await {
                 Ok(0) => break,
-                // The others are made on: nothing must wait for this one.
+                // Keeps reading and drops the output: a full pipe would also stop the other
+                // renditions.
                 Ok(_) if refused.is_some() => {}
                 Ok(size) => match taker.take(&buffer[..size], &mut self, &ladder) {
                     Ok(()) => {}
@@ -83,17 +84,17 @@ impl Rendition {
     }
 }
 
-/// Why nothing more can be taken.
+/// Why no more output can be taken.
 enum Broken {
     Flv(media::Error),
     Refused(Refused),
 }
 
-/// FLV to samples.
+/// Turns FLV into samples.
 struct Taker {
     reader: Reader,
     demuxer: Demuxer,
-    /// Frames of which nobody knows what they were made of.
+    /// Number of frames for which no source frame was found.
     lost: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Who may have renditions made, while there are more streams than slots for them.
+//! Decides which streams get renditions when there are more streams than slots.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,37 +8,37 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::Ladder;
 
-/// The slots of all ladders. Whoever has one keeps it; those who wait get theirs in the order in
+/// The slots of all ladders. A stream keeps its slot. Waiting streams get slots in the order in
 /// which they came.
 pub(super) struct Slots {
-    /// For any stream.
+    /// Slots for any stream.
     general: Arc<Semaphore>,
-    /// For those of certain names.
+    /// Slots for the streams in `reserved_for`.
     reserved: Arc<Semaphore>,
-    /// So many of the first are for one address.
+    /// Most general slots for one address; 0 is no limit.
     most_of_one: usize,
     addresses: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
 
-/// A slot, until it is dropped.
+/// A slot. Dropping it gives it back.
 pub(super) struct Slot {
     _place: OwnedSemaphorePermit,
-    /// Its share of those of its address.
+    /// Counts against the limit of its address.
     _share: Option<Share>,
 }
 
-/// Keeps its address's count of slots.
+/// A permit of an address. It keeps the address's semaphore alive.
 struct Share {
     _permit: OwnedSemaphorePermit,
     _of: Arc<Semaphore>,
 }
 
-/// Who asks for a slot.
+/// The stream that asks for a slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Applicant {
-    /// Where its publisher is; none is the origin's own clip.
+    /// Address of its publisher; `None` for the origin's own clip.
     pub(super) address: Option<IpAddr>,
-    /// Whether slots are reserved for streams of its name.
+    /// Whether slots are reserved for streams with its name.
     pub(super) is_expected: bool,
 }
 
@@ -57,7 +57,7 @@ impl Slots {
         }
     }
 
-    /// A slot. If it must be waited for, `waits` is told which option has it so.
+    /// Takes a slot. If it must wait, `waits` gets the name of the option that makes it wait.
     pub(super) async fn take(
         &self,
         applicant: Applicant,
@@ -92,7 +92,8 @@ impl Slots {
         Some(Slot { _place: place.ok()?, _share: share })
     }
 
-    /// The slots that those at its address share. Who is expected has no such limit.
+    /// The slots that publishers at its address share; `None` if it has no such limit. Expected
+    /// streams have none.
     fn shares(&self, applicant: Applicant) -> Option<Arc<Semaphore>> {
         let address = network(applicant.address?);
         if applicant.is_expected || self.most_of_one == 0 {
@@ -109,7 +110,8 @@ impl Slots {
     }
 }
 
-/// Whose address it is: who has one of IPv6 has 2⁶⁴ of them.
+/// The address by which slots are limited. An IPv6 customer has 2⁶⁴ addresses, so only the network
+/// part counts.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -132,7 +134,7 @@ mod tests {
         Arc::new(Slots::new(&ladder))
     }
 
-    /// One who asked for a slot, and why it was told to wait.
+    /// An applicant, and the reasons for which it was told to wait.
     struct Waiting {
         slot: Pin<Box<dyn Future<Output = Option<Slot>>>>,
         told: Arc<Mutex<Vec<&'static str>>>,
@@ -174,17 +176,17 @@ mod tests {
         let mut had: Vec<_> = stranger.iter_mut().filter_map(Waiting::slot).collect();
         assert_eq!(had.len(), 2);
         assert_eq!(stranger[2].told(), ["max_per_address"]);
-        // Others find slots, however many wait there.
+        // Other applicants find slots, however many wait at the first address.
         let other = Waiting::at(&slots, "192.0.2.2").slot();
         let own = Waiting::new(&slots, None, false).slot();
         assert!(other.is_some() && own.is_some());
-        // All are taken now: a third address waits for any.
+        // All slots are taken now: a third address waits for any of them.
         let mut third = Waiting::at(&slots, "192.0.2.3");
         assert!(third.slot().is_none());
         assert_eq!(third.told(), ["max_streams"]);
         drop(other);
         assert!(third.slot().is_some());
-        // And one of those that wait gets what another of its address leaves.
+        // A waiting applicant gets the slot that another stream of its address leaves.
         assert!(stranger[2].slot().is_none());
         had.pop();
         assert!(stranger[2].slot().is_some());
@@ -202,7 +204,7 @@ mod tests {
         let mut second = expected();
         assert!(second.slot().is_none());
         assert_eq!(second.told(), ["max_streams"]);
-        // It takes whichever comes free.
+        // It takes whichever slot comes free.
         drop(strangers);
         assert!(second.slot().is_some());
     }

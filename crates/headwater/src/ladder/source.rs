@@ -1,35 +1,35 @@
-//! The track that renditions are made of: where each of its frames was.
+//! The track that renditions are made of. It remembers the place of each frame.
 
 use std::collections::VecDeque;
 
 use live::{Part, Segment, SegmentId};
 
-/// What is made may be behind its source by so many seconds; more is skipped.
+/// Most seconds by which a rendition may be behind its source. Frames beyond are skipped.
 pub(super) const MOST_BEHIND: i64 = 10;
 
-/// Frames that are remembered: more than a decoder and an encoder hold.
+/// Number of frames that are remembered: more than a decoder and an encoder hold.
 const MOST_FRAMES: usize = 4096;
 
-/// ffmpeg writes times in FLV without their highest bit.
+/// ffmpeg writes FLV timestamps without their highest bit.
 const FLV_TIMES: i64 = 1 << 31;
 
 /// A frame of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// When it is shown, in the track's timescale.
+    /// Presentation time, in the track's timescale.
     pub(super) pts: i64,
-    /// How long before it is shown a frame is decoded that waits for no other: what reordering
-    /// frames takes in the source. Renditions, which reorder none, are decoded as early, so that
-    /// their segments begin at the same decode times.
+    /// How long before its presentation time a frame is decoded that waits for no other. This is
+    /// the delay that frame reordering causes in the source. Renditions do not reorder frames, but
+    /// use the same delay. So their segments begin at the same decode times.
     pub(super) early: i32,
-    /// Where it was.
+    /// The segment that the frame is in.
     pub(super) place: SegmentId,
-    /// When it is shown, in milliseconds.
+    /// Presentation time in milliseconds.
     at: i64,
 }
 
-/// The frames that are being made into others. ffmpeg is told their times in milliseconds; by these
-/// what comes out is told to what it was made of, and so has its exact time, and its place.
+/// The frames that ffmpeg is transcoding. ffmpeg gets their times in milliseconds. By these times
+/// each output frame is matched with its source frame, which gives its exact time and its segment.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     frames: VecDeque<Frame>,
@@ -37,7 +37,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Remembers the frames of a part. Answers when each is shown, in milliseconds.
+    /// Remembers the frames of a part. Returns the presentation time of each in milliseconds.
     pub(super) fn note<'a>(
         &'a mut self,
         segment: &'a Segment,
@@ -59,13 +59,14 @@ impl Frames {
         })
     }
 
-    /// The frame that is shown at so many milliseconds, as FLV has them.
+    /// Finds the frame with this presentation time in milliseconds, as FLV has it.
     pub(super) fn find(&self, at: i64) -> Option<Frame> {
         let apart = |frame: &Frame| {
             let after = (frame.at - at).rem_euclid(FLV_TIMES);
             after.min(FLV_TIMES - after)
         };
-        // Programs round differently. What comes out went in not long ago.
+        // Programs round differently, so 1 ms apart also matches. The search starts with the newest
+        // frame, because output follows input soon.
         let within = |most: i64| self.frames.iter().rev().find(|frame| apart(frame) <= most);
         within(0).or_else(|| within(1)).copied()
     }
@@ -82,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream with a keyframe each second of 30 frames.
+    /// A stream of 30 frames per second with a keyframe each second.
     struct Scene {
         publisher: Publisher,
         now: UnixMicros,
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(thirty.find(1033).unwrap().pts, 1033 * 90);
         assert_eq!(thirty.find(1066).unwrap().pts, 1067 * 90);
         assert_eq!(thirty.find(1050), None);
-        // At 1,000 a second each has a neighbour that is as near as rounding gets.
+        // At 1,000 frames a second, the neighbours are within the tolerance for rounding.
         let thousand = frames(0..100);
         assert_eq!(thousand.find(50).unwrap().at, 50);
     }

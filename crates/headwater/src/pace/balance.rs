@@ -1,4 +1,4 @@
-//! Who goes first when the link is short.
+//! Decides which viewers go first when the link is short.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -9,65 +9,67 @@ use live::UnixMicros;
 use super::triage::{Observed, Triage};
 use super::{Hand, Schedule};
 
-/// Who has less in hand and waits for room in its socket is in need.
+/// A viewer is in need if it has less media in hand than this and waits for room in its socket.
 const ENOUGH: Duration = Duration::from_secs(4);
 
-/// Who has more than this in hand gives way to those in need, if these are many.
+/// A viewer with more media in hand than this gives way to viewers in need, if these are many.
 const FEW: Duration = Duration::from_secs(3);
 
-/// Those in need are many from one viewer in so many on. Where they are fewer, others may have more
-/// in hand as their share is smaller: one viewer's slow link is not everybody's.
+/// Viewers in need are many if they are at least one in this many. If they are fewer, others may
+/// keep more in hand, in proportion: the slow link of one viewer should not slow the others.
 const MANY: usize = 20;
 
-/// From one viewer in so many in need, it is the link they share that is short, not links of their
-/// own: then whoever is behind it, too, gives way to those with less, however little that is.
+/// If at least one in this many is in need, the link that they share is short, not their own links.
+/// Then every viewer behind it gives way to viewers with less, however little it has itself.
 const MOST: usize = 4;
 
-/// For so long after its own socket was full a viewer is taken to be behind a short link.
+/// How long a viewer counts as behind a short link after its own socket was full.
 const LATELY: Duration = Duration::from_secs(5);
 
-/// So often a viewer that is set aside gets a block all the same: a player that hears nothing for long
-/// hangs up.
+/// How often a viewer that is set aside still gets a block. A player that receives nothing for long
+/// disconnects.
 const SIGN: Duration = Duration::from_secs(8);
 
-/// In so many turns of that time.
+/// [`SIGN`] is divided into this many intervals. The blocks of viewers that are set aside are spread
+/// over them.
 const TURNS: u64 = 64;
 
-/// What a socket takes in less time it had room for.
+/// A socket that takes a block within this time had room for it.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
-/// How soon a viewer that gave way asks again: when those in need would have as much, within these
-/// bounds, in milliseconds. As each has another lead, they do not all come back at once.
+/// After how many milliseconds, at least and at most, a viewer that gave way asks again. Between
+/// these bounds, it asks when viewers in need have caught up with it. Each viewer has another lead,
+/// so they do not all come back at once.
 const AGAIN: (u64, u64) = (100, 1000);
 
-/// What paced viewers know of each other: how many there are, how many of them are in need, and how
-/// much those have on average. A few relaxed atomics: each figure is right by itself, and the next
-/// decision is a moment away.
+/// What paced viewers know of each other: how many there are, how many are in need, and how much
+/// those have on average. The figures are relaxed atomics. Each figure is exact, but two may be of
+/// different moments. An error by this lasts only until the next decision.
 #[derive(Debug)]
 pub struct Balance {
-    /// Keys count from here, so that many of them have a sum.
+    /// Keys count from this time, so that the sum of many keys does not overflow.
     epoch: UnixMicros,
     viewers: AtomicUsize,
     needy: AtomicUsize,
-    /// Those that give way though they have little themselves: the link is short for them, too.
+    /// Viewers that give way although they have little: the link is short for them, too.
     giving: AtomicUsize,
-    /// Sum of the [keys](Share) of those in need.
+    /// Sum of the [keys](Share) of viewers in need.
     keys: AtomicI64,
-    /// Microseconds of media that were delivered to all, ever, and of those to viewers set aside.
+    /// Microseconds of media ever delivered, to all viewers and to those set aside.
     delivered: AtomicU64,
     delivered_aside: AtomicU64,
-    /// Rank of the next viewer, and the first that is set aside.
+    /// Rank of the next viewer, and the first rank that is set aside.
     joined: AtomicU64,
     cutoff: AtomicU64,
-    /// Those that are.
+    /// Number of viewers set aside.
     aside: AtomicUsize,
-    /// When the next decision about that is due, and what makes it.
+    /// When the next decision on this is due, and the state that makes it.
     decision: AtomicI64,
     triage: Mutex<Triage>,
 }
 
 impl Balance {
-    /// Of no viewers yet; none will name an earlier time than `epoch`.
+    /// Makes a balance without viewers. No later call may give a time before `epoch`.
     pub fn new(epoch: UnixMicros) -> Self {
         Self {
             epoch,
@@ -85,28 +87,28 @@ impl Balance {
         }
     }
 
-    /// How many viewers of files want something now.
+    /// Number of viewers of files that want something now.
     pub fn viewers(&self) -> usize {
         self.viewers.load(Relaxed)
     }
 
-    /// How many of them have little in hand and wait for room in their sockets.
+    /// Number of viewers with little in hand that wait for room in their sockets.
     pub fn waiting(&self) -> usize {
         self.needy.load(Relaxed)
     }
 
-    /// How many of them are set aside, so that the others can be served.
+    /// Number of viewers set aside, so that the others can be served.
     pub fn aside(&self) -> usize {
         self.aside.load(Relaxed)
     }
 
-    /// Decides whom the link is to serve, when that is due.
+    /// Decides which viewers the link serves, if a decision is due.
     fn review(&self, now: UnixMicros) {
         let micros = |time: UnixMicros| i64::try_from(time.since(self.epoch).as_micros());
         if micros(now).is_ok_and(|now| now < self.decision.load(Relaxed)) {
             return;
         }
-        // Whoever is at it already decides for all.
+        // A thread that holds the lock decides for all.
         let Ok(mut triage) = self.triage.try_lock() else { return };
         if now < triage.next() {
             return;
@@ -137,47 +139,48 @@ impl Balance {
         self.decision.store(micros(triage.next()).unwrap_or(i64::MAX), Relaxed);
     }
 
-    /// Whether so many of these viewers are in need that it is the link they share that is short.
+    /// Whether so many viewers are in need that the link they share must be short.
     fn is_short(&self, needy: usize, viewers: usize) -> bool {
         needy > 0
             && needy * MANY >= viewers
             && (needy + self.giving.load(Relaxed)) * MOST >= viewers
     }
 
-    /// Microseconds; of two viewers, who has more ahead at one moment has the greater key at any.
+    /// A viewer's key in microseconds. Of two viewers, the one with more media ahead has the
+    /// greater key. Time does not change this.
     fn key(&self, hand: &Hand, now: UnixMicros) -> i64 {
         let elapsed = i64::try_from(now.since(self.epoch).as_micros()).unwrap_or(i64::MAX);
         hand.ahead(now).saturating_add(elapsed)
     }
 }
 
-/// One viewer's place among the others; given up when dropped.
+/// One viewer's share of the link. Dropping it removes the viewer.
 ///
-/// A viewer in need is entered by its key: media ahead of the time played, plus the time. It stays
-/// the same while nothing is delivered, so an entry need not be touched while it waits.
+/// A viewer in need is counted with its key: media ahead of the time played, plus the time. The key
+/// stays the same while nothing is delivered, so it needs no update while the viewer waits.
 #[derive(Debug)]
 pub struct Share {
     balance: Arc<Balance>,
-    /// Whether it counts as a viewer: not while it wants nothing.
+    /// Whether it counts as a viewer. It does not while it wants nothing.
     counted: bool,
     /// Its key, while it is in need.
     entered: Option<i64>,
-    /// Whether it gives way though it has little.
+    /// Whether it gives way although it has little.
     giving: bool,
     /// When its socket was last full.
     full: Option<UnixMicros>,
-    /// When it was last offered something that is not taken yet.
+    /// Time at which a block was offered that the viewer has not taken yet.
     offered: Option<UnixMicros>,
-    /// How many came before it.
+    /// Number of viewers that came before it.
     rank: u64,
-    /// While it is set aside: when it is to get something all the same.
+    /// When it next gets a block, while it is set aside.
     aside: Option<UnixMicros>,
-    /// How much it has been delivered, as was last seen.
+    /// How much it had been delivered at the last look.
     delivered: Duration,
 }
 
 impl Share {
-    /// A viewer's, from now on.
+    /// Adds a viewer.
     pub fn new(balance: &Arc<Balance>) -> Self {
         balance.viewers.fetch_add(1, Relaxed);
         Self {
@@ -193,8 +196,8 @@ impl Share {
         }
     }
 
-    /// Its socket takes no more of what is due. Answers when it should say so again if that has
-    /// not changed: with what it has now it is not in need, but then will be.
+    /// Notes that its socket takes no more of what is due. Returns after what time to call this
+    /// again if that has not changed: the viewer is not in need yet, but will be then.
     pub fn wait(&mut self, hand: &Hand, now: UnixMicros) -> Option<Duration> {
         self.full = Some(now);
         self.look(hand, now);
@@ -207,15 +210,15 @@ impl Share {
         Some(spare)
     }
 
-    /// It is given something to send, and whoever sends it will only say when it has done so, by
-    /// [`taken`](Self::taken): until then it waits for room, for all one knows.
+    /// Notes that a block was given to a sender that reports only its completion, by
+    /// [`taken`](Self::taken). Until then the viewer counts as waiting for room.
     pub fn offer(&mut self, hand: &Hand, now: UnixMicros) {
         self.offered = Some(now);
         let needy = hand.held(now) < ENOUGH;
         self.enter(needy.then(|| self.balance.key(hand, now)));
     }
 
-    /// What it was offered is with its socket.
+    /// Notes that the offered block is with its socket.
     pub fn taken(&mut self, now: UnixMicros) {
         if self.offered.take().is_some_and(|offered| now.since(offered) > AT_ONCE) {
             self.full = Some(now);
@@ -223,7 +226,7 @@ impl Share {
         self.enter(None);
     }
 
-    /// Counts what it was delivered, and sees whether it is set aside.
+    /// Counts what it was delivered, and checks whether it is set aside.
     fn look(&mut self, hand: &Hand, now: UnixMicros) {
         let delivered = hand.delivered();
         let more = delivered.saturating_sub(std::mem::replace(&mut self.delivered, delivered));
@@ -234,7 +237,7 @@ impl Share {
         }
         self.balance.review(now);
         let kept = self.rank < self.balance.cutoff.load(Relaxed);
-        // Who has no lack of room itself is not behind the short link.
+        // A viewer with room in its socket is not behind the short link.
         self.set_aside(!kept && (self.aside.is_some() || self.was_full(now)), now);
     }
 
@@ -245,7 +248,7 @@ impl Share {
     fn set_aside(&mut self, aside: bool, now: UnixMicros) {
         match (self.aside, aside) {
             (None, true) => {
-                // They are set aside together, and are not to hear of it together.
+                // They are set aside together. Their blocks are spread over time.
                 let turn = u32::try_from(self.rank % TURNS).unwrap_or_default();
                 self.aside = Some(now.after(SIGN * turn / TURNS as u32));
                 self.balance.aside.fetch_add(1, Relaxed);
@@ -261,8 +264,8 @@ impl Share {
         }
     }
 
-    /// It wants nothing any more, or not until [`due`](Self::due) is asked again: it is paused, or
-    /// has everything.
+    /// Removes a viewer that wants nothing until [`due`](Self::due) is called again: it is paused,
+    /// or has everything.
     pub fn leave(&mut self) {
         self.rest();
         self.come_back();
@@ -271,14 +274,14 @@ impl Share {
         }
     }
 
-    /// Nothing is due to it.
+    /// Notes that nothing is due to it.
     fn rest(&mut self) {
         self.enter(None);
         self.give(false);
     }
 
-    /// How long media at `position` has to wait: because its time has not come, or because others
-    /// go first, in which case it is to be asked again then. `None`: it may go out.
+    /// How long the media at `position` has to wait: because it is not due, or because others go
+    /// first. In the second case, ask again after this time. `None`: it may go out.
     pub fn due(
         &mut self,
         schedule: &Schedule,
@@ -299,10 +302,10 @@ impl Share {
         }
     }
 
-    /// Whether it should give way to others before it sends what is due; then for how long.
+    /// Whether it should give way to others before it sends what is due, and for how long.
     fn give_way(&mut self, hand: &Hand, now: UnixMicros) -> Option<Duration> {
         let balance = &*self.balance;
-        // Whoever asks is not waiting for room, but its entry may be from before.
+        // A viewer that asks is not waiting for room, but its key may still be counted.
         let own = self.entered.unwrap_or_default();
         let needy = balance.needy.load(Relaxed).saturating_sub(usize::from(self.entered.is_some()));
         let viewers = balance.viewers.load(Relaxed);
@@ -378,13 +381,13 @@ mod tests {
         assert_eq!((balance.viewers(), balance.waiting()), (2, 0));
         assert_eq!(one.wait(&hand, at(0)), None);
         assert_eq!((balance.viewers(), balance.waiting()), (2, 1));
-        // It has enough for now, and says when it will not.
+        // It has enough for now, and says when this ends.
         hand.deliver(Duration::from_secs(5), at(0));
         assert_eq!(one.wait(&hand, at(0)), Some(Duration::from_secs(1)));
         assert_eq!((balance.viewers(), balance.waiting()), (2, 0));
         one.wait(&hand, at(1000));
         assert_eq!((balance.viewers(), balance.waiting()), (2, 1));
-        // Who has more than that gives way, until the other is served.
+        // A viewer with more gives way until the other is served.
         hand.deliver(Duration::from_secs(9), at(1000));
         let wait = other.due(&schedule, &hand, Duration::ZERO, at(1000));
         assert_eq!(wait, Some(Duration::from_secs(1)));

@@ -6,60 +6,60 @@ use live::UnixMicros;
 
 use super::Stopwatch;
 
-/// What has been delivered to a viewer and what it has played of it, as if it played from the
-/// moment it asked, without waiting for anything but media.
+/// How much has been delivered to a viewer, and how much of that it has played. The assumption is
+/// that it plays from the moment it asked, and stops only for lack of media.
 ///
-/// What the kernel has accepted counts as delivered: with a small `TCP_NOTSENT_LOWAT` that is what
-/// was sent, but for a moment's worth.
+/// Bytes that the kernel has accepted count as delivered. With a small `TCP_NOTSENT_LOWAT`, nearly
+/// all of them were sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Hand {
     delivered: Duration,
     clock: Stopwatch,
-    /// How long it had to wait for media, so far.
+    /// How long it has waited for media so far.
     stalled: Duration,
 }
 
 impl Hand {
-    /// Nothing delivered yet, and playing.
+    /// A viewer that has nothing yet, and plays.
     pub fn new(now: UnixMicros) -> Self {
         Self { delivered: Duration::ZERO, clock: Stopwatch::started(now), stalled: Duration::ZERO }
     }
 
-    /// All media up to `position` is with the viewer.
+    /// Notes that all media up to `position` is with the viewer.
     pub fn deliver(&mut self, position: Duration, now: UnixMicros) {
-        // What was missing until now was waited for.
+        // The viewer has waited for what was missing until now.
         self.stalled += self.played(now).saturating_sub(self.delivered);
         self.delivered = self.delivered.max(position);
     }
 
-    /// How far into the media all of it is with the viewer.
+    /// Position up to which all media is with the viewer.
     pub(super) fn delivered(&self) -> Duration {
         self.delivered
     }
 
-    /// Media in hand: delivered and not played yet.
+    /// Media in hand: delivered and not yet played.
     pub fn held(&self, now: UnixMicros) -> Duration {
         self.delivered.saturating_sub(self.played(now))
     }
 
-    /// Microseconds of media in hand had it never stood still for want of some: negative for a
-    /// viewer that has been kept waiting and would still be behind.
+    /// Microseconds of media that it would have in hand if it never stalled. Negative for a viewer
+    /// that was kept waiting and is still behind.
     pub fn ahead(&self, now: UnixMicros) -> i64 {
         micros(self.delivered) - micros(self.clock.elapsed(now))
     }
 
-    /// It plays nothing from now on.
+    /// Notes that it plays nothing from now on.
     pub fn pause(&mut self, now: UnixMicros) {
         self.deliver(self.delivered, now);
         self.clock.stop(now);
     }
 
-    /// It plays on.
+    /// Notes that it plays again.
     pub fn resume(&mut self, now: UnixMicros) {
         self.clock.go_on(now);
     }
 
-    /// How far it would have played with no lack of media since the last delivery.
+    /// How far it would have played, with no lack of media since the last delivery.
     fn played(&self, now: UnixMicros) -> Duration {
         self.clock.elapsed(now).saturating_sub(self.stalled)
     }

@@ -1,15 +1,15 @@
-//! When the bytes of a file go out: the pace of one viewer, and who goes first when the link is
-//! short.
+//! Decides when the bytes of a file go out: by the pace of one viewer, and by which viewers go
+//! first when the link is short.
 //!
 //! ```text
 //! Schedule  when media is due, by the viewer's pace           ┐
 //! Hand      how much media the viewer has and has not played  ├─▶ send, or wait until when
 //! Balance   whether viewers with less are waiting for room    │
-//! Triage    whom a link serves that cannot serve all          ┘
+//! Triage    which viewers to serve if not all can be          ┘
 //! ```
 //!
-//! All of it is arithmetic: time is an argument, nothing here waits or reads a clock. Positions are
-//! media time since the viewer began to play or last sought.
+//! All of this is arithmetic: time is an argument, and nothing here waits or reads a clock. A
+//! position is media time since the viewer began to play or last sought.
 
 mod balance;
 mod hand;
@@ -24,21 +24,21 @@ pub use hand::Hand;
 use live::UnixMicros;
 use serde::{Deserialize, Serialize};
 
-/// How fast a file goes out as one long response or push.
+/// How fast a file is sent as one long response or push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pace {
     /// As fast as the link takes it.
     Fast,
-    /// As fast as it plays.
+    /// At playback speed.
     Realtime,
-    /// The first seconds as fast as the link takes them, then somewhat faster than it plays.
+    /// The first seconds as fast as the link takes them, then somewhat faster than playback speed.
     #[default]
     Burst,
 }
 
 impl Pace {
-    /// The pace of that name.
+    /// The pace with this name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "fast" => Some(Self::Fast),
@@ -48,26 +48,26 @@ impl Pace {
         }
     }
 
-    /// What a stream name's query asks for: `pace=fast`. What is no pace asks for none; of several
-    /// the first counts.
+    /// The pace in the query of a stream name: `pace=fast`. An unknown value is ignored; the first
+    /// known one counts.
     pub fn from_query(query: &str) -> Option<Self> {
         query.split('&').find_map(|pair| Self::named(pair.strip_prefix("pace=")?))
     }
 }
 
-/// What a pace is made of, beside its name.
+/// A pace with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
-    /// How.
+    /// The pace.
     pub pace: Pace,
     /// How much media [`Pace::Burst`] sends without waiting.
     pub burst: Duration,
-    /// Seconds of media [`Pace::Burst`] sends in a second after that; more than 0.
+    /// Seconds of media that [`Pace::Burst`] sends in a second after that; more than 0.
     pub rate: f64,
 }
 
 impl Plan {
-    /// Seconds of media a second in the long run; `None` where the link decides.
+    /// Seconds of media sent in a second in the long run; `None` if the link decides.
     pub fn rate(&self) -> Option<f64> {
         match self.pace {
             Pace::Fast => None,
@@ -76,7 +76,7 @@ impl Plan {
         }
     }
 
-    /// How much media goes out at once, `None` for all of it.
+    /// How much media is sent at once; `None` for all of it.
     fn head_start(&self) -> Option<Duration> {
         match self.pace {
             Pace::Fast => None,
@@ -85,7 +85,7 @@ impl Plan {
         }
     }
 
-    /// How long after the start media at `position` is due.
+    /// How long after the start the media at `position` is due.
     pub fn delay(&self, position: Duration) -> Duration {
         let (Some(rate), Some(head_start)) = (self.rate(), self.head_start()) else {
             return Duration::ZERO;
@@ -94,7 +94,7 @@ impl Plan {
         Duration::try_from_secs_f64(late).unwrap_or(Duration::MAX)
     }
 
-    /// How much media is due so long after the start.
+    /// How much media is due this long after the start.
     pub fn due(&self, elapsed: Duration) -> Duration {
         let (Some(rate), Some(head_start)) = (self.rate(), self.head_start()) else {
             return Duration::MAX;
@@ -104,7 +104,7 @@ impl Plan {
     }
 }
 
-/// One viewer's plan, running since some moment.
+/// One viewer's plan, running since a moment in time.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     plan: Plan,
@@ -112,43 +112,43 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule that starts now: at the beginning, and again after each seek.
+    /// Makes a schedule that starts now. Make one at the beginning, and again after each seek.
     pub fn new(plan: Plan, now: UnixMicros) -> Self {
         Self { plan, clock: Stopwatch::started(now) }
     }
 
-    /// What it goes by.
+    /// The plan of this schedule.
     pub fn plan(&self) -> Plan {
         self.plan
     }
 
-    /// When media at `position` may go out, which may be long ago; `None` while paused.
+    /// When the media at `position` may go out, which may be in the past; `None` while paused.
     pub fn when(&self, position: Duration) -> Option<UnixMicros> {
         self.clock.reaches(self.plan.delay(position))
     }
 
-    /// How much media is due by now, [`Duration::MAX`] for all of it.
+    /// How much media is due by now; [`Duration::MAX`] for all of it.
     pub fn due(&self, now: UnixMicros) -> Duration {
         self.plan.due(self.clock.elapsed(now))
     }
 
-    /// Stands still from now on.
+    /// Stops the schedule.
     pub fn pause(&mut self, now: UnixMicros) {
         self.clock.stop(now);
     }
 
-    /// Goes on where it stood still.
+    /// Resumes the schedule where it stopped.
     pub fn resume(&mut self, now: UnixMicros) {
         self.clock.go_on(now);
     }
 }
 
-/// Time that passes only between pauses.
+/// A clock that can be stopped.
 #[derive(Debug, Clone, Copy)]
 struct Stopwatch {
-    /// What had passed when it was last stopped.
+    /// Time that had passed when it was last stopped.
     before: Duration,
-    /// Since when it is running again.
+    /// Since when it runs; `None` while stopped.
     running: Option<UnixMicros>,
 }
 
@@ -162,8 +162,7 @@ impl Stopwatch {
         self.before.saturating_add(running)
     }
 
-    /// When so much time will have passed; `None` while stopped. No earlier than when it last
-    /// started to run.
+    /// When `elapsed` will have passed; `None` while stopped. Never before the last start.
     fn reaches(&self, elapsed: Duration) -> Option<UnixMicros> {
         Some(self.running?.after(elapsed.saturating_sub(self.before)))
     }
@@ -241,14 +240,14 @@ mod tests {
         schedule.resume(at(105.0));
         assert_eq!(schedule.due(at(108.0)), seconds(20.0));
         assert_eq!(schedule.when(seconds(20.0)), Some(at(108.0)));
-        // What was due before the pause is due when it is over.
+        // Media that was due before the pause is due when the pause is over.
         assert_eq!(schedule.when(seconds(1.0)), Some(at(104.0)));
         let schedule = Schedule::new(schedule.plan(), at(108.0));
         assert_eq!(schedule.due(at(108.0)), seconds(10.0));
     }
 
     proptest! {
-        /// `when` and `due` say the same thing of any plan, to a microsecond.
+        /// `when` and `due` agree for any plan, to a microsecond.
         #[test]
         fn when_and_due_agree(burst in 0u32..100_000, rate in 0.1f64..16.0, position in 0u32..10_000_000) {
             let plan = Plan { pace: Pace::Burst, burst: Duration::from_millis(burst.into()), rate };

@@ -1,4 +1,5 @@
-//! Many viewers behind one link that shares itself as TCP does, in no time at all.
+//! A simulation: many viewers behind one link that divides itself as TCP does. It needs no real
+//! time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::{Balance, Hand, Pace, Plan, Schedule, Share};
 
 const EPOCH: UnixMicros = UnixMicros(1_700_000_000_000_000);
 const TICK: Duration = Duration::from_millis(10);
-/// Media that is handed to a socket at once.
+/// Seconds of media handed to a socket at once.
 const BLOCK: f64 = 0.25;
 
 /// One viewer. Amounts are seconds of media.
@@ -17,15 +18,15 @@ struct Viewer {
     schedule: Schedule,
     hand: Hand,
     place: Share,
-    /// Its share of the link against others'.
+    /// Its weight when viewers share the link.
     weight: f64,
-    /// What its own link takes in a second.
+    /// Seconds of media that its own link takes in a second.
     own: f64,
-    /// Handed to the socket, and of that delivered.
+    /// Media handed to the socket, and how much of that is delivered.
     sent: f64,
     delivered: f64,
     held_until: UnixMicros,
-    /// When it says again that it waits.
+    /// When to call [`Share::wait`] again.
     again: Option<UnixMicros>,
     /// Least media in hand after the first twenty seconds.
     least: Duration,
@@ -52,7 +53,7 @@ impl Viewer {
         self.sent - self.delivered > 1e-9
     }
 
-    /// Hands the next block to the socket, where it is due and nobody is to go first.
+    /// Hands the next block to the socket if it is due and no other viewer goes first.
     fn prepare(&mut self, ruled: bool, now: UnixMicros) {
         if self.waits() || now < self.held_until {
             return;
@@ -69,7 +70,7 @@ impl Viewer {
         }
     }
 
-    /// Takes what the link gave it in a tick.
+    /// Takes what the link delivers in a tick.
     fn receive(&mut self, amount: f64, now: UnixMicros) {
         let waited = self.waits();
         self.delivered = (self.delivered + amount).min(self.sent);
@@ -90,12 +91,12 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Least seconds of media that a viewer was delivered.
+    /// Fewest seconds of media that any viewer got.
     fn least_delivered(&self) -> f64 {
         self.viewers.iter().map(|viewer| viewer.delivered).fold(f64::INFINITY, f64::min)
     }
 
-    /// Least seconds of media any viewer had in hand, once playing.
+    /// Fewest seconds of media that any viewer had in hand, once playing.
     fn least_in_hand(&self) -> f64 {
         self.viewers.iter().map(|viewer| viewer.least.as_secs_f64()).fold(f64::INFINITY, f64::min)
     }
@@ -106,8 +107,8 @@ impl Outcome {
     }
 }
 
-/// `seconds` of viewers given by weight and own link, behind a link that carries `capacity` seconds
-/// of media in a second.
+/// Simulates `seconds` with viewers, given by weight and own link, behind a link that carries
+/// `capacity` seconds of media in a second.
 fn run(viewers: &[(f64, f64)], capacity: f64, seconds: u64, ruled: bool) -> Outcome {
     let balance = Arc::new(Balance::new(EPOCH));
     let mut now = EPOCH;
@@ -120,7 +121,7 @@ fn run(viewers: &[(f64, f64)], capacity: f64, seconds: u64, ruled: bool) -> Outc
     Outcome { viewers }
 }
 
-/// One tick of a link that carries `capacity` seconds of media in a second.
+/// Simulates one tick of a link that carries `capacity` seconds of media in a second.
 fn step(viewers: &mut [Viewer], capacity: f64, ruled: bool, now: UnixMicros) {
     for viewer in &mut *viewers {
         viewer.prepare(ruled, now);
@@ -133,7 +134,7 @@ fn step(viewers: &mut [Viewer], capacity: f64, ruled: bool, now: UnixMicros) {
     }
 }
 
-/// What each gets of `amount`, by weight and want: shares by weight, nobody more than it wants.
+/// Divides `amount` by weight. No viewer gets more than it wants.
 fn shared(wants: &[(f64, f64)], amount: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
     order.sort_by(|&a, &b| {
@@ -152,7 +153,7 @@ fn shared(wants: &[(f64, f64)], amount: f64) -> Vec<f64> {
     amounts
 }
 
-/// Weights from 1 to 8, as round-trip times apart by as much give them.
+/// Weights from 1 to 8, as viewers with different round-trip times have.
 fn unequal(count: usize) -> Vec<(f64, f64)> {
     (0..count).map(|at| (1.0 + 7.0 * (at * 37 % count) as f64 / count as f64, 1000.0)).collect()
 }
@@ -166,7 +167,7 @@ fn a_link_that_is_just_enough_keeps_everybody_playing() {
     assert!(with.least_in_hand() > 1.0, "{}", with.least_in_hand());
     assert!(without.least_delivered() < 20.0, "{}", without.least_delivered());
     assert!(with.least_delivered() > 62.0, "{}", with.least_delivered());
-    // Little of the link was wasted on it.
+    // The rules waste little of the link.
     assert!(
         with.mean_delivered() > 0.95 * without.mean_delivered(),
         "{}",
@@ -180,7 +181,7 @@ fn a_link_that_is_somewhat_too_short_is_short_for_all() {
     let without = run(&viewers, 184.0, 60, false);
     let with = run(&viewers, 184.0, 60, true);
     assert!(without.least_delivered() < 20.0, "{}", without.least_delivered());
-    // 92 % of a minute is all there is.
+    // 92 % of a minute is all that the link carries.
     assert!(with.least_delivered() > 53.0, "{}", with.least_delivered());
     assert!(
         with.mean_delivered() > 0.95 * without.mean_delivered(),
@@ -189,7 +190,7 @@ fn a_link_that_is_somewhat_too_short_is_short_for_all() {
     );
 }
 
-/// How many were delivered nine tenths of what they play in so many seconds.
+/// Number of viewers that got nine tenths of `seconds` of media.
 fn served(viewers: &[Viewer], seconds: f64) -> usize {
     viewers.iter().filter(|viewer| viewer.delivered >= 0.9 * seconds).count()
 }
@@ -201,7 +202,7 @@ fn a_link_that_is_far_too_short_serves_those_who_came_first() {
         let with = run(&viewers, capacity, 120, true);
         let first = served(&with.viewers[..least], 120.0);
         assert!(first == least, "{first} of {least} at {capacity}");
-        // What they leave is not wasted.
+        // The capacity that they leave is not wasted.
         let all: f64 = with.viewers.iter().map(|viewer| viewer.delivered).sum();
         assert!(all > 0.92 * capacity * 120.0, "{all} at {capacity}");
     }
@@ -252,7 +253,8 @@ fn many_slow_links_stop_nobody_else() {
     let with = run(&viewers, 1000.0, 60, true);
     for (at, viewer) in with.viewers.iter().enumerate() {
         if at < 50 {
-            // They take it for their common link, and its lack in turns.
+            // These viewers share another short link. It looks like the common one, so they lack
+            // media in turns.
             assert!(viewer.delivered > 20.0, "{at}: {}", viewer.delivered);
         } else {
             assert!(viewer.least > Duration::from_millis(1500), "{:?}", viewer.least);
@@ -262,7 +264,7 @@ fn many_slow_links_stop_nobody_else() {
 
 #[test]
 fn who_joins_late_is_served_first_and_starves_nobody() {
-    // Half join a link that the others have filled; then the link is just enough.
+    // Half of the viewers join a link that the others have filled. Then the link is just enough.
     let balance = Arc::new(Balance::new(EPOCH));
     let mut viewers: Vec<_> = unequal(100)
         .iter()

@@ -1,68 +1,69 @@
-//! Whom a link serves that cannot serve all.
+//! Decides which viewers to serve when a link cannot serve all.
 //!
-//! Shared by need, a link that carries four fifths of what its viewers play has every one of them
-//! stall. So it serves as many as it carries, those who came first, and the others are set aside:
-//! they get what is left over, and come back as it becomes more.
+//! If a link carries four fifths of what its viewers play and shares this equally, every viewer
+//! stalls. So the server serves as many viewers as the link carries, in the order in which they
+//! came. It sets the others aside: they get what is left over, and come back when more is left.
 
 use std::time::Duration;
 
 use live::UnixMicros;
 
-/// How far apart decisions are: as long as it takes to see what the last one did.
+/// Time between decisions. The effect of a decision must show before the next.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// A link is too short that carries less of what its viewers play than this: as little as the rest
-/// is, a player makes it good by a pause or two, and it is nobody's turn to go without.
+/// A link is too short if it carries less than this fraction of what its viewers play. A player
+/// makes up for a smaller lack with a pause or two, so nobody needs to be set aside.
 const BEARABLE: f64 = 0.89;
 
-/// How much of what the link carries is for those that are kept to play; with the rest they make good
+/// Fraction of the link's rate that is for the viewers that are kept. With the rest they recover
 /// what they lost.
 const KEPT: f64 = 0.97;
 
-/// What those in need must have lost on average, in microseconds: a second of many arrivals is not
-/// yet a short link.
+/// Microseconds that viewers in need must have lost on average. Many arrivals in one second do not
+/// make a link short.
 const LOST: i64 = 1_000_000;
 
-/// Fewer viewers than this have no common link, for all one knows.
+/// With fewer viewers than this, one cannot tell whether they share a link.
 const FEWEST: usize = 20;
 
-/// At each decision for which those that are kept lack nothing, one comes back for so many of them.
+/// Number of kept viewers for each viewer that comes back at a decision, if the kept ones lack
+/// nothing.
 const BACK: usize = 25;
 
-/// If less than this goes out for some being set aside, the link was not what they had in common.
+/// If the total rate falls below this fraction when viewers are set aside, they did not share the
+/// link.
 const SAME: f64 = 0.93;
 
-/// How long nobody is set aside after that: at first, and at most.
+/// After such a mistake, nobody is set aside for this time: at first, and at most.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
 
-/// What is known of all viewers at one time.
+/// Figures of all viewers at one time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Observed {
-    /// Microseconds of media that were delivered to all of them, ever, and of those to viewers that
-    /// are set aside.
+    /// Microseconds of media ever delivered, to all viewers and to those set aside.
     pub delivered: u64,
     pub delivered_aside: u64,
-    /// Viewers that want something, and how many of them are set aside.
+    /// Number of viewers that want something, and how many of them are set aside.
     pub viewers: usize,
     pub aside: usize,
-    /// Rank of the next that comes.
+    /// Rank of the next viewer that joins.
     pub joined: u64,
-    /// Whether so many are in need that their link must be short.
+    /// Whether so many viewers are in need that their link must be short.
     pub short: bool,
-    /// Microseconds of media that those in need have been kept waiting for, on average.
+    /// Microseconds of media for which viewers in need have waited, on average.
     pub lost: i64,
 }
 
-/// Decides from which rank on viewers are set aside.
+/// Decides which viewers are set aside: those from some rank on.
 #[derive(Debug)]
 pub(super) struct Triage {
-    /// When it last decided, and what had been delivered then, to all and to those set aside.
+    /// Time of the last decision, and the totals delivered by then.
     since: UnixMicros,
     delivered: u64,
     delivered_aside: u64,
-    /// Viewers that the link carried when some were last set aside, until it is seen what became of it.
+    /// Rate of the link when viewers were last set aside. It is kept until the effect shows.
     trial: Option<f64>,
-    /// Until when nobody is set aside, and for how long the next time.
+    /// Until when nobody is set aside, and how long that lasts the next time.
     not_before: UnixMicros,
     patience: Duration,
 }
@@ -79,15 +80,16 @@ impl Triage {
         }
     }
 
-    /// When to decide next.
+    /// When the next decision is due.
     pub(super) fn next(&self) -> UnixMicros {
         self.since.after(INTERVAL)
     }
 
-    /// The first rank that is set aside from now on, `u64::MAX` for none, given what it was.
+    /// Returns the first rank that is set aside from now on; `u64::MAX` for none. `cutoff` is the
+    /// present one.
     pub(super) fn decide(&mut self, observed: Observed, cutoff: u64, now: UnixMicros) -> u64 {
         let elapsed = now.since(self.since);
-        // As many viewers would play it as it came.
+        // The rate is the number of viewers that could play at this rate.
         let rate = |media: u64| media as f64 / elapsed.as_micros().max(1) as f64;
         let carried = rate(observed.delivered.saturating_sub(self.delivered));
         let leftover = rate(observed.delivered_aside.saturating_sub(self.delivered_aside));
@@ -113,7 +115,7 @@ impl Triage {
             || now < self.not_before
             || observed.lost < LOST
             || (begins && bearable)
-            // After a pause longer than an interval nothing is known of what the link carries.
+            // After a pause longer than an interval, the link's rate is not known.
             || elapsed > 2 * INTERVAL
         {
             return cutoff;

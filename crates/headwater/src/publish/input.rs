@@ -11,7 +11,7 @@ use media::{Codec, Sample, mp4};
 
 use super::stamper::{self, Stamper};
 
-/// A file to publish. Messages come with the time they are due, in milliseconds from the start.
+/// A file to publish. Each message comes with the time it is due, in milliseconds from the start.
 pub(super) enum Media {
     Mp4(Mp4),
     Flv(Flv),
@@ -29,7 +29,7 @@ impl Media {
         }
     }
 
-    /// `onMetaData` and the sequence headers that the file does not send by itself.
+    /// Returns `onMetaData` and the sequence headers, unless the file's own tags contain them.
     pub(super) fn headers(&self) -> anyhow::Result<Vec<Message>> {
         match self {
             Self::Mp4(file) => file.headers(),
@@ -44,7 +44,7 @@ impl Media {
         }
     }
 
-    /// What is to be sent in the file's turn of that number, from 0.
+    /// Returns the messages of one turn through the file; the first turn is 0.
     pub(super) fn messages(
         &self,
         turn: i64,
@@ -56,16 +56,16 @@ impl Media {
     }
 }
 
-/// A message that is not made yet.
+/// A message that is not yet made.
 pub(super) enum Due<'a> {
-    /// Of an MP4.
+    /// A sample of an MP4.
     Sample(&'a Packetizer, &'a Codec, Sample),
-    /// Of an FLV, at another time than the file's.
+    /// A tag of an FLV, with its new time in milliseconds.
     Tag(i64, Tag),
 }
 
 impl Due<'_> {
-    /// Makes it, with a stamp of now where it is video and there is a stamper.
+    /// Makes the message. With a stamper, video carries a stamp of the current time.
     pub(super) fn message(self, stamper: Option<&mut Stamper>) -> anyhow::Result<Message> {
         match self {
             Self::Sample(packetizer, codec, mut sample) => {
@@ -91,9 +91,9 @@ impl Due<'_> {
 pub(super) struct Mp4 {
     source: mp4::OnDisk<File>,
     index: mp4::Index,
-    /// For each track of the index, if it can be published.
+    /// One for each track of the index; `None` for a track that cannot be published.
     packetizers: Vec<Option<Packetizer>>,
-    /// Milliseconds before 0 at which the earliest track starts to decode.
+    /// How many milliseconds before 0 the earliest track starts to decode.
     lead: i64,
 }
 
@@ -160,7 +160,7 @@ impl Mp4 {
     }
 
     fn messages(&self, turn: i64) -> impl Iterator<Item = anyhow::Result<(i64, Due<'_>)>> {
-        // Turns are counted in microseconds: rounded to milliseconds, a long loop would drift.
+        // The base is counted in microseconds: with milliseconds, a long loop would drift.
         let micros = i64::try_from(self.index.duration().as_micros()).unwrap_or(i64::MAX);
         let base = micros.saturating_mul(turn) + self.lead * 1000;
         mp4::Reader::new(self.index.merge(self.published()), &self.source).map(move |read| {
@@ -175,13 +175,13 @@ impl Mp4 {
     }
 }
 
-/// Read twice: to know its length, and tag by tag while it is sent.
+/// An FLV file. It is read twice: once to learn its length, then tag by tag while it is sent.
 pub(super) struct Flv {
     file: File,
     has_video: bool,
     /// Time of the earliest audio or video tag, in milliseconds.
     first: i64,
-    /// Milliseconds from there to where the file would go on.
+    /// Milliseconds from `first` to the start of the next turn.
     turn: i64,
 }
 
@@ -202,7 +202,7 @@ impl Flv {
             }
         }
         let Some((first, last)) = span else { bail!("no audio or video in the file") };
-        // The last tag lasts as long as tags of its kind do on average.
+        // The last tag lasts as long as the average tag of its kind.
         let frames = if video > 0 { video } else { audio };
         let frame: i64 = (last - first) / frames.max(1);
         Ok(Self { file, has_video: video > 0, first, turn: last - first + frame.clamp(1, 1000) })
@@ -217,13 +217,13 @@ impl Flv {
     }
 }
 
-/// A file's tags in its order, those of audio and video with their times in milliseconds.
+/// The tags of a file in file order. Audio and video tags come with their times in milliseconds.
 struct Tags<'a> {
     file: &'a File,
-    /// Where to read on; `None` at the end.
+    /// Offset to read from; `None` at the end.
     at: Option<u64>,
     reader: media::flv::Reader,
-    /// A recording of a long stream may wrap on the way.
+    /// The 32-bit timestamps of a long recording may wrap.
     clock: Unwrapper,
     buffer: Box<[u8]>,
 }

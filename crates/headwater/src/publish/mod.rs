@@ -21,23 +21,23 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 /// How to publish.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Begin again at the end; timestamps go on.
+    /// Start again at the end of the file. Timestamps go on.
     pub repeat: bool,
-    /// As fast as the server takes it, instead of in real time.
+    /// Send as fast as the server takes the data, instead of in real time.
     pub fast: bool,
-    /// A capture stamp in each video access unit ([`media::stamp`]): when it was sent.
+    /// Put a capture stamp ([`media::stamp`]), the time of sending, into each video access unit.
     pub stamp: bool,
 }
 
-/// The server must answer within this.
+/// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Publishes the MP4 or FLV file `input` to `url`; returns at its end, or never with
+/// Publishes the MP4 or FLV file `input` to `url`. Returns at the end of the file, or never with
 /// [`Options::repeat`].
 ///
 /// # Errors
-/// The file cannot be read or holds nothing that RTMP carries, or nothing that can be stamped as
-/// asked for, or the server refuses or goes away.
+/// The file cannot be read, or holds nothing that RTMP carries, or nothing that can take the stamps
+/// asked for. Or the server refuses or goes away.
 pub async fn run(input: &Path, url: &str, options: Options) -> anyhow::Result<()> {
     let media = Media::open(input).with_context(|| input.display().to_string())?;
     ensure!(!options.stamp || media.has_video(), "no video that could be stamped");
@@ -48,7 +48,7 @@ pub async fn run(input: &Path, url: &str, options: Options) -> anyhow::Result<()
         .with_context(|| format!("{}:{}", parsed.host, parsed.port))?;
     socket.set_nodelay(true)?;
     let mut config = ClientConfig::new(&parsed, Purpose::Publish(PublishKind::Live));
-    // Whoever says so has to do it.
+    // A client that announces this capability must support it, and this one does not.
     config.capabilities = config.capabilities.without(Capabilities::RECONNECT);
     let session = ClientSession::new(config, u64::from(std::process::id()));
     let mut connection = Connection { socket, session };
@@ -67,7 +67,7 @@ pub async fn run(input: &Path, url: &str, options: Options) -> anyhow::Result<()
             if !options.fast {
                 connection.wait(start + Duration::from_millis(at.unsigned_abs())).await?;
             }
-            // Stamped only now, when it is sent.
+            // The stamp is made only now, at the time of sending.
             connection.send(&due.message(stamper.as_mut())?).await?;
         }
         turn += 1;
@@ -84,7 +84,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Handshake to `NetStream.Publish.Start`.
+    /// Runs from the handshake to `NetStream.Publish.Start`.
     async fn start(&mut self) -> anyhow::Result<()> {
         loop {
             self.flush().await?;
@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// Waits, while the server may say something.
+    /// Waits until a time and handles what the server says meanwhile.
     async fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
         while Instant::now() < until {
             tokio::select! {
@@ -115,14 +115,14 @@ impl Connection {
         self.take_in()
     }
 
-    /// Takes in what has arrived, which must not be the end.
+    /// Takes in what has arrived. Fails if that is the end of the connection.
     fn take_in(&mut self) -> anyhow::Result<()> {
         ensure!(self.read()? != Some(0), "the server closed the connection");
         Ok(())
     }
 
-    /// Reads what has arrived, at most so much at once. Answers how many bytes, 0 at the end, or
-    /// `None` if nothing has.
+    /// Reads what has arrived, up to the size of the buffer. Returns the number of bytes: 0 at the
+    /// end, `None` if nothing has arrived.
     fn read(&mut self) -> anyhow::Result<Option<usize>> {
         let mut buffer = [0; 4096];
         let size = match self.socket.try_read(&mut buffer) {
@@ -142,7 +142,7 @@ impl Connection {
                     ClientEvent::Ended { code, description } => {
                         bail!("the server ended the stream: {code}: {description}")
                     }
-                    // After the end: it did not take all that was sent before.
+                    // An error after the end means that the server did not take everything.
                     ClientEvent::Status { level, code, description } if level == "error" => {
                         bail!("the server reports {code}: {description}")
                     }
@@ -171,8 +171,8 @@ impl Connection {
                 let ready = self.socket.ready(Interest::READABLE | Interest::WRITABLE);
                 let ready =
                     timeout_at(deadline, ready).await.context("the server reads nothing")??;
-                // It is read from also while it takes nothing: it could wait for us to read, as we
-                // wait for it. What it says may also be that it wants no more.
+                // Reads even while the server takes nothing: otherwise both sides could wait for
+                // the other to read. The server may also say that it wants no more.
                 if ready.is_readable() {
                     self.take_in()?;
                 }
@@ -186,7 +186,7 @@ impl Connection {
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => {
-                        // Its last words say more than that it is gone.
+                        // The server's last words tell more than the broken connection does.
                         while self.read()?.is_some_and(|size| size > 0) {}
                         return Err(error.into());
                     }
@@ -196,7 +196,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Says that it is over, and waits until the server has taken everything.
+    /// Ends the stream, and waits until the server has taken everything.
     async fn finish(mut self) -> anyhow::Result<()> {
         self.session.close();
         self.flush().await?;

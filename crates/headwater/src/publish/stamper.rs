@@ -1,4 +1,4 @@
-//! Capture stamps for what is published.
+//! Puts capture stamps into published video.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,28 +9,29 @@ use media::Codec;
 use media::codec::{av1, avc, hevc};
 use media::flv::{Body, CodecId, Packet, parse_video};
 
-/// A video access unit with a stamp of now.
+/// Puts a stamp of the current time into a video access unit.
 ///
 /// # Errors
-/// The codec has no place for one, or the access unit is broken.
+/// The codec has no place for a stamp, or the access unit is broken.
 pub(super) fn stamp(codec: &Codec, access_unit: &[u8]) -> anyhow::Result<Vec<u8>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
     media::stamp::insert(codec, access_unit, now).context("cannot be stamped")
 }
 
-/// Stamps FLV tags, which say once and for all behind what their codec is.
+/// Stamps FLV tags. It remembers the codec configurations of the tags before.
 #[derive(Debug, Default)]
 pub(super) struct Stamper {
-    /// By the number of the track.
+    /// Keyed by track number.
     codecs: BTreeMap<u8, Codec>,
 }
 
 impl Stamper {
-    /// A video tag's payload with a stamp of now; `None` where it holds no access unit.
+    /// Returns a video tag's payload with a stamp of the current time; `None` if the tag holds no
+    /// access unit.
     ///
     /// # Errors
-    /// Its codec has no place for a stamp, it has several tracks, or is broken.
+    /// The codec has no place for a stamp, or the tag has several tracks or is broken.
     pub(super) fn tag(&mut self, payload: &Bytes) -> anyhow::Result<Option<Vec<u8>>> {
         let mut packets = Vec::new();
         parse_video(payload, &mut packets)?;
@@ -44,7 +45,7 @@ impl Stamper {
                     }
                     let known = match (self.codecs.get(&track), codec) {
                         (Some(known), _) => known,
-                        // Its configuration may come with the first frame.
+                        // AV1's configuration may come with the first frame.
                         (None, CodecId::Fourcc(name)) if &name == b"av01" => {
                             let Some(config) = av1::Config::from_temporal_unit(&data)? else {
                                 return Ok(None);
@@ -69,7 +70,7 @@ impl Stamper {
     fn configure(&mut self, track: u8, codec: CodecId, record: Bytes) -> anyhow::Result<()> {
         let CodecId::Fourcc(name) = codec else { return Ok(()) };
         let codec = match &name {
-            // Some encoders send an empty one first.
+            // Some encoders send an empty record first.
             _ if record.is_empty() => return Ok(()),
             b"avc1" => Codec::Avc(avc::Config::parse(record)?),
             b"hvc1" => Codec::Hevc(hevc::Config::parse(record)?),
@@ -94,7 +95,7 @@ mod tests {
         let codec = Codec::Avc(avc::Config::parse(record).unwrap());
         let data = Bytes::from_static(&[0, 0, 0, 3, 0x65, 1, 2]);
         let sample = Sample { dts: 0, cts: 40, duration: 0, sync: true, data: data.clone() };
-        // Legacy, and a multitrack packet of one track.
+        // The legacy form, and a multitrack packet with one track.
         for track in [0, 3] {
             let packetizer = Packetizer::new(track, &codec, 1000).unwrap();
             let mut stamper = Stamper::default();

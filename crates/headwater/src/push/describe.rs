@@ -1,4 +1,4 @@
-//! What a viewer is told of a stream.
+//! Describes a live stream to viewers.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use live::{State, Track};
 use media::Kind;
 use protocol::push::message::{Audio, Hello, Rendition};
 
-/// The renditions there are now, by falling bitrate.
+/// The present renditions, by falling bit rate.
 pub(super) fn renditions(state: &State) -> Vec<Arc<Track>> {
     let usable = |track: &&Arc<Track>| {
         track.kind == Kind::Video && track.is_present() && track.part_limit().is_some()
@@ -17,12 +17,12 @@ pub(super) fn renditions(state: &State) -> Vec<Arc<Track>> {
     renditions
 }
 
-/// Mean bits per second.
+/// Mean bit rate in bits per second.
 pub(super) fn bitrate(track: &Track) -> u64 {
     track.bitrate().map_or(0, |(mean, _)| mean)
 }
 
-/// What the stream is to a viewer that follows these tracks of it.
+/// Describes the stream to a viewer that follows these tracks.
 pub(super) fn hello<'a>(state: &State, followed: impl Iterator<Item = &'a Arc<Track>>) -> Hello {
     let followed: Vec<_> = followed.collect();
     let of_kind = |kind| followed.iter().find(|track| track.kind == kind);

@@ -12,7 +12,8 @@ use protocol::push::query::Unit;
 
 use crate::broadcast::Container;
 
-/// A chunk, or a segment, is one message: a frame's head, and regions of the window.
+/// Makes one WebSocket message of a chunk or of a segment: a frame's head, and regions of the
+/// window.
 pub(super) struct Messages {
     pub(super) unit: Unit,
 }
@@ -27,7 +28,7 @@ impl Container for Messages {
         let headers: Vec<_> = cursor
             .tracks()
             .map(|track| match track.header() {
-                // The newest may be of a later segment.
+                // The newest header may belong to a later segment.
                 newest if newest.track.id != segment.header.track.id => newest,
                 _ => Arc::clone(&segment.header),
             })
@@ -63,13 +64,13 @@ fn head(size: usize) -> Bytes {
     Bytes::copy_from_slice(Head::new(Opcode::Binary, size).as_ref())
 }
 
-/// The message with the CMAF header of these tracks together.
+/// Makes the message with the common CMAF header of these tracks.
 pub(super) fn header(headers: &[Arc<Header>]) -> Result<Bytes, media::Error> {
     let tracks: Vec<_> = headers.iter().map(|header| &header.track).collect();
     Ok(frame::frame(Opcode::Binary, &cmaf::header(&tracks)?).into())
 }
 
-/// The message with an event.
+/// Makes the message of an event.
 pub(super) fn event(event: &Event) -> Bytes {
     frame::frame(Opcode::Text, event.to_json().as_bytes()).into()
 }

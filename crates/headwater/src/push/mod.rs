@@ -1,5 +1,5 @@
-//! Streams pushed over WebSocket (RFC 6455): of a live one each chunk to all its viewers as soon as it
-//! exists, of a title each segment when it is due.
+//! Pushes streams over WebSocket (RFC 6455). Each chunk of a live stream goes to all viewers as
+//! soon as it exists. Each segment of a title goes out when it is due.
 //!
 //! ```text
 //!                         ┌▶ stream ─┬ subscribed   at the live edge, to a broadcast: one write a chunk
@@ -8,8 +8,9 @@
 //!                            session                of either: what it says and is told
 //! ```
 //!
-//! A message is a frame's head and a region of the window, or a segment's pieces; nothing else. What a
-//! viewer says is read by its own task, whichever way it is served.
+//! A message is a frame's head with a region of the window or with a segment's pieces; nothing else
+//! is copied or made. Each viewer's own task reads its commands, whichever way the viewer is
+//! served.
 
 mod abr;
 mod describe;
@@ -35,17 +36,17 @@ use vod::Title;
 use crate::Origin;
 use crate::broadcast::Broadcasts;
 
-/// What the push viewers of one event loop share.
+/// State that the push viewers of one event loop share.
 pub struct Push {
     origin: Arc<Origin>,
-    /// Of chunks.
+    /// Broadcasts of chunks.
     chunks: Rc<Broadcasts<Messages>>,
-    /// Of whole segments.
+    /// Broadcasts of whole segments.
     segments: Rc<Broadcasts<Messages>>,
 }
 
 impl Push {
-    /// Nobody yet. To be called on the event loop.
+    /// Makes it without viewers. Call this on the event loop.
     pub fn new(origin: Arc<Origin>) -> Rc<Self> {
         let interval = origin.config.push.flush_interval.into();
         let broadcasts = |unit| Broadcasts::new(Messages { unit }, interval);
@@ -63,7 +64,7 @@ impl Push {
         }
     }
 
-    /// Answers a request for `/live/NAME/push`: 101, or why not.
+    /// Answers a request for `/live/NAME/push`: 101, or the reason against it.
     pub async fn respond(self: &Rc<Self>, request: &Request, stream: &Arc<Stream>) -> Response {
         let (accepted, query) = match self.check(request) {
             Ok(checked) => checked,
@@ -112,7 +113,7 @@ impl Push {
         if request.payload() != PayloadFraming::Length(0) {
             return Err(Response::text(400, "a WebSocket's request has no payload"));
         }
-        // Pages of other sites may open a WebSocket without asking first, as CORS has them do.
+        // Browsers do not apply CORS to WebSockets, so the origin is checked here.
         let allowed = &self.origin.config.http.cors_origin;
         if let Some(from) =
             request.header("origin").filter(|from| allowed != "*" && from != allowed)

@@ -1,5 +1,6 @@
-//! What every viewer has: its WebSocket. What it says is read, what it is told waits to be sent, and
-//! one that vanished or takes nothing is found out. What it is sent of media is its owner's to say.
+//! A push viewer's WebSocket, for live streams and titles alike. It reads the viewer's messages,
+//! queues replies, and detects viewers that vanished or take nothing. Its owner decides which media
+//! to send.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,24 +21,24 @@ use tokio::time::Instant;
 
 use super::wire::Wire;
 use super::{Push, messages};
-use crate::broadcast::Outbox;
+use crate::broadcast::SendQueue;
 use crate::counts::TooSlow;
 
-/// Bytes of one read: more than a record of TLS holds.
+/// Bytes of one read: more than a TLS record holds.
 const READ: usize = 32 << 10;
 
-/// How long a viewer may take to hear that it is being closed, and what it may still say.
+/// How long a viewer may take to close in order, and how many bytes it may still send.
 const FAREWELL: (Duration, usize) = (Duration::from_secs(2), 1 << 20);
 
-/// A viewer is gone when nothing was heard of it for so many intervals between pings.
+/// A viewer that sends nothing for this many ping intervals is gone.
 const UNANSWERED: u32 = 3;
 
 thread_local! {
-    /// What is read into: a viewer has nothing of its own while nothing comes.
+    /// The read buffer that all viewers of a thread share. An idle viewer has no buffer of its own.
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
 }
 
-/// Why a viewer's connection ends, other than by its leave or the stream's end.
+/// Why a viewer's connection ends, other than by the viewer's wish or the stream's end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("{0}")]
@@ -67,18 +68,18 @@ impl From<Fault> for Error {
     }
 }
 
-/// What a viewer said that its owner has to act upon.
+/// A message of a viewer on which the owner must act.
 #[derive(Debug)]
 pub(super) enum Said {
     Command(Command),
-    /// It closes the WebSocket, with this code: [`Session::answer_close`] is due.
+    /// The viewer closes the WebSocket with this code. Call [`Session::answer_close`].
     Close(Option<u16>),
 }
 
-/// What reading came to.
+/// The result of a read.
 pub(super) struct Heard {
     pub(super) said: Vec<Said>,
-    /// It has left without a word.
+    /// The viewer has left without a close.
     pub(super) left: bool,
 }
 
@@ -86,22 +87,22 @@ pub(super) struct Heard {
 pub(super) struct Session {
     pub(super) push: Rc<Push>,
     pub(super) peer: SocketAddr,
-    /// Others may write to it while the viewer has nothing unsent.
+    /// Others may write to it while this session has nothing unsent.
     pub(super) wire: Rc<Wire>,
     pub(super) drain: Watch,
     reader: Reader,
     budget: Budget,
-    /// What was read with the request.
+    /// Input that came with the request.
     input: Bytes,
-    /// What is to be sent before anything else: whole messages, the first of which may have begun.
-    pub(super) outbox: Outbox,
-    /// While there is something to be sent for which there is no room.
+    /// Whole messages that go out before anything else. The first may be partly sent.
+    pub(super) send_queue: SendQueue,
+    /// Set while the connection takes no more of what is to be sent.
     blocked: Option<Box<Patience>>,
-    /// When it is pinged next, and how many pings it has not answered.
+    /// When to send the next ping, and how many pings are unanswered.
     pub(super) ping: Instant,
     unanswered: u32,
     pub(super) timer: Timer,
-    /// Nothing more is said.
+    /// Nothing more is queued.
     pub(super) over: bool,
 }
 
@@ -117,7 +118,7 @@ impl Session {
             reader: Reader::default(),
             budget: Budget::default(),
             input,
-            outbox: Outbox::default(),
+            send_queue: SendQueue::default(),
             blocked: None,
             ping: Instant::now() + interval,
             unanswered: 0,
@@ -126,15 +127,15 @@ impl Session {
         }
     }
 
-    /// Tells the viewer something. Most of it is for its commands, so one that goes on giving them and
-    /// reads little is not listened to.
+    /// Queues an event. Most events answer commands. So a viewer that sends many commands and reads
+    /// little is not read from.
     pub(super) fn say(&mut self, event: &Event) {
-        self.outbox.answer(messages::event(event));
+        self.send_queue.answer(messages::event(event));
     }
 
     pub(super) fn close(&mut self, code: CloseCode, reason: &str) {
         if !std::mem::replace(&mut self.over, true) {
-            self.outbox.push(frame::close(code, reason).into());
+            self.send_queue.push(frame::close(code, reason).into());
         }
     }
 
@@ -142,45 +143,45 @@ impl Session {
     pub(super) fn answer_close(&mut self, code: Option<u16>) {
         let payload = code.map(u16::to_be_bytes);
         let payload = payload.as_ref().map_or(&[][..], |code| code);
-        self.outbox.push(frame::frame(Opcode::Close, payload).into());
+        self.send_queue.push(frame::frame(Opcode::Close, payload).into());
         self.over = true;
     }
 
-    /// The server is shutting down.
+    /// Closes because the server is shutting down.
     pub(super) fn go_away(&mut self) {
         self.close(CloseCode::GoingAway, "the server is shutting down");
     }
 
-    /// The stream is over.
+    /// Closes because the stream is over.
     pub(super) fn finish(&mut self) {
         self.say(&Event::End);
         self.close(CloseCode::Normal, "");
     }
 
-    /// Whether all that was to be said is with the kernel.
+    /// Whether everything queued is in the kernel.
     pub(super) fn is_idle(&self) -> bool {
-        self.outbox.is_empty() && !self.wire.transport.holds()
+        self.send_queue.is_empty() && !self.wire.transport.holds()
     }
 
-    /// Writes what the connection takes.
+    /// Writes as much as the connection takes.
     pub(super) fn send(&mut self) -> Result<(), Error> {
         if self.is_idle() {
             return Ok(());
         }
         let drained = self.wire.transport.holds() && self.wire.transport.try_drain()?;
-        let sent = self.outbox.send(|parts| self.wire.try_write_vectored(parts))?;
+        let sent = self.send_queue.send(|parts| self.wire.try_write_vectored(parts))?;
         self.took(sent > 0 || drained, self.is_idle());
         Ok(())
     }
 
-    /// To be told after each attempt to write: whether there was room for `some`, and whether that was
+    /// Call this after each attempt to write: whether `some` bytes were taken, and whether that was
     /// `all` there is for the viewer.
     pub(super) fn took(&mut self, some: bool, all: bool) {
         if all {
             self.blocked = None;
         } else if some || self.blocked.is_none() {
             if self.blocked.is_some() {
-                // There was no room, and now there is: it has taken something.
+                // There was no room before and there is now, so the viewer has taken something.
                 self.unanswered = 0;
             }
             let timeout = self.push.origin.config.http.send_timeout;
@@ -188,16 +189,16 @@ impl Session {
         }
     }
 
-    /// When to look at the time again.
+    /// When to check the deadlines again.
     pub(super) fn wake(&self) -> Instant {
         self.blocked.as_ref().map_or(self.ping, |patience| patience.next().min(self.ping))
     }
 
-    /// A time that was waited for has come.
+    /// Handles a time that was waited for.
     pub(super) fn look_around(&mut self) -> Result<(), Error> {
         if let Some(patience) = &mut self.blocked {
             match self.wire.transport.with_tcp(|tcp| patience.look(tcp)) {
-                // What it was asked comes after what it has yet to take.
+                // The ping is behind data that the viewer has yet to take.
                 Look::Takes => self.unanswered = 0,
                 Look::Waits => {}
                 Look::Stalled => {
@@ -213,22 +214,22 @@ impl Session {
                 return Err(Error::Vanished(interval * UNANSWERED));
             }
             self.ping = now + interval;
-            // While it has much to take already, it need not be asked as well.
-            if !self.over && self.outbox.is_empty() {
-                self.outbox.push(frame::frame(Opcode::Ping, &[]).into());
+            // A viewer with data still to take need not be pinged.
+            if !self.over && self.send_queue.is_empty() {
+                self.send_queue.push(frame::frame(Opcode::Ping, &[]).into());
             }
         }
         Ok(())
     }
 
-    /// What came with the request.
+    /// Handles the input that came with the request.
     pub(super) fn first(&mut self) -> Result<Vec<Said>, Error> {
         let (input, mut said) = (std::mem::take(&mut self.input), Vec::new());
         self.take_in(&input, &mut said)?;
         Ok(said)
     }
 
-    /// Reads what is there, up to a close.
+    /// Reads what has arrived, up to a close.
     pub(super) fn read(&mut self) -> Result<Heard, Error> {
         let mut said = Vec::new();
         loop {
@@ -239,7 +240,7 @@ impl Session {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Some(false)),
                     Err(error) => Err(error.into()),
                 })?;
-            // Whoever closes and goes on must not keep the others waiting.
+            // A viewer that closes and still sends must not keep the others waiting.
             let closes = matches!(said.last(), Some(Said::Close(_)));
             if left.is_some() || closes {
                 return Ok(Heard { said, left: left.unwrap_or(false) });
@@ -248,7 +249,7 @@ impl Session {
     }
 
     fn take_in(&mut self, mut input: &[u8], said: &mut Vec<Said>) -> Result<(), Error> {
-        // After a close nothing counts (RFC 6455 1.4).
+        // Nothing after a close counts (RFC 6455 1.4).
         while !self.over
             && !matches!(said.last(), Some(Said::Close(_)))
             && let Some(event) = self.reader.next(&mut input)?
@@ -258,7 +259,7 @@ impl Session {
             match event {
                 frame::Event::Text(text) => said.push(Said::Command(Command::parse(&text)?)),
                 frame::Event::Ping(payload) => {
-                    self.outbox.answer(frame::frame(Opcode::Pong, &payload).into());
+                    self.send_queue.answer(frame::frame(Opcode::Pong, &payload).into());
                 }
                 frame::Event::Pong => {}
                 frame::Event::Close(code) => said.push(Said::Close(code)),
@@ -267,7 +268,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the log and the metrics how watching `stream` ended.
+    /// Reports to the log and the metrics how watching `stream` ended.
     pub(super) fn report(&self, stream: &str, error: &Error) {
         let (peer, origin) = (self.peer, &self.push.origin);
         match error {
@@ -294,8 +295,8 @@ impl Session {
         }
     }
 
-    /// Tells the viewer, and closes the connection; what was begun has been put in the outbox or
-    /// sent. One that cannot hear it is let go of.
+    /// Tells the viewer about the error and closes the connection. Any message already begun must
+    /// be in the send queue or sent. A viewer that cannot be told is dropped.
     pub(super) async fn tell(&mut self, error: Error) {
         match error {
             Error::Violation(violation) => self.close(violation.code, violation.what),
@@ -308,21 +309,21 @@ impl Session {
                 self.say(&Event::Error { code: "media", message: error.to_string() });
                 self.close(CloseCode::InternalError, "");
             }
-            // Where it lies is no viewer's business.
+            // The place of the file is not a viewer's concern.
             Error::File(_) | Error::Changed => {
                 let message = Error::Changed.to_string();
                 self.say(&Event::Error { code: "file", message });
                 self.close(CloseCode::InternalError, "");
             }
             Error::Io(_) => return,
-            // What is queued in the kernel would be kept for as long as the peer is silent.
+            // Otherwise the kernel would keep its queue for as long as the peer is silent.
             Error::Stalled(_) | Error::Vanished(_) => return self.wire.transport.forget(),
         }
         self.farewell().await;
     }
 
-    /// Sends what is left and closes the connection so that it arrives: unread input would make the
-    /// kernel drop it.
+    /// Sends what is left, and closes the connection so that this arrives: unread input would make
+    /// the kernel drop it.
     pub(super) async fn farewell(&mut self) {
         let (time, most) = FAREWELL;
         let said = async {
@@ -346,7 +347,7 @@ impl Session {
             }
             Ok::<(), Error>(())
         };
-        // Either way the connection is closed now.
+        // Whatever the result, the connection closes now.
         let _ = tokio::time::timeout(time, said).await;
     }
 }

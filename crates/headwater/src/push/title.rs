@@ -1,4 +1,4 @@
-//! A viewer of a title: its segments one after the other, when they are due.
+//! A viewer of a title. It gets the title's segments one after the other, each when it is due.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -27,13 +27,13 @@ use crate::pace::{Hand, Pace, Plan, Schedule, Share};
 use crate::path::StreamPath;
 use crate::titles::{Viewing, gather};
 
-/// What one viewer may be sent before the others of its thread have their turn.
+/// Bytes that one viewer may be sent before other tasks of its thread get their turn.
 const BURST: usize = 512 << 10;
 
-/// How long a message that was begun may take when the connection is to be closed after it.
+/// How long the rest of a message may take when the connection closes after it.
 const LAST: Duration = Duration::from_secs(2);
 
-/// What a viewer asked for, before its connection is a WebSocket.
+/// A viewer's request, before its connection is a WebSocket.
 pub(super) struct Viewer {
     push: Rc<Push>,
     cursor: TitleCursor,
@@ -62,7 +62,7 @@ impl Viewer {
         let plan = match query.pace {
             None => config.plan(None),
             Some(query::Pace::Fast) => config.plan(Some(Pace::Fast)),
-            // Each has as long to arrive as the longest plays.
+            // Each segment has as long to arrive as the longest one plays.
             Some(query::Pace::Realtime) => {
                 Plan { pace: Pace::Burst, burst: cursor.longest(), rate: 1.0 }
             }
@@ -74,7 +74,7 @@ impl Viewer {
         Ok(Self { push: Rc::clone(push), cursor, choice, abr, plan, from })
     }
 
-    /// The whole of its life.
+    /// Runs the viewer to its end.
     pub(super) async fn run(self, connection: Upgraded) {
         let mut watching = Box::new(Watching::new(self, connection));
         let result = watching.run().await;
@@ -87,57 +87,57 @@ struct Watching {
     session: Session,
     cursor: TitleCursor,
     choice: Choice,
-    /// Where the server chooses the rendition.
+    /// Set if the server chooses the rendition.
     abr: Option<TitleAbr>,
-    /// The video whose header it was sent last.
+    /// The video whose header was sent last.
     told: Option<usize>,
-    /// Runs from where it began or last sought.
+    /// Starts anew where the viewer began or last sought.
     schedule: Schedule,
-    /// Where that was.
+    /// Time at which the viewer began or last sought.
     began: Duration,
     hand: Hand,
-    /// Among the paced viewers, where it is one.
+    /// Its share of the link, if it is paced.
     place: Option<Share>,
-    /// What is read of the next segment before it is sent.
+    /// The next segment, while its short pieces are being read.
     gathering: Option<Gathering>,
-    /// The message that is on its way. What else is to be said waits for its end.
+    /// The message that is being sent. Events wait for its end.
     media: Outbox,
     sending: Option<Sending>,
-    /// Whether some of it is with the kernel.
+    /// Whether a part of the message is in the kernel.
     has_begun: bool,
     paused: bool,
-    /// Bytes sent since the others of its thread last had their turn.
+    /// Bytes sent since other tasks of its thread last had their turn.
     burst: usize,
     _viewing: Viewing,
 }
 
-/// A segment whose short pieces are being read, which others do elsewhere.
+/// A segment whose short pieces another thread reads.
 struct Gathering {
     item: Item,
     pieces: Pin<Box<dyn Future<Output = Option<Vec<Piece>>>>>,
 }
 
-/// What is on its way: from when to when it is presented, and its bytes.
+/// The segment that is being sent: its presentation times and its size in bytes.
 struct Sending {
     from: Duration,
     until: Duration,
     size: u64,
 }
 
-/// What became of a segment that would be the next.
+/// What became of the attempt to load the next segment.
 enum Load {
-    /// There is something to be read or sent.
+    /// There is something to read or to send.
     Loaded,
-    /// It is not due yet.
+    /// The segment is not due yet.
     Wait(Duration),
-    /// There is none.
+    /// There is no further segment.
     End,
 }
 
-/// What a viewer was waiting for.
+/// What a viewer's task woke up for.
 enum Stir {
     Wrote(Result<usize, Fault>),
-    /// The next segment, if it could be read.
+    /// The pieces of the next segment; `None` if they could not be read.
     Gathered(Option<Vec<Piece>>),
     Input,
     Room,
@@ -225,19 +225,19 @@ impl Watching {
         }
     }
 
-    /// Whether no message of media is on its way.
+    /// Whether no media message is being sent.
     fn is_between(&self) -> bool {
         self.media.size() == 0
     }
 
-    /// Lets the rendition be chosen anew, where the server chooses.
+    /// Chooses the rendition anew, if the server chooses.
     fn consider(&mut self) {
         if let Self { session, abr: Some(abr), media, .. } = self {
             session.wire.transport.with_tcp(|tcp| abr.look(tcp, media.size()));
         }
     }
 
-    /// Follows the rendition that its wishes and its link come to now.
+    /// Follows the rendition that suits the viewer's wishes and its link now.
     fn follow(&mut self) {
         let Self { cursor, choice, abr, .. } = self;
         match abr.as_ref().and_then(TitleAbr::track) {
@@ -246,13 +246,13 @@ impl Watching {
         }
     }
 
-    /// Has the next segment read and sent, if it is due.
+    /// Loads the next segment, if it is due.
     fn load(&mut self) -> Result<Load, Error> {
         if self.abr.as_ref().is_some_and(TitleAbr::is_idle) {
             self.consider();
         }
         self.follow();
-        // Told only now, however often it has changed meanwhile.
+        // The viewer is told of a change only now, however often the choice changed meanwhile.
         if self.cursor.video() != self.told {
             self.announce()?;
             return Ok(Load::Loaded);
@@ -276,7 +276,7 @@ impl Watching {
         Ok(Load::Loaded)
     }
 
-    /// Puts what was gathered on its way.
+    /// Begins to send the segment that was gathered.
     fn begin(&mut self, pieces: Option<Vec<Piece>>) -> Result<(), Error> {
         let Some(Gathering { item, .. }) = self.gathering.take() else { return Ok(()) };
         let pieces = pieces.ok_or(Error::Changed)?;
@@ -297,7 +297,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Waits until there is something to be done; writes, where that is it.
+    /// Waits until there is something to do. Writes if possible.
     async fn stir(&mut self, due: Option<Instant>) -> Stir {
         let Self { session, media, hand, place, paused, abr, gathering, .. } = self;
         let (sends, says) = (media.size() > 0, !session.is_idle());
@@ -307,11 +307,11 @@ impl Watching {
         let looks = abr.as_ref().filter(|_| sends || due.is_some()).map(TitleAbr::next);
         let due = [due, looks].into_iter().flatten().min();
         let mut deadline = due.map_or(session.wake(), |due| due.min(session.wake()));
-        let Session { push, wire, drain, timer, outbox, over, .. } = session;
-        let listens = !*over && !outbox.is_full();
+        let Session { push, wire, drain, timer, send_queue, over, .. } = session;
+        let listens = !*over && !send_queue.is_full();
         let mut is_full = false;
         let stir = poll_fn(|cx| {
-            // Before what is sent, for which there may always be room.
+            // Input comes before output: there may always be room for output.
             match wire.poll_ready(listens, !sends && says, cx) {
                 Poll::Ready(Ready::Input) => return Poll::Ready(Stir::Input),
                 Poll::Ready(Ready::Room) => return Poll::Ready(Stir::Room),
@@ -323,7 +323,7 @@ impl Watching {
             if sends && let Poll::Ready(written) = wire.transport.poll_send(media, &wire.held, cx) {
                 return Poll::Ready(Stir::Wrote(written));
             }
-            // Nothing else may be half sent when it begins.
+            // Nothing else may be half sent when the segment begins.
             if !sends
                 && !says
                 && let Some(gathering) = gathering
@@ -331,7 +331,7 @@ impl Watching {
             {
                 return Poll::Ready(Stir::Gathered(pieces));
             }
-            // What keeps it waiting is the viewer, not a disk.
+            // The viewer, and not a disk, causes the wait.
             let full = (sends || says) && !media.is_reading();
             if let Some(place) = place.as_mut().filter(|_| full && !*paused)
                 && !std::mem::replace(&mut is_full, true)
@@ -345,14 +345,14 @@ impl Watching {
         stir.await
     }
 
-    /// It wants nothing for now.
+    /// Notes that the viewer wants nothing for now.
     fn leave(&mut self) {
         if let Some(place) = &mut self.place {
             place.leave();
         }
     }
 
-    /// So much of what is on its way is with the kernel.
+    /// Notes that `written` more bytes are in the kernel.
     fn wrote(&mut self, written: usize) {
         self.burst += written;
         self.has_begun = true;
@@ -370,10 +370,10 @@ impl Watching {
         }
     }
 
-    /// A time that was waited for has come.
+    /// Handles a time that was waited for.
     fn look_around(&mut self) -> Result<(), Error> {
         if self.media.is_reading() {
-            // It is we who keep it waiting.
+            // The disk causes the wait, not the viewer.
             self.session.took(true, true);
         }
         self.session.look_around()
@@ -388,7 +388,7 @@ impl Watching {
         }
     }
 
-    /// Does what the viewer says.
+    /// Carries out a command of the viewer.
     fn obey(&mut self, command: Command) {
         let Command { rendition, max, seek, pause } = command;
         let before = self.choice.clone();
@@ -399,7 +399,7 @@ impl Watching {
             self.choice.max = max;
         }
         if self.choice != before {
-            // What was seen of its link counts for as long as it wishes for the same.
+            // Measurements of its link stay valid only while its wishes stay the same.
             self.abr = TitleAbr::new(self.cursor.title(), &self.choice, self.cursor.video());
         }
         if let Some(time) = seek {
@@ -410,10 +410,10 @@ impl Watching {
         }
     }
 
-    /// Tells which rendition follows.
+    /// Tells the viewer which rendition follows.
     fn announce(&mut self) -> Result<(), Error> {
         if !self.cursor.title().aligned {
-            // Some of it may have been shown.
+            // Parts of the next segment may have been shown already.
             self.session.say(&Event::Discontinuity { reason: Discontinuity::Tracks });
         }
         if let Some(rendition) = self.cursor.rendition() {
@@ -426,11 +426,11 @@ impl Watching {
     fn push_header(&mut self) -> Result<(), Error> {
         let header = frame::frame(Opcode::Binary, &self.cursor.header()?);
         self.told = self.cursor.video();
-        self.session.outbox.push(header.into());
+        self.session.send_queue.push(header.into());
         Ok(())
     }
 
-    /// Goes on elsewhere, after what is on its way. The pace begins anew.
+    /// Goes on at another time, after the message that is being sent. The pace starts anew.
     fn seek(&mut self, time: Duration) {
         let now = self.session.push.origin.now();
         self.follow();
@@ -447,7 +447,8 @@ impl Watching {
         }
     }
 
-    /// A paused viewer is sent nothing after what is on its way, and goes on where it was.
+    /// Pauses or resumes. A paused viewer gets nothing after the message that is being sent, and
+    /// resumes where it stopped.
     fn pause(&mut self, paused: bool) {
         if std::mem::replace(&mut self.paused, paused) == paused {
             return;
@@ -464,14 +465,14 @@ impl Watching {
         }
     }
 
-    /// Says how it ended, to the viewer too where it can hear it.
+    /// Logs how the viewer ended, and tells the viewer if possible.
     async fn end(&mut self, result: Result<(), Error>) {
         self.leave();
         if let Err(error) = &result {
             self.session.report(&name(self.cursor.title()), error);
         }
         if !self.is_between() {
-            // Nothing can be said after half a message.
+            // After half a message, nothing else can be sent.
             let can_hear = match &result {
                 Err(Error::Violation(_)) if self.has_begun => self.complete().await,
                 Err(_) => !self.has_begun,
@@ -487,7 +488,7 @@ impl Watching {
         }
     }
 
-    /// Sends the rest of the message that is on its way; whether that could be done.
+    /// Sends the rest of the message that is being sent. Returns whether this succeeded.
     async fn complete(&mut self) -> bool {
         let Self { session: Session { wire, .. }, media, .. } = self;
         let rest = async {

@@ -1,4 +1,4 @@
-//! Which segments of a title a viewer is sent, in which order: video and audio by their times.
+//! The order of a title's segments for one viewer: video and audio by their times.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use vod::{Piece, Title, Track};
 #[derive(Debug)]
 pub(super) struct TitleCursor {
     title: Arc<Title>,
-    /// The video first, then the audio: those there are.
+    /// The video first, then the audio, as far as they exist.
     cursors: Vec<TrackCursor>,
 }
 
-/// Its place in one track.
+/// A viewer's place in one track.
 #[derive(Debug, Clone, Copy)]
 struct TrackCursor {
-    /// Position among the title's tracks.
+    /// Index into the title's tracks.
     track: usize,
-    /// The segment to be sent next, from 0.
+    /// Number of the next segment to send, from 0.
     next: u32,
 }
 
-/// A segment to be sent.
+/// A segment to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Item {
     track: usize,
     number: u32,
-    /// When it is presented first.
+    /// Presentation time of its beginning.
     pub(super) start: Duration,
 }
 
 impl TitleCursor {
-    /// At the beginning, of what these wishes come to.
+    /// Starts at the beginning, with the tracks that suit these wishes.
     pub(super) fn new(title: Arc<Title>, choice: &Choice) -> Self {
         let video = best(&title, choice);
         let audio = title.chosen().into_iter().find(|at| kind(&title, *at) == Some(Kind::Audio));
@@ -56,24 +56,23 @@ impl TitleCursor {
             let start = self.title.presentation_time(track, track.timing(cursor.next)?.start);
             Some(Item { track: cursor.track, number: cursor.next, start })
         });
-        // Of equals the first: the video.
+        // At equal times, the first: the video.
         items.min_by_key(|item| item.start)
     }
 
-    /// The segment's bytes, where they are.
+    /// Where the segment's bytes are.
     pub(super) fn pieces(&self, item: Item) -> Option<Vec<Piece>> {
         self.title.tracks.get(item.track)?.segment(item.number)
     }
 
-    /// To be told when a segment is on its way.
+    /// Call this when a segment begins to be sent.
     pub(super) fn advance(&mut self, item: Item) {
         if let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.track == item.track) {
             cursor.next = item.number + 1;
         }
     }
 
-    /// Goes to the keyframe at or before a time with which a segment begins, and of the audio to what
-    /// is heard then.
+    /// Goes to the last segment that begins at or before `time`, and to the audio of that moment.
     pub(super) fn seek(&mut self, time: Duration) {
         let mut time = time;
         for cursor in &mut self.cursors {
@@ -87,14 +86,14 @@ impl TitleCursor {
         }
     }
 
-    /// Follows the video that these wishes come to, from the next segment on.
+    /// Follows the video that suits these wishes, from the next segment on.
     pub(super) fn choose(&mut self, choice: &Choice) {
         if let Some(best) = best(&self.title, choice) {
             self.follow(best);
         }
     }
 
-    /// Follows this video, a position among the title's tracks, from the next segment on.
+    /// Follows this video, an index into the title's tracks, from the next segment on.
     pub(super) fn follow(&mut self, video: usize) {
         let Self { title, cursors } = self;
         let Some(cursor) = cursors.first_mut().filter(|cursor| cursor.track != video) else {
@@ -104,16 +103,16 @@ impl TitleCursor {
         else {
             return;
         };
-        // After the last there is nothing to be another.
+        // After the last segment, there is nothing to switch.
         let Some(segment) = from.timing(cursor.next) else { return };
-        // Segments of the same number are of the same time, where the keyframes allow that.
+        // If the title is aligned, segments with the same number have the same time.
         if !title.aligned {
             cursor.next = to.segment_at(title.presentation_time(from, segment.start));
         }
         cursor.track = video;
     }
 
-    /// The video, as a position among the title's tracks.
+    /// The video, as an index into the title's tracks.
     pub(super) fn video(&self) -> Option<usize> {
         let video = self.cursors.first()?.track;
         (kind(&self.title, video) == Some(Kind::Video)).then_some(video)
@@ -129,12 +128,12 @@ impl TitleCursor {
         tracks.into_iter().find(|track| track.media.kind() == kind)
     }
 
-    /// The header of what follows.
+    /// The header for the next segments.
     pub(super) fn header(&self) -> Result<Bytes, media::Error> {
         self.title.header(&self.cursors.iter().map(|cursor| cursor.track).collect::<Vec<_>>())
     }
 
-    /// What a viewer hears first.
+    /// The first event for a viewer.
     pub(super) fn hello(&self) -> Hello {
         let followed = self.cursors.first().and_then(|cursor| self.title.tracks.get(cursor.track));
         Hello {
@@ -151,7 +150,7 @@ impl TitleCursor {
         }
     }
 
-    /// How long the longest segment lasts.
+    /// Duration of the longest segment.
     pub(super) fn longest(&self) -> Duration {
         let tracks = self.cursors.iter().filter_map(|cursor| self.title.tracks.get(cursor.track));
         let longest = |track: &Track| {
@@ -163,7 +162,8 @@ impl TitleCursor {
     }
 }
 
-/// Whether a title has a video of this name: that of its track, or its file's without its ending.
+/// Whether a title has a video with this name. The name is the track's, or the file's without its
+/// extension.
 pub(super) fn has_rendition(title: &Title, name: &str) -> bool {
     renditions(title).any(|(_, track)| is_called(track, name))
 }
@@ -173,13 +173,13 @@ fn is_called(track: &Track, name: &str) -> bool {
     track.name == name || file() == Some(name)
 }
 
-/// Frames that a viewer may be sent instead of one another, by falling bitrate.
+/// Videos among which a viewer may switch, by falling bit rate.
 pub(super) fn renditions(title: &Title) -> impl Iterator<Item = (usize, &Track)> {
     let tracks = title.tracks.iter().enumerate();
     tracks.filter(|(_, track)| track.media.kind() == Kind::Video && !track.alternate)
 }
 
-/// The best video by these wishes, as a position among the title's tracks.
+/// The best video for these wishes, as an index into the title's tracks.
 fn best(title: &Title, choice: &Choice) -> Option<usize> {
     let rate = |track: &Track| track.bandwidth.average;
     let named =

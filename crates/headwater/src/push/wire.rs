@@ -1,4 +1,4 @@
-//! A viewer's connection, as its session and its broadcast write to it.
+//! A viewer's connection. The session and the broadcast both write to it.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
@@ -19,14 +19,14 @@ pub(super) enum Ready {
 }
 
 impl Wire {
-    /// Ready when there may be something to read, if it `listens`, or room, if it `writes`.
+    /// Waits until there may be input, if it `listens`, or room, if it `writes`.
     pub(super) fn poll_ready(
         &self,
         listens: bool,
         writes: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Ready> {
-        // Errors show when it is read or written.
+        // An error shows at the next read or write.
         if listens && self.transport.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Ready::Input);
         }
@@ -36,7 +36,7 @@ impl Wire {
         Poll::Pending
     }
 
-    /// One write, counted.
+    /// Writes once and counts the bytes.
     pub(super) fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let written = self.transport.try_write_vectored(parts)?;
         self.held.sent(written as u64);

@@ -1,4 +1,4 @@
-//! A player of a file: blocks of its title, when they are due.
+//! A player of a file. It gets blocks of a title, each when the block is due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,40 +10,41 @@ use crate::Origin;
 use crate::pace::{self, Hand, Plan, Schedule};
 use crate::titles::flv::{Error, FlvTitle, Own, Position};
 
-/// What one player is sent.
+/// The state of one player.
 ///
-/// It may be asked for more only when it was told that everything before was sent.
+/// Call [`next`](Self::next) again only after [`sent`](Self::sent) was told that nothing is left.
 pub(super) struct Play {
     flv_title: Arc<FlvTitle>,
-    /// Runs from where it began to play or last sought.
+    /// Starts anew where the player began or last sought.
     schedule: Schedule,
     hand: Hand,
     place: pace::Share,
-    /// Where that was, in milliseconds.
+    /// Time at which the player began or last sought, in milliseconds.
     began: i64,
-    /// Where it goes on; `None` at the end.
+    /// The next block to send; `None` at the end.
     next: Option<Position>,
-    /// Where it ends, if not at the title's end, and how its time is told.
+    /// Where the player stops, if before the title's end, and the base of its timestamps.
     own: Own,
-    /// Whether decoders must be told how to decode first.
+    /// Whether the decoder configurations must be sent before the next block.
     unprepared: bool,
-    /// The block that is on its way: from and to, in milliseconds, and bytes.
+    /// The block that is being sent: its start and end in milliseconds, and its size in bytes.
     sending: Option<(i64, i64, usize)>,
     paused: bool,
-    /// Everything was sent, and that was said.
+    /// Whether everything was sent and [`Next::Complete`] was returned.
     complete: bool,
 }
 
 /// What comes next for a player.
 pub(super) enum Next {
-    /// To be sent.
+    /// Bytes to send.
     Media(Vec<Bytes>),
     /// Everything was sent.
     Complete,
 }
 
 impl Play {
-    /// From `start` on, for `duration`, both in milliseconds; to the end without one.
+    /// Plays from `start` for `duration`, both in milliseconds. Without a duration it plays to the
+    /// end.
     pub(super) fn new(
         origin: &Origin,
         flv_title: Arc<FlvTitle>,
@@ -66,11 +67,11 @@ impl Play {
             complete: false,
         };
         let began = play.seek(start, now);
-        // Of a duration of 0, a single frame is played (7.2.2.1). The cast saturates.
+        // A duration of 0 means a single frame (7.2.2.1). The cast saturates.
         play.own.until = duration
             .map(|duration| ((start.max(0.0) + duration) as i64).max(began.saturating_add(1)));
-        // What begins in the middle begins at time 0, as with Adobe's server; clients that ask for
-        // it (librtmp) add where they asked for it to begin.
+        // A player that begins in the middle gets timestamps from 0, as from Adobe's server.
+        // Clients that ask for a start position (librtmp) add that position themselves.
         play.own.base = if start > 0.0 { began } else { 0 };
         play
     }
@@ -80,8 +81,8 @@ impl Play {
         self.flv_title.path()
     }
 
-    /// Goes on at the last keyframe at or before `milliseconds`; answers where that is. The pace
-    /// begins anew.
+    /// Goes on at the last keyframe at or before `milliseconds`, and returns that keyframe's time.
+    /// The pace starts anew.
     pub(super) fn seek(&mut self, milliseconds: f64, now: UnixMicros) -> i64 {
         self.next = self.flv_title.seek(milliseconds);
         self.own.base = 0;
@@ -89,7 +90,7 @@ impl Play {
         self.schedule = Schedule::new(self.schedule.plan(), now);
         self.hand = Hand::new(now);
         self.place.leave();
-        // What is on its way is of no use any more.
+        // The player has no more use for the block that is being sent.
         self.sending = None;
         self.unprepared = true;
         self.complete = false;
@@ -99,7 +100,7 @@ impl Play {
         self.began
     }
 
-    /// A paused player is sent nothing, and goes on where it stopped.
+    /// Pauses or resumes. A paused player gets nothing, and resumes where it stopped.
     pub(super) fn pause(&mut self, paused: bool, now: UnixMicros) {
         if std::mem::replace(&mut self.paused, paused) == paused {
             return;
@@ -114,13 +115,13 @@ impl Play {
         }
     }
 
-    /// Whether nothing is sent until the player asks: it is paused, or has everything.
+    /// Whether the player gets nothing until it asks: it is paused, or it has everything.
     pub(super) fn is_at_rest(&self) -> bool {
         self.paused || self.complete
     }
 
-    /// What to send next, once it is due; never where that is nothing more. May be dropped while
-    /// it waits.
+    /// Waits until the next block is due and returns it. Stays pending when there is nothing more
+    /// to send. Cancel safe.
     pub(super) async fn next(&mut self, origin: &Origin) -> Result<Next, Error> {
         loop {
             if self.paused || self.complete {
@@ -156,12 +157,12 @@ impl Play {
         }
     }
 
-    /// All but `left` bytes of what it gave are with the kernel, which takes no more if there are
-    /// any. Answers when that should be said again, at the latest.
+    /// Notes that all but `left` bytes of the last block are in the kernel. If `left` is not 0, the
+    /// kernel takes no more for now. Returns when the caller must call this again, at the latest.
     pub(super) fn sent(&mut self, left: usize, now: UnixMicros) -> Option<Duration> {
         let (from, to, size) = self.sending?;
         let sent = size.saturating_sub(left);
-        // Of a quarter of a second, and a few megabytes.
+        // A block is a quarter of a second and a few megabytes, so this does not overflow.
         let part = (to - from).max(0) as u64 * sent as u64 / size.max(1) as u64;
         self.hand.deliver(self.position(from.saturating_add_unsigned(part)), now);
         if left == 0 {
@@ -185,8 +186,8 @@ mod tests {
 
     const FILM: &str = "mp4/two-minutes.mp4";
 
-    /// What a player of `pace` was sent, by when: microseconds since it began, bytes before and
-    /// after, and the position reached.
+    /// Plays the title at `pace`. Returns for each block: the time since the start, the bytes sent
+    /// before and after the block, and the position reached.
     async fn sent(
         origin: &Origin,
         flv_title: &Arc<FlvTitle>,
@@ -197,7 +198,7 @@ mod tests {
         let mut play = Play::new(origin, Arc::clone(flv_title), plan, 0.0, None);
         let (mut log, mut bytes) = (Vec::new(), 0);
         while let Next::Media(pieces) = play.next(origin).await.unwrap() {
-            // Headers come once, and are not the title.
+            // The headers come once and do not count as part of the title.
             let size = pieces.last().unwrap().len();
             let (_, end, _) = play.sending.unwrap();
             log.push((origin.now().since(began), [bytes, bytes + size], end));
@@ -216,7 +217,7 @@ mod tests {
         let whole = sent(&origin, &flv_title, Pace::Fast).await;
         assert!(whole.iter().all(|(at, ..)| at.is_zero()));
         let total = whole.last().unwrap().1[1];
-        // Bytes up to a position, those of a block evenly over its time.
+        // Bytes up to a position. The bytes of a block are spread evenly over its time.
         let up_to = |position: f64| {
             let mut from = (0.0, 0.0);
             for (_, [_, bytes], end) in &whole {
@@ -233,11 +234,11 @@ mod tests {
             assert_eq!(log.last().unwrap().1[1], total);
             for (at, [before, after], _) in log {
                 let planned = up_to(burst + rate * at.as_secs_f64());
-                // In real time a frame that all others refer to weighs more in the first seconds.
+                // In real time, the large first keyframe weighs too much in the first seconds.
                 if planned < up_to(10.0) {
                     continue;
                 }
-                // What is due at the start goes out as fast as it is taken.
+                // Blocks that are due at the start go out as fast as the player takes them.
                 let kept = at.is_zero() || before as f64 > 0.95 * planned;
                 assert!(kept, "{pace:?} {at:?}: {before} of {planned}");
                 assert!((after as f64) < 1.05 * planned, "{pace:?} {at:?}: {after} of {planned}");

@@ -1,4 +1,4 @@
-//! Finding what a player wants of the VOD folder, which may wait for a disk.
+//! Looks up the file that a player asks for in the VOD folder. This may wait for a disk.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::Origin;
 use crate::pace::Plan;
 use crate::titles::flv::FlvTitle;
 
-/// A title that is being looked for.
+/// A lookup in progress.
 pub(super) type Lookup = Pin<Box<dyn Future<Output = Found> + Send>>;
 
-/// What became of it.
+/// The result of a lookup.
 pub(super) struct Found {
     pub(super) flv_title: Result<Arc<FlvTitle>, NoTitle>,
     pub(super) wanted: Wanted,
 }
 
-/// What it is looked for.
+/// The request that the lookup serves.
 pub(super) enum Wanted {
     /// `start` and `duration` in milliseconds.
     Play {
@@ -44,7 +44,7 @@ pub(super) fn title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Looku
     Box::pin(async move {
         let looked = spawn_blocking(move || {
             let title = match origin.titles.title(&path) {
-                // librtmp takes the end off names of MP4 files.
+                // librtmp cuts the `.mp4` off the names of MP4 files.
                 Err(vod::Error::NotFound) => origin.titles.title(&format!("{path}.mp4")),
                 title => title,
             };
@@ -60,7 +60,7 @@ pub(super) fn title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Looku
     })
 }
 
-/// Ready when what is looked for is found or not; never where nothing is.
+/// Waits for the lookup's result. Stays pending when there is no lookup.
 pub(super) async fn done(lookup: &mut Option<Lookup>) -> Found {
     match lookup {
         Some(lookup) => lookup.await,

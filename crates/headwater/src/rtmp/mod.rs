@@ -20,10 +20,10 @@ pub use server::Server;
 
 use crate::ingest;
 
-/// A connection whose requests to publish were refused so often is closed.
+/// A connection is closed after this many refused requests to publish.
 const REFUSED: u32 = 16;
 
-/// Why a connection ended, other than by the peer's leave.
+/// Why a connection ended, other than by the peer's own wish.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! A player: the shared messages of a live stream's parts.
+//! A player of a live stream. Players share the RTMP messages made of the stream's parts.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -18,10 +18,10 @@ use crate::wire;
 
 pub(super) type Broadcasts = broadcast::Broadcasts<Messages>;
 
-/// Parts as RTMP messages.
+/// Makes RTMP messages of parts.
 pub(super) struct Messages;
 
-/// What one player is sent.
+/// The state of one player.
 pub(super) struct Play {
     stream: Arc<Stream>,
     peer: SocketAddr,
@@ -31,13 +31,13 @@ pub(super) struct Play {
     _viewing: Viewing,
 }
 
-/// How it follows the stream.
+/// How a player follows the stream.
 enum Mode {
-    /// Not yet, or not while it is paused.
+    /// Not at all: it has not started yet, or it is paused.
     None,
-    /// With a cursor of its own.
+    /// Alone, with a cursor of its own.
     Alone(Box<Follower>),
-    /// With all others at the live edge.
+    /// With all other subscribed players, at the live edge.
     Subscribed(Subscription),
 }
 
@@ -51,7 +51,7 @@ impl Play {
         self.stream.name()
     }
 
-    /// A paused player is sent nothing, and goes on at the newest keyframe.
+    /// Pauses or resumes. A paused player gets nothing, and resumes at the newest keyframe.
     pub(super) fn pause(&mut self, paused: bool) {
         self.paused = paused;
         if paused {
@@ -63,7 +63,8 @@ impl Play {
         self.paused
     }
 
-    /// Subscribes it if that may be, all it was given having been sent; answers whether it is subscribed.
+    /// Subscribes the player to the broadcast if possible, and returns whether it is subscribed.
+    /// Everything that the player was given before must have been sent.
     pub(super) fn join(&mut self, broadcasts: &Rc<Broadcasts>, socket: &Rc<TcpStream>) -> bool {
         self.mode = match std::mem::replace(&mut self.mode, Mode::None) {
             Mode::Alone(follower) => match broadcasts.join(&self.stream, follower, socket) {
@@ -82,7 +83,8 @@ impl Play {
         }
     }
 
-    /// Has it go on by itself if it is subscribed; what is to be sent before that.
+    /// Ends the subscription, if there is one: the player goes on with its own cursor. Returns the
+    /// bytes that must be sent first.
     pub(super) fn leave(&mut self) -> Result<Bytes, Error> {
         match std::mem::replace(&mut self.mode, Mode::None) {
             Mode::Subscribed(subscription) => {
@@ -97,10 +99,11 @@ impl Play {
         }
     }
 
-    /// What to send next; `None` when the stream is over. May be dropped while it waits.
+    /// Waits for what to send next; `None` when the stream is over. Cancel safe.
     pub(super) async fn next(&mut self, origin: &Origin) -> Result<Option<Vec<Bytes>>, Error> {
         if self.paused {
-            // It keeps the stream's window in memory: not for longer than others may watch it.
+            // A paused player keeps the stream's window in memory. It may do so no longer than
+            // others may watch the stream.
             let mut state = self.stream.subscribe();
             let _ = state.wait_for(|state| state.status == live::Status::Ended).await;
             return Ok(None);
@@ -171,7 +174,7 @@ impl Container for Messages {
     }
 }
 
-/// What a player is told of the tracks before their parts.
+/// Makes the messages that describe the tracks. They precede the parts.
 fn announce(cursor: &mut Cursor) -> Result<Bytes, Error> {
     let tracks: Vec<_> = cursor.tracks().cloned().collect();
     let metadata = metadata(&tracks, cursor.behind());

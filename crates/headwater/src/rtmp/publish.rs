@@ -1,4 +1,4 @@
-//! A publisher: what it sends goes into its live stream, and the log tells of its coming and leaving.
+//! A publisher. Its messages go into its live stream, and the log tells when it comes and leaves.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tracing::field::display;
 use crate::ingest;
 use crate::ingest::flv::FlvIngest;
 
-/// Somebody who publishes, until it is dropped.
+/// A connection's publisher. Dropping it ends the publication.
 pub(super) struct Publish {
     ingest: FlvIngest,
     began: Instant,
-    /// Of audio, video and metadata, without RTMP's own.
+    /// Bytes of audio, video and metadata, without RTMP's own overhead.
     bytes: u64,
 }
 
@@ -32,12 +32,12 @@ impl Publish {
         self.ingest.publisher().stream().name()
     }
 
-    /// Whether another has taken its place.
+    /// Whether another publisher has taken over the stream.
     pub(super) fn is_replaced(&self) -> bool {
         self.ingest.publisher().is_replaced()
     }
 
-    /// As [`FlvIngest::handle_tag`].
+    /// Takes an FLV tag, as [`FlvIngest::handle_tag`].
     pub(super) fn handle_tag(
         &mut self,
         kind: TagKind,

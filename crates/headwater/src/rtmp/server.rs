@@ -1,4 +1,4 @@
-//! Listeners, one for each event loop of the media plane, and the connections that come by them.
+//! Listeners, one for each event loop of the media plane, and the connections they accept.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,34 +15,35 @@ use super::slots::{Pool, Shared};
 use crate::Origin;
 use crate::config::Config;
 
-/// Connections besides those that publish or play: who has yet to say what it wants, within
-/// `rtmp.setup_timeout`, may have any place there is, and when there is none it is told so.
+/// Connections allowed beyond those that publish or play. A peer has `rtmp.setup_timeout` to say
+/// what it wants. During this time it needs no slot, so a peer that then finds no slot can still be
+/// told so.
 const UNDECIDED: usize = 256;
 
 /// A bound address, ready to serve.
 pub struct Server {
     origin: Arc<Origin>,
     address: SocketAddr,
-    /// Each is taken by its worker.
+    /// One listener for each worker, which takes it.
     listeners: Mutex<Vec<Option<std::net::TcpListener>>>,
-    /// What the connections of all workers have to share.
+    /// Limits that the connections of all workers share.
     capacity: Arc<Capacity>,
 }
 
-/// How many there may be, over all event loops.
+/// Limits on connections, over all event loops.
 #[derive(Debug)]
 struct Capacity {
-    /// Connections, whatever they are there for: as many as have a place below, and some more.
+    /// All connections, whatever they do: one for each slot below, and [`UNDECIDED`] more.
     all: Arc<Gate>,
     publishers: Arc<Pool>,
     players: Arc<Pool>,
 }
 
 impl Server {
-    /// Binds a listener per worker of `config` to `rtmp.listen`; port 0 takes a free one.
+    /// Binds a listener for each worker of `config` to `rtmp.listen`. Port 0 takes a free port.
     ///
     /// # Errors
-    /// As those of [`http::Server::bind`].
+    /// The same as those of [`http::Server::bind`].
     pub fn bind(origin: Arc<Origin>, config: &http::Config) -> io::Result<Self> {
         let (listeners, address) =
             net::listen(origin.config.rtmp.listen, config.workers, config.unsent_limit)?;
@@ -51,13 +52,13 @@ impl Server {
         Ok(Self { origin, address, listeners, capacity })
     }
 
-    /// The address bound, with the port taken.
+    /// The bound address, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Accepts connections on this worker's event loop, which it is called on, until the worker
-    /// drains. It waits for those in progress then, which take their leave.
+    /// Accepts connections on this worker's event loop until the worker drains. Call it on that
+    /// event loop. The worker then waits for the open connections to end.
     pub fn serve(&self, worker: &Worker) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = listeners.get_mut(worker.index).and_then(Option::take);
@@ -82,7 +83,8 @@ impl Server {
     }
 }
 
-/// Accepts connections until the worker drains. Each holds one of its tasks, so the worker waits for them.
+/// Accepts connections until the worker drains. Each connection holds a task of the worker, so the
+/// worker waits for it.
 async fn accept(listener: TcpListener, shared: Rc<Shared>, gate: Arc<Gate>, worker: Worker) {
     let take = |Accepted { stream, peer, permit }| {
         let Some(permit) = permit else { return };
@@ -94,14 +96,15 @@ async fn accept(listener: TcpListener, shared: Rc<Shared>, gate: Arc<Gate>, work
     }
 }
 
-/// The whole of a connection's life.
+/// Runs a connection from its start to its end.
 fn drive(
     shared: Rc<Shared>,
     socket: TcpStream,
     peer: SocketAddr,
     held: (Permit, Task),
 ) -> impl Future<Output = ()> {
-    // What an asynchronous function is given it keeps beside what it makes of it.
+    // An async function would store its arguments twice: as arguments and in its state. The
+    // connection is made out here to save that memory.
     let mut connection = Connection::new(shared, socket, peer);
     async move {
         let _held = held;
@@ -138,7 +141,7 @@ mod tests {
         let drain = worker.drain.clone();
         let shared = Rc::new(Shared { origin, broadcasts, publishers, players, drain });
         let drive = drive(shared, socket, peer, (permit, worker.task()));
-        // The session and its own, and hardly more.
+        // The future holds the session, the connection's own state, and hardly more.
         assert!(size_of_val(&drive) <= 950, "{}", size_of_val(&drive));
     }
 }

@@ -1,4 +1,4 @@
-//! Slots of publishers and players, and what the connections of one event loop share.
+//! Slots for publishers and players, and the state that the connections of one event loop share.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,40 +9,40 @@ use http::net::Drain;
 use super::play::Broadcasts;
 use crate::Origin;
 
-/// Slots that are taken and given back.
+/// A limited number of slots, which connections take and give back.
 #[derive(Debug)]
 pub(super) struct Pool {
     most: usize,
     taken: AtomicUsize,
 }
 
-/// One of them, given back when dropped.
+/// One slot of a pool. Dropping it gives it back.
 #[derive(Debug)]
 pub(super) struct Slot(Arc<Pool>);
 
-/// What the connections of one event loop share.
+/// State that the connections of one event loop share.
 pub(super) struct Shared {
     pub(super) origin: Arc<Origin>,
     pub(super) broadcasts: Rc<Broadcasts>,
-    /// Their own, so that no number of players keeps a publisher out.
+    /// Publishers have a pool of their own, so no number of players keeps a publisher out.
     pub(super) publishers: Arc<Pool>,
     pub(super) players: Arc<Pool>,
     pub(super) drain: Drain,
 }
 
 impl Pool {
-    /// Of so many slots; any number for 0.
+    /// Makes a pool of `most` slots. 0 means no limit.
     pub(super) fn new(most: usize) -> Arc<Self> {
         let most = if most == 0 { usize::MAX } else { most };
         Arc::new(Self { most, taken: AtomicUsize::new(0) })
     }
 
-    /// How many there are.
+    /// Number of slots in the pool.
     pub(super) fn most(&self) -> usize {
         self.most
     }
 
-    /// A slot, if there is one left.
+    /// Takes a slot, if one is left.
     pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
         let slot = Slot(Arc::clone(self));
         (self.taken.fetch_add(1, Ordering::Relaxed) < self.most).then_some(slot)

@@ -1,9 +1,9 @@
-//! Titles as RTMP carries them, made once for all who play them.
+//! The RTMP form of titles, made once for all players.
 //!
-//! A title's segments are cut into blocks of a quarter of a second: all tracks' messages in a row,
-//! as every player is sent them. A block is made when its first player comes to it, on a thread that
-//! may wait for the disk, and kept in a cache with a bound; a player has nothing in memory but the
-//! block that it is being sent.
+//! A title's segments are cut into blocks of a quarter of a second, with the messages of all tracks
+//! in the order in which every player gets them. A block is made when its first player comes to it,
+//! on a thread that may wait for the disk. A cache of bounded size keeps it. The only memory that a
+//! player itself holds is the block that it is being sent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -19,25 +19,25 @@ use vod::{Sample, Title, Version};
 
 use crate::wire;
 
-/// What a block lasts at most, in milliseconds: what a paced player is ahead of its plan by.
+/// Longest block in milliseconds. A paced player may be ahead of its plan by this much.
 const BLOCK: i64 = 250;
 
-/// A block ends when it has so many bytes, however short it is.
+/// A block with this many bytes ends, however short it is.
 const LARGE: usize = 1 << 20;
 
 /// Why a title cannot be played, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Nothing in it is of a codec that RTMP carries.
+    /// No track has a codec that RTMP carries.
     #[error("no track that RTMP can carry{}", .0.as_ref().map(|e| format!(": {e}")).unwrap_or_default())]
     Unsupported(Option<media::Error>),
     /// A sample does not fit into RTMP.
     #[error("{0}")]
     Media(#[from] media::Error),
-    /// Its file cannot be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Its file is no longer what it was.
+    /// The file has changed.
     #[error("the file has changed")]
     Changed,
 }
@@ -46,39 +46,39 @@ pub(crate) enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Position {
     segment: u32,
-    /// Among the segment's samples.
+    /// Index into the segment's samples.
     sample: u32,
     /// Decode time in milliseconds.
     pub(crate) time: i64,
 }
 
-/// How one player's blocks differ from all others', if they do.
+/// How one player's blocks differ from the shared ones, if they do.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Own {
-    /// Nothing is decoded from here on, in milliseconds.
+    /// Decode time in milliseconds at which its blocks end.
     pub(crate) until: Option<i64>,
-    /// Milliseconds by which its timestamps are smaller.
+    /// Milliseconds subtracted from its timestamps.
     pub(crate) base: i64,
 }
 
-/// Messages of all tracks during a short time.
+/// The messages of all tracks in a short time.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// As they go to every player.
+    /// The bytes that every player gets.
     pub(crate) bytes: Bytes,
-    /// Decode time in milliseconds up to which they reach.
+    /// Decode time in milliseconds at which it ends.
     pub(crate) end: i64,
-    /// Where it goes on; `None` at the title's end.
+    /// Where the next block begins; `None` at the title's end.
     pub(crate) next: Option<Position>,
 }
 
-/// A title as RTMP carries it: one video and one audio track, those there are.
+/// A title in RTMP form: one video and one audio track, as far as they exist.
 #[derive(Debug)]
 pub(crate) struct FlvTitle {
     title: Arc<Title>,
-    /// Positions among the title's tracks, the one that is cut by first.
+    /// Indexes into the title's tracks. Blocks are cut by the first track.
     tracks: Vec<usize>,
-    /// In the same order.
+    /// In the same order as `tracks`.
     packetizers: Vec<Packetizer>,
     metadata: Bytes,
 }
@@ -90,7 +90,7 @@ impl FlvTitle {
         let chosen = title.chosen();
         for kind in [Kind::Video, Kind::Audio] {
             let of_kind = |at: &usize| title.tracks[*at].media.kind() == kind;
-            // Those that any player would be given go first.
+            // The tracks that any player would get go first.
             let others = (0..title.tracks.len()).filter(|at| !chosen.contains(at));
             for at in chosen.iter().copied().chain(others).filter(of_kind) {
                 let track = &title.tracks[at].media;
@@ -116,12 +116,12 @@ impl FlvTitle {
         &self.title.path
     }
 
-    /// How long it plays.
+    /// Duration of the title.
     pub(crate) fn duration(&self) -> Duration {
         self.title.duration
     }
 
-    /// What a decoder must be told before the block at `place`.
+    /// The messages that a decoder needs before the block at `place`.
     pub(crate) fn headers(&self, place: Position, own: Own) -> Result<Vec<Bytes>, Error> {
         let mut out = vec![self.metadata.clone()];
         for packetizer in &self.packetizers {
@@ -132,19 +132,21 @@ impl FlvTitle {
         Ok(out)
     }
 
-    /// The last keyframe at or before `milliseconds`, or the beginning. `None` if there is no media.
+    /// The last keyframe at or before `milliseconds`, or the beginning. `None` if there are no
+    /// media.
     pub(crate) fn seek(&self, milliseconds: f64) -> Option<Position> {
         if milliseconds <= 0.0 {
             return self.beginning();
         }
-        // A player that names a message's time, which was rounded down, means that message.
+        // A player may name the time of a message. That time was rounded down, but the player means
+        // this message.
         let seconds = (milliseconds + 1.0) / 1000.0;
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let (&leading, _) = self.tracks.split_first()?;
         let track = self.title.tracks.get(leading)?;
         let sync = track.sync_at(time);
-        // A segment begins with a keyframe, so the one that holds the time holds it, too; where
-        // times run strangely it is in one before.
+        // A segment begins with a keyframe, so the segment with the time also contains the
+        // keyframe. If timestamps are irregular, the keyframe is in an earlier segment.
         for segment in (0..=track.segment_at(time)).rev() {
             let samples = self.title.samples(&self.tracks, segment)?;
             let led = |sample: &Sample| sample.track == leading && sample.dts <= sync;
@@ -159,7 +161,8 @@ impl FlvTitle {
         self.next(0, 0, self.title.samples(&self.tracks, 0)?)
     }
 
-    /// Where it goes on from sample `at` of a segment with these samples.
+    /// The place of sample `at` in a segment with these samples, or of the first sample after the
+    /// segment.
     fn next(&self, mut segment: u32, mut at: usize, mut samples: Vec<Sample>) -> Option<Position> {
         loop {
             if let Some(sample) = samples.get(at) {
@@ -171,14 +174,14 @@ impl FlvTitle {
     }
 
     fn place(&self, segment: u32, at: usize, sample: &Sample) -> Position {
-        // A segment has no more samples than a file, which has no more than u32 counts.
+        // A segment has no more samples than its file, and those fit into a u32.
         Position { segment, sample: at as u32, time: self.milliseconds(sample, sample.dts) }
     }
 
     fn milliseconds(&self, sample: &Sample, time: i64) -> i64 {
         let timescale = self.title.tracks.get(sample.track).map_or(1, |t| t.media.timescale);
         let scaled = i128::from(time) * 1000;
-        // As the packetizer does it: down.
+        // Rounds down, as the packetizer does.
         i64::try_from(scaled.div_euclid(timescale.max(1).into())).unwrap_or(i64::MAX)
     }
 
@@ -188,7 +191,7 @@ impl FlvTitle {
         i64::try_from(scaled.div_euclid(1000)).unwrap_or(i64::MAX)
     }
 
-    /// Reads the block at `place`. Blocks.
+    /// Reads the block at `place`. Blocks the thread.
     fn block(&self, place: Position, own: Own) -> Result<Option<Block>, Error> {
         if !self.title.is_intact() {
             return Err(Error::Changed);
@@ -216,7 +219,7 @@ impl FlvTitle {
         }
         let taken = rest.get(..count).unwrap_or_default();
         let read = self.title.read(taken)?;
-        // All who play the title would be sent what was written into it meanwhile.
+        // All players of the title share the block, so it must not contain bytes written meanwhile.
         if !self.title.is_intact() {
             return Err(Error::Changed);
         }
@@ -228,14 +231,13 @@ impl FlvTitle {
             bytes.extend_from_slice(&wire::chunks(&packetizer.sample(&read)?));
         }
         let next = self.next(place.segment, place.sample as usize + count, samples);
-        // What the next block begins with is not part of this one, however long a sample claims to
-        // last.
+        // The next block's start ends this one, whatever duration a sample claims.
         let end = next.map_or(end, |next| next.time.max(place.time));
         Ok(Some(Block { bytes: bytes.freeze(), end, next }))
     }
 }
 
-/// `onMetaData` of a file.
+/// Makes `onMetaData` of a file.
 fn describe(title: &Title, tracks: &[usize]) -> Metadata {
     let tracks = || tracks.iter().filter_map(|at| title.tracks.get(*at));
     let mut metadata = Metadata::describe(tracks().map(|track| &track.media.codec));
@@ -255,7 +257,7 @@ fn describe(title: &Title, tracks: &[usize]) -> Metadata {
     metadata
 }
 
-/// The flv_titles that are played, and their blocks in memory.
+/// The titles that are being played, and their blocks in memory.
 #[derive(Debug)]
 pub struct FlvTitles {
     playing: Mutex<HashMap<Version, Weak<FlvTitle>>>,
@@ -268,9 +270,9 @@ type Slot = Arc<OnceCell<Option<Arc<Block>>>>;
 #[derive(Debug)]
 struct Blocks {
     kept: HashMap<Key, Kept>,
-    /// By when they were last asked for.
+    /// Keys by the time of their last use.
     order: BTreeMap<u64, Key>,
-    /// Counts what was asked for.
+    /// Number of uses so far.
     now: u64,
     memory: usize,
     limit: usize,
@@ -280,27 +282,28 @@ struct Blocks {
 struct Kept {
     slot: Slot,
     used: u64,
-    /// Bytes, of which [`OVERHEAD`] while it is being made.
+    /// Bytes that it takes: [`OVERHEAD`] only while it is being made.
     memory: usize,
 }
 
-/// What a block takes beside its bytes.
+/// Memory of a block besides its bytes.
 const OVERHEAD: usize = 256;
 
 impl FlvTitles {
-    /// None yet, and no more than `limit` bytes of blocks ever, but for those being made.
+    /// Makes it without titles. Its blocks take at most `limit` bytes, not counting those being
+    /// made.
     pub fn new(limit: usize) -> Self {
         let (kept, order) = (HashMap::new(), BTreeMap::new());
         let blocks = Blocks { kept, order, now: 0, memory: 0, limit };
         Self { playing: Mutex::default(), blocks: Mutex::new(blocks) }
     }
 
-    /// Bytes of memory that blocks take.
+    /// Memory that the blocks take, in bytes.
     pub fn memory(&self) -> usize {
         lock(&self.blocks).memory
     }
 
-    /// The title as a title, which all who play it share.
+    /// The RTMP form of a title. All its players share it.
     pub(crate) fn of(&self, title: Arc<Title>) -> Result<Arc<FlvTitle>, Error> {
         let mut playing = lock(&self.playing);
         if let Some(flv_title) = playing.get(&title.version).and_then(Weak::upgrade) {
@@ -313,7 +316,7 @@ impl FlvTitles {
         Ok(flv_title)
     }
 
-    /// The block at `place`. `None` where the title has ended. May be dropped while it waits.
+    /// Waits for the block at `place`; `None` after the title's end. Cancel safe.
     pub(crate) async fn block(
         &self,
         flv_title: &Arc<FlvTitle>,
@@ -339,7 +342,7 @@ impl FlvTitles {
             }
         };
         match block {
-            // Cut short for this player alone.
+            // The block is cut short for this player alone.
             Some(block) if own.until.is_some_and(|until| block.end > until) => make(own).await,
             block => Ok(block),
         }
@@ -347,7 +350,7 @@ impl FlvTitles {
 }
 
 impl Blocks {
-    /// Where a block is, or is to be put.
+    /// The place where a block is or will be kept.
     fn slot(&mut self, key: Key) -> Slot {
         self.now += 1;
         let kept = self.kept.entry(key).or_insert_with(|| {
@@ -360,7 +363,7 @@ impl Blocks {
         Arc::clone(&kept.slot)
     }
 
-    /// Counts a block that was made, and lets others go for it.
+    /// Counts a block that was made, and drops others to make room.
     fn made(&mut self, key: &Key, slot: &Slot) {
         if let Some(kept) = self.kept.get_mut(key)
             && Arc::ptr_eq(&kept.slot, slot)
@@ -394,7 +397,7 @@ mod tests {
         Library::new(testkit::media_dir(), Settings::default()).title(name).unwrap()
     }
 
-    /// Every block from `place` on, as a player is given them.
+    /// Every block from the start on, as a player gets them.
     async fn all(flv_titles: &FlvTitles, flv_title: &Arc<FlvTitle>, own: Own) -> Vec<Arc<Block>> {
         let (mut blocks, mut next) = (Vec::new(), flv_title.seek(0.0));
         while let Some(place) = next {
@@ -418,13 +421,14 @@ mod tests {
         );
         assert_eq!(one.len(), other.len());
         assert!(one.iter().zip(&other).all(|(one, other)| Arc::ptr_eq(one, other)));
-        // They follow each other, and none is longer than promised but where frames are.
+        // The blocks follow each other. None is longer than allowed, except where a single frame
+        // is.
         for pair in one.windows(2) {
             assert_eq!(pair[0].next.map(|next| next.time), Some(pair[0].end));
         }
         assert!(one.len() > 30_000 / BLOCK as usize - 2, "{}", one.len());
 
-        // In a tenth of the memory the same bytes come, made anew where need be.
+        // With a tenth of the memory the bytes are the same; blocks are made again where needed.
         let bytes = |blocks: &[Arc<Block>]| -> Vec<u8> {
             blocks.iter().flat_map(|block| block.bytes.iter().copied()).collect()
         };
@@ -441,13 +445,13 @@ mod tests {
         let flv_titles = FlvTitles::new(64 << 20);
         let flv_title = flv_titles.of(title("mp4/film.mp4")).unwrap();
         let whole = all(&flv_titles, &flv_title, Own::default()).await;
-        // Up to the middle of a block: only that one is cut.
+        // A player that stops in the middle of a block: only that block is cut.
         let own = Own { until: Some(whole[3].end + 100), base: 0 };
         let part = all(&flv_titles, &flv_title, own).await;
         assert!((0..4).all(|at| Arc::ptr_eq(&whole[at], &part[at])));
         assert!(part[4].bytes.len() < whole[4].bytes.len());
         assert!(whole[4].bytes.starts_with(&part[4].bytes));
-        // Timestamps smaller by as much, everything else the same.
+        // Timestamps are smaller by the base; everything else is the same.
         let own = Own { until: None, base: 1000 };
         let place = whole[9].next.unwrap();
         let shifted = flv_titles.block(&flv_title, place, own).await.unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! Titles, as more than one delivery needs them: who watches them, their segments' pieces, and what RTMP
-//! carries of them.
+//! What several deliveries need of titles: their viewers, the pieces of their segments, and their
+//! RTMP form.
 
 pub(crate) mod flv;
 mod viewers;
@@ -10,11 +10,12 @@ use tokio::task::spawn_blocking;
 pub use viewers::{Viewers, Viewing};
 use vod::Title;
 
-/// Pieces of a file that are shorter are read rather than sent from where they lie.
+/// Shorter pieces of a file are read into memory instead of being sent from the file.
 const SMALL: u64 = 16 << 10;
 
-/// Whether a segment is mostly short pieces, as audio between frames is: on one thread they are
-/// read at once, one by one they would be as many calls, and waits where they are cold.
+/// Whether a segment is mostly short pieces, as audio between video frames is. One thread reads
+/// them all at once. Sent one by one, each would be a system call, and a wait if it is not in
+/// memory.
 fn is_scattered(pieces: &[Piece]) -> bool {
     let short =
         pieces.iter().filter(|piece| matches!(piece, Piece::File { .. }) && piece.len() < SMALL);
@@ -22,8 +23,8 @@ fn is_scattered(pieces: &[Piece]) -> bool {
     count > 8 && bytes <= 1 << 20
 }
 
-/// A segment's pieces, the short ones read where they are many. `None` if that cannot be done, or
-/// what was read may be another version's.
+/// Returns a segment's pieces, and reads the short ones if they are many. `None` if reading fails,
+/// or if the bytes may be another version's.
 pub(crate) async fn gather(title: &Title, pieces: Vec<Piece>) -> Option<Vec<Piece>> {
     if !is_scattered(&pieces) {
         return Some(pieces);

@@ -1,8 +1,8 @@
-//! Who watches titles.
+//! Counts the viewers of titles.
 //!
-//! A player of a title asks for its playlists once and then for segments, which are the same for HLS
-//! and DASH. So what it asked for first tells by which it watches, and its segments that it still
-//! does. One that is pushed a title watches for as long as its connection lasts.
+//! A player of a title requests its playlists once and then segments, and segments are the same for
+//! HLS and DASH. So the first request shows the delivery, and requests for segments show that the
+//! player still watches. A push viewer counts for as long as its connection lasts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,27 +10,28 @@ use std::time::Duration;
 
 use live::{Delivery, UnixMicros};
 
-/// A viewer is counted for so long after its last request: players with much in hand ask seldom.
+/// How long a viewer counts after its last request. Players with much in their buffer seldom send
+/// requests.
 const COUNTED: Duration = Duration::from_secs(30);
-/// How a viewer watches is known for so long: until it comes back from a pause.
+/// How long a viewer's delivery is remembered, so that it is known after a pause.
 const KNOWN: Duration = Duration::from_secs(600);
-/// Viewers that are told apart, at most.
+/// Most viewers that are told apart.
 const MOST: usize = 100_000;
-/// Parts that are locked apart, so that event loops seldom meet.
+/// Number of maps with a lock each, so that event loops seldom wait for each other.
 const SHARDS: usize = 64;
 
 /// The viewers of all titles.
 #[derive(Debug)]
 pub struct Viewers {
-    /// By title and viewer, both as hashes.
+    /// Viewers by a hash of title and viewer.
     shards: [Mutex<HashMap<u64, Viewer>>; SHARDS],
-    /// Those that have a connection for it.
+    /// Viewers with a connection of their own.
     connected: Arc<Mutex<Connected>>,
 }
 
 type Connected = BTreeMap<(Arc<str>, &'static str), usize>;
 
-/// Counts a viewer until it is dropped.
+/// Counts a viewer. Dropping it ends that.
 #[derive(Debug)]
 pub struct Viewing {
     connected: Arc<Mutex<Connected>>,
@@ -63,7 +64,8 @@ impl Default for Viewers {
 }
 
 impl Viewers {
-    /// A viewer asked for a playlist or manifest of `title`. `key` stands for the two.
+    /// Notes that a viewer asked for a playlist or manifest of `title`. `key` identifies viewer and
+    /// title.
     pub(crate) fn opened(&self, key: u64, title: &str, delivery: Delivery, now: UnixMicros) {
         let mut shard = self.shard(key);
         if let Some(viewer) = shard.get_mut(&key) {
@@ -78,14 +80,14 @@ impl Viewers {
         }
     }
 
-    /// A viewer asked for media of a title.
+    /// Notes that a viewer asked for media of a title.
     pub(crate) fn watches(&self, key: u64, now: UnixMicros) {
         if let Some(viewer) = self.shard(key).get_mut(&key) {
             viewer.last = now;
         }
     }
 
-    /// A viewer watches `title` by a connection of its own, until what is returned is dropped.
+    /// Counts a viewer of `title` with its own connection, until the returned value is dropped.
     pub fn connected(&self, title: &str, delivery: Delivery) -> Viewing {
         let by = (Arc::from(title), delivery.name());
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +95,7 @@ impl Viewers {
         Viewing { connected: Arc::clone(&self.connected), by }
     }
 
-    /// How many watch which title by what.
+    /// Number of viewers of each title, by delivery.
     pub fn count(&self, now: UnixMicros) -> BTreeMap<(Arc<str>, &'static str), usize> {
         let mut counts = self.connected.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for shard in &self.shards {
@@ -115,7 +117,7 @@ impl Viewers {
     }
 
     fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, Viewer>> {
-        // The key is a hash.
+        // The key is a hash, so the shards fill evenly.
         self.shards[(key % SHARDS as u64) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,13 +141,13 @@ mod tests {
         viewers.opened(2, "vod/a.mp4", Delivery::Hls, at(0));
         viewers.opened(3, "vod/a.mp4", Delivery::Dash, at(0));
         viewers.opened(4, "vod/b.mp4", Delivery::Dash, at(0));
-        // Media alone does not tell.
+        // A request for media does not tell the delivery.
         viewers.watches(5, at(0));
         assert_eq!(count(1), ["vod/a.mp4 dash 1", "vod/a.mp4 hls 2", "vod/b.mp4 dash 1"]);
         viewers.watches(1, at(20));
         viewers.opened(3, "vod/a.mp4", Delivery::Hls, at(20));
         assert_eq!(count(40), ["vod/a.mp4 hls 2"]);
-        // Back from a pause.
+        // The viewer is back from a pause.
         viewers.sweep(at(599));
         viewers.watches(4, at(599));
         assert_eq!(count(600), ["vod/b.mp4 dash 1"]);
@@ -162,7 +164,7 @@ mod tests {
             viewers.opened(key, "vod/a.mp4", Delivery::Hls, at(0));
         }
         assert_eq!(total(0), MOST / SHARDS * SHARDS);
-        // Those who have left make room.
+        // Viewers that have left make room.
         viewers.opened(2 * MOST as u64, "vod/a.mp4", Delivery::Hls, at(60));
         assert_eq!(total(60), 1);
     }

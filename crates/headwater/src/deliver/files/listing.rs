@@ -1,4 +1,4 @@
-//! What is in a folder, for people and programs.
+//! Lists a folder, for people and for programs.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -9,10 +9,11 @@ use payload::{Root, Wait};
 use rustix::fs::Dir;
 use serde::Serialize;
 
-/// Names a folder may hold. With more it is not listed: a program would take a part for the whole.
+/// Most names in a folder that is listed. A longer folder is not listed at all: a program would
+/// take a partial list for the whole.
 pub(super) const MOST: usize = 10_000;
 
-/// An entry of a folder, as nginx's `autoindex_format json` gives it.
+/// An entry of a folder, in the format of nginx's `autoindex_format json`.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 struct Entry {
     name: String,
@@ -33,8 +34,8 @@ enum Kind {
     File,
 }
 
-/// Whether the client would rather have JSON than HTML (RFC 9110 12.5.1): it is named, with a
-/// weight no less than that of HTML.
+/// Whether the client prefers JSON to HTML (RFC 9110 12.5.1): it names JSON, with a weight no less
+/// than HTML's.
 pub(super) fn wants_json(request: &Request) -> bool {
     let weight = |kind: &str| {
         let accepted = request.header_values("accept").flat_map(|value| value.split(','));
@@ -50,10 +51,12 @@ pub(super) fn wants_json(request: &Request) -> bool {
     json > 0.0 && json >= weight("text/html")
 }
 
-/// The media type and text of a folder's list; `None` of one with more than [`MOST`] names. Blocks.
+/// Makes the list of a folder: its media type and text. `None` if the folder has more than [`MOST`]
+/// names. Blocks.
 ///
-/// Only what could be asked for is named: files and folders below the root, links to such among
-/// them, with names in Unicode that do not begin with a dot, and of characters that a request may hold.
+/// The list names only what a request could get: files and folders below the root, and links to
+/// such. Their names are Unicode, do not begin with a dot, and have only characters that a request
+/// may contain.
 pub(super) fn list(
     root: &Root,
     path: &str,
@@ -72,7 +75,7 @@ pub(super) fn list(
             return Ok(None);
         }
         let below = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-        // Opened as a request would, so that what is named is what can be had.
+        // Opens the entry as a request would, so that the list names only what can be served.
         let Ok((_, metadata)) = root.find(&below, Wait::AsLongAsItTakes) else { continue };
         let kind = match metadata.file_type() {
             kind if kind.is_dir() => Kind::Directory,
@@ -123,7 +126,7 @@ fn html(path: &str, entries: &[Entry]) -> String {
     page
 }
 
-/// Text that means itself in HTML.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -139,7 +142,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// A path as a URL has it (RFC 3986 2.3), its slashes as they are.
+/// Encodes a path for a URL (RFC 3986 2.3). Slashes stay.
 fn encode(path: &str) -> String {
     let mut encoded = String::with_capacity(path.len());
     for byte in path.bytes() {

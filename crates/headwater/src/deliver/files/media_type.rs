@@ -1,14 +1,14 @@
 //! Media types by file name.
 
-/// Whether a browser that opens something of this type as a document only shows or plays it. HTML, SVG and
-/// all other XML can have scripts in it.
+/// Whether a browser that opens this type as a document only displays or plays it. HTML, SVG and
+/// all other XML can contain scripts.
 pub(super) fn is_passive(media_type: &str) -> bool {
     let passive = ["video/", "audio/", "image/", "font/"];
     passive.iter().any(|kind| media_type.starts_with(kind)) && !media_type.contains("xml")
 }
 
-/// The media type of what has this name. Players and browsers go by it, so the container's own
-/// registered type is meant, also where it could hold audio only.
+/// The media type of a file with this name. Players and browsers depend on it. So it is the
+/// container's registered type, even if the container could hold only audio.
 pub(super) fn of(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);

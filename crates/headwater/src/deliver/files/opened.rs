@@ -1,5 +1,5 @@
-//! Files opened a moment ago: of one that is asked for range by range, or by many, each request
-//! costs a look at its path rather than opening it anew.
+//! Recently opened files. A file may be requested range by range, or by many viewers. Then each
+//! request only checks the path instead of opening the file again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,18 +15,18 @@ use bytes::Bytes;
 use payload::FileState;
 use tokio::task::spawn_local;
 
-/// How long a file stays open: what was deleted takes room as long, and what a path is no longer
-/// allowed to lead to is served as long.
+/// How long a file stays open. For this time a deleted file still takes disk space, and a path that
+/// has become forbidden is still served.
 const KEPT: Duration = Duration::from_secs(2);
 
-/// Files kept open by an event loop.
+/// Most files that an event loop keeps open.
 const MOST: usize = 256;
 
-/// The bytes of files up to this length are kept with them.
+/// Files up to this length are kept with their bytes.
 const SHORT: u64 = 16 << 10;
 
-/// A file that was written to more recently may be written to again without a change of its times,
-/// which have a granularity.
+/// File times have a granularity. A file that changed more recently than this may change again
+/// without a new time.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// The open files of one event loop.
@@ -35,34 +35,34 @@ pub(in crate::deliver) struct Opened(Rc<Files>);
 
 #[derive(Debug, Default)]
 struct Files {
-    /// By the path that was asked for.
+    /// Files by the requested path.
     files: RefCell<HashMap<Box<str>, Known>>,
-    /// Whether somebody will close them.
+    /// Whether a task is running that closes them.
     is_swept: Cell<bool>,
 }
 
 #[derive(Debug)]
 struct Known {
     found: Found,
-    /// Where it is looked for, from the process's folder.
+    /// The path from the process's working directory.
     at: CString,
     since: Instant,
 }
 
-/// A file that was found.
+/// An open file.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) file: Arc<File>,
     pub(super) metadata: Rc<Metadata>,
-    /// All of a short one.
+    /// The content of a short file.
     pub(super) bytes: Option<Bytes>,
 }
 
 impl Opened {
-    /// The file at a path below the root if it is open already, and is still what the path leads to:
-    /// the same file, not touched since.
+    /// Finds the file at a path below the root, if it is open, still the file at that path, and
+    /// unchanged since.
     ///
-    /// That the path is allowed to lead there was seen to when it was opened.
+    /// Whether the path may lead there was checked when the file was opened.
     pub(super) fn find(&self, path: &str) -> Option<Found> {
         let mut files = self.0.files.borrow_mut();
         let known = files.get_mut(path)?;
@@ -76,7 +76,7 @@ impl Opened {
         Some(known.found.clone())
     }
 
-    /// Keeps a file that was opened just now.
+    /// Keeps a file that was just opened.
     pub(super) fn keep(&self, root: &Path, path: &str, file: &Arc<File>, metadata: &Rc<Metadata>) {
         let at = CString::new(root.join(path).as_os_str().as_bytes());
         let mut files = self.0.files.borrow_mut();
@@ -96,7 +96,7 @@ impl Known {
 }
 
 impl Found {
-    /// Its bytes, if it is short, in memory, and nobody is at work on it.
+    /// Reads the file if it is short, its pages are in memory, and it has not changed for a while.
     fn read(&self) -> Option<Bytes> {
         let changed = self.metadata.modified().ok()?;
         let age = SystemTime::now().duration_since(changed).ok()?;
@@ -106,7 +106,7 @@ impl Found {
 }
 
 impl Files {
-    /// Closes what has been open for long enough, until nothing is left.
+    /// Closes files that have been open for long enough, until none is left.
     async fn sweep(self: Rc<Self>) {
         while !self.files.borrow().is_empty() {
             tokio::time::sleep(KEPT).await;
@@ -143,7 +143,7 @@ mod tests {
         };
         let changes: [&dyn Fn(); 5] = [
             &|| write(b"more than before"),
-            // The same length and times, but another file.
+            // Another file with the same length and times.
             &|| {
                 std::fs::rename(&path, root.join("other")).unwrap();
                 write(b"0123456789");
@@ -167,7 +167,7 @@ mod tests {
             let found = opened.find("file").unwrap();
             assert!(Arc::ptr_eq(&found.file, &file));
             assert_eq!(found.bytes.as_deref(), Some(&b"0123456789"[..]));
-            // Times of files have a granularity.
+            // The file times must advance by one tick to show the change.
             let tick = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
             let then = tick();
             while tick() == then {
@@ -194,7 +194,7 @@ mod tests {
         }
         assert_eq!(opened.0.files.borrow().len(), MOST);
         opened.keep(folder.path(), "file", &file, &metadata);
-        // It was written just now.
+        // The file was just written.
         assert!(opened.find("./0").is_none() && opened.find("file").is_none());
         opened.keep(folder.path(), "file", &file, &metadata);
         assert_eq!(opened.find("file").unwrap().bytes, None);

@@ -1,5 +1,5 @@
-//! An MP4 as one long response goes out as it plays: whoever watches it while it comes wastes what
-//! it did not watch, and whoever watches something else should not wait for that.
+//! Paces an MP4 that is sent as one long response. A viewer who watches it while it arrives may
+//! never watch the rest, and other viewers should not wait for those bytes.
 
 use std::fs::File;
 use std::io;
@@ -16,13 +16,15 @@ use crate::deliver::recent::Recent;
 use crate::deliver::unfold::unfold;
 use crate::pace::{Hand, Pace, Plan, Schedule, Share};
 
-/// Media handed over at once.
+/// Media sent at once.
 const STEP: Duration = Duration::from_millis(250);
 
-/// Bytes worth handing over, however long they play.
+/// Fewest bytes to send at once, however long they play.
 const LEAST: u64 = 4 << 10;
 
-/// Paces the response with all of an MP4 or all from somewhere on, however that was asked for, unless its URL asks for it fast. Whoever wants less knows what it wants.
+/// Paces a response with an MP4 from some place to its end, however the request asked for it,
+/// unless its URL asks for it fast. A request for less is not paced: the client knows which bytes
+/// it needs.
 pub(super) fn pace(
     request: &Request,
     origin: &Arc<Origin>,
@@ -53,8 +55,8 @@ pub(super) fn pace(
                     has_begun: false,
                     pacing: None,
                 };
-                // Like any response, it has the server's grace when that drains. One that is cut
-                // short then can ask another server for the rest.
+                // When the server drains, this response has the same time as any other. If it is
+                // cut short then, the client can ask another server for the rest.
                 let body = unfold(download, false, Download::next);
                 Body::Sized(range.end - range.start, Box::new(body))
             }
@@ -64,7 +66,7 @@ pub(super) fn pace(
     })
 }
 
-/// A response on its way.
+/// A paced response in progress.
 struct Download {
     origin: Arc<Origin>,
     titles: Recent,
@@ -72,17 +74,17 @@ struct Download {
     file: Arc<File>,
     version: Option<FileVersion>,
     plan: Plan,
-    /// Bytes of the file still to go.
+    /// The range of the file's bytes still to send.
     at: u64,
     end: u64,
     has_begun: bool,
-    /// Once it has begun, of an MP4 that can be read.
+    /// Set once the download has begun, if the MP4 can be read.
     pacing: Option<Pacing>,
 }
 
 struct Pacing {
     title: Arc<Title>,
-    /// Where in the movie the response begins.
+    /// The movie's time at which the response begins.
     began: Duration,
     schedule: Schedule,
     hand: Hand,
@@ -90,7 +92,8 @@ struct Pacing {
 }
 
 impl Download {
-    /// The next piece, when it is due; everything before it is with the kernel.
+    /// Waits until the next piece is due and returns it. By then everything before is in the
+    /// kernel.
     async fn next(mut self) -> io::Result<Option<(Vec<Piece>, Self)>> {
         if self.at >= self.end {
             return Ok(None);
@@ -101,12 +104,12 @@ impl Download {
                 self.pacing = self.begin().await;
             }
             match &mut self.pacing {
-                // Nobody knows how it plays.
+                // The file's timing is not known.
                 None => self.end,
                 Some(pacing) => pacing.next(&self.origin, self.at).await.max(least),
             }
         } else {
-            // To read how it plays may take a while, for which its first bytes do not wait.
+            // Reading the file's index may take a while, and the first bytes do not wait for this.
             self.has_begun = true;
             least
         };
@@ -132,7 +135,7 @@ impl Download {
 }
 
 impl Pacing {
-    /// Waits until bytes from `at` on are due; how far they go.
+    /// Waits until the bytes from `at` on are due. Returns up to where they may be sent.
     async fn next(&mut self, origin: &Origin, at: u64) -> u64 {
         let reach = &self.title.reach;
         let time = time_at(reach, at);
@@ -145,14 +148,15 @@ impl Pacing {
         }
         self.place.offer(&self.hand, origin.now());
         match reach.last() {
-            // What lies behind the media is not played.
+            // The bytes behind the media are not played.
             Some(last) if time + STEP >= last.until => u64::MAX,
             _ => offset_at(reach, time + STEP),
         }
     }
 }
 
-/// The movie's time to which its first `offset` bytes play, evenly within segments.
+/// The time up to which the movie plays with its first `offset` bytes. Within a segment, bytes
+/// count evenly.
 fn time_at(reach: &[Reach], offset: u64) -> Duration {
     let (from, to) = around(reach, |reach| reach.offset <= offset);
     let bytes = to.offset.saturating_sub(from.offset);
@@ -163,7 +167,7 @@ fn time_at(reach: &[Reach], offset: u64) -> Duration {
     from.until + to.until.saturating_sub(from.until).mul_f64(part.min(1.0))
 }
 
-/// How many bytes play to this time of the movie.
+/// The number of bytes needed to play up to `time`.
 fn offset_at(reach: &[Reach], time: Duration) -> u64 {
     let (from, to) = around(reach, |reach| reach.until <= time);
     let span = to.until.saturating_sub(from.until).as_secs_f64();
@@ -172,11 +176,12 @@ fn offset_at(reach: &[Reach], time: Duration) -> u64 {
     }
     let part = time.saturating_sub(from.until).as_secs_f64() / span;
     let bytes = to.offset.saturating_sub(from.offset) as f64 * part.min(1.0);
-    // No more than the difference of two offsets.
+    // At most the difference of two offsets, so the cast is safe.
     from.offset.saturating_add(bytes as u64)
 }
 
-/// The last point that is `before`, and the first that is not; after the last, that twice.
+/// The last point that is `before` and the first that is not. Behind the last point, returns that
+/// point twice.
 fn around(reach: &[Reach], before: impl Fn(&Reach) -> bool) -> (Reach, Reach) {
     let next = reach.partition_point(before);
     let beginning = Reach { until: Duration::ZERO, offset: 0 };
@@ -192,7 +197,7 @@ mod tests {
     fn bytes_are_times_and_times_bytes() {
         let second = Duration::from_secs(1);
         let point = |seconds, offset| Reach { until: seconds * second, offset };
-        // Two seconds up to byte 1,000, nothing more needed for the next, then 500 more.
+        // Two seconds need 1,000 bytes, the next two need none more, and one more second needs 500.
         let reach = [point(2, 1000), point(4, 1000), point(5, 1500)];
         for (offset, millis) in [(0, 0), (500, 1000), (1000, 4000), (1250, 4500), (9000, 5000)] {
             assert_eq!(time_at(&reach, offset), Duration::from_millis(millis), "{offset}");

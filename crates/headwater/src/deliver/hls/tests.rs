@@ -1,4 +1,5 @@
-//! Random publishers, and a viewer who reads every playlist: none may contradict an earlier one.
+//! Random publishers, and a viewer who reads every playlist. No playlist may contradict an earlier
+//! one.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -17,28 +18,28 @@ use quick_m3u8::{HlsLine, Reader};
 use super::*;
 use crate::config::{Config, Size};
 
-/// A segment as a playlist tells it.
+/// A segment as a playlist describes it.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Told {
     micros: Option<u64>,
     map: String,
-    /// Of its day, in microseconds: the playlist's, or what durations since that say.
+    /// Program date in microseconds: from the playlist, or computed from durations since that.
     date: u64,
     discontinuities: u64,
     parts: Vec<(u64, bool)>,
 }
 
-/// What a viewer has been told of one track.
+/// Everything that a viewer has read of one track.
 #[derive(Default)]
 struct Memory {
-    /// The publisher sends nothing for longer than parts make up for.
+    /// The publisher pauses for longer than parts can cover.
     pauses: bool,
     target_duration: u64,
     part_target: u64,
     hold_back: u64,
     sequence: u64,
     segments: HashMap<u64, Told>,
-    /// How many parts those segments have of which no more was to come.
+    /// Number of parts of each segment that is complete.
     whole: HashMap<u64, usize>,
     ended: bool,
 }
@@ -129,7 +130,7 @@ impl Memory {
             assert!((duration + 500_000) / 1_000_000 <= self.target_duration, "{duration} µs");
         }
         for (duration, _) in &told.parts {
-            // One with a frame in it that came after a pause lasts as long as that.
+            // A part with a frame after a pause lasts as long as the pause.
             assert!(*duration <= self.part_target || self.pauses, "part of {duration} µs");
         }
         if let Some(&parts) = self.whole.get(&msn) {
@@ -137,7 +138,7 @@ impl Memory {
         }
         let sum: u64 = told.parts.iter().map(|(duration, _)| duration).sum();
         match told.micros {
-            // A hole, which the publisher left, counts in the segment alone.
+            // A hole that the publisher left counts only in the segment's duration.
             Some(duration) if !told.parts.is_empty() => {
                 assert!(sum <= duration, "{sum}, {duration}");
             }
@@ -152,7 +153,7 @@ impl Memory {
             return;
         }
         assert_eq!(known.map, told.map, "segment {msn}");
-        // Rounded at the first listed segment, which another one is now.
+        // Dates are rounded at the first listed segment, which may be another one now.
         assert!(known.date.abs_diff(told.date) <= 3000, "{} and {}", known.date, told.date);
         assert_eq!(known.discontinuities, told.discontinuities, "segment {msn}");
         let common = known.parts.len().min(told.parts.len());
@@ -173,8 +174,8 @@ pub(crate) fn codecs() -> (Codec, Codec) {
     (Codec::Avc(video), Codec::Aac(audio))
 }
 
-/// Frames, frames between keyframes, milliseconds of silence before them, and whether the publisher
-/// left and came back in it.
+/// Number of frames, frames between keyframes, milliseconds of silence before them, and whether the
+/// publisher leaves and comes back in it.
 type Run = (u32, u32, u32, bool);
 
 fn walk(runs: &[Run], frames_a_second: f64, part_target: u64) {
@@ -265,7 +266,8 @@ fn independent_segments_are_not_promised_of_publishers_still_to_come() {
     assert!(!promised(100, 100));
 }
 
-/// hls.js loses a segment's last part where it learns of it together with the segment's end.
+/// hls.js loses a segment's last part if one playlist shows both that part and the segment's end
+/// for the first time.
 #[test]
 fn the_end_of_a_segment_is_told_with_the_first_part_of_the_next() {
     let registry = Registry::new(Settings::default());
@@ -288,12 +290,12 @@ fn the_end_of_a_segment_is_told_with_the_first_part_of_the_next() {
         let lists = move |line: String| text.contains(&format!("{line}\n"));
         (window.segments.len(), window.open.is_some(), state(&stream, &track, &window), lists)
     };
-    // The first is told at once: who plays whole segments waits for it.
+    // The end of the first segment is shown at once: players of whole segments wait for it.
     let (complete, open, told, lists) = send(51);
     let first = told.open_msn - 1;
     assert!((complete, open) == (1, false) && lists(format!("{first}.m4s")));
     let second = first + 1;
-    // All of the second has come, and nothing of the third.
+    // The second segment is complete, and the third has not begun.
     let (complete, open, told, lists) = send(50);
     assert!((complete, open) == (2, false) && !lists(format!("{second}.m4s")));
     assert!(lists(format!("#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"{}.0.m4s\"", second + 1)));
@@ -310,7 +312,7 @@ fn the_end_of_a_segment_is_told_with_the_first_part_of_the_next() {
     assert_eq!((beyond.decide(&told), asked("").decide(&told)), (Decision::Now, Decision::Now));
 }
 
-/// A stream whose video has a complete segment, and whose audio is still in its first.
+/// A stream in which the video has a complete segment and the audio is still in its first.
 fn ahead_of_its_audio(now: UnixMicros) -> Publisher {
     let registry = Registry::new(Settings::default());
     let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
@@ -318,7 +320,7 @@ fn ahead_of_its_audio(now: UnixMicros) -> Publisher {
     let (video, audio) = codecs();
     publisher.track(0, video, 1000, *b"und", now).unwrap();
     publisher.track(1, audio, 1000, *b"und", now).unwrap();
-    // Silence stands in for audio that is more behind.
+    // A gap stands in for audio that is further behind.
     send_audio(&mut publisher, 0..1700, now);
     for frame in 0..52 {
         let data = Bytes::from_static(&[0; 64]);
@@ -363,7 +365,8 @@ async fn first_playlists_wait_a_second_for_audio_that_does_not_come() {
     assert_eq!(began.elapsed().as_secs(), STRAGGLER.as_secs());
 }
 
-/// A stream without a publisher that others took all memory from has no playlist, also for who waits for one.
+/// A stream without a publisher has no playlist once others have taken its memory, even for
+/// requests that wait.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_told_of_a_stream_that_had_to_give_way() {
     let mut config = Config::default();

@@ -1,4 +1,4 @@
-//! A title's manifest, ISO/IEC 23009-1.
+//! The manifest of a title, ISO/IEC 23009-1.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) fn manifest(title: &Title) -> String {
     let longest = title.tracks.iter().map(longest).max().unwrap_or(0);
     let mut sets = Sets::default();
     let of_kind = |kind| title.tracks.iter().filter(move |track| track.media.kind() == kind);
-    // Players switch within a set, and not from one codec to another.
+    // Players switch within an adaptation set, but not between codecs.
     let mut codecs: Vec<String> = Vec::new();
     let renditions = || of_kind(Kind::Video).filter(|track| !track.alternate);
     let alternates = || of_kind(Kind::Video).filter(|track| track.alternate);
@@ -54,7 +54,7 @@ pub(super) fn manifest(title: &Title) -> String {
     Manifest {
         presentation: Presentation::Static { duration: millis(title.duration) },
         profiles: vec![dash::PROFILE_LIVE.to_owned(), dash::PROFILE_CMAF.to_owned()],
-        // Each representation's bandwidth is that of its largest segments.
+        // The bandwidth of each representation is that of its largest segments.
         min_buffer_time: longest,
         max_segment_duration: Some(longest),
         service_description: None,
@@ -94,7 +94,7 @@ impl Sets {
     }
 }
 
-/// What a codec is called before its parameters: `avc1`.
+/// The codec's name without parameters: `avc1`.
 fn family(track: &Track) -> String {
     let codec = track.media.codec.rfc6381();
     codec.split('.').next().unwrap_or_default().to_owned()
@@ -145,13 +145,13 @@ fn bits_per_second(bytes: usize, duration: Duration) -> u64 {
     (bits.saturating_mul(1000) / millis(duration).max(1)).max(1)
 }
 
-/// A track's longest segment, in milliseconds.
+/// Duration of a track's longest segment, in milliseconds.
 fn longest(track: &Track) -> u64 {
     let ticks = track.segments().map(|segment| segment.duration).max().unwrap_or(0);
     ticks.saturating_mul(1000).div_ceil(u64::from(track.media.timescale.max(1)))
 }
 
 fn millis(duration: Duration) -> u64 {
-    // Rounded up: what is cut off here a player would not play.
+    // Rounds up: a player would not play what rounding down cuts off.
     u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,7 @@
-//! A title's playlists, RFC 8216bis.
+//! Playlists of a title, RFC 8216bis.
 //!
-//! Nothing is said of closed captions: whether a bitstream carries them is not known.
+//! The playlists do not mention closed captions, as the server does not know whether a bitstream
+//! has them.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ pub(super) fn multivariant(title: &Title) -> String {
     let has_video = of_kind(Kind::Video).next().is_some();
     let audio_tracks: Vec<&Track> = of_kind(Kind::Audio).collect();
 
-    // Audio alone is a variant that holds its first rendition; more of them are alternatives.
+    // A title with one audio track and no video has a single variant with that track. Several audio
+    // tracks are alternatives in a group.
     let grouped = has_video || audio_tracks.len() > 1;
     let default = audio_tracks.iter().position(|track| track.default).unwrap_or(0);
     let audio: Vec<_> = audio_tracks
@@ -72,7 +74,7 @@ pub(super) fn multivariant(title: &Title) -> String {
         subtitles: (!subtitles.is_empty()).then(|| TEXT.to_owned()),
         ..Variant::default()
     };
-    // Players change from one variant to another: none of them may be another view.
+    // Players switch between variants, so an alternate view cannot be a variant.
     let renditions = || of_kind(Kind::Video).filter(|track| !track.alternate);
     let mut variants: Vec<_> = renditions()
         .map(|track| {
@@ -99,7 +101,7 @@ pub(super) fn multivariant(title: &Title) -> String {
             resolution: track.resolution(),
         })
         .collect();
-    // Every segment begins with a sample that decoding can start at: that is where they are cut.
+    // Segments are cut at samples where decoding can start, so they are independent.
     MultivariantPlaylist { independent_segments: true, audio, subtitles, variants, i_frames }
         .render()
 }
@@ -107,7 +109,7 @@ pub(super) fn multivariant(title: &Title) -> String {
 /// `TRACK/media.m3u8`
 pub(super) fn media(title: &Title, track: &Track) -> String {
     let durations: Vec<u64> = track.segments().map(|segment| segment.duration).collect();
-    // The same in every playlist of a title, as RFC 8216bis 6.2.4 would have it.
+    // The target duration is the same in all playlists of a title, as RFC 8216bis 6.2.4 recommends.
     let longest = |track: &Track| {
         let longest = track.segments().map(|segment| segment.duration).max().unwrap_or(0);
         whole_seconds(longest, track.media.timescale)
@@ -137,7 +139,7 @@ pub(super) fn text(title: &Title, text: &Text) -> String {
     render(title, 1_000_000, whole_seconds(longest, 1_000_000), &durations, &form)
 }
 
-/// How a playlist names its segments, and what they are.
+/// How a playlist names its segments, and which kind they are.
 struct Form {
     prefix: &'static str,
     suffix: &'static str,
@@ -178,7 +180,7 @@ fn render(title: &Title, timescale: u32, target: u32, durations: &[u64], form: &
     .render(Skip::No)
 }
 
-/// To the nearest, at least 1: EXT-X-TARGETDURATION.
+/// Rounds to the nearest second, at least 1, for EXT-X-TARGETDURATION.
 fn whole_seconds(ticks: u64, timescale: u32) -> u32 {
     let scale = u64::from(timescale.max(1));
     u32::try_from((ticks.saturating_add(scale / 2) / scale).max(1)).unwrap_or(u32::MAX)

@@ -1,4 +1,4 @@
-//! Titles: files packaged on the fly, `/vod/PATH.mp4/index.m3u8` and what follows from it.
+//! Titles: files packaged on the fly, `/vod/PATH.mp4/index.m3u8` and the resources that it names.
 //!
 //! ```text
 //! Request ─ a file of that name? ─▶ files
@@ -11,15 +11,15 @@
 //!
 //! # What a segment costs
 //!
-//! Whether a path still leads to the same files only the file system knows, and asking it may wait
-//! for a disk, so another thread is asked (and, for a folder, lists it). A thousand viewers of a
-//! title would do that a thousand times in as many milliseconds. So a worker remembers for a second
-//! which title a path led to, and answers from that what is asked for by the title's version: a
-//! playlist named it so, and its bytes are the title's whatever becomes of the name. That holds for
-//! files that are *replaced*: the title goes on reading the ones it has open, so an older version's
-//! name may be answered for a second more, with that version's bytes. A file that is *written into*
-//! is noticed at once: what is open is compared with what was packaged by `fstat(2)`, which waits
-//! for no disk. `cargo bench -p headwater --bench vod` tells the two ways apart.
+//! Only the file system knows whether a path still leads to the same files. Asking it may wait for
+//! a disk, so another thread does that (and, for a folder, lists it). A thousand viewers of a title
+//! would ask a thousand times in as many milliseconds. So a worker remembers for a second which
+//! title a path led to. From that it answers requests that name the title's version: a playlist
+//! named that version, and its bytes stay the title's whatever happens to the path. This holds for
+//! files that are *replaced*: the title still reads the files it has open, so requests for the
+//! older version may get that version's bytes for one second more. A file that is *written into* is
+//! noticed at once: `fstat(2)`, which waits for no disk, compares the open file with the one that
+//! was packaged. `cargo bench -p headwater --bench vod` compares the two ways.
 
 mod dash;
 mod hls;
@@ -44,12 +44,12 @@ use crate::path::StreamPath;
 use crate::push::Push;
 use crate::titles::gather;
 
-/// Of what is named by its version: those bytes and no other, for ever.
+/// `Cache-Control` of a resource with its version in the URL: its bytes never change.
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
-/// Of what may be another tomorrow.
+/// `Cache-Control` of a resource that may change.
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
 
-/// Answers a request for `resource` of what may be a title at `path`.
+/// Answers a request for `resource` of the title at `path`, if there is one.
 pub(super) async fn respond(
     request: &Request,
     origin: &Arc<Origin>,
@@ -65,7 +65,7 @@ pub(super) async fn respond(
     {
         return reply(request, origin, push, &title, true, resource).await;
     }
-    // An already segmented title: its files go first.
+    // A title may already be segmented: its files go first.
     if let Some(response) = files::respond(request, origin, files, recent).await {
         return response;
     }
@@ -74,7 +74,7 @@ pub(super) async fn respond(
         Err(error) => return refuse(request, &error),
     };
     let named = is_named(&title);
-    // Manifests are what versions are learned from.
+    // Clients learn versions from manifests, so these need none.
     let any = version.is_none() || matches!(resource, Packaged::Multivariant | Packaged::Manifest);
     if !named && !any {
         return not_found();
@@ -85,7 +85,7 @@ pub(super) async fn respond(
 fn refuse(request: &Request, error: &Error) -> Response {
     match error {
         Error::NotFound => not_found(),
-        // The library has said so once.
+        // The library has logged this once.
         Error::Unreadable { .. } => Response::text(422, error).header("Cache-Control", "no-cache"),
         _ => {
             tracing::error!(peer = %request.peer(), path = request.path(), %error, "title");
@@ -94,7 +94,7 @@ fn refuse(request: &Request, error: &Error) -> Response {
     }
 }
 
-/// Answers, once what takes long has been done on another thread.
+/// Answers after slow work was done on another thread.
 async fn reply(
     request: &Request,
     origin: &Origin,
@@ -113,7 +113,7 @@ async fn reply(
         && is_large()
     {
         let title = Arc::clone(title);
-        // Should it fail, it is written here.
+        // If this fails, the code below writes it.
         let _ = spawn_blocking(move || written(&title, &name)).await;
     }
     let segment = match resource {
@@ -137,15 +137,15 @@ async fn reply(
     answer(request, origin, title, named, resource, segment).unwrap_or_else(not_found)
 }
 
-/// Titles of more segments and I-frames than this have their playlists written elsewhere than on
-/// the event loop.
+/// If a title has more segments and I-frames than this, its playlists are written on another thread
+/// than the event loop.
 const LARGE: u32 = 4096;
 
-/// On a title's shelf; no track is called so, whatever is asked for.
+/// Keys in a title's cache. No track has such a name, whatever is requested.
 const INDEX: &str = "/index";
 const MANIFEST: &str = "/manifest";
 
-/// What a playlist or manifest is called on its title's shelf.
+/// The key of a playlist or manifest in its title's cache.
 fn playlist_name(resource: Packaged<'_>) -> Option<String> {
     Some(match resource {
         Packaged::Multivariant => INDEX.to_owned(),
@@ -156,7 +156,7 @@ fn playlist_name(resource: Packaged<'_>) -> Option<String> {
     })
 }
 
-/// The playlist or manifest of this name, if the title has it.
+/// The playlist or manifest with this key, if the title has it.
 fn written(title: &Title, name: &str) -> Option<Rendered> {
     Some(match name {
         INDEX => title.rendered(name, || hls::multivariant(title).into()),
@@ -175,8 +175,8 @@ fn written(title: &Title, name: &str) -> Option<Rendered> {
     })
 }
 
-/// Answers from memory, if the title has that resource. `named`: the request names its version.
-/// `segment`: the pieces of the segment asked for.
+/// Answers from memory, if the title has the resource. `named`: the request names the title's
+/// version. `segment`: the pieces of the requested segment.
 fn answer(
     request: &Request,
     origin: &Origin,
@@ -228,7 +228,7 @@ fn answer(
             text(track, &number.to_string(), found.segment(number)?)
         }
         Packaged::WholeText { track } => text(track, "all", title.text(track)?.all()),
-        // Answered above.
+        // These are answered above.
         Packaged::Multivariant
         | Packaged::Manifest
         | Packaged::MediaPlaylist { .. }
@@ -246,7 +246,7 @@ fn manifest(request: &Request, content_type: &str, rendered: &Rendered) -> Respo
     whole(request, content_type, REVALIDATE, &etag, &[rendered.bytes.clone().into()])
 }
 
-/// Answers with bytes, whole or in ranges; conditions apply.
+/// Answers with complete bytes; ranges and conditions apply.
 fn whole(
     request: &Request,
     content_type: &str,
@@ -267,7 +267,7 @@ fn kind(track: &Track) -> &'static str {
     }
 }
 
-/// Stands for one player of a title.
+/// Identifies one player of a title.
 fn viewer(request: &Request, title: &Title) -> u64 {
     let mut hasher = DefaultHasher::new();
     super::player(request).hash(&mut hasher);

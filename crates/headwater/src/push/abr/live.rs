@@ -1,9 +1,10 @@
-//! What the kernel tells of a connection, and what is made of it: which rendition its viewer is sent.
+//! Chooses the rendition of a live stream for a viewer, by what the kernel reports of its
+//! connection.
 //!
 //! ```text
-//! broadcast, about twice a second ─┐                      ┌ goes on as it is
-//!                            ├▶ look ─ rule ─ decided ┤
-//! own task, while it waits ──┘                      └ goes on alone up to the other's keyframe
+//! broadcast, about twice a second ─┐                        ┌ goes on as it is
+//!                                  ├▶ look ─ rule ─ decided ┤
+//! own task, while it waits ────────┘                        └ goes on alone up to the other's keyframe
 //! ```
 
 use std::cell::{Cell, RefCell};
@@ -24,50 +25,52 @@ use crate::broadcast::Line;
 use crate::push::describe;
 use crate::push::wire::Wire;
 
-/// Between two looks at a viewer for whom something waits.
+/// Time between two looks at a viewer for whom data waits.
 pub(in crate::push) const LOOKS: Duration = Duration::from_millis(100);
 
-/// Bytes that the kernel takes for such a viewer and has not sent (`TCP_NOTSENT_LOWAT`).
+/// Unsent bytes that the kernel accepts for such a viewer (`TCP_NOTSENT_LOWAT`).
 const UNSENT: u32 = 32 << 10;
 
-/// Microseconds of the best rendition it may go to next, beside some round trips, that the kernel takes in
-/// all (`SO_SNDBUF`), and the least it takes, in bytes. What was sent and lost when a link falls is sent again
-/// before anything else, so what is on the way is bound, but to more than the link has to show.
+/// These limit the bytes in the kernel, sent or not (`SO_SNDBUF`), to what the best rendition that
+/// may come next has, and half as much again, in this many microseconds and this many round trips.
+/// At least [`LEAST`] bytes are allowed. When a link's rate falls, lost bytes are sent again before
+/// anything else, so few bytes should be in flight. But there must be enough to show that the link
+/// carries the next rendition.
 const MOMENT: u64 = 80_000;
 const ROUNDS: u64 = 2;
 const LEAST: usize = 48 << 10;
 
-/// What it takes where nothing is chosen: as much as it may.
+/// The bound if nothing is chosen: no real limit.
 const ANY: usize = 4 << 20;
 
-/// What it may be sent is asked anew after so long.
+/// How often to renew the list of renditions to choose from.
 const RENEWED: Duration = Duration::from_secs(5);
 
-/// The renditions a viewer may be sent, from the least to the most, and which it is.
+/// The renditions that a viewer may get, by rising bit rate, and the one it gets.
 pub(in crate::push) struct LiveAbr {
     rungs: Box<[Rung]>,
     at: usize,
-    /// Renditions there were, those that the viewer may not be sent included.
+    /// Number of renditions at the last renewal, including those that the viewer may not get.
     known: usize,
     renewed: Instant,
     rule: Evidence,
     began: Instant,
     looked: Option<Instant>,
-    /// Microseconds; 0 before the first look.
+    /// In microseconds; 0 before the first look.
     min_rtt: u64,
     decided: Decision,
-    /// It goes down, and what waits may not be worth sending.
+    /// Whether it switches down, and the waiting media may not be worth sending.
     pub(in crate::push) leaves: bool,
 }
 
 /// A rendition.
 struct Rung {
     track: Arc<Track>,
-    /// Bits per second, audio included.
+    /// Bits per second, with audio.
     bits: u64,
 }
 
-/// The renditions that a viewer with these wishes may be sent, from the least to the most.
+/// The renditions that a viewer with these wishes may get, by rising bit rate.
 fn rungs(state: &State, choice: &Choice) -> Box<[Rung]> {
     let audio = state.tracks.iter().find(|t| t.kind == Kind::Audio && t.is_present());
     let audio = audio.map_or(0, |track| describe::bitrate(track));
@@ -78,12 +81,12 @@ fn rungs(state: &State, choice: &Choice) -> Box<[Rung]> {
     }
     let rated = renditions.into_iter().rev().map(|track| (describe::bitrate(&track), track));
     let max = choice.max.unwrap_or(u64::MAX);
-    // If all have more than is wished, the one with the least.
+    // If all exceed the viewer's maximum, the lowest one is allowed.
     let allowed = rated.enumerate().filter(|(at, (bits, _))| *at == 0 || *bits <= max);
     allowed.map(|(_, (bits, track))| Rung { track, bits: bits + audio }).collect()
 }
 
-/// How many renditions there are.
+/// Number of renditions.
 fn frames(state: &State) -> usize {
     let usable = |track: &&Arc<Track>| {
         track.kind == Kind::Video && track.is_present() && track.part_limit().is_some()
@@ -91,20 +94,20 @@ fn frames(state: &State) -> usize {
     state.tracks.iter().filter(usable).count()
 }
 
-/// Whether a viewer with these wishes may be sent it.
+/// Whether a viewer with these wishes may get `track`.
 pub(in crate::push) fn allows(state: &State, choice: &Choice, track: &Arc<Track>) -> bool {
     rungs(state, choice).iter().any(|rung| Arc::ptr_eq(&rung.track, track))
 }
 
-/// The rendition with which a viewer begins of whom nothing is known.
+/// The first rendition for a viewer whose link is not known yet.
 pub(in crate::push) fn begin(state: &State, choice: &Choice) -> Option<Arc<Track>> {
     let rungs = rungs(state, choice);
     let bits: Vec<_> = rungs.iter().map(|rung| rung.bits).collect();
     rungs.get(abr::start(&bits)).map(|rung| Arc::clone(&rung.track))
 }
 
-/// Bytes that the kernel is to take in all for a rendition of so many bits per second, over a link of so many
-/// microseconds there and back.
+/// Bytes to allow in the kernel for a rendition with this bit rate, on a link with this round-trip
+/// time in microseconds.
 fn room(bits: u64, min_rtt: u64) -> usize {
     let moment = ROUNDS.saturating_mul(min_rtt).saturating_add(MOMENT);
     let bytes = (bits / 8 * 3 / 2).saturating_mul(moment) / 1_000_000;
@@ -112,9 +115,9 @@ fn room(bits: u64, min_rtt: u64) -> usize {
 }
 
 impl LiveAbr {
-    /// Of a viewer that is sent `now`. `None` where there is nothing to choose from.
+    /// Makes the choice for a viewer that gets `now`. `None` if there is nothing to choose from.
     pub(in crate::push) fn new(state: &State, choice: &Choice, now: &Arc<Track>) -> Option<Self> {
-        // Most streams have one, and their viewers nothing to do here.
+        // Most streams have one rendition, and nothing is to be done for their viewers.
         let known = frames(state);
         if known < 2 {
             return None;
@@ -127,7 +130,7 @@ impl LiveAbr {
         let began = Instant::now();
         Some(Self {
             rungs,
-            // What it is sent need not be what it may be sent any more.
+            // It may no longer be allowed to get its present rendition.
             at: at.unwrap_or(0),
             known,
             renewed: began,
@@ -140,7 +143,7 @@ impl LiveAbr {
         })
     }
 
-    /// Takes note of what there is to choose from now; false if that is nothing.
+    /// Renews the list of renditions. Returns false if there is nothing to choose from.
     pub(in crate::push) fn renew(
         &mut self,
         state: &State,
@@ -154,14 +157,14 @@ impl LiveAbr {
         self.rungs.len() > 1
     }
 
-    /// Whether what there is to choose from may be something else by now.
+    /// Whether the list of renditions may be out of date.
     pub(in crate::push) fn is_old(&self, state: &State) -> bool {
         self.renewed.elapsed() >= RENEWED
             || self.known != frames(state)
             || !self.rungs.iter().all(|rung| rung.track.is_present())
     }
 
-    /// The viewer is sent this one from now on.
+    /// Notes that the viewer gets `now` from here on.
     pub(in crate::push) fn switched(&mut self, now: &Arc<Track>) {
         self.stand(now);
         self.leaves = false;
@@ -173,7 +176,7 @@ impl LiveAbr {
         self.at = at.unwrap_or(0);
     }
 
-    /// Whether it could go up.
+    /// Whether it could switch up.
     pub(in crate::push) fn is_below_top(&self) -> bool {
         self.at + 1 < self.rungs.len()
     }
@@ -183,7 +186,7 @@ impl LiveAbr {
         self.looked.is_none_or(|at| at.elapsed() >= LOOKS)
     }
 
-    /// Looks, and decides. `queued` are bytes that wait before the kernel.
+    /// Looks at the connection and decides. `queued` are bytes that the kernel has not taken.
     pub(in crate::push) fn look(
         &mut self,
         tcp: &TcpStream,
@@ -200,7 +203,7 @@ impl LiveAbr {
         tracing::trace!(?seen, at = self.at, decided = ?self.decided, rule = ?self.rule, "looked");
     }
 
-    /// The ladder, of as many rungs as a stream has tracks.
+    /// The bit rates of the ladder. It has at most as many rungs as a stream has tracks.
     fn bits(&self) -> ([u64; 16], usize) {
         let mut bits = [0; 16];
         for (bits, rung) in bits.iter_mut().zip(&self.rungs) {
@@ -224,58 +227,58 @@ impl LiveAbr {
         }
     }
 
-    /// Bytes that the kernel is to take in all.
+    /// Bytes to allow in the kernel.
     fn bound(&self) -> usize {
         let bits = self.rungs.iter().skip(self.at).take(2).map(|rung| rung.bits).max().unwrap_or(0);
         room(bits, self.min_rtt)
     }
 
-    /// Whether something was decided that is yet to be done.
+    /// Whether a decision waits to be carried out.
     pub(in crate::push) fn has_decided(&self) -> bool {
         self.decided != Decision::Stay
     }
 
-    /// What was decided, if anything.
+    /// Takes the decision, if there is one.
     pub(in crate::push) fn take_decided(&mut self) -> Decision {
         std::mem::replace(&mut self.decided, Decision::Stay)
     }
 
-    /// The rung that was decided for; `None` if it is the one the viewer has.
+    /// The track of this rung; `None` if the viewer already has it.
     pub(in crate::push) fn rung(&self, rung: usize) -> Option<&Arc<Track>> {
         self.rungs.get(rung).filter(|_| rung != self.at).map(|rung| &rung.track)
     }
 
-    /// Whether what waits of the rung that is being left is worth sending.
+    /// Whether the waiting media of the present rung are worth sending before a switch.
     pub(in crate::push) fn is_worth_sending(&self, queued: u64) -> bool {
         let bits = self.rungs.get(self.at).map_or(0, |rung| rung.bits);
         self.rule.is_worth_sending(&Seen { queued, ..Seen::default() }, bits)
     }
 }
 
-/// The connection of a viewer whose rendition is chosen, as its broadcast writes to it.
+/// The connection of a viewer whose rendition the server chooses. The broadcast writes to it.
 pub(in crate::push) struct Watched {
     wire: Rc<Wire>,
     pub(in crate::push) abr: RefCell<LiveAbr>,
-    /// Times something was written when nothing waited.
+    /// Number of writes when nothing else waited.
     writes: Cell<u64>,
-    /// What the kernel was told to take; 0 if nothing.
+    /// The bound that the kernel was given; 0 if none.
     bound: Cell<usize>,
 }
 
 impl Watched {
     pub(in crate::push) fn new(wire: &Rc<Wire>, abr: LiveAbr) -> Rc<Self> {
-        // What the kernel has taken cannot be dropped. One that knows no such bound does without.
+        // Bytes in the kernel cannot be dropped. A kernel without this option works too.
         let _ = wire.transport.with_tcp(|tcp| SockRef::from(tcp).set_tcp_notsent_lowat(UNSENT));
         let (abr, bound) = (RefCell::new(abr), Cell::default());
         Rc::new(Self { wire: Rc::clone(wire), abr, writes: Cell::default(), bound })
     }
 
-    /// To be told when something is written and nothing waits.
+    /// Call this when something is written and nothing else waited.
     pub(in crate::push) fn writes(&self) {
         self.writes.set(self.writes.get() + 1);
     }
 
-    /// Looks, and decides. `queued` are bytes that wait before the kernel.
+    /// Looks at the connection and decides. `queued` are bytes that the kernel has not taken.
     pub(in crate::push) fn look_at(&self, queued: u64, catching_up: bool) {
         let writes = self.writes.get();
         let mut abr = self.abr.borrow_mut();
@@ -288,10 +291,10 @@ impl Watched {
         });
     }
 
-    /// Has the kernel take no more than so many bytes in all.
+    /// Bounds the bytes in the kernel.
     fn bind(&self, tcp: &TcpStream, bytes: usize) {
         self.bound.set(bytes);
-        // It doubles the figure, for its own share of the memory, which is next to nothing here.
+        // The kernel doubles the figure for its own overhead, which is small here.
         let _ = SockRef::from(tcp).set_send_buffer_size(bytes / 2);
     }
 }
@@ -324,7 +327,7 @@ impl Line for Watched {
     }
 }
 
-/// `TCP_INFO`, for which neither the standard library nor rustix nor socket2 has a call.
+/// Reads `TCP_INFO`. Neither the standard library nor rustix nor socket2 has a call for it.
 #[allow(unsafe_code)]
 pub(in crate::push) mod kernel {
     use std::mem::MaybeUninit;
@@ -333,27 +336,29 @@ pub(in crate::push) mod kernel {
     use http::net::unacknowledged;
     use tokio::net::TcpStream;
 
-    /// What the kernel tells of a connection. Times in microseconds.
+    /// What the kernel reports of a connection. Times are in microseconds.
     #[derive(Debug, Clone, Copy, Default)]
     pub(in crate::push) struct Told {
-        /// Bytes it has taken that are not acknowledged. What `TCP_INFO` has would have to be added up
-        /// of what was sent and sent again, and a queue of this host that is full counts as neither.
+        /// Bytes in the kernel that are not acknowledged. `TCP_INFO` gives no such figure: it would
+        /// have to be added up from sent and resent bytes, and bytes in a full queue of this host
+        /// count as neither.
         pub(in crate::push) unacknowledged: u64,
         pub(in crate::push) acknowledged: u64,
-        /// Time in which it had something to send, in ticks of its clock (4 ms with 250 a second).
+        /// Time in which it had data to send. It counts in ticks of the kernel's clock (4 ms at 250
+        /// a second).
         pub(in crate::push) busy: u64,
         pub(in crate::push) viewer_limited: u64,
         pub(in crate::push) rtt: u64,
         pub(in crate::push) min_rtt: u64,
     }
 
-    /// Asks it. `None` of a kernel older than Linux 4.10, or a connection that is no more.
+    /// Asks the kernel. `None` if the kernel is older than Linux 4.10 or the connection is gone.
     pub(in crate::push) fn ask(tcp: &TcpStream) -> Option<Told> {
         let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
         let room = size_of::<libc::tcp_info>();
         let mut size = libc::socklen_t::try_from(room).ok()?;
-        // SAFETY: the kernel writes no more than `size` bytes to a live structure of that size, whose
-        // fields are integers, during the call only.
+        // SAFETY: `info` is alive during the call, has `size` bytes, and its fields are integers.
+        // The kernel writes at most `size` bytes to it, and only during the call.
         let result = unsafe {
             libc::getsockopt(
                 tcp.as_raw_fd(),
@@ -367,7 +372,8 @@ pub(in crate::push) mod kernel {
         if result != 0 || usize::try_from(size).ok()? < known {
             return None;
         }
-        // SAFETY: every pattern of bits is a value of integers, and what the kernel has not written is 0.
+        // SAFETY: every bit pattern is a valid integer, and fields that the kernel has not written
+        // are 0.
         let info = unsafe { info.assume_init() };
         Some(Told {
             unacknowledged: unacknowledged(tcp)?,
@@ -421,8 +427,8 @@ mod tests {
         assert!(told.acknowledged >= sent && told.min_rtt > 0, "{told:?}");
     }
 
-    /// A viewer far away is not held to less than shows that the link carries the next rendition, and of a
-    /// near one no more is on its way than a link that has fallen to a fifth carries in 0.8 s.
+    /// A distant viewer may have enough in flight to show that the link carries the next rendition.
+    /// A near viewer has no more in flight than a link that falls to a fifth carries in 0.8 s.
     #[test]
     fn what_is_on_its_way_is_bound_but_not_below_what_is_to_be_shown() {
         for bits in [100_000, 1_200_000, 5_000_000, 20_000_000_u64] {
@@ -436,7 +442,7 @@ mod tests {
         assert_eq!(room(u64::MAX, u64::from(u32::MAX)), ANY);
     }
 
-    /// Says what looking at 10,000 viewers twice a second takes of a core.
+    /// Prints which part of a core it takes to look at 10,000 viewers twice a second.
     #[tokio::test]
     #[ignore = "a measurement"]
     async fn what_looking_costs() {

@@ -1,5 +1,5 @@
-//! Which rendition a viewer is sent where the server chooses, by what the kernel tells of its connection. The rules
-//! are [`protocol::push::abr`]'s.
+//! Chooses the rendition for a viewer, if the server chooses, by what the kernel reports of the
+//! connection. The rules are in [`protocol::push::abr`].
 
 mod live;
 mod title;

@@ -1,9 +1,10 @@
-//! Which rendition of a title a viewer is sent, where the server chooses: by what the kernel tells of
-//! its connection, at the boundaries of segments.
+//! Chooses the rendition of a title for a viewer, if the server chooses. The choice depends on what
+//! the kernel reports of the connection, and takes effect at segment boundaries.
 //!
-//! While a segment is on its way there is always something to send, so what is acknowledged is what the
-//! link carries: the best that leaves something to spare is followed. Between segments that are not due
-//! yet nothing waits, and the rule for live viewers says when to try a better one.
+//! While a segment is being sent, there is always data to send. So the rate of acknowledged bytes
+//! is the link's capacity, and the viewer gets the best rendition that leaves some of it spare.
+//! Between segments that are not yet due, nothing waits. Then the rule for live viewers decides
+//! when to try a better rendition.
 
 use std::time::Duration;
 
@@ -17,30 +18,30 @@ use vod::Title;
 use super::live::kernel;
 use crate::push::title_cursor;
 
-/// Between two looks at a viewer.
+/// Time between two looks at a viewer.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// Between two looks at one for whom nothing is due.
+/// The same for a viewer for whom nothing is due.
 const IDLE_LOOKS: Duration = Duration::from_millis(500);
 
-/// The renditions that a viewer may be sent, from the least to the most, and which it is.
+/// The renditions that a viewer may get, by rising bit rate, and the one it gets.
 pub(in crate::push) struct TitleAbr {
-    /// Positions among the title's tracks.
+    /// Indexes into the title's tracks.
     tracks: Box<[usize]>,
-    /// Bits per second of each, audio included.
+    /// Bits per second of each, with audio.
     bits: Box<[u64]>,
     at: usize,
     rule: Evidence,
     began: Instant,
     looked: Option<Instant>,
-    /// Segments sent when nothing waited.
+    /// Number of segments begun when nothing else waited.
     writes: u64,
     is_idle: bool,
 }
 
 impl TitleAbr {
-    /// Of a viewer with these wishes that is sent the track at `now`, if any. `None` where there is
-    /// nothing to choose from, or no segment begins with a keyframe of all.
+    /// Makes the choice for a viewer with these wishes that gets the track `now`. `None` if there
+    /// is nothing to choose from, or if the segments of different renditions do not begin together.
     pub(in crate::push) fn new(title: &Title, choice: &Choice, now: Option<usize>) -> Option<Self> {
         let is_pinned =
             choice.rendition.as_ref().is_some_and(|name| title_cursor::has_rendition(title, name));
@@ -76,29 +77,29 @@ impl TitleAbr {
         })
     }
 
-    /// The track it is to be sent.
+    /// The track to send.
     pub(in crate::push) fn track(&self) -> Option<usize> {
         self.tracks.get(self.at).copied()
     }
 
-    /// Whether nothing was due when it last looked.
+    /// Whether nothing was due at the last look.
     pub(in crate::push) fn is_idle(&self) -> bool {
         self.is_idle
     }
 
-    /// To be told when a segment is on its way and nothing waited.
+    /// Call this when a segment begins and nothing else waited.
     pub(in crate::push) fn begins(&mut self) {
         self.writes += 1;
     }
 
-    /// When to look again at the latest.
+    /// When to look again, at the latest.
     pub(in crate::push) fn next(&self) -> Instant {
         let interval = if self.is_idle { IDLE_LOOKS } else { LOOKS };
         self.looked.map_or(self.began, |at| at + interval)
     }
 
-    /// Looks, if it is time to. `queued` are bytes of the segment that is on its way and that the
-    /// kernel has not taken. What comes of it counts from the next segment on.
+    /// Looks at the connection, if it is time to. `queued` are the bytes of the current segment
+    /// that the kernel has not taken. The result applies from the next segment on.
     pub(in crate::push) fn look(&mut self, tcp: &TcpStream, queued: u64) {
         let is_idle = queued == 0;
         let turns = std::mem::replace(&mut self.is_idle, is_idle) != is_idle;
@@ -122,7 +123,7 @@ impl TitleAbr {
         };
         let to = match self.rule.decide(&seen, &self.bits, self.at) {
             Decision::Up(to) | Decision::Down { to, .. } if to != self.at => to,
-            // What is not of now cannot be skipped to.
+            // A title has no live edge to skip to.
             Decision::Up(_) | Decision::Down { .. } | Decision::SkipToLive | Decision::Stay => {
                 return;
             }

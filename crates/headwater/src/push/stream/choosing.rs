@@ -1,4 +1,4 @@
-//! Which rendition a viewer is sent, by what its connection shows.
+//! Chooses a viewer's rendition by what its connection shows.
 
 use live::Delivery;
 use live::cursor::Next;
@@ -9,12 +9,12 @@ use super::{Mode, Watching};
 use crate::push::abr::{LiveAbr, Watched};
 use crate::push::session::Error;
 
-/// Bytes that TLS holds if it holds any: a record (RFC 8446 5.1), of which it does not say how much is
-/// left.
+/// Bytes that TLS holds if it holds any: a record (RFC 8446 5.1). TLS does not tell how much of it
+/// is left.
 const HELD: usize = 16 << 10;
 
 impl Watching {
-    /// Looks at the connection when it is time, and does what comes of it. `idle`: nothing is unsent.
+    /// Looks at the connection when it is time, and acts on the result. `idle`: nothing is unsent.
     pub(super) fn choose_rendition(&mut self, idle: bool) -> Result<(), Error> {
         self.renew_abr();
         let (Mode::Alone(follower), Some(watched)) = (&mut self.mode, &self.watched) else {
@@ -27,8 +27,8 @@ impl Watching {
         };
         if due {
             let held = if self.session.wire.transport.holds() { HELD } else { 0 };
-            let queued = cursor.waiting() + (self.session.outbox.len() + held) as u64;
-            // A segment comes at once, and takes as long as the link needs for it.
+            let queued = cursor.waiting() + (self.session.send_queue.len() + held) as u64;
+            // A segment comes all at once and takes as long as the link needs.
             let is_segment = cursor.is_whole() && queued > 0;
             watched.look_at(queued, cursor.is_catching_up() || is_segment);
         }
@@ -61,7 +61,7 @@ impl Watching {
                 }
             }
         }
-        // There is room for what comes next, which is the time to say whether it is to be sent.
+        // There is room for the next media, so this is the time to decide whether to send them.
         if idle && abr.leaves && !abr.is_worth_sending(cursor.waiting()) {
             abr.leaves = false;
             cursor.drop_video();
@@ -69,7 +69,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Finds out what there is to choose from, where that may be something else.
+    /// Renews the list of renditions to choose from, if it may be out of date.
     fn renew_abr(&mut self) {
         let Some(Some(video)) = self.video() else { return };
         let state = self.stream.state();

@@ -1,4 +1,4 @@
-//! What a viewer says while it watches: another rendition, another time, a pause.
+//! Commands that a viewer sends while it watches: another rendition, another time, a pause.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::push::abr;
 use crate::push::session::{Error, Heard, Said};
 
 impl Watching {
-    /// Reads what is there, and does what it says; false when the viewer has left without a word.
+    /// Reads what has arrived and carries out the commands. Returns false when the viewer has left
+    /// without a close.
     pub(super) fn read(&mut self) -> Result<bool, Error> {
         let Heard { said, left } = self.session.read()?;
         self.heed(said)?;
@@ -34,7 +35,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Does what the viewer says.
+    /// Carries out a command of the viewer.
     fn obey(&mut self, command: Command) -> Result<(), Error> {
         let Command { rendition, max, seek, pause } = command;
         if rendition.is_some() || max.is_some() {
@@ -70,7 +71,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Follows what its wishes come to now, from a keyframe on.
+    /// Follows the rendition that suits its wishes now, from a keyframe on.
     fn choose_again(&mut self) -> Result<(), Error> {
         self.leave()?;
         self.watched = None;
@@ -79,7 +80,8 @@ impl Watching {
         let best = cursor.wish(self.choice.clone());
         let is_allowed =
             |track: &Arc<Track>| abr::allows(&self.stream.state(), &self.choice, track);
-        // One that may choose stays where it is, if it may be there, and goes up by what is seen.
+        // If the server chooses, the viewer keeps its rendition if that is allowed, and goes up
+        // when its link shows room.
         let stays = cursor.tracks().find(|track| track.kind == Kind::Video).is_some_and(is_allowed);
         match best {
             Some(best) if !stays => cursor.switch_to(&best),
@@ -88,8 +90,9 @@ impl Watching {
         Ok(())
     }
 
-    /// Goes on where it sought while it had no place, or else at the newest keyframe, with the rendition
-    /// it had if it may have that. False if it has a place, or there are no media.
+    /// Starts again where the viewer sought while it had no place, or else at the newest keyframe.
+    /// It keeps its rendition if that is allowed. Returns false if it has a place, or if there are
+    /// no media.
     pub(super) fn begin(&mut self) -> Result<bool, Error> {
         let Mode::None = self.mode else { return Ok(false) };
         let limits = self.session.push.origin.viewer_limits();
@@ -117,7 +120,7 @@ impl Watching {
             Some(_) => {}
             None => self.count(None),
         }
-        self.session.outbox.push(header);
+        self.session.send_queue.push(header);
         Ok(true)
     }
 }

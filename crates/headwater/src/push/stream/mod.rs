@@ -1,4 +1,4 @@
-//! A viewer of a live stream: on a broadcast with the others at the live edge, or behind it by itself.
+//! A viewer of a live stream: subscribed to a broadcast at the live edge, or alone behind it.
 
 mod choosing;
 mod commands;
@@ -27,14 +27,14 @@ use super::{Push, describe, messages};
 use crate::Origin;
 use crate::broadcast::{BURST, Follower, PIECES, Subscription};
 
-/// Bytes of media that are taken out of the window at once for a viewer whose rendition is chosen:
-/// what was taken out cannot be dropped.
+/// Bytes of media taken out of the window at once if the server chooses the rendition. Media that
+/// are taken out cannot be dropped.
 const AHEAD: usize = 16 << 10;
 
-/// Between two looks whether there are media again for a viewer that is to go on.
+/// Time between checks whether there are media again for a viewer that wants to go on.
 const RETRIES: Duration = Duration::from_millis(200);
 
-/// What a viewer asked for, before its connection is a WebSocket.
+/// A viewer's request, before its connection is a WebSocket.
 pub(super) struct Viewer {
     push: Rc<Push>,
     stream: Arc<Stream>,
@@ -44,13 +44,13 @@ pub(super) struct Viewer {
     mode: Mode,
 }
 
-/// How it follows the stream.
+/// How a viewer follows the stream.
 enum Mode {
-    /// Not yet, or not while it is paused, or not until there are media again.
+    /// Not at all: it has not started, is paused, or waits for media.
     None,
-    /// With a cursor of its own.
+    /// Alone, with a cursor of its own.
     Alone(Box<Follower>),
-    /// With all others at the live edge.
+    /// With all other subscribed viewers, at the live edge.
     Subscribed(Subscription),
 }
 
@@ -66,7 +66,7 @@ impl Viewer {
         }
     }
 
-    /// Finds its place in the stream.
+    /// Finds the viewer's place in the stream.
     pub(super) fn choose(&mut self) -> Result<(), Response> {
         if let Some(name) = &self.choice.rendition
             && !describe::renditions(&self.stream.state()).iter().any(|t| t.is_called(name))
@@ -77,7 +77,7 @@ impl Viewer {
         }
         let limits = self.push.origin.viewer_limits();
         let whole = self.unit == Unit::Segment;
-        // Of a viewer of whom nothing is known yet.
+        // The viewer's link is not known yet.
         let first = abr::begin(&self.stream.state(), &self.choice);
         let first = Choice { rendition: first.map(|track| track.name.clone()), max: None };
         let cursor = Cursor::chosen(&self.stream, limits, first, whole);
@@ -98,9 +98,9 @@ impl Viewer {
         Ok(())
     }
 
-    /// The whole of its life.
+    /// Runs the viewer to its end.
     pub(super) fn run(self, connection: Upgraded) -> impl Future<Output = ()> {
-        // What an asynchronous function is given it keeps beside what it makes of it.
+        // An async function would store its arguments twice: as arguments and in its state.
         let mut watching = Watching::new(self, connection);
         async move {
             let result = watching.run().await;
@@ -116,12 +116,12 @@ struct Watching {
     unit: Unit,
     choice: Choice,
     mode: Mode,
-    /// Where there is something to choose from.
+    /// Set if there are renditions to choose from.
     watched: Option<Rc<Watched>>,
-    /// The rendition it was told of last, as which it is counted.
+    /// The rendition that it was last told. It counts as a viewer of this one.
     counted: Option<Arc<Track>>,
     paused: bool,
-    /// Where it is to go on, in seconds of the stream's timeline, if it sought while it had no place.
+    /// Where to go on, in seconds of the stream's timeline, if it sought while it had no place.
     sought: Option<f64>,
     _viewing: Viewing,
 }
@@ -132,17 +132,17 @@ impl Drop for Watching {
     }
 }
 
-/// How a part of a viewer's time ended.
+/// How a phase of a viewer's life ended.
 enum Phase {
-    /// Another follows.
+    /// Another phase follows.
     Next,
     /// The connection is to be closed.
     Over,
 }
 
-/// What a viewer was waiting for.
+/// What a viewer's task woke up for.
 enum Stir {
-    /// The broadcast put it off.
+    /// The broadcast ended the subscription.
     Left,
     Input,
     Room,
@@ -182,7 +182,8 @@ impl Watching {
         let said = self.session.first()?;
         self.heed(said)?;
         loop {
-            // Most of their time viewers are subscribed, and need nothing of what this waits for.
+            // Viewers are subscribed most of their time and need none of this future's state, so it
+            // is boxed.
             let phase = match self.mode {
                 Mode::Subscribed(_) => self.be_subscribed().await?,
                 Mode::None | Mode::Alone(_) => Box::pin(self.go_alone()).await?,
@@ -194,13 +195,13 @@ impl Watching {
         }
     }
 
-    /// What a viewer hears first.
+    /// Queues the first event and the headers.
     fn welcome(&mut self) -> Result<(), Error> {
         if let Mode::Alone(follower) = &mut self.mode {
             let hello = describe::hello(&self.stream.state(), follower.cursor.tracks());
             let behind = (follower.cursor.behind() * 1000.0).round() / 1000.0;
             self.session.say(&Event::Hello(Hello { behind: Some(behind), ..hello }));
-            self.session.outbox.push(header(follower)?);
+            self.session.send_queue.push(header(follower)?);
         }
         if let Some(video) = self.video() {
             self.count(video);
@@ -215,15 +216,16 @@ impl Watching {
         chosen.change(&self.stream, before.as_ref(), self.counted.as_ref());
     }
 
-    /// While a broadcast writes what the viewer is to be sent.
+    /// Handles the viewer's input and the pings while a broadcast writes to the viewer.
     async fn be_subscribed(&mut self) -> Result<Phase, Error> {
-        self.session.outbox.shrink();
+        self.session.send_queue.shrink();
         loop {
             let Session { wire, drain, timer, ping, .. } = &mut self.session;
             let Mode::Subscribed(subscription) = &self.mode else { return Ok(Phase::Next) };
-            // By hand: this is all the state that most viewers' tasks have.
+            // Written by hand: this is all the state that the tasks of most viewers hold.
             let stir = poll_fn(|cx| {
-                // First: where a write ended in the middle of a message, nothing else may follow.
+                // This check comes first: if a write ended in the middle of a message, nothing else
+                // may follow.
                 if subscription.poll_left(cx).is_ready() {
                     return Poll::Ready(Stir::Left);
                 }
@@ -255,8 +257,9 @@ impl Watching {
         }
     }
 
-    /// Has it go on by itself if it is subscribed. What the broadcast had yet to write comes after what is in the
-    /// outbox, which is empty if the broadcast has written a part of something.
+    /// Ends the subscription, if there is one. Bytes that the broadcast has not written are
+    /// appended to the send queue. The send queue is empty if the broadcast has written only a part
+    /// of something.
     fn leave(&mut self) -> Result<(), Error> {
         match std::mem::replace(&mut self.mode, Mode::None) {
             Mode::Subscribed(subscription) => {
@@ -265,7 +268,7 @@ impl Watching {
                 let mut follower = Box::new(follower);
                 let cursor = follower.cursor.with_choice(self.choice.clone());
                 follower.cursor = cursor.with_whole(self.unit == Unit::Segment);
-                self.session.outbox.push(unsent);
+                self.session.send_queue.push(unsent);
                 self.mode = Mode::Alone(follower);
             }
             place => self.mode = place,
@@ -273,7 +276,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Subscribes it if that may be, all it was given having been sent.
+    /// Subscribes the viewer if possible. Everything that it was given before must have been sent.
     fn join(&mut self) -> bool {
         let Session { push, wire, .. } = &self.session;
         let broadcasts = push.broadcasts(self.unit);
@@ -290,7 +293,7 @@ impl Watching {
         matches!(self.mode, Mode::Subscribed(_))
     }
 
-    /// Until the viewer can be subscribed, or the connection is to be closed.
+    /// Runs until the viewer can be subscribed or the connection is to be closed.
     async fn go_alone(&mut self) -> Result<Phase, Error> {
         loop {
             coop::consume_budget().await;
@@ -299,7 +302,8 @@ impl Watching {
             if idle && self.session.over {
                 return Ok(Phase::Over);
             }
-            // Not before all it was told is sent: one that pauses on and on is told no more of it.
+            // Starts only when all earlier events are sent: a viewer that pauses again and again
+            // then gets no more of them.
             if idle && !self.paused && self.begin()? {
                 continue;
             }
@@ -309,8 +313,8 @@ impl Watching {
             }
             let wake = self.wake(idle);
             let Self { session, mode, stream, .. } = self;
-            let Session { push, wire, drain, timer, outbox, over, .. } = session;
-            let listens = !*over && !outbox.is_full();
+            let Session { push, wire, drain, timer, send_queue, over, .. } = session;
+            let listens = !*over && !send_queue.is_full();
             let draining = !*over;
             let stir = tokio::select! {
                 stir = poll_fn(|cx| wire.poll_ready(listens, !idle, cx)) => stir.into(),
@@ -332,22 +336,22 @@ impl Watching {
         }
     }
 
-    /// Puts what comes next in the outbox, and what else there is already.
+    /// Puts the next part in the send queue, and further parts that are already there.
     fn go_on(&mut self, mut next: Next) -> Result<(), Error> {
         let origin = Arc::clone(&self.session.push.origin);
         let mut pieces = 0;
         loop {
             match next {
                 Next::Part { track, segment, part } => {
-                    let Self { session: Session { push, outbox, .. }, mode, unit, .. } = self;
-                    if let Some(watched) = self.watched.as_ref().filter(|_| outbox.is_empty()) {
+                    let Self { session: Session { push, send_queue, .. }, mode, unit, .. } = self;
+                    if let Some(watched) = self.watched.as_ref().filter(|_| send_queue.is_empty()) {
                         watched.writes();
                     }
                     let Mode::Alone(follower) = mode else { return Ok(()) };
                     let container = push.broadcasts(*unit).container();
                     follower.write(container, (track, &segment, &part), |piece| {
                         pieces += 1;
-                        outbox.push(piece);
+                        send_queue.push(piece);
                     })?;
                 }
                 Next::Tracks => self.announce(Some(Discontinuity::Tracks))?,
@@ -367,7 +371,7 @@ impl Watching {
             }
             let Mode::Alone(follower) = &mut self.mode else { return Ok(()) };
             let most = if self.watched.is_some() { AHEAD } else { BURST };
-            if pieces >= PIECES || self.session.outbox.len() >= most {
+            if pieces >= PIECES || self.session.send_queue.len() >= most {
                 return Ok(());
             }
             next = match follower.cursor.poll(origin.now()) {
@@ -377,7 +381,7 @@ impl Watching {
         }
     }
 
-    /// Tells which tracks follow, and what is missing before them.
+    /// Tells the viewer which tracks follow, and what is missing before them.
     fn announce(&mut self, missing: Option<Discontinuity>) -> Result<(), Error> {
         let Some(video) = self.video() else { return Ok(()) };
         let Mode::Alone(follower) = &mut self.mode else { return Ok(()) };
@@ -388,11 +392,11 @@ impl Watching {
         if let Some(track) = video {
             self.follows(track);
         }
-        self.session.outbox.push(header);
+        self.session.send_queue.push(header);
         Ok(())
     }
 
-    /// Tells of another rendition.
+    /// Tells the viewer that another rendition follows.
     fn follows(&mut self, track: Arc<Track>) {
         self.session.say(&Event::Rendition { rendition: track.name.clone() });
         if let Some(watched) = &self.watched {
@@ -401,18 +405,18 @@ impl Watching {
         self.count(Some(track));
     }
 
-    /// The rendition of the video that it is sent, if any, while it has a cursor of its own.
+    /// The rendition of its video, if any, while it has a cursor of its own.
     fn video(&self) -> Option<Option<Arc<Track>>> {
         let Mode::Alone(follower) = &self.mode else { return None };
         Some(follower.cursor.tracks().find(|track| track.kind == Kind::Video).cloned())
     }
 
-    /// When to look at the time again.
+    /// When to check the deadlines again.
     fn wake(&self, idle: bool) -> Instant {
         let wake = self.session.wake();
         match &self.watched {
             Some(_) if !idle => wake.min(Instant::now() + abr::LOOKS),
-            // Whether there are media again shows in more than one place.
+            // No single event tells that there are media again, so this is polled.
             _ if idle && !self.paused && matches!(self.mode, Mode::None) => {
                 wake.min(Instant::now() + RETRIES)
             }
@@ -420,11 +424,11 @@ impl Watching {
         }
     }
 
-    /// Says how it ended, to the viewer too where it can hear it.
+    /// Logs how the viewer ended, and tells the viewer if possible.
     async fn end(&mut self, result: Result<(), Error>) {
         if let Err(error) = &result {
             self.session.report(self.stream.name(), error);
-            // What a broadcast had begun to write comes first.
+            // The rest of what a broadcast had begun to write comes first.
             if self.leave().is_err() {
                 return;
             }
@@ -437,21 +441,21 @@ impl Watching {
     }
 }
 
-/// The message with the headers of what comes next, which the follower knows to be given.
+/// Makes the message with the headers of the next media. The follower then counts them as given.
 fn header(follower: &mut Follower) -> Result<Bytes, media::Error> {
     let headers = follower.cursor.headers();
     follower.know_headers(&headers);
     messages::header(&headers)
 }
 
-/// What is to be sent next, waited for.
+/// Waits for what to send next.
 async fn next(place: &mut Mode, stream: &Stream, origin: &Origin) -> Next {
     match place {
         Mode::Alone(follower) => follower.cursor.next(|| origin.now()).await,
         Mode::Subscribed(_) => std::future::pending().await,
         Mode::None => {
-            // A paused viewer keeps the stream's window in memory: not for longer than others may
-            // watch it.
+            // A paused viewer keeps the stream's window in memory. It may do so no longer than
+            // others may watch the stream.
             let mut state = stream.subscribe();
             let _ = state.wait_for(|state| state.status == Status::Ended).await;
             Next::Ended

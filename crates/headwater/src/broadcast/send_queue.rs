@@ -1,37 +1,38 @@
-//! What is on its way to a peer.
+//! Bytes that wait to be sent to a peer.
 
 use std::io::{self, IoSlice};
 
 use bytes::Bytes;
 use payload::Queue;
 
-/// Pieces in one write.
+/// Most pieces in one write.
 const PIECES: usize = 64;
 
-/// Bytes of answers that may wait: a peer that asks on and on and reads nothing is not listened to.
+/// Bytes of answers that may wait. A peer that sends many requests and reads nothing is then not
+/// read from.
 const ANSWERS: usize = 64 << 10;
 
 /// Pieces to be sent in order, without copying.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub struct SendQueue {
     queue: Queue,
-    /// Bytes of answers put in since it was last empty.
+    /// Bytes of answers added since it was last empty.
     answers: usize,
 }
 
-impl Outbox {
-    /// Media, which whoever sends it measures out.
+impl SendQueue {
+    /// Adds media. Their sender limits the amount.
     pub fn push(&mut self, piece: Bytes) {
         self.queue.push(piece);
     }
 
-    /// An answer of the session's.
+    /// Adds an answer of the session.
     pub fn answer(&mut self, piece: Bytes) {
         self.answers += piece.len();
         self.push(piece);
     }
 
-    /// Whether nothing is to be sent.
+    /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -46,15 +47,16 @@ impl Outbox {
         self.queue.len()
     }
 
-    /// Whether so many answers wait that no more may be asked.
+    /// Whether so many answers wait that no more requests may be read.
     pub fn is_full(&self) -> bool {
         self.answers >= ANSWERS
     }
 
-    /// Calls `write` until everything is written or the socket is full; how many bytes it took.
+    /// Calls `write` until everything is written or the socket is full. Returns the number of bytes
+    /// taken.
     ///
     /// # Errors
-    /// Those of `write`, other than that there is no room.
+    /// Those of `write`, except that there is no room.
     pub fn send(
         &mut self,
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,

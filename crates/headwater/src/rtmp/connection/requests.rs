@@ -1,0 +1,290 @@
+//! Answers to the commands and messages of a peer: who publishes what, and who plays what.
+
+use bytes::Bytes;
+use live::{PublishError, PublisherInfo};
+use media::flv::TagKind;
+use protocol::rtmp::{Blame, PlayStart, ServerEvent, code};
+use socket2::SockRef;
+use tokio::time::Instant;
+
+use super::{Connection, Role};
+use crate::access::{self, Action, Credentials};
+use crate::pace::Pace;
+use crate::path::{StreamPath, of_rtmp};
+use crate::rtmp::lookup::{self, Found, NoTitle, Wanted};
+use crate::rtmp::publish::Publish;
+use crate::rtmp::{Error, REFUSED, file, play};
+use crate::titles::flv;
+
+/// Unreadable messages of a publisher: how many are logged, and after how many it is disconnected.
+const IGNORED: (u32, u32) = (3, 32);
+
+/// Characters of a refused name that are logged.
+const SHOWN: usize = 160;
+
+/// Bytes that may be in the kernel, unsent, for a player of a live stream. The limit keeps a slow
+/// player's backlog in the window, where it can still be skipped.
+const UNSENT: u32 = 128 << 10;
+
+/// The same for a player of a file. Bytes in the kernel count as delivered, so the limit is lower.
+const UNSENT_OF_FILE: u32 = 32 << 10;
+
+impl Connection {
+    pub(super) fn handle_event(&mut self, event: ServerEvent) -> Result<(), Error> {
+        let now = self.shared.origin.now();
+        match event {
+            ServerEvent::Audio { timestamp, payload } => {
+                self.take_tag(TagKind::Audio, timestamp, &payload);
+            }
+            ServerEvent::Video { timestamp, payload } => {
+                self.take_tag(TagKind::Video, timestamp, &payload);
+            }
+            ServerEvent::Metadata { timestamp, payload, .. } => {
+                self.take_tag(TagKind::Script, timestamp, &payload);
+            }
+            ServerEvent::Connect { app, .. } => {
+                self.app = app;
+                self.session.accept_connect()?;
+            }
+            ServerEvent::PublishRequest { app, name, query, .. } => {
+                self.publish(&of_rtmp(&app, &name), &query)?;
+            }
+            ServerEvent::PlayRequest { app, name, query, start, duration } => {
+                let path = of_rtmp(&app, &name);
+                match StreamPath::parse(&path).filter(|path| self.may(Action::Play, *path, &query))
+                {
+                    Some(StreamPath::Vod(path)) => {
+                        self.look_up_to_play(path.to_owned(), &query, start, duration)?;
+                    }
+                    Some(StreamPath::Live(name)) => self.play(name)?,
+                    None => self.refuse_unknown(&path)?,
+                }
+            }
+            ServerEvent::StreamLength { name, transaction, .. } => {
+                let path = of_rtmp(&self.app, &name);
+                if let Some(StreamPath::Vod(path)) = StreamPath::parse(&path)
+                    && self.may(Action::Play, StreamPath::Vod(path), "")
+                {
+                    self.look_up(path.to_owned(), Wanted::Length { transaction });
+                }
+            }
+            ServerEvent::Seek { position } => match &mut self.role {
+                Role::File(play) => {
+                    let position = play.seek(position, now);
+                    self.session.accept_seek(position as f64)?;
+                }
+                _ => self.session.reject_seek("live streams do not seek")?,
+            },
+            ServerEvent::Pause { paused, .. } => {
+                let rested = self.is_at_rest();
+                match &mut self.role {
+                    Role::Play(play) => play.pause(paused),
+                    Role::File(play) => play.pause(paused, now),
+                    Role::None | Role::Publish(_) => {}
+                }
+                // A second pause does not extend the time at rest.
+                if !rested {
+                    self.heard = Instant::now();
+                }
+            }
+            ServerEvent::Ignored(error) => self.ignore(error)?,
+            ServerEvent::Close { .. } => {
+                self.role = Role::None;
+                self.slot = None;
+                self.again = None;
+                self.heard = Instant::now();
+            }
+            ServerEvent::BufferLength { .. } | ServerEvent::Pong { .. } => {}
+            // The enum may grow; new events need no action.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes a publisher's tag. A publisher that may not go on is told why and leaves.
+    fn take_tag(&mut self, kind: TagKind, timestamp: u32, payload: &Bytes) {
+        let Role::Publish(publish) = &mut self.role else { return };
+        self.heard = Instant::now();
+        if let Err(error) = publish.handle_tag(kind, timestamp, payload, self.shared.origin.now()) {
+            self.dismiss(&error.to_string(), error.into());
+        }
+    }
+
+    /// Counts a message that could not be read. A few are allowed.
+    fn ignore(&mut self, error: protocol::rtmp::Error) -> Result<(), Error> {
+        if error.blame == Blame::LimitExceeded {
+            return Err(error.into());
+        }
+        let (logged, most) = IGNORED;
+        self.ignored = self.ignored.saturating_add(1);
+        if self.ignored > most && error.blame == Blame::PeerMisbehaved {
+            return Err(Error::Garbage(error));
+        }
+        if self.ignored <= logged {
+            tracing::warn!(peer = %self.peer, stream = self.name(), %error, "rtmp message ignored");
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, path: &str, query: &str) -> Result<(), Error> {
+        let peer = self.peer;
+        let Some(StreamPath::Live(name)) = StreamPath::parse(path) else {
+            tracing::warn!(%peer, path = shown(path), "publish refused: not below live/");
+            return self.refuse(code::PUBLISH_BAD_NAME, "streams are named live/NAME");
+        };
+        if !self.may(Action::Publish, StreamPath::Live(name), query) {
+            tracing::warn!(%peer, stream = shown(name), "publish refused: not allowed");
+            return self.refuse(code::PUBLISH_DENIED, "not allowed");
+        }
+        let rendition = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("rendition="))
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned);
+        let Some(slot) = self.shared.publishers.take() else {
+            let limit = self.shared.origin.config.rtmp.max_publishers;
+            tracing::warn!(%peer, stream = shown(name), limit, "publish refused: too many publishers");
+            self.session.reject_publish(code::PUBLISH_DENIED, "too many publishers")?;
+            self.leaves = true;
+            return Ok(());
+        };
+        let info = PublisherInfo { peer: Some(peer), protocol: "rtmp", rendition };
+        match self.shared.origin.registry.publish(name, info, self.shared.origin.now()) {
+            Ok(publisher) => {
+                self.role = Role::Publish(Box::new(Publish::new(publisher)));
+                self.slot = Some(slot);
+                self.heard = Instant::now();
+                self.session.accept_publish()?;
+            }
+            Err(error) => {
+                tracing::warn!(%peer, stream = shown(name), %error, "publish refused");
+                let (code, why) = match error {
+                    // The reply does not name the other publisher: only those who may administer
+                    // see its address.
+                    PublishError::InUse(_) => (code::PUBLISH_BAD_NAME, "already published".into()),
+                    PublishError::BadName(_) | PublishError::BadRendition(_) => {
+                        (code::PUBLISH_BAD_NAME, error.to_string())
+                    }
+                    _ => (code::PUBLISH_DENIED, error.to_string()),
+                };
+                return self.refuse(code, &why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a request to publish. The peer may ask again, up to [`REFUSED`] times.
+    fn refuse(&mut self, code: &str, why: &str) -> Result<(), Error> {
+        self.session.reject_publish(code, why)?;
+        self.refused += 1;
+        if self.refused < REFUSED { Ok(()) } else { Err(Error::Refused) }
+    }
+
+    /// Whether the peer may do `action` with the path, given the credentials in its query.
+    fn may(&self, action: Action, path: StreamPath<'_>, query: &str) -> bool {
+        access::may(action, path, self.peer, Credentials { query, authorization: None })
+    }
+
+    /// Tells a player that no stream has this name.
+    fn refuse_unknown(&mut self, path: &str) -> Result<(), Error> {
+        tracing::debug!(peer = %self.peer, path = shown(path), "play: no such stream");
+        self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such stream")?;
+        Ok(())
+    }
+
+    fn play(&mut self, name: &str) -> Result<(), Error> {
+        let Some(stream) = self.shared.origin.registry.stream(name) else {
+            return self.refuse_unknown(name);
+        };
+        let Some(slot) = self.shared.players.take() else { return self.refuse_player(name) };
+        self.slot = Some(slot);
+        let play = play::Play::new(stream, self.peer, self.shared.origin.viewer_limits());
+        self.role = Role::Play(Box::new(play));
+        self.keep_unsent(UNSENT);
+        self.session.accept_play(false)?;
+        Ok(())
+    }
+
+    /// Tells a player that there are too many players.
+    fn refuse_player(&mut self, path: &str) -> Result<(), Error> {
+        let limit = self.shared.origin.config.rtmp.max_players;
+        tracing::warn!(peer = %self.peer, path = shown(path), limit, "play refused: too many players");
+        self.session.reject_play(code::PLAY_FAILED, "too many players")?;
+        self.leaves = true;
+        Ok(())
+    }
+
+    fn look_up_to_play(
+        &mut self,
+        path: String,
+        query: &str,
+        start: PlayStart,
+        duration: Option<f64>,
+    ) -> Result<(), Error> {
+        let start = match start {
+            PlayStart::Any => 0.0,
+            PlayStart::At(start) => start,
+            // 7.2.2.1: the player asks for a live stream, and a file is none.
+            PlayStart::Live => {
+                self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "files are not live")?;
+                return Ok(());
+            }
+        };
+        let plan = self.shared.origin.config.vod.plan(Pace::from_query(query));
+        self.look_up(path.clone(), Wanted::Play { path, plan, start, duration });
+        Ok(())
+    }
+
+    /// Looks for a title. Until this is done, no more input of the peer is read.
+    fn look_up(&mut self, path: String, wanted: Wanted) {
+        self.lookup = Some(lookup::title(&self.shared.origin, path, wanted));
+    }
+
+    pub(super) fn found(&mut self, Found { flv_title, wanted }: Found) -> Result<(), Error> {
+        match (flv_title, wanted) {
+            (Ok(flv_title), Wanted::Length { transaction }) => {
+                self.session.answer_stream_length(transaction, flv_title.duration().as_secs_f64());
+            }
+            // RTMP has no negative answer to this request.
+            (Err(_), Wanted::Length { .. }) => {}
+            (Ok(flv_title), Wanted::Play { path, plan, start, duration }) => {
+                let Some(slot) = self.shared.players.take() else {
+                    return self.refuse_player(&path);
+                };
+                self.slot = Some(slot);
+                let play = file::Play::new(&self.shared.origin, flv_title, plan, start, duration);
+                tracing::debug!(peer = %self.peer, path = play.path(), "plays");
+                self.role = Role::File(Box::new(play));
+                self.keep_unsent(UNSENT_OF_FILE);
+                self.session.accept_play(true)?;
+            }
+            (Err(NoTitle::NotFound), Wanted::Play { path, .. }) => {
+                tracing::debug!(peer = %self.peer, path = shown(&path), "play: no such file");
+                self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such file")?;
+            }
+            (Err(NoTitle::Failed(reason)), Wanted::Play { path, .. }) => {
+                tracing::warn!(peer = %self.peer, path = shown(&path), reason, "play refused");
+                self.session.reject_play(code::PLAY_FAILED, &reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the playback of a title that failed.
+    pub(super) fn fail(&mut self, error: &flv::Error) {
+        tracing::warn!(peer = %self.peer, stream = self.name(), %error, "playing failed");
+        self.session.send_status("error", code::PLAY_FAILED, &error.to_string());
+        self.collect();
+    }
+
+    fn keep_unsent(&self, bytes: u32) {
+        if let Err(error) = SockRef::from(&self.socket).set_tcp_notsent_lowat(bytes) {
+            tracing::debug!(peer = %self.peer, %error, "socket options");
+        }
+    }
+}
+
+/// As much of a name from a peer as goes into a log.
+fn shown(name: &str) -> &str {
+    name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
+}
