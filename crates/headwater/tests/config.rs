@@ -1,4 +1,4 @@
-//! The configuration file: what it documents, what is refused, and where the blame is put.
+//! The configuration file: what it documents, what is refused, and which line is named.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn refusal(text: &str) -> String {
     parse(text).expect_err(text).to_string()
 }
 
-/// Every leaf's dotted path.
+/// Collects the dotted path of every leaf.
 fn keys(table: &toml::Table, prefix: &str, into: &mut BTreeSet<String>) {
     for (name, value) in table {
         let path = format!("{prefix}{name}");
@@ -105,7 +105,7 @@ fn what_is_in_effect_reads_back_as_itself() {
 #[test]
 fn a_refusal_names_file_line_and_key() {
     for (text, expected) in [
-        // Unknown keys, wherever they stand.
+        // Unknown keys, anywhere.
         (
             "[http]\nlisten = \"0.0.0.0:80\"\nmax_head = 1\n",
             "headwater.toml:3: http.max_head: unknown key, expected one of `listen`, ",
@@ -131,7 +131,7 @@ fn a_refusal_names_file_line_and_key() {
              expected a time such as 500ms, 10s or 5m",
         ),
         ("http = 8080", "headwater.toml:1: http: invalid type: integer `8080`"),
-        // Values that are none.
+        // Invalid values.
         (
             "[live]\n# a comment\nwindow = \"30\"",
             "headwater.toml:3: live.window: `30` is not a time such as 500ms, 10s or 5m",
@@ -270,7 +270,7 @@ fn options_that_disagree_are_refused_at_the_line_that_made_them() {
             "[live]\npart_target = \"3s\"",
             "headwater.toml:2: live.part_target: 3s is longer than live.segment_target, 2s",
         ),
-        // The file gives only the other of the two: its line is the one to look at.
+        // The file gives only the other of the two keys, so the message names its line.
         (
             "[live]\nsegment_target = \"150ms\"",
             "headwater.toml:2: live.part_target: 200ms is longer than live.segment_target, 150ms",

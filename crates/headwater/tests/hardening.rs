@@ -1,13 +1,12 @@
-//! What peers that are not hostile, merely unusual, may rely on.
+//! What unusual but not hostile peers may rely on.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
-use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 
 use testkit::http::get_with;
-use testkit::{Program, Server};
+use testkit::{NO_ARGUMENTS, Program, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
 const LIMIT: Duration = Duration::from_secs(20);
@@ -18,13 +17,10 @@ fn publish(server: &Server) -> Program {
     Program::spawn(&mut command)
 }
 
-/// A viewer with an old playlist in its cache asks whether it is still good.
+/// A viewer with a cached playlist asks whether it is still valid.
 #[test]
 fn conditions_hold_for_playlists_too_and_across_streams_of_one_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("headwater.toml");
-    std::fs::write(&config, "[live]\nreconnect = \"1s\"\n").unwrap();
-    let server = Server::start(BINARY, [OsStr::new("--config"), config.as_os_str()]);
+    let server = Server::configured(BINARY, "[live]\nreconnect = \"1s\"\n", NO_ARGUMENTS);
     let mut tags = Vec::new();
     for _ in 0..2 {
         let mut publisher = publish(&server);

@@ -196,8 +196,8 @@ impl Playback {
         self.expected[track as usize] = true;
     }
 
-    /// Takes that media time `media` was captured at `unix`, in microseconds since 1970. Does
-    /// nothing if a more accurate clock has already told it for this timeline.
+    /// Records the capture time `unix` of media time `media`, in microseconds since 1970. Does
+    /// nothing if a more accurate clock has already given one for this timeline.
     pub fn set_captured(&mut self, media: Micros, unix: Micros, clock: CaptureClock) {
         if self.captured.is_none() || self.clock <= Some(clock) {
             if self.clock.is_some_and(|known| known < clock) {

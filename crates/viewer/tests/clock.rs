@@ -1,5 +1,5 @@
-//! The results of a viewer are those that the server causes: delays and stalls of known length, and
-//! broken media at known places.
+//! A viewer reports the delays and stalls that the server causes, with their lengths, and broken
+//! media, with their places.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -29,10 +29,10 @@ fn undisturbed(watch: impl Fn() -> Report, times: impl Fn(&Report)) {
 
 #[test]
 fn startup_is_what_the_server_delayed() {
-    let sound = Sound::new(4);
+    let clip = AudioClip::new(4);
     let server = Server::start(move |asked| match asked.target.as_str() {
-        "/x/0.m4s" => late(700, &sound.fragment(0)),
-        other => sound.answer(other),
+        "/x/0.m4s" => late(700, &clip.fragment(0)),
+        other => clip.answer(other),
     });
     for verify in [false, true] {
         let watched = || {
@@ -50,12 +50,12 @@ fn startup_is_what_the_server_delayed() {
 
 #[test]
 fn stalls_are_as_many_and_as_long_as_the_server_made_them() {
-    let sound = Sound::new(5);
+    let clip = AudioClip::new(5);
     let server = Server::start(move |asked| match asked.target.as_str() {
-        // 1.024 s have come and play until then. These come at 2.0 and 4.5.
-        "/x/2.m4s" => late(2000, &sound.fragment(2)),
-        "/x/3.m4s" => late(2500, &sound.fragment(3)),
-        other => sound.answer(other),
+        // The first two segments play for 1.024 s. The third comes at 2.0 s, the fourth at 4.5 s.
+        "/x/2.m4s" => late(2000, &clip.fragment(2)),
+        "/x/3.m4s" => late(2500, &clip.fragment(3)),
+        other => clip.answer(other),
     });
     let patient = Options { patience: Duration::from_secs(10), ..options() };
     let report = watch(&server.url("/x/index.m3u8"), patient, true, None, LIMIT);
@@ -66,30 +66,31 @@ fn stalls_are_as_many_and_as_long_as_the_server_made_them() {
 
 #[test]
 fn a_player_of_something_finished_takes_no_more_than_it_has_room_for() {
-    let sound = Sound::new(12);
-    let server = Server::start(move |asked| sound.answer(&asked.target));
+    let clip = AudioClip::new(12);
+    let server = Server::start(move |asked| clip.answer(&asked.target));
     let narrow = Options { ahead: Some(Duration::from_secs(1)), ..options() };
     let duration = Duration::from_millis(1500);
     let report = watch(&server.url("/x/index.m3u8"), narrow, false, None, duration);
-    // The media that have played, the media ahead, and the segment that filled the buffer.
+    // Received are the media that have played, the media ahead, and the segment that filled the
+    // buffer.
     assert_eq!((report.end, report.stalls), (End::Time, 0));
     near(report.received, 1.5 + 1.0, 0.512 + ERROR);
 }
 
 #[test]
 fn latency_is_from_the_time_that_the_media_say() {
-    let sound = Sound::new(8);
+    let clip = AudioClip::new(8);
     let server = Server::start(move |asked| {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
         match asked.target.as_str() {
             // Each fragment was captured 3 s before it is sent.
             "/live.mp4" => {
                 let mut acts = vec![Act::Send(
-                    [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", &sound.header()[..]].concat(),
+                    [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", &clip.header()[..]].concat(),
                 )];
                 for number in 0..8u64 {
                     let captured = unix - 3_000_000 + number * 512_000;
-                    acts.push(Act::Send(sound.stamped(number as u32, captured)));
+                    acts.push(Act::Send(clip.stamped(number as u32, captured)));
                     acts.push(Act::Wait(Duration::from_millis(512)));
                 }
                 acts.push(Act::Close);
@@ -110,7 +111,8 @@ fn latency_is_from_the_time_that_the_media_say() {
             report
         };
         undisturbed(watched, |report| {
-            // To the end of the fragment: half a second less than to its start.
+            // Delivery is measured to the end of the fragment, half a second less than to its
+            // start.
             let delivery = report.delivery.as_ref().unwrap();
             near(delivery.min, 3.0 - 0.512, ERROR);
             near(delivery.max, 3.0 - 0.512, ERROR);
@@ -121,22 +123,22 @@ fn latency_is_from_the_time_that_the_media_say() {
     }
 }
 
-/// Serves the sound with one fragment replaced.
-fn with(fragment: u32, bytes: impl Fn(&Sound) -> Vec<u8> + Send + Sync + 'static) -> Server {
-    let sound = Sound::new(6);
+/// Serves the clip with one fragment replaced.
+fn with(fragment: u32, bytes: impl Fn(&AudioClip) -> Vec<u8> + Send + Sync + 'static) -> Server {
+    let clip = AudioClip::new(6);
     Server::start(move |asked| {
         if asked.target == format!("/x/{fragment}.m4s") {
-            ok(&bytes(&sound))
+            ok(&bytes(&clip))
         } else {
-            sound.answer(&asked.target)
+            clip.answer(&asked.target)
         }
     })
 }
 
 #[test]
 fn whole_media_are_found_whole() {
-    let server = with(2, |sound| sound.fragment(2));
-    let report = verified(&server.url("/x/index.m3u8"), Some(Sound::new(6).reference()));
+    let server = with(2, |clip| clip.fragment(2));
+    let report = verified(&server.url("/x/index.m3u8"), Some(AudioClip::new(6).reference()));
     assert_eq!((report.end, report.holes), (End::Ended, 0), "{report:#?}");
     let verified = report.verified.unwrap();
     assert_eq!((verified.samples, verified.matched), (144, 144));
@@ -145,12 +147,12 @@ fn whole_media_are_found_whole() {
 
 #[test]
 fn every_way_to_break_media_is_found_where_it_is() {
-    type Breaks = fn(&Sound) -> Vec<u8>;
+    type Breaks = fn(&AudioClip) -> Vec<u8>;
     let cases: [(&str, Breaks, &str); 8] = [
         (
             "a bit of an access unit",
-            |sound| {
-                let mut bytes = sound.fragment(2);
+            |clip| {
+                let mut bytes = clip.fragment(2);
                 let last = bytes.len() - 1;
                 bytes[last] ^= 1;
                 bytes
@@ -159,16 +161,16 @@ fn every_way_to_break_media_is_found_where_it_is() {
         ),
         (
             "cut off",
-            |sound| {
-                let bytes = sound.fragment(2);
+            |clip| {
+                let bytes = clip.fragment(2);
                 bytes[..bytes.len() - 100].to_vec()
             },
             "cut off",
         ),
         (
             "a size in trun",
-            |sound| {
-                let mut bytes = sound.fragment(2);
+            |clip| {
+                let mut bytes = clip.fragment(2);
                 let at = bytes.windows(4).position(|four| four == b"trun").unwrap();
                 bytes[at + 8] = 0xFF;
                 bytes
@@ -177,27 +179,27 @@ fn every_way_to_break_media_is_found_where_it_is() {
         ),
         (
             "two access units in the wrong order",
-            |sound| {
-                let mut samples = sound.samples(2);
+            |clip| {
+                let mut samples = clip.samples(2);
                 let (a, b) = (samples[3].data.clone(), samples[4].data.clone());
                 (samples[3].data, samples[4].data) = (b, a);
-                sound.write(2, &samples)
+                clip.write(2, &samples)
             },
             "before the one that should come",
         ),
         (
             "decode times that run back",
-            |sound| {
-                let mut samples = sound.samples(2);
+            |clip| {
+                let mut samples = clip.samples(2);
                 samples.iter_mut().for_each(|sample| sample.dts -= 4800);
-                sound.write(2, &samples)
+                clip.write(2, &samples)
             },
             "runs back by 0.09999",
         ),
         (
             "another track",
-            |sound| {
-                let mut bytes = sound.fragment(2);
+            |clip| {
+                let mut bytes = clip.fragment(2);
                 let at = bytes.windows(4).position(|four| four == b"tfhd").unwrap();
                 bytes[at + 11] = 9;
                 bytes
@@ -206,10 +208,10 @@ fn every_way_to_break_media_is_found_where_it_is() {
         ),
         (
             "an empty access unit",
-            |sound| {
-                let mut samples = sound.samples(2);
+            |clip| {
+                let mut samples = clip.samples(2);
                 samples[5].data = Default::default();
-                sound.write(2, &samples)
+                clip.write(2, &samples)
             },
             "empty access unit",
         ),
@@ -217,7 +219,7 @@ fn every_way_to_break_media_is_found_where_it_is() {
     ];
     for (name, breaks, says) in cases {
         let server = with(2, breaks);
-        let report = verified(&server.url("/x/index.m3u8"), Some(Sound::new(6).reference()));
+        let report = verified(&server.url("/x/index.m3u8"), Some(AudioClip::new(6).reference()));
         let (kind, what) = failure(&report);
         assert_eq!(kind, "corrupt", "{name}: {what}");
         assert!(what.contains(says) && what.contains("2.m4s"), "{name}: {what}");
@@ -230,12 +232,12 @@ fn every_way_to_break_media_is_found_where_it_is() {
 
 #[test]
 fn what_is_missing_is_counted_and_the_viewer_goes_on() {
-    let server = with(3, |sound| {
-        let mut samples = sound.samples(3);
+    let server = with(3, |clip| {
+        let mut samples = clip.samples(3);
         samples.drain(..4);
-        sound.write(3, &samples)
+        clip.write(3, &samples)
     });
-    let report = verified(&server.url("/x/index.m3u8"), Some(Sound::new(6).reference()));
+    let report = verified(&server.url("/x/index.m3u8"), Some(AudioClip::new(6).reference()));
     assert_eq!(report.end, End::Ended, "{report:#?}");
     let verified = report.verified.unwrap();
     assert_eq!((verified.missing, verified.holes, report.holes), (4, 1, 1), "{report:#?}");

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use support::*;
 use viewer::{End, Options, Rendition};
 
-/// The sound as a live stream: a part is a fragment, a segment is two.
+/// The clip as a live stream. A part is one fragment, a segment two.
 struct Stream {
-    sound: Sound,
+    clip: AudioClip,
     start: Instant,
     /// How many parts there were at the start.
     before: u64,
@@ -24,7 +24,7 @@ const PART: Duration = Duration::from_millis(512);
 
 impl Stream {
     fn new(hints: bool) -> Self {
-        Self { sound: Sound::new(60), start: Instant::now(), before: 12, hints }
+        Self { clip: AudioClip::new(60), start: Instant::now(), before: 12, hints }
     }
 
     fn parts(&self) -> u64 {
@@ -81,19 +81,19 @@ impl Stream {
         }
         match path.rsplit('/').next().unwrap() {
             "media.m3u8" => ok(self.playlist(query.contains("_HLS_skip=YES")).as_bytes()),
-            "init.mp4" => ok(&self.sound.header()),
+            "init.mp4" => ok(&self.clip.header()),
             name => {
                 let name = name.strip_suffix(".m4s").unwrap();
                 match name.strip_prefix('p') {
                     Some(part) => {
                         let part = part.parse().unwrap();
                         self.wait_for(part);
-                        ok(&self.sound.fragment(part as u32))
+                        ok(&self.clip.fragment(part as u32))
                     }
                     None => {
                         let segment: u32 = name.parse().unwrap();
                         let parts = [2 * segment, 2 * segment + 1];
-                        ok(&parts.map(|part| self.sound.fragment(part)).concat())
+                        ok(&parts.map(|part| self.clip.fragment(part)).concat())
                     }
                 }
             }
@@ -106,12 +106,13 @@ fn parts_by_hint_or_by_blocking_reload_without_a_stall_or_a_hole() {
     for hints in [true, false] {
         let stream = Stream::new(hints);
         let server = Server::start(move |asked| stream.answer(&asked.target));
-        let reference = Some(Sound::new(60).reference());
+        let reference = Some(AudioClip::new(60).reference());
         let duration = Duration::from_millis(4200);
         let report = watch(&server.url("/media.m3u8"), options(), true, reference, duration);
         assert_eq!((report.end, report.stalls, report.holes), (End::Time, 0, 0), "{report:#?}");
         assert!(report.troubles.is_empty(), "{report:#?}");
-        // Three parts before the end, and the parts since: eight, or one more or less.
+        // Received are three parts before the live end, and the parts since: eight, or one more or
+        // less.
         near(report.received, 3.0 * 0.512 + 8.0 * 0.512, 0.6);
         assert_eq!(report.verified.unwrap().missing, 0);
         let asked = server.asked();
@@ -174,7 +175,7 @@ fn a_low_latency_manifest_is_followed_as_its_segments_are_made() {
             return ok(text.as_bytes());
         }
         if path == "/init.mp4" {
-            return ok(&stream.sound.header());
+            return ok(&stream.clip.header());
         }
         let segment: u64 =
             path.strip_prefix("/s").unwrap().strip_suffix(".m4s").unwrap().parse().unwrap();
@@ -182,7 +183,7 @@ fn a_low_latency_manifest_is_followed_as_its_segments_are_made() {
             vec![Act::Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec())];
         for part in [2 * segment, 2 * segment + 1] {
             let due = (PART * u32::try_from(part + 1).unwrap()).saturating_sub(PART * 12);
-            let bytes = stream.sound.fragment(part as u32);
+            let bytes = stream.clip.fragment(part as u32);
             acts.push(Act::WaitUntil(stream.start + due));
             acts.push(Act::Send(
                 [format!("{:x}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat(),
@@ -192,8 +193,8 @@ fn a_low_latency_manifest_is_followed_as_its_segments_are_made() {
         acts
     });
     for verify in [true, false] {
-        let reference = verify.then(|| Sound::new(60).reference());
-        let duration = Duration::from_millis(3500);
+        let reference = verify.then(|| AudioClip::new(60).reference());
+        let duration = Duration::from_secs(6);
         let report = watch(&server.url("/x.mpd"), options(), verify, reference, duration);
         assert_eq!((report.end, report.holes), (End::Time, 0), "{report:#?}");
         assert!(report.troubles.is_empty(), "{report:#?}");
@@ -202,6 +203,53 @@ fn a_low_latency_manifest_is_followed_as_its_segments_are_made() {
         assert!(report.received > 3.0, "{report:#?}");
         assert!(report.behind_live.unwrap().mean < 3.0, "{report:#?}");
     }
+}
+
+/// A segment of video is listed while it is being made, but none of audio. Audio segments are
+/// listed and fetched while the video's is on its way.
+#[test]
+fn a_track_goes_on_while_a_segment_of_the_other_is_made() {
+    let (clip, told) = (AudioClip::new(4), std::sync::mpsc::channel());
+    let (audio_came, comes) = (told.0, std::sync::Mutex::new(told.1));
+    let server = Server::start(move |asked| match asked.target.as_str() {
+        "/x.mpd" => {
+            let segments = asked.before.min(2);
+            let set = |kind: &str, more: usize| {
+                format!(
+                    "<AdaptationSet contentType=\"{kind}\"><SegmentTemplate timescale=\"48000\" \
+                     initialization=\"init.mp4\" media=\"{kind}$Number$.m4s\" startNumber=\"0\">\
+                     <SegmentTimeline><S t=\"0\" d=\"24576\" r=\"{more}\"/></SegmentTimeline>\
+                     </SegmentTemplate><Representation id=\"{kind}\" bandwidth=\"64000\"/></AdaptationSet>"
+                )
+            };
+            let (kind, update) = match asked.before {
+                0..20 => ("dynamic", " availabilityStartTime=\"1970-01-01T00:00:00Z\""),
+                _ => ("static", " mediaPresentationDuration=\"PT1.536S\""),
+            };
+            let text = format!(
+                "<MPD type=\"{kind}\" minimumUpdatePeriod=\"PT0.1S\"{update}><Period start=\"PT0S\">{}{}\
+                 </Period></MPD>",
+                set("video", 0),
+                set("audio", segments)
+            );
+            ok(text.as_bytes())
+        }
+        "/init.mp4" => ok(&clip.header()),
+        "/video0.m4s" => {
+            // This segment is complete once the player has asked for the audio beside it.
+            let came = comes.lock().unwrap().recv_timeout(Duration::from_secs(5));
+            if came.is_ok() { ok(&clip.fragment(0)) } else { status("500 No Audio") }
+        }
+        path => {
+            let number = path.strip_prefix("/audio").unwrap().strip_suffix(".m4s").unwrap();
+            if number == "2" {
+                let _ = audio_came.send(());
+            }
+            ok(&clip.fragment(number.parse().unwrap()))
+        }
+    });
+    let report = watch(&server.url("/x.mpd"), options(), false, None, LIMIT);
+    assert_eq!((report.end, report.troubles.len()), (End::Ended, 0), "{report:#?}");
 }
 
 /// Writes a time since 1970 in ISO 8601.
@@ -236,12 +284,12 @@ fn civil(days: i64) -> (i64, u32, u32) {
 /// when it no longer does.
 #[test]
 fn renditions_are_switched_as_the_connection_allows() {
-    let sound = Sound::new(32);
+    let clip = AudioClip::new(32);
     let segment = |number: u32| -> Vec<u8> {
-        (4 * number..4 * number + 4).flat_map(|fragment| sound.fragment(fragment)).collect()
+        (4 * number..4 * number + 4).flat_map(|fragment| clip.fragment(fragment)).collect()
     };
     let segments: Vec<Vec<u8>> = (0..8).map(segment).collect();
-    let (header, reference) = (sound.header(), sound.reference());
+    let (header, reference) = (clip.header(), clip.reference());
     assert!(segments[0].len() > 20_000);
     let server = Server::start(move |asked| {
         match asked.target.as_str() {

@@ -1,4 +1,4 @@
-//! Parsers, compared with those of others, and with any input.
+//! The viewer's parsers, compared with those of other projects, and tested with any input.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -13,7 +13,7 @@ use quick_m3u8::config::ParsingOptionsBuilder;
 use quick_m3u8::tag::KnownTag;
 use quick_m3u8::tag::hls::Tag;
 use quick_m3u8::{HlsLine, Reader};
-use support::Sound;
+use support::AudioClip;
 use viewer::hls::{self, Playlist};
 use viewer::verify::{Cmaf, Feed};
 use viewer::{Verified, mpd, skim};
@@ -159,9 +159,9 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         split in 1usize..300,
     ) {
-        let sound = Sound::new(2);
-        let mut mp4 = [&sound.header()[..], &sound.fragment(0), &sound.fragment(1)].concat();
-        let mut flv = sound.flv();
+        let clip = AudioClip::new(2);
+        let mut mp4 = [&clip.header()[..], &clip.fragment(0), &clip.fragment(1)].concat();
+        let mut flv = clip.flv();
         for file in [&mut mp4, &mut flv] {
             let index = at.index(file.len());
             file[index] = byte;
@@ -190,14 +190,14 @@ proptest! {
 
     #[test]
     fn skimmers_see_what_the_readers_see_in_any_pieces(split in 1usize..5000) {
-        let sound = Sound::new(3);
+        let clip = AudioClip::new(3);
         let mut tags = Vec::new();
         let mut skimmer = skim::Flv::default();
-        for piece in sound.flv().chunks(split) {
+        for piece in clip.flv().chunks(split) {
             skimmer.read(piece, &mut |tag| tags.push(tag)).unwrap();
         }
         let mut reader = media::flv::Reader::new();
-        reader.handle_bytes(&sound.flv());
+        reader.handle_bytes(&clip.flv());
         let mut expected = Vec::new();
         while let Some(tag) = reader.poll_tag().unwrap() {
             expected.push((tag.timestamp, [tag.payload[0], tag.payload[1]]));
@@ -205,7 +205,7 @@ proptest! {
         let found: Vec<_> = tags.iter().map(|tag| (tag.timestamp, tag.start)).collect();
         prop_assert_eq!(found, expected);
 
-        let file = [&sound.header()[..], &sound.fragment(0), &sound.stamped(1, 5_000_000), &sound.fragment(2)].concat();
+        let file = [&clip.header()[..], &clip.fragment(0), &clip.stamped(1, 5_000_000), &clip.fragment(2)].concat();
         let mut fragments = Vec::new();
         let mut skimmer = skim::Mp4::default();
         for piece in file.chunks(split) {

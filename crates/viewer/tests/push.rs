@@ -1,5 +1,5 @@
-//! Media pushed over WebSocket: by a correct server of another project (tokio-websockets), and by
-//! one that breaks the protocol or the media.
+//! Media pushed over WebSocket by a correct server of another project (tokio-websockets), and by a
+//! server that breaks the protocol or the media.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -93,10 +93,10 @@ fn binary(pieces: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Vec<Say> {
     pieces.into_iter().map(|piece| Say::Binary(piece.into())).collect()
 }
 
-/// The header and fragments of the sound as messages.
-fn messages(sound: &Sound, fragments: std::ops::Range<u32>) -> Vec<Say> {
-    let mut all = binary([sound.header().to_vec()]);
-    all.extend(binary(fragments.map(|number| sound.fragment(number))));
+/// The header and fragments of the clip as messages.
+fn messages(clip: &AudioClip, fragments: std::ops::Range<u32>) -> Vec<Say> {
+    let mut all = binary([clip.header().to_vec()]);
+    all.extend(binary(fragments.map(|number| clip.fragment(number))));
     all
 }
 
@@ -166,17 +166,17 @@ fn events_switch_restart_and_end() {
 /// Checks that `low` is sent after these messages.
 #[track_caller]
 fn check_events(mut session: Vec<Say>) {
-    let sound = Sound::new(8);
-    session.extend(messages(&sound, 0..3));
+    let clip = AudioClip::new(8);
+    session.extend(messages(&clip, 0..3));
     session.push(text(r#"{"event":"rendition","rendition":"high"}"#));
-    session.extend(messages(&sound, 3..5));
+    session.extend(messages(&clip, 3..5));
     session.push(text(r#"{"event":"discontinuity"}"#));
-    session.extend(messages(&sound, 6..8));
+    session.extend(messages(&clip, 6..8));
     session.push(text(r#"{"event":"end"}"#));
     session.push(Say::Ping);
     let address = push(vec![session], 1 << 20);
     for verify in [true, false] {
-        let reference = verify.then(|| sound.reference());
+        let reference = verify.then(|| clip.reference());
         let report = watch(&url(address), options(), verify, reference, LIMIT);
         assert_eq!((report.end, report.switches), (End::Ended, 1), "{report:#?}");
         assert_eq!((report.troubles.len(), report.holes), (0, 1), "{report:#?}");
@@ -189,32 +189,32 @@ fn check_events(mut session: Vec<Say>) {
 
 #[test]
 fn a_lost_connection_is_made_again_and_counted() {
-    let sound = Sound::new(8);
+    let clip = AudioClip::new(8);
     for (last, kind) in [(Say::Drop, "dropped"), (Say::Close(1001), "dropped")] {
-        let mut first = messages(&sound, 0..3);
+        let mut first = messages(&clip, 0..3);
         first.push(last);
-        let mut second = messages(&sound, 4..8);
+        let mut second = messages(&clip, 4..8);
         second.push(Say::Close(1000));
         let address = push(vec![first, second], 1 << 20);
-        let report = verified(&url(address), Some(sound.reference()));
+        let report = verified(&url(address), Some(clip.reference()));
         assert_eq!((report.end, report.reconnects), (End::Ended, 1), "{report:#?}");
         assert_eq!(report.troubles.get(kind), Some(&1), "{report:#?}");
         assert_eq!((report.troubles.len(), report.holes), (1, 1), "{report:#?}");
         near(report.received, 7.0 * 0.512, 1e-6);
     }
-    // Without any media, the connection is not made again.
+    // If no media came, the viewer does not connect again.
     let report = plain(&url(push(vec![vec![Say::Drop]], 1 << 20)));
     assert_eq!((failure(&report).0, report.reconnects), ("dropped", 0));
 }
 
 #[test]
 fn what_a_server_refuses_with_is_told() {
-    let sound = Sound::new(2);
-    let mut refused = messages(&sound, 0..1);
+    let clip = AudioClip::new(2);
+    let mut refused = messages(&clip, 0..1);
     refused.push(text(r#"{"event":"error","code":"slow","message":"Reads too slowly."}"#));
-    let mut policy = messages(&sound, 0..1);
+    let mut policy = messages(&clip, 0..1);
     policy.push(Say::Close(1008));
-    let mut endless = messages(&sound, 0..1);
+    let mut endless = messages(&clip, 0..1);
     let sermon = "ä".repeat(10_000);
     endless.push(text(&format!(r#"{{"event":"error","code":"busy","message":"{sermon}"}}"#)));
     for (session, what) in [
@@ -233,29 +233,29 @@ fn what_a_server_refuses_with_is_told() {
 
 #[test]
 fn broken_media_are_found_where_they_are() {
-    let sound = Sound::new(4);
-    let whole = |fragments| messages(&sound, fragments);
+    let clip = AudioClip::new(4);
+    let whole = |fragments| messages(&clip, fragments);
     let cut = |number| {
-        let fragment = sound.fragment(number);
+        let fragment = clip.fragment(number);
         binary([fragment[..fragment.len() - 1].to_vec()])
     };
     let foreign = {
-        let mut sample = sound.samples(2);
+        let mut sample = clip.samples(2);
         let mut data = sample[3].data.to_vec();
         data[100] ^= 1;
         sample[3].data = data.into();
-        binary([sound.write(2, &sample)])
+        binary([clip.write(2, &sample)])
     };
     for (session, kind, what) in [
         ([whole(0..2), cut(2)].concat(), Kind::Corrupt, "ends within a box"),
         ([whole(0..2), foreign].concat(), Kind::Corrupt, "fragment 3"),
-        // Back in time.
-        ([whole(0..3), binary([sound.fragment(1)])].concat(), Kind::Corrupt, "fragment 2"),
-        (binary([sound.fragment(0)]), Kind::Corrupt, "without a header"),
+        // The last fragment goes back in time.
+        ([whole(0..3), binary([clip.fragment(1)])].concat(), Kind::Corrupt, "fragment 2"),
+        (binary([clip.fragment(0)]), Kind::Corrupt, "without a header"),
         (binary([vec![0xFF; 40]]), Kind::Garbage, "not an MP4 box"),
     ] {
         let session = [session, vec![Say::Close(1000)]].concat();
-        let report = verified(&url(push(vec![session], 1 << 20)), Some(sound.reference()));
+        let report = verified(&url(push(vec![session], 1 << 20)), Some(clip.reference()));
         let (found, said) = failure(&report);
         assert_eq!(found, kind.name(), "{said}");
         assert!(said.contains(what) && said.contains("byte "), "{what}: {said}");
@@ -290,8 +290,8 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_server_that_breaks_the_protocol() {
-    let sound = Sound::new(1);
-    let good = frame(0x82, &sound.header());
+    let clip = AudioClip::new(1);
+    let good = frame(0x82, &clip.header());
     let bad = |bytes: Vec<u8>| [good.clone(), bytes].concat();
     for (bytes, what) in [
         (bad(vec![0xC2, 1, 0]), "reserved bits"),
@@ -327,11 +327,11 @@ fn a_server_that_breaks_the_protocol() {
 
 #[test]
 fn bytes_are_media_framing_or_the_handshakes() {
-    let sound = Sound::new(3);
-    let fragment = |number| sound.stamped(number, 1_000_000);
+    let clip = AudioClip::new(3);
+    let fragment = |number| clip.stamped(number, 1_000_000);
     let frames =
-        [frame(0x82, &sound.header()), frame(0x82, &fragment(0)), frame(0x82, &fragment(1))];
-    let media: usize = sound.header().len() + fragment(0).len() + fragment(1).len();
+        [frame(0x82, &clip.header()), frame(0x82, &fragment(0)), frame(0x82, &fragment(1))];
+    let media: usize = clip.header().len() + fragment(0).len() + fragment(1).len();
     let server = raw_server([frames.concat(), frame(0x89, b"?"), frame(0x88, &[3, 232])].concat());
     let report = plain(&server.url("/x").replace("http", "ws"));
     assert_eq!((report.end, report.media_bytes), (End::Ended, media as u64), "{report:#?}");

@@ -1,4 +1,4 @@
-//! Players over TLS: against rustls as a server, and against openssl's.
+//! Players over TLS, with rustls and with openssl as servers.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -57,7 +57,7 @@ impl Keys {
         Options { trust: Trust::Authorities(self.file("authority.pem")), ..options() }
     }
 
-    /// Starts a TLS server in front of a plain one. It knows these ALPN protocols.
+    /// Starts a TLS server in front of a plain one. The TLS server knows these ALPN protocols.
     fn before(&self, plain: SocketAddr, alpn: &[&[u8]]) -> SocketAddr {
         let certificate = CertificateDer::from_pem_file(self.file("certificate.pem")).unwrap();
         let key = PrivateKeyDer::from_pem_file(self.file("key.pem")).unwrap();
@@ -94,9 +94,9 @@ impl Keys {
 
 #[test]
 fn segments_over_tls_are_the_same_and_cost_the_same_bytes() {
-    let sound = Sound::new(6);
-    let reference = sound.reference();
-    let server = Server::start(move |asked| sound.answer(&asked.target));
+    let clip = AudioClip::new(6);
+    let reference = clip.reference();
+    let server = Server::start(move |asked| clip.answer(&asked.target));
     let keys = Keys::make();
     let secure = keys.before(server.address, &[b"h2", b"http/1.1"]);
     let url = format!("https://{secure}/x/index.m3u8");
@@ -114,8 +114,8 @@ fn segments_over_tls_are_the_same_and_cost_the_same_bytes() {
 
 #[test]
 fn a_long_body_comes_whole_and_at_its_end() {
-    let sound = Sound::new(400);
-    let flv = sound.flv();
+    let clip = AudioClip::new(400);
+    let flv = clip.flv();
     assert!(flv.len() > 1 << 20);
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", flv.len());
     let answer = [head.as_bytes(), &flv].concat();
@@ -133,8 +133,8 @@ fn a_long_body_comes_whole_and_at_its_end() {
 
 #[test]
 fn certificates_are_looked_at() {
-    let sound = Sound::new(2);
-    let server = Server::start(move |asked| sound.answer(&asked.target));
+    let clip = AudioClip::new(2);
+    let server = Server::start(move |asked| clip.answer(&asked.target));
     let (keys, others) = (Keys::make(), Keys::make());
     let secure = keys.before(server.address, &[b"http/1.1"]);
     let url = format!("https://{secure}/x/index.m3u8");
@@ -174,8 +174,8 @@ fn certificates_are_looked_at() {
 
 #[test]
 fn redirects_lead_to_tls_and_what_is_relative_stays_there() {
-    let sound = Sound::new(3);
-    let server = Server::start(move |asked| sound.answer(&asked.target));
+    let clip = AudioClip::new(3);
+    let server = Server::start(move |asked| clip.answer(&asked.target));
     let keys = Keys::make();
     let secure = keys.before(server.address, &[b"http/1.1"]);
     let redirect = Server::start(move |asked| {
@@ -190,9 +190,9 @@ fn redirects_lead_to_tls_and_what_is_relative_stays_there() {
 
 #[test]
 fn push_and_rtmp_over_tls() {
-    let sound = Sound::new(2);
-    let header = sound.header();
-    let fragments = [sound.fragment(0), sound.fragment(1)];
+    let clip = AudioClip::new(2);
+    let header = clip.header();
+    let fragments = [clip.fragment(0), clip.fragment(1)];
     let message = |payload: &[u8]| {
         let size = u16::try_from(payload.len()).unwrap();
         [&[0x82, 126][..], &size.to_be_bytes(), payload].concat()
@@ -212,7 +212,7 @@ fn push_and_rtmp_over_tls() {
     let keys = Keys::make();
     let secure = keys.before(server.address, &[b"http/1.1"]);
     let url = format!("wss://{secure}/live/x/push");
-    let report = watch(&url, keys.trusted(), true, Some(sound.reference()), LIMIT);
+    let report = watch(&url, keys.trusted(), true, Some(clip.reference()), LIMIT);
     assert_eq!((report.end, report.troubles.len()), (End::Ended, 0), "{report:#?}");
     assert_eq!(report.verified.unwrap().matched, 2 * u64::from(UNITS));
 
@@ -237,8 +237,8 @@ fn push_and_rtmp_over_tls() {
 #[test]
 fn openssl_serves_a_film() {
     let keys = Keys::make();
-    let sound = Sound::new(4);
-    let flv = sound.flv();
+    let clip = AudioClip::new(4);
+    let flv = clip.flv();
     std::fs::write(keys.file("all.flv"), &flv).unwrap();
     for version in ["-tls1_2", "-tls1_3"] {
         let server = Program::spawn(
@@ -253,7 +253,7 @@ fn openssl_serves_a_film() {
         let line = server.stdout_line(LIMIT, |line| line.starts_with("ACCEPT"));
         let address = line.split_whitespace().last().unwrap();
         let url = format!("https://{address}/all.flv");
-        let report = watch(&url, keys.trusted(), true, Some(sound.reference()), LIMIT);
+        let report = watch(&url, keys.trusted(), true, Some(clip.reference()), LIMIT);
         assert_eq!((report.end, report.troubles.len()), (End::Ended, 0), "{version}: {report:#?}");
         assert_eq!(report.media_bytes, flv.len() as u64);
         server.terminate();

@@ -192,7 +192,7 @@ impl Held {
 }
 
 /// Reads the index of a complete file. It is an error if the file is cut off, or if a track other
-/// than subtitles is corrupt, because nobody wants a film with missing pictures.
+/// than subtitles is corrupt: a title with missing frames is of no use.
 fn whole(disk: &OnDisk<&File>) -> Result<Index, mp4::ReadError> {
     let mut index = Index::read(disk)?;
     if let Some(problem) = index.problem.take() {

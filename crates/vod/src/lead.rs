@@ -79,7 +79,7 @@ impl Lead {
         let shown = self.shown(place);
         if number < self.presented {
             let dts = self.decoded(number);
-            // It lasts until the next sample, whose times may be those of the file.
+            // It lasts until the next sample, which may keep its times from the file.
             let next = number + 1;
             let until = if next < self.presented {
                 self.decoded(next)

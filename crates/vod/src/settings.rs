@@ -10,7 +10,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Segments of 2 s, and 64 MiB, which hold about twenty films of two hours.
+    /// Segments of 2 s, and 64 MiB, which hold about twenty titles of two hours.
     fn default() -> Self {
         Self { segment_target: Duration::from_secs(2), memory: 64 << 20 }
     }

@@ -1,7 +1,7 @@
 //! Zhuang and He (2021), 5.1, the improvement that the paper asks for: "current design is to
-//! overlap \[receiving+parsing, reading files\] with \[sending\]. We could further divide the server
-//! stage into overlap \[receiving+parsing\], \[reading files\] and \[sending\], because in some
-//! scenarios, reading files from disk is the bottleneck. Just imagine how CPU pipelines
+//! overlap \[receiving+parsing, reading files\] with \[sending\]. We could further divide the
+//! server stage into overlap \[receiving+parsing\], \[reading files\] and \[sending\], because in
+//! some scenarios, reading files from disk is the bottleneck. Just imagine how CPU pipelines
 //! instructions."
 //!
 //! So a connection has three threads, one per stage, and a bounded queue (`--queue`) between each

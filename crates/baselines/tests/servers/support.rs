@@ -100,7 +100,7 @@ pub(crate) fn baseline() -> Command {
 }
 
 /// Builds the thread pool in C once, as `make peers` does, but with sanitizers: a read or write
-/// outside of its memory ends it, and so fails the test.
+/// outside of its memory ends the program, and so fails the test.
 fn threadpool_in_c() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -166,7 +166,7 @@ impl Server {
         client.receive().unwrap_or_else(|error| panic!("{method} {path} {headers:?}: {error}"))
     }
 
-    /// Sends raw bytes on their own connection. Returns the answer, read as that to a GET.
+    /// Sends raw bytes on their own connection. Returns the answer, read like the answer to a GET.
     #[track_caller]
     pub(crate) fn ask_raw(&self, bytes: &[u8]) -> Response {
         let mut client = self.connect();
@@ -225,7 +225,7 @@ impl Site {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let root = folder.path().join("root");
-        let big = pattern(BIG);
+        let big = testkit::noise(1, BIG);
         fs::create_dir_all(root.join("sub")).unwrap();
         fs::write(folder.path().join("secret.txt"), "secret").unwrap();
         fs::write(root.join("big.bin"), &big).unwrap();
@@ -245,18 +245,4 @@ impl Site {
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
-}
-
-/// Bytes without repeated patterns: xorshift with a constant seed.
-fn pattern(length: usize) -> Vec<u8> {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
 }

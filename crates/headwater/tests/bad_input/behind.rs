@@ -1,23 +1,26 @@
-//! How far behind live a viewer begins, as it is told.
+//! How far behind live a viewer begins, as the server tells it.
 
 use std::io::Read;
 use std::time::Instant;
 
 use media::flv::Metadata;
-use protocol::rtmp::{ClientEvent, PlayStart, Purpose};
+use protocol::rtmp::ClientEvent;
 use testkit::http::Client as Http;
 
-use crate::support::{Client, LIMIT, Origin, Push, clip};
+use testkit::push;
+use testkit::rtmp::Client;
 
-/// What was published after the newest keyframe, in seconds.
+use crate::support::{LIMIT, Origin, clip};
+
+/// Seconds of media after the newest keyframe.
 const AFTER: f64 = 0.7;
 
-/// A part, and a frame of rounding: a viewer begins with the audio that plays at the keyframe, which is in a
-/// part that began before.
+/// A part, and a frame of rounding: a viewer begins with the audio that plays at the keyframe, and
+/// the part with that audio began earlier.
 const SLACK: f64 = 0.25;
 
-/// A viewer begins at the newest keyframe, and there are media from there on, which it is sent at once. Each
-/// delivery tells it how many seconds of them there are: the header of live.mp4 and live.flv, `onMetaData` of
+/// A viewer begins at the newest keyframe and gets the media from there on at once. Each delivery
+/// tells it how many seconds these are: the header of live.mp4 and live.flv, `onMetaData` of
 /// live.flv and RTMP, `hello` of push.
 #[test]
 fn viewers_are_told_how_far_behind_live_they_begin() {
@@ -49,9 +52,7 @@ fn viewers_are_told_how_far_behind_live_they_begin() {
     };
     let mp4 = || header("/live/x/live.mp4").0;
     let rtmp = || {
-        let started = |event: &ClientEvent| matches!(event, ClientEvent::Started);
-        let play = Purpose::Play(PlayStart::Live);
-        let mut player = Client::connect(origin.rtmp, "live/x", play, started).expect("it plays");
+        let mut player = Client::play(origin.rtmp, "live/x");
         loop {
             match player.next().expect("it goes on") {
                 ClientEvent::Metadata { payload, .. } => {
@@ -65,20 +66,19 @@ fn viewers_are_told_how_far_behind_live_they_begin() {
         }
     };
     let push = || {
-        let (opcode, hello) = Push::connect(origin.http, "/live/x/push").next().expect("a hello");
-        assert_eq!(opcode, 1);
-        let hello: serde_json::Value = serde_json::from_slice(&hello).expect("JSON");
+        let mut viewer = push::Client::connect(origin.http, "/live/x/push");
+        let hello = viewer.next().expect("a hello").event();
         hello["behind"].as_f64().unwrap_or_else(|| panic!("{hello}"))
     };
 
-    // What has been published grows until all of it has come: what is told is never more than there is,
-    // and nearly that in the end. What fills no part is published after 3 s.
+    // The published media grow until all has come. The server never tells more than there is, and
+    // in the end nearly that. Samples that fill no part are published after 3 s.
     let begun = Instant::now();
     loop {
         let (in_head, in_metadata) = flv();
         assert!((in_head - in_metadata).abs() < 0.002, "{in_head} and {in_metadata}");
         let all = [in_head, mp4(), rtmp(), push()];
-        // Before the newest keyframe has come, the one before is a second away.
+        // Before the newest keyframe has come, the previous one is a second back.
         let possible = 0.0..=1.0 + SLACK;
         assert!(all.iter().all(|behind| possible.contains(behind)), "{all:?}");
         let whole = AFTER - SLACK..=AFTER + SLACK;
@@ -89,7 +89,7 @@ fn viewers_are_told_how_far_behind_live_they_begin() {
     }
 }
 
-/// What `onMetaData` says of it; nothing where it is other script data.
+/// The value from `onMetaData`; `None` for other script data.
 #[track_caller]
 fn told(payload: &[u8]) -> Option<f64> {
     let metadata = Metadata::parse(payload).expect("AMF0")?;

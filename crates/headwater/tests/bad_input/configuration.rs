@@ -1,4 +1,4 @@
-//! A configuration that cannot be is refused at start; one that can is told in full.
+//! A wrong configuration is refused at start. A right one is printed in full.
 
 use std::path::Path;
 use std::process::Command;
@@ -57,7 +57,7 @@ fn check_prints_what_is_in_effect_and_reads_it_back() {
     assert_eq!(read, Config::load(Some(&path)).unwrap());
     assert_eq!(read.workers, 3);
     assert!(printed.contains("window = \"20s\""), "{printed}");
-    // What it prints says the same again.
+    // The printed configuration prints the same text again.
     let again = folder.path().join("again.toml");
     std::fs::write(&again, &printed).unwrap();
     assert_eq!(check(&again), printed);

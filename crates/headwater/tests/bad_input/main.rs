@@ -1,5 +1,6 @@
-//! Bad input, end to end on the running binary: what interfaces promise of each kind, and that
-//! nobody else notices. Publishers that end where a test wants them also show what viewers are told.
+//! Bad input, end to end on the running binary: what the interfaces promise for each kind, and that
+//! nobody else is disturbed. Publishers that end where a test wants them also show what viewers are
+//! told.
 
 mod behind;
 mod configuration;

@@ -1,5 +1,5 @@
-//! More RTMP connections than there are places: publishers have their own, and players that are
-//! sent nothing do not keep theirs for ever.
+//! More RTMP connections than places. Publishers have places of their own, and players that receive
+//! nothing do not keep theirs for ever.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -8,14 +8,16 @@ use std::time::Instant;
 use protocol::rtmp::{ClientEvent, PlayStart, PublishKind, Purpose};
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{Client, LIMIT, Origin, clip};
+use testkit::rtmp::{self, Client};
+
+use crate::support::{LIMIT, Origin, clip};
 
 fn try_play(address: SocketAddr, name: &str) -> Result<Client, String> {
-    let started = |event: &ClientEvent| matches!(event, ClientEvent::Started);
-    Client::connect(address, name, Purpose::Play(PlayStart::Any), started)
+    let config = rtmp::config(address, name, Purpose::Play(PlayStart::Any));
+    Client::connect(address, config, rtmp::is_started)
 }
 
-/// A player that has said that it pauses; that the server knows is shown by its answer.
+/// A player that pauses. The server's answer shows that it knows.
 fn paused(address: SocketAddr, name: &str) -> Client {
     let mut player = try_play(address, name).expect("it may play");
     player.session.pause(true, 0.0).expect("it plays");
@@ -23,7 +25,7 @@ fn paused(address: SocketAddr, name: &str) -> Client {
     player
 }
 
-/// What a publisher of `name` that goes on for as long as the test is told to.
+/// A publisher of `name` that has sent the clip and stays connected.
 fn published(origin: &Origin, name: &str) -> Client {
     let mut publisher = Client::publish(origin.rtmp, name);
     clip().iter().for_each(|message| publisher.send(message));
@@ -31,7 +33,7 @@ fn published(origin: &Origin, name: &str) -> Client {
     publisher
 }
 
-/// Tries until there is a place: one is given back when the server has seen its owner go.
+/// Tries until there is a place. A place is free once the server has seen its owner leave.
 #[track_caller]
 fn until_there_is_a_place(attempt: impl Fn() -> Result<Client, String>, code: &str) -> Client {
     let begun = Instant::now();
@@ -52,8 +54,7 @@ fn players_take_no_place_of_a_publisher() {
     let mut players: Vec<_> = (0..3).map(|_| paused(origin.rtmp, "live/first")).collect();
     assert_eq!(try_play(origin.rtmp, "live/first").err().as_deref(), Some("NetStream.Play.Failed"));
     origin.log_line(LIMIT, |line| line.contains("play refused: too many players"));
-    // A file's players are players.
-    std::fs::create_dir(origin.folder().join("media")).unwrap();
+    // Players of files count as well.
     std::fs::copy(testkit::demo_clip(), origin.folder().join("media/clip.mp4")).unwrap();
     let film = try_play(origin.rtmp, "vod/clip.mp4");
     assert_eq!(film.err().as_deref(), Some("NetStream.Play.Failed"));
@@ -64,7 +65,7 @@ fn players_take_no_place_of_a_publisher() {
     let line = origin.log_line(LIMIT, |line| line.contains("too many publishers"));
     assert!(line.contains("stream=\"third\""), "{line}");
 
-    // Who leaves makes room.
+    // A client that leaves makes room.
     drop(players.pop());
     let play = || try_play(origin.rtmp, "live/first");
     players.push(until_there_is_a_place(play, "NetStream.Play.Failed"));
@@ -74,7 +75,7 @@ fn players_take_no_place_of_a_publisher() {
     first.finish();
 }
 
-/// It may not wait with a connection until there is a place.
+/// A refused client may not keep its connection and wait for a place.
 #[test]
 fn who_is_refused_for_want_of_places_is_closed() {
     let origin = Origin::start("[rtmp]\nmax_players = 1\nmax_publishers = 1\n");
@@ -82,7 +83,8 @@ fn who_is_refused_for_want_of_places_is_closed() {
     let _player = paused(origin.rtmp, "live/one");
     let rejected = |event: &ClientEvent| matches!(event, ClientEvent::Rejected { .. });
     for purpose in [Purpose::Play(PlayStart::Live), Purpose::Publish(PublishKind::Live)] {
-        let mut refused = Client::connect(origin.rtmp, "live/one", purpose, rejected).unwrap();
+        let config = rtmp::config(origin.rtmp, "live/one", purpose);
+        let mut refused = Client::connect(origin.rtmp, config, rejected).unwrap();
         assert!(refused.is_closed_within(LIMIT));
         let line = origin.warning(refused.address());
         assert!(line.contains("refused: too many p"), "{line}");
@@ -99,8 +101,7 @@ fn a_player_may_pause_for_so_long() {
     let line = origin.warning(pauses.address());
     assert!(line.contains("paused, or at the end of what it plays, for 1s"), "{line}");
 
-    // Of a file as well, and at its end.
-    std::fs::create_dir(origin.folder().join("media")).unwrap();
+    // The same holds for players of files, and at the end of a file.
     std::fs::copy(testkit::demo_clip(), origin.folder().join("media/clip.mp4")).unwrap();
     let mut film = paused(origin.rtmp, "vod/clip.mp4");
     let mut ended = try_play(origin.rtmp, "vod/clip.mp4?pace=fast").unwrap();
@@ -108,15 +109,15 @@ fn a_player_may_pause_for_so_long() {
         assert!(client.is_closed_within(LIMIT));
         origin.warning(client.address());
     }
-    // Who waits for the publisher, which has nothing more to say, does not pause.
+    // A player that waits for a publisher without further media does not count as paused.
     plays.session.pause(true, 0.0).unwrap();
     plays.session.pause(false, 0.0).unwrap();
     plays.flush();
     assert!(origin.warnings(plays.address()).is_empty(), "{}", origin.log());
 }
 
-/// The kernel gives the server no further descriptor, which a track needs, once its publisher has
-/// been let in.
+/// After the publisher was admitted, the kernel gives the server no further descriptor. The first
+/// track needs one, for the file in memory that holds the windows of all tracks.
 #[test]
 fn a_publisher_whose_track_cannot_be_made_is_told_and_may_return() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -126,11 +127,11 @@ fn a_publisher_whose_track_cannot_be_made_is_told_and_may_return() {
     let pid = Pid::from_raw(origin.id().cast_signed()).unwrap();
     let before = rustix::process::getrlimit(Resource::Nofile);
     let limit = |current| {
-        // Only the soft limit: it can be raised again.
+        // Only the soft limit changes, so it can be raised again.
         let limit = Rlimit { current: Some(current), maximum: before.maximum };
         prlimit(Some(pid), Resource::Nofile, limit).unwrap();
     };
-    // The kernel gives the lowest number that is free, and below this there is none.
+    // The kernel gives the lowest free number, and below this limit none is free.
     limit(3);
     clip().iter().take(2).for_each(|message| publisher.send(message));
     publisher.until_failed("os error 24");
@@ -149,8 +150,8 @@ fn connect_from(host: u8, to: SocketAddr) -> TcpStream {
     socket.into()
 }
 
-/// With which of four connections, one after the other, three of them from one address, the server
-/// begins to speak RTMP.
+/// For each of four connections, one after the other, whether the server begins to speak RTMP.
+/// Three of them come from one address.
 fn let_in(server: SocketAddr) -> [bool; 4] {
     let hello = [&[3][..], &[0; 1536]].concat();
     let tried = [1, 1, 1, 2].map(|host| {
@@ -170,7 +171,7 @@ fn connections_from_one_address() {
     assert!(line.contains("the limit of connections from one address is reached"), "{line}");
     assert!(line.contains("protocol=\"rtmp\""), "{line}");
 
-    // As it is without being configured: this machine has no such limit.
+    // Without configuration this machine has no such limit.
     let origin = Origin::start(limited);
     assert_eq!(let_in(origin.rtmp), [true; 4]);
 }

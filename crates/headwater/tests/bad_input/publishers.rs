@@ -1,20 +1,23 @@
-//! Publishers that are one too many, go away, or send media that cannot be used: the good part of
-//! what they send goes on.
+//! Publishers that are one too many, go away, or send unusable media. The good part of their media
+//! goes on.
 
 use std::io::Read;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use media::flv::{Message, TagKind};
-use testkit::Program;
 use testkit::http::Client as Http;
+use testkit::{Program, eventually};
 
-use crate::support::{BRISK, Client, LIMIT, Origin, clip, publish};
+use testkit::rtmp::Client;
+
+use crate::support::{BRISK, LIMIT, Origin, clip, publish};
 use crate::watcher::Watcher;
 
-/// Sends messages of the clip from one time to another, in milliseconds, as fast as they are
-/// taken; sequence headers first, at whatever time.
+/// Sends the clip's messages from one time to another, in milliseconds, as fast as the server takes
+/// them. Sequence headers come first, whatever their time.
 fn send_clip(client: &mut Client, from: u32, to: u32) {
     send_changed(client, from, to, |message| Some((message.timestamp(), message.payload())));
 }
@@ -48,28 +51,26 @@ fn second_publisher_on_a_live_name() {
         let second = origin.publish("live/taken", &options).wait(LIMIT);
         assert_eq!(second.status.code(), Some(2), "{second:?}");
         assert!(second.stderr.contains("NetStream.Publish.BadName"), "{second:?}");
-        // Where the first is, a stranger is not told.
+        // A stranger does not learn the first publisher's address.
         assert!(second.stderr.contains("already published"), "{second:?}");
         assert!(!second.stderr.contains("published by"), "{second:?}");
     }
     let line = origin.log_line(LIMIT, |line| line.contains("publish refused"));
     assert!(line.contains(" WARN ") && line.contains("stream=\"taken\""), "{line}");
     assert!(line.contains("already published by 127.0.0.1:"), "{line}");
-    // The first goes on undisturbed.
+    // The first publisher goes on undisturbed.
     watcher.finish();
     drop(first);
 }
 
 #[test]
 fn silent_publisher_is_replaced() {
-    let origin = Origin::start(BRISK);
+    const SILENCE: Duration = Duration::from_secs(2);
+    let silence = format!("silence = \"{SILENCE:?}\"");
+    let origin = Origin::start(&BRISK.replace("silence = \"1s\"", &silence));
+    let begun = Instant::now();
     let mut first = Client::publish(origin.rtmp, "live/silent");
     send_clip(&mut first, 0, 1000);
-    let begun = Instant::now();
-    assert_eq!(
-        Client::try_publish(origin.rtmp, "live/silent").err().as_deref(),
-        Some("NetStream.Publish.BadName")
-    );
     let mut second = loop {
         match Client::try_publish(origin.rtmp, "live/silent") {
             Ok(second) => break second,
@@ -78,18 +79,19 @@ fn silent_publisher_is_replaced() {
         assert!(begun.elapsed() < LIMIT, "never replaced");
         std::thread::sleep(Duration::from_millis(50));
     };
-    assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
+    // The silence began later than `begun`.
+    assert!(begun.elapsed() >= SILENCE, "{:?}", begun.elapsed());
     let line = origin.log_line(LIMIT, |line| line.contains("silent publisher replaced"));
     assert!(line.contains(&format!("peer={}", first.address())), "{line}");
     send_clip(&mut second, 0, 4000);
+    second.finish();
     let playlist = origin.playlist("live/silent", "v0");
     assert!(playlist.discontinuities() > 0 || playlist.first_msn() > 1, "{playlist:?}");
-    // The one that was replaced is told by being closed.
+    // The server closes the connection of the replaced publisher.
     assert!(first.is_closed_within(LIMIT));
     let line = origin.warning(first.address());
     assert!(line.contains("another publisher took over"), "{line}");
     assert_eq!(origin.warnings(first.address()).len(), 1, "{}", origin.log());
-    second.finish();
 }
 
 #[test]
@@ -108,8 +110,8 @@ fn publisher_that_says_nothing_more_is_closed() {
 
 #[test]
 fn publisher_that_ends_in_order_is_not_complained_about() {
-    // Longer connected than a peer without a role may be. It is without one again for as long as it takes
-    // to see the stream offline, and must not be late itself.
+    // The connection is older than a peer without a role may be. The client has no role again until
+    // it sees the stream offline, and must not be late itself.
     let origin = Origin::start(&BRISK.replace("setup_timeout = \"1s\"", "setup_timeout = \"5s\""));
     let mut client = Client::publish(origin.rtmp, "live/orderly");
     let begun = Instant::now();
@@ -141,7 +143,7 @@ fn publisher_drops_and_returns() {
     assert_eq!(head.status, 200);
     body.read_exact(&mut [0; 100]).unwrap();
     let before = origin.playlist("live/back", "v0");
-    // It vanishes, without a word.
+    // The first publisher vanishes without any message.
     drop(first);
     origin.get_until("/api/v1/streams/live/back", LIMIT, |r| r.text().contains("offline"));
     let path = format!("/live/back/v0/media.m3u8?_HLS_msn={}", before.open_msn());
@@ -154,22 +156,22 @@ fn publisher_drops_and_returns() {
     });
     assert_eq!(waiting.status(), 200, "{waiting:?}");
     let after = origin.playlist("live/back", "v0");
-    // Nothing is renumbered, and where the second begins is told.
+    // Nothing is renumbered, and the playlist marks where the second publisher begins.
     assert_eq!(after.first_msn(), before.first_msn());
     assert!(after.open_msn() > before.open_msn(), "{after:?}");
     assert_eq!((before.discontinuities(), after.discontinuities()), (0, 1), "{after:?}");
-    // The viewer of an endless response is served the rest on the same connection.
+    // The viewer of an endless response gets the rest on the same connection.
     body.read_exact(&mut vec![0; 300_000]).unwrap();
     assert!(!origin.probe("live/back", "v0").is_empty());
 }
 
-/// Who looks at the log sees when a stream was published and what came of it, however its publisher left.
+/// The log tells when a stream was published and how much came, however its publisher left.
 #[test]
 fn a_publisher_that_leaves_is_told_of() {
     let origin = Origin::start("");
     let bytes: usize = clip().iter().map(|message| message.payload().len()).sum();
     let orderly = |client: Client| client.finish();
-    // Without a word; what it sent before is taken.
+    // It leaves without any message. The server takes what came before.
     let silent = |mut client: Client| {
         client.socket.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(client.is_closed_within(LIMIT));
@@ -192,7 +194,7 @@ fn a_publisher_that_leaves_is_told_of() {
     }
 }
 
-/// The log line about an unusable track or tag names stream, peer and tag.
+/// Waits for the log line about an unusable track or tag. It names stream, peer and tag.
 #[track_caller]
 fn problem(origin: &Origin, stream: &str, says: &str) -> String {
     let line = origin.log_line(LIMIT, |line| line.contains(" WARN ") && line.contains(says));
@@ -226,7 +228,7 @@ fn unsupported_codec_mp3_beside_good_video() {
     let line = problem(&origin, "mp3", "audio track 0");
     assert!(line.contains("not supported"), "{line}");
     assert_only(&origin, "live/mp3", &["v0"]);
-    // ffmpeg sent six seconds; the last segment is not complete.
+    // ffmpeg sent six seconds. The last segment is not complete.
     assert!(origin.probe("live/mp3", "v0").len() >= 120);
     assert_eq!(origin.log().matches("publisher's media").count(), 1, "{}", origin.log());
 }
@@ -286,7 +288,7 @@ fn broken_bitstream() {
             pictures += 1;
             if pictures % 7 == 0 {
                 broken += 1;
-                // The first NAL unit's length: beyond the end.
+                // The length of the first NAL unit goes beyond the end.
                 payload[5..9].copy_from_slice(&0x00ff_ffffu32.to_be_bytes());
             }
         }
@@ -295,13 +297,13 @@ fn broken_bitstream() {
     client.finish();
     let line = problem(&origin, "broken", "video track 0");
     assert!(line.contains("sample dropped") && line.contains("at byte"), "{line}");
-    // A few lines, then a count of the rest.
+    // The log has a few lines, then a count of the rest.
     let log = origin.whole_log();
     let told = log.lines().filter(|line| line.contains("sample dropped")).count();
     assert_eq!(told, 3, "{log}");
     let rest = origin.log_line(LIMIT, |line| line.contains("further problems"));
     assert!(rest.contains(&format!("unlogged={}", broken - told)), "{rest}, {broken} in all");
-    // The good pictures are there, each once, and so is the sound.
+    // The good frames are there, each once, and so is the audio.
     assert_only(&origin, "live/broken", &["v0", "a0"]);
     let video = origin.probe("live/broken", "v0");
     assert!(video.len() > 100, "{}", video.len());
@@ -310,6 +312,8 @@ fn broken_bitstream() {
 
 #[test]
 fn a_track_of_nothing_but_broken_samples_holds_up_nobody() {
+    /// Pause between one second of media and the next.
+    const PACE: Duration = Duration::from_millis(500);
     let origin = Origin::start(BRISK);
     let mut client = Client::publish(origin.rtmp, "live/half");
     let send = |client: &mut Client, from, to| {
@@ -321,18 +325,24 @@ fn a_track_of_nothing_but_broken_samples_holds_up_nobody() {
             Some((message.timestamp(), payload.freeze()))
         });
     };
-    // Manifests wait for a track that was announced, but only as long as it may be silent.
-    let begun = Instant::now();
-    for second in 0.. {
-        send(&mut client, second * 1000, second * 1000 + 1000);
-        let response = origin.get("/live/half/a0/media.m3u8");
-        let offered = origin.get("/api/v1/streams/live/half");
-        if response.status() == 200 && !offered.text().contains("\"v0\"") {
-            break;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(8), "{offered:?}");
-        std::thread::sleep(Duration::from_millis(500));
-    }
+    std::thread::scope(|scope| {
+        // The publisher goes on until this is dropped, also while a request waits for an answer.
+        let (_goes_on, ends) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            for second in 0.. {
+                send(&mut client, second * 1000, second * 1000 + 1000);
+                if ends.recv_timeout(PACE) == Err(mpsc::RecvTimeoutError::Disconnected) {
+                    break;
+                }
+            }
+        });
+        // Manifests wait for an announced track, but only as long as it may be silent.
+        eventually(LIMIT, "the audio is offered alone", || {
+            let playlist = origin.get("/live/half/a0/media.m3u8");
+            let offered = origin.get("/api/v1/streams/live/half");
+            playlist.status() == 200 && !offered.text().contains("\"v0\"")
+        });
+    });
     assert_only(&origin, "live/half", &["a0"]);
     problem(&origin, "half", "sample dropped");
 }
@@ -357,10 +367,10 @@ fn time_that_jumps_or_runs_back() {
         assert!(line.contains(" track 0: time "), "{line}");
         let log = origin.whole_log();
         assert_eq!(log.matches("time jumps").count(), 1, "one line for both tracks:\n{log}");
-        // All twelve seconds are there on one timeline, nothing stalled.
+        // All twelve seconds are there on one timeline. Nothing stalled.
         let playlist = origin.playlist(&format!("live/{name}"), "v0");
         assert!(playlist.segments().len() >= 5, "{playlist:?}");
-        // What is less than a second may also be held.
+        // A jump back of less than a second may also be held.
         let told = if name == "little" { 0..=1 } else { 1..=1 };
         assert!(told.contains(&playlist.discontinuities()), "{playlist:?}");
         for track in ["v0", "a0"] {
@@ -375,9 +385,9 @@ fn time_that_jumps_or_runs_back() {
     }
 }
 
-/// Each jump of a clock costs every viewer's player a new start, and manifests a period. A publisher whose
-/// clock jumps with each frame is told so and is let go of, with one line in the log, and what viewers are
-/// told of the stream stays small.
+/// Each jump of a clock makes every viewer's player start anew, and adds a period to manifests. A
+/// publisher whose clock jumps with each frame is told so and disconnected, with one line in the
+/// log. Playlists and manifests of the stream stay small.
 #[test]
 fn a_clock_that_jumps_with_each_frame() {
     let origin = Origin::start("");
@@ -391,7 +401,7 @@ fn a_clock_that_jumps_with_each_frame() {
         Some((message.timestamp() + frames % 2 * 100_000, message.payload()))
     });
     let peer = client.address();
-    // What it is told stands in the last message, before the connection is closed.
+    // The last message before the connection is closed gives the reason.
     let mut told = Vec::new();
     client.socket.read_to_end(&mut told).expect("it is told, and the connection ends");
     let told = String::from_utf8_lossy(&told);
@@ -401,7 +411,7 @@ fn a_clock_that_jumps_with_each_frame() {
     let warnings = origin.warnings(peer);
     let of_end = warnings.iter().filter(|line| line.contains(reason));
     assert_eq!(of_end.count(), 1, "{warnings:?}");
-    // A few of the jumps are told as well, then how many more there were.
+    // The log tells of a few jumps as well, then how many more there were.
     assert!(warnings.len() <= 5, "{warnings:?}");
     for path in ["index.m3u8", "v0/media.m3u8", "manifest.mpd"] {
         let answer = origin.get(&format!("/live/jumpy/{path}"));
@@ -421,22 +431,22 @@ fn a_file_published_by_a_stranger_to_no_stream() {
         assert_eq!(Client::try_publish(origin.rtmp, name).err().as_deref(), Some(code), "{name}");
         origin.log_line(LIMIT, |line| line.contains(" WARN ") && line.contains("publish refused"));
     }
-    // What is not media is found out before anything is sent.
+    // The publisher finds out that a file has no media before it sends anything.
     let finished =
         publish(&testkit::demo_clip().with_extension("txt"), "rtmp://127.0.0.1:1/live/x", &[])
             .wait(LIMIT);
     assert_eq!(finished.status.code(), Some(2), "{finished:?}");
 }
 
-/// What streams hold together has a bound. Where it is nearly reached, further ones are refused and told
-/// why, and those there are go on.
+/// The memory of all streams has a limit. When it is nearly reached, further streams are refused
+/// with a reason, and the present ones go on.
 #[test]
 fn more_streams_than_there_is_memory_for() {
     let origin = Origin::start(&BRISK.replace("[live]\n", "[live]\nmemory = \"16MiB\"\n"));
     let mut first = Client::publish(origin.rtmp, "live/first");
     let headers = clip().iter().take(2);
     headers.for_each(|header| first.send(header));
-    // A keyframe of 80 KiB, again and again: a window of that is 16 MiB.
+    // Many keyframes of 80 KiB: a window of these is 16 MiB.
     let mut frame = vec![0x17, 1, 0, 0, 0, 0, 1, 0x3f, 0xfc, 0x65];
     frame.resize(5 + (80 << 10), 0x88);
     let frame = Bytes::from(frame);
@@ -456,7 +466,7 @@ fn more_streams_than_there_is_memory_for() {
     origin.get_until("/metrics", LIMIT, |response| used(response) > 13 << 20);
     for turn in 0..3 {
         publish(&mut first, 1);
-        // A stream that holds nearly all there is gives some up when it is swept.
+        // A stream that holds nearly all the memory gives up some when it is swept.
         while used(&origin.metrics()) <= 13 << 20 {
             publish(&mut first, 10);
         }
@@ -467,8 +477,9 @@ fn more_streams_than_there_is_memory_for() {
     assert!(line.contains("the memory for live streams, 16777216 bytes, is used up"), "{line}");
     publish(&mut first, 825);
     assert!(used(&origin.metrics()) <= 16 << 20);
+    // The publisher says nothing more, so the server would close it after a while.
+    first.finish();
     let playlist = origin.playlist("live/first", "v0");
     assert!(!playlist.segments().is_empty());
     origin.log_line(LIMIT, |line| line.contains("live.memory is nearly used up"));
-    first.finish();
 }

@@ -1,20 +1,22 @@
-//! Answers that cost something to make are made once a second, however often they are asked for.
+//! Expensive answers are made once a second, however often clients ask for them.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use testkit::http::Client as Http;
 
-use crate::support::{Client, LIMIT, Origin};
+use testkit::rtmp::Client;
 
-/// Asks again and again for what is another each time it is made, and counts how often it was. `before` is
-/// done before each request.
+use crate::support::{LIMIT, Origin};
+
+/// Asks repeatedly for an answer that differs each time it is made, and counts the different ones.
+/// Calls `before` before each request.
 fn renderings(origin: &Origin, path: &str, mut before: impl FnMut()) -> (usize, Duration) {
     let mut http = Http::connect(origin.http, LIMIT).expect("the server listens");
     let mut answers = HashSet::new();
     let begun = Instant::now();
     let mut asked = 0;
-    // So often, and until a second one was seen: it is made again, too.
+    // At least this often, and until a second answer was seen: it must be made again, too.
     while asked < 50 || answers.len() < 2 {
         assert!(begun.elapsed() < LIMIT, "{} after {asked} requests", answers.len());
         before();
@@ -27,22 +29,22 @@ fn renderings(origin: &Origin, path: &str, mut before: impl FnMut()) -> (usize, 
     (answers.len(), begun.elapsed())
 }
 
-/// The first of so many renderings is as old as the first request at most, and between one and the next is
-/// a second: however fast or slow the machine is, there were no more than that.
+/// The first answer is no older than the first request, and between two answers is a second.
+/// However fast or slow the machine is, there are no more than that.
 #[track_caller]
 fn assert_once_a_second(path: &str, (renderings, within): (usize, Duration)) {
     let most = 1 + within.as_secs();
     assert!(renderings as u64 <= most, "{path}: {renderings} renderings in {within:?}");
 }
 
-/// `/metrics` says when it was made.
+/// `/metrics` contains the time at which it was made.
 #[test]
 fn metrics_are_rendered_once_a_second() {
     let origin = Origin::start("");
     assert_once_a_second("/metrics", renderings(&origin, "/metrics", || {}));
 }
 
-/// Before each request another stream begins, which the list would tell of.
+/// Before each request another stream begins, which a new list would contain.
 #[test]
 fn the_list_of_streams_is_rendered_once_a_second() {
     let origin = Origin::start("");
@@ -55,7 +57,7 @@ fn the_list_of_streams_is_rendered_once_a_second() {
     assert_once_a_second(path, counted);
 }
 
-/// Likewise what is said of one stream, which has another rendition before each request.
+/// The same for the description of a stream, which gets another rendition before each request.
 #[test]
 fn a_stream_is_described_once_a_second() {
     let origin = Origin::start("");

@@ -1,23 +1,25 @@
-//! Renditions that are announced and do not come, that go away, or that come from a stranger.
+//! Renditions that are announced and never come, that go away, or that come from a stranger.
 
 use std::time::{Duration, Instant};
 
 use media::flv::TagKind;
 use testkit::http::Response;
 
-use crate::support::{Client, LIMIT, Origin, clip};
+use testkit::rtmp::Client;
 
-/// Who waits for something that does not come waits for three target durations, which is longer than any
-/// test waits for an answer.
+use crate::support::{LIMIT, Origin, clip, try_publish_from};
+
+/// A viewer that waits in vain waits for three target durations. With these settings this is longer
+/// than any test waits for an answer.
 const PATIENT: &str = "[live]\nsegment_target = \"500ms\"\nsilence = \"3s\"\n\
                        target_duration = \"30s\"\nkeyframe_distance = \"30s\"\nwindow = \"2m\"\n";
 
-/// Configurations only.
+/// Sends only the configurations.
 fn announce(client: &mut Client) {
     clip()[..2].iter().for_each(|header| client.send(header));
 }
 
-/// Publishes a second of the clip, or of the next time that it is played.
+/// Publishes one second of the clip, which repeats every 16 seconds.
 fn send_second(client: &mut Client, second: u32, kinds: &[TagKind]) {
     let (turn, second) = (second / 16 * 16_000, second % 16);
     let wanted = |time: u32| time / 1000 == second;
@@ -38,8 +40,8 @@ fn manifest(origin: &Origin) -> Response {
     origin.get("/live/x/manifest.mpd")
 }
 
-/// Names of the renditions of the video that both kinds of manifest list, which must agree. Where DASH
-/// has several in a set, players go from one to another only if it says that their segments are aligned.
+/// Names of the video renditions that HLS and DASH list; both must agree. If DASH has several in a
+/// set, players change between them only if it says that their segments are aligned.
 #[track_caller]
 fn listed(origin: &Origin) -> (Vec<String>, Vec<String>) {
     let playlist = multivariant(origin);
@@ -62,7 +64,7 @@ fn listed(origin: &Origin) -> (Vec<String>, Vec<String>) {
     (hls, dash)
 }
 
-/// Waits until so many tracks were announced.
+/// Waits until this many tracks were announced.
 #[track_caller]
 fn until_announced(origin: &Origin, tracks: usize) {
     let begun = Instant::now();
@@ -72,8 +74,8 @@ fn until_announced(origin: &Origin, tracks: usize) {
     }
 }
 
-/// Playlists and manifests do not wait for a rendition that was announced and sends nothing, whichever
-/// was there first: what there is of the stream is offered at once.
+/// Playlists and manifests do not wait for a rendition that was announced and sends nothing, in
+/// either order. The other media of the stream are offered at once.
 #[test]
 fn a_rendition_that_sends_nothing_keeps_nobody_waiting() {
     for order in [["live/x", "live/x?rendition=low"], ["live/x?rendition=low", "live/x"]] {
@@ -87,13 +89,14 @@ fn a_rendition_that_sends_nothing_keeps_nobody_waiting() {
         }
         let sends = usize::from(order[1] == "live/x");
         (0..3).for_each(|second| send_second(&mut publishers[sends], second, ALL));
-        // An answer within the time that `get` gives it was not waited for.
+        // If an answer comes within the time limit of `get`, it did not wait.
         let only = [["v0"], ["v1"]][sends];
         assert_eq!(listed(&origin), (names(&only), names(&only)), "{order:?}");
     }
 }
 
-/// Publishes three seconds and sees them offered: where its segments end the others' do.
+/// Publishes three seconds and sees them offered. Other renditions end their segments where this
+/// one does.
 #[track_caller]
 fn begin(origin: &Origin) -> Client {
     let mut publisher = Client::publish(origin.rtmp, "live/x");
@@ -107,7 +110,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// Publishes further seconds of both renditions until viewers are offered these.
+/// Publishes further seconds of both renditions until viewers are offered the expected ones.
 #[track_caller]
 fn until_listed(
     origin: &Origin,
@@ -132,8 +135,8 @@ fn until_listed(
     }
 }
 
-/// A rendition whose publisher has left is in no manifest any more within a time that is known, and the
-/// others stay. While both are there, DASH has them in sets whose segments are aligned.
+/// A rendition whose publisher has left disappears from all manifests within a known time, and the
+/// others stay. While both are there, DASH has them in sets with aligned segments.
 #[test]
 fn a_rendition_whose_publisher_left_is_offered_no_longer() {
     let origin = Origin::start(PATIENT);
@@ -145,29 +148,28 @@ fn a_rendition_whose_publisher_left_is_offered_no_longer() {
     until_listed(&origin, &mut high, None, &mut seconds, &["v0"]);
 }
 
-/// Renditions of a stream are published from where the stream is: a stranger is told why it may not add
-/// one, and so is whoever reads the log. Viewers are offered what they were.
+/// All renditions of a stream come from the stream's address. A stranger is told why it may not add
+/// one, and the log tells it as well. Viewers are offered the same renditions as before.
 #[test]
 fn a_stranger_adds_no_rendition() {
     let origin = Origin::start(PATIENT);
     let _first = begin(&origin);
-    let refused =
-        Client::try_publish_from([127, 0, 0, 2], origin.rtmp, "live/x?rendition=evil").err();
+    let refused = try_publish_from([127, 0, 0, 2], origin.rtmp, "live/x?rendition=evil").err();
     let (code, reason) = refused.expect("it may not");
     assert_eq!(code, "NetStream.Publish.Denied");
     assert!(reason.contains("published from another address"), "{reason}");
-    // Where from, it is not told.
+    // It does not learn the publisher's address.
     assert!(!reason.contains("127.0.0.1"), "{reason}");
     let line = origin.log_line(LIMIT, |line| line.contains("publish refused"));
     assert!(line.contains(" WARN ") && line.contains(" peer=127.0.0.2:"), "{line}");
     assert!(line.contains("stream=\"x\"") && line.contains(&reason), "{line}");
     assert_eq!(listed(&origin), (names(&["v0"]), names(&["v0"])));
-    // From the same address it is let in.
-    let own = Client::try_publish_from([127, 0, 0, 1], origin.rtmp, "live/x?rendition=low");
+    // From the same address a rendition is admitted.
+    let own = try_publish_from([127, 0, 0, 1], origin.rtmp, "live/x?rendition=low");
     assert!(own.is_ok(), "{:?}", own.err());
 }
 
-/// A rendition's name stands in playlists, manifests, metrics and logs, and viewers ask by it.
+/// Playlists, manifests, metrics and logs contain a rendition's name, and viewers request it.
 #[test]
 fn a_rendition_that_cannot_be_called_so_is_refused() {
     let origin = Origin::start(PATIENT);
@@ -181,7 +183,7 @@ fn a_rendition_that_cannot_be_called_so_is_refused() {
         (&long, &long),
     ] {
         let stream = format!("live/x?rendition={name}");
-        let refused = Client::try_publish_from([127, 0, 0, 1], origin.rtmp, &stream).err();
+        let refused = try_publish_from([127, 0, 0, 1], origin.rtmp, &stream).err();
         let (code, reason) = refused.unwrap_or_else(|| panic!("{name} is let in"));
         assert_eq!(code, "NetStream.Publish.BadName");
         assert!(reason.contains(shown) && reason.contains("is not a rendition's name"), "{reason}");
@@ -189,12 +191,12 @@ fn a_rendition_that_cannot_be_called_so_is_refused() {
     assert_eq!(listed(&origin), (names(&["v0"]), names(&["v0"])));
 }
 
-/// Where the configuration allows it, renditions come from anywhere.
+/// If the configuration allows it, renditions may come from anywhere.
 #[test]
 fn foreign_renditions_are_let_in_where_that_is_configured() {
     let origin = Origin::start(&format!("{PATIENT}foreign_renditions = true\n"));
     let (mut first, mut seconds) = (begin(&origin), 3..);
-    let second = Client::try_publish_from([127, 0, 0, 2], origin.rtmp, "live/x?rendition=low");
+    let second = try_publish_from([127, 0, 0, 2], origin.rtmp, "live/x?rendition=low");
     let mut second = second.unwrap_or_else(|refused| panic!("{refused:?}"));
     second.send(&clip()[0]);
     until_listed(&origin, &mut first, Some(&mut second), &mut seconds, &["v0", "v1"]);

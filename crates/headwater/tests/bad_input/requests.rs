@@ -1,4 +1,4 @@
-//! Requests that ask for nothing there is, or not in a way HTTP allows.
+//! Requests for things that do not exist, and requests that HTTP does not allow.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,14 +6,15 @@ use std::net::TcpStream;
 use testkit::Program;
 use testkit::http::{Client, get_with};
 
-use crate::support::{BINARY, LIMIT, Origin, assert_refused, is_closed_within};
+use testkit::is_closed_within;
+
+use crate::support::{BINARY, LIMIT, Origin, assert_refused};
 
 /// An origin with one file of 1,000 bytes below its VOD root.
 fn with_file() -> (Origin, Vec<u8>) {
     let origin = Origin::start("[http]\nhead_timeout = \"500ms\"\n");
     let bytes: Vec<u8> = (0..1000u32).map(|n| (n % 251) as u8).collect();
     let root = origin.folder().join("media");
-    std::fs::create_dir(&root).expect("it is ours");
     std::fs::write(root.join("file.bin"), &bytes).expect("it is ours");
     (origin, bytes)
 }
@@ -57,7 +58,7 @@ fn unknown_stream_track_or_file() {
     ] {
         assert_refused(&origin.get(path), 404);
     }
-    // A part that its segment ended without never comes to be, and caches may know.
+    // A part beyond its segment's end never comes to exist, and caches may remember that.
     let complete = playlist.segments();
     let msn = complete[0].strip_suffix(".m4s").unwrap();
     let response = origin.get(&format!("/live/known/v0/{msn}.99.m4s"));
@@ -70,8 +71,8 @@ fn unknown_stream_track_or_file() {
     }
 }
 
-/// 20,000 requests for streams and files that do not exist, each by another name, may cost the
-/// process 2 MiB at most: nothing is kept of any.
+/// 20,000 requests for streams and files that do not exist, each by another name, may take 2 MiB of
+/// the process at most: it keeps nothing of them.
 #[test]
 fn polling_what_does_not_exist_costs_no_memory() {
     const REQUESTS: usize = 20_000;
@@ -98,7 +99,7 @@ fn polling_what_does_not_exist_costs_no_memory() {
                 tail.extend_from_slice(&buffer[..read]);
                 let mark = b"HTTP/1.1 404 ";
                 answered += tail.windows(mark.len()).filter(|window| window == mark).count();
-                // What may be the beginning of the next mark stays.
+                // Bytes that may be the beginning of the next mark stay.
                 tail.drain(..tail.len() - tail.len().min(mark.len() - 1));
             }
         }
@@ -130,8 +131,8 @@ fn malformed_request_line_header_or_query() {
     ] {
         assert_refused(&last_answer(&origin, request.as_bytes()), 400);
     }
-    // A query is the resource's: one that takes none ignores it, a malformed directive is refused
-    // (see `window`).
+    // The resource interprets its query. A resource without queries ignores it; a malformed
+    // directive is refused (see `window`).
     assert_eq!(origin.get("/vod/file.bin?a=b&&=%20").status(), 200);
 }
 
@@ -151,7 +152,7 @@ fn head_over_8_kib() {
 fn head_not_finished_in_time() {
     let (origin, _) = with_file();
     assert_refused(&last_answer(&origin, b"GET /vod/file.bin HTTP/1.1\r\nHost:"), 408);
-    // Nothing at all is not answered, only closed.
+    // A connection without a request is closed without an answer.
     let mut silent = TcpStream::connect(origin.http).unwrap();
     assert!(is_closed_within(&mut silent, LIMIT));
 }
@@ -220,7 +221,7 @@ fn dot_segments_encoded_slashes_nul_and_links_out_of_the_root() {
         let peer = format!("peer={}", socket.local_addr().unwrap());
         origin.log_line(LIMIT, |line| line.contains(&peer) && line.contains(logged));
     }
-    // A link that stays inside is a file like any other.
+    // A link to a file inside the folder is served as a file.
     assert_eq!(origin.get("/vod/in.bin").body, bytes);
 }
 
@@ -238,7 +239,7 @@ fn mp4_that_is_cut_off_or_corrupt() {
         ("cut-index.mp4", whole[..moov + 300].to_vec()),
         ("no-index.mp4", whole[..moov - 4].to_vec()),
         ("corrupt-index.mp4", corrupt),
-        ("noise.mp4", crate::support::noise(1, 10_000)),
+        ("noise.mp4", testkit::noise(1, 10_000)),
         ("empty.mp4", Vec::new()),
     ];
     for (name, bytes) in &cases {
@@ -247,7 +248,7 @@ fn mp4_that_is_cut_off_or_corrupt() {
             let response = origin.get(&format!("/vod/{name}/{manifest}"));
             assert_eq!(response.status(), 422, "{name}/{manifest}: {response:?}");
             assert_refused(&response, 422);
-            // The reason: what is wrong, not that something is.
+            // The answer tells what is wrong, not only that something is.
             let text = response.text();
             assert!(text.contains("at byte") || text.contains("no "), "{name}: {text}");
         }
@@ -260,7 +261,7 @@ fn mp4_that_is_cut_off_or_corrupt() {
     }
 }
 
-/// Standard error is a pipe that is full from the start, and that nobody empties.
+/// Standard error is a pipe that is full from the start, and nobody empties it.
 #[test]
 fn a_log_that_nobody_reads_stops_nothing() {
     use std::fs::OpenOptions;
@@ -285,7 +286,7 @@ fn a_log_that_nobody_reads_stops_nothing() {
         Program::spawn(Command::new("sh").args(["-c", script, BINARY]).current_dir(folder.path()));
     let ready = program.stdout_line(LIMIT, |_| true);
     let http = ready.split(['=', ' ']).nth(2).and_then(|http| http.parse().ok()).expect("ready");
-    // More than the limit of lines, each of which is one.
+    // Each request makes one log line. There are more of them than the limit.
     for _ in 0..400 {
         let mut client = Client::connect(http, LIMIT).unwrap();
         client.send_raw(b"GET /live/../x HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -296,10 +297,11 @@ fn a_log_that_nobody_reads_stops_nothing() {
         line.strip_prefix("headwater_log_lines_held_back_total ")?.parse::<u32>().ok()
     });
     let held_back = held_back.expect("it is counted");
-    // On a machine so slow that this takes longer than the limit is for, there are more of them.
+    // On a slow machine this takes longer than the limit's period, and more lines are held back.
     assert!((1..=200).contains(&held_back), "{held_back}");
 
-    // Somebody reads at last: what had room in the queue is there, and what was not logged.
+    // At last somebody reads. The lines that fitted in the queue are there, and the number of the
+    // others.
     let mut log = String::new();
     program.terminate();
     drop(filler);

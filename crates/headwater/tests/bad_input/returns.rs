@@ -1,4 +1,4 @@
-//! A publisher that returns without its audio, and those who watch meanwhile.
+//! A publisher that returns without its audio, and the viewers that watch meanwhile.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,24 +6,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use media::flv::{Metadata, TagKind};
-use protocol::rtmp::{ClientEvent, PlayStart, Purpose};
+use protocol::rtmp::ClientEvent;
 use testkit::http::{Client as Http, get};
 
-use crate::support::{Client, LIMIT, Origin, Playlist, Push, clip, place_of};
+use testkit::push;
+use testkit::rtmp::Client;
+use testkit::{time_of, track_of};
+
+use crate::support::{LIMIT, Origin, Playlist, clip};
 
 const STREAM: &str = "live/x";
 
-/// No viewer watches for longer.
+/// The longest that any viewer watches.
 const WHOLE: Duration = Duration::from_secs(90);
 
-/// How far the publishers are.
+/// Progress of the publishers.
 #[derive(Default)]
 struct Progress {
-    /// Viewers that have media of the first.
+    /// Number of viewers that have media of the first publisher.
     watching: AtomicUsize,
-    /// The second has published for a second, without audio.
+    /// The second publisher has published for a second, without audio.
     returned: AtomicBool,
-    /// The audio that was is there no longer.
+    /// The first publisher's audio track has ended.
     ended: AtomicBool,
 }
 
@@ -41,8 +45,8 @@ impl Progress {
     }
 }
 
-/// Watches what `next` gives, kind and seconds of the stream's timeline: audio and video at first, and video
-/// until some time after there is no audio any more.
+/// Watches the media that `next` gives, each with its kind and its seconds on the stream's
+/// timeline: audio and video at first, then video until some time after the audio has ended.
 fn watch(who: &str, progress: &Progress, mut next: impl FnMut() -> Option<(TagKind, f64)>) {
     let begun = Instant::now();
     let mut next = || {
@@ -65,14 +69,14 @@ fn watch(who: &str, progress: &Progress, mut next: impl FnMut() -> Option<(TagKi
 }
 
 fn of_chunk(chunk: &[u8]) -> (TagKind, f64) {
-    match place_of(chunk) {
+    match (track_of(chunk), time_of(chunk)) {
         (1, time) => (TagKind::Video, time as f64 / 90_000.0),
         (2, time) => (TagKind::Audio, time as f64 / 48_000.0),
         (track, _) => panic!("track {track}"),
     }
 }
 
-/// Reads what it must; `None` at the end.
+/// Reads `size` bytes; `None` at the end.
 fn read(body: &mut impl Read, size: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; size];
     body.read_exact(&mut bytes).ok().map(|()| bytes)
@@ -112,7 +116,7 @@ fn watch_flv(origin: &Origin, progress: &Progress) {
                 9 => TagKind::Video,
                 _ => continue,
             };
-            // Configurations are no media.
+            // Configurations do not count as media.
             if payload[1] == 1 {
                 return Some((kind, f64::from(time) / 1000.0));
             }
@@ -137,24 +141,24 @@ fn watch_rtmp(origin: &Origin, progress: &Progress) {
 }
 
 fn watch_push(origin: &Origin, progress: &Progress) {
-    let mut viewer = Push::connect(origin.http, "/live/x/push");
+    let mut viewer = push::Client::connect(origin.http, "/live/x/push");
     watch("push", progress, || {
         loop {
-            let (opcode, message) = viewer.next()?;
-            match opcode {
+            let frame = viewer.next()?;
+            match frame.opcode {
                 1 => {
-                    let event: serde_json::Value = serde_json::from_slice(&message).expect("JSON");
+                    let event = frame.event();
                     assert!(event["event"] != "error" && event["event"] != "end", "{event}");
                 }
-                2 if message[4..8] != *b"ftyp" => return Some(of_chunk(&message)),
+                2 if frame.payload[4..8] != *b"ftyp" => return Some(of_chunk(&frame.payload)),
                 _ => {}
             }
         }
     });
 }
 
-/// A player of HLS that plays both tracks: it asks for each segment of either when it can be told, and needs
-/// both to go on.
+/// An HLS player of both tracks. It asks for each segment of either track as soon as it is known,
+/// and needs both to go on.
 fn watch_hls(origin: &Origin, progress: &Progress) {
     let mut http = Http::connect(origin.http, LIMIT).expect("the server listens");
     let mut playlist = |track: &str, query: &str| {
@@ -170,7 +174,7 @@ fn watch_hls(origin: &Origin, progress: &Progress) {
     let mut open = tracks.map(|track| playlist(track, "").open_msn());
     progress.watch();
     let (mut from, begun) = (None, Instant::now());
-    // Four segments of what the second publishes, of both.
+    // Four segments of both tracks from the second publisher.
     while from.is_none_or(|from| open.iter().any(|open| *open < from + 4)) {
         assert!(begun.elapsed() < WHOLE, "segments {open:?}");
         for (track, open) in tracks.iter().zip(&mut open) {
@@ -184,13 +188,13 @@ fn watch_hls(origin: &Origin, progress: &Progress) {
     }
 }
 
-/// What a manifest lists last.
+/// The newest entries of a manifest.
 struct Listed {
-    /// Its newest period's element.
+    /// The element of its newest period.
     period: String,
-    /// When the last segment of that period's video begins, if there is one yet.
-    newest: Option<u64>,
-    has_audio: bool,
+    /// Starts of the last video segment and of the last audio segment of that period, if there are
+    /// any yet.
+    newest: [Option<u64>; 2],
 }
 
 fn manifest(origin: &Origin) -> Listed {
@@ -198,10 +202,17 @@ fn manifest(origin: &Origin) -> Listed {
     assert_eq!(answer.status(), 200, "{answer:?}");
     let text = answer.text();
     let period = text.rsplit("<Period ").next().expect("a period");
-    let video = period.split("contentType=\"video\"").nth(1).unwrap_or_default();
-    let video = video.split("</AdaptationSet>").next().unwrap_or_default();
+    let newest = ["video", "audio"].map(|kind| newest_of(period, kind));
+    let period = period.split('>').next().expect("an end").to_owned();
+    Listed { period, newest }
+}
+
+/// Start of the last segment of this kind of media in a period of a manifest.
+fn newest_of(period: &str, kind: &str) -> Option<u64> {
+    let set = period.split(&format!("contentType=\"{kind}\"")).nth(1)?;
+    let set = set.split("</AdaptationSet>").next().expect("the set");
     let (mut time, mut newest) = (0, None);
-    for segment in video.split("<S ").skip(1) {
+    for segment in set.split("<S ").skip(1) {
         let segment = segment.split('>').next().expect("an end");
         let value = |name: &str| {
             let at = segment.split([' ', '/']).find_map(|word| word.strip_prefix(name));
@@ -212,8 +223,7 @@ fn manifest(origin: &Origin) -> Listed {
         newest = Some(time + lasts * more);
         time += lasts * (more + 1);
     }
-    let period = period.split('>').next().expect("an end").to_owned();
-    Listed { period, newest, has_audio: period_has_audio(text) }
+    newest
 }
 
 /// Whether the newest period has audio.
@@ -222,30 +232,32 @@ fn period_has_audio(manifest: &str) -> bool {
     period.is_some_and(|period| period.contains("contentType=\"audio\""))
 }
 
-/// A player of DASH goes on with what the newest manifest lists.
+/// A DASH player that needs both tracks to go on, as dash.js does. It plays four segments of each
+/// from the second publisher.
 fn watch_dash(origin: &Origin, progress: &Progress) {
     let before = manifest(origin);
-    assert!(before.has_audio);
+    assert!(before.newest.iter().all(Option::is_some));
     progress.watch();
-    let (mut played, begun) = (Vec::new(), Instant::now());
-    while played.len() < 4 {
+    let (mut played, begun) = ([const { Vec::new() }; 2], Instant::now());
+    while played.iter().any(|played| played.len() < 4) {
         assert!(begun.elapsed() < WHOLE, "{played:?}");
         let now = manifest(origin);
-        // What is listed of the publisher that left may never come.
-        let is_new = now.period != before.period && !now.has_audio;
-        match now.newest.filter(|time| is_new && !played.contains(time)) {
-            Some(time) => {
-                let path = format!("/live/x/v0/t{time}.m4s");
+        // Segments that are listed of the publisher that left may never come.
+        let is_new = now.period != before.period;
+        for ((track, played), newest) in ["v0", "a0"].iter().zip(&mut played).zip(now.newest) {
+            if let Some(time) = newest.filter(|time| is_new && !played.contains(time)) {
+                let path = format!("/live/x/{track}/t{time}.m4s");
                 let segment = get(origin.http, &path);
                 assert_eq!(segment.status(), 200, "{path}: {segment:?}");
                 played.push(time);
             }
-            None => thread::sleep(Duration::from_millis(50)),
         }
+        thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// Publishes in real time what the clip has of these kinds, again and again, until it need not go on.
+/// Publishes the clip's messages of these kinds in real time, repeatedly, while `goes_on` allows
+/// it.
 fn publish(publisher: &mut Client, kinds: &[TagKind], mut goes_on: impl FnMut(Duration) -> bool) {
     let begun = Instant::now();
     let (headers, samples) = clip().split_at(2);
@@ -264,9 +276,10 @@ fn publish(publisher: &mut Client, kinds: &[TagKind], mut goes_on: impl FnMut(Du
     }
 }
 
-/// A publisher returns without the audio it had. Who plays one file of both goes on with the video: with
-/// silence, then without audio. Who plays two tracks by HLS is given silence for as long as it asks, since it
-/// would wait for audio else, and DASH lists the audio no longer. Who comes then is offered no audio.
+/// A publisher returns without its audio. A viewer of one file with both goes on with the video,
+/// first with silence, then without audio. An HLS or DASH player of two tracks would wait for
+/// audio, so it gets silence for as long as it asks. Later viewers are offered no audio, over DASH
+/// once nobody asks for it any more.
 #[test]
 fn a_publisher_that_returns_without_its_audio_keeps_no_viewer_waiting() {
     let origin = Origin::start(
@@ -281,7 +294,7 @@ fn a_publisher_that_returns_without_its_audio_keeps_no_viewer_waiting() {
         let mut watching = Vec::new();
         publish(&mut first, &[TagKind::Video, TagKind::Audio], |due| {
             assert!(begun.elapsed() < 3 * LIMIT, "not all have begun to watch");
-            // All that is asked for is there at once.
+            // By now everything that the viewers ask for is there.
             if watching.is_empty() && due > Duration::from_secs(3) {
                 let start = |&viewer: &fn(&Origin, &Progress)| {
                     scope.spawn(move || viewer(origin, progress))
@@ -303,6 +316,9 @@ fn a_publisher_that_returns_without_its_audio_keeps_no_viewer_waiting() {
             };
             origin.get_until("/live/x/index.m3u8", LIMIT, no_audio);
             assert_no_audio_is_offered(origin);
+            origin.get_until("/live/x/manifest.mpd", WHOLE, |answer| {
+                answer.status() == 200 && !period_has_audio(answer.text())
+            });
         });
         publish(&mut second, &[TagKind::Video], |due| {
             progress.returned.fetch_or(due > Duration::from_secs(1), Ordering::AcqRel);
@@ -320,13 +336,10 @@ fn a_publisher_that_returns_without_its_audio_keeps_no_viewer_waiting() {
     });
 }
 
-/// To nobody who comes now.
+/// Asserts that viewers who come now are offered no audio.
 fn assert_no_audio_is_offered(origin: &Origin) {
     let multivariant = origin.get("/live/x/index.m3u8");
     assert!(!multivariant.text().contains("mp4a"), "{multivariant:?}");
-    let answer = origin.get("/live/x/manifest.mpd");
-    assert!(!period_has_audio(answer.text()), "{answer:?}");
-
     let begin = |path: &str, size: usize| {
         let mut http = Http::connect(origin.http, LIMIT).expect("the server listens");
         http.send("GET", path, &[], b"").expect("the server is there");
@@ -340,13 +353,11 @@ fn assert_no_audio_is_offered(origin: &Origin) {
     // TypeFlagsVideo only (FLV 10.1, annex E.2).
     assert_eq!(begin("/live/x/live.flv", 5), *b"FLV\x01\x01");
 
-    let (opcode, hello) = Push::connect(origin.http, "/live/x/push").next().expect("a hello");
-    let hello: serde_json::Value = serde_json::from_slice(&hello).expect("JSON");
-    assert!(opcode == 1 && hello["audio"].is_null() && hello["rendition"] == "v0", "{hello}");
+    let mut viewer = push::Client::connect(origin.http, "/live/x/push");
+    let hello = viewer.next().expect("a hello").event();
+    assert!(hello["audio"].is_null() && hello["rendition"] == "v0", "{hello}");
 
-    let started = |event: &ClientEvent| matches!(event, ClientEvent::Started);
-    let play = Purpose::Play(PlayStart::Live);
-    let mut player = Client::connect(origin.rtmp, STREAM, play, started).expect("it may play");
+    let mut player = Client::play(origin.rtmp, STREAM);
     let mut frames = 0;
     while frames < 40 {
         match player.next().expect("it goes on") {

@@ -1,24 +1,26 @@
-//! An orderly end, and one that is not.
+//! Orderly and disorderly ends of the server.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use protocol::rtmp::{Capabilities, ClientEvent, PlayStart, PublishKind, Purpose};
+use protocol::rtmp::{Capabilities, ClientConfig, ClientEvent, PlayStart, PublishKind, Purpose};
 use testkit::http::{Client as Http, get};
 use testkit::{Ended, Program, SlowReader};
 
-use crate::support::{BINARY, Client, LIMIT, Origin, Playlist, clip};
+use testkit::rtmp::{self, Client};
 
-/// Bytes of the file that is being downloaded while the server is told to stop: more than the
-/// kernel takes off the server's hands.
+use crate::support::{BINARY, LIMIT, Origin, Playlist, clip};
+
+/// Bytes of the file that a client downloads while the server is told to stop. The kernel cannot
+/// take so many at once.
 const FILE: usize = 24 << 20;
 
+/// Starts a server with that file. If nothing else ended its downloads, it would drain for minutes.
 fn with_file() -> Origin {
-    let origin = Origin::start("");
+    let origin = Origin::start("[drain]\ntimeout = \"5m\"\n");
     let root = origin.folder().join("media");
-    std::fs::create_dir(&root).expect("it is ours");
     std::fs::write(root.join("file.bin"), vec![7; FILE]).expect("it is ours");
     origin
 }
@@ -32,8 +34,8 @@ fn begun(reader: &SlowReader) {
     }
 }
 
-/// Waits until the server has noticed its signal: from then on it says that it is not ready, on
-/// connections that are new as well.
+/// Waits until the server has noticed its signal. From then on it reports that it is not ready, on
+/// new connections as well.
 #[track_caller]
 fn no_longer_ready(http: SocketAddr) {
     let begun = Instant::now();
@@ -46,7 +48,21 @@ fn no_longer_ready(http: SocketAddr) {
     }
 }
 
-/// How the server takes its leave.
+/// Sends a request whose answer has to wait, and waits until the server has read it.
+fn hold(http: SocketAddr, viewer: &mut Http, path: &str) {
+    let requests = || -> u64 {
+        let metrics = get(http, "/metrics");
+        let line = |line: &str| line.strip_prefix("headwater_http_requests_total ")?.parse().ok();
+        metrics.text().lines().find_map(line).unwrap_or(0)
+    };
+    let others = requests();
+    viewer.send("GET", path, &[], b"").expect("the server is there");
+    while requests() == others {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The last messages of the server.
 fn farewell(client: &mut Client) -> Vec<ClientEvent> {
     let mut events = client.rest();
     events
@@ -57,10 +73,10 @@ fn farewell(client: &mut Client) -> Vec<ClientEvent> {
 #[test]
 fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
     let origin = Origin::start("[drain]\ntimeout = \"4s\"\n");
-    let started = |event: &ClientEvent| matches!(event, ClientEvent::Started);
     let connect = |name: &str, purpose, capabilities: &Capabilities| {
-        let client = Client::connect_as(origin.rtmp, name, purpose, capabilities.clone(), started);
-        client.expect("it is let in")
+        let config = rtmp::config(origin.rtmp, name, purpose);
+        let config = ClientConfig { capabilities: capabilities.clone(), ..config };
+        Client::connect(origin.rtmp, config, rtmp::is_started).expect("it is let in")
     };
     let publish = Purpose::Publish(PublishKind::Live);
     let (plain, able) = (Capabilities::default(), Capabilities::forward_all());
@@ -71,31 +87,23 @@ fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
         new.send(message);
     }
     origin.playlist("live/old", "v0");
-    // All there can be before the publisher goes on: of the last two seconds, nobody knows that they are over.
+    // All segments there can be before the publisher goes on: the end of the last two seconds is
+    // not known yet.
     let all = |text: &str| text.matches("#EXTINF").count() == 7;
     let path = "/live/new/v0/media.m3u8";
     let before = origin.get_until(path, LIMIT, |r| r.status() == 200 && all(r.text()));
     let before = Playlist(before.text().to_owned());
     let mut player = connect("live/old", Purpose::Play(PlayStart::Live), &plain);
-    // A viewer whose answer comes with what the publisher has yet to send.
+    // A viewer whose answer needs media that the publisher has still to send.
     let mut viewer = Http::connect(origin.http, LIMIT).unwrap();
     let path = format!("/live/new/v0/media.m3u8?_HLS_msn={}", before.open_msn());
     let http = origin.http;
-    let requests = || {
-        let metrics = get(http, "/metrics");
-        let line = |line: &str| line.strip_prefix("headwater_http_requests_total ")?.parse().ok();
-        metrics.text().lines().find_map(line).unwrap_or(0)
-    };
-    let others: u64 = requests();
-    viewer.send("GET", &path, &[], b"").unwrap();
-    while requests() == others {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let (mut server, _folder) = origin.into_server();
+    hold(http, &mut viewer, &path);
+    let mut server = origin.into_server();
     server.terminate();
     no_longer_ready(http);
 
-    // They end as what they began ends, and are not cut off.
+    // They get the usual end of what they began, and are not cut off.
     let ended = |code: &str, why: &str| {
         let (code, description) = (code.to_owned(), why.to_owned());
         ClientEvent::Ended { code, description }
@@ -105,7 +113,8 @@ fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
     let gone = ended("NetStream.Play.UnpublishNotify", "The stream is not published.");
     assert_eq!(farewell(&mut player), [gone]);
     drop((old, player));
-    // Who can connect elsewhere is asked to, and is taken from as before while it does.
+    // A publisher that can connect elsewhere is asked to. Meanwhile the server still takes its
+    // media.
     let told = |event: &ClientEvent| matches!(event, ClientEvent::Reconnect { .. });
     new.until(told).unwrap();
     for message in clip() {
@@ -114,7 +123,7 @@ fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
     }
     let answer = viewer.receive().unwrap();
     assert_eq!((answer.status(), answer.header("Connection")), (200, Some("close")));
-    // Until its time is over: half of what the server has.
+    // It may go on for half of the time that the server has.
     assert_eq!(farewell(&mut new), [unpublished]);
     drop(new);
     let begun = Instant::now();
@@ -145,11 +154,11 @@ fn sigterm_drains() {
     begun(&download);
 
     let (http, rtmp) = (origin.http, origin.rtmp);
-    let (mut server, _folder) = origin.into_server();
+    let mut server = origin.into_server();
     let start = Instant::now();
     server.terminate();
     no_longer_ready(http);
-    // No new viewers, while the download still goes on; and no new publishers.
+    // New viewers and publishers are refused while the download still goes on.
     for path in ["/live/on/index.m3u8", "/vod/file.bin"] {
         let refused = get(http, path);
         assert_eq!(refused.status(), 503, "{refused:?}");
@@ -158,11 +167,11 @@ fn sigterm_drains() {
     }
     assert_eq!(get(http, "/healthz").status(), 200);
     while TcpStream::connect(rtmp).is_ok() {
-        assert!(start.elapsed() < Duration::from_secs(5), "{rtmp} still accepts");
+        assert!(start.elapsed() < LIMIT, "{rtmp} still accepts");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(!download.is_ended());
-    // An endless response ends where its payload may.
+    // An endless response ends where its payload may end.
     let mut rest = Vec::new();
     body.read_to_end(&mut rest).expect("the mark that ends a chunked payload");
     assert!(idle.is_closed_within(LIMIT));
@@ -170,8 +179,9 @@ fn sigterm_drains() {
     let (ended, received) = download.finish(LIMIT);
     assert_eq!(ended, Ended::Closed);
     assert!(received > FILE as u64, "{received} of {FILE} bytes and a head");
+    let begun = Instant::now();
     while server.is_running() {
-        assert!(start.elapsed() < Duration::from_secs(10), "still draining");
+        assert!(begun.elapsed() < LIMIT, "still draining");
         std::thread::sleep(Duration::from_millis(5));
     }
     let finished = server.stop(LIMIT);
@@ -179,7 +189,42 @@ fn sigterm_drains() {
     drop(publisher);
 }
 
-/// Without TLS there is nothing to be read again; `tls/certificates.rs` has the other case.
+/// A playlist, a part and the segment being made, asked for while nobody publishes: they end at
+/// once, and not when the server's time is over.
+#[test]
+fn sigterm_keeps_nobody_waiting_for_a_publisher_that_left() {
+    let origin = Origin::start("[drain]\ntimeout = \"5m\"\n[live]\nreconnect = \"10m\"\n");
+    let mut publisher = Client::publish(origin.rtmp, "live/left");
+    clip().iter().for_each(|message| publisher.send(message));
+    drop(publisher);
+    let is_offline = |answer: &testkit::http::Response| answer.text().contains("\"offline\"");
+    origin.get_until("/api/v1/streams", LIMIT, is_offline);
+    let open = origin.playlist("live/left", "v0").open_msn();
+    let asks = [format!("media.m3u8?_HLS_msn={open}"), format!("{open}.m4s")];
+    let held = asks.map(|path| {
+        let mut viewer = Http::connect(origin.http, LIMIT).unwrap();
+        hold(origin.http, &mut viewer, &format!("/live/left/v0/{path}"));
+        viewer
+    });
+    let mut server = origin.into_server();
+    server.terminate();
+    let [mut playlist, mut segment] = held;
+    let refused = playlist.receive().unwrap();
+    assert_eq!((refused.status(), refused.header("Retry-After")), (503, Some("1")), "{refused:?}");
+    // The segment being made is not ended as if it was whole.
+    let (_, mut body) = segment.begin().unwrap();
+    assert!(body.read_to_end(&mut Vec::new()).is_err());
+    drop((playlist, segment));
+    let begun = Instant::now();
+    while server.is_running() {
+        assert!(begun.elapsed() < LIMIT, "still draining");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let finished = server.stop(LIMIT);
+    assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+}
+
+/// Without TLS there is nothing to read again; `tls/certificates.rs` has the other case.
 #[test]
 fn sighup_ends_nothing() {
     use rustix::process::{Pid, Signal, kill_process};
@@ -193,8 +238,8 @@ fn sighup_ends_nothing() {
         assert_eq!(origin.get("/healthz").status(), 200);
     }
     origin.playlist("live/on", "v0");
-    let (server, _folder) = origin.into_server();
-    // Not by the signal: in order, when asked to.
+    let server = origin.into_server();
+    // The server ends in order when asked to, not by SIGHUP.
     let finished = server.stop(LIMIT);
     assert_eq!(finished.status.code(), Some(0), "{finished:?}");
     drop(publisher);
@@ -206,15 +251,13 @@ fn second_signal_stops_at_once() {
     let download = SlowReader::get(origin.http, "/vod/file.bin", 1000).unwrap();
     begun(&download);
     let http = origin.http;
-    let (mut server, _folder) = origin.into_server();
+    let mut server = origin.into_server();
     server.terminate();
     server.log_line(LIMIT, |line| line.contains("draining"));
     no_longer_ready(http);
     assert!(server.is_running(), "the download is not over");
-    let start = Instant::now();
-    let finished = server.stop(Duration::from_secs(3));
+    let finished = server.stop(LIMIT);
     assert_eq!(finished.status.code(), Some(0), "{finished:?}");
-    assert!(start.elapsed() < Duration::from_secs(3));
     download.hurry();
     let (ended, received) = download.finish(LIMIT);
     assert!(ended != Ended::Open && received < FILE as u64, "{ended:?} after {received}");
@@ -232,10 +275,10 @@ fn ready_is_all_there_is_on_standard_output() {
     let addresses = ready.strip_prefix("ready http=127.0.0.1:").expect("ready first");
     let (http, rtmp) = addresses.split_once(" rtmp=127.0.0.1:").expect("both addresses");
     for port in [http, rtmp] {
-        // Bound before it was said.
+        // The ports are bound before the line is printed.
         TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
     }
-    // At once: the signal must not find a process that does not handle it yet.
+    // This comes at once: the process must already handle the signal.
     let finished = program.stop(LIMIT);
     assert_eq!(finished.status.code(), Some(0), "{finished:?}");
     assert_eq!(String::from_utf8_lossy(&finished.stdout), format!("{ready}\n"));

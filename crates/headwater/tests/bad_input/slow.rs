@@ -1,5 +1,5 @@
-//! Viewers that read too slowly, of every endless delivery: skipped, then disconnected, told by
-//! the log and by metrics; and the viewer beside them, who gets everything.
+//! Slow viewers of every endless delivery. They are skipped, then disconnected, and the log and
+//! metrics tell it. A viewer beside them gets everything.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use media::flv::{Reader, TagKind};
-use testkit::SlowReader;
 use testkit::http::Client as Http;
+use testkit::{SlowReader, eventually};
 
-use crate::support::{Client, LIMIT, Origin, clip, is_closed_within};
+use testkit::is_closed_within;
+use testkit::rtmp::Client;
 
-/// A viewer may be 1 MiB behind, and be so for two seconds.
+use crate::support::{LIMIT, Origin, clip};
+
+/// A viewer may be 3 MiB behind, two seconds of the stream, for two seconds.
 const CONFIG: &str = r#"
 [http]
 send_timeout = "2s"
@@ -23,19 +26,19 @@ send_timeout = "2s"
 segment_target = "1s"
 target_duration = "1s"
 window = "4s"
-viewer_queue = "1MiB"
+viewer_queue = "3MiB"
 viewer_patience = "2s"
 "#;
 
-/// Asks for the stream over WebSocket.
+/// A request for the stream over WebSocket.
 const PUSH: &[u8] = b"GET /live/torrent/push HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\
     Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// Bytes that each picture is made longer by: at 30 pictures a second some 12 Mbit/s.
+/// Bytes added to each frame: at 30 frames a second about 12 Mbit/s.
 const PADDING: usize = 48 << 10;
 
-/// Publishes the clip in real time with larger pictures, over and over, until dropped.
+/// Publishes the clip in real time with larger frames, repeatedly, until dropped.
 struct Torrent {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -82,7 +85,7 @@ impl Drop for Torrent {
     }
 }
 
-/// The picture with filler data (H.264, 7.3.2.7: NAL unit type 12) behind it.
+/// The frame with filler data (H.264, 7.3.2.7: NAL unit type 12) after it.
 fn padded(picture: &[u8]) -> Bytes {
     let mut bytes = BytesMut::from(picture);
     bytes.put_u32(u32::try_from(PADDING).expect("it is short"));
@@ -92,7 +95,7 @@ fn padded(picture: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-/// A viewer of `live.flv` that reads all there is, and notices if anything is missing.
+/// A viewer of `live.flv` that reads everything and notices if anything is missing.
 struct Attentive {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<usize>,
@@ -103,7 +106,7 @@ impl Attentive {
         let stop = Arc::<AtomicBool>::default();
         let (stopped, path) = (Arc::clone(&stop), path.to_owned());
         let thread = std::thread::spawn(move || {
-            // `LIMIT` is for one answer, and this one has no end.
+            // `LIMIT` is for answers that end. This one does not.
             let mut client = Http::connect(address, 3 * LIMIT).expect("the server listens");
             client.send("GET", &path, &[], b"").expect("the server listens");
             let (head, mut body) = client.begin().expect("the server answers");
@@ -115,7 +118,7 @@ impl Attentive {
                 assert!(read > 0, "the response ended");
                 reader.handle_bytes(&buffer[..read]);
                 while let Some(tag) = reader.poll_tag().expect("FLV") {
-                    // Configurations are stamped with the time at which they apply.
+                    // A configuration has the time from which it applies.
                     if tag.kind != TagKind::Video || tag.payload.get(1) == Some(&0) {
                         continue;
                     }
@@ -146,13 +149,13 @@ fn start() -> (Origin, Torrent, Attentive) {
     (origin, torrent, attentive)
 }
 
-/// Bounds what the kernel takes for a player that does not.
+/// Limits the bytes that the kernel receives for a player that does not read.
 fn limit_buffer(player: &Client, bytes: usize) {
     let socket = socket2::SockRef::from(&player.socket);
     socket.set_recv_buffer_size(bytes).expect("it is a socket");
 }
 
-/// A player that asks to play and then reads nothing, its receive buffer as small as it gets.
+/// A player that asks to play and then reads nothing. Its receive buffer is as small as possible.
 fn silent_player(origin: &Origin) -> Client {
     let player = Client::play(origin.rtmp, "live/torrent");
     limit_buffer(&player, 4096);
@@ -191,7 +194,7 @@ fn viewer_that_reads_nothing() {
     let line = origin.warning(rtmp.address());
     assert!(line.contains("stream=\"torrent\"") && line.contains("no byte accepted"), "{line}");
     assert_metric(&origin, "slow_viewers_closed_total", &["\"rtmp\"", "\"stalled\""]);
-    // What was queued for four of them was never more than the window holds anyway.
+    // The media that waited for the four viewers are in the window anyway.
     let after = origin.memory();
     assert!(after < before + (32 << 10), "{before} KiB before, {after} KiB after");
     for viewer in [mp4, flv, push] {
@@ -206,7 +209,8 @@ fn viewer_that_reads_nothing() {
 #[test]
 fn viewer_that_reads_too_slowly_for_too_long() {
     let (origin, torrent, attentive) = start();
-    // A fifteenth of what is published, so that it is far less than what a starved machine publishes, too.
+    // A fifteenth of the published rate. This is far less than even an overloaded machine
+    // publishes.
     let rate = 250_000;
     let mp4 = SlowReader::get(origin.http, "/live/torrent/live.mp4", rate).unwrap();
     let flv = SlowReader::get(origin.http, "/live/torrent/live.flv", rate).unwrap();
@@ -251,7 +255,7 @@ fn viewer_that_reads_too_slowly_for_too_long() {
     drop(torrent);
 }
 
-/// There is room to write again only after longer than the time-out.
+/// The socket becomes writable again only after the time-out.
 #[test]
 fn viewer_that_reads_slowly_takes_something_all_the_time() {
     let config = CONFIG.replace("patience = \"2s\"", "patience = \"1m\"");
@@ -280,8 +284,13 @@ fn viewer_that_pauses_is_skipped_and_goes_on() {
     let _torrent = Torrent::start(&origin, "live/torrent");
     origin.playlist("live/torrent", "v0");
     let viewer = SlowReader::get(origin.http, "/live/torrent/live.mp4", 1).unwrap();
-    // Behind by more than the window: what it needs next has left.
-    std::thread::sleep(Duration::from_secs(3));
+    eventually(LIMIT, "the answer has begun", || viewer.received() > 0);
+    // The viewer began with this segment or an earlier one. When the segment is no longer listed,
+    // 4 s of media came after it: more than the connection holds, and more than 1 MiB besides.
+    let began = origin.playlist("live/torrent", "v0").open_msn();
+    eventually(LIMIT, "its first segment is no longer listed", || {
+        origin.playlist("live/torrent", "v0").first_msn() > began
+    });
     viewer.hurry();
     origin.log_line(LIMIT, |line| line.contains("skipped to the newest keyframe"));
     let skipped = viewer.received();

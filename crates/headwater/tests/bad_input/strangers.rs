@@ -2,12 +2,14 @@
 
 use testkit::http::{Client as Http, Response, get_with};
 
-use crate::support::{BRISK, Client, LIMIT, Origin, clip};
+use testkit::rtmp::Client;
+
+use crate::support::{BRISK, LIMIT, Origin, clip};
 
 const LIST: &str = "/api/v1/streams";
 const ONE: &str = "/api/v1/streams/live/watched";
 
-/// An origin with a stream that is published from somewhere.
+/// An origin with a stream whose publisher has an address.
 fn published(config: &str) -> (Origin, Client) {
     let origin = Origin::start(&format!("{BRISK}{config}"));
     let mut publisher = Client::publish(origin.rtmp, "live/watched");
@@ -50,11 +52,11 @@ fn addresses_of_publishers_are_for_who_administers() {
             assert!(answer.text().contains("\"peer\":null"), "{answer:?}");
             assert_eq!(answer.header("Access-Control-Allow-Origin"), Some("*"));
         }
-        // A name that somebody else made lead here.
+        // A name that somebody else has pointed at this server.
         let rebound = ask(&origin, path, "Host: rebound.example\r\n");
         assert!(!rebound.text().contains(&address), "{rebound:?}");
     }
-    // What is kept for one is not given to the other, whoever comes first.
+    // A cached answer for one kind of client is never given to the other, in either order.
     assert!(origin.get(LIST).text().contains(&address));
     drop(publisher);
 }
@@ -78,7 +80,7 @@ fn what_the_control_plane_says_is_what_it_is() {
     for path in [LIST, "/metrics", "/nothing", "/api/v1/time", "/healthz"] {
         assert_eq!(policy(path), "default-src 'none'; frame-ancestors 'none'", "{path}");
     }
-    // A worker may do what the answer to its script says, also one that says that it is as it was.
+    // The headers of its script decide what a worker may do, also those of a 304.
     let script = origin.get("/player/push.js");
     let etag = script.header("ETag").unwrap_or("*").to_owned();
     let known = get_with(origin.http, "/player/push.js", &[("If-None-Match", &etag)]);
@@ -99,7 +101,6 @@ fn what_the_control_plane_says_is_what_it_is() {
 fn files_are_no_pages_of_ours() {
     let origin = Origin::start("[vod]\nlisting = true\n");
     let root = origin.folder().join("media");
-    std::fs::create_dir(&root).unwrap();
     for (name, sandboxed) in [
         ("page.html", true),
         ("page.HTM", true),

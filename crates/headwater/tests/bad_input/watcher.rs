@@ -11,7 +11,7 @@ use testkit::http::Client;
 
 use crate::support::{LIMIT, Origin, Playlist};
 
-/// A stream that has nothing to do with what a test does to others, published in real time and
+/// A stream that is independent of the test's other streams. It is published in real time and
 /// watched throughout.
 pub(crate) struct Bystander {
     _publisher: Program,
@@ -26,7 +26,7 @@ impl Bystander {
         Self { _publisher: publisher, watcher: Watcher::start(origin.http, "live/bystander") }
     }
 
-    /// It must have noticed nothing, and must not have stopped.
+    /// Asserts that it was not disturbed and has not stopped.
     #[track_caller]
     pub(crate) fn finish(self) {
         self.watcher.finish();
@@ -39,8 +39,10 @@ pub(crate) struct Watcher {
     thread: JoinHandle<()>,
 }
 
-/// Parts last 200 ms; this is for a machine busy with other tests.
-const LONGEST_GAP: Duration = Duration::from_secs(3);
+/// Parts last 200 ms, but on a busy machine the publisher of the parts is late as well. An event loop
+/// that waited for hostile peers would stand for twice this time or longer: each peer is silent until
+/// its time-out, and there are dozens of them.
+const LONGEST_GAP: Duration = Duration::from_secs(10);
 
 impl Watcher {
     pub(crate) fn start(address: SocketAddr, stream: &str) -> Self {
@@ -52,7 +54,7 @@ impl Watcher {
         Self { stop, parts, thread }
     }
 
-    /// It must see another part, so whatever was done has not stopped the stream; then it ends.
+    /// Waits for another part, which shows that the stream has not stopped, and ends.
     #[track_caller]
     pub(crate) fn finish(self) {
         let seen = self.parts.load(Ordering::Acquire);

@@ -1,10 +1,12 @@
-//! Viewers who ask for what has gone, has not come, or never will.
+//! Viewers that ask for media that have gone, have not come, or never will.
 
 use std::time::{Duration, Instant};
 
-use crate::support::{BRISK, Client, LIMIT, Origin, Playlist, assert_refused, clip};
+use testkit::rtmp::Client;
 
-/// An origin whose stream was published faster than its window lasts, and whose publisher has gone.
+use crate::support::{BRISK, LIMIT, Origin, Playlist, assert_refused, clip};
+
+/// An origin whose stream was published faster than real time, and whose publisher has gone.
 fn stopped() -> Origin {
     let origin = Origin::start(BRISK);
     let publisher = origin.publish("live/gone", &["--fast"]);
@@ -16,17 +18,17 @@ fn stopped() -> Origin {
 fn segment_that_has_left_the_window() {
     let origin = stopped();
     let playlist = origin.playlist("live/gone", "v0");
-    // The clip lasts 16 s in segments of 1 s; 4 s are listed, 3 s more are held.
+    // The clip lasts 16 s in segments of 1 s. Playlists list 4 s, and 3 s more are held.
     let gone = playlist.open_msn() - 12;
     for name in [format!("{gone}.m4s"), format!("{gone}.0.m4s"), "1.m4s".to_owned()] {
         assert_refused(&origin.get(&format!("/live/gone/v0/{name}")), 404);
     }
-    // What is listed is there, and what was until a moment ago too.
+    // Listed segments are there, and so are those that were listed a moment ago.
     let first = playlist.first_msn();
     for msn in [first, first - 1] {
         assert_eq!(origin.get(&format!("/live/gone/v0/{msn}.m4s")).status(), 200);
     }
-    // A playlist that holds a segment long past holds it still: it is answered with as it is.
+    // A blocking reload for a segment of the past is answered at once with the present playlist.
     let path = format!("/live/gone/v0/media.m3u8?_HLS_msn={gone}");
     assert_eq!(origin.get(&path).status(), 200);
 }
@@ -43,8 +45,8 @@ fn segment_far_in_the_future() {
     assert_refused(&origin.get(&format!("/live/gone/v0/{open}.99.m4s")), 400);
 }
 
-/// A viewer that says with its request that it has nothing more to ask gets the answer all the same,
-/// however long that takes; one that resets its connection is not waited for.
+/// A viewer that closes its sending side after the request still gets the answer, however long that
+/// takes. The server does not wait for one that resets its connection.
 #[test]
 fn blocking_reload_of_a_viewer_that_closes_its_half() {
     use std::io::{Read, Write};
@@ -54,7 +56,7 @@ fn blocking_reload_of_a_viewer_that_closes_its_half() {
     let mut publisher = Client::publish(origin.rtmp, "live/half");
     let (before, after) = clip().split_at(clip().len() / 2);
     before.iter().for_each(|message| publisher.send(message));
-    // All of that has arrived when nothing changes any more.
+    // When nothing changes any more, all of that has arrived.
     let mut open = origin.playlist("live/half", "v0").open_msn();
     let mut alike = 0;
     while alike < 100 {
@@ -67,7 +69,7 @@ fn blocking_reload_of_a_viewer_that_closes_its_half() {
     let path = format!("/live/half/v0/media.m3u8?_HLS_msn={open}");
     write!(viewer, "GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     viewer.shutdown(Shutdown::Write).unwrap();
-    // The server has had time to take its leave: it served somebody else meanwhile.
+    // The server has had time to close the connection: it answered another client meanwhile.
     viewer.set_nonblocking(true).unwrap();
     origin.get("/healthz");
     let unanswered = viewer.read(&mut [0; 1]).map_err(|error| error.kind());
@@ -77,7 +79,8 @@ fn blocking_reload_of_a_viewer_that_closes_its_half() {
     let mut answer = String::new();
     viewer.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    // It is complete; so much was published at once that it may have left the playlist already.
+    // The segment is complete. So much was published at once that it may have left the playlist
+    // already.
     assert!(Playlist(answer).open_msn() > open);
     publisher.finish();
 }
@@ -120,7 +123,8 @@ fn malformed_directives() {
 #[test]
 fn blocking_reload_that_outlasts_three_target_durations() {
     let origin = stopped();
-    // Once a second what waits for its chunk to fill is published after all: let that be over.
+    // Once a second the server publishes samples that still wait for a full chunk. The test waits
+    // until that is over.
     let settled = |version: &mut String| {
         let playlist = origin.playlist("live/gone", "v0").0;
         std::mem::replace(version, playlist.clone()) == playlist
@@ -142,22 +146,24 @@ fn blocking_reload_that_outlasts_three_target_durations() {
                 let start = Instant::now();
                 let response = origin.get(&format!("/live/gone/{path}"));
                 let took = start.elapsed();
+                // Without a bound the answer would come when the stream ends, 30 s after its publisher
+                // has left. `get` waits for 10 s.
                 assert_refused(&response, 503);
-                let right = Duration::from_millis(2900)..Duration::from_secs(6);
-                assert!(right.contains(&took), "{path}: {took:?}");
+                assert!(took >= Duration::from_millis(2900), "{path}: {took:?}");
             });
         }
     });
 }
 
-/// A publisher that is cut off at once leaves nothing that a playlist could list. Who waits for that is told
-/// so when it has gone, and who comes later at once: three target durations, 12 s, would be longer than most
-/// players wait.
+/// A publisher that is cut off at once leaves nothing that a playlist could list. A viewer that
+/// waits for it is told so when the publisher has gone, and a later viewer at once. Three target
+/// durations, here 60 s, would be longer than most players wait. `get` waits for 10 s.
 #[test]
 fn nobody_waits_for_a_stream_that_was_cut_off_before_its_first_segment() {
-    const SOON: Duration = Duration::from_secs(6);
-    let origin = Origin::start("");
-    // Before it is known how it is cut, and after.
+    let origin = Origin::start(
+        "[live]\ntarget_duration = \"20s\"\nkeyframe_distance = \"50s\"\nwindow = \"80s\"\n",
+    );
+    // Before the target duration is known, and after.
     for (name, until) in [("young", 900), ("settled", 1900)] {
         let stream = format!("live/{name}");
         let mut publisher = Client::publish(origin.rtmp, &stream);
@@ -174,7 +180,7 @@ fn nobody_waits_for_a_stream_that_was_cut_off_before_its_first_segment() {
             assert_refused(&answer, 503);
             assert_eq!(answer.header("Retry-After"), Some("1"), "{path}");
         };
-        let left = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let waiting = paths.map(|path| scope.spawn(move || ask(path)));
             let deadline = Instant::now() + Duration::from_millis(300);
             while Instant::now() < deadline {
@@ -182,10 +188,7 @@ fn nobody_waits_for_a_stream_that_was_cut_off_before_its_first_segment() {
                 std::thread::sleep(Duration::from_millis(10));
             }
             drop(publisher);
-            Instant::now()
         });
-        assert!(left.elapsed() < SOON, "{name}: {:?}", left.elapsed());
         paths.iter().for_each(|path| ask(path));
-        assert!(left.elapsed() < SOON, "{name}: {:?}", left.elapsed());
     }
 }

@@ -1,4 +1,4 @@
-//! More connections than there may be, and a kernel that has no more to give.
+//! More connections than the limit, and a kernel that has run out of files.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -6,17 +6,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use socket2::{Domain, Socket, Type};
-use testkit::Program;
+use testkit::{Program, Server};
 
-use crate::support::{LIMIT, connect, descriptors, get, memory, metric, put, start, start_as};
+use crate::support::{LIMIT, connect, get, metric, put, start};
 
-/// Connections that are let in.
+/// Connections below the limit.
 const INSIDE: usize = 50;
 
-/// Attempts open at a time.
+/// Attempts that are open at one time.
 const BURST: usize = 500;
 
-/// Attempts above the limit: `HEADWATER_ATTEMPTS`, or enough for every run of the tests.
+/// Number of attempts above the limit: `HEADWATER_ATTEMPTS`, or enough for each ordinary test run.
 fn attempts() -> usize {
     let wished = std::env::var("HEADWATER_ATTEMPTS").ok();
     wished.map_or(5000, |wished| wished.parse().expect("HEADWATER_ATTEMPTS is a number"))
@@ -30,8 +30,8 @@ fn connect_from(address: IpAddr, to: SocketAddr) -> TcpStream {
     socket.into()
 }
 
-/// Every attempt is told so and closed; it costs neither memory nor descriptors nor a log line
-/// each, and those inside go on.
+/// The server answers every attempt with a refusal and closes it. An attempt leaves no memory and
+/// no descriptor in use, and not every one is logged. The connections below the limit go on.
 #[test]
 fn attempts_above_the_limit() {
     for limit in ["max_connections", "max_connections_per_address"] {
@@ -57,20 +57,20 @@ fn attempts_above_the_limit() {
                 assert_eq!(get(client, "/vod/file.bin").body, bytes);
             }
         };
-        // What a burst takes once is not what each attempt costs.
+        // The first burst may take memory once. Further attempts must not.
         flood(BURST);
-        let (before, open) = (memory(&server), descriptors(&server));
+        let (before, open) = (server.memory(), server.descriptors());
         flood(attempts());
-        let after = memory(&server);
+        let after = server.memory();
         assert!(after < before + (2 << 10), "{before} KiB before, {after} KiB after");
-        assert!(descriptors(&server) <= open);
+        assert!(server.descriptors() <= open);
         let refused = metric(&mut inside[0], "headwater_http_connections_refused_total");
         assert_eq!(refused, (BURST + attempts()) as u64);
         let log = server.whole_log();
         let lines = log.lines().filter(|line| line.contains("refused: the limit of")).count();
         assert!((1..=20).contains(&lines), "{lines} log lines:\n{log}");
         if limit.ends_with("address") {
-            // It is that address's fault and nobody else's.
+            // The limit holds for this address only. Another address may connect.
             let other = connect_from(Ipv4Addr::new(127, 0, 0, 2).into(), server.http);
             let mut other = testkit::http::Client::over(other, LIMIT).unwrap();
             assert_eq!(get(&mut other, "/vod/file.bin").body, bytes);
@@ -78,8 +78,8 @@ fn attempts_above_the_limit() {
     }
 }
 
-/// An `accept4` that fails as the kernel's does when it has run out, and of what: first of all for
-/// the system as a whole, which a test cannot bring about.
+/// An `accept4` that fails as the kernel's does when it runs out of something. The first error is
+/// the one for the system as a whole, which a test cannot bring about.
 const EXHAUSTED: &str = r"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -118,7 +118,7 @@ fn a_system_that_is_out_of_files() {
     std::fs::write(path("headwater"), script).unwrap();
     std::fs::set_permissions(path("headwater"), PermissionsExt::from_mode(0o755)).unwrap();
 
-    let server = start_as(&folder.path().join("headwater"), 1, "");
+    let server = Server::start(folder.path().join("headwater"), ["--workers", "1"]);
     let (_, bytes) = put(&server, "file.bin", 1000);
     let mut clients: Vec<_> = (0..5).map(|_| connect(&server)).collect();
     for client in &mut clients {
@@ -126,7 +126,7 @@ fn a_system_that_is_out_of_files() {
     }
     let line = server.log_line(LIMIT, |line| line.contains("cannot accept connections"));
     assert!(line.contains(" WARN ") && line.contains("os error 23"), "{line}");
-    // Told once, not each time.
+    // The log tells it once, not each time.
     let log = server.whole_log();
     assert_eq!(log.matches("cannot accept connections").count(), 1, "{log}");
 }

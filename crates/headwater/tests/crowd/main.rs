@@ -1,4 +1,4 @@
-//! Many at once, on the running binary: viewers, load generators, attempts above the limit.
+//! Crowds at the running binary: viewers, load generators, attempts above the limit.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 

@@ -1,5 +1,5 @@
-//! Load generators that nobody here wrote: every request is answered, none fails, and they and the
-//! server count the same.
+//! Load generators by others. The server answers every request, none fails, and both sides count
+//! the same.
 
 use std::process::{Command, Stdio};
 
@@ -7,10 +7,10 @@ use testkit::{Program, Server};
 
 use crate::support::{LIMIT, connect, metric, put, start};
 
-/// Bytes of the file they all fetch.
+/// Bytes of the file that all of them fetch.
 const SIZE: usize = 1000;
 
-/// Requests of those that are told how many.
+/// Number of requests for programs that take such a number.
 const REQUESTS: u64 = 2000;
 
 fn site() -> (Server, String) {
@@ -20,7 +20,7 @@ fn site() -> (Server, String) {
     (server, url)
 }
 
-/// Requests the server has answered.
+/// Number of requests that the server has answered.
 fn answered(server: &Server) -> u64 {
     let mut client = connect(server);
     assert_eq!(metric(&mut client, "headwater_http_bad_requests_total"), 0);
@@ -34,7 +34,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
     output
 }
 
-/// The first number behind `label`.
+/// The first number after `label`.
 #[track_caller]
 fn number(output: &str, label: &str) -> u64 {
     let (_, rest) = output.split_once(label).unwrap_or_else(|| panic!("no {label:?}: {output}"));
@@ -43,7 +43,7 @@ fn number(output: &str, label: &str) -> u64 {
     digits.parse().unwrap_or_else(|_| panic!("no number behind {label:?}: {output}"))
 }
 
-/// Whether a program that the tests can do without is there.
+/// Whether an optional program is installed.
 #[expect(
     clippy::print_stderr,
     reason = "whoever reads a test's output is to know what it left out"
@@ -61,7 +61,7 @@ fn is_installed(program: &str) -> bool {
     command.is_ok()
 }
 
-/// What it counted must be what the server counted, but for the requests in flight at its end.
+/// Runs wrk. It must count as many requests as the server, except for those in flight at its end.
 fn wrk(script: Option<&str>, in_flight: u64) {
     let (server, url) = site();
     let path = server.folder().join("script.lua");
@@ -87,7 +87,7 @@ fn by_wrk() {
     wrk(None, 8);
 }
 
-/// Sixteen requests in one write, again and again.
+/// Each write has sixteen requests.
 #[test]
 fn by_wrk_pipelined() {
     let script = r#"
@@ -111,7 +111,7 @@ fn by_ab() {
     assert_eq!(number(&output, "HTML transferred:"), REQUESTS * SIZE as u64);
     assert!(!output.contains("Non-2xx"), "{output}");
     assert_eq!(answered(&server), REQUESTS);
-    // A connection for each.
+    // Each request has a connection of its own.
     let output = run("ab", &["-q", "-n", &REQUESTS.to_string(), "-c", "16", &url]);
     assert_eq!(
         (number(&output, "Complete requests:"), number(&output, "Failed requests:")),

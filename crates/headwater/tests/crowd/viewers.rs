@@ -1,24 +1,23 @@
-//! A thousand viewers, and the few among them that do not read.
+//! A thousand viewers, and a few among them that do not read.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use testkit::http::Client;
-use testkit::{Program, SlowReader};
+use testkit::{Program, Server, SlowReader};
 
-use crate::support::{BINARY, LIMIT, connect, get, metric, put, start, start_as, writes};
+use crate::support::{BINARY, LIMIT, connect, get, metric, put, start, writes};
 
 const VIEWERS: usize = 1000;
 
-/// They stand still with megabytes to come, all the while that a thousand others are served.
+/// The slow viewers stand still with megabytes to come while the server serves a thousand others.
 #[test]
 fn slow_viewers_among_a_thousand() {
     let server = start("");
     let (_, bytes) = put(&server, "file.bin", 200_000);
     put(&server, "long.bin", 50_000_000);
     let slow = [0, 2000].map(|rate| SlowReader::get(server.http, "/vod/long.bin", rate).unwrap());
-    // Another of them on a stream's worth of pipelined requests.
+    // Another slow viewer with many pipelined requests.
     let requests = "GET /vod/file.bin HTTP/1.1\r\nHost: h\r\n\r\n".repeat(300);
     let pipelined = SlowReader::start(server.http, requests.as_bytes(), 0).unwrap();
     let mut watch = connect(&server);
@@ -38,12 +37,12 @@ fn slow_viewers_among_a_thousand() {
     }
 }
 
-/// All who wait for a part get one playlist and one part: the same bytes, at once.
+/// All viewers that wait for a part get the same playlist and the same part, at once.
 #[test]
 fn what_a_thousand_wait_for() {
-    // The publisher is on one of the event loops, viewers on both.
+    // The publisher is on one of the event loops. Viewers are on both.
     let configuration = "[live]\npart_target = \"200ms\"\nsegment_target = \"500ms\"\n";
-    let server = start_as(Path::new(BINARY), 2, configuration);
+    let server = Server::configured(BINARY, configuration, ["--workers", "2"]);
     let publisher = Program::spawn(
         Command::new(BINARY)
             .args(["publish", "--loop"])
@@ -57,10 +56,10 @@ fn what_a_thousand_wait_for() {
     let complete = text.lines().filter(|line| line.ends_with(".m4s")).count() as u64;
     let open = first.parse::<u64>().unwrap() + complete;
 
-    // The next segment, of which there is nothing yet.
+    // The next segment, which has no part yet.
     let msn = open + 1;
     let mut viewers: Vec<Client> = (0..VIEWERS).map(|_| connect(&server)).collect();
-    // One of them asks, and reads nothing of this or of anything.
+    // One viewer asks many times and never reads.
     let request = format!("GET {path}?_HLS_msn={msn} HTTP/1.1\r\nHost: h\r\n\r\n").repeat(200);
     let slow = SlowReader::start(server.http, request.as_bytes(), 0).unwrap();
     for viewer in &mut viewers {
@@ -75,11 +74,11 @@ fn what_a_thousand_wait_for() {
         let known = tags.entry(tag).or_insert_with(|| answer.body.clone());
         assert!(*known == answer.body, "two playlists of one version");
     }
-    // A part wakes the other event loop once, by a write to its descriptor, and not for each who
-    // waits there: that would be some 500 of them five times a second.
+    // A part wakes the other event loop once, with one write to its descriptor. One write for each
+    // waiting viewer would be some 500 writes five times a second.
     let (writes, seconds) = (writes(&server) - before, begun.elapsed().as_secs_f64().max(1.0));
     assert!((writes as f64) < 500.0 * seconds, "{writes} writes in {seconds} s");
-    // Those who asked late may have seen a later state of the track.
+    // Viewers that asked late may have seen a later state of the track.
     assert!(tags.len() < VIEWERS / 10, "{} versions for {VIEWERS} viewers", tags.len());
     let part = get(&mut viewers[0], &format!("/live/x/v0/{msn}.0.m4s"));
     assert_eq!(part.status(), 200);

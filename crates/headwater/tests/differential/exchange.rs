@@ -1,58 +1,59 @@
-//! Bytes to a server, and what its answer comes to.
+//! Sends bytes to a server and reads its answers.
 
 use std::fmt;
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::time::Duration;
 
-/// No answer takes longer.
+/// The longest that an answer may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// Follows every case: whether it is answered tells whether the connection goes on, and in step.
+/// Request after every case. Its answer shows that the connection goes on and that requests and
+/// answers are in step.
 const MARKER: &[u8] = b"GET /vod/marker HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
 pub(crate) trait Socket: Read + Write {}
 
 impl<S: Read + Write> Socket for S {}
 
-/// What a server made of a case.
+/// A server's answers to a case.
 pub(crate) struct Exchange {
     pub(crate) answers: Vec<Answer>,
-    /// Whether the connection was closed after the last of them.
+    /// Whether the server closed the connection after the last of them.
     pub(crate) closed: bool,
 }
 
-/// An answer, as far as two servers can agree on it.
+/// The parts of an answer in which two servers can agree.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head_only: bool,
-    /// Of 200 and 206.
+    /// The content of a 200 or 206.
     pub(crate) content: Option<Content>,
-    /// `Content-Range` of 416, whether a 304 or 204 has a `Content-Length` above 0.
+    /// `Content-Range` of a 416, or whether a 304 or 204 has a `Content-Length` above 0.
     said: Option<String>,
 }
 
-/// What there is of a file.
+/// The parts of a file in an answer.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Content {
-    /// Of the whole file.
+    /// Length of the whole file.
     pub(crate) length: usize,
-    /// In order; of an answer to HEAD without the bytes.
+    /// Ranges and their bytes, in order. An answer to HEAD has no bytes.
     pub(crate) parts: Vec<(Range<usize>, Vec<u8>)>,
-    /// `Accept-Ranges` of 200.
+    /// `Accept-Ranges` of a 200.
     accepts: Option<String>,
 }
 
 impl Exchange {
-    /// What became of the request at an index.
+    /// The outcome of the request at `index`.
     pub(crate) fn outcome(&self, index: usize) -> Outcome<'_> {
         let kept = index + 1 < self.answers.len() || !self.closed;
         Outcome { answer: self.answers.get(index), kept }
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Outcome<'a> {
     pub(crate) answer: Option<&'a Answer>,
@@ -61,13 +62,13 @@ pub(crate) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// `200 kept`, `400 closed`, `none closed`.
+    /// A text such as `200 kept`, `400 closed`, `none closed`.
     pub(crate) fn verdict(&self) -> String {
         let status = self.answer.map_or("none".to_owned(), |answer| answer.status.to_string());
         format!("{status} {}", if self.kept { "kept" } else { "closed" })
     }
 
-    /// The offsets sent, in whatever order and division.
+    /// The offsets that were sent, whatever their order and division.
     pub(crate) fn covered(&self) -> Vec<Range<usize>> {
         let content = self.answer.and_then(|answer| answer.content.as_ref());
         let mut ranges: Vec<_> =
@@ -100,10 +101,10 @@ impl fmt::Debug for Outcome<'_> {
     }
 }
 
-/// Sends a case and reads to the end of the connection. `heads` says of each request whether it
+/// Sends a case and reads to the end of the connection. `heads` tells for each request whether it
 /// is HEAD.
 pub(crate) fn exchange(mut socket: Box<dyn Socket>, case: &[u8], heads: &[bool]) -> Exchange {
-    // One that closes early need not have taken everything.
+    // A server that closes early need not have read everything.
     let _ = socket.write_all(&[case, MARKER].concat());
     let mut bytes = Vec::new();
     if let Err(error) = socket.read_to_end(&mut bytes) {
@@ -125,7 +126,7 @@ pub(crate) fn exchange(mut socket: Box<dyn Socket>, case: &[u8], heads: &[bool])
     Exchange { answers, closed }
 }
 
-/// Takes an answer off the front; nothing of an interim one.
+/// Takes an answer off the front of `rest`. An interim answer gives `Some(None)`.
 fn answer(rest: &mut &[u8], head_only: bool) -> Option<Option<Answer>> {
     if !rest.starts_with(b"HTTP/1.1 ") {
         // HTTP/0.9 has no head.

@@ -1,5 +1,6 @@
-//! The same thousand odd requests to headwater and to nginx, for the same files, over raw sockets:
-//! status, bytes, and what becomes of the connection must agree, but for what `table` says and why.
+//! Sends the same thousand odd requests for the same files to headwater and to nginx, over raw
+//! sockets. Status, bytes, and whether the connection goes on must agree. `table` lists the
+//! exceptions and their reasons.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
@@ -50,7 +51,7 @@ fn a_thousand_odd_requests() {
     assert!(requests >= 1000, "{requests} requests");
 }
 
-/// Whether what we sent of a file is what is in it: without asking nginx.
+/// Checks the bytes that we sent against the file, without nginx.
 fn check(ours: &Outcome<'_>) -> Result<(), String> {
     let Some(answer) = ours.answer else { return Err("no answer".to_owned()) };
     let Some(content) = &answer.content else { return Ok(()) };
@@ -75,7 +76,7 @@ impl Request {
 }
 
 impl Servers {
-    /// What the two make of the same requests.
+    /// The answers of both servers to the same requests.
     fn ask(&self, case: &[Request]) -> (Exchange, Exchange) {
         let heads: Vec<_> = case.iter().map(Request::is_head).collect();
         let bytes =
@@ -87,10 +88,8 @@ impl Servers {
     }
 }
 
-/// Bytes that are not the same a little further on, nor in another file.
+/// Bytes that differ between places in a file and between files.
 fn pattern(name: &str, size: usize) -> Vec<u8> {
-    let mut state =
-        name.bytes().fold(7_u64, |state, byte| state.wrapping_mul(31) + u64::from(byte)) | 1;
-    let mut random = || requests::next(&mut state) as u8;
-    (0..size).map(|_| random()).collect()
+    let seed = name.bytes().fold(7_u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
+    testkit::noise(seed, size)
 }

@@ -1,6 +1,6 @@
 //! Odd requests, the same in each run.
 
-/// Names and sizes, each of its own.
+/// Names and sizes of the files. Each size is unique.
 pub(crate) const FILES: [(&str, usize); 5] = [
     ("file.bin", 10_000),
     ("empty.bin", 0),
@@ -9,8 +9,7 @@ pub(crate) const FILES: [(&str, usize); 5] = [
     ("é.bin", 555),
 ];
 
-/// What is odd about a case. What two servers make of it may be explained by it, and by nothing
-/// else.
+/// What is odd about a case. Only its oddities can explain a difference between the two servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Oddity {
     Method,
@@ -79,19 +78,11 @@ impl Request {
     }
 }
 
-/// xorshift64*
-pub(crate) fn next(state: &mut u64) -> u64 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32
-}
-
-struct Random(u64);
+struct Random(testkit::Random);
 
 impl Random {
     fn below(&mut self, limit: usize) -> usize {
-        next(&mut self.0) as usize % limit
+        self.0.below(limit as u64) as usize
     }
 
     fn one_in(&mut self, chance: usize) -> bool {
@@ -103,10 +94,10 @@ impl Random {
     }
 }
 
-/// What is sent at once on a connection: each of the lists once, then mixtures of conditions and
-/// ranges, then pairs of them.
+/// The requests that each connection sends at once: each listed request once, then mixtures of
+/// conditions and ranges, then pairs of these.
 pub(crate) fn cases() -> Vec<Vec<Request>> {
-    let mut random = Random(2026);
+    let mut random = Random(testkit::Random::new(2026));
     let listed = heads().into_iter().chain(fields()).chain(bodies());
     let mut cases: Vec<_> = listed.map(|request| vec![request]).collect();
     cases.extend((0..350).map(|_| vec![conditional(&mut random)]));
@@ -478,7 +469,7 @@ fn bodies() -> Vec<Request> {
     cases
 }
 
-/// A GET or HEAD of a file with conditions and a range, each of them there or not.
+/// A GET or HEAD of a file, with or without each condition and a range.
 fn conditional(random: &mut Random) -> Request {
     let (name, size) =
         *random.pick(&[("file.bin", 10_000), ("file.bin", 10_000), ("empty.bin", 0)]);
@@ -535,7 +526,7 @@ fn tag(random: &mut Random) -> &'static str {
     tags[random.below(tags.len())]
 }
 
-/// Whether it is no date, and the date: before, at, and after the file's.
+/// Whether the text is not a date, and the text: before, at, and after the file's date.
 fn date(random: &mut Random) -> (bool, &'static str) {
     *random.pick(&[
         (false, "Wed, 01 Jan 2020 00:00:00 GMT"),

@@ -1,4 +1,4 @@
-//! headwater and nginx over one folder of files.
+//! headwater and nginx, which serve the same folder of files.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,11 +12,11 @@ use testkit::{Program, Server};
 
 use crate::exchange::{LIMIT, Socket};
 
-/// When every file was last changed: 2020-01-02 03:04:05 UTC.
+/// Modification time of every file: 2020-01-02 03:04:05 UTC.
 pub(crate) const MODIFIED: Duration = Duration::from_secs(1_577_934_245);
 
-/// Everything by default, but: dates compared as RFC 9110 13.1.3 has it, and connections closed so
-/// that no answer is lost.
+/// Defaults with two exceptions: dates are compared as in RFC 9110 13.1.3, and connections are
+/// closed so that no answer is lost.
 const NGINX: &str = r"
 daemon off;
 master_process off;
@@ -47,7 +47,7 @@ pub(crate) struct Servers {
     headwater: Server,
     _nginx: Program,
     socket: PathBuf,
-    /// The entity tag of `file.bin` by each of them.
+    /// The entity tag of `file.bin` from headwater and from nginx.
     pub(crate) tags: (String, String),
 }
 

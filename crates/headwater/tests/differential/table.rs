@@ -1,4 +1,4 @@
-//! Where headwater means to differ from nginx, and by what right.
+//! Intended differences between headwater and nginx, and the reason for each.
 
 use crate::exchange::Outcome;
 use crate::requests::{Oddity as Odd, Request};
@@ -6,11 +6,11 @@ use crate::requests::{Oddity as Odd, Request};
 /// One kind of difference.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// What a request must have for it; nothing in particular.
+    /// The oddity that a request must have; `None` for any request.
     oddity: Option<Odd>,
-    /// Our verdicts, as [`Outcome::verdict`] has them.
+    /// Our verdicts, as in [`Outcome::verdict`].
     ours: &'static [&'static str],
-    /// Those of nginx.
+    /// Verdicts of nginx.
     theirs: &'static [&'static str],
     #[expect(dead_code, reason = "for whoever reads the table, and a failed test's message")]
     because: &'static str,
@@ -19,7 +19,7 @@ pub(crate) struct Row {
 impl Row {
     fn explains(&self, request: &Request, ours: &Outcome<'_>, theirs: &Outcome<'_>) -> bool {
         let (our_verdict, their_verdict) = (ours.verdict(), theirs.verdict());
-        // Where both sent a part of the file, it was the same part.
+        // If both sent a part of the file, it must be the same part.
         let both = our_verdict.starts_with("206") && their_verdict.starts_with("206");
         self.oddity.is_none_or(|oddity| request.oddities.contains(&oddity))
             && self.ours.contains(&&*our_verdict)

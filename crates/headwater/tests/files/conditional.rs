@@ -1,18 +1,20 @@
-//! Conditional requests: every combination that RFC 9110's order of precedence tells apart.
+//! Conditional requests: every combination that matters to RFC 9110's order of precedence.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::support::{Origin, get, pattern};
+use testkit::noise;
+
+use crate::support::{Origin, get};
 
 const MODIFIED: &str = "Tue, 15 Nov 1994 12:45:26 GMT";
 const BEFORE: &str = "Tue, 15 Nov 1994 12:45:25 GMT";
 const AFTER: &str = "Tue, 15 Nov 1994 12:45:27 GMT";
 
-/// What a field has and whether, by itself, its condition is true.
+/// A field's value, and whether its condition is true by itself.
 #[derive(Clone, Copy, Debug)]
 enum Condition {
     Absent,
-    /// Not a date: to be ignored as if it were absent.
+    /// Not a date: the server ignores it as if it were absent.
     Ignored(&'static str),
     True(&'static str),
     False(&'static str),
@@ -37,7 +39,7 @@ impl Condition {
 
 use Condition::{Absent, False, Ignored, True};
 
-/// TAG stands for the file's own.
+/// TAG stands for the file's entity tag.
 const IF_MATCH: [Condition; 7] = [
     Absent,
     True("TAG"),
@@ -83,7 +85,7 @@ struct Case {
     if_range: Condition,
 }
 
-/// RFC 9110 13.2.2, step by step.
+/// The status by RFC 9110 13.2.2, step by step.
 fn expected(case: &Case) -> u16 {
     // 1.
     if let Some(holds) = case.if_match.holds() {
@@ -111,7 +113,7 @@ fn expected(case: &Case) -> u16 {
 #[test]
 fn order_of_precedence() {
     let origin = Origin::start();
-    let bytes = pattern(1, 1000);
+    let bytes = noise(1, 1000);
     let path = origin.put("film.mp4", &bytes);
     let modified = UNIX_EPOCH + Duration::from_millis(784_903_526_500);
     std::fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
@@ -169,7 +171,7 @@ fn order_of_precedence() {
         let status = expected(case);
         assert_eq!(answer.status(), status, "{case:?}\n{answer:?}");
         *seen.entry((case.method, status)).or_insert(0) += 1;
-        // What is sent whatever the status (15.4.5).
+        // These fields come with every status (15.4.5).
         assert_eq!(answer.header("ETag"), Some(tag.as_str()));
         assert!(answer.header("Cache-Control").is_some() && answer.header("Date").is_some());
         let length = match status {
@@ -201,7 +203,7 @@ fn order_of_precedence() {
     assert_eq!(statuses, all, "{seen:?}");
 }
 
-/// A date is no validator before its second is over, or when it has not come yet.
+/// A date is no validator while its second is not over, or while it is in the future.
 #[test]
 fn dates_that_may_come_to_mean_another_version() {
     let origin = Origin::start();

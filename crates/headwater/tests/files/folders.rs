@@ -1,4 +1,4 @@
-//! What is no file: folders, links, pipes.
+//! Paths that are not files: folders, links, pipes.
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
@@ -6,13 +6,15 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use crate::support::{Origin, get, pattern};
+use testkit::noise;
+
+use crate::support::{Origin, get};
 
 #[test]
 fn what_is_no_file() {
     let origin = Origin::start();
     origin.put("folder/file.bin", b"x");
-    let pipe = origin.path("pipe");
+    let pipe = origin.vod("pipe");
     rustix::fs::mknodat(
         rustix::fs::CWD,
         &pipe,
@@ -42,7 +44,7 @@ fn what_is_no_file() {
     assert_eq!(get(&mut client, "/vod/folder/file.bin?t=5", &[]).text(), "x");
 }
 
-/// A tree that somebody else has segmented is served as it lies.
+/// A tree of segments from another program is served as it is.
 #[test]
 fn a_tree_of_segments() {
     let origin = Origin::start();
@@ -57,7 +59,7 @@ fn a_tree_of_segments() {
         ("title/poster.webp", "image/webp"),
         ("title/Ünïcode näme.MP4", "video/mp4"),
     ] {
-        let bytes = pattern(name.len() as u64, 1000);
+        let bytes = noise(name.len() as u64, 1000);
         origin.put(name, &bytes);
         let path = format!("/vod/{}", name.replace(' ', "%20"));
         let answer = get(&mut origin.client(), &path, &[]);
@@ -71,12 +73,12 @@ fn links() {
     let origin = Origin::start();
     origin.put("folder/file.bin", b"inside");
     std::fs::write(origin.server.folder().join("outside.bin"), b"outside").unwrap();
-    symlink("folder/file.bin", origin.path("in")).unwrap();
-    symlink("../folder/file.bin", origin.path("folder/up")).unwrap();
-    symlink("../outside.bin", origin.path("out")).unwrap();
-    symlink("/etc/hostname", origin.path("absolute")).unwrap();
-    symlink("..", origin.path("above")).unwrap();
-    symlink("loop", origin.path("loop")).unwrap();
+    symlink("folder/file.bin", origin.vod("in")).unwrap();
+    symlink("../folder/file.bin", origin.vod("folder/up")).unwrap();
+    symlink("../outside.bin", origin.vod("out")).unwrap();
+    symlink("/etc/hostname", origin.vod("absolute")).unwrap();
+    symlink("..", origin.vod("above")).unwrap();
+    symlink("loop", origin.vod("loop")).unwrap();
     let mut client = origin.client();
     let mut status = |path: &str| get(&mut client, path, &[]).status();
     assert_eq!(status("/vod/in"), 200);
@@ -93,13 +95,13 @@ fn listings() {
     origin.put("b.mp4", &[0; 1234]);
     origin.put("a <&>.vtt", b"");
     origin.put("folder/inner.mp4", b"x");
-    // None of them can be asked for.
+    // No request can name these.
     for name in [".hidden", "tab\tname.mp4", "line\nname.mp4", "del\x7fname.mp4", "back\\slash.mp4"]
     {
         origin.put(name, b"x");
     }
-    symlink("../../outside", origin.path("folder/out")).unwrap();
-    symlink("../b.mp4", origin.path("folder/in.mp4")).unwrap();
+    symlink("../../outside", origin.vod("folder/out")).unwrap();
+    symlink("../b.mp4", origin.vod("folder/in.mp4")).unwrap();
     let mut client = origin.client();
     let json = [("Accept", "application/json")];
     let names = |text: &str| -> Vec<(String, String, Option<u64>)> {
@@ -124,13 +126,13 @@ fn listings() {
     );
     for path in ["/vod/folder", "/vod/folder/"] {
         let answer = get(&mut client, path, &json);
-        // The link that leads out is not named.
+        // The list leaves out the link that leads out of the folder.
         assert_eq!(
             names(answer.text()),
             [entry("in.mp4", "file", Some(1234)), entry("inner.mp4", "file", Some(1))]
         );
     }
-    // Every link of the page leads somewhere.
+    // Every link of the page works.
     for folder in ["/vod/", "/vod/folder/"] {
         let page = get(&mut client, folder, &[]);
         assert_eq!(page.header("Content-Type"), Some("text/html; charset=utf-8"));
@@ -142,17 +144,17 @@ fn listings() {
         }
     }
     assert!(get(&mut client, "/vod/", &[]).text().contains("a &lt;&amp;&gt;.vtt"));
-    // Files are files, and what is not there is not there.
+    // Files are still served as files, and a missing folder is not found.
     assert_eq!(get(&mut client, "/vod/b.mp4", &[]).body.len(), 1234);
     assert_eq!(get(&mut client, "/vod/none/", &[]).status(), 404);
 }
 
-/// A list that is cut short would look like one that is not.
+/// A list that is cut short would look complete.
 #[test]
 fn a_folder_with_too_many_names_says_so() {
     let origin = Origin::with("[vod]\nlisting = true\n");
     origin.put("many/0.bin", b"x");
-    let name = |number: u32| origin.path(&format!("many/{number}.bin"));
+    let name = |number: u32| origin.vod(&format!("many/{number}.bin"));
     (1..10_000).for_each(|number| drop(File::create(name(number)).unwrap()));
     let mut client = origin.client();
     let json = [("Accept", "application/json")];
@@ -163,11 +165,11 @@ fn a_folder_with_too_many_names_says_so() {
         assert_eq!(answer.status(), 403);
         assert_eq!(answer.text(), "the folder has more than 10000 names, too many to list\n");
     }
-    // What is in it is there nonetheless.
+    // The files in it are still served.
     assert_eq!(get(&mut client, "/vod/many/0.bin", &[]).text(), "x");
 }
 
-/// Times that HTTP has no date for: before 1970, after 9999.
+/// Times that HTTP dates cannot express: before 1970, after 9999.
 #[test]
 fn files_out_of_time() {
     let origin = Origin::with("[vod]\nlisting = true");
@@ -185,7 +187,7 @@ fn files_out_of_time() {
     assert!(answer.text().contains("old.bin") && answer.text().contains("new.bin"));
 }
 
-/// With no descriptor left nobody is told that the file does not exist.
+/// A server without descriptors must not tell anybody that the file does not exist.
 #[test]
 fn a_server_in_need_does_not_deny_a_file() {
     let origin = Origin::start();
@@ -193,7 +195,7 @@ fn a_server_in_need_does_not_deny_a_file() {
     let mut client = origin.client();
     assert_eq!(get(&mut client, "/vod/none", &[]).status(), 404);
     let server = Pid::from_raw(origin.server.id().cast_signed());
-    // The server was started with our limits.
+    // The server inherited our limits.
     let few = Rlimit { current: Some(1), maximum: getrlimit(Resource::Nofile).maximum };
     let before = prlimit(server, Resource::Nofile, few).unwrap();
     for _ in 0..3 {

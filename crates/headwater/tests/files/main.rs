@@ -1,4 +1,4 @@
-//! `/vod/PATH`: a file's own bytes, by the whole server.
+//! `/vod/PATH`: a file's own bytes, served by the running binary.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,16 +1,16 @@
-//! Ranges: byte for byte those of the file, however many are asked for at once.
+//! Ranges: the bytes are those of the file, however many ranges one request has.
 
 use std::process::Command;
 
-use testkit::Program;
 use testkit::http::Response;
+use testkit::{Program, Random, noise};
 
-use crate::support::{LIMIT, Origin, Random, get, pattern};
+use crate::support::{LIMIT, Origin, get};
 
-/// A range as asked for, and what of a file of `length` bytes it means.
+/// A range as a request writes it, and the bytes that it means in a file of `length` bytes.
 fn random_range(random: &mut Random, length: u64) -> (String, std::ops::Range<u64>) {
     let from = random.below(length);
-    // Mostly short, now and then up to the end or beyond.
+    // Mostly short, sometimes up to the end or beyond.
     let size = match random.below(4) {
         0 => 1 + random.below(64),
         1 => 1 + random.below(20_000),
@@ -28,10 +28,10 @@ fn random_range(random: &mut Random, length: u64) -> (String, std::ops::Range<u6
 fn single() {
     const LENGTH: u64 = 1_300_007;
     let origin = Origin::start();
-    let bytes = pattern(2, LENGTH as usize);
+    let bytes = noise(2, LENGTH as usize);
     origin.put("a.bin", &bytes);
     let mut client = origin.client();
-    let mut random = Random(20_261_121);
+    let mut random = Random::new(20_261_121);
     for _ in 0..500 {
         let (asked, range) = random_range(&mut random, LENGTH);
         let answer = get(&mut client, "/vod/a.bin", &[("Range", &format!("bytes={asked}"))]);
@@ -40,7 +40,7 @@ fn single() {
         assert_eq!(answer.header("Content-Range"), Some(content_range.as_str()), "{asked}");
         assert!(answer.body == bytes[range.start as usize..range.end as usize], "{asked}");
     }
-    // By somebody else's client.
+    // The same with curl.
     for _ in 0..20 {
         let (asked, range) = random_range(&mut random, LENGTH);
         let got = curl(&origin, &["-r", &asked, &origin.server.url("/vod/a.bin")]);
@@ -59,7 +59,7 @@ fn curl(origin: &Origin, args: &[&str]) -> Vec<u8> {
 #[test]
 fn that_cannot_be_satisfied_or_mean_nothing() {
     let origin = Origin::start();
-    let bytes = pattern(3, 1000);
+    let bytes = noise(3, 1000);
     origin.put("a.bin", &bytes);
     origin.put("empty.bin", b"");
     let mut client = origin.client();
@@ -94,8 +94,8 @@ fn that_cannot_be_satisfied_or_mean_nothing() {
     assert_eq!(get(&mut client, "/vod/empty.bin", &[("Range", "bytes=-5")]).status(), 200);
 }
 
-/// Reads multipart/byteranges by Python's `email`, and compares it with the file: one line for each
-/// part, or what is wrong.
+/// Reads multipart/byteranges with Python's `email` and compares it with the file. Prints one line
+/// for each part, or what is wrong.
 const JUDGE: &str = r#"
 import email, email.policy, re, sys
 original = open(sys.argv[1], "rb").read()
@@ -115,7 +115,7 @@ for name in sys.argv[2:]:
     print(",".join(shown))
 "#;
 
-/// As a message: the header field that says what the body is, and the body.
+/// The answer as a mail message: `Content-Type` and body.
 fn message(answer: &Response) -> Vec<u8> {
     let content_type = answer.header("Content-Type").unwrap();
     let body = answer.body.as_slice();
@@ -126,10 +126,10 @@ fn message(answer: &Response) -> Vec<u8> {
 fn several() {
     const LENGTH: u64 = 700_001;
     let origin = Origin::start();
-    let bytes = pattern(4, LENGTH as usize);
+    let bytes = noise(4, LENGTH as usize);
     let original = origin.put("a.bin", &bytes);
     let mut client = origin.client();
-    let mut random = Random(4711);
+    let mut random = Random::new(4711);
     let (mut files, mut expected) = (Vec::new(), Vec::new());
     for i in 0..150 {
         let count = 2 + random.below(12);
@@ -137,7 +137,7 @@ fn several() {
             (0..count).map(|_| random_range(&mut random, LENGTH)).unzip();
         let asked = format!("bytes={}", asked.join(if i % 2 == 0 { "," } else { " , " }));
         let answer = get(&mut client, "/vod/a.bin", &[("Range", &asked)]);
-        // Never more than the file, whatever is asked for.
+        // The answer is never longer than the file.
         assert!(answer.body.len() <= bytes.len(), "{asked}: {}", answer.body.len());
         if answer.status() == 200 {
             assert!(answer.body == bytes, "{asked}");
@@ -145,10 +145,10 @@ fn several() {
         }
         assert_eq!(answer.status(), 206, "{asked}");
         if answer.header("Content-Range").is_some() {
-            // They make up one.
+            // The ranges make up one.
             continue;
         }
-        // The parts are what was asked for and no more, in some order, each byte once.
+        // The parts have the requested bytes and no others, in any order, each byte once.
         let path = origin.server.folder().join(format!("{i}.eml"));
         std::fs::write(&path, message(&answer)).unwrap();
         files.push(path);
@@ -176,7 +176,7 @@ fn several() {
     }
     assert_eq!(lines.next(), None);
 
-    // In the order asked for, and as curl gets it.
+    // With curl the parts come in the requested order.
     let url = origin.server.url("/vod/a.bin");
     let got = curl(&origin, &["-i", "-r", "500-599,0-9,-5", &url]);
     let split = got.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
@@ -203,11 +203,11 @@ fn several() {
     assert!(!head.contains("\r\nContent-Range:"), "{head}");
 }
 
-/// What asks for much in few words gets no more than there is.
+/// A short request for very many ranges gets no more bytes than the file has.
 #[test]
 fn no_amplification() {
     let origin = Origin::start();
-    let bytes = pattern(5, 100_000);
+    let bytes = noise(5, 100_000);
     origin.put("a.bin", &bytes);
     let mut client = origin.client();
     let repeated = |spec: &str, times| format!("bytes={}", vec![spec; times].join(","));
@@ -220,7 +220,7 @@ fn no_amplification() {
         repeated("0-99999", 700),
         "bytes=".to_owned() + &scattered.join(","),
         "bytes=".to_owned() + &scattered[..16].join(","),
-        // Fifteen parts and nearly everything.
+        // Fifteen parts that are nearly the whole file.
         "bytes=".to_owned()
             + &(0..15)
                 .map(|i| format!("{}-{}", i * 6600, i * 6600 + 6598))
@@ -235,12 +235,12 @@ fn no_amplification() {
             assert!(answer.body == bytes, "{shown}");
         }
     }
-    // A set that is too long for a head is refused like any other head.
+    // A `Range` that is too long for a head is refused like any other long head.
     let answer = get(&mut client, "/vod/a.bin", &[("Range", &repeated("0-1", 3000))]);
     assert_eq!(answer.status(), 431);
 }
 
-/// Numbers that need more than 32 bits. The file has holes and takes no room.
+/// Offsets that need more than 32 bits. The file is sparse and takes no room.
 #[test]
 fn beyond_four_gibibytes() {
     use std::os::unix::fs::FileExt;
@@ -249,7 +249,7 @@ fn beyond_four_gibibytes() {
     let path = origin.put("large.mp4", b"");
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.set_len(LENGTH).unwrap();
-    let mark = pattern(6, 40_000);
+    let mark = noise(6, 40_000);
     for at in [0, (4 << 30) - 20_000, LENGTH - 40_000] {
         file.write_all_at(&mark, at).unwrap();
     }
@@ -274,7 +274,7 @@ fn beyond_four_gibibytes() {
     assert_eq!(body.len(), 2_000_001);
     assert!(body[980_000..1_020_000] == mark);
     assert!(body[..980_000].iter().chain(&body[1_020_000..]).all(|&byte| byte == 0));
-    // And with all of it announced, from the beginning.
+    // The whole file, from the beginning.
     client.send("GET", "/vod/large.mp4", &[], b"").unwrap();
     let (head, mut body) = client.begin().unwrap();
     assert_eq!(head.header("Content-Length"), Some(LENGTH.to_string().as_str()));

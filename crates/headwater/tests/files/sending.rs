@@ -1,5 +1,5 @@
-//! How a file gets to its viewer: from the page cache without a copy, from a disk without holding
-//! anybody else up.
+//! How a file gets to its viewer: from the page cache without a copy, from a disk without delaying
+//! others.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise, fstatfs};
-use testkit::{Program, SlowReader};
+use testkit::{Program, SlowReader, eventually, noise};
 
-use crate::support::{LIMIT, Origin, eventually, get, pattern, settled};
+use crate::support::{LIMIT, Origin, get, settled};
 
 const FILE_BYTES: &str = "headwater_http_file_sent_bytes_total";
 const COLD_READS: &str = "headwater_http_cold_reads_total";
@@ -19,7 +19,7 @@ const COLD_READS: &str = "headwater_http_cold_reads_total";
 /// `TMPFS_MAGIC` of linux/magic.h: a file system whose files are always in memory.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Takes a file out of the page cache; whether that can be done.
+/// Removes a file from the page cache. Returns whether that is possible.
 fn evict(path: &Path) -> bool {
     let file = File::open(path).unwrap();
     file.sync_all().unwrap();
@@ -27,11 +27,11 @@ fn evict(path: &Path) -> bool {
     fstatfs(&file).unwrap().f_type.cast_unsigned() != TMPFS
 }
 
-/// What is in memory goes out by `sendfile`, and no thread is asked.
+/// Files in memory are sent by `sendfile`, without another thread.
 #[test]
 fn warm() {
     let origin = Origin::start();
-    let bytes = pattern(11, 3_000_000);
+    let bytes = noise(11, 3_000_000);
     origin.put("a.bin", &bytes);
     let mut client = origin.client();
     assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
@@ -40,17 +40,17 @@ fn warm() {
     let answer = get(&mut client, "/vod/a.bin", &[("Range", "bytes=1000-65535")]);
     assert!(answer.body == bytes[1000..65_536]);
     assert_eq!(origin.metric(FILE_BYTES), 3_064_536);
-    // What is short costs less when it is copied.
+    // Copying a short range costs less.
     assert!(get(&mut client, "/vod/a.bin", &[("Range", "bytes=0-4095")]).body == bytes[..4096]);
     assert_eq!(origin.metric(FILE_BYTES), 3_064_536);
     assert_eq!(origin.metric(COLD_READS), 0);
 }
 
-/// What is not in memory is read in on another thread, and is the same.
+/// Files that are not in memory are read on another thread, with the same result.
 #[test]
 fn cold() {
     let origin = Origin::start();
-    let bytes = pattern(12, 5_000_001);
+    let bytes = noise(12, 5_000_001);
     let path = origin.put("a.bin", &bytes);
     let mut client = origin.client();
     let mut reads = 0;
@@ -69,7 +69,7 @@ fn cold() {
         (4_990_000..5_000_001, "bytes=-10001"),
         (100_000..900_000, "bytes=100000-899999"),
     ] {
-        // A disk may be so quick that what is short is there when it is looked for: not each time.
+        // A fast disk may have read a short range before the server looks, but not each time.
         let before = origin.metric(COLD_READS);
         let is_read = (0..20).any(|_| {
             evict(&path);
@@ -80,7 +80,7 @@ fn cold() {
         assert!(is_read, "{field}");
     }
     more_reads("ranges");
-    // Parts of it, some of which are in memory by now.
+    // Several ranges, some of which are in memory by now.
     evict(&path);
     let field = "bytes=0-99999,1000000-1000009,2000000-2999999";
     let answer = get(&mut client, "/vod/a.bin", &[("Range", field)]);
@@ -89,7 +89,7 @@ fn cold() {
     assert!(has(&bytes[..100_000]) && has(&bytes[1_000_000..1_000_010]));
     assert!(has(&bytes[2_000_000..3_000_000]));
     more_reads("several");
-    // A short file, by several viewers at once.
+    // A file that several viewers ask for at once.
     evict(&path);
     let together: Vec<_> = (0..20)
         .map(|_| {
@@ -108,7 +108,7 @@ fn cold() {
 fn pipelined() {
     let origin = Origin::start();
     let files: Vec<_> =
-        [0, 1, 1000, 4096, 16_384, 16_385, 70_000, 600_000].map(|n| pattern(n, n as usize)).into();
+        [0, 1, 1000, 4096, 16_384, 16_385, 70_000, 600_000].map(|n| noise(n, n as usize)).into();
     for (i, bytes) in files.iter().enumerate() {
         origin.put(&format!("{i}.bin"), bytes);
     }
@@ -135,15 +135,15 @@ fn pipelined() {
     }
     writing.join().unwrap().unwrap();
     drop(answers);
-    eventually("nothing is left open", || origin.descriptors() == descriptors);
+    eventually(LIMIT, "nothing is left open", || origin.descriptors() == descriptors);
 }
 
-/// However many files a peer asks for, few are open for it while it reads none.
+/// However many files a peer asks for, few are open for it while it does not read.
 #[test]
 fn open_files_are_few() {
     let origin = Origin::start();
     for i in 0..200 {
-        origin.put(&format!("{i}.bin"), &pattern(i, 100));
+        origin.put(&format!("{i}.bin"), &noise(i, 100));
     }
     let mut client = origin.client();
     assert_eq!(get(&mut client, "/vod/0.bin", &[]).status(), 200);
@@ -159,16 +159,16 @@ fn open_files_are_few() {
         })
         .collect();
     let answered = || origin.metric("headwater_http_requests_total") > 10 * 200;
-    eventually("they are answered", answered);
-    // Their sockets, and a file each; those that were asked for are kept open a moment longer.
+    eventually(LIMIT, "they are answered", answered);
+    // A socket and a file for each reader. Answered files stay open a moment longer.
     let few = descriptors + 2 * readers.len() + 2;
-    eventually("few files are open", || origin.descriptors() <= few);
+    eventually(LIMIT, "few files are open", || origin.descriptors() <= few);
 }
 
 #[test]
 fn http_1_0_and_head() {
     let origin = Origin::start();
-    let bytes = pattern(13, 300_000);
+    let bytes = noise(13, 300_000);
     origin.put("a.mp4", &bytes);
     let raw = |request: &str| {
         let mut socket = TcpStream::connect(origin.server.http).unwrap();
@@ -197,17 +197,17 @@ fn http_1_0_and_head() {
     }
 }
 
-/// One that reads slowly costs the other nothing.
+/// A slow viewer does not delay the other.
 #[test]
 fn two_viewers_one_slow() {
     let origin = Origin::start();
-    let bytes = pattern(14, 20 << 20);
+    let bytes = noise(14, 20 << 20);
     origin.put("a.bin", &bytes);
     let mut client = origin.client();
     assert_eq!(get(&mut client, "/vod/none", &[]).status(), 404);
     let descriptors = origin.descriptors();
     let slow = SlowReader::get(origin.server.http, "/vod/a.bin", 10_000).unwrap();
-    eventually("the slow one reads", || slow.received() > 0);
+    eventually(LIMIT, "the slow one reads", || slow.received() > 0);
     let start = Instant::now();
     for _ in 0..5 {
         assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
@@ -216,23 +216,23 @@ fn two_viewers_one_slow() {
     assert!(slow.received() < 5 << 20, "{}", slow.received());
     slow.hurry();
     let size = bytes.len() as u64;
-    eventually("the slow one has all", || slow.received() > size);
+    eventually(LIMIT, "the slow one has all", || slow.received() > size);
     drop(slow);
-    // And one that has gone keeps nothing.
-    eventually("it is closed", || origin.descriptors() <= descriptors);
+    // A viewer that has gone keeps nothing open.
+    eventually(LIMIT, "it is closed", || origin.descriptors() <= descriptors);
     for _ in 0..5 {
         let gone = SlowReader::get(origin.server.http, "/vod/a.bin", 0).unwrap();
-        eventually("it is open", || origin.descriptors() > descriptors + 1);
+        eventually(LIMIT, "it is open", || origin.descriptors() > descriptors + 1);
         drop(gone);
-        eventually("it is closed", || origin.descriptors() <= descriptors);
+        eventually(LIMIT, "it is closed", || origin.descriptors() <= descriptors);
     }
 }
 
-/// A browser asks for a film on the connection it got the page by.
+/// A browser asks for a film on the connection on which it got the page.
 #[test]
 fn on_a_connection_of_the_control_plane() {
     let origin = Origin::start();
-    let bytes = pattern(15, 2_000_001);
+    let bytes = noise(15, 2_000_001);
     let path = origin.put("a.bin", &bytes);
     for cold in [false, true] {
         if cold && !evict(&path) {
@@ -253,17 +253,17 @@ fn on_a_connection_of_the_control_plane() {
         let answer = get(&mut client, "/vod/a.bin", &[("If-None-Match", &tag)]);
         assert_eq!((answer.status(), answer.body.len()), (304, 0));
     }
-    // Twice each time, and a half.
-    eventually("all is counted", || {
+    // Each of the two rounds sends the file two and a half times.
+    eventually(LIMIT, "all is counted", || {
         origin.metric("headwater_http_sent_bytes_total") > 2 * 5_000_000
     });
 }
 
-/// What may be with the kernel of a file that it has, it may not of copies: as `ss` shows them.
+/// The kernel may hold much of a file that it sends itself, but not of copies. `ss` shows how much.
 #[test]
 fn copies_on_a_connection_that_had_a_file() {
     let origin = Origin::start();
-    origin.put("a.bin", &pattern(19, 8 << 20));
+    origin.put("a.bin", &noise(19, 8 << 20));
     let mut viewer = origin.reluctant();
     let mut client = testkit::http::Client::over(viewer.try_clone().unwrap(), LIMIT).unwrap();
     assert_eq!(get(&mut client, "/vod/a.bin", &[("Range", "bytes=0-999999")]).status(), 206);
@@ -274,18 +274,18 @@ fn copies_on_a_connection_that_had_a_file() {
     let queued = settled(|| {
         let shown = Program::output(Command::new("ss").args(["-tnH", &filter]), LIMIT);
         let shown = String::from_utf8(shown).unwrap();
-        // State, bytes to be read, bytes to be acknowledged.
+        // Columns: state, bytes to be read, bytes to be acknowledged.
         let queued = shown.split_whitespace().nth(2);
         queued.unwrap_or_else(|| panic!("{shown}")).parse().unwrap()
     });
     assert!(queued < 512 << 10, "{queued} bytes");
 }
 
-/// Draining lets a film come to its end.
+/// A server that drains sends a film to its end.
 #[test]
 fn draining() {
     let origin = Origin::start();
-    let bytes = pattern(16, 24 << 20);
+    let bytes = noise(16, 24 << 20);
     origin.put("a.bin", &bytes);
     let mut client = origin.client();
     client.send("GET", "/vod/a.bin", &[], b"").unwrap();

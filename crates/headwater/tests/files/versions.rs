@@ -1,26 +1,29 @@
-//! Files that change while they are sent: a response is of one version, or visibly cut short.
+//! Files that change while they are sent. A response has one version of the file, or is visibly cut
+//! short.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use crate::support::{LIMIT, Origin, eventually, get, pattern, settled};
+use testkit::{eventually, noise};
 
-/// More than the kernel holds for a viewer that does not read.
+use crate::support::{LIMIT, Origin, get, settled};
+
+/// More bytes than the kernel holds for a viewer that does not read.
 const SIZE: usize = 24 << 20;
 
 enum Outcome {
-    /// All that was announced, as it was.
+    /// All announced bytes, of the old version.
     Whole,
-    /// Less than announced; the log has these words.
+    /// Fewer bytes than announced. The log has these words.
     Short(&'static str),
 }
 
-/// Asks for a file, changes it after some of it was read, and reads the rest; `through_page`: on a
-/// connection that was handed over because it asked for something else first.
+/// Asks for a file, changes it after a part of it was read, and reads the rest. With `through_page`
+/// the connection asked for another page first and was handed over.
 fn change(through_page: bool, change: fn(&Path), outcome: &Outcome) {
     let origin = Origin::start();
-    let bytes = pattern(7, SIZE);
+    let bytes = noise(7, SIZE);
     let path = origin.put("film.mp4", &bytes);
     let mut client = origin.client();
     let first = if through_page { "/healthz" } else { "/vod/none" };
@@ -37,13 +40,13 @@ fn change(through_page: bool, change: fn(&Path), outcome: &Outcome) {
         Outcome::Whole => {
             end.unwrap();
             assert!(got == bytes, "{} bytes", got.len());
-            // The connection goes on, with what is there now.
+            // The connection goes on with the present version.
             let now = get(&mut client, "/vod/film.mp4", &[]);
             match fs::read(&path) {
                 Ok(bytes) => assert!(now.body == bytes),
                 Err(_) => assert_eq!(now.status(), 404),
             }
-            eventually("no file is left open", || origin.descriptors() <= descriptors);
+            eventually(LIMIT, "no file is left open", || origin.descriptors() <= descriptors);
         }
         Outcome::Short(words) => {
             let kind = end.expect_err("cut short").kind();
@@ -79,7 +82,7 @@ fn replaced() {
     for through_page in [false, true] {
         let replace = |path: &Path| {
             let new = path.with_extension("new");
-            fs::write(&new, pattern(8, SIZE)).unwrap();
+            fs::write(&new, noise(8, SIZE)).unwrap();
             fs::rename(new, path).unwrap();
         };
         change(through_page, replace, &Outcome::Whole);
@@ -95,7 +98,7 @@ fn deleted() {
 
 #[test]
 fn deleted_and_gone() {
-    // As a recorder does that gives the room back at once.
+    // A recorder may do this to free the disk at once.
     let truncate_and_delete = |path: &Path| {
         let file = open(path);
         fs::remove_file(path).unwrap();
@@ -115,29 +118,29 @@ fn truncated() {
 #[test]
 fn rewritten_in_place() {
     for through_page in [false, true] {
-        let rewrite = |path: &Path| open(path).write_all(&pattern(9, SIZE)).unwrap();
+        let rewrite = |path: &Path| open(path).write_all(&noise(9, SIZE)).unwrap();
         change(through_page, rewrite, &Outcome::Short("was written to"));
     }
 }
 
-/// Of a file of a few megabytes most is not with the kernel while nobody reads it, so that it is looked
-/// at before it is sent.
+/// The kernel does not hold most of a file of a few megabytes while nobody reads. So the server
+/// checks the file before it sends the rest.
 #[test]
 fn changed_while_nothing_is_read() {
     const SIZE: usize = 3 << 20;
     let changes: [(fn(&Path), _); 2] = [
-        (|path| open(path).write_all(&pattern(18, SIZE)).unwrap(), "was written to"),
+        (|path| open(path).write_all(&noise(18, SIZE)).unwrap(), "was written to"),
         (|path| open(path).set_len(2 << 20).unwrap(), "became shorter"),
     ];
     for (change, words) in changes {
         let origin = Origin::start();
-        let path = origin.put("a.bin", &pattern(17, SIZE));
+        let path = origin.put("a.bin", &noise(17, SIZE));
         let mut viewer = origin.reluctant();
         viewer.write_all(b"GET /vod/a.bin HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         let taken = settled(|| origin.metric("headwater_http_file_sent_bytes_total"));
         assert!(taken < 3 << 19, "the kernel has {taken} bytes");
         change(&path);
-        // Nothing of the other version follows, and nothing in its place.
+        // No bytes of the other version follow, and no filler.
         let mut got = Vec::new();
         let error = viewer.read_to_end(&mut got).expect_err("cut short");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -146,14 +149,15 @@ fn changed_while_nothing_is_read() {
     }
 }
 
-/// As `cp` does it: the same file, now with something else in it, and more.
+/// As `cp` does it: the same inode with other and more bytes.
 #[test]
 fn rewritten_in_place_and_longer() {
-    let rewrite = |path: &Path| fs::write(path, pattern(10, SIZE + 5000)).unwrap();
+    let rewrite = |path: &Path| fs::write(path, noise(10, SIZE + 5000)).unwrap();
     change(false, rewrite, &Outcome::Short("was written to"));
 }
 
-/// Each version has its own tag, and a viewer that comes back with an old one's is told.
+/// Each version has its own tag. A viewer that returns with an old tag learns that the file has
+/// changed.
 #[test]
 fn tags_tell_versions_apart() {
     let origin = Origin::start();
@@ -171,7 +175,7 @@ fn tags_tell_versions_apart() {
         },
     ];
     for change in changes {
-        // Two changes in one tick of the kernel's clock have one date, as far as it tells.
+        // Two changes in one tick of the kernel's clock would have the same date.
         std::thread::sleep(std::time::Duration::from_millis(20));
         change(&path);
         let answer = get(&mut client, "/vod/a.bin", &[]);

@@ -1,4 +1,4 @@
-//! Streams that are not the common case, published by ffmpeg and by `headwater publish`.
+//! Uncommon streams, published by ffmpeg and by `headwater publish`.
 
 use std::path::Path;
 use std::thread;
@@ -10,7 +10,7 @@ use crate::support::{
     play, publish, server, until_ended, until_ready,
 };
 
-/// Publishes a file twice, as fast as it goes: once with each program.
+/// Publishes a file once with each program, as fast as possible, and compares the media received.
 fn comes_through(server: &Server, name: &str, file: &Path, track: &str) {
     let source = Received::of(file);
     for (by, fast) in [("ffmpeg", true), ("headwater", false)] {
@@ -63,7 +63,7 @@ fn nal_units_whose_length_takes_two_bytes() {
     comes_through(&server(), "two", &file, "v0");
 }
 
-/// ffmpeg 5.1 publishes none of these: Enhanced RTMP came after it. It reads them from CMAF.
+/// ffmpeg 5.1 cannot publish these codecs, because Enhanced RTMP is newer. It reads them from CMAF.
 #[test]
 fn newer_codecs_come_through_every_delivery_that_carries_them() {
     let server = server();
@@ -100,7 +100,7 @@ fn newer_codec(server: &Server, name: &str, file: &Path, track: &str) {
     assert_came_through(&name("DASH"), &source, &dash, Begin::Start);
 }
 
-/// The same of real files.
+/// The same with real files.
 #[test]
 #[ignore = "corpus"]
 fn corpus_awkward_streams_come_through() {

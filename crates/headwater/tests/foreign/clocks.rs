@@ -1,5 +1,5 @@
-//! Publishers whose timestamps wrap, in the 24 bits of an RTMP header, where their sign changes,
-//! and in all 32 bits.
+//! Publishers whose timestamps wrap: in the 24 bits of an RTMP header, where the sign changes, and
+//! in all 32 bits.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::support::{
 /// How long before the wrap the clip begins, in milliseconds.
 const BEFORE: u32 = 2_000;
 
-/// An FLV file whose tags' timestamps all begin at `start` instead of 0.
+/// An FLV file whose timestamps begin at `start` instead of 0.
 fn shifted(clip: &Path, start: u32, into: &Path) {
     let mut file = std::fs::read(clip).unwrap();
     let mut at = 9 + 4;
@@ -31,8 +31,8 @@ fn shifted(clip: &Path, start: u32, into: &Path) {
     std::fs::write(into, file).unwrap();
 }
 
-/// GStreamer's librtmp element sends the tags of a file as they are; in one buffer, because it
-/// loses what lies across two.
+/// GStreamer's librtmp element sends the tags of a file unchanged. It gets them in one buffer,
+/// because it loses tags that lie across two.
 fn librtmp(file: &Path, url: &str) -> Program {
     let from = format!("location={}", file.display());
     let to = format!("location={url} live=1");
@@ -42,7 +42,8 @@ fn librtmp(file: &Path, url: &str) -> Program {
 
 fn passes(server: &Server, start: u32, name: &str, folder: &Path) {
     let clip = folder.join(format!("{name}-source.flv"));
-    // ffmpeg ends a file with an end of sequence, which librtmp leaves out: it is no access unit.
+    // ffmpeg ends a file with an end of sequence, which librtmp leaves out: that is not an access
+    // unit.
     let options = ["-flvflags", "no_sequence_end+no_duration_filesize"];
     cut(&media("flv/legacy.flv"), "4", &options, &clip);
     let source = Received::of(&clip);
@@ -51,7 +52,7 @@ fn passes(server: &Server, start: u32, name: &str, folder: &Path) {
     let stream = |by: &str| format!("live/{name}-{by}");
     let publishers = [
         ("librtmp", librtmp(&file, &server.rtmp_url(&stream("librtmp")))),
-        // In real time: whoever takes the wrap for a jump waits for ever.
+        // In real time: a program that mistakes the wrap for a jump waits for ever.
         ("headwater", headwater_publish(&file, &server.rtmp_url(&stream("headwater")), &[])),
     ];
     for (by, publisher) in publishers {
@@ -62,7 +63,8 @@ fn passes(server: &Server, start: u32, name: &str, folder: &Path) {
         let received = over_hls(server, &stream(by));
         let name = format!("{name} by {by}");
         assert_came_through(&name, &source, &received, Begin::Start);
-        // No gap: every picture comes a frame after the one before, within a clock's rounding.
+        // There is no gap: every frame comes one frame's time after the one before, within a
+        // clock's rounding.
         for pair in received.video().windows(2) {
             let step = pair[1].dts - pair[0].dts;
             assert!((step - 0.04).abs() < 0.002, "{name}: a step of {step} s");

@@ -14,9 +14,9 @@ use crate::support::{
 
 const STREAM: &str = "live/film";
 
-/// A low-latency player's requests: every part as soon as it is there, by blocking reloads named
-/// after the preload hint. Answers the header and all parts, concatenated; `seen` is told of each
-/// playlist.
+/// Acts as a low-latency player: fetches every part as soon as it is there, by blocking reloads
+/// named after the preload hint. Returns the header and all parts, concatenated. Calls `seen` with
+/// each playlist.
 pub(crate) fn walk_parts(
     server: &Server,
     stream: &str,
@@ -50,7 +50,7 @@ pub(crate) fn walk_parts(
             bytes.extend(get(&format!("{folder}/{}", uris("#EXT-X-MAP:")[0])).body);
         }
         let parts = uris("#EXT-X-PART:");
-        // The last one fetched is still listed: none was missed.
+        // The last fetched part is still listed, so none was missed.
         let new = match fetched.last() {
             Some(last) => parts.iter().position(|part| part == last).map(|at| at + 1).unwrap(),
             None => 0,
@@ -96,7 +96,7 @@ pub(crate) fn gstreamer_dash(server: &Server, stream: &str, into: &Path) -> Prog
     ]))
 }
 
-/// What two tracks' files hold, their times as they are, so that the tracks can be compared.
+/// The media of two tracks' files with unchanged times, so that the tracks can be compared.
 pub(crate) fn joined(video: &Path, audio: &Path) -> Received {
     let as_it_is = |file: &Path| Received::by(play(file.to_str().unwrap(), &["-copyts"]));
     let mut both = as_it_is(video);
@@ -132,7 +132,7 @@ fn every_delivery_hands_on_the_source_unit_by_unit() {
         });
         until_listed(&server, STREAM, &["v0", "a0"], 1);
         let hls = play(&url("index.m3u8"), FROM_START);
-        // GStreamer takes a manifest for invalid whose window is shorter than its delay.
+        // GStreamer rejects a manifest whose window is shorter than its delay.
         until_listed(&server, STREAM, &["v0", "a0"], 3);
         let dash = gstreamer_dash(&server, STREAM, folder.path());
         for (track, walker) in tracks {
@@ -152,7 +152,7 @@ fn every_delivery_hands_on_the_source_unit_by_unit() {
         assert!(keyframes[first], "{name} begins with picture {first}, no keyframe");
         assert!(first < 300, "{name} begins with picture {first}");
     }
-    // What came during the publication, and all of it afterwards.
+    // Media that came during the publication, and all of them afterwards.
     finish(dash);
     let dash = joined(&name("dash-v.mp4"), &name("dash-a.mp4"));
     assert_came_through("DASH by GStreamer", &source, &dash, Begin::Keyframe);

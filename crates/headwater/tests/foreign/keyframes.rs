@@ -1,5 +1,5 @@
-//! Keyframes that come as an encoder's defaults have them, 0.3 to 7 s apart in any order, or 8 s:
-//! what players that others wrote get of that.
+//! Streams with keyframes as an encoder's defaults make them: 0.3 to 9.9 s apart, or 8 s apart. The
+//! tests check the media that foreign players receive.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,16 +14,25 @@ use crate::support::{
 };
 use crate::times::clip;
 
-/// In seconds, for 26 s.
-const KEYFRAMES: &str = "0,1.2,1.5,3.4,3.9,4.8,11.8,12.2,14.3,17.6,18.2,20.1,24.5";
+/// Keyframe times in seconds, for 28 s: 0.3 to 9.9 s apart.
+const KEYFRAMES: &str = "0,1.2,1.5,3.4,3.9,4.8,12.3,12.7,22.6,23.0,25.5";
 
-/// Asserts that `got` is a run of `source`, with nothing missing or twice, and enough of it.
+/// Index of the frame before which every player must have begun. It is a keyframe, and the next
+/// keyframe comes 9.9 s later.
+const BEFORE: usize = 381;
+/// The last segment's first frame.
+const LAST: usize = 765;
+/// Frames a second.
+const RATE: usize = 30;
+
+/// Asserts that `got` is a run of `source` without missing or repeated items, which begins before
+/// `begins`, and ends at `ends` or later.
 #[track_caller]
-fn assert_run<T: PartialEq>(name: &str, source: &[T], got: &[T], least: usize) {
+fn assert_run<T: PartialEq>(name: &str, source: &[T], got: &[T], (begins, ends): (usize, usize)) {
     let same = |first: usize| {
         source[first..].iter().zip(got).take_while(|(sent, got)| sent == got).count()
     };
-    // Sound may repeat itself.
+    // Audio units may be equal to one another.
     let first = (0..source.len()).max_by_key(|&first| same(first)).unwrap();
     let same = same(first);
     assert!(
@@ -33,7 +42,8 @@ fn assert_run<T: PartialEq>(name: &str, source: &[T], got: &[T], least: usize) {
         got.len(),
         source.iter().rposition(|sent| *sent == got[same])
     );
-    assert!(got.len() >= least, "{name}: from {first} on, {} of at least {least}", got.len());
+    let end = first + got.len();
+    assert!(first < begins && end >= ends, "{name}: {first} to {end}, not {begins} to {ends}");
 }
 
 fn hashes(units: &[Unit]) -> Vec<&str> {
@@ -44,22 +54,22 @@ fn hashes(units: &[Unit]) -> Vec<&str> {
 fn dash_players_lose_nothing() {
     let server = server();
     let folder = tempfile::tempdir().unwrap();
-    // VLC runs as somebody else.
+    // VLC runs as another user.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(folder.path(), open).unwrap();
     let stream = "live/dash";
     let forced = ["-g", "1000", "-force_key_frames", KEYFRAMES];
-    let pictures = "testsrc2=size=320x180:rate=30:duration=26";
-    let file = clip(folder.path(), "irregular", pictures, 26, &forced);
+    let pictures = "testsrc2=size=320x180:rate=30:duration=28";
+    let file = clip(folder.path(), "irregular", pictures, 28, &forced);
     let source = Received::of(&file);
     let publisher = publish(&file, &server.rtmp_url(stream), "1");
     until_ready(&server, stream);
-    // GStreamer takes a manifest for invalid whose window is shorter than its delay.
+    // GStreamer rejects a manifest whose window is shorter than its delay.
     until_listed(&server, stream, &["v0", "a0"], 2);
 
     let manifest = server.url(&format!("/{stream}/manifest.mpd"));
-    // ffmpeg 5.1 asks for the last segment for ever once a live manifest has become static, whatever
-    // the keyframes: so it plays a part of the stream, and what it has by then counts.
+    // Once a live manifest has become static, ffmpeg 5.1 asks for the last segment for ever,
+    // whatever the keyframes. So it plays only a part of the stream.
     let part = ["-t", "8", "-c", "copy", "-f", "framehash", "-hash", "md5", "-"];
     let ffmpeg = ffmpeg(["-i", &manifest, "-map", "0:v"].into_iter().chain(part));
     let gstreamer = gstreamer_dash(&server, stream, folder.path());
@@ -71,26 +81,42 @@ fn dash_players_lose_nothing() {
 
     finish(gstreamer);
     let got = joined(&folder.path().join("dash-v.mp4"), &folder.path().join("dash-a.mp4"));
-    // Where it begins depends on when it comes, and so does how much it gets; all it gets is a run.
-    assert_run("GStreamer", &hashes(source.video()), &hashes(got.video()), 60);
-    assert_run("GStreamer's sound", &hashes(source.only("audio")), &hashes(got.only("audio")), 90);
-    assert_run("ffmpeg", &hashes(source.video()), &hashes(Received::by(ffmpeg).video()), 150);
+    assert_run(
+        "GStreamer",
+        &hashes(source.video()),
+        &hashes(got.video()),
+        (BEFORE, source.video().len()),
+    );
+    let (sent, got) = (source.only("audio"), got.only("audio"));
+    // Number of audio access units that last as long as these frames of video.
+    let begins = BEFORE * sent.len() / source.video().len();
+    assert_run("GStreamer's sound", &hashes(sent), &hashes(got), (begins, sent.len()));
+    let got = Received::by(ffmpeg);
+    assert_run("ffmpeg", &hashes(source.video()), &hashes(got.video()), (BEFORE, 8 * RATE));
+    assert!(got.video().len() >= 8 * RATE, "ffmpeg: {} pictures in 8 s", got.video().len());
 
-    // VLC 3.0 does not always notice the end of a broadcast.
-    let _ = vlc.ended_within(Duration::from_secs(5));
+    // VLC 3.0 does not notice the end of a broadcast, and does not write all of the last segment.
+    let mut written = None;
+    while vlc.ended_within(Duration::from_secs(4)).is_none() {
+        let size = std::fs::metadata(&taken).ok().map(|file| file.len());
+        if size.is_some() && std::mem::replace(&mut written, size) == size {
+            break;
+        }
+    }
     drop(vlc);
-    assert_run("VLC", &decoded(&file), &decoded(&taken), 150);
+    assert_run("VLC", &decoded(&file), &decoded(&taken), (BEFORE, LAST - RATE));
 
     let watched = watch.wait(LIMIT);
     let verdict: serde_json::Value = serde_json::from_slice(&watched.stdout).unwrap();
     assert_eq!(verdict["passed"], true, "streamgauge: {verdict:#}");
     let viewer = &verdict["viewer"];
-    assert_eq!(viewer["stalls"], 0, "streamgauge: {verdict:#}");
+    // The fault lost half of the media. A busy machine makes a viewer wait for a moment.
+    assert!(viewer["stalled"].as_f64().unwrap() < 2.0, "streamgauge: {verdict:#}");
     assert_eq!(viewer["holes"], 0, "streamgauge: {verdict:#}");
 }
 
-/// A viewer who comes between keyframes that are 8 s apart sees a picture, and does not wait for the next
-/// keyframe: none comes, since the publisher has stopped in between.
+/// A viewer that comes between keyframes 8 s apart sees a frame at once. It cannot wait for the
+/// next keyframe: none comes, because the publisher has stopped.
 #[test]
 fn the_first_picture_is_soon_there_between_keyframes() {
     let server = server_with("window = \"5m\"\nsilence = \"2m\"\n");
@@ -100,7 +126,7 @@ fn the_first_picture_is_soon_there_between_keyframes() {
     let file = clip(folder.path(), "rare", pictures, 24, &["-g", "240"]);
     let source = Received::of(&file);
     let publisher = publish(&file, &server.rtmp_url(stream), "1");
-    // The second keyframe is there, and a second of what follows.
+    // The second keyframe is there, and a second of media after it.
     server.get_until(&format!("/{stream}/v0/media.m3u8"), LIMIT, |answer| {
         let open = answer.text().rsplit("#EXTINF").next().unwrap();
         answer.text().contains("#EXTINF") && count(open, "#EXT-X-PART:") >= 5
@@ -118,7 +144,7 @@ fn the_first_picture_is_soon_there_between_keyframes() {
         ("live.flv", url("live.flv")),
         ("RTMP", server.rtmp_url(stream)),
     ] {
-        // The least that ffmpeg needs to know what it plays.
+        // The least that ffmpeg needs to recognise the streams.
         let soon = ["-probesize", "32k", "-analyzeduration", "0", "-i", &url, "-map", "0:v"];
         let one = ["-frames:v", "1", "-c", "copy", "-f", "framehash", "-hash", "md5", "-"];
         firsts.push((by, Received::by(ffmpeg(soon.into_iter().chain(one)))));
@@ -136,12 +162,12 @@ fn the_first_picture_is_soon_there_between_keyframes() {
     }
 }
 
-/// The first chunk of pictures that push sends.
+/// The first video chunk that push sends.
 fn first_pushed(server: &Server, stream: &str) -> Received {
-    let mut client = crate::push_client::Client::connect(server.http, &format!("/{stream}/push"));
+    let mut client = testkit::push::Client::connect(server.http, &format!("/{stream}/push"));
     let mut media = client.until(|frame| frame.opcode == 2).payload;
-    let pictures = client
-        .until(|frame| frame.opcode == 2 && crate::push_client::track_of(&frame.payload) == 1);
+    let pictures =
+        client.until(|frame| frame.opcode == 2 && testkit::track_of(&frame.payload) == 1);
     media.extend(pictures.payload);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("first.mp4");

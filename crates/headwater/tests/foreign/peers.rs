@@ -52,8 +52,9 @@ fn gstreamer_publishes() {
     assert_came_through("GStreamer", &Received::of(&file), &received, Begin::Start);
 }
 
-/// What of `source` a player has in `file`: players that go by librtmp, or close at once, may lose
-/// what they still hold when the stream ends, so the last units of the source may be missing.
+/// Asserts that `file` has the units of `source` in order. Players that use librtmp, or that close
+/// at once, may lose units that they still hold when the stream ends. So up to `missing` units at
+/// the end may be missing.
 #[track_caller]
 fn assert_played(name: &str, source: &Received, file: &Path, missing: usize) {
     let received = Received::of(file);
@@ -73,19 +74,21 @@ fn assert_played(name: &str, source: &Received, file: &Path, missing: usize) {
     }
 }
 
-/// VLC, which writes what it plays to a file of a folder that is open to everybody; and that file.
+/// VLC, which writes what it plays to a file in a folder that everybody may write to. Returns that
+/// file as well.
 pub(crate) fn vlc(folder: &Path, url: &str, file: &str) -> (Program, PathBuf) {
     let path = folder.join(file);
     let sout = format!("#std{{access=file,mux=ts,dst={}}}", path.display());
-    // This becomes the player itself: a program that waited for it would leave it behind when killed.
+    // setpriv becomes the player itself. A program that waits for the player would leave it behind
+    // when killed.
     let nobody = ["--reuid", "nobody", "--regid", "nogroup", "--clear-groups"];
     let mut command = Command::new("setpriv");
     command.args(nobody).args(["cvlc", "-q", url, "--sout", &sout, "vlc://quit"]);
     (Program::spawn(command.env("HOME", folder)), path)
 }
 
-/// The pictures of a file, decoded: VLC's transport streams hold the same NAL units otherwise
-/// framed, and delimiters of its own.
+/// The decoded frames of a file. VLC's transport streams frame the same NAL units differently and
+/// add delimiters.
 pub(crate) fn decoded(file: &Path) -> Vec<String> {
     let file = file.to_str().unwrap();
     let args = ["-i", file, "-map", "0:v", "-fps_mode", "passthrough", "-f", "framehash"];
@@ -98,7 +101,7 @@ pub(crate) fn decoded(file: &Path) -> Vec<String> {
 fn rtmpdump_gstreamer_and_vlc_play() {
     let server = server();
     let folder = tempfile::tempdir().unwrap();
-    // VLC refuses to run as root, so somebody else does.
+    // VLC refuses to run as root, so it runs as another user.
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(folder.path(), open).unwrap();
     let (source, pictures) = (Received::of(&media(CLIP)), decoded(&media(CLIP)));

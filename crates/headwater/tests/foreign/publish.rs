@@ -1,4 +1,4 @@
-//! `headwater publish`: what it sends is what is in the file, also the second time round.
+//! `headwater publish` sends the access units of the file, in the second round too.
 
 use std::path::Path;
 use std::thread;
@@ -84,7 +84,7 @@ fn loops(server: &Server, kind: &str, folder: &Path) {
 
     let received = over_hls(server, &stream);
     for (of, frame) in [("video", 1.0 / 30.0), ("audio", 1024.0 / 48_000.0)] {
-        // Silence stands in for what the sound of the file is shorter.
+        // Silence fills the time by which the file's audio is shorter.
         let sounds = |unit: &&Unit| unit.md5 != SILENCE;
         let sent = source.only(of);
         let got: Vec<&Unit> = received.only(of).iter().filter(sounds).collect();
@@ -93,7 +93,7 @@ fn loops(server: &Server, kind: &str, folder: &Path) {
             assert_eq!(got.md5, sent.md5, "{kind}: {of} unit {index}");
         }
         for (index, pair) in got.windows(2).enumerate() {
-            // The tracks of a file are not of quite the same length: one of them pauses.
+            // The tracks of a file differ a little in length, so one of them pauses.
             let step = pair[1].dts - pair[0].dts;
             assert!(step > 0.0 && step < 3.0 * frame, "{kind}: {of} {index}: {step} s");
         }

@@ -1,4 +1,4 @@
-//! A publisher that is lost and comes back: viewers stay, and are told what changed.
+//! A publisher that is lost and comes back. Viewers stay and are told what changed.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -27,7 +27,7 @@ fn a_publisher_comes_back_and_its_viewers_stay() {
     until_listed(&server, STREAM, &["v0", "a0"], 1);
     let viewer = play(&server.url(&format!("/{STREAM}/index.m3u8")), FROM_START);
     until_listed(&server, STREAM, &["v0", "a0"], 2);
-    // Killed, by its id.
+    // Dropping kills the program by its id.
     drop(first);
     finish(publish(&file, &url, "2"));
 
@@ -38,7 +38,8 @@ fn a_publisher_comes_back_and_its_viewers_stay() {
         assert!(lines.contains(&"#EXT-X-DISCONTINUITY"), "{track}: {playlist}");
         assert_eq!(maps(&playlist).len(), 1, "{track}: {playlist}");
     }
-    // The viewer that was there from the start has what came before the loss and all after it.
+    // The viewer that was there from the start has the media before the loss and all media after
+    // it.
     let received = Received::by(viewer);
     for kind in ["video", "audio"] {
         let (sent, got) = (source.only(kind), received.only(kind));
@@ -54,7 +55,8 @@ fn a_publisher_comes_back_and_its_viewers_stay() {
     }
 }
 
-/// Every complete segment's number, Discontinuity Sequence Number and header, RFC 8216bis 4.4.4.3.
+/// Number, Discontinuity Sequence Number and header of every complete segment (RFC 8216bis
+/// 4.4.4.3).
 fn segments(playlist: &str) -> Vec<(String, u64, String)> {
     let (mut sequence, mut map) = (0, String::new());
     let mut found = Vec::new();
@@ -72,8 +74,8 @@ fn segments(playlist: &str) -> Vec<(String, u64, String)> {
     found
 }
 
-/// One publication after the other under the same name, at other resolutions, in a window that
-/// the first leave while the last come.
+/// One publication after the other under the same name, at other resolutions. The first leave the
+/// window while the last come.
 #[test]
 fn another_resolution_has_its_own_header_and_numbers_stay_as_the_window_moves() {
     let server = server_with(
@@ -122,8 +124,8 @@ fn another_resolution_has_its_own_header_and_numbers_stay_as_the_window_moves() 
         thread::sleep(Duration::from_millis(50));
     }
 
-    // Each publication has its header, the same one again is not another, and with its header
-    // ffmpeg finds in its segments what was published.
+    // Each publication has a header. Equal configurations share one. With its header ffmpeg finds
+    // in a publication's segments what was published.
     let mut runs: Vec<(u64, String, Vec<u8>)> = Vec::new();
     for (uri, (sequence, map)) in &known {
         if runs.last().is_none_or(|(last, ..)| last != sequence) {

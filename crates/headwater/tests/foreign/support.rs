@@ -1,34 +1,32 @@
-//! A server that lets streams end soon, programs that publish and play, and what is compared.
+//! A server whose streams end soon, programs that publish and play, and comparisons of their media.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use testkit::{Program, Server};
+use testkit::{NO_ARGUMENTS, Program, Server};
 
-/// Nothing that is waited for may take longer, on a machine busy with other tests.
+/// The longest wait in these tests, on a machine busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-/// Picture and sound may come apart by no more: one frame at 30 per second, in seconds.
+/// The most that video and audio may move apart, in seconds: one frame at 30 per second.
 const APART: f64 = 1.0 / 30.0;
 
-/// A server whose streams end a second after their publisher left, and keep all of what was
-/// published until then.
+/// Starts a server whose streams end a second after their publisher has left, and keep everything
+/// that was published.
 #[track_caller]
 pub(crate) fn server() -> Server {
     server_with("window = \"5m\"\nreconnect = \"1s\"\n")
 }
 
-/// A server with these options in `[live]`. Viewers may fall as far behind as a busy machine makes
-/// them.
+/// Starts a server with these options in `[live]`. Viewers may fall as far behind as a busy machine
+/// makes them.
 #[track_caller]
 pub(crate) fn server_with(live: &str) -> Server {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("headwater.toml");
     let patience = "viewer_queue = \"1GiB\"\nviewer_patience = \"1m\"\n";
-    std::fs::write(&path, format!("[live]\n{patience}{live}")).unwrap();
-    Server::start(env!("CARGO_BIN_EXE_headwater"), [OsStr::new("--config"), path.as_os_str()])
+    let configuration = format!("[live]\n{patience}{live}");
+    Server::configured(env!("CARGO_BIN_EXE_headwater"), &configuration, NO_ARGUMENTS)
 }
 
 /// A file of the test media.
@@ -36,20 +34,20 @@ pub(crate) fn media(name: &str) -> PathBuf {
     testkit::clip(name)
 }
 
-/// ffmpeg with these arguments, its errors on standard error.
+/// Starts ffmpeg with these arguments. It writes errors to standard error.
 #[track_caller]
 pub(crate) fn ffmpeg<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Program {
     let quiet = ["-nostdin", "-hide_banner", "-loglevel", "error", "-y"];
     Program::spawn(Command::new("ffmpeg").args(quiet).args(args))
 }
 
-/// Runs ffmpeg to its end, which must be a good one.
+/// Runs ffmpeg to its end. Fails if ffmpeg fails.
 #[track_caller]
 pub(crate) fn ffmpeg_done<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) {
     finish(ffmpeg(args));
 }
 
-/// Waits for a program's good end.
+/// Waits for a program's end. Fails if the program fails. Returns its standard output.
 #[track_caller]
 pub(crate) fn finish(program: Program) -> Vec<u8> {
     let finished = program.wait(LIMIT);
@@ -57,7 +55,8 @@ pub(crate) fn finish(program: Program) -> Vec<u8> {
     finished.stdout
 }
 
-/// The first `seconds` of a file, or of its tracks that `map` selects, unchanged in another file.
+/// Writes the first `seconds` of a file, unchanged, into another file. ffmpeg gets `options` for
+/// the output.
 #[track_caller]
 pub(crate) fn cut(source: &Path, seconds: &str, options: &[&str], into: &Path) {
     let source = source.to_str().unwrap();
@@ -67,7 +66,7 @@ pub(crate) fn cut(source: &Path, seconds: &str, options: &[&str], into: &Path) {
     ffmpeg_done(args);
 }
 
-/// ffmpeg publishing a file unchanged, `rate` times as fast as real time.
+/// Publishes a file unchanged with ffmpeg, `rate` times as fast as real time.
 #[track_caller]
 pub(crate) fn publish(file: &Path, url: &str, rate: &str) -> Program {
     let file = file.to_str().unwrap();
@@ -75,28 +74,28 @@ pub(crate) fn publish(file: &Path, url: &str, rate: &str) -> Program {
     ffmpeg(["-readrate", rate, "-i", file].into_iter().chain(flv))
 }
 
-/// `headwater publish` with these options.
+/// Starts `headwater publish` with these options.
 #[track_caller]
 pub(crate) fn headwater_publish(file: &Path, url: &str, options: &[&str]) -> Program {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
     Program::spawn(command.arg("publish").arg(file).arg(url).args(options))
 }
 
-/// ffmpeg playing a URL or file: it hands on every access unit it receives, undecoded. Its
-/// standard output is for [`Received::parse`].
+/// Plays a URL or file with ffmpeg, without decoding. [`Received::parse`] reads the access units
+/// from its standard output.
 #[track_caller]
 pub(crate) fn play(url: &str, options: &[&str]) -> Program {
     play_streams(url, options, "0")
 }
 
-/// [`play`], but only the streams that `map` selects.
+/// Like [`play`], for the streams that `map` selects.
 #[track_caller]
 pub(crate) fn play_streams(url: &str, options: &[&str], map: &str) -> Program {
     let copy = ["-c", "copy", "-f", "framehash", "-hash", "md5", "-"];
     ffmpeg(options.iter().copied().chain(["-i", url, "-map", map]).chain(copy))
 }
 
-/// HLS from the first segment that is listed.
+/// ffmpeg's options to play HLS from the first listed segment.
 pub(crate) const FROM_START: &[&str] = &["-live_start_index", "0"];
 
 /// One access unit.
@@ -106,19 +105,19 @@ pub(crate) struct Unit {
     pub(crate) pts: f64,
     /// Decode time in seconds.
     pub(crate) dts: f64,
-    /// Its bytes' MD5.
+    /// MD5 of its bytes.
     pub(crate) md5: String,
 }
 
-/// What ffmpeg received: the access units of each stream in decode order.
+/// The access units of each stream that ffmpeg received, in decode order.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
-    /// `video` or `audio`, and the units.
+    /// `video` or `audio`, and the stream's units.
     pub(crate) streams: Vec<(String, Vec<Unit>)>,
 }
 
 impl Received {
-    /// What ffmpeg's framehash, version 2, says.
+    /// Reads ffmpeg's framehash, version 2.
     pub(crate) fn parse(framehash: &[u8]) -> Self {
         let text = std::str::from_utf8(framehash).unwrap();
         let mut bases: Vec<f64> = Vec::new();
@@ -143,13 +142,13 @@ impl Received {
         received
     }
 
-    /// What a player has received at its end, which must be a good one.
+    /// Waits for a player's end. Returns the units it received. Fails if the player fails.
     #[track_caller]
     pub(crate) fn by(player: Program) -> Self {
         Self::parse(&finish(player))
     }
 
-    /// What is in a file.
+    /// The units of a file.
     #[track_caller]
     pub(crate) fn of(file: &Path) -> Self {
         Self::by(play(file.to_str().unwrap(), &[]))
@@ -173,12 +172,12 @@ impl Received {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begin {
     Start,
-    /// A keyframe, where there are pictures.
+    /// At a keyframe, if there is video.
     Keyframe,
 }
 
 /// Asserts that the access units of `source` came through, up to the last: each once, in order,
-/// byte for byte, and picture and sound as far apart as they were.
+/// byte for byte, and with video and audio as far apart as in the source.
 #[track_caller]
 pub(crate) fn assert_came_through(name: &str, source: &Received, received: &Received, from: Begin) {
     let mut shifts: Vec<f64> = Vec::new();
@@ -216,8 +215,8 @@ pub(crate) fn until_ready(server: &Server, stream: &str) {
     server.get_until(&format!("/{stream}/index.m3u8"), LIMIT, |answer| answer.status() == 200);
 }
 
-/// Waits until the media playlists of these tracks list so many complete segments: ffmpeg gives up
-/// on a playlist without any.
+/// Waits until the media playlists of these tracks list this many complete segments. ffmpeg gives
+/// up on a playlist without any.
 #[track_caller]
 pub(crate) fn until_listed(server: &Server, stream: &str, tracks: &[&str], segments: usize) {
     for track in tracks {
@@ -227,7 +226,7 @@ pub(crate) fn until_listed(server: &Server, stream: &str, tracks: &[&str], segme
     }
 }
 
-/// Waits until the stream is over; the media playlist of one of its tracks then.
+/// Waits until the stream is over. Returns the media playlist of one of its tracks.
 #[track_caller]
 pub(crate) fn until_ended(server: &Server, stream: &str, track: &str) -> String {
     let ended = server.get_until(&format!("/{stream}/{track}/media.m3u8"), LIMIT, |answer| {
@@ -236,13 +235,13 @@ pub(crate) fn until_ended(server: &Server, stream: &str, track: &str) -> String 
     ended.text().to_owned()
 }
 
-/// What a stream that is over offers over HLS.
+/// Plays a stream that is over by HLS. Returns the units received.
 #[track_caller]
 pub(crate) fn over_hls(server: &Server, stream: &str) -> Received {
     Received::by(play(&server.url(&format!("/{stream}/index.m3u8")), FROM_START))
 }
 
-/// How often a playlist has a line that begins so.
+/// Number of lines in a playlist that begin with `tag`.
 pub(crate) fn count(playlist: &str, tag: &str) -> usize {
     playlist.lines().filter(|line| line.starts_with(tag)).count()
 }

@@ -1,8 +1,9 @@
-//! When pictures are shown: at the publisher's times, whatever the pattern of its frames and
-//! keyframes, over every delivery; and playlists and manifests that keep their word meanwhile.
+//! Frames are shown at the publisher's times, whatever the pattern of frames and keyframes, over
+//! every delivery. Meanwhile playlists and manifests keep their promises.
 //!
-//! ffmpeg encodes and publishes in real time, ffprobe says when pictures are shown. All faults of
-//! a publication are told at once: one seldom comes alone, and each takes seconds to see.
+//! ffmpeg encodes and publishes in real time, and ffprobe reads when frames are shown. A test
+//! reports all faults of a publication together: one seldom comes alone, and each takes seconds to
+//! find.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,24 +15,31 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use shiguredo_mp4::demux::Fmp4SegmentDemuxer;
+use testkit::push::Client;
 use testkit::{Packet, Server, ffprobe_packets, http};
 
 use crate::deliveries::walk_parts;
-use crate::push_client::Client;
 use crate::support::{LIMIT, ffmpeg_done, finish, publish, server, until_ended};
 
-/// A picture's time may differ by so much from the publisher's, in seconds; the rest is for the
+/// A frame's time may differ from the publisher's by this many seconds. The small addend is for the
 /// rounding of decimals.
 const WITHIN: f64 = 0.001 + 1e-6;
 
-/// A segment may begin so far from where a manifest expected it, in ticks of 90 kHz: 1 ms.
+/// An access unit of audio at 48 kHz, in seconds. Audio counts its units, so it may be apart from
+/// its times by as much.
+const UNIT: f64 = 1024.0 / 48_000.0 + WITHIN;
+
+/// Bytes of an access unit of silence in stereo.
+const SILENT: u64 = 9;
+
+/// How far a segment may begin from where a manifest expected it, in ticks of 90 kHz: 1 ms.
 const CLOSE: u64 = 90;
 
-/// Decimals of a playlist.
+/// Rounding of a playlist's decimals.
 const ROUNDED: f64 = 1e-5;
 
-/// Makes a clip: pictures by libavfilter, named in a graph whose times are in milliseconds as
-/// RTMP's are, and a tone beside them. So what is published has the very times of the file.
+/// Makes a clip: video from libavfilter, by a graph whose times are in milliseconds as in RTMP, and
+/// a tone beside it. So the published times are exactly the file's.
 #[track_caller]
 pub(crate) fn clip(
     folder: &Path,
@@ -55,12 +63,12 @@ pub(crate) fn clip(
     into
 }
 
-/// 24, then 30, then 60 pictures a second, three seconds each.
+/// 24, then 30, then 60 frames a second, three seconds each.
 const FASTER_AND_FASTER: &str = "testsrc2=size=320x180:rate=24:duration=3[a];\
      testsrc2=size=320x180:rate=30:duration=3[b];testsrc2=size=320x180:rate=60:duration=3[c];\
      [a][b][c]concat=n=3:v=1:a=0";
 
-/// Keyframes at 0.3 to 7 s from each other, in any order.
+/// Keyframes 0.3 to 7 s apart, in no order.
 const IRREGULAR: &str = "0,1.2,1.5,3.4,3.9,4.8,11.8,12.1";
 
 #[test]
@@ -93,7 +101,7 @@ fn a_picture_a_second() {
 
 #[test]
 fn pictures_that_come_unevenly() {
-    // Up to 15 ms to either side, the same each time.
+    // Up to 15 ms early or late, the same in each run.
     let uneven = "testsrc2=size=320x180:rate=30:duration=8,settb=1/1000,\
                   setpts='20+N*1000/30+random(0)*30-15'";
     judge(&[("uneven", uneven, 8, GOP)]);
@@ -106,22 +114,62 @@ fn keyframes_at_any_distance() {
     judge(&[("irregular", pictures, 14, &forced)]);
 }
 
+#[test]
+fn tracks_that_begin_three_seconds_late() {
+    let late = |track: &'static str| {
+        move |folder: &Path| {
+            let pictures = "testsrc2=size=320x180:rate=30:duration=8";
+            let clip = clip(folder, &format!("{track}-in-step"), pictures, 8, GOP);
+            let into = folder.join(format!("{track}-late.flv"));
+            let clip = clip.to_str().unwrap();
+            let mut args = vec!["-i", clip, "-itsoffset", "3", "-i", clip];
+            args.extend(["-map", if track == "audio" { "0:v" } else { "1:v" }]);
+            args.extend(["-map", if track == "audio" { "1:a" } else { "0:a" }]);
+            args.extend(["-c", "copy", "-flvflags", "no_duration_filesize"]);
+            args.push(into.to_str().unwrap());
+            ffmpeg_done(args);
+            let packets = ffprobe_packets(&into);
+            let begins = |kind: &str| {
+                packets.iter().find(|packet| packet.kind == kind).unwrap().pts_time.unwrap()
+            };
+            let other = if track == "audio" { "video" } else { "audio" };
+            assert!((begins(track) - begins(other) - 3.0).abs() < 0.1, "{track} is 3 s late");
+            into
+        }
+    };
+    judge_made(&[("late-audio", &late("audio")), ("late-video", &late("video"))]);
+}
+
 const GOP: &[&str] = &["-g", "60"];
 
-/// Publishes clips, all at the same time: name, pictures, seconds, encoding.
+/// Makes clips, publishes them at the same time and fails if any has faults. A clip has a name, a
+/// video graph, a duration in seconds and encoder options.
 #[track_caller]
 fn judge(clips: &[(&str, &str, u32, &[&str])]) {
+    let makes: Vec<_> = clips
+        .iter()
+        .map(|&(name, pictures, seconds, encoding)| {
+            (name, move |folder: &Path| clip(folder, name, pictures, seconds, encoding))
+        })
+        .collect();
+    let makes: Vec<_> = makes.iter().map(|(name, make)| (*name, make as Make<'_>)).collect();
+    judge_made(&makes);
+}
+
+/// Makes a clip in a folder.
+type Make<'a> = &'a (dyn Fn(&Path) -> PathBuf + Sync);
+
+/// [`judge`], with clips that are made in other ways.
+#[track_caller]
+fn judge_made(clips: &[(&str, Make<'_>)]) {
     let server = server();
     let folder = tempfile::tempdir().unwrap();
     let faults: Vec<Faults> = thread::scope(|scope| {
         let publications: Vec<_> = clips
             .iter()
-            .map(|&(name, pictures, seconds, encoding)| {
+            .map(|&(name, make)| {
                 let (server, folder) = (&server, folder.path());
-                scope.spawn(move || {
-                    let clip = clip(folder, name, pictures, seconds, encoding);
-                    publication(server, folder, name, &clip)
-                })
+                scope.spawn(move || publication(server, folder, name, &make(folder)))
             })
             .collect();
         publications.into_iter().map(|publication| publication.join().unwrap()).collect()
@@ -130,7 +178,7 @@ fn judge(clips: &[(&str, &str, u32, &[&str])]) {
     assert!(told.is_empty(), "\n{told}");
 }
 
-/// What is wrong, a line each.
+/// Faults, one in each line.
 #[derive(Debug, Default)]
 struct Faults(String);
 
@@ -140,14 +188,17 @@ impl Faults {
     }
 }
 
-/// Publishes a clip once, watched over every delivery, and says what is wrong with what came.
+/// Publishes a clip once, watches it over every delivery, and returns the faults.
 fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Faults {
     let stream = format!("live/{name}");
     let url = |path: &str| server.url(&format!("/{stream}/{path}"));
-    let source = video(ffprobe_packets(clip));
+    let source = ffprobe_packets(clip);
+    let apart = audio_after_video(&source);
+    let source = video(source);
     let rtmp = server.rtmp_url(&stream);
     let publisher = publish(clip, &rtmp, "1");
-    // Early, so that most of it is seen: who comes before there are media waits for them.
+    // Viewers begin early, so that they see most of the publication. They wait until there are
+    // media.
     server.get_until("/api/v1/streams", LIMIT, |answer| {
         let listed: Value = serde_json::from_slice(&answer.body).unwrap();
         let streams = listed["streams"].as_array().unwrap();
@@ -158,7 +209,7 @@ fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Fault
     let mut faults = Faults::default();
     let over = AtomicBool::new(false);
     let (mp4, flv) = (url("live.mp4"), url("live.flv"));
-    let (joined, playlists, named) = thread::scope(|scope| {
+    let (joined, walked, named) = thread::scope(|scope| {
         let joiners = [("live.mp4", &mp4), ("live.flv", &flv), ("RTMP", &rtmp)]
             .map(|(by, url)| (by, scope.spawn(move || video(ffprobe_packets(url)))));
         let push = folder.join(format!("{name}-push.mp4"));
@@ -173,17 +224,20 @@ fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Fault
             let stream = &stream;
             let mut seen = Vec::new();
             scope.spawn(move || {
-                walk_parts(server, stream, track, |playlist| seen.push(playlist.to_owned()));
-                seen
+                let media =
+                    walk_parts(server, stream, track, |playlist| seen.push(playlist.to_owned()));
+                let file = folder.join(format!("{name}-{track}-parts.mp4"));
+                std::fs::write(&file, &media).unwrap();
+                (seen, ffprobe_packets(&file), media)
             })
         });
         let named = scope.spawn(|| named_by_manifests(server, &stream, &over));
         finish(publisher);
         let mut joined: Vec<_> = joiners.map(|(by, it)| (by, it.join().unwrap())).into();
         joined.push(("push", pushed.join().unwrap()));
-        let playlists = walks.map(|walk| walk.join().unwrap());
+        let walked = walks.map(|walk| walk.join().unwrap());
         over.store(true, Ordering::Relaxed);
-        (joined, playlists, named.join().unwrap())
+        (joined, walked, named.join().unwrap())
     });
 
     for (by, got) in &joined {
@@ -193,17 +247,21 @@ fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Fault
         }
         same_times(&format!("{name} by {by}"), &source, got, &mut faults);
     }
-    let mut offsets = Vec::new();
-    for (track, playlists) in ["v0", "a0"].into_iter().zip(&playlists) {
+    let (mut offsets, mut segments) = (Vec::new(), Vec::new());
+    for (track, (playlists, parts, media)) in ["v0", "a0"].into_iter().zip(&walked) {
         let about = format!("{name}, {track}");
         keeps_its_word(&about, playlists, &mut faults);
+        abut(&format!("{about} by parts of HLS"), media, &mut faults);
+        if track == "v0" {
+            all_of("parts of HLS", name, &source, parts, &mut faults);
+        }
         let whole = until_ended(server, &stream, track);
         let hls = Hls::fetch(server, &stream, track, &whole, folder);
         abut(&format!("{about} by HLS"), &hls.bytes, &mut faults);
         if track == "v0" {
             all_of("HLS", name, &source, &hls.packets, &mut faults);
             for (segment, packets) in hls.segments() {
-                // At a picture a second keyframes are further apart than they had been.
+                // With one frame a second, keyframes are further apart than before.
                 if !packets[0].is_keyframe() && name != "pauses" {
                     faults.add(format_args!("{about}: {} begins with no keyframe", segment.uri));
                 }
@@ -211,8 +269,15 @@ fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Fault
         }
         offsets
             .extend(hls.segments().map(|(segment, packets)| Offset::of(track, segment, &packets)));
+        segments.extend(hls.packets);
     }
     one_date_time(name, &offsets, &mut faults);
+    let in_hls = audio_after_video(&segments);
+    if (in_hls - apart).abs() > UNIT {
+        faults.add(format_args!(
+            "{name} by HLS: audio ends {in_hls:+.3} s after video, instead of {apart:+.3} s"
+        ));
+    }
 
     let manifest = server.get(&format!("/{stream}/manifest.mpd"));
     let times = segment_times(manifest.text(), "video");
@@ -225,13 +290,14 @@ fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Fault
     }
     std::fs::write(&dash, bytes).unwrap();
     all_of("DASH", name, &source, &video(ffprobe_packets(&dash)), &mut faults);
-    // What was to come next never did where the publisher ended. A few milliseconds' difference is
-    // a clock's rounding, and such a name is still answered.
+    // The segment expected after the publisher's end never came. A difference of a few milliseconds
+    // is a clock's rounding, and the server still answers such a name.
     let last = times.last().copied().unwrap_or(0);
     for time in named.into_iter().filter(|time| *time < last) {
         let near = times.iter().any(|real| real.abs_diff(time) < CLOSE);
         let status = server.get(&format!("/{stream}/v0/t{time}.m4s")).status();
-        // Where keyframes had been regular until then, nobody could know.
+        // A wrong forecast is a fault only with irregular keyframes. After regular ones nobody can
+        // know that the next is late.
         if status != 200 || !near && name == "irregular" {
             let seconds = time as f64 / 90_000.0;
             faults.add(format_args!(
@@ -240,6 +306,17 @@ fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Fault
         }
     }
     faults
+}
+
+/// How many seconds after the last frame of video the last access unit of audio begins. The server's
+/// silence does not count: its access units are smaller than the publisher's.
+fn audio_after_video(packets: &[Packet]) -> f64 {
+    let last = |kind: &str| {
+        let loud = |packet: &&Packet| packet.kind == kind && packet.size > SILENT;
+        let of_kind = packets.iter().filter(loud);
+        of_kind.map(|packet| packet.pts_time.unwrap()).fold(f64::NEG_INFINITY, f64::max)
+    };
+    last("audio") - last("video")
 }
 
 fn video(packets: Vec<Packet>) -> Vec<Packet> {
@@ -260,8 +337,8 @@ fn pushed(server: &Server, stream: &str) -> Vec<u8> {
     media
 }
 
-/// Asserts that pictures are a run of the source's, up to its last, in its order, each at its
-/// time: the difference is one for all of them.
+/// Asserts that the frames are a run of the source's in its order, up to its last, each at its
+/// time: all differ by the same.
 fn same_times(name: &str, source: &[Packet], got: &[Packet], faults: &mut Faults) {
     let Some(first) = source.len().checked_sub(got.len()).filter(|_| !got.is_empty()) else {
         faults.add(format_args!("{name}: {} pictures of {}", got.len(), source.len()));
@@ -296,7 +373,7 @@ fn same_times(name: &str, source: &[Packet], got: &[Packet], faults: &mut Faults
     }
 }
 
-/// [`same_times`], from the source's first picture on.
+/// [`same_times`], from the source's first frame on.
 fn all_of(by: &str, name: &str, source: &[Packet], got: &[Packet], faults: &mut Faults) {
     let name = format!("{name} by {by}");
     if got.len() < source.len() {
@@ -306,8 +383,8 @@ fn all_of(by: &str, name: &str, source: &[Packet], got: &[Packet], faults: &mut 
 }
 
 /// Asserts that decode times rise, and that each sample lasts until the next is decoded, within
-/// chunks and from each to the next: as a parser of another hand reads them (ffprobe says no
-/// durations).
+/// chunks and between them. A parser by others reads the chunks, because ffprobe reports no
+/// durations.
 #[track_caller]
 fn abut(name: &str, file: &[u8], faults: &mut Faults) {
     let mut demuxer = Fmp4SegmentDemuxer::new();
@@ -335,7 +412,7 @@ fn abut(name: &str, file: &[u8], faults: &mut Faults) {
     }
 }
 
-/// Types of a file's boxes, and where each is.
+/// Types and places of a file's boxes.
 fn boxes(file: &[u8]) -> impl Iterator<Item = ([u8; 4], Range<usize>)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -353,20 +430,21 @@ struct Segment {
     uri: String,
     /// EXTINF.
     duration: f64,
-    /// EXT-X-PROGRAM-DATE-TIME, as seconds of its day, or what durations since the one before say.
+    /// EXT-X-PROGRAM-DATE-TIME in seconds of its day, or the date that follows from the durations
+    /// since the last one.
     date: Option<f64>,
-    /// Durations of the parts that are listed of it.
+    /// Durations of its listed parts.
     parts: Vec<f64>,
 }
 
-/// A value of an attribute, or of a tag that has but one.
+/// The value of an attribute, or of a tag with a single value.
 fn number(line: &str, before: &str) -> Option<f64> {
     let rest = &line[line.find(before)? + before.len()..];
     let end = rest.find([',', ' ']).unwrap_or(rest.len());
     rest[..end].parse().ok()
 }
 
-/// Complete segments, and parts of the one that is not.
+/// Complete segments, and the parts of the incomplete one.
 fn segments(playlist: &str) -> (Vec<Segment>, Vec<f64>) {
     let (mut found, mut parts, mut duration, mut date) = (Vec::new(), Vec::new(), None, None);
     for line in playlist.lines() {
@@ -389,7 +467,7 @@ fn segments(playlist: &str) -> (Vec<Segment>, Vec<f64>) {
     (found, parts)
 }
 
-/// Asserts what RFC 8216bis has a server promise, over all playlists of a track that were seen.
+/// Asserts the promises of a server by RFC 8216bis, over all playlists of a track that were seen.
 fn keeps_its_word(name: &str, playlists: &[String], faults: &mut Faults) {
     let mut promised = BTreeSet::new();
     let mut complete: BTreeMap<String, Segment> = BTreeMap::new();
@@ -425,14 +503,14 @@ fn keeps_its_word(name: &str, playlists: &[String], faults: &mut Faults) {
             }
             complete.entry(uri.clone()).or_insert(segment);
         }
-        // The newest may turn out to be the last of its segment.
+        // The newest part may turn out to be the last of its segment.
         for part in open.iter().rev().skip(1) {
             if *part < 0.85 * most - ROUNDED {
                 told(format!("{name}: a part of the open segment lasts {part} s, target {most}"));
             }
         }
         for part in complete.values().flat_map(|segment| &segment.parts).chain(&open) {
-            // One with a picture that came after a pause lasts as long as that.
+            // A part with a frame after a pause lasts as long as the pause.
             if *part > most + ROUNDED && !name.starts_with("pauses") {
                 told(format!("{name}: a part lasts {part} s, target {most}"));
             }
@@ -443,9 +521,9 @@ fn keeps_its_word(name: &str, playlists: &[String], faults: &mut Faults) {
     }
 }
 
-/// A track's complete segments after the end, fetched by name and read by ffprobe.
+/// A track's complete segments after the end of the stream, fetched by name and read by ffprobe.
 struct Hls {
-    /// With where each begins in the file.
+    /// Each segment, and its offset in the file.
     listed: Vec<(Segment, u64)>,
     bytes: Vec<u8>,
     packets: Vec<Packet>,
@@ -474,7 +552,7 @@ impl Hls {
         Self { listed, bytes, packets: ffprobe_packets(&file) }
     }
 
-    /// Each segment and what is in it.
+    /// Each segment and its packets.
     fn segments(&self) -> impl Iterator<Item = (&Segment, Vec<&Packet>)> {
         self.listed.iter().enumerate().filter_map(|(index, (segment, from))| {
             let to = self.listed.get(index + 1).map_or(u64::MAX, |next| next.1);
@@ -485,7 +563,7 @@ impl Hls {
     }
 }
 
-/// Program date-time minus media time, of a segment: the time of its first picture shown.
+/// Program date-time minus media time of a segment, at its first frame shown.
 #[derive(Debug)]
 struct Offset {
     of: String,
@@ -502,18 +580,14 @@ impl Offset {
     }
 }
 
-/// Asserts that program date-time minus media time is one number for all segments of all tracks:
-/// hls.js places tracks on each other by it. Dates are rounded to the millisecond, and follow the
-/// wall clock by a millisecond at a time, once in many seconds.
+/// Asserts that program date-time minus media time is one number for all segments of all tracks,
+/// but for the rounding of dates to milliseconds: hls.js aligns tracks by it.
 fn one_date_time(name: &str, offsets: &[Offset], faults: &mut Faults) {
     if let Some(undated) = offsets.iter().find(|offset| !offset.seconds.is_finite()) {
         faults.add(format_args!("{name}: no date of {}", undated.of));
         return;
     }
-    let differ = |one: &Offset, other: &Offset| {
-        let apart = (one.begins - other.begins).abs();
-        (one.seconds - other.seconds).abs() > 2.0 * WITHIN + 0.0001 * apart
-    };
+    let differ = |one: &Offset, other: &Offset| (one.seconds - other.seconds).abs() > WITHIN;
     if !offsets.iter().any(|one| offsets.iter().any(|other| differ(one, other))) {
         return;
     }
@@ -525,7 +599,7 @@ fn one_date_time(name: &str, offsets: &[Offset], faults: &mut Faults) {
     }
 }
 
-/// Times of the segments that a manifest names for pictures, or sound.
+/// Times of the segments that a manifest names for video or audio.
 fn segment_times(manifest: &str, content: &str) -> Vec<u64> {
     let mpd = dash_mpd_core::parse(manifest).unwrap_or_else(|error| panic!("{error}: {manifest}"));
     let mut times = Vec::new();
@@ -547,12 +621,12 @@ fn segment_times(manifest: &str, content: &str) -> Vec<u64> {
     times
 }
 
-/// Times of all segments of pictures that any manifest names until it is over.
+/// Times of all video segments that any manifest names until the stream is over.
 fn named_by_manifests(server: &Server, stream: &str, over: &AtomicBool) -> BTreeSet<u64> {
     let mut named = BTreeSet::new();
     let deadline = Instant::now() + LIMIT;
     while !over.load(Ordering::Relaxed) && Instant::now() < deadline {
-        // The first may be long in coming.
+        // The first manifest may take long to come.
         let mut client = http::Client::connect(server.http, LIMIT).unwrap();
         client.send("GET", &format!("/{stream}/manifest.mpd"), &[], b"").unwrap();
         let manifest = client.receive().unwrap();

@@ -1,4 +1,4 @@
-//! That ffmpeg, which decodes what strangers send, can do little else.
+//! ffmpeg decodes what strangers send. It can do little else.
 
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,8 @@ use testkit::Server;
 use crate::support::{LIMIT, RUNGS, clip, ffmpeg, is_over, media, multivariant, named, program};
 use crate::support::{publish, server};
 
-/// Does what a decoder that was taken over would, says how it went, and waits for the end of its input.
+/// Acts like a decoder that an attacker controls, reports each result, and waits for the end of its
+/// input.
 const TRIES: &str = r#"#!/usr/bin/python3
 import ctypes, errno, os, resource, signal, socket, sys
 
@@ -48,8 +49,9 @@ tries("memory", lambda: len(bytearray(512 << 20)))
 sys.stdin.buffer.read()
 "#;
 
-/// Asks the kernel for what it is refused, and says in one line what of it was not. The file is the test's own,
-/// and calls that would change the machine have arguments with which they would do nothing.
+/// Tries the system calls that the sandbox refuses, and reports in one line how many there were and
+/// which were not refused. The file is the test's own, and calls that would change the machine have
+/// arguments that make them do nothing.
 const CALLS: &str = r#"#!/usr/bin/python3
 import ctypes, errno, mmap, os, platform, resource, socket, sys
 
@@ -144,7 +146,7 @@ for expected, calls in (("EPERM", EPERM), ("ENOSYS", ENOSYS), ("ENOMEM", ENOMEM)
             wrong.append(f"{name} {found}")
 if capabilities() or libc.prctl(NO_NEW_PRIVS, 0, 0, 0, 0) != 1:
     wrong.append("has privileges")
-# What it needs it has: threads and children, its own priority, and to end itself.
+# The process keeps the rights it needs: threads and children, its own priority, to end itself.
 if os.fork() == 0:
     os._exit(0)
 os.wait()
@@ -154,7 +156,7 @@ print(f"[info] calls: {len(EPERM)}, not refused: {wrong}.", file=sys.stderr, flu
 sys.stdin.buffer.read()
 "#;
 
-/// What became of the thing that was tried.
+/// The result of the attempt `name`.
 fn tried(server: &Server, name: &str) -> String {
     let begin = format!("ffmpeg: {name}: ");
     let line = server.log_line(LIMIT, |line| line.contains(&begin));
@@ -162,8 +164,8 @@ fn tried(server: &Server, name: &str) -> String {
     found[..found.rfind('.').unwrap()].to_owned()
 }
 
-/// A server whose ffmpeg is this program, with these lines in `[ladder]`, and who listens where it
-/// tries to connect.
+/// A server whose ffmpeg is this program, with these lines in `[ladder]`, and a listener on the
+/// port that the program tries to connect to.
 fn trying(folder: &tempfile::TempDir, tries: &str, lines: &str) -> (Server, TcpListener) {
     let path = folder.path().join("tries");
     std::fs::write(folder.path().join("secret"), "secret").unwrap();
@@ -200,7 +202,7 @@ fn it_reads_writes_reaches_and_takes_no_more_than_it_needs() {
     assert!(!folder.path().join("written").exists());
 }
 
-/// Also where the origin is root's.
+/// This holds even if the origin runs as root.
 #[test]
 fn calls_that_frames_do_not_need_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -230,7 +232,7 @@ fn without_a_sandbox_it_still_has_limits() {
     assert_eq!(tried(&server, "memory"), "MemoryError");
 }
 
-/// The demo's ladder needs some 150 MiB.
+/// The demo's ladder needs about 150 MiB.
 #[test]
 fn one_that_wants_too_much_memory_fails_and_the_stream_goes_on() {
     let server = server(&format!("memory = \"64MiB\"\n{RUNGS}"), &["--demo"]);
@@ -251,7 +253,7 @@ fn a_confined_ffmpeg_makes_renditions_as_any() {
     let file = folder.path().join("low.cmaf");
     low.download(&server, &file);
     ffmpeg(["-xerror", "-i", file.to_str().unwrap(), "-f", "null", "-"]);
-    // It said nothing: there was nothing that it missed.
+    // ffmpeg printed nothing, so the sandbox refused nothing that it needs.
     let log = server.whole_log();
     let said: Vec<_> = log.lines().filter(|line| line.contains("ladder: ffmpeg: ")).collect();
     assert!(said.is_empty(), "{said:?}");
@@ -264,14 +266,14 @@ fn one_address_and_all_strangers_leave_places() {
     let places = "max_streams = 3\nmax_per_address = 1\nreserved = 1\nreserved_for = [\"own/*\"]\n";
     let server = server(&format!("{places}{RUNGS}"), &["--demo"]);
     let streams = |server: &Server| server.log().lines().filter(|l| l.contains(" makes ")).count();
-    // The demo is nobody's; of two strangers' streams from one address one has a place.
+    // The demo belongs to no address. Of two strangers' streams from one address, one gets a place.
     let strangers = ["live/a", "live/b"].map(|to| publish(&server, &file, to, &["--loop"]));
     let told = server.log_line(LIMIT, |line| line.contains("no renditions yet"));
     assert!(told.contains("ladder.max_per_address = 1 of its publisher"), "{told}");
-    // It comes last, from the same address, and finds a place.
+    // This stream comes last, from the same address, and gets a place.
     let own = publish(&server, &file, "live/own/x", &["--loop"]);
     server.log_line(LIMIT, |line| line.contains("stream=\"own/x\"") && line.contains(" makes "));
     server.get_until("/live/own/x/index.m3u8", LIMIT, |answer| answer.text().contains("160x90"));
-    crate::support::until(|| streams(&server) == 3);
+    testkit::eventually(LIMIT, "all three have a ladder", || streams(&server) == 3);
     drop((strangers, own));
 }

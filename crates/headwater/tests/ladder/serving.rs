@@ -1,4 +1,5 @@
-//! What viewers are offered, and whether it can be switched and played.
+//! The renditions that viewers are offered, and whether players can switch between them and play
+//! them.
 
 use std::process::Command;
 
@@ -16,7 +17,7 @@ fn renditions_are_cut_where_their_source_is() {
     let server = server(RUNGS, &[]);
     let publisher = publish(&server, &clip(&folder, "640x360", 9), "live/x", &[]);
 
-    // The first that is served has all of them: players do not ask again.
+    // The first playlist that is served has all renditions: players do not ask again.
     let offered = multivariant(&server, "live/x");
     let variants: Vec<&str> =
         offered.lines().filter(|line| line.starts_with("#EXT-X-STREAM-INF")).collect();
@@ -41,7 +42,7 @@ fn renditions_are_cut_where_their_source_is() {
     let (shown, keyframes) = times(file);
     assert_eq!(keyframes.len(), 5);
     for (size, playlist, file) in rest {
-        // What a decoder still has of the last pictures when the stream ends is not made any more.
+        // When the stream ends, the last frames in the decoder are not made any more.
         let cuts = playlist.cuts();
         let [complete @ .., _] = &cuts[..] else { panic!("{size}: no segment") };
         assert_eq!(complete, &source.cuts()[..complete.len()], "{size}");
@@ -51,7 +52,7 @@ fn renditions_are_cut_where_their_source_is() {
         assert_eq!(at, keyframes, "{size}: keyframes");
         assert!(made.len() + 4 >= shown.len(), "{size}: {} of {}", made.len(), shown.len());
         assert_eq!(made, shown[..made.len()], "{size}: every picture at its own time");
-        // Without a word of complaint.
+        // ffmpeg must report no error.
         ffmpeg(["-xerror", "-i", file.to_str().unwrap(), "-f", "null", "-"]);
     }
 
@@ -79,7 +80,7 @@ fn dash_is_played_by_gstreamer() {
     let manifest = server.url("/live/x/manifest.mpd");
     let mut play = Command::new("gst-launch-1.0");
     let location = format!("location={manifest}");
-    // The least bitrate there is: a rendition that was made here.
+    // The lowest bitrate belongs to a rendition that was made here.
     let pipeline = ["souphttpsrc", &location, "!", "dashdemux", "max-bitrate=100000"];
     let decode = ["!", "video/quicktime", "!", "decodebin", "!", "video/x-raw,width=160,height=90"];
     let sink = ["!", "fakesink", "sync=false"];
@@ -88,7 +89,8 @@ fn dash_is_played_by_gstreamer() {
     assert!(finished.status.success(), "{}", finished.stderr);
 }
 
-/// Where the source is not to be among the renditions, it is in no kind of manifest once there are others.
+/// If the source is not to be offered, no kind of manifest lists it once there are other
+/// renditions.
 #[test]
 fn a_source_need_not_be_offered() {
     let server = server(&format!("source = false\n{RUNGS}"), &["--demo"]);
@@ -111,7 +113,8 @@ fn a_source_need_not_be_offered() {
 #[test]
 fn a_source_is_offered_when_nothing_is_left_to_make_of_it() {
     let folder = tempfile::tempdir().unwrap();
-    // What is smaller than both is made into the second, what is as large as the first into that.
+    // A source smaller than both rungs becomes rung two, which has the lowest bitrate. A source as
+    // large as rung one becomes rung one.
     let rungs = "source = false
         rungs = [
             { name = \"one\", width = 160, height = 90, bitrate = \"60kbit/s\" },
@@ -167,7 +170,8 @@ fn a_source_that_changes_its_size_has_other_renditions() {
     assert!(publisher.wait(LIMIT).status.success());
     let publisher = publish(&server, &small, "live/x", &[]);
     assert!(publisher.wait(LIMIT).status.success());
-    // The larger is left out now, the smaller has the new shape; both are told of as one change.
+    // The larger rung is left out now, and the smaller has the new aspect ratio. Playlists tell of
+    // both in one discontinuity.
     let low = media(&server, "live/x", &named(&offered, "160x90"), is_over);
     let source = media(&server, "live/x", &named(&offered, "640x360"), is_over);
     assert_eq!((low.discontinuities, source.discontinuities), (1, 1));

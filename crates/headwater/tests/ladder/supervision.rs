@@ -1,20 +1,13 @@
-//! That ffmpeg is there as long as its stream, and is no danger to it.
+//! ffmpeg runs as long as its stream, and is no danger to it.
 
 use std::process::Command;
 
-use testkit::{Program, Server};
+use testkit::{Program, Server, eventually};
 
 use crate::support::{
     Halted, LIMIT, RUNGS, Segment, clip, configuration, ffmpeg, is_over, is_there, kill, media,
-    multivariant, named, parent, publish, script, server, times, transcoder, until,
+    multivariant, named, parent, publish, script, server, times, transcoder,
 };
-
-/// The value of a metric that has no labels.
-fn metric(server: &Server, name: &str) -> u64 {
-    let answer = server.metrics();
-    let line = answer.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{name}: {}", answer.text())).parse().unwrap()
-}
 
 #[test]
 fn one_that_is_killed_is_started_again_and_the_stream_goes_on() {
@@ -28,12 +21,12 @@ fn one_that_is_killed_is_started_again_and_the_stream_goes_on() {
 
     let first = transcoder(&server, 0);
     assert_eq!(parent(first), server.id());
-    assert_eq!(metric(&server, "headwater_ladders"), 1);
+    assert_eq!(server.metric("headwater_ladders"), 1);
     kill(first);
     let second = transcoder(&server, 1);
     assert_ne!(first, second);
     assert!(!is_there(first));
-    assert_eq!(metric(&server, "headwater_ladders_failed_total"), 1);
+    assert_eq!(server.metric("headwater_ladders_failed_total"), 1);
     let log = server.whole_log();
     let failed =
         log.lines().find(|line| line.contains("SIGKILL")).unwrap_or_else(|| panic!("{log}"));
@@ -51,7 +44,8 @@ fn one_that_is_killed_is_started_again_and_the_stream_goes_on() {
     let expected: Vec<u64> = (numbers[0]..).take(numbers.len()).collect();
     assert_eq!(numbers, expected);
     assert!(source.segments.iter().all(|segment| segment.duration == "2.000000"), "{source:?}");
-    // It went on where the source's next segment begins, so both still have the same numbers.
+    // The rendition went on where the source's next segment begins, so both still have the same
+    // numbers.
     let last = after.segments.last().unwrap();
     let cut = (last.msn, &*last.duration);
     assert!(source.cuts().contains(&cut), "{cut:?}: {source:?}");
@@ -61,7 +55,7 @@ fn one_that_is_killed_is_started_again_and_the_stream_goes_on() {
     drop(publisher);
 }
 
-/// What was missed has no segments, so the numbers that follow are behind the source's.
+/// The missed media have no segments, so the numbers after the hole are lower than the source's.
 #[test]
 fn one_that_is_held_up_leaves_a_hole_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -71,7 +65,7 @@ fn one_that_is_held_up_leaves_a_hole_and_goes_on() {
     let (low, source) = (named(&offered, "160x90"), named(&offered, "640x360"));
     let listed = |text: &str| text.matches("#EXTINF").count();
     media(&server, "live/x", &low, |text| listed(text) >= 1);
-    // Plays from the beginning to the end.
+    // This player plays from the beginning to the end.
     let mut player = Command::new("ffmpeg");
     player.args(["-nostdin", "-hide_banner", "-loglevel", "error", "-live_start_index", "0"]);
     player.args(["-i", &server.url(&format!("/live/x/{low}")), "-map", "0:v"]);
@@ -123,9 +117,9 @@ fn one_ends_with_its_stream() {
     let publisher = publish(&server, &clip(&folder, "320x180", 4), "live/x", &[]);
     let id = transcoder(&server, 0);
     assert!(publisher.wait(LIMIT).status.success());
-    until(|| !is_there(id));
-    until(|| metric(&server, "headwater_ladders") == 0);
-    assert_eq!(metric(&server, "headwater_ladders_failed_total"), 0);
+    eventually(LIMIT, "ffmpeg is gone", || !is_there(id));
+    eventually(LIMIT, "no ladder is left", || server.metric("headwater_ladders") == 0);
+    assert_eq!(server.metric("headwater_ladders_failed_total"), 0);
     assert!(server.whole_log().contains("stream ended"));
 }
 
@@ -137,7 +131,7 @@ fn none_outlives_a_server_that_is_killed() {
     let id = transcoder(&server, 0);
     assert!(is_there(id));
     kill(server.id());
-    until(|| !is_there(id));
+    eventually(LIMIT, "ffmpeg is gone", || !is_there(id));
     drop(publisher);
 }
 
@@ -151,13 +145,13 @@ fn its_renditions_are_no_viewers_and_nobody_elses() {
     assert!(offered.contains("160x90"), "{offered}");
     let other = multivariant(&server, "live/other");
     assert!(!other.contains("160x90"), "not asked for: {other}");
-    assert_eq!(metric(&server, "headwater_ladders"), 1);
+    assert_eq!(server.metric("headwater_ladders"), 1);
 
     let streams = server.metrics();
     let viewers = streams.text().lines().filter(|line| {
         line.starts_with("headwater_viewers{") && line.contains("live/x") && !line.ends_with(" 0")
     });
-    // The playlist above was asked for by a viewer.
+    // A viewer asked for the playlist above.
     assert!(viewers.clone().all(|line| line.contains("\"hls\"")), "{}", streams.text());
 
     let intruder = publish(&server, &file, "live/x?rendition=low", &[]).wait(LIMIT);
@@ -188,30 +182,30 @@ fn one_that_fails_again_and_again_leaves_the_stream_as_it_is() {
 fn one_that_does_not_end_is_killed_with_what_it_started() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("lingers");
-    // It reads what it is fed with, and stays when that ends.
+    // The program reads its input and stays when that ends.
     script(&program, "cat >/dev/null\nsleep 1000 2>/dev/null &\necho started $!. >&2\nwait\n");
     let server = server(&format!("ffmpeg = {program:?}\n{RUNGS}"), &[]);
     let publisher = publish(&server, &clip(&folder, "320x180", 4), "live/x", &[]);
     let id = transcoder(&server, 0);
     assert!(publisher.wait(LIMIT).status.success());
     let child = started(&server);
-    until(|| !is_there(id) && !is_there(child));
-    until(|| metric(&server, "headwater_ladders") == 0);
+    eventually(LIMIT, "both are gone", || !is_there(id) && !is_there(child));
+    eventually(LIMIT, "no ladder is left", || server.metric("headwater_ladders") == 0);
 }
 
 #[test]
 fn one_that_crashes_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("crashes");
-    // What it started holds its pipes.
+    // The child that the program started keeps its pipes open.
     script(&program, "sleep 1000 &\necho started $!. >&2\nexit 3\n");
     let server = server(&format!("ffmpeg = {program:?}\n{RUNGS}"), &["--demo"]);
     server.log_line(LIMIT, |line| line.contains("exit status: 3"));
     let child = started(&server);
-    until(|| !is_there(child));
+    eventually(LIMIT, "the child is gone", || !is_there(child));
 }
 
-/// The process that a script says it started.
+/// The id of the process that a script has started, from its message.
 fn started(server: &Server) -> u32 {
     let line = server.log_line(LIMIT, |line| line.contains("ffmpeg: started "));
     line.split("started ").nth(1).unwrap().split('.').next().unwrap().parse().unwrap()
@@ -220,7 +214,9 @@ fn started(server: &Server) -> u32 {
 #[test]
 fn one_that_is_not_there_is_told_of_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
-    let config = configuration(&folder, "enabled = true\nffmpeg = \"no-such-ffmpeg\"\n");
+    let config = folder.path().join("headwater.toml");
+    let text = configuration("enabled = true\nffmpeg = \"no-such-ffmpeg\"\n");
+    std::fs::write(&config, text).unwrap();
     for verb in ["serve", "check"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
         let finished = Program::spawn(command.args([verb, "--config"]).arg(&config)).wait(LIMIT);
@@ -242,7 +238,7 @@ fn so_many_streams_at_once_and_no_more() {
     assert!(told.contains("stream=\"second\""), "{told}");
     assert!(!multivariant(&server, "live/second").contains("160x90"));
     assert!(first.wait(LIMIT).status.success());
-    // When the first has ended, and not before.
+    // The second starts when the first has ended, and not before.
     transcoder(&server, 1);
     assert!(server.whole_log().contains("stream ended"));
     server.get_until("/live/second/index.m3u8", LIMIT, |answer| answer.text().contains("160x90"));
@@ -278,7 +274,7 @@ fn a_stream_with_nothing_left_to_make_is_left_alone() {
     let second = publish(&server, &file, "live/x", &["--loop"]);
     let refused = |line: &&str| line.contains("low is not made");
     server.log_line(LIMIT, |line| refused(&line));
-    // Another stream that begins is a reason to look at all.
+    // Another stream makes the supervisor look at all streams again.
     let other = publish(&server, &file, "live/other", &["--loop"]);
     transcoder(&server, 0);
     assert_eq!(server.log().lines().filter(refused).count(), 1, "{}", server.log());

@@ -1,4 +1,5 @@
-//! A server that makes renditions, clips to make them of, and what is looked at.
+//! A server that makes renditions, clips that it makes them from, and views of its playlists and of
+//! its ffmpeg.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -7,9 +8,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use testkit::{Program, Server};
+use testkit::{Program, Server, eventually};
 
-/// Nothing that is waited for may take longer, on a machine busy with other tests.
+/// The longest wait in these tests, on a machine busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Two small renditions, and one that is larger than any clip here.
@@ -20,30 +21,21 @@ pub(crate) const RUNGS: &str = "rungs = [
 ]
 ";
 
-/// A server with these lines in `[ladder]`, whose streams end soon after their publisher left and
-/// keep all of what was published until then.
+/// Starts a server with these lines in `[ladder]`. A stream ends soon after its publisher has left,
+/// and keeps everything that was published.
 #[track_caller]
 pub(crate) fn server(ladder: &str, arguments: &[&str]) -> Server {
-    let folder = tempfile::tempdir().unwrap();
-    let config = configuration(&folder, &format!("enabled = true\n{ladder}"));
-    let config = [OsStr::new("--config"), config.as_os_str()];
-    Server::start(
-        env!("CARGO_BIN_EXE_headwater"),
-        config.into_iter().chain(arguments.iter().map(OsStr::new)),
-    )
+    let configuration = configuration(&format!("enabled = true\n{ladder}"));
+    Server::configured(env!("CARGO_BIN_EXE_headwater"), &configuration, arguments)
 }
 
-/// A configuration file with these lines in `[ladder]`.
-pub(crate) fn configuration(folder: &TempDir, ladder: &str) -> PathBuf {
-    let path = folder.path().join("headwater.toml");
+/// A configuration with these lines in `[ladder]`.
+pub(crate) fn configuration(ladder: &str) -> String {
     let live = "[live]\nwindow = \"5m\"\nreconnect = \"3s\"\n";
-    let ladder = format!("[ladder]\npreset = \"ultrafast\"\n{ladder}");
-    std::fs::write(&path, format!("{live}{ladder}")).unwrap();
-    path
+    format!("{live}[ladder]\npreset = \"ultrafast\"\n{ladder}")
 }
 
-/// A clip of this size with a keyframe every two seconds, pictures in another order than they are
-/// shown, and sound.
+/// Makes a clip of this size with a keyframe every two seconds, B-frames, and audio.
 #[track_caller]
 pub(crate) fn clip(folder: &TempDir, size: &str, seconds: u32) -> PathBuf {
     let path = folder.path().join(format!("{size}-{seconds}.mp4"));
@@ -60,7 +52,7 @@ pub(crate) fn clip(folder: &TempDir, size: &str, seconds: u32) -> PathBuf {
     path
 }
 
-/// Runs ffmpeg to its end, which must be a good one without a word; its standard output.
+/// Runs ffmpeg to its end. Fails if ffmpeg fails or complains. Returns its standard output.
 #[track_caller]
 pub(crate) fn ffmpeg<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Vec<u8> {
     let quiet = ["-nostdin", "-hide_banner", "-loglevel", "error", "-y"];
@@ -70,32 +62,32 @@ pub(crate) fn ffmpeg<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) ->
     finished.stdout
 }
 
-/// A program of these lines, for a shell.
+/// Writes a program for a shell, with these lines.
 pub(crate) fn script(path: &Path, lines: &str) {
     program(path, &format!("#!/bin/sh\n{lines}"));
 }
 
-/// A program of this text.
+/// Writes a program with this text.
 pub(crate) fn program(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-/// `headwater publish`.
+/// Starts `headwater publish`.
 #[track_caller]
 pub(crate) fn publish(server: &Server, file: &Path, stream: &str, options: &[&str]) -> Program {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
     Program::spawn(command.arg("publish").arg(file).arg(server.rtmp_url(stream)).args(options))
 }
 
-/// The multivariant playlist, once it is there.
+/// Waits for the multivariant playlist.
 #[track_caller]
 pub(crate) fn multivariant(server: &Server, stream: &str) -> String {
     let path = format!("/{stream}/index.m3u8");
     server.get_until(&path, LIMIT, |answer| answer.status() == 200).text().to_owned()
 }
 
-/// The playlist that a multivariant one names for a picture of this size.
+/// The URI of the media playlist that a multivariant playlist names for video of this resolution.
 #[track_caller]
 pub(crate) fn named(multivariant: &str, size: &str) -> String {
     let mut lines = multivariant.lines();
@@ -104,7 +96,7 @@ pub(crate) fn named(multivariant: &str, size: &str) -> String {
     lines.next().unwrap().to_owned()
 }
 
-/// A media playlist as `accept` wants it, waited for.
+/// Waits for a media playlist that `accept` accepts.
 #[track_caller]
 pub(crate) fn media(
     server: &Server,
@@ -123,7 +115,7 @@ pub(crate) fn is_over(playlist: &str) -> bool {
     playlist.contains("#EXT-X-ENDLIST")
 }
 
-/// What a media playlist says of its segments.
+/// The segments of a media playlist.
 #[derive(Debug)]
 pub(crate) struct Playlist {
     /// Path of the header.
@@ -132,14 +124,14 @@ pub(crate) struct Playlist {
     pub(crate) discontinuities: usize,
 }
 
-/// A segment as it is listed.
+/// A segment as a playlist lists it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Segment {
-    /// Its number.
+    /// Media sequence number.
     pub(crate) msn: u64,
-    /// Seconds, as written.
+    /// Duration in seconds, as written.
     pub(crate) duration: String,
-    /// When it was captured: seconds of the day.
+    /// When it was captured, in seconds of the day.
     pub(crate) captured: f64,
     path: String,
 }
@@ -160,7 +152,7 @@ impl Playlist {
                 let msn = line.split('.').next().unwrap().parse().unwrap();
                 let seconds: f64 = duration.parse().unwrap();
                 segments.push(Segment { msn, duration, captured, path: format!("{folder}{line}") });
-                // Dates are written where players cannot tell them.
+                // A playlist has a date only where the durations do not tell it.
                 captured += seconds;
             }
         }
@@ -168,12 +160,12 @@ impl Playlist {
         Self { header: format!("{folder}{header}"), segments, discontinuities }
     }
 
-    /// Numbers and durations.
+    /// Numbers and durations of the segments.
     pub(crate) fn cuts(&self) -> Vec<(u64, &str)> {
         self.segments.iter().map(|segment| (segment.msn, &*segment.duration)).collect()
     }
 
-    /// All of it in one file.
+    /// Writes the header and all segments into one file.
     #[track_caller]
     pub(crate) fn download(&self, server: &Server, into: &Path) {
         let mut bytes = Vec::new();
@@ -186,14 +178,14 @@ impl Playlist {
     }
 }
 
-/// The time of `2026-01-02T03:04:05.678Z`.
+/// The seconds of the day in a date such as `2026-01-02T03:04:05.678Z`.
 #[track_caller]
 fn seconds_of_day(date: &str) -> f64 {
     let time = date.split('T').nth(1).unwrap().trim_end_matches('Z');
     time.split(':').fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap())
 }
 
-/// Presentation times in the order they are shown, and which of them are keyframes'.
+/// Presentation times of all frames, and those of the keyframes, both in rising order.
 #[track_caller]
 pub(crate) fn times(file: &Path) -> (Vec<i64>, Vec<i64>) {
     let packets = testkit::ffprobe_packets(file);
@@ -206,7 +198,8 @@ pub(crate) fn times(file: &Path) -> (Vec<i64>, Vec<i64>) {
     (of(false), of(true))
 }
 
-/// Process id of the ffmpeg that the log tells of for the `turn`th time, from 0.
+/// Waits until the log has named ffmpeg processes often enough. Returns the id of number `turn`,
+/// counted from 0.
 #[track_caller]
 pub(crate) fn transcoder(server: &Server, turn: usize) -> u32 {
     const STARTED: &str = "ladder: ffmpeg ";
@@ -218,25 +211,25 @@ pub(crate) fn transcoder(server: &Server, turn: usize) -> u32 {
             .filter_map(|line| line.split(STARTED).nth(1)?.split(' ').next()?.parse().ok())
             .collect()
     };
-    until(|| ids().len() > turn);
+    eventually(LIMIT, "ffmpeg was started once more", || ids().len() > turn);
     ids()[turn]
 }
 
-/// Whether a process of that id is there, and has not ended.
+/// Whether a process with that id exists and has not ended.
 pub(crate) fn is_there(id: u32) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{id}/stat")) else { return false };
-    // The name, in brackets, may hold anything.
+    // The name is in parentheses and may contain any characters.
     let state = status.rsplit(") ").next().and_then(|rest| rest.chars().next());
     !matches!(state, Some('Z' | 'X') | None)
 }
 
-/// Which process started that one.
+/// Id of the parent process.
 pub(crate) fn parent(id: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
     status.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-/// Sends SIGKILL to a process of the test's own.
+/// Sends SIGKILL to a process that the test's server started.
 pub(crate) fn kill(id: u32) {
     signal(id, "-KILL");
 }
@@ -245,7 +238,7 @@ fn signal(id: u32, signal: &str) {
     Program::output(Command::new("kill").args([signal, &id.to_string()]), LIMIT);
 }
 
-/// Halts a process of the test's own, until this is dropped.
+/// Stops a process that the test's server started, until this is dropped.
 pub(crate) struct Halted(u32);
 
 impl Halted {
@@ -258,15 +251,5 @@ impl Halted {
 impl Drop for Halted {
     fn drop(&mut self) {
         signal(self.0, "-CONT");
-    }
-}
-
-/// Waits.
-#[track_caller]
-pub(crate) fn until(condition: impl Fn() -> bool) {
-    let deadline = std::time::Instant::now() + LIMIT;
-    while !condition() {
-        assert!(std::time::Instant::now() < deadline, "not in {LIMIT:?}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,4 +1,4 @@
-//! Which rendition of a live stream viewers are sent: by what their link carries, and by what they say.
+//! Which rendition of a live stream viewers get, decided by their link and by their commands.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -9,14 +9,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use socket2::{Domain, Socket, Type};
-use testkit::{Program, Server};
+use testkit::push::{Client, Frame};
+use testkit::{Program, Server, eventually, narrow_socket, time_of, track_of};
 
 use crate::rungs::link;
-use crate::support::{Client, Frame, LIMIT, metric, server, time_of, track_of, until};
+use crate::support::{LIMIT, metric, server};
 
-/// Publishes three renditions with a keyframe a second, sound with the first of them. The clip
-/// is encoded beforehand: a live encoder that waits for the processor is a publisher that stops and goes on.
+/// Segments of one group of pictures, which are soon whole.
+const SHORT: &str = "[live]\nsegment_target = \"1s\"\n";
+
+/// Publishes three renditions with a keyframe every second. The first also has audio. The clip was
+/// encoded beforehand: a live encoder that waits for the processor would stop and go on.
 fn publish(server: &Server) -> Program {
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg.args(["-nostdin", "-loglevel", "error", "-re", "-stream_loop", "-1", "-i"]);
@@ -33,7 +36,7 @@ fn publish(server: &Server) -> Program {
     server.get_until("/live/film/index.m3u8", LIMIT, |answer| {
         answer.status() == 200 && answer.text().matches("#EXT-X-STREAM-INF").count() == 3
     });
-    // Until there are whole segments, a keyframe weighs more than it should.
+    // Before there are whole segments, the keyframe makes the bitrate look too high.
     for track in ["v0", "v1", "v2"] {
         server.get_until(&format!("/live/film/{track}/media.m3u8"), LIMIT, |answer| {
             answer.status() == 200 && answer.text().matches("#EXTINF").count() >= 2
@@ -42,23 +45,25 @@ fn publish(server: &Server) -> Program {
     publisher
 }
 
-/// What a viewer is sent, checked as it comes.
+/// A viewer that checks its messages as they come.
 struct Viewer {
     client: Client,
     /// Names of the renditions, by rising bit rate, and the rates.
     names: Vec<String>,
     rates: Vec<u64>,
-    /// Index of the one that is sent.
+    /// Index of the rendition that it gets, and of the best one that it may get.
     rung: usize,
-    /// A header and what follows it, up to the next.
+    best: usize,
+    /// Each header and its media, up to the next header.
     sections: Vec<Vec<u8>>,
-    /// Decode times of the picture's chunk before and of the sound's.
+    /// Decode times of the last video chunk and the last audio chunk.
     times: [Option<u64>; 2],
-    /// Number of the sound's track.
-    sound: Option<u32>,
-    /// Something may be missing before the next picture.
+    /// The longest time between two chunks of a track, in seconds: from beginning to beginning.
+    step: f64,
+    /// Numbers of the video track and the audio track.
+    numbers: [u32; 2],
+    /// Whether media may be missing before the next video chunk.
     gap: bool,
-    switches: usize,
 }
 
 impl Viewer {
@@ -73,16 +78,19 @@ impl Viewer {
             names.iter().map(|rendition| rendition["name"].as_str().unwrap().to_owned()).collect();
         let rung = names.iter().position(|name| *name == hello["rendition"]).unwrap();
         let header = client.next().unwrap().payload;
+        // A part lasts 0.2 s, and a segment 1 s.
+        let step = if query.contains("segment") { 1.75 } else { 0.35 };
         Self {
             client,
+            best: names.len() - 1,
             names,
             rates,
             rung,
-            sound: Some(sound_of(&header)),
+            numbers: numbers(&header),
             sections: vec![header],
             times: [None; 2],
+            step,
             gap: false,
-            switches: 0,
         }
     }
 
@@ -105,35 +113,48 @@ impl Viewer {
                 self.gap = true;
             }
             "rendition" => {
-                self.rung = self.names.iter().position(|name| *name == event["rendition"]).unwrap();
-                self.switches += 1;
+                let rung = self.names.iter().position(|name| *name == event["rendition"]).unwrap();
+                assert!(rung != self.rung && rung <= self.best, "from {} to {event}", self.rung);
+                self.rung = rung;
                 let header = self.client.next().unwrap().payload;
                 assert_eq!(header[4..8], *b"ftyp");
-                self.sound = Some(sound_of(&header));
+                self.numbers = numbers(&header);
                 self.sections.push(header);
             }
             other => panic!("{other}: {event}"),
         }
     }
 
-    /// Times never go back; but for what is said to be missing they go on: a chunk is of 0.2 s.
+    /// Checks a chunk. It belongs to the rendition that was named last. Times never go back. They
+    /// continue, except where an event tells that media are missing.
     #[track_caller]
     fn chunk(&mut self, chunk: &[u8]) {
         assert!(is_whole(chunk));
-        let is_sound = Some(track_of(chunk)) == self.sound;
+        let number = track_of(chunk);
+        assert!(self.numbers.contains(&number), "{number} is none of {:?}", self.numbers);
+        let is_sound = number == self.numbers[1];
         let scale = if is_sound { 48_000 } else { 90_000 };
         let time = time_of(chunk);
         if let Some(before) = self.times[usize::from(is_sound)] {
             let step = (time as f64 - before as f64) / f64::from(scale);
             assert!(step > 0.0, "{step} s on v{}", self.rung);
             let gap = !is_sound && std::mem::take(&mut self.gap);
-            assert!(gap || step < 0.35, "{step} s, sound: {is_sound}");
+            assert!(gap || step < self.step, "{step} s, sound: {is_sound}");
         }
         self.times[usize::from(is_sound)] = Some(time);
         self.sections.last_mut().unwrap().extend_from_slice(chunk);
     }
 
-    /// Until what it is sent is as wanted.
+    /// Sends a command, and reads until the server has carried it out.
+    #[track_caller]
+    fn say(&mut self, command: &str) {
+        self.client.say(command);
+        // The server answers a ping after the commands before it.
+        self.client.send(0x89, b"said");
+        while self.next().opcode != 10 {}
+    }
+
+    /// Reads until the viewer gets what is wanted.
     #[track_caller]
     fn until(&mut self, wanted: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + LIMIT;
@@ -143,14 +164,15 @@ impl Viewer {
         }
     }
 
-    /// So many seconds of pictures.
+    /// Reads this many seconds of video.
     #[track_caller]
     fn seconds(&mut self, seconds: u64) {
         let from = self.times[0].unwrap_or_default();
         self.until(|viewer| viewer.times[0].unwrap_or_default() >= from + seconds * 90_000);
     }
 
-    /// ffmpeg decodes all of it: each section begins with a keyframe and lacks nothing.
+    /// Asserts that ffmpeg decodes everything: each section begins with a keyframe and lacks
+    /// nothing.
     #[track_caller]
     fn decodes(&self, folder: &Path) {
         for (number, section) in self.sections.iter().enumerate() {
@@ -167,15 +189,20 @@ impl Viewer {
     }
 }
 
-/// Number of the second track of a header.
-fn sound_of(header: &[u8]) -> u32 {
-    let at = header.windows(4).rposition(|four| four == b"tkhd").expect("a header");
-    // Version 0 has 32-bit times (14496-12, 8.3.2).
-    let id = at + if header[at + 4] == 0 { 16 } else { 24 };
-    u32::from_be_bytes(*header[id..].first_chunk().unwrap())
+/// Numbers of the two tracks of a header.
+fn numbers(header: &[u8]) -> [u32; 2] {
+    let boxes = header.windows(4).enumerate().filter(|(_, four)| four == b"tkhd");
+    let numbers: Vec<_> = boxes
+        .map(|(at, _)| {
+            // Version 0 has 32-bit times (14496-12, 8.3.2).
+            let id = at + if header[at + 4] == 0 { 16 } else { 24 };
+            u32::from_be_bytes(*header[id..].first_chunk().unwrap())
+        })
+        .collect();
+    numbers.try_into().expect("video and audio")
 }
 
-/// Whether a message is whole boxes, the last of them an `mdat`.
+/// Whether a message consists of whole boxes, of which the last is an `mdat`.
 fn is_whole(mut message: &[u8]) -> bool {
     let mut last = [0; 4];
     while let (Some(size), Some(kind)) = (message.first_chunk::<4>(), message.get(4..8)) {
@@ -194,7 +221,7 @@ fn switches(server: &Server, direction: &str) -> u64 {
 
 #[test]
 fn a_viewer_goes_down_with_its_link_and_comes_back() {
-    let server = server("");
+    let server = server(SHORT);
     let _publisher = publish(&server);
     let (address, rate) = link(server.http, 1_000_000);
     let mut viewer = Viewer::watch(address, "");
@@ -215,58 +242,51 @@ fn a_viewer_goes_down_with_its_link_and_comes_back() {
         format!("headwater_push_viewers{{stream=\"live/film\",rendition=\"{}\"}}", viewer.names[2]);
     assert_eq!(metric(&server, &top), 1);
     drop(viewer);
-    until(|| metric(&server, &top) == 0);
+    eventually(LIMIT, "it has left the top", || metric(&server, &top) == 0);
 }
 
 #[test]
-fn a_viewer_of_segments_goes_up_and_stays_there() {
-    let server = server("");
+fn a_viewer_of_segments_goes_up_and_nothing_is_missing() {
+    let server = server(SHORT);
     let _publisher = publish(&server);
-    let mut client = Client::connect(server.http, "/live/film/push?latency=segment");
-    let hello = client.next().unwrap().event();
-    let top = &hello["renditions"][0]["name"];
-    assert_ne!(&hello["rendition"], top);
-    let named = |frame: &Frame| {
-        (frame.opcode == 1).then(|| frame.event()).map(|event| {
-            assert_eq!(event["event"], "rendition", "{event}");
-            event["rendition"].clone()
-        })
-    };
-    client.until(|frame| named(frame).is_some_and(|name| name == *top));
-    // While each is being made it has nothing to do, and that is not because it is slow.
-    for _ in 0..20 {
-        let frame = client.next().unwrap();
-        assert_eq!(named(&frame), None);
-    }
+    let mut viewer = Viewer::watch(server.http, "?latency=segment");
+    assert!(viewer.rung < 2);
+    viewer.until(|viewer| {
+        assert!(!viewer.gap);
+        viewer.rung == 2
+    });
+    viewer.seconds(2);
+    viewer.decodes(tempfile::tempdir().unwrap().path());
 }
 
 #[test]
 fn a_viewer_is_sent_what_it_says_and_nothing_is_missing() {
-    let server = server("");
+    let server = server(SHORT);
     let _publisher = publish(&server);
     let rates = Viewer::watch(server.http, "").rates;
     let max = (rates[1] + rates[2]) / 2;
     let mut viewer = Viewer::watch(server.http, &format!("?max={max}"));
-    // Nothing above what it allows, however much its link carries.
-    viewer.seconds(6);
-    assert_eq!((viewer.rung, viewer.switches), (1, 0), "{rates:?}");
-    viewer.client.say(&format!("{{\"rendition\": \"{}\"}}", viewer.names[0]));
-    viewer.until(|viewer| viewer.rung == 0);
+    assert_eq!(viewer.rung, 1, "{rates:?}");
+    // It gets no rendition above its limit, however much its link carries.
+    viewer.best = 1;
     viewer.seconds(5);
-    assert_eq!((viewer.rung, viewer.switches), (0, 1), "it is pinned");
-    viewer.client.say(r#"{"rendition": null, "max": null}"#);
+    viewer.say(&format!("{{\"rendition\": \"{}\"}}", viewer.names[0]));
+    viewer.until(|viewer| viewer.rung == 0);
+    viewer.best = 0;
+    viewer.seconds(5);
+    viewer.best = 2;
+    viewer.say(r#"{"rendition": null, "max": null}"#);
     viewer.until(|viewer| viewer.rung == 2);
-    viewer.client.say(&format!("{{\"max\": {max}}}"));
+    viewer.say(&format!("{{\"max\": {max}}}"));
     viewer.until(|viewer| viewer.rung < 2);
-    let switches = viewer.switches;
+    viewer.best = 1;
     viewer.seconds(4);
-    assert!(viewer.rung < 2 && viewer.switches <= switches + 1);
     viewer.decodes(tempfile::tempdir().unwrap().path());
 }
 
 #[test]
 fn what_a_paused_viewer_wishes_for_counts_when_it_goes_on() {
-    let server = server("");
+    let server = server(SHORT);
     let _publisher = publish(&server);
     let mut client = Client::connect(server.http, "/live/film/push?rendition=low");
     let hello = client.next().unwrap().event();
@@ -294,7 +314,7 @@ fn what_a_paused_viewer_wishes_for_counts_when_it_goes_on() {
             assert_eq!((&event["event"], &event["rendition"]), (&"rendition".into(), wanted));
             now = wanted;
         }
-        // In it pictures have the size of the rendition.
+        // The header has the picture size of the rendition.
         assert_eq!(client.next().unwrap().payload[4..8], *b"ftyp");
         assert!(is_whole(&client.next().unwrap().payload));
         assert_eq!(names.iter().map(|name| viewers(name)).sum::<u64>(), 1);
@@ -310,7 +330,8 @@ fn one_that_goes_on_while_nobody_publishes_is_sent_what_comes() {
     let mut client = Client::connect(server.http, "/live/film/push");
     client.until(|frame| frame.opcode == 2 && is_whole(&frame.payload));
     publisher.pause();
-    // The server has all that was on its way when the playlist has not moved for longer than a part lasts.
+    // When the playlist has not changed for longer than a part lasts, the server has all that was
+    // on its way.
     let seen = RefCell::new((String::new(), Instant::now()));
     server.get_until("/live/film/v0/media.m3u8", LIMIT, |answer| {
         let mut seen = seen.borrow_mut();
@@ -319,7 +340,7 @@ fn one_that_goes_on_while_nobody_publishes_is_sent_what_comes() {
         }
         seen.1.elapsed() > Duration::from_millis(600)
     });
-    // And the viewer has all of it when its ping is answered.
+    // When the viewer's ping is answered, the viewer has all of it.
     client.send(0x89, b"all");
     client.until(|frame| frame.opcode == 10);
     client.say(r#"{"pause": true}"#);
@@ -369,7 +390,7 @@ fn a_rendition_that_goes_away_is_replaced_by_its_neighbour() {
 #[test]
 fn a_publisher_that_dies_within_a_frame_leaves_no_half_chunk() {
     let server = server("[live]\nreconnect = \"1s\"\n");
-    // A publisher whose connection breaks after so many bytes, wherever in a message that is.
+    // A publisher whose connection breaks after this many bytes, anywhere in a message.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (address, origin) = (listener.local_addr().unwrap(), server.rtmp);
     let relay = std::thread::spawn(move || {
@@ -424,14 +445,12 @@ fn one_that_reads_nothing_delays_none_of_five_hundred() {
     let server = server("workers = 1\n");
     let mut viewers: Vec<_> =
         (0..499).map(|_| Client::connect(server.http, "/live/demo/push")).collect();
-    let socket = Socket::new(Domain::for_address(server.http), Type::STREAM, None).unwrap();
-    socket.set_recv_buffer_size(4 << 10).unwrap();
-    socket.connect(&server.http.into()).unwrap();
-    let deaf = Client::over(socket.into(), "/live/demo/push");
+    let deaf = narrow_socket(server.http, 4 << 10).unwrap();
+    let deaf = Client::over(deaf, "/live/demo/push");
     let gauge = r#"headwater_viewers{stream="live/demo",delivery="push"}"#;
     assert_eq!(metric(&server, gauge), 500);
-    // Rounds of what all others get, each up to the newest chunk that one of them has, while the deaf
-    // one has long been sent more than its connection holds (1.2 Mbit/s, 6 s).
+    // In each round all others read up to the newest chunk that any of them has. Meanwhile the deaf
+    // viewer has been sent much more than its connection holds (1.2 Mbit/s, 6 s).
     let mut newest = vec![0; viewers.len()];
     let mut goal = 0;
     for round in 1..=8 {
@@ -451,10 +470,10 @@ fn one_that_reads_nothing_delays_none_of_five_hundred() {
     let skipped = r#"headwater_slow_viewers_skipped_total{delivery="push"}"#;
     assert_eq!(metric(&server, skipped), 0);
     drop(deaf);
-    until(|| metric(&server, gauge) == 499);
+    eventually(LIMIT, "the deaf one has gone", || metric(&server, gauge) == 499);
 }
 
-/// Decode time of the next chunk of pictures.
+/// Decode time of the next video chunk.
 #[track_caller]
 fn next_time(client: &mut Client) -> u64 {
     let chunk = client.until(|frame| {

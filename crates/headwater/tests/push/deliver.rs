@@ -1,15 +1,17 @@
-//! What viewers are sent.
+//! The messages that viewers get.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use testkit::{Program, Server};
+use testkit::push::Client;
+use testkit::{Program, Server, certificate, eventually, time_of, track_of};
 
-use crate::support::{Client, LIMIT, metric, server, time_of, track_of, until};
+use crate::support::{LIMIT, metric, server};
 
-/// Python's `websockets` reads for some seconds: each message, after its kind and its length.
+/// Python's `websockets` reads for some seconds and writes each message, after its kind and its
+/// length.
 const WATCH: &str = r#"
 import asyncio, ssl, struct, sys, websockets
 async def watch(url, path, seconds, certificate):
@@ -27,13 +29,13 @@ async def watch(url, path, seconds, certificate):
 asyncio.run(watch(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None))
 "#;
 
-/// What a client got: events, and binary messages.
+/// The events and binary messages that a client got.
 struct Got {
     events: Vec<Value>,
     media: Vec<Vec<u8>>,
 }
 
-/// Watches by Debian's Python, which has its library.
+/// Watches with Debian's Python, which has the library.
 #[track_caller]
 fn watch(url: &str, file: &Path, seconds: f64, certificate: Option<&Path>) -> Got {
     let mut python = Command::new("/usr/bin/python3");
@@ -54,7 +56,7 @@ fn watch(url: &str, file: &Path, seconds: f64, certificate: Option<&Path>) -> Go
     got
 }
 
-/// Segments of the stream's tracks that are complete now, by track.
+/// The segments that are complete now, by track.
 fn segments(server: &Server) -> HashMap<&'static str, Vec<Vec<u8>>> {
     let of = |track: &'static str| {
         let playlist = server.get(&format!("/live/demo/{track}/media.m3u8"));
@@ -70,7 +72,7 @@ fn segments(server: &Server) -> HashMap<&'static str, Vec<Vec<u8>>> {
     [of("v0"), of("a0")].into()
 }
 
-/// Without error, and so many pictures at least.
+/// Asserts that ffmpeg decodes the file without an error, and at least this many frames.
 #[track_caller]
 fn decodes(file: &Path, least: usize) {
     let mut ffmpeg = Command::new("ffmpeg");
@@ -112,7 +114,7 @@ fn check(server: &Server, url: &str, unit: &str, certificate: Option<&Path>) {
     std::fs::write(&film, got.media.concat()).unwrap();
     decodes(&film, 90);
 
-    // The same bytes as the segments of the same time.
+    // Push has the same bytes as the segments of the same time.
     for (track, segments) in segments {
         let number = track_of(&segments[0]);
         let pushed = &tracks[&number];
@@ -132,26 +134,10 @@ fn a_foreign_client_gets_what_hls_has_in_chunks() {
 #[test]
 fn a_foreign_client_gets_the_same_over_tls() {
     let folder = tempfile::tempdir().unwrap();
-    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-    let mut openssl = Command::new("openssl");
-    openssl.args([
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-    ]);
-    openssl.args(["-days", "30", "-subj", "/CN=push", "-addext", "subjectAltName=IP:127.0.0.1"]);
-    openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
-    Program::output(&mut openssl, LIMIT);
-    let server = server(&format!(
-        "[http.tls]\nlisten = \"127.0.0.1:0\"\ncertificate = \"{}\"\nkey = \"{}\"\n",
-        certificate.display(),
-        key.display()
-    ));
-    check(&server, &format!("wss://{}", server.https.unwrap()), "chunk", Some(&certificate));
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    certificate::make("push", &cert, &key);
+    let server = server(&certificate::table(&cert, &key));
+    check(&server, &format!("wss://{}", server.https.unwrap()), "chunk", Some(&cert));
 }
 
 #[test]
@@ -169,7 +155,7 @@ fn messages_cost_four_bytes_or_ten_and_viewers_are_counted() {
         let answer = server.get("/api/v1/streams/live/demo");
         serde_json::from_str::<Value>(answer.text()).unwrap()["viewers"]["push"].clone()
     };
-    until(|| viewers() == 3);
+    eventually(LIMIT, "all are counted", || viewers() == 3);
     let gauge = r#"headwater_viewers{stream="live/demo",delivery="push"}"#;
     assert_eq!(metric(&server, gauge), 3);
     let mut all = Vec::new();
@@ -187,7 +173,7 @@ fn messages_cost_four_bytes_or_ten_and_viewers_are_counted() {
         }
         all.push(chunks);
     }
-    // The same chunks for all.
+    // All viewers get the same chunks.
     let (first, others) = all.split_first().unwrap();
     for other in others {
         let shared =
@@ -195,5 +181,5 @@ fn messages_cost_four_bytes_or_ten_and_viewers_are_counted() {
         assert!(shared.count() > 10);
     }
     clients.pop();
-    until(|| viewers() == 2);
+    eventually(LIMIT, "one has gone", || viewers() == 2);
 }

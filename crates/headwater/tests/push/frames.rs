@@ -1,10 +1,13 @@
-//! Clients that break RFC 6455, or say too much.
+//! Clients that break RFC 6455 or send too much.
 
 use std::io::Write;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Client, Frame, masked, metric, server, time_of, track_of, until};
+use testkit::push::{Client, Frame, masked};
+use testkit::{eventually, time_of, track_of};
+
+use crate::support::{LIMIT, metric, server};
 
 #[test]
 fn a_table_of_what_clients_may_not_send() {
@@ -37,28 +40,28 @@ fn a_table_of_what_clients_may_not_send() {
         ("thousands of seeks", masked(0x81, b"{\"seek\":3}").repeat(2000), 1008),
     ];
     let address = server.http;
-    // At once with the first frames, and in the midst of the stream.
-    let attempt = &|rides: bool, what: &str, bytes: &[u8], code: u16| {
+    // Right after the handshake, and in the middle of the stream.
+    let attempt = &|is_subscribed: bool, what: &str, bytes: &[u8], code: u16| {
         let mut client = Client::connect(address, "/live/demo/push");
-        if rides {
+        if is_subscribed {
             for _ in 0..20 {
                 client.next().unwrap();
             }
         }
-        // It may be closed before all is said.
+        // The server may close before all is sent.
         let _ = client.socket.write_all(bytes);
         assert_eq!(client.closed(), code, "{what}");
     };
     thread::scope(|scope| {
         for (what, bytes, code) in &cases {
-            for rides in [false, true] {
-                scope.spawn(move || attempt(rides, what, bytes, *code));
+            for is_subscribed in [false, true] {
+                scope.spawn(move || attempt(is_subscribed, what, bytes, *code));
             }
         }
     });
     assert!(metric(&server, r#"headwater_push_violations_total{code="1002"}"#) >= 22);
     let gauge = r#"headwater_viewers{stream="live/demo",delivery="push"}"#;
-    until(|| metric(&server, gauge) == 0);
+    eventually(LIMIT, "all have gone", || metric(&server, gauge) == 0);
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn pings_are_answered_and_a_close_is_returned() {
     client.send(0x89, b"are you there");
     let pong = client.until(|frame| frame.opcode == 10);
     assert_eq!(pong.payload, b"are you there");
-    // In fragments, with a ping between them.
+    // A command in fragments, with a ping between them.
     client.send(0x01, b"{\"se");
     client.send(0x89, b"");
     client.send(0x80, b"ek\":1}");
@@ -81,23 +84,23 @@ fn pings_are_answered_and_a_close_is_returned() {
 
 #[test]
 fn who_is_silent_is_pinged_and_then_gone() {
-    // Long enough that who answers has answered in time, on a busy machine too.
+    // Long enough for a client to answer in time, on a busy machine too.
     let server = server("[push]\nping_interval = \"1s\"\n");
     let gauge = r#"headwater_viewers{stream="live/demo",delivery="push"}"#;
     let mut answers = Client::connect(server.http, "/live/demo/push");
     let silent = Client::connect(server.http, "/live/demo/push");
-    until(|| metric(&server, gauge) == 2);
-    // Who answers is there for longer than who is silent can be.
+    eventually(LIMIT, "both are counted", || metric(&server, gauge) == 2);
+    // The client that answers stays longer than a silent one can.
     for _ in 0..5 {
         let ping = answers.until(|frame| frame.opcode == 9);
         answers.send(0x8A, &ping.payload);
     }
-    until(|| metric(&server, gauge) == 1);
+    eventually(LIMIT, "one has gone", || metric(&server, gauge) == 1);
     answers.until(|frame| frame.opcode == 2);
     drop(silent);
 }
 
-/// In three intervals, not four: two pings were sent in vain.
+/// The silent client is gone after three intervals, not four: two pings had no answer.
 #[test]
 fn who_is_silent_is_pinged_twice() {
     let server = server("[push]\nping_interval = \"1s\"\n");
@@ -123,14 +126,14 @@ fn who_pauses_is_sent_nothing_and_goes_on_at_a_keyframe() {
     let mut byte = [0];
     let quiet = std::io::Read::read(&mut client.socket, &mut byte).unwrap_err();
     assert_eq!(quiet.kind(), std::io::ErrorKind::WouldBlock);
-    client.socket.set_read_timeout(Some(crate::support::LIMIT)).unwrap();
+    client.socket.set_read_timeout(Some(LIMIT)).unwrap();
     client.say("{\"pause\":false}");
     assert_eq!(client.next().unwrap().event()["reason"], "pause");
     assert_eq!(&client.next().unwrap().payload[4..8], b"ftyp");
     assert_eq!(client.next().unwrap().opcode, 2);
 }
 
-/// It is told of the seek when it goes on, with that in one command or after it.
+/// The client is told of the seek when it goes on, whether one command or two ask for that.
 #[test]
 fn who_seeks_while_paused_goes_on_there() {
     let server = server("");
@@ -142,7 +145,7 @@ fn who_seeks_while_paused_goes_on_there() {
             frame.opcode == 2 && frame.payload[4..8] != *b"ftyp" && track_of(&frame.payload) == 1
         };
         let first = time_of(&client.until(is_picture).payload);
-        // The newest keyframe is another by then.
+        // By then there is a newer keyframe.
         while time_of(&client.until(is_picture).payload) < first + 3 * 90_000 {}
         client.say("{\"pause\":true}");
         for command in commands {
@@ -155,7 +158,7 @@ fn who_seeks_while_paused_goes_on_there() {
     }
 }
 
-/// A server that reads on after a close would never close.
+/// If the server read on after a close, it would never close.
 #[test]
 fn who_goes_on_after_a_close_is_not_listened_to() {
     let server = server("workers = 1");

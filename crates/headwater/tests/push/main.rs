@@ -1,5 +1,4 @@
-//! Streams pushed over WebSocket: to a client of another hand, and to clients that break the
-//! protocol.
+//! Streams pushed over WebSocket: to a client by others, and to clients that break the protocol.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

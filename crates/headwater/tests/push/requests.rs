@@ -5,7 +5,10 @@ use std::net::TcpStream;
 
 use testkit::http::get_with;
 
-use crate::support::{Client, KEY, LIMIT, request, server, time_of, track_of};
+use testkit::push::{Client, KEY, request};
+use testkit::{time_of, track_of};
+
+use crate::support::{LIMIT, server};
 
 #[test]
 fn what_cannot_be_a_websocket_is_told_why() {
@@ -42,7 +45,7 @@ fn what_cannot_be_a_websocket_is_told_why() {
             assert_eq!(answer.header("sec-websocket-version"), Some("13"));
         }
     }
-    // After an answer of the control plane the connection is hyper's.
+    // After an answer of the control plane hyper owns the connection.
     let mut socket = TcpStream::connect(server.http).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     let both = ["GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", &request(path)].concat();
@@ -92,6 +95,6 @@ fn a_viewer_may_begin_in_the_past() {
     assert!(live - start > 2.5, "{live} {start}");
     let middle = first(&format!("from={}", start + 2.2));
     assert!((start + 0.9..start + 2.3).contains(&middle), "{start} {middle} {live}");
-    // More than there is: where it is live.
+    // With more than there is, the viewer begins at live.
     assert!(first("from=1000000") >= live);
 }

@@ -1,22 +1,22 @@
-//! The rendition of a title is chosen by what the link carries.
+//! The link's capacity decides which rendition of a title a viewer gets.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use socket2::{Domain, Socket, Type};
+use testkit::push::{Client, Frame};
+use testkit::track_of;
 
-use crate::support::{Client, Frame, track_of};
 use crate::titles::{ffmpeg, segments, server};
 
-/// Between two steps of a link.
+/// Time between two steps of a link.
 const STEP: Duration = Duration::from_millis(20);
 
-/// A link to `server` for one connection, and the bytes a second that it carries towards the viewer.
+/// A link to `server` for one connection, and its bytes a second towards the viewer.
 pub(crate) fn link(server: SocketAddr, rate: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -24,10 +24,7 @@ pub(crate) fn link(server: SocketAddr, rate: usize) -> (SocketAddr, Arc<AtomicUs
     let carries = Arc::clone(&rate);
     thread::spawn(move || {
         let (mut viewer, _) = listener.accept().unwrap();
-        let socket = Socket::new(Domain::for_address(server), Type::STREAM, None).unwrap();
-        socket.set_recv_buffer_size(8 << 10).unwrap();
-        socket.connect(&server.into()).unwrap();
-        let mut origin: TcpStream = socket.into();
+        let mut origin = testkit::narrow_socket(server, 8 << 10).unwrap();
         let (mut from, mut to) = (viewer.try_clone().unwrap(), origin.try_clone().unwrap());
         thread::spawn(move || std::io::copy(&mut from, &mut to));
         let mut buffer = vec![0; 1 << 20];
@@ -63,10 +60,11 @@ fn movie(folder: &Path) {
     }
 }
 
-/// What a viewer is sent: each segment is the next one, of the rendition that was named last.
+/// A viewer that checks its messages: each segment is the next one, of the rendition that was named
+/// last.
 struct Follower {
     client: Client,
-    strips: Vec<Vec<Vec<u8>>>,
+    segments: Vec<Vec<Vec<u8>>>,
     rendition: usize,
     next: usize,
 }
@@ -87,7 +85,7 @@ impl Follower {
                 }
             }
             2 => {
-                let wanted = &self.strips[self.rendition][self.next];
+                let wanted = &self.segments[self.rendition][self.next];
                 assert_eq!(track_of(&frame.payload), track_of(wanted), "segment {}", self.next);
                 assert!(frame.payload == *wanted, "segment {}", self.next);
                 self.next += 1;
@@ -97,11 +95,11 @@ impl Follower {
         frame
     }
 
-    /// Until the rendition is one that is wanted, before the film is over.
+    /// Reads until the rendition is a wanted one, which must happen before the title ends.
     #[track_caller]
     fn until(&mut self, wanted: impl Fn(usize) -> bool) {
         while !wanted(self.rendition) {
-            assert!(self.next < self.strips[0].len(), "v{} to the end", self.rendition);
+            assert!(self.next < self.segments[0].len(), "v{} to the end", self.rendition);
             self.next();
         }
     }
@@ -112,15 +110,15 @@ fn a_viewer_is_sent_what_its_link_carries() {
     let folder = tempfile::tempdir().unwrap();
     movie(&folder.path().join("movie"));
     let server = server(folder.path(), "");
-    let strips: Vec<_> =
+    let all: Vec<_> =
         ["v0", "v1", "v2"].map(|track| segments(&server, "movie", track)).into_iter().collect();
     let watch = |address, query: &str| {
         let client = Client::connect(address, &format!("/vod/movie/push?{query}"));
-        let mut follower = Follower { client, strips: strips.clone(), rendition: 9, next: 0 };
+        let mut follower = Follower { client, segments: all.clone(), rendition: 9, next: 0 };
         follower.next();
         follower
     };
-    // Nothing is known yet: not the best.
+    // Nothing is known about the link yet, so the viewer does not get the best rendition.
     let mut near = watch(server.http, "pace=realtime");
     assert_eq!(near.rendition, 1);
     let (address, rate) = link(server.http, 40_000);
@@ -129,9 +127,9 @@ fn a_viewer_is_sent_what_its_link_carries() {
     far.until(|rendition| rendition == 2);
     rate.store(350_000, Relaxed);
     far.until(|rendition| rendition < 2);
-    // Bursts have shown that there is room.
+    // Bursts have shown that the link has room.
     near.until(|rendition| rendition == 0);
-    // Who names one is sent that.
+    // A viewer that names a rendition gets that one.
     let (address, _) = link(server.http, 40_000);
     let mut pinned = watch(address, "pace=fast&rendition=medium");
     while pinned.next < 2 {

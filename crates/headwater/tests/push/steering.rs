@@ -1,5 +1,4 @@
-//! Viewers of titles that say where, when and what: seeks, pauses, renditions; and files that do not
-//! stay as they were.
+//! Viewers of titles that seek, pause and choose renditions; and files that change meanwhile.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -9,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise, fstatfs};
 use serde_json::{Value, json};
-use socket2::{Domain, Socket, Type};
-use testkit::SlowReader;
+use testkit::push::{Client, Frame, request};
+use testkit::{SlowReader, eventually, narrow_socket, track_of};
 
-use crate::support::{Client, Frame, LIMIT, metric, request, track_of, until};
+use crate::support::{LIMIT, metric};
 use crate::titles::{ffmpeg, media, segments, server};
 
 const LONG: &str = "mp4/two-minutes.mp4";
@@ -25,20 +24,20 @@ fn is_event(frame: &Frame, name: &str) -> bool {
     frame.opcode == 1 && frame.event()["event"] == name
 }
 
-/// The next message of media of the track with this number.
+/// The next media message of the track with this number.
 #[track_caller]
 fn next_of(client: &mut Client, track: u32) -> Vec<u8> {
     let is_segment = |frame: &Frame| frame.opcode == 2 && frame.payload[4..8] != *b"ftyp";
     client.until(|frame| is_segment(frame) && track_of(&frame.payload) == track).payload
 }
 
-/// Which of these a message is.
+/// Index of the segment that a message is.
 #[track_caller]
 fn number(segments: &[Vec<u8>], message: &[u8]) -> usize {
     segments.iter().position(|segment| segment == message).expect("a segment of the playlist")
 }
 
-/// Has what was said before been done?
+/// Waits until the server has done all earlier commands. Returns the frames that came before.
 #[track_caller]
 fn settle(client: &mut Client) -> Vec<Frame> {
     client.send(0x89, b"settled");
@@ -64,7 +63,7 @@ fn a_viewer_goes_to_any_second() {
         let seconds: f64 = duration.trim_end_matches(',').parse().unwrap();
         ends.push(ends.last().unwrap_or(&0.0) + seconds);
     }
-    // The segment that holds a time begins with a keyframe.
+    // A segment begins with a keyframe, so a seek goes to the segment that contains the time.
     let at = |time: f64| ends.iter().position(|end| time < *end).unwrap_or(ends.len() - 1);
 
     let path = format!("/vod/{LONG}/push?pace=realtime&from=60.5");
@@ -75,7 +74,7 @@ fn a_viewer_goes_to_any_second() {
         client.say(&json!({"seek": time}).to_string());
         let event = client.until(|frame| is_event(frame, "discontinuity")).event();
         assert_eq!(event["reason"], "seek");
-        // The sound that is heard then comes with it.
+        // The audio of that time comes as well.
         let (mut picture, mut sound) = (None, None);
         while picture.is_none() || sound.is_none() {
             let frame = client.until(|frame| frame.opcode == 2);
@@ -88,7 +87,7 @@ fn a_viewer_goes_to_any_second() {
         assert_eq!(picture, Some(at(time)), "{time}");
         assert!(sound.unwrap() <= at(time) && sound.unwrap() + 1 >= at(time), "{time} {sound:?}");
     }
-    // Beyond the end there is the last segment.
+    // A seek beyond the end goes to the last segment.
     client.say(r#"{"seek": 1e9}"#);
     client.until(|frame| is_event(frame, "discontinuity"));
     assert_eq!(number(&video, &next_of(&mut client, numbers.0)), video.len() - 1);
@@ -102,8 +101,8 @@ fn a_viewer_goes_to_any_second() {
     assert_eq!(client.closed(), 1008);
 }
 
-/// Nothing comes sooner than it is due, a pause put off what was due by as long as it lasted, and
-/// after it the next segment is the next.
+/// No segment comes before it is due. A pause delays later segments by its duration, and none is
+/// left out after it.
 #[test]
 fn a_viewer_in_real_time_is_not_far_ahead_and_pauses() {
     let server = server(&testkit::media_dir(), "");
@@ -187,7 +186,7 @@ fn a_folder_of_renditions_is_one_title() {
         assert_eq!(hello(query)["rendition"], rendition, "{query}");
     }
 
-    let strips: Vec<_> =
+    let all: Vec<_> =
         ["v0", "v1", "v2"].map(|track| segments(&server, "movie", track)).into_iter().collect();
     let mut client = Client::connect(server.http, "/vod/movie/push?pace=realtime&rendition=high");
     let (mut next, mut current, mut wanted) = (0, 0, [2, 1, 0].into_iter());
@@ -219,8 +218,8 @@ fn a_folder_of_renditions_is_one_title() {
         if track_of(&frame.payload) > 3 {
             continue;
         }
-        // No segment is left out, and none comes twice, whatever it is of.
-        assert_eq!(number(&strips[current], &frame.payload), next);
+        // No segment is left out, and none comes twice, whatever its rendition.
+        assert_eq!(number(&all[current], &frame.payload), next);
         next += 1;
         match wanted.next() {
             Some(rendition) => {
@@ -230,10 +229,10 @@ fn a_folder_of_renditions_is_one_title() {
             None => {}
         }
     }
-    assert_eq!((next, current), (strips[0].len(), 2));
+    assert_eq!((next, current), (all[0].len(), 2));
 }
 
-/// However often it changes its mind while nothing can be sent, there is one event for that.
+/// If the viewer changes its mind several times while nothing can be sent, there is one event.
 #[test]
 fn a_viewer_is_told_of_the_rendition_that_it_is_sent() {
     let folder = tempfile::tempdir().unwrap();
@@ -372,7 +371,8 @@ fn what_was_replaced_goes_on_and_what_was_written_to_does_not() {
     server.log_line(LIMIT, |line| line.contains("vod/film.mp4") && line.contains("changed"));
 }
 
-/// What is announced and cannot be had any more ends the connection: no close can follow half a segment.
+/// If the file no longer has the announced bytes, the connection ends: no close frame can follow
+/// half a segment.
 #[test]
 fn a_file_that_shrinks_under_a_segment_ends_the_connection() {
     let folder = tempfile::tempdir().unwrap();
@@ -381,8 +381,10 @@ fn a_file_that_shrinks_under_a_segment_ends_the_connection() {
     let server = server(folder.path(), "workers = 1");
     let whole = std::fs::metadata(&path).unwrap().len() as usize;
     let mut client = narrow(server.http, "/vod/film.mp4/push?pace=fast");
-    // The first segment has far more than the kernel takes of it at once.
-    until(|| metric(&server, "headwater_http_sent_bytes_total") > 100_000);
+    // The first segment is much longer than the kernel takes at once.
+    eventually(LIMIT, "it is being sent", || {
+        metric(&server, "headwater_http_sent_bytes_total") > 100_000
+    });
     File::options().write(true).open(&path).unwrap().set_len(1000).unwrap();
     let (mut received, mut buffer) = (0, vec![0; 64 << 10]);
     while let Ok(read @ 1..) = client.socket.read(&mut buffer) {
@@ -392,12 +394,9 @@ fn a_file_that_shrinks_under_a_segment_ends_the_connection() {
     server.log_line(LIMIT, |line| line.contains("became shorter") && line.contains("vod/film.mp4"));
 }
 
-/// A client whose kernel takes little for it.
+/// A client with a small receive buffer.
 fn narrow(address: SocketAddr, path: &str) -> Client {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
-    socket.set_recv_buffer_size(4 << 10).unwrap();
-    socket.connect(&address.into()).unwrap();
-    Client::over(socket.into(), path)
+    Client::over(narrow_socket(address, 4 << 10).unwrap(), path)
 }
 
 #[test]
@@ -406,7 +405,7 @@ fn one_that_breaks_the_protocol_gets_no_half_segment() {
     let path = format!("/vod/{LARGE}/push?pace=fast");
     let mut client = narrow(server.http, &path);
     client.socket.write_all(&[0x81, 1, b'x']).unwrap();
-    // Whoever reads on finds whole frames, and the close after them.
+    // A client that reads on finds whole frames, and the close frame after them.
     assert_eq!(client.closed(), 1002);
 }
 
@@ -418,21 +417,21 @@ fn one_that_takes_nothing_is_closed_and_the_others_are_served() {
     let closed = "headwater_slow_viewers_closed_total{delivery=\"push\",reason=\"stalled\"}";
     let mut reads = Client::connect(server.http, &path);
     reads.until(|frame| is_event(frame, "end"));
-    until(|| metric(&server, closed) == 5);
+    eventually(LIMIT, "five are closed", || metric(&server, closed) == 5);
     server.log_line(LIMIT, |line| line.contains("takes nothing") && line.contains(LARGE));
     let gauge = format!("headwater_viewers{{stream=\"vod/{LARGE}\",delivery=\"push\"}}");
     drop(reads);
-    until(|| metric(&server, &gauge) == 0);
+    eventually(LIMIT, "none is left", || metric(&server, &gauge) == 0);
     drop(deaf);
 }
 
-/// There is room to write again only after longer than the time-out.
+/// The socket becomes writable again only after the time-out.
 #[test]
 fn one_that_reads_slowly_stays() {
     let server = server(&testkit::media_dir(), "workers = 1\n[http]\nsend_timeout = \"2s\"\n");
     let request = request(&format!("/vod/{LARGE}/push?pace=fast"));
     let reader = SlowReader::start(server.http, request.as_bytes(), 20_000).unwrap();
-    until(|| reader.received() > 160_000 || reader.is_ended());
+    eventually(LIMIT, "it has read for 8 s", || reader.received() > 160_000 || reader.is_ended());
     assert!(!reader.is_ended(), "{}", server.log());
 }
 

@@ -1,4 +1,4 @@
-//! What viewers of titles are sent: to a client of another hand, and byte by byte.
+//! The messages that viewers of titles get: compared byte by byte, and with a client by others.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 use testkit::http::get_with;
-use testkit::{Program, Server};
+use testkit::push::{Client, KEY};
+use testkit::{Program, Server, certificate, eventually, track_of};
 
-use crate::support::{Client, KEY, metric, track_of, until};
+use crate::support::metric;
 
-/// No foreign program takes longer.
+/// The longest that a program by others may take.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Python's `websockets` receives to the end: each message, after its kind and its length, and the
-/// code it was closed with.
+/// Python's `websockets` receives to the end and writes each message, after its kind and its
+/// length, and the code of the close.
 const RECEIVE: &str = r#"
 import asyncio, ssl, struct, sys, websockets
 async def receive(url, path, certificate):
@@ -31,15 +32,11 @@ async def receive(url, path, certificate):
 asyncio.run(receive(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None))
 "#;
 
-/// A server over a folder of files, with these lines of configuration.
+/// A server of a folder of files, with these lines of configuration.
 #[track_caller]
 pub(crate) fn server(root: &Path, tables: &str) -> Server {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("headwater.toml");
-    std::fs::write(&path, tables).unwrap();
-    let arguments =
-        [OsStr::new("--vod"), root.as_os_str(), OsStr::new("--config"), path.as_os_str()];
-    Server::start(env!("CARGO_BIN_EXE_headwater"), arguments)
+    let arguments = [OsStr::new("--vod"), root.as_os_str()];
+    Server::configured(env!("CARGO_BIN_EXE_headwater"), tables, arguments)
 }
 
 /// A file of the test media.
@@ -47,15 +44,15 @@ pub(crate) fn media(name: &str) -> PathBuf {
     testkit::clip(name)
 }
 
-/// Runs ffmpeg to its end, which must be a good one; what it wrote to standard output.
+/// Runs ffmpeg, which must succeed, and returns its standard output.
 #[track_caller]
 pub(crate) fn ffmpeg<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Vec<u8> {
     let quiet = ["-nostdin", "-hide_banner", "-loglevel", "error", "-xerror", "-y"];
     Program::output(Command::new("ffmpeg").args(quiet).args(arguments), LIMIT)
 }
 
-/// Hash of each picture and each run of sound, decoded, in order: one that is quickly computed, of
-/// hundreds of megabytes. Edit lists, which a pushed stream has none of, are passed over.
+/// Hashes of the decoded frames and runs of audio, in order. The hash is fast, because there are
+/// hundreds of megabytes. Edit lists are ignored, because a pushed stream has none.
 #[track_caller]
 fn decoded(file: &Path, map: &str) -> Vec<String> {
     let mut arguments = vec![OsStr::new("-ignore_editlist"), OsStr::new("1"), OsStr::new("-i")];
@@ -68,13 +65,13 @@ fn decoded(file: &Path, map: &str) -> Vec<String> {
     lines.map(|line| line.rsplit(',').next().unwrap().trim().to_owned()).collect()
 }
 
-/// What a client got: events, and binary messages.
+/// The events and binary messages that a client got.
 struct Got {
     events: Vec<Value>,
     media: Vec<Vec<u8>>,
 }
 
-/// All of it, by Debian's Python, which has its library.
+/// Receives everything with Debian's Python, which has the library.
 #[track_caller]
 fn receive(url: &str, certificate: Option<&Path>) -> Got {
     let folder = tempfile::tempdir().unwrap();
@@ -97,7 +94,7 @@ fn receive(url: &str, certificate: Option<&Path>) -> Got {
     got
 }
 
-/// A track's segments, as its media playlist names them.
+/// A track's segments, in the order of its media playlist.
 #[track_caller]
 pub(crate) fn segments(server: &Server, title: &str, track: &str) -> Vec<Vec<u8>> {
     let folder = format!("/vod/{title}/{track}");
@@ -112,7 +109,7 @@ pub(crate) fn segments(server: &Server, title: &str, track: &str) -> Vec<Vec<u8>
     bodies.collect()
 }
 
-/// A whole title comes to a foreign client as it is in the file, and as HLS has it.
+/// Asserts that a client by others gets a whole title as it is in the file and in HLS.
 #[track_caller]
 fn check(
     server: &Server,
@@ -133,7 +130,7 @@ fn check(
     let mut pushed = HashMap::<u32, Vec<&Vec<u8>>>::new();
     for message in messages {
         pushed.entry(track_of(message)).or_default().push(message);
-        // Picture and sound, which are cut at the same times, come together.
+        // Video and audio segments end at the same times and come together.
         let counts = || pushed.values().map(Vec::len);
         let apart = counts().max().unwrap() - counts().min().unwrap();
         assert!(apart <= 1 || pushed.len() < tracks.len(), "{apart} segments apart");
@@ -195,25 +192,16 @@ fn check_all(root: &Path, titles: &[(&str, &[&str])]) {
 #[test]
 fn a_foreign_client_gets_the_same_over_tls() {
     let folder = tempfile::tempdir().unwrap();
-    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-    let curve = ["-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"];
-    let mut openssl = Command::new("openssl");
-    openssl.args(["req", "-x509", "-newkey", "ec"]).args(curve);
-    openssl.args(["-subj", "/CN=push", "-addext", "subjectAltName=IP:127.0.0.1"]);
-    openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
-    Program::output(&mut openssl, LIMIT);
-    let tables = format!(
-        "[http.tls]\nlisten = \"127.0.0.1:0\"\ncertificate = \"{}\"\nkey = \"{}\"\n",
-        certificate.display(),
-        key.display()
-    );
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    certificate::make("push", &cert, &key);
+    let tables = certificate::table(&cert, &key);
     let server = server(&testkit::media_dir(), &tables);
     let url = format!("wss://{}", server.https.unwrap());
     let title = "mp4/film.mp4";
-    check(&server, &url, (&testkit::media_dir(), title), &["v0", "a0"], Some(&certificate));
+    check(&server, &url, (&testkit::media_dir(), title), &["v0", "a0"], Some(&cert));
 }
 
-/// The film of the paper: 300 chunks of two seconds, 6,656,763 bytes.
+/// A film like that of the paper: 300 chunks of two seconds, 6,656,763 bytes.
 #[test]
 fn the_papers_movie_costs_four_bytes_a_chunk() {
     let folder = tempfile::tempdir().unwrap();
@@ -249,7 +237,7 @@ fn the_papers_movie_costs_four_bytes_a_chunk() {
     assert!((6_000_000..7_500_000).contains(&media), "{media} bytes");
     let share = heads as f64 / media as f64;
     assert!(share <= 0.000_2, "{share}");
-    // What is said besides, once: some hundred bytes, and the header.
+    // The other messages come once: a few hundred bytes, and the header.
     assert!(rest < 1500, "{rest} bytes");
 }
 
@@ -283,7 +271,7 @@ fn viewers_are_counted_and_told_why_not() {
         let answer = get_with(server.http, path, headers);
         assert_eq!(answer.status(), status, "{path} {headers:?}: {}", answer.text());
     }
-    // As manifests are refused.
+    // Push is refused with the same answer as manifests.
     let manifest = server.get("/vod/cut.mp4/index.m3u8");
     let push = get_with(server.http, "/vod/cut.mp4/push", &good);
     assert_eq!((push.status(), push.text()), (422, manifest.text()));
@@ -298,7 +286,7 @@ fn viewers_are_counted_and_told_why_not() {
     };
     let clients: Vec<_> =
         (0..2).map(|_| Client::connect(server.http, "/vod/film.mp4/push")).collect();
-    until(|| viewers() == 2);
+    eventually(LIMIT, "both are counted", || viewers() == 2);
     drop(clients);
-    until(|| viewers() == 0);
+    eventually(LIMIT, "none is counted", || viewers() == 0);
 }

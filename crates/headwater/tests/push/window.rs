@@ -1,16 +1,18 @@
-//! Viewers of a live stream that watch what was: anywhere in its window, and not too slow for that.
+//! Viewers of a live stream that go back anywhere in its window, and do not count as too slow for
+//! that.
 
 use serde_json::json;
-use testkit::Server;
+use testkit::push::Client;
+use testkit::{Server, time_of, track_of};
 
 use crate::rungs::link;
-use crate::support::{Client, LIMIT, metric, server, time_of, track_of};
+use crate::support::{LIMIT, metric, server};
 
-/// A window of some eight seconds, of which a viewer may be far less behind.
+/// A window of about eight seconds. A viewer may normally be much less behind.
 const TABLES: &str = "[live]\nsegment_target = \"1s\"\ntarget_duration = \"2s\"\nwindow = \"8s\"\n\
     viewer_queue = \"256KiB\"\nviewer_patience = \"1s\"\n";
 
-/// When the listed segments of the picture begin, in seconds of the stream's timeline.
+/// Start times of the listed video segments, in seconds of the stream's timeline.
 #[track_caller]
 fn listed(server: &Server) -> Vec<f64> {
     let folder = "/live/demo/v0";
@@ -22,7 +24,7 @@ fn listed(server: &Server) -> Vec<f64> {
     found.map(|answer| time_of(&answer.body) as f64 / 90_000.0).collect()
 }
 
-/// Decode time of the next chunk of the picture, in seconds; nothing may have been skipped.
+/// Decode time of the next video chunk, in seconds. Asserts that nothing was skipped.
 #[track_caller]
 fn next_time(client: &mut Client) -> f64 {
     let frame = client.until(|frame| match frame.opcode {
@@ -40,8 +42,8 @@ fn the_whole_window_may_be_watched_by_who_is_behind_on_purpose() {
     let count = |text: &str| text.lines().filter(|line| line.starts_with("#EXTINF")).count();
     server.get_until(path, LIMIT, |answer| count(answer.text()) >= 7);
 
-    // From the oldest segment on without a gap, however slowly: more than the stream has a second, and
-    // not much more.
+    // From the oldest segment on without a gap, also over a slow link. It carries more bytes a
+    // second than the stream has, but not much more.
     let (address, _) = link(server.http, 350_000);
     let (before, mut clients) = (listed(&server), Vec::new());
     for address in [server.http, address] {
@@ -60,7 +62,7 @@ fn the_whole_window_may_be_watched_by_who_is_behind_on_purpose() {
         }
     }
 
-    // To any second of it.
+    // Seeks to any second of the window.
     let mut client = Client::connect(server.http, "/live/demo/push");
     for back in [5.5, 1.5, 4.0, 2.2] {
         let starts = listed(&server);

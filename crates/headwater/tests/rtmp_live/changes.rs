@@ -1,4 +1,5 @@
-//! What changes while players are at the live edge: configurations, publishers, themselves.
+//! Changes while players are at the live edge: of configurations, of publishers, and of the
+//! players.
 
 use std::thread;
 
@@ -7,7 +8,7 @@ use crate::support::{Kind, Player, Publisher, assert_all_got, assert_run, server
 const STREAM: &str = "live/changes";
 
 #[test]
-fn another_configuration_comes_before_its_first_picture() {
+fn another_configuration_comes_before_its_first_frame() {
     let server = server("workers = 1");
     let address = server.rtmp;
     let mut publisher = Publisher::start(address, STREAM, 1);
@@ -92,7 +93,7 @@ fn who_pauses_goes_on_at_a_keyframe_and_others_miss_nothing() {
         assert_all_got(&sent, &[("the other".to_owned(), true, got)]);
         let runs = pauses.join().unwrap();
         assert_run("before the first pause", &sent, &runs[0], Kind::Video);
-        // What was on its way when it paused is not told from what came after.
+        // Media that were on their way at a pause cannot be told apart from later media.
         let last = runs[2].iter().rfind(|unit| unit.kind == Kind::Video).unwrap();
         let sent = sent.iter().rfind(|unit| unit.kind == Kind::Video).unwrap();
         assert!(last.payload == sent.payload, "the end is missing");

@@ -1,33 +1,33 @@
-//! Players that read at once, in fits and starts, late, or not for a long time.
+//! Players that read at once, irregularly, late, or not for a long time.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{LIMIT, Noise, Player, Publisher, Unit, assert_all_got, server, server_with};
+use crate::support::{LIMIT, Player, Publisher, Unit, assert_all_got, server, server_with};
 
 const STREAM: &str = "live/crowd";
 
-/// Reads as it comes to its mind, until the end or until it has had enough.
+/// Reads irregularly, until the end or until it has had enough.
 fn fitful(address: SocketAddr, seed: u64) -> (String, bool, Vec<Unit>) {
-    let mut noise = Noise::new(seed);
-    thread::sleep(Duration::from_millis(noise.below(2500)));
+    let mut random = testkit::Random::new(seed);
+    thread::sleep(Duration::from_millis(random.below(2500)));
     let buffer = [4 << 10, 16 << 10, 64 << 10][seed as usize % 3];
-    let enough = (seed % 4 == 3).then(|| 50 + noise.below(100) as usize);
+    let enough = (seed % 4 == 3).then(|| 50 + random.below(100) as usize);
     let mut player = Player::start(address, STREAM, Some(buffer));
-    // Bytes until it stalls again.
+    // Bytes to read until it stalls again.
     let mut left = 0;
     while enough.is_none_or(|enough| player.got.len() < enough) {
-        let size = 1 + noise.below(30_000);
+        let size = 1 + random.below(30_000);
         if !player.read(size as usize) {
-            // Also one that joined so late that there was not enough: it must have all to the end.
+            // A player that joined too late to get enough must also have all to the end.
             return (format!("fitful {seed}"), true, player.got);
         }
         left -= size as i64;
         if left < 0 {
-            thread::sleep(Duration::from_millis(noise.below(700)));
-            left = noise.below(1_500_000) as i64;
+            thread::sleep(Duration::from_millis(random.below(700)));
+            left = random.below(1_500_000) as i64;
         }
     }
     (format!("fitful {seed}"), false, player.got)
@@ -56,7 +56,7 @@ fn crowd(options: &str) {
             (0..12).map(|seed| scope.spawn(move || fitful(address, seed))).collect();
         publisher.run(7);
         let sent = publisher.finish();
-        // To the end, while another has read nothing yet.
+        // These players read to the end while another has read nothing yet.
         let mut players: Vec<_> = attentive
             .into_iter()
             .map(|player| ("attentive".to_owned(), true, player.join().unwrap()))
@@ -83,7 +83,7 @@ fn everybody_gets_everything_in_seconds() {
     crowd("workers = 1\n[rtmp]\nflush_interval = \"1s\"");
 }
 
-/// There is room to write again only after longer than the time-out.
+/// The socket becomes writable again only after the time-out.
 #[test]
 fn a_player_that_reads_slowly_stays() {
     let server = server_with("workers = 1", "2s");

@@ -1,53 +1,52 @@
-//! A publisher of frames that are told apart, players that read as they like, and what is compared.
+//! A publisher whose access units all differ, players that read as the test says, and checks of
+//! what they receive.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use protocol::rtmp::{
-    ClientConfig, ClientEvent, ClientSession, PlayStart, PublishKind, Purpose, Url,
-};
-use socket2::{Domain, Socket, Type};
-use testkit::Server;
+use media::flv::TagKind;
+use protocol::rtmp::{ClientConfig, ClientEvent, PlayStart, PublishKind, Purpose, Url};
+use testkit::rtmp::{self, Client};
+use testkit::{NO_ARGUMENTS, Server};
 
-/// No wait in these tests is longer.
+/// The longest wait in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Milliseconds between pictures.
-const PICTURE: u32 = 40;
+/// Time between frames of video, in milliseconds.
+const VIDEO_INTERVAL: u32 = 40;
 
-/// When an access unit of sound begins, in milliseconds: 1,024 samples of 48,000 a second.
-fn sound_at(number: u32) -> u32 {
+/// When an access unit of audio begins, in milliseconds. It has 1,024 samples of 48,000 a second.
+fn audio_at(number: u32) -> u32 {
     number * 64 / 3
 }
 
-/// Pictures from one keyframe to the next.
+/// Number of frames from one keyframe to the next.
 const GROUP: u32 = 25;
 
-/// Bytes of a picture: some 4 Mbit/s, which fill a socket in a fraction of a second.
+/// Mean size of a frame in bytes. This makes some 4 Mbit/s, which fill a socket in a fraction of a
+/// second.
 const SIZE: usize = 20_000;
 
-/// A server that keeps everything for players that are behind, and lets streams end soon.
+/// Starts a server that keeps everything for players that are behind. A stream ends
+/// soon after its publisher has left.
 #[track_caller]
 pub(crate) fn server(options: &str) -> Server {
     server_with(options, "1m")
 }
 
-/// One that closes the connections of players that take nothing for `send_timeout`.
+/// Like [`server`]. This one closes the connection of a player that takes no bytes for
+/// `send_timeout`.
 #[track_caller]
 pub(crate) fn server_with(options: &str, send_timeout: &str) -> Server {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("headwater.toml");
-    let config = format!(
+    let configuration = format!(
         "{options}\n[http]\nsend_timeout = \"{send_timeout}\"\n\
          [live]\nwindow = \"2m\"\nreconnect = \"2s\"\nsilence = \"1s\"\nviewer_queue = \"1GiB\"\nviewer_patience = \"1m\"\n"
     );
-    std::fs::write(&path, config).unwrap();
-    Server::start(env!("CARGO_BIN_EXE_headwater"), [OsStr::new("--config"), path.as_os_str()])
+    Server::configured(env!("CARGO_BIN_EXE_headwater"), &configuration, NO_ARGUMENTS)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,7 +61,7 @@ pub(crate) struct Unit {
     pub(crate) kind: Kind,
     pub(crate) time: u32,
     pub(crate) payload: Bytes,
-    /// The configuration in force.
+    /// The configuration that decodes it.
     pub(crate) config: Bytes,
 }
 
@@ -72,89 +71,43 @@ impl Unit {
     }
 }
 
-/// Pseudo-random numbers, the same in every run (xorshift64).
-pub(crate) struct Noise(u64);
-
-impl Noise {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// Below `limit`.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % limit
-    }
+/// Connects and asks for a stream. `buffer` bounds the receive buffer, in bytes.
+#[track_caller]
+fn connect(address: SocketAddr, name: &str, purpose: Purpose, buffer: Option<usize>) -> Client {
+    let socket = match buffer {
+        Some(buffer) => testkit::narrow_socket(address, buffer),
+        None => TcpStream::connect(address),
+    };
+    let url = Url::parse(&format!("rtmp://{address}/{name}")).unwrap();
+    let client = Client::over(socket.unwrap(), ClientConfig::new(&url, purpose));
+    client.socket.set_read_timeout(Some(LIMIT)).unwrap();
+    client.socket.set_write_timeout(Some(LIMIT)).unwrap();
+    client
 }
 
-struct Client {
-    socket: TcpStream,
-    session: ClientSession,
+/// Reads once, at most `size` bytes. Returns false at the end.
+#[track_caller]
+fn read(client: &mut Client, size: usize, mut each: impl FnMut(ClientEvent)) -> bool {
+    let read = match client.read(size) {
+        Ok(read) => read,
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+        Err(error) => panic!("{error}"),
+    };
+    while let Some(event) = client.poll() {
+        each(event);
+    }
+    read > 0
 }
 
-impl Client {
-    #[track_caller]
-    fn connect(address: SocketAddr, name: &str, purpose: Purpose, buffer: Option<usize>) -> Self {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        if let Some(buffer) = buffer {
-            socket.set_recv_buffer_size(buffer).unwrap();
-        }
-        socket.connect(&address.into()).unwrap();
-        let socket = TcpStream::from(socket);
-        socket.set_read_timeout(Some(LIMIT)).unwrap();
-        socket.set_write_timeout(Some(LIMIT)).unwrap();
-        let url = Url::parse(&format!("rtmp://{address}/{name}")).unwrap();
-        let session = ClientSession::new(ClientConfig::new(&url, purpose), 1);
-        Self { socket, session }
-    }
-
-    /// Reads once, at most `size` bytes; false at the end.
-    fn read(&mut self, size: usize, mut each: impl FnMut(ClientEvent)) -> bool {
-        self.flush();
-        let mut buffer = vec![0; size];
-        let read = match self.socket.read(&mut buffer) {
-            Ok(read) => read,
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
-            Err(error) => panic!("{error}"),
-        };
-        let mut input = &buffer[..read];
-        while !input.is_empty() {
-            let taken = self.session.handle_input(input).expect("the server speaks RTMP");
-            input = &input[taken..];
-            while let Some(event) = self.session.poll_event() {
-                each(event);
-            }
-            self.flush();
-        }
-        read > 0
-    }
-
-    fn flush(&mut self) {
-        while let Some(piece) = self.session.poll_output() {
-            let _ = self.socket.write_all(&piece);
-        }
-    }
-
-    #[track_caller]
-    fn started(mut self) -> Self {
-        let mut started = false;
-        while !started {
-            assert!(self.read(4096, |event| started |= matches!(event, ClientEvent::Started)));
-        }
-        self
-    }
-}
-
-/// Publishes in real time, and remembers what.
+/// Publishes in real time, and keeps the access units that it sent.
 pub(crate) struct Publisher {
     client: Client,
     began: Instant,
-    /// Milliseconds so far, and access units of sound.
+    /// Time published so far, in milliseconds.
     at: u32,
-    sounds: u32,
-    /// Tells this publication's units from those of others.
+    /// Number of access units of audio so far.
+    audio_units: u32,
+    /// Distinguishes this publication's units from those of others.
     mark: u8,
     configs: [Bytes; 2],
     pub(crate) sent: Vec<Unit>,
@@ -164,41 +117,43 @@ impl Publisher {
     #[track_caller]
     pub(crate) fn start(address: SocketAddr, name: &str, mark: u8) -> Self {
         let purpose = Purpose::Publish(PublishKind::Live);
-        let client = Client::connect(address, name, purpose, None).started();
+        let mut client = connect(address, name, purpose, None);
+        client.until(rtmp::is_started).expect("it may publish");
         let (began, configs, sent) = (Instant::now(), Default::default(), Vec::new());
-        let mut publisher = Self { client, began, at: 0, sounds: 0, mark, configs, sent };
+        let mut publisher = Self { client, began, at: 0, audio_units: 0, mark, configs, sent };
         publisher.configure(31);
         publisher.send(Kind::Audio, 0, Bytes::from_static(&[0xaf, 0, 0x11, 0x90]));
         publisher
     }
 
-    /// Pictures are of this level from here on, ten times the number; to be said at a keyframe.
+    /// Changes the level of the video from here on, before a keyframe. `level` is ten times the
+    /// level.
     pub(crate) fn configure(&mut self, level: u8) {
         let mut payload = vec![0x17, 0, 0, 0, 0];
         payload.extend(testkit::avc_record(level));
         self.send(Kind::Video, self.at, payload.into());
     }
 
-    /// Publishes groups of pictures, a second each, and the sound that goes with them.
+    /// Publishes this many groups of pictures, a second each, and the audio beside them.
     pub(crate) fn run(&mut self, groups: u32) {
-        let end = self.at + groups * GROUP * PICTURE;
+        let end = self.at + groups * GROUP * VIDEO_INTERVAL;
         while self.at < end {
             let due = Duration::from_millis(self.at.into());
             thread::sleep(due.saturating_sub(self.began.elapsed()));
-            self.send(Kind::Video, self.at, self.picture());
-            self.at += PICTURE;
-            while sound_at(self.sounds) < self.at {
-                self.send(Kind::Audio, sound_at(self.sounds), self.sound());
-                self.sounds += 1;
+            self.send(Kind::Video, self.at, self.video());
+            self.at += VIDEO_INTERVAL;
+            while audio_at(self.audio_units) < self.at {
+                self.send(Kind::Audio, audio_at(self.audio_units), self.audio());
+                self.audio_units += 1;
             }
         }
     }
 
-    fn picture(&self) -> Bytes {
-        let number = self.at / PICTURE;
+    fn video(&self) -> Bytes {
+        let number = self.at / VIDEO_INTERVAL;
         let (frame, nal) = if number.is_multiple_of(GROUP) { (0x17, 0x65) } else { (0x27, 0x41) };
         let mut payload = BytesMut::from(&[frame, 1, 0, 0, 0][..]);
-        // Not all are of one size.
+        // The sizes of frames differ.
         let size = SIZE / 2 + (number as usize * 7919) % SIZE;
         payload.put_u32(u32::try_from(size).unwrap());
         payload.put_slice(&[nal, self.mark]);
@@ -207,9 +162,9 @@ impl Publisher {
         payload.freeze()
     }
 
-    fn sound(&self) -> Bytes {
+    fn audio(&self) -> Bytes {
         let mut payload = BytesMut::from(&[0xaf, 1, self.mark][..]);
-        payload.put_u32(self.sounds);
+        payload.put_u32(self.audio_units);
         payload.put_bytes(0x5a, 200);
         payload.freeze()
     }
@@ -222,21 +177,18 @@ impl Publisher {
             let (payload, config) = (payload.clone(), config.clone());
             self.sent.push(Unit { kind, time, payload, config });
         }
-        match kind {
-            Kind::Video => self.client.session.send_video(time, payload),
-            Kind::Audio => self.client.session.send_audio(time, payload),
-        }
-        .unwrap();
-        self.client.flush();
+        let kind = match kind {
+            Kind::Video => TagKind::Video,
+            Kind::Audio => TagKind::Audio,
+        };
+        self.client.tag(kind, time, payload);
     }
 
-    /// Says that it is over, and waits until the server has taken everything; what was sent.
+    /// Ends the publication, and waits until the server has taken everything. Returns the units
+    /// sent.
     #[track_caller]
-    pub(crate) fn finish(mut self) -> Vec<Unit> {
-        self.client.session.close();
-        self.client.flush();
-        self.client.socket.shutdown(std::net::Shutdown::Write).unwrap();
-        while self.client.read(4096, |_| {}) {}
+    pub(crate) fn finish(self) -> Vec<Unit> {
+        self.client.finish();
         self.sent
     }
 }
@@ -250,11 +202,12 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// One that is answered, with so large a receive buffer, if that is to be bounded.
+    /// Starts a player, and waits for the server's answer. `buffer` bounds the receive buffer, in
+    /// bytes.
     #[track_caller]
     pub(crate) fn start(address: SocketAddr, name: &str, buffer: Option<usize>) -> Self {
         let purpose = Purpose::Play(PlayStart::Live);
-        let client = Client::connect(address, name, purpose, buffer);
+        let client = connect(address, name, purpose, buffer);
         let (configs, got) = (Default::default(), Vec::new());
         let mut player = Self { client, started: false, configs, got };
         while !player.started {
@@ -263,10 +216,10 @@ impl Player {
         player
     }
 
-    /// Reads once, at most `size` bytes; false at the end.
+    /// Reads once, at most `size` bytes. Returns false at the end.
     pub(crate) fn read(&mut self, size: usize) -> bool {
         let (started, configs, got) = (&mut self.started, &mut self.configs, &mut self.got);
-        self.client.read(size, |event| {
+        read(&mut self.client, size, |event| {
             let (kind, time, payload) = match event {
                 ClientEvent::Audio { timestamp, payload } => (Kind::Audio, timestamp, payload),
                 ClientEvent::Video { timestamp, payload } => (Kind::Video, timestamp, payload),
@@ -282,20 +235,21 @@ impl Player {
         })
     }
 
-    /// Pauses or goes on.
+    /// Asks the server to pause or to go on.
     pub(crate) fn pause(&mut self, paused: bool) {
         self.client.session.pause(paused, 0.0).unwrap();
         self.client.flush();
     }
 
-    /// All up to the stream's end.
+    /// Reads to the stream's end. Returns all units received.
     pub(crate) fn read_all(mut self) -> Vec<Unit> {
         while self.read(64 << 10) {}
         self.got
     }
 }
 
-/// Where the units of one kind that a player got are among those sent: a run without gaps.
+/// Asserts that the units of one kind that a player got are a run of those sent, without gaps.
+/// Returns the run's indices among those sent.
 #[track_caller]
 pub(crate) fn assert_run(who: &str, sent: &[Unit], got: &[Unit], kind: Kind) -> (usize, usize) {
     let sent: Vec<_> = sent.iter().filter(|unit| unit.kind == kind).collect();
@@ -303,7 +257,7 @@ pub(crate) fn assert_run(who: &str, sent: &[Unit], got: &[Unit], kind: Kind) -> 
     let first = got.first().unwrap_or_else(|| panic!("{who}: no {kind:?}"));
     let from = sent.iter().position(|unit| unit.payload == first.payload);
     let from = from.unwrap_or_else(|| panic!("{who}: {kind:?} that was not sent"));
-    assert!(kind == Kind::Audio || sent[from].is_keyframe(), "{who}: begins at picture {from}");
+    assert!(kind == Kind::Audio || sent[from].is_keyframe(), "{who}: begins at frame {from}");
     assert!(from + got.len() <= sent.len(), "{who}: {} {kind:?} from {from}", got.len());
     for (index, (got, sent)) in got.iter().zip(&sent[from..]).enumerate() {
         let at = from + index;
@@ -313,8 +267,8 @@ pub(crate) fn assert_run(who: &str, sent: &[Unit], got: &[Unit], kind: Kind) -> 
     (from, from + got.len())
 }
 
-/// Asserts that each player got a run of what was sent, at the same times as all others; those that
-/// stayed, up to the end.
+/// Asserts that each player got a run of the units sent, at the same times as all other players.
+/// For a player that stayed, the run must reach the end.
 #[track_caller]
 pub(crate) fn assert_all_got(sent: &[Unit], players: &[(String, bool, Vec<Unit>)]) {
     let mut times: HashMap<Bytes, u32> = HashMap::new();

@@ -1,5 +1,5 @@
-//! Files played over RTMP, by other people's players and step by step, and at what pace they go out,
-//! over HTTP as well.
+//! Files played over RTMP, by players of others and step by step. Also the pace at which they are
+//! sent, over HTTP as well.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

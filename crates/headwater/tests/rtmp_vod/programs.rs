@@ -1,4 +1,4 @@
-//! What ffmpeg, rtmpdump, GStreamer and VLC receive is what is in the file.
+//! ffmpeg, rtmpdump, GStreamer and VLC receive what is in the file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,13 +8,13 @@ use testkit::{Program, Server};
 
 use crate::support::{LIMIT, hashes, media, server, units};
 
-/// Files of several layouts, with a picture or a sound that FLV of 2008 carries.
+/// Files of several layouts, with codecs that FLV of 2008 carries.
 const FILES: [&str; 8] = [
     "mp4/minute.mp4",
     // moov last, B-frames, 5.1
     "mp4/surround.mp4",
     "mp4/late-index.mp4",
-    // Pictures only, sounds only.
+    // Video only, audio only.
     "mp4/pictures.mp4",
     "mp4/sound.mp4",
     "mp4/vfr.mp4",
@@ -27,8 +27,8 @@ fn url(server: &Server, file: &str) -> String {
     server.rtmp_url(&format!("vod/{file}?pace=fast"))
 }
 
-/// Asserts that `received`, a file or URL, holds the access units of `source`, and that presentation
-/// times differ by the same everywhere, but for rounding.
+/// Asserts that `received`, a file or URL, holds the access units of `source`, and that all
+/// presentation times differ by the same, except for rounding.
 #[track_caller]
 fn assert_same(name: &str, received: &str, source: &Path) {
     let (got, sent) = (units(received), units(source.to_str().unwrap()));
@@ -56,7 +56,7 @@ fn corpus_ffmpeg_receives_every_access_unit() {
         // moov last, B-frames, 5.1
         "bbb/bbb_30s_480p_51ch_moovend.mp4",
         "film/sintel_trailer_52s_720p_h264_aac.mp4",
-        // Pictures only, sounds only.
+        // Video only, audio only.
         "bbb/androidx_bbb_800x640_768kbps_30fps_avc_pyramid_3b.mp4",
         "bbb/androidx_bbb_1ch_16kHz_aac.mp4",
         "mp4/mediabunny_cursed-vfr.mp4",
@@ -87,7 +87,7 @@ fn the_best_rendition_of_a_folder_is_played() {
     assert!(hashes(&got[0]) == hashes(&sent[0]));
 }
 
-/// rtmpdump with these arguments, run to its end.
+/// Runs rtmpdump with these arguments to its end. Returns its exit code.
 fn rtmpdump(url: &str, into: &Path, options: &[&str]) -> Option<i32> {
     let mut command = Command::new("rtmpdump");
     command.args(["-q", "-r", url, "-o"]).arg(into).args(options);
@@ -101,13 +101,13 @@ fn rtmpdump_saves_all_a_part_and_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let text = |name: &str| path(name).to_str().unwrap().to_owned();
-    // It cuts application from name by itself where the path is short.
+    // With a short path rtmpdump separates application and name by itself.
     let from = url(&server, FILE);
 
     assert_eq!(rtmpdump(&from, &path("all.flv"), &[]), Some(0));
     assert_same("all", &text("all.flv"), &media(FILE));
 
-    // Begun and not ended, then resumed: what is there in the end is all.
+    // A download that is cut off and then resumed has everything in the end.
     let all = std::fs::read(path("all.flv")).unwrap();
     let tag =
         |at: usize| 15 + u32::from_be_bytes([0, all[at + 1], all[at + 2], all[at + 3]]) as usize;
@@ -136,7 +136,7 @@ fn gstreamer_and_vlc_save_all() {
     const FILE: &str = "mp4/surround.mp4";
     let server = server(&testkit::media_dir());
     let folder = tempfile::tempdir().unwrap();
-    // VLC refuses to run as root, so somebody else does.
+    // VLC refuses to run as root, so it runs as another user.
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(folder.path(), open).unwrap();
     let from = url(&server, FILE);
@@ -146,7 +146,7 @@ fn gstreamer_and_vlc_save_all() {
     let pipeline = ["-q", "rtmp2src", &format!("location={from}"), "!", "filesink", &to];
     let saved = Program::spawn(Command::new("gst-launch-1.0").args(pipeline)).wait(LIMIT);
     assert!(saved.status.success(), "{saved:?}");
-    // The last of what it still holds when the connection ends it may drop.
+    // GStreamer may drop the last unit that it still holds when the connection ends.
     let (got, sent) = (units(&path("gst.flv")), units(media(FILE).to_str().unwrap()));
     for (got, sent) in got.iter().zip(&sent) {
         assert!(got.len() + 1 >= sent.len(), "{} units of {}", got.len(), sent.len());
@@ -157,9 +157,9 @@ fn gstreamer_and_vlc_save_all() {
     let program = ["-u", "nobody", "--", "cvlc", "-q", &from, "--sout", &sout, "vlc://quit"];
     let mut command = Command::new("runuser");
     Program::spawn(command.args(program).env("HOME", folder.path())).wait(LIMIT);
-    // Its transport streams frame NAL units otherwise, so pictures are compared decoded. What is
-    // still on its way inside of it when it quits, which is at the film's end, it drops, and where
-    // it could not keep up a few before: so most of what it has must be the film's, in order.
+    // VLC's transport streams frame NAL units differently, so decoded frames are compared. VLC
+    // quits at the film's end and drops the frames still inside it, and some earlier ones if it
+    // could not keep up. So most of its frames must be the film's, in order.
     let (got, sent) = (pictures(&path("vlc.ts")), pictures(media(FILE).to_str().unwrap()));
     assert!(got.len() > sent.len() / 4, "{} pictures of {}", got.len(), sent.len());
     let mut rest = sent.iter();
@@ -175,7 +175,7 @@ fn gstreamer_and_vlc_save_all() {
     assert!(strange <= got.len() / 10, "{strange} of {} pictures are not the film's", got.len());
 }
 
-/// The pictures of a file, decoded.
+/// The decoded frames of a file.
 fn pictures(file: &str) -> Vec<String> {
     let args = ["-nostdin", "-v", "error", "-i", file, "-map", "0:v", "-fps_mode", "passthrough"];
     let args = args.into_iter().chain(["-f", "framehash", "-hash", "md5", "-"]);

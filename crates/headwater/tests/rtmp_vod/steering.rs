@@ -1,4 +1,4 @@
-//! What a player is told and what it may ask for.
+//! What a player is told, and the commands that it may send.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn code(event: &ClientEvent) -> &str {
     }
 }
 
-/// All of a file, played without a word.
+/// All messages of a file, played without any command.
 fn whole(file: &str) -> Vec<Message> {
     let server = server(&testkit::media_dir());
     let mut player = Player::new(&server, &named(file), PlayStart::Any, None);
@@ -32,7 +32,7 @@ fn whole(file: &str) -> Vec<Message> {
     player.frames().into_iter().cloned().collect()
 }
 
-/// What of `all` these messages are, by payload: a run.
+/// The run of messages in `all` that have these payloads.
 #[track_caller]
 fn run_of(all: &[Message], part: &[&Message]) -> std::ops::Range<usize> {
     let same = |run: &[Message]| run.iter().zip(part).all(|(a, b)| a.payload == b.payload);
@@ -67,7 +67,7 @@ fn a_player_is_told_what_it_plays() {
     assert!((numbers["duration"] - seconds).abs() < 0.001);
     let rate = numbers["videodatarate"] + numbers["audiodatarate"];
     assert!((1900.0..2200.0).contains(&rate), "{rate}");
-    // How to decode comes before what.
+    // Decoder configurations come before media.
     let first: Vec<_> = player.media.iter().take(2).map(Message::is_header).collect();
     assert_eq!(first, [true, true]);
     assert!(player.frames()[0].is_keyframe());
@@ -88,7 +88,7 @@ fn seeking_goes_to_the_keyframe_before() {
     assert!(keyframes.len() > 5);
     let mut player = Player::new(&server, FILE, PlayStart::Any, None);
     player.until(|event| matches!(event, ClientEvent::Started));
-    // Forth, back, before the beginning, exactly there, just before, and past the end.
+    // Forward, back, before the beginning, exactly to a keyframe, just before it, and past the end.
     let exact = f64::from(keyframes[3]);
     for to in [30_000.0, 5_000.0, -7.0, exact, exact - 2.0, 1e12] {
         player.ask(|session| session.seek(to));
@@ -112,14 +112,14 @@ fn a_pause_holds_it_where_it_is() {
     player.until_media(100);
     player.ask(|session| session.pause(true, 1000.0));
     player.until(|event| code(event) == "NetStream.Pause.Notify");
-    player.listen(Duration::from_millis(200));
-    let before = player.media.len();
+    let before = player.mark;
     player.listen(Duration::from_millis(600));
-    assert_eq!(player.media.len(), before);
+    assert_eq!(player.media.len(), before, "nothing comes after the answer");
     player.ask(|session| session.pause(false, 1000.0));
     player.until(|event| code(event) == "NetStream.Unpause.Notify");
+    assert_eq!(player.mark, before, "nothing comes before the next answer");
     player.until_media(before + 100);
-    // Nothing was lost and nothing sent twice.
+    // No message was lost or sent twice.
     assert_eq!(run_of(&all, &player.frames()).start, 0);
 }
 
@@ -142,12 +142,12 @@ fn a_part_is_played_by_start_and_duration() {
         let before = keyframes.map(|m| m.timestamp).filter(|time| *time <= first).max().unwrap();
         assert_eq!(all[run.start].timestamp, before, "{start:?}");
         assert!(all[run.end - 1].timestamp < last, "{start:?}");
-        // Exactly up to there.
+        // The part ends exactly there.
         assert!(all.get(run.end).is_none_or(|next| next.timestamp >= last), "{start:?}");
-        // A part's time begins at 0, as librtmp has it of Adobe's server.
+        // A part's times begin at 0, as librtmp expects of Adobe's server.
         assert_eq!(frames[0].timestamp, 0, "{start:?}");
     }
-    // A single picture.
+    // A single frame.
     let mut player = Player::new(&server, &named(FILE), PlayStart::At(0.0), Some(0.0));
     player.finish();
     assert!(player.frames().iter().filter(|message| message.video).count() == 1);
@@ -172,14 +172,14 @@ fn what_cannot_be_played_is_refused_with_the_reason() {
     for name in ["none.mp4", "", "..", "../film.mp4", "film.mp4/x", "a\0b", "mp4:none"] {
         assert_eq!(refusal(name, PlayStart::Any).0, not_found, "{name:?}");
     }
-    // A file is not live.
+    // A file cannot be played as live.
     assert_eq!(refusal("film.mp4", PlayStart::Live).0, not_found);
     for (name, reason) in [("cut.mp4", "cut.mp4: "), ("text.mp4", "text.mp4: ")] {
         let (code, description) = refusal(name, PlayStart::Any);
         assert_eq!(code, "NetStream.Play.Failed");
         assert!(description.starts_with(reason), "{description}");
     }
-    // Names as Adobe's clients have them.
+    // Names as Adobe's clients write them.
     for name in ["mp4:film.mp4?pace=fast", "mp4:film?pace=fast"] {
         let mut player = Player::new(&server, name, PlayStart::Any, None);
         player.until(|event| matches!(event, ClientEvent::Started));

@@ -1,35 +1,33 @@
-//! A server over a folder of files, what ffmpeg makes of what is received, and a player that is told
-//! what to do.
+//! A server over a folder of files, ffmpeg as a judge of the media received, and a player that the
+//! test directs.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PlayStart, Purpose, Url};
-use testkit::Server;
+use testkit::rtmp::Client;
+use testkit::{NO_ARGUMENTS, Server};
 
-/// Nothing that is waited for may take longer, on a machine busy with other tests.
+/// The longest wait in these tests, on a machine busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-/// A server whose files are those of `root`.
+/// Starts a server of the files in `root`.
 #[track_caller]
 pub(crate) fn server(root: &Path) -> Server {
     let binary = env!("CARGO_BIN_EXE_headwater");
     Server::start(binary, [OsStr::new("--vod"), root.as_os_str()])
 }
 
-/// A server over the test media with these options in `[vod]`.
+/// Starts a server of the test media with these options in `[vod]`.
 #[track_caller]
 pub(crate) fn server_with(vod: &str) -> Server {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("headwater.toml");
-    let root = testkit::media_dir();
-    std::fs::write(&path, format!("[vod]\nroot = {:?}\n{vod}\n", root.to_str().unwrap())).unwrap();
-    Server::start(env!("CARGO_BIN_EXE_headwater"), [OsStr::new("--config"), path.as_os_str()])
+    let configuration = format!("[vod]\nroot = {:?}\n{vod}\n", testkit::media_dir());
+    Server::configured(env!("CARGO_BIN_EXE_headwater"), &configuration, NO_ARGUMENTS)
 }
 
 /// A file of the test media.
@@ -38,7 +36,7 @@ pub(crate) fn media(name: &str) -> PathBuf {
 }
 
 /// The access units of the first video and the first audio stream of a file or URL that ends, in
-/// decode order: presentation time in milliseconds, and MD5.
+/// decode order, each as presentation time in milliseconds and MD5.
 #[track_caller]
 pub(crate) fn units(input: &str) -> [Vec<(i64, String)>; 2] {
     let mut streams = [Vec::new(), Vec::new()];
@@ -53,7 +51,7 @@ pub(crate) fn units(input: &str) -> [Vec<(i64, String)>; 2] {
     streams
 }
 
-/// Only the bytes of [`units`].
+/// The MD5s of [`units`].
 pub(crate) fn hashes(units: &[(i64, String)]) -> Vec<&str> {
     units.iter().map(|(_, md5)| md5.as_str()).collect()
 }
@@ -64,12 +62,13 @@ pub(crate) struct Message {
     pub(crate) video: bool,
     pub(crate) timestamp: u32,
     pub(crate) payload: Bytes,
-    /// Since the player asked to play.
+    /// When it came, counted from before the request to play. Playback begins after the request, so
+    /// this is no less than the server's own time of playback.
     pub(crate) at: Duration,
 }
 
 impl Message {
-    /// Whether it says how to decode rather than what (legacy AVC and AAC).
+    /// Whether it is a configuration and not an access unit (legacy AVC and AAC).
     pub(crate) fn is_header(&self) -> bool {
         self.payload.get(1) == Some(&0)
     }
@@ -81,21 +80,21 @@ impl Message {
 
 /// A player on a connection of its own.
 pub(crate) struct Player {
-    socket: TcpStream,
-    session: ClientSession,
-    started: Instant,
+    client: Client,
+    /// Before the request to play.
+    began: Instant,
     /// Media received so far, headers included.
     pub(crate) media: Vec<Message>,
-    /// How much of it had come before the event last waited for.
+    /// Number of messages in `media` before the event that the test waited for last.
     pub(crate) mark: usize,
-    /// What else came, and after how much media.
+    /// Other events, each with the number of messages in `media` before it.
     events: VecDeque<(ClientEvent, usize)>,
-    /// Values of `onMetaData`, the last received.
+    /// Values of the last `onMetaData`.
     pub(crate) metadata: Option<protocol::rtmp::amf0::Value>,
 }
 
 impl Player {
-    /// Asks for `name` below `vod/`, `duration` milliseconds from `start` on.
+    /// Connects and asks for `vod/NAME`, for `duration` milliseconds from `start` on.
     #[track_caller]
     pub(crate) fn new(
         server: &Server,
@@ -107,7 +106,7 @@ impl Player {
         Self::over(socket, server, name, start, duration)
     }
 
-    /// One by a connection of the test's own.
+    /// Like [`Player::new`], on a connection that the test has made.
     #[track_caller]
     pub(crate) fn over(
         socket: TcpStream,
@@ -117,17 +116,16 @@ impl Player {
         duration: Option<f64>,
     ) -> Self {
         let url = Url::parse(&server.rtmp_url(&format!("vod/{name}"))).unwrap();
-        let mut config = ClientConfig::new(&url, Purpose::Play(start));
-        config.duration = duration;
-        socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        let session = ClientSession::new(config, 1);
-        let (started, media, events) = (Instant::now(), Vec::new(), VecDeque::new());
-        Self { socket, session, started, media, mark: 0, events, metadata: None }
+        let config = ClientConfig { duration, ..ClientConfig::new(&url, Purpose::Play(start)) };
+        let began = Instant::now();
+        let client = Client::over(socket, config);
+        client.socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let (media, events) = (Vec::new(), VecDeque::new());
+        Self { client, began, media, mark: 0, events, metadata: None }
     }
 
-    /// The next event that is not media and that `wanted` accepts; those before it are dropped. What
-    /// media came before it is told by [`Player::mark`].
+    /// Waits for the next event that is not media and that `wanted` accepts, and drops those before
+    /// it. [`Player::mark`] then tells how many media messages came before it.
     #[track_caller]
     pub(crate) fn until(&mut self, wanted: impl Fn(&ClientEvent) -> bool) -> ClientEvent {
         let deadline = Instant::now() + LIMIT;
@@ -143,7 +141,7 @@ impl Player {
         }
     }
 
-    /// Takes in what comes until there are so many media messages.
+    /// Reads until `count` media messages have come.
     #[track_caller]
     pub(crate) fn until_media(&mut self, count: usize) {
         let deadline = Instant::now() + LIMIT;
@@ -153,7 +151,7 @@ impl Player {
         }
     }
 
-    /// What comes during so long is taken in.
+    /// Reads everything that comes during `time`.
     pub(crate) fn listen(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         while Instant::now() < deadline {
@@ -161,7 +159,7 @@ impl Player {
         }
     }
 
-    /// What comes during so long is taken in, so many bytes a second.
+    /// Reads during `time`, about `rate` bytes a second.
     #[track_caller]
     pub(crate) fn listen_slowly(&mut self, time: Duration, rate: f64) {
         let (began, mut taken) = (Instant::now(), 0);
@@ -172,17 +170,16 @@ impl Player {
         }
     }
 
-    /// One read, and all that is in it.
+    /// Reads once, and handles all events in the bytes.
     fn take_in(&mut self) {
         self.read(64 << 10);
     }
 
-    /// One read of at most so many bytes, and all that is in it; how many there were.
+    /// Reads once, at most `most` bytes, and handles all events in them. Returns the number of
+    /// bytes.
     #[track_caller]
     fn read(&mut self, most: usize) -> usize {
-        self.flush();
-        let mut buffer = vec![0; most];
-        let size = match self.socket.read(&mut buffer) {
+        let size = match self.client.read(most) {
             Ok(0) => panic!("closed by the server"),
             Ok(size) => size,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -190,20 +187,14 @@ impl Player {
             }
             Err(error) => panic!("{error}"),
         };
-        let mut input = &buffer[..size];
-        while !input.is_empty() {
-            let taken = self.session.handle_input(input).unwrap();
-            input = &input[taken..];
-            while let Some(event) = self.session.poll_event() {
-                self.handle(event);
-            }
-            self.flush();
+        while let Some(event) = self.client.poll() {
+            self.handle(event);
         }
         size
     }
 
     fn handle(&mut self, event: ClientEvent) {
-        let at = self.started.elapsed();
+        let at = self.began.elapsed();
         match event {
             ClientEvent::Video { timestamp, payload } => {
                 self.media.push(Message { video: true, timestamp, payload, at });
@@ -216,31 +207,20 @@ impl Player {
                     self.metadata = values.pop();
                 }
             }
-            event => {
-                if matches!(event, ClientEvent::Started) {
-                    self.started = Instant::now();
-                }
-                self.events.push_back((event, self.media.len()));
-            }
+            event => self.events.push_back((event, self.media.len())),
         }
     }
 
-    fn flush(&mut self) {
-        while let Some(piece) = self.session.poll_output() {
-            self.socket.write_all(&piece).unwrap();
-        }
-    }
-
-    /// What a client may ask for; it is sent at once.
+    /// Makes a request of the session, and sends it at once.
     pub(crate) fn ask(
         &mut self,
         request: impl FnOnce(&mut ClientSession) -> Result<(), protocol::rtmp::Error>,
     ) {
-        request(&mut self.session).unwrap();
-        self.flush();
+        request(&mut self.client.session).unwrap();
+        self.client.flush();
     }
 
-    /// Takes in everything up to the end of the film.
+    /// Reads to the end of the film.
     #[track_caller]
     pub(crate) fn finish(&mut self) {
         let end = self.until(|event| matches!(event, ClientEvent::Ended { .. }));
@@ -248,7 +228,7 @@ impl Player {
         assert_eq!(end, ClientEvent::Ended { code, description: String::new() });
     }
 
-    /// The pictures and sounds received, without headers.
+    /// The video and audio messages received, without configurations.
     pub(crate) fn frames(&self) -> Vec<&Message> {
         self.media.iter().filter(|message| !message.is_header()).collect()
     }

@@ -1,12 +1,12 @@
-//! Certificates: which are refused, and how one takes another's place.
+//! Certificates: which are refused, and how a new one replaces the old.
 
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use testkit::Program;
+use testkit::{Program, certificate, eventually};
 
-use crate::support::{LIMIT, Site, configuration, make_certificate, until};
+use crate::support::{LIMIT, Site};
 
 /// The name in the certificate that the server shows.
 fn shown(site: &Site) -> String {
@@ -20,7 +20,7 @@ fn shown(site: &Site) -> String {
     subject.unwrap_or_else(|| panic!("{said}")).trim().replace("CN = ", "").replace("CN=", "")
 }
 
-/// Puts a file in another's place at once.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str) {
     let beside = path.with_extension("new");
     fs::write(&beside, text).unwrap();
@@ -37,19 +37,20 @@ fn replaced_while_connections_live() {
     let mut curl = site.curl(&["--http2", "-N", "-o", to.to_str().unwrap(), &url]);
     let mut viewer = Program::spawn(&mut curl);
     let size = || fs::metadata(&to).map_or(0, |file| file.len());
-    until(|| size() > 0);
+    eventually(LIMIT, "the viewer gets something", || size() > 0);
 
     let (certificate, key) = (site.scratch("other.pem"), site.scratch("other.key"));
-    make_certificate("second", &certificate, &key);
+    certificate::make("second", &certificate, &key);
     let second = [certificate, key].map(|path| fs::read_to_string(path).unwrap());
-    // Written one after the other, not at once: between the two they do not fit together.
+    // The two files are written one after the other. Between the two writes they do not fit
+    // together.
     replace(&site.certificate(), &second[0]);
     site.server.log_line(LIMIT, |line| line.contains("is not the key of the certificate"));
     assert_eq!(shown(&site), "first");
     replace(&site.key(), &second[1]);
-    until(|| shown(&site) == "second");
+    eventually(LIMIT, "the second one is shown", || shown(&site) == "second");
 
-    // Half a file, and none.
+    // A file without a certificate, and a missing file.
     File::create(site.certificate()).unwrap();
     site.server.log_line(LIMIT, |line| line.contains("has no certificate in it"));
     assert_eq!(shown(&site), "second");
@@ -58,23 +59,23 @@ fn replaced_while_connections_live() {
     site.server.log_line(LIMIT, |line| line.contains("No such file"));
     assert_eq!(shown(&site), "second");
 
-    // Who began with the first goes on.
+    // A viewer that began with the first certificate goes on.
     let before = size();
-    until(|| size() > before + 100_000);
+    eventually(LIMIT, "the viewer gets more", || size() > before + 100_000);
     assert!(viewer.is_running());
 }
 
 #[test]
 fn read_again_at_sighup() {
     let site = Site::start("", &[]);
-    make_certificate("second", &site.certificate(), &site.key());
+    certificate::make("second", &site.certificate(), &site.key());
     let mut kill = Command::new("kill");
     Program::output(kill.args(["-HUP", &site.server.id().to_string()]), LIMIT);
     site.server.log_line(LIMIT, |line| line.contains("certificate and key read again"));
     assert_eq!(shown(&site), "second");
 }
 
-/// The first line of what `headwater check` says.
+/// The first line that `headwater check` prints.
 fn refusal(configuration: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("headwater.toml");
@@ -92,8 +93,8 @@ fn what_cannot_be_used_is_refused_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (certificate, key) = (path("cert.pem"), path("key.pem"));
-    make_certificate("a", &certificate, &key);
-    make_certificate("b", &path("other.pem"), &path("other.key"));
+    certificate::make("a", &certificate, &key);
+    certificate::make("b", &path("other.pem"), &path("other.key"));
     fs::write(path("garbage"), b"nothing\n").unwrap();
     let broken = "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n";
     fs::write(path("broken"), broken).unwrap();
@@ -106,13 +107,13 @@ fn what_cannot_be_used_is_refused_with_its_place() {
         ("key.pem", "key.pem", 3, "certificate", "key.pem: has no certificate in it"),
         ("broken", "key.pem", 3, "certificate", "broken: "),
         ("huge", "key.pem", 3, "certificate", "huge: has more than 1 MiB"),
-        // Nobody writes into it, and nobody waits for that.
+        // Nobody writes to the fifo, and the server does not wait for that.
         ("fifo", "key.pem", 3, "certificate", "fifo: is not a regular file"),
         ("cert.pem", "fifo", 4, "key", "fifo: is not a regular file"),
         ("cert.pem", "garbage", 4, "key", "garbage: has no private key in it"),
         ("cert.pem", "other.key", 4, "key", "other.key: is not the key of the certificate in "),
     ] {
-        let said = refusal(&configuration(&path(certificate), &path(key)));
+        let said = refusal(&certificate::table(&path(certificate), &path(key)));
         let (place, rest) = said.split_once(": ").unwrap();
         assert_eq!(place, format!("headwater.toml:{line}"), "{said}");
         let rest = rest.strip_prefix(&format!("http.tls.{option}: ")).expect(&said);
@@ -123,7 +124,7 @@ fn what_cannot_be_used_is_refused_with_its_place() {
     assert_eq!(said, "headwater.toml:2: http.tls.key: must be given where http.tls.certificate is");
     let said = refusal("[http.tls]\ncertificates = \"x\"\n");
     assert!(said.starts_with("headwater.toml:2: http.tls.certificates: unknown key"), "{said}");
-    let both = configuration(&certificate, &key).replace("127.0.0.1:0", "0.0.0.0:8080");
+    let both = certificate::table(&certificate, &key).replace("127.0.0.1:0", "0.0.0.0:8080");
     let said = refusal(&both);
     assert_eq!(said, "headwater.toml:2: http.tls.listen: 0.0.0.0:8080 is taken by http.listen");
 }

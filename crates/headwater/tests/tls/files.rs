@@ -1,4 +1,4 @@
-//! The same answers whatever they come by.
+//! The answers are the same over every protocol.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use testkit::Program;
+use testkit::{Program, noise};
 
-use crate::support::{LIMIT, PROTOCOLS, Site, pattern};
+use crate::support::{LIMIT, PROTOCOLS, Site};
 
-/// Fields that say the same over each protocol; the others are of the connection.
+/// Fields that are the same over every protocol. The others belong to the connection.
 const SAME: [&str; 9] = [
     "content-type",
     "content-length",
@@ -26,7 +26,7 @@ const SAME: [&str; 9] = [
     "access-control-allow-origin",
 ];
 
-/// Beyond what 32 bits can count.
+/// A size that 32 bits cannot hold.
 const BIG: u64 = 5 << 30;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ struct Answer {
     body: Vec<u8>,
 }
 
-/// What curl gets of a URL, with what differs each time made the same.
+/// curl's answer for a URL. Values that differ each time are made equal.
 #[track_caller]
 fn answer(site: &Site, url: &str, arguments: &[&str]) -> Answer {
     let head = site.scratch("head");
@@ -71,11 +71,11 @@ fn answer(site: &Site, url: &str, arguments: &[&str]) -> Answer {
 #[test]
 fn the_same_over_plain_http_and_both_protocols_with_tls() {
     let site = Site::start("", &[]);
-    let bytes = pattern(1, 3_000_000);
-    std::fs::write(site.media("a.bin"), &bytes).unwrap();
-    std::fs::write(site.media("empty.bin"), b"").unwrap();
-    std::fs::copy(testkit::demo_clip(), site.media("clip.mp4")).unwrap();
-    let big = File::create(site.media("big.bin")).unwrap();
+    let bytes = noise(1, 3_000_000);
+    std::fs::write(site.server.vod("a.bin"), &bytes).unwrap();
+    std::fs::write(site.server.vod("empty.bin"), b"").unwrap();
+    std::fs::copy(testkit::demo_clip(), site.server.vod("clip.mp4")).unwrap();
+    let big = File::create(site.server.vod("big.bin")).unwrap();
     big.set_len(BIG).unwrap();
     big.write_all_at(b"the end", BIG - 7).unwrap();
     for (path, arguments, status) in [
@@ -119,11 +119,11 @@ fn the_same_over_plain_http_and_both_protocols_with_tls() {
     let end = answer(&site, &site.url("/vod/big.bin"), &["--http2", "-r", "-7"]);
     assert_eq!(end.body, b"the end");
     assert_eq!(site.metric("headwater_http_tls_handshakes_failed_total"), 0);
-    // They count as those without TLS do.
+    // These bytes count like those without TLS.
     assert!(site.metric("headwater_http_sent_bytes_total") > 3 * 3_000_000);
 }
 
-/// Each gets its own bytes, on one connection.
+/// On one connection each request gets its own bytes.
 #[test]
 fn a_hundred_requests_at_once_on_one_connection() {
     let site = Site::start("", &[]);
@@ -132,7 +132,7 @@ fn a_hundred_requests_at_once_on_one_connection() {
     std::fs::create_dir(&folder).unwrap();
     let mut list = String::new();
     for i in 0..100 {
-        std::fs::write(site.media(&format!("{i}.bin")), pattern(i, size(i))).unwrap();
+        std::fs::write(site.server.vod(&format!("{i}.bin")), noise(i, size(i))).unwrap();
         let (url, to) = (site.url(&format!("/vod/{i}.bin")), folder.join(i.to_string()));
         list.push_str(&format!("url = \"{url}\"\noutput = \"{}\"\n", to.display()));
     }
@@ -145,17 +145,17 @@ fn a_hundred_requests_at_once_on_one_connection() {
     assert_eq!(versions.lines().filter(|line| *line == "2").count(), 100, "{versions}");
     for i in 0..100 {
         let got = std::fs::read(folder.join(i.to_string())).unwrap();
-        assert!(got == pattern(i, size(i)), "{i}");
+        assert!(got == noise(i, size(i)), "{i}");
     }
     assert_eq!(site.metric("headwater_http2_connections_accepted_total"), 1);
 }
 
-/// A connection that is closed in order says so in TLS too; a client takes an answer without a length
-/// for cut short otherwise (RFC 8446 6.1), and some take any.
+/// TLS announces an orderly close. Otherwise a client takes an answer without a length for cut
+/// short (RFC 8446 6.1), and some clients do so with any answer.
 #[test]
 fn the_end_is_announced() {
     let site = Site::start("idle_timeout = \"300ms\"", &[]);
-    std::fs::write(site.media("a.bin"), pattern(3, 100_000)).unwrap();
+    std::fs::write(site.server.vod("a.bin"), noise(3, 100_000)).unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(site.certificate()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -168,7 +168,7 @@ fn the_end_is_announced() {
     for request in [
         "GET /vod/a.bin HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
         "GET /vod/a.bin HTTP/1.0\r\n\r\n",
-        // Kept, and then idle for too long.
+        // The connection is kept, then idle for too long.
         "GET /vod/a.bin HTTP/1.1\r\nHost: h\r\n\r\n",
         "GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
         "GET nonsense HTTP/1.1\r\n\r\n",
@@ -180,7 +180,7 @@ fn the_end_is_announced() {
         let mut stream = rustls::StreamOwned::new(session, socket);
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = Vec::new();
-        // rustls has an error for an end without a word.
+        // rustls reports an unannounced end as an error.
         stream.read_to_end(&mut answer).unwrap_or_else(|error| panic!("{request}: {error}"));
         assert!(!request.contains("/vod/") || answer.len() > 100_000, "{request}");
     }

@@ -1,4 +1,4 @@
-//! What a client that behaves badly may take.
+//! Limits for clients that behave badly.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -11,14 +11,14 @@ use h2::client::SendRequest;
 use hyper::{Request, StatusCode};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use testkit::Program;
 use testkit::http::Client;
+use testkit::{Program, eventually, noise};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::support::{LIMIT, PROTOCOLS, Site, pattern, until};
+use crate::support::{LIMIT, PROTOCOLS, Site};
 
 fn connect(site: &Site) -> TcpStream {
     let socket = TcpStream::connect(site.server.https.unwrap()).unwrap();
@@ -26,7 +26,7 @@ fn connect(site: &Site) -> TcpStream {
     socket
 }
 
-/// Reads to the end of what the server says, which is an alert at most.
+/// Reads to the end. The server may send no more than an alert.
 fn closed(mut socket: TcpStream) {
     let mut said = Vec::new();
     match socket.read_to_end(&mut said) {
@@ -48,7 +48,7 @@ fn a_handshake_that_takes_too_long() {
     assert!(began.elapsed() >= Duration::from_millis(500));
     site.until_metric("headwater_http_tls_handshakes_failed_total", 2);
 
-    // What is no handshake at all ends at once.
+    // A connection without a handshake ends at once.
     let mut plain = connect(&site);
     plain.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     closed(plain);
@@ -58,11 +58,11 @@ fn a_handshake_that_takes_too_long() {
 fn the_limit_of_connections_is_for_both_listeners() {
     let site = Site::start("max_connections = 2", &[]);
     let secured = connect(&site);
-    // That of the question is the other.
+    // The other connection is the one that asks for the metric.
     site.until_metric("headwater_http_connections", 2);
     let mut plain = Client::connect(site.server.http, LIMIT).unwrap();
-    until(|| {
-        // The connection before has its place for a moment longer.
+    eventually(LIMIT, "the connection before has left its place", || {
+        // The previous connection keeps its place for a moment longer.
         let answered = plain.send("GET", "/live/none", &[], b"").and_then(|()| plain.receive());
         answered.is_ok_and(|answer| answer.status() == 404) || {
             plain = Client::connect(site.server.http, LIMIT).unwrap();
@@ -72,7 +72,7 @@ fn the_limit_of_connections_is_for_both_listeners() {
     closed(connect(&site));
     drop((secured, plain));
     // Their places are free again.
-    until(|| {
+    eventually(LIMIT, "both places are free", || {
         let mut curl = site.curl(&["-f", &site.url("/healthz")]);
         Program::spawn(&mut curl).wait(LIMIT).status.success()
     });
@@ -81,25 +81,27 @@ fn the_limit_of_connections_is_for_both_listeners() {
 #[test]
 fn a_client_that_reads_nothing() {
     let site = Site::start("send_timeout = \"1s\"", &[]);
-    let big = std::fs::File::create(site.media("big.bin")).unwrap();
+    let big = std::fs::File::create(site.server.vod("big.bin")).unwrap();
     big.set_len(1 << 32).unwrap();
-    big.write_all_at(&pattern(1, 1 << 20), 0).unwrap();
+    big.write_all_at(&noise(1, 1 << 20), 0).unwrap();
     for (i, protocol) in (1..).zip(PROTOCOLS) {
         let url = site.url("/vod/big.bin");
         let before = site.metric("headwater_http_sent_bytes_total");
         let curl = Program::spawn(&mut site.curl(&[protocol, "-o", "/dev/null", &url]));
-        until(|| site.metric("headwater_http_sent_bytes_total") > before + (1 << 20));
+        eventually(LIMIT, "it is being sent", || {
+            site.metric("headwater_http_sent_bytes_total") > before + (1 << 20)
+        });
         curl.pause();
         site.until_metric("headwater_http_connections_stalled_total", i);
-        // That of the question alone.
-        until(|| site.metric("headwater_http_connections") == 1);
+        // Only the connection that asks for the metric is left.
+        eventually(LIMIT, "it is closed", || site.metric("headwater_http_connections") == 1);
         curl.resume();
         let ended = curl.wait(LIMIT);
         assert!(!ended.status.success(), "{protocol}: {ended:?}");
     }
 }
 
-/// A connection after a handshake that ends in HTTP/2.
+/// A connection whose handshake chose HTTP/2.
 async fn secured(site: &Site) -> TlsStream<tokio::net::TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(site.certificate()).unwrap()).unwrap();
@@ -116,13 +118,13 @@ async fn secured(site: &Site) -> TlsStream<tokio::net::TcpStream> {
     TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap()
 }
 
-/// A connection of HTTP/2 whose streams may be sent so many bytes before they are asked for more,
-/// and its end.
+/// An HTTP/2 connection and its end. The server may send `window` bytes on each stream before it
+/// needs permission for more.
 async fn http2(site: &Site, window: u32) -> (SendRequest<Bytes>, JoinHandle<()>) {
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(window).initial_connection_window_size(1 << 30);
     let (requests, connection) = builder.handshake(secured(site).await).await.unwrap();
-    // How it ends, the requests tell.
+    // The requests show how the connection ends.
     let connection = tokio::spawn(async move { drop(connection.await) });
     (requests, connection)
 }
@@ -131,19 +133,19 @@ fn ask(site: &Site, path: &str) -> Request<()> {
     Request::get(site.url(path)).body(()).unwrap()
 }
 
-/// A stream that nobody reads is given up; the others of its connection go on.
+/// The server gives up a stream that nobody reads. The others of its connection go on.
 #[tokio::test]
 async fn a_stream_that_is_not_read() {
     let site = Site::start("send_timeout = \"500ms\"", &[]);
-    let bytes = pattern(2, 500_000);
-    std::fs::write(site.media("a.bin"), &bytes).unwrap();
+    let bytes = noise(2, 500_000);
+    std::fs::write(site.server.vod("a.bin"), &bytes).unwrap();
     let (mut requests, _) = http2(&site, 20_000).await;
     let (answer, _) = requests.send_request(ask(&site, "/vod/a.bin"), true).unwrap();
     let mut unread = answer.await.unwrap().into_body();
     let (answer, _) = requests.send_request(ask(&site, "/vod/a.bin"), true).unwrap();
     let mut slow = answer.await.unwrap().into_body();
 
-    // This one takes longer than the time-out, and is never idle for so long.
+    // This stream takes longer than the time-out, but is never idle for so long.
     let (mut got, mut released) = (Vec::new(), 0);
     while let Some(data) = slow.data().await {
         got.extend_from_slice(&data.unwrap());
@@ -176,7 +178,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Requests are taken back in the moment that they are made, again and again (CVE-2023-44487).
+/// A client that cancels its requests at once, many times (CVE-2023-44487).
 #[tokio::test]
 async fn a_client_that_takes_its_requests_back() {
     const HEADERS: u8 = 1;
@@ -214,7 +216,8 @@ async fn a_client_that_takes_its_requests_back() {
     assert_eq!(answer.await.unwrap().status(), StatusCode::OK);
 }
 
-/// A connection without requests is closed, in words: soon if it never had any.
+/// The server announces that it closes a connection without requests. It does so soon if the
+/// connection never had any.
 #[tokio::test]
 async fn a_connection_that_idles() {
     let site = Site::start("idle_timeout = \"1s\"\nhead_timeout = \"300ms\"", &[]);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use testkit::{Program, access_unit_hashes_with};
+use testkit::{Program, access_unit_hashes_with, eventually, noise};
 
-use crate::support::{LIMIT, PROTOCOLS, Site, pattern, until};
+use crate::support::{LIMIT, PROTOCOLS, Site};
 
 const STREAM: &str = "/live/demo";
 
@@ -18,7 +18,7 @@ fn site() -> Site {
     site
 }
 
-/// The part that will come next: its segment's number, and its own.
+/// The part that comes next: its segment's number and its own.
 fn hint(playlist: &str) -> (u64, usize) {
     let line = playlist.lines().find(|line| line.starts_with("#EXT-X-PRELOAD-HINT")).unwrap();
     let name = line.split('"').nth(1).unwrap().strip_suffix(".m4s").unwrap();
@@ -39,7 +39,7 @@ fn blocking_reloads_and_segments_being_made() {
         assert!(answer.contains(&format!("\"{msn}.{part}.m4s\"")), "{protocol}: {answer}");
         let hinted = site.get(protocol, &path(&format!("{msn}.{part}.m4s")));
         assert!(hinted == site.server.get(&path(&format!("{msn}.{part}.m4s"))).body);
-        // All of the segment after it, from its first byte to its last.
+        // The whole next segment, from its first byte to its last.
         let next = path(&format!("{}.m4s", msn + 1));
         let made = site.get(protocol, &next);
         let stored = site.server.get(&next);
@@ -60,12 +60,12 @@ fn ffmpeg_plays_it() {
     }
 }
 
-/// Responses without an end have one when the server drains; the others are finished.
+/// When the server drains, endless responses end and the others are finished.
 #[test]
 fn draining() {
     let site = site();
-    let bytes = pattern(1, 4_000_000);
-    std::fs::write(site.media("a.bin"), &bytes).unwrap();
+    let bytes = noise(1, 4_000_000);
+    std::fs::write(site.server.vod("a.bin"), &bytes).unwrap();
     let mut viewers = Vec::new();
     let mut downloads = Vec::new();
     for protocol in PROTOCOLS {
@@ -82,8 +82,8 @@ fn draining() {
         }
     }
     let size = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |file| file.len());
-    until(|| downloads.iter().all(|(_, to)| size(to) > 0));
-    until(|| viewers.iter().all(|(_, to)| size(to) > 0));
+    eventually(LIMIT, "all downloads begin", || downloads.iter().all(|(_, to)| size(to) > 0));
+    eventually(LIMIT, "all viewers get something", || viewers.iter().all(|(_, to)| size(to) > 0));
     site.server.terminate();
     for (viewer, to) in downloads {
         let ended = viewer.wait(LIMIT);
@@ -92,7 +92,7 @@ fn draining() {
     }
     for (viewer, to) in viewers {
         let ended = viewer.wait(Duration::from_secs(5));
-        // No protocol error, no cut in the middle.
+        // There is no protocol error and no cut in the middle.
         assert!(ended.status.success(), "{}: {ended:?}", to.display());
     }
 }

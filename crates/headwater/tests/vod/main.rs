@@ -1,5 +1,5 @@
-//! Files packaged on the fly, over the folder of test media and over files made here, as other
-//! people's players and parsers see them.
+//! Files packaged on the fly, from the folder of test media and from files made here, as players
+//! and parsers by others see them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What ffmpeg, GStreamer and VLC receive through each manifest is what is in the file.
+//! ffmpeg, GStreamer and VLC receive through each manifest what is in the file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -23,7 +23,7 @@ const TITLES: [&str; 9] = [
     "mp4/vfr.mp4",
 ];
 
-/// The same of the corpus.
+/// The same for files of the corpus.
 const REAL_TITLES: [&str; 9] = [
     "bbb/bbb_10s_1080p_h264_aac.mp4",
     // moov last, B-frames, 5.1
@@ -48,8 +48,8 @@ fn streams(file: &Path) -> Vec<&'static str> {
         .collect()
 }
 
-/// All streams at once through HLS, one by one through DASH: where ffmpeg 5.1 reads several of a
-/// manifest it stops at the end of the first.
+/// Reads all streams at once through HLS, one by one through DASH: ffmpeg 5.1 stops at the end of
+/// the first if it reads several from a manifest.
 fn by_manifest(
     manifest: &str,
     maps: &[&str],
@@ -113,8 +113,9 @@ fn corpus_ffmpeg_decodes_the_pictures_and_sounds_of_the_source() {
 
 fn decode(root: &Path, titles: &[&str]) {
     let server = server(root);
-    // The file's edit list hides what the decoder needs to start up, which segments have no means
-    // to say; without it the file decodes to the same frames, the priming of the sound included.
+    // The file's edit list hides the samples that start up the decoder. Segments cannot express
+    // that. Without its edit list the file decodes to the same frames, including the priming of the
+    // audio.
     let whole = &["-ignore_editlist", "1"];
     for title in titles {
         let file = root.join(title);
@@ -133,7 +134,7 @@ fn decode(root: &Path, titles: &[&str]) {
 
 #[test]
 fn sound_and_pictures_stay_together() {
-    // Edit lists that begin within the media of one track, of both, or later than one.
+    // Edit lists that begin within the media of one track, of both, or that delay one.
     let titles = [
         "film.mp4",
         "surround-60.mp4",
@@ -168,7 +169,7 @@ fn compare_times(root: &Path, titles: &[&str]) {
             let url = server.url(&format!("/vod/{title}/{manifest}"));
             let shift = |map: &str| {
                 let (source, got) = (timed(source.to_str().unwrap(), map), timed(&url, map));
-                // The end rather than the beginning, which edit lists hide.
+                // Compares the end, because edit lists hide the beginning.
                 let (then, md5) = source.last().unwrap();
                 let (now, _) = got.iter().rfind(|(_, other)| other == md5).unwrap();
                 now - then
@@ -179,7 +180,7 @@ fn compare_times(root: &Path, titles: &[&str]) {
     }
 }
 
-/// GStreamer's clients, which write each rendition's bytes, header first, to a file.
+/// GStreamer's clients. They write each rendition's bytes to a file, header first.
 fn gstreamer(url: &str, demux: &str, pads: [&str; 2], into: [&Path; 2]) -> Program {
     let mut command = Command::new("gst-launch-1.0");
     command.args(["-q", "souphttpsrc", &format!("location={url}"), "!", demux, "name=d"]);
@@ -215,8 +216,8 @@ fn gstreamer_receives_every_access_unit_through_hls_and_dash() {
     }
 }
 
-/// VLC, which writes what it plays to a transport stream. It refuses to run as root, so somebody
-/// else does.
+/// VLC, which writes what it plays to a transport stream. It refuses to run as root, so it runs as
+/// another user.
 fn vlc(url: &str, file: &Path) -> Program {
     let sout = format!("#std{{access=file,mux=ts,dst={}}}", file.display());
     let program = ["-u", "nobody", "--", "cvlc", "-q", url, "--sout", &sout, "vlc://quit"];
@@ -237,7 +238,7 @@ fn vlc_plays_through_hls_and_dash() {
         vlc(&server.url(&format!("/vod/{title}{resource}")), &file).wait(LIMIT);
         decoded(file.to_str().unwrap(), &[], "0:v:0")
     };
-    // Its multiplexer keeps the last fifth of a second for itself, whatever it plays.
+    // VLC's multiplexer keeps back the last fifth of a second of everything that it plays.
     let from_the_file = played("");
     assert!(pictures.starts_with(&from_the_file), "{} pictures", from_the_file.len());
     assert!(from_the_file.len() > pictures.len() * 9 / 10, "{} pictures", from_the_file.len());
@@ -248,7 +249,7 @@ fn vlc_plays_through_hls_and_dash() {
     }
 }
 
-/// A title and manifest that another program opens as a player does.
+/// Another program opens a title's manifest as a player does.
 #[test]
 fn gstreamer_plays_without_being_told_how() {
     let server = server(&testkit::media_dir());

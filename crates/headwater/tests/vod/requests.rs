@@ -1,4 +1,4 @@
-//! Names, versions, caching, ranges; what is refused, and how.
+//! Names, versions, caching, ranges; refused requests and their answers.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,8 @@ fn what_is_named_by_its_version_may_be_kept_for_ever() {
         let length = named.body.len().to_string();
         assert_eq!((head.status(), head.header("content-length")), (200, Some(&*length)));
 
-        // Across what we wrote and what lies in the file, and from one sample to the next.
+        // Across the bytes that the server makes and those of the file, and from one sample to the
+        // next.
         let end = named.body.len() - 1;
         for (first, last) in [(0, 0), (0, end), (1, end.min(3000)), (end / 2, end), (end, end)] {
             let range = format!("bytes={first}-{last}");
@@ -118,7 +119,7 @@ fn what_is_not_there_is_not_found() {
         "index.m3u8/v0/init.mp4",
         "index.m3u8/media.m3u8",
         "manifest.mpd/media.m3u8",
-        // Another version: whatever it is, not the one that is there.
+        // Other versions than the present one.
         "v0/0.m4s?v=0",
         "v0/0.m4s?v=",
         "v0/0.m4s?v=0000000000000000",
@@ -177,13 +178,13 @@ fn nothing_outside_the_root_is_a_title() {
         "/vod/movie.mp4%00/index.m3u8",
         "/vod/movie.mp4/..%5cindex.m3u8",
     ] {
-        // Refused with the head, and the connection with it.
+        // The server refuses the request after its head, and closes the connection.
         let answer = server.get(path);
         assert!([400, 404].contains(&answer.status()), "{path}: {answer:?}");
     }
 }
 
-/// Everything of one version as it was, fetched by name.
+/// All resources of one version, by name.
 struct Snapshot(Vec<(String, Vec<u8>)>);
 
 impl Snapshot {
@@ -196,7 +197,8 @@ impl Snapshot {
         Self(paths.into_iter().map(|path| (path.clone(), bytes(client, &path).to_vec())).collect())
     }
 
-    /// What these names lead to now is nothing, or what they led to then.
+    /// Asserts that these names now give the same bytes as before, or nothing. Returns how many
+    /// give nothing.
     fn holds(&self, client: &mut Client) -> usize {
         let mut gone = 0;
         for (path, then) in &self.0 {
@@ -221,7 +223,7 @@ fn a_file_that_is_replaced_is_another_version() {
     let first = Snapshot::of(&mut client, "movie.mp4");
     assert_eq!(first.holds(&mut client), 0);
 
-    // By another of its name, between the playlist and the segments.
+    // The file is replaced by another between the playlist and the segments.
     let other = folder.path().join("other");
     fs::copy(media("mp4/late-index.mp4"), &other).unwrap();
     fs::rename(&other, &movie).unwrap();
@@ -232,7 +234,7 @@ fn a_file_that_is_replaced_is_another_version() {
     let second = Snapshot::of(&mut client, "movie.mp4");
     assert_eq!(second.holds(&mut client), 0);
 
-    // By being written into: nothing of it is given out as what it was, from then on.
+    // The file is overwritten. From then on no bytes of it are sent as the old version.
     let clip = fs::read(media("mp4/surround-60.mp4")).unwrap();
     fs::write(&movie, &clip).unwrap();
     assert_eq!(second.holds(&mut client), second.0.len());
@@ -251,7 +253,7 @@ fn a_file_that_is_replaced_is_another_version() {
 fn a_file_that_is_cut_off_is_refused_with_the_reason_and_stays_downloadable() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
-    // moov first, and some of the media missing; moov last, and so missing; no MP4; nothing.
+    // moov first, and a part of the media missing; moov last, and so missing; not an MP4; empty.
     let first = fs::read(media("mp4/film.mp4")).unwrap();
     let last = fs::read(media("mp4/surround.mp4")).unwrap();
     write("half.mp4", &first[..first.len() / 2]);
@@ -280,7 +282,7 @@ fn a_file_that_is_cut_off_is_refused_with_the_reason_and_stays_downloadable() {
         let said = log.lines().filter(|line| line.contains("not packaged") && line.contains(name));
         assert_eq!(said.count(), 1, "once a version: {log}");
     }
-    // Once it is whole, it is served.
+    // Once the file is whole, it is served.
     write("half.mp4", &first);
     assert!(!read_hls(&mut client, "half.mp4").video.is_empty());
 }
@@ -301,7 +303,7 @@ fn an_already_segmented_title_is_served_as_it_is() {
     assert_eq!(get(&mut client, "/vod/movie/v0/0.m4s").body, b"mine");
     assert_eq!(get(&mut client, "/vod/movie/v0/0.m4s?v=1").body, b"mine");
     assert_eq!(get(&mut client, "/vod/movie/v0/all.vtt").body, b"x");
-    // What is not there is made.
+    // Missing resources are made.
     let manifest = get(&mut client, "/vod/movie/manifest.mpd");
     assert_eq!(manifest.header("content-type"), Some("application/dash+xml"), "{manifest:?}");
     assert_eq!(
@@ -314,7 +316,7 @@ fn an_already_segmented_title_is_served_as_it_is() {
 fn a_track_that_is_left_out_is_named_in_the_log() {
     let server = server(&testkit::media_dir());
     let mut client = connect(&server);
-    // Pictures that are packaged, and sound in a codec that is not.
+    // The video can be packaged. The codec of the audio cannot.
     let title = "mp4/mp3.mp4";
     for resource in ["index.m3u8", "manifest.mpd", "v0/media.m3u8", "index.m3u8"] {
         assert_eq!(get(&mut client, &format!("/vod/{title}/{resource}")).status(), 200);

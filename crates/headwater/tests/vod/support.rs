@@ -1,5 +1,5 @@
-//! A server over a folder of files, titles as a player reads them from each manifest, and what
-//! ffmpeg makes of them.
+//! A server over a folder of files, titles as a player reads them from each manifest, and ffmpeg as
+//! a judge of their media.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,10 +16,10 @@ use quick_m3u8::{HlsLine, Reader};
 use testkit::http::Client;
 use testkit::{Program, Server};
 
-/// Nothing that is waited for may take longer, on a machine busy with other tests.
+/// The longest wait in these tests, on a machine busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-/// A server whose files are those of `root`.
+/// Starts a server of the files in `root`.
 #[track_caller]
 pub(crate) fn server(root: &Path) -> Server {
     let binary = env!("CARGO_BIN_EXE_headwater");
@@ -31,20 +31,20 @@ pub(crate) fn media(name: &str) -> PathBuf {
     testkit::clip(name)
 }
 
-/// Runs ffmpeg to its end, which must be a good one; what it wrote to standard output.
+/// Runs ffmpeg to its end. Fails if ffmpeg fails. Returns its standard output.
 #[track_caller]
 pub(crate) fn ffmpeg<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Vec<u8> {
     let quiet = ["-nostdin", "-hide_banner", "-loglevel", "error", "-y"];
     Program::output(Command::new("ffmpeg").args(quiet).args(args), LIMIT)
 }
 
-/// The text of an answer that must be 200.
+/// Fetches a text. Fails if the answer is not 200.
 #[track_caller]
 pub(crate) fn text(client: &mut Client, path: &str) -> String {
     String::from_utf8(bytes(client, path).to_vec()).unwrap()
 }
 
-/// The body of an answer that must be 200.
+/// Fetches a body. Fails if the answer is not 200.
 #[track_caller]
 pub(crate) fn bytes(client: &mut Client, path: &str) -> Bytes {
     client.send("GET", path, &[], b"").unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn bytes(client: &mut Client, path: &str) -> Bytes {
     answer.body.into()
 }
 
-/// A connection that is kept alive.
+/// Makes a connection that is kept alive.
 #[track_caller]
 pub(crate) fn connect(server: &Server) -> Client {
     Client::connect(server.http, LIMIT).unwrap()
@@ -62,12 +62,12 @@ pub(crate) fn connect(server: &Server) -> Client {
 /// One rendition as a manifest describes it: its media, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Listed {
-    /// `v0`, `a0`, `t0`.
+    /// Name of the track, such as `v0`, `a0` or `t0`.
     pub(crate) name: String,
     pub(crate) language: Option<String>,
     pub(crate) codecs: String,
     pub(crate) bandwidth: u64,
-    /// Path of the header; none of WebVTT.
+    /// Path of the header. WebVTT has none.
     pub(crate) header: Option<String>,
     /// Paths of the segments with their durations in seconds.
     pub(crate) segments: Vec<(String, f64)>,
@@ -105,7 +105,7 @@ impl Hls {
     }
 }
 
-/// The tags and URIs of a playlist by somebody else's parser.
+/// Reads the tags (`Ok`) and URIs (`Err`) of a playlist, with a parser of another project.
 fn lines(text: &str, mut each: impl FnMut(Result<Tag<'_>, &str>)) {
     let options = ParsingOptionsBuilder::new().with_parsing_for_all_tags().build();
     let mut reader = Reader::from_str(text, options);
@@ -124,7 +124,7 @@ pub(crate) fn join(base: &str, uri: &str) -> String {
     format!("{folder}/{uri}")
 }
 
-/// `v0` of `/vod/x.mp4/v0/media.m3u8?v=1`.
+/// The track's name in a path: `v0` in `/vod/x.mp4/v0/media.m3u8?v=1`.
 fn track_name(path: &str) -> String {
     path.rsplit('/').nth(1).unwrap().to_owned()
 }
@@ -154,7 +154,7 @@ pub(crate) fn read_hls(client: &mut Client, title: &str) -> Hls {
                 Listed { language: read.language().map(str::to_owned), ..Listed::default() };
             match read.uri() {
                 Some(uri) => playlists.push((if text { 't' } else { 'a' }, listed, uri.to_owned())),
-                // The variants hold it themselves.
+                // Without a URI the variants themselves contain this audio.
                 None => assert!(own.replace(listed.language).is_none(), "{index}"),
             }
         }
@@ -175,7 +175,7 @@ pub(crate) fn read_hls(client: &mut Client, title: &str) -> Hls {
         listed.name = track_name(&path);
         read_media_playlist(client, &path, kind == 'i', &mut listed);
         match kind {
-            // Sound alone is a variant too.
+            // Audio alone is a variant too.
             'v' if listed.name.starts_with('a') => hls.audio.push(listed),
             'v' => hls.video.push(listed),
             'a' => hls.audio.push(listed),
@@ -218,7 +218,7 @@ fn read_media_playlist(client: &mut Client, path: &str, i_frames: bool, listed: 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dash {
     pub(crate) xml: String,
-    /// In seconds.
+    /// Duration in seconds.
     pub(crate) duration: f64,
     pub(crate) sets: Vec<Set>,
 }
@@ -239,7 +239,7 @@ impl Dash {
     }
 }
 
-/// Reads `/vod/TITLE/manifest.mpd` by somebody else's parser.
+/// Reads `/vod/TITLE/manifest.mpd` with a parser of another project.
 #[track_caller]
 pub(crate) fn read_dash(client: &mut Client, title: &str) -> Dash {
     let path = format!("/vod/{title}/manifest.mpd");
@@ -272,7 +272,8 @@ pub(crate) fn read_dash(client: &mut Client, title: &str) -> Dash {
                 };
                 listed.header = Some(fill(&template.initialization, 0));
                 let timescale = template.timescale.unwrap() as f64;
-                // The same moment in every timescale, so that tracks stay together.
+                // The offset must be the same moment in every timescale, so that tracks stay
+                // together.
                 let offset = template.presentationTimeOffset.unwrap_or(0) as f64 / timescale;
                 let first = *start.get_or_insert(offset);
                 assert!((offset - first).abs() < 1e-9, "{offset} s and {first} s: {xml}");
@@ -300,7 +301,7 @@ pub(crate) fn read_dash(client: &mut Client, title: &str) -> Dash {
     dash
 }
 
-/// How many samples there are in a header and segments, by track ID.
+/// Number of samples in a header and its segments, by track ID.
 #[track_caller]
 pub(crate) fn samples(fetched: Vec<u8>) -> BTreeMap<u32, usize> {
     let fetched = Bytes::from(fetched);
@@ -313,14 +314,14 @@ pub(crate) fn samples(fetched: Vec<u8>) -> BTreeMap<u32, usize> {
     counts
 }
 
-/// Hash of each decoded picture or sound frame of a stream, in order: one that is quickly computed, of
-/// hundreds of megabytes.
+/// Hash of each decoded video or audio frame of a stream, in order. The hash function is a fast
+/// one, because the frames have hundreds of megabytes.
 #[track_caller]
 pub(crate) fn decoded(input: &str, options: &[&str], map: &str) -> Vec<String> {
     all_decoded(input, options, &[map]).remove(0)
 }
 
-/// The same of several streams at once.
+/// Like [`decoded`], for several streams at once.
 #[track_caller]
 pub(crate) fn all_decoded(input: &str, options: &[&str], maps: &[&str]) -> Vec<Vec<String>> {
     let args = ["-fps_mode", "passthrough", "-f", "framehash", "-hash", "murmur3", "-"];
@@ -333,7 +334,7 @@ pub(crate) fn units(input: &str, map: &str) -> Vec<String> {
     all_units(input, &[map]).remove(0)
 }
 
-/// The same of several streams at once.
+/// Like [`units`], for several streams at once.
 #[track_caller]
 pub(crate) fn all_units(input: &str, maps: &[&str]) -> Vec<Vec<String>> {
     let args = ["-c", "copy", "-f", "framemd5", "-"];
@@ -358,12 +359,13 @@ pub(crate) fn timed(input: &str, map: &str) -> Vec<(f64, String)> {
     times.zip(hashes(&framemd5, &[map]).remove(0)).collect()
 }
 
-/// Those of each stream.
+/// The hashes of each stream.
 fn hashes(framehash: &[u8], maps: &[&str]) -> Vec<Vec<String>> {
     let text = std::str::from_utf8(framehash).unwrap();
     let mut hashes = vec![Vec::new(); maps.len()];
     for line in text.lines().filter(|line| !line.starts_with('#')) {
-        // Stream, decode and presentation time, duration, size, hash; then side data, if any.
+        // The fields are stream, decode time, presentation time, duration, size, hash, and side
+        // data if any.
         let mut fields = line.split(',').map(str::trim);
         let stream: usize = fields.next().unwrap().parse().unwrap();
         hashes[stream].push(fields.nth(4).unwrap().to_owned());

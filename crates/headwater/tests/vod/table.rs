@@ -1,5 +1,5 @@
-//! Every MP4 that is made for tests, and every one of the corpus, and what becomes of it: `made.txt`
-//! and `table.txt` say it file by file.
+//! The result for every MP4 that is made for tests and every one of the corpus; `made.txt` and
+//! `table.txt` have it file by file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ const CORPUS: &str = include_str!("table.txt");
 
 const ENDINGS: [&str; 5] = [".mp4", ".m4v", ".m4a", ".mov", ".3gp"];
 
-/// The files below a folder whose names say that they are MP4, sorted.
+/// The files below a folder whose names end like those of MP4 files, sorted.
 fn files(root: &Path, folder: &str, found: &mut Vec<String>) {
     for entry in fs::read_dir(root.join(folder)).unwrap() {
         let entry = entry.unwrap();
@@ -31,7 +31,7 @@ fn files(root: &Path, folder: &str, found: &mut Vec<String>) {
     found.sort_unstable();
 }
 
-/// How many samples there are of each kind, as ffprobe counts them; nothing where it finds none.
+/// Number of samples of each kind, as ffprobe counts them; empty if it finds none.
 fn source_samples(file: &Path) -> BTreeMap<String, usize> {
     let args = ["-v", "quiet", "-ignore_editlist", "1", "-show_entries", "packet=codec_type"];
     let mut command = Command::new("ffprobe");
@@ -48,8 +48,8 @@ fn kind(track: &Listed) -> &'static str {
     if track.name.starts_with('v') { "video" } else { "audio" }
 }
 
-/// What a title offers, all of it fetched through both manifests: each track with its codec and
-/// samples, and how many samples of its kind the file has besides.
+/// The tracks of a title, all fetched through both manifests: each with its codec and samples, and
+/// how many more samples of its kind the file has.
 fn served(client: &mut Client, file: &Path, title: &str) -> String {
     let hls = read_hls(client, title);
     let dash = read_dash(client, title);
@@ -98,7 +98,7 @@ fn served(client: &mut Client, file: &Path, title: &str) -> String {
     line.join(", ")
 }
 
-/// What became of a file: as [`served`], or why it is not.
+/// The result for a file: that of [`served`], or why the file is refused.
 fn outcome(server: &Server, client: &mut Client, root: &Path, path: &str) -> String {
     let index = format!("/vod/{path}/index.m3u8");
     client.send("GET", &index, &[], b"").unwrap();
@@ -107,7 +107,7 @@ fn outcome(server: &Server, client: &mut Client, root: &Path, path: &str) -> Str
     if answer.status() == 200 {
         return served(client, &file, path);
     }
-    // The reason, and for every resource; the file itself is there for whoever wants it.
+    // Every resource is refused with the reason. The file itself can still be fetched.
     assert_eq!(answer.status(), 422, "{path}: {answer:?}");
     assert!(!answer.header("cache-control").unwrap().contains("immutable"), "{path}");
     for resource in ["manifest.mpd", "v0/media.m3u8", "v0/init.mp4", "a0/0.m4s"] {

@@ -7,7 +7,7 @@ use crate::support::{
     Listed, bytes, connect, decoded, ffmpeg, read_dash, read_hls, samples, server, text, units,
 };
 
-/// Six seconds of pictures with a keyframe each second, as large and in as many bits as said.
+/// Makes six seconds of video with this size, bitrate and keyframe interval.
 fn pictures(size: &str, bitrate: &str, keyframe_interval: &str, into: &Path) {
     let source = format!("testsrc2=s={size}:r=25:d=6");
     let x264 = ["-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-bf", "2"];
@@ -50,7 +50,7 @@ fn cues(vtt: &str) -> Vec<(u64, u64, String)> {
     blocks.collect()
 }
 
-/// The MPEG-TS time that a segment's own time 0 is at, RFC 8216bis 3.1.4, in units of 90 kHz.
+/// The MPEG-TS time of a segment's own time 0 (RFC 8216bis 3.1.4), in units of 90 kHz.
 fn timestamp_map(vtt: &str) -> u64 {
     let line = vtt.lines().find(|line| line.starts_with("X-TIMESTAMP-MAP=")).unwrap();
     assert!(line.contains("LOCAL:00:00:00.000"), "{line}");
@@ -156,7 +156,7 @@ fn audio_tracks_and_subtitles_of_one_file() {
     subtitles.sort_unstable();
     assert_eq!(subtitles, ["en subtitle", "fr subtitle"], "{}", dash.xml);
 
-    // Every track is the file's.
+    // Every track has the file's media.
     let file = movie.to_str().unwrap();
     for n in 0..3 {
         let map = format!("0:a:{n}");
@@ -167,7 +167,7 @@ fn audio_tracks_and_subtitles_of_one_file() {
         }
     }
 
-    // Each cue is in every segment it is shown in, at the time that the pictures have.
+    // Each cue is in every segment during which it is shown, with times that match the video.
     let english = hls.text.iter().find(|text| text.language.as_deref() == Some("en")).unwrap();
     let whole = dash.of("text").into_iter().find(|text| text.name == english.name).unwrap();
     let whole = text(&mut client, &whole.segments[0].0);
@@ -194,7 +194,7 @@ fn audio_tracks_and_subtitles_of_one_file() {
     }
     maps.dedup();
     assert_eq!(maps.len(), 1, "one timeline");
-    // The pictures' first presentation in the segments is the file's: its edit list begins at 0.
+    // The first presentation time in the segments is the file's, because its edit list begins at 0.
     let playlist = format!("/vod/movie.mp4/{}/media.m3u8", hls.video[0].name);
     let packets = testkit::ffprobe_packets(server.url(&playlist));
     let first = packets.iter().filter_map(|packet| packet.pts_time).fold(f64::INFINITY, f64::min);
@@ -226,7 +226,7 @@ fn subtitles_of_a_longer_title_are_cut() {
         }
         start += duration;
     }
-    // Those that are shown while a segment ends are in the next one too.
+    // Cues that are shown at the end of a segment are also in the next one.
     seen.dedup();
     assert_eq!(seen, (0..59).map(|second| second.to_string()).collect::<Vec<_>>());
 }
@@ -268,7 +268,7 @@ fn sound_alone_with_an_alternative() {
         let map = format!("0:a:{n}");
         let source = units(file.to_str().unwrap(), &map);
         assert_eq!(samples(track.fetch(&mut client)).values().sum::<usize>(), source.len());
-        // ffmpeg takes HLS' alternatives before what the variant itself holds.
+        // ffmpeg lists the alternatives of HLS before the variant's own audio.
         let url = |manifest: &str| server.url(&format!("/vod/sound.mp4/{manifest}"));
         assert!(units(&url("manifest.mpd"), &map) == source, "DASH {map}");
         assert!(units(&url("index.m3u8"), &format!("0:a:{}", 1 - n)) == source, "HLS {map}");
@@ -330,7 +330,7 @@ fn renditions_that_are_not_aligned_are_said_to_be() {
     let hls = read_hls(&mut client, "movie");
     assert_ne!(hls.video[0].segments.len(), 0);
     for listed in &hls.video {
-        // Each is whole by itself.
+        // Each is complete by itself.
         let counts = samples(listed.fetch(&mut client));
         assert_eq!(counts.into_values().sum::<usize>(), 150, "{listed:?}");
         assert!((listed.duration() - 6.0).abs() < 0.001, "{listed:?}");

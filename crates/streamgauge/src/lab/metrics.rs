@@ -396,7 +396,7 @@ impl Observed {
 
     fn server(&self, span: &Span<'_>, put: &mut dyn FnMut(&str, f64)) {
         let Span { before, after, seconds, clients } = *span;
-        // Workers come and go. Each counts with what it had used when it was last seen.
+        // Workers come and go. For a worker that has ended, its last known use counts.
         let mut used: BTreeMap<i32, (f64, f64)> = BTreeMap::new();
         for sample in self.during(before, after) {
             for process in &sample.processes {
@@ -433,7 +433,10 @@ impl Observed {
         if self.processors > 0 {
             let origin = self.through.cpu.unwrap_or_default();
             let other = (self.busy - cpu - origin - self.load_cpu).max(0.0);
-            put("other_cpu_percent", other / seconds / f64::from(self.processors) * 100.0);
+            // The system's and the processes' times are read one after the other. On a busy machine
+            // the interval of the former is a little longer.
+            let percent = other / seconds / f64::from(self.processors) * 100.0;
+            put("other_cpu_percent", percent.min(100.0));
         }
     }
 }

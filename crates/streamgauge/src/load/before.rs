@@ -112,4 +112,17 @@ mod tests {
         let before = Before::new(Duration::from_secs(3600), &stop);
         assert!(matches!(before.blocking(|_| 7), Err(Ended::Stopped)));
     }
+
+    #[test]
+    fn whoever_is_told_to_stop_waits_no_longer() {
+        static STOP: AtomicBool = AtomicBool::new(false);
+        let before = Before::new(Duration::from_secs(3600), &STOP);
+        let (keep, hang) = sync_channel::<()>(0);
+        let stopped = before.blocking(move |_| {
+            STOP.store(true, Relaxed);
+            hang.recv().is_ok()
+        });
+        assert!(matches!(stopped, Err(Ended::Stopped)), "{stopped:?}");
+        drop(keep);
+    }
 }

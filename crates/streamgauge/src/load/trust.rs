@@ -5,14 +5,14 @@
 //! waited if their requests had come through this machine. This module asks how much of a
 //! percentile the server caused.
 //!
-//! For this, every answer is also timed from when its request was taken up, without the standstills
-//! of the generator after that, during which the answer may have waited unread. The difference of
-//! both percentiles is the part of the lag. It is larger than the lag's true part if the answer
-//! would have come later anyway.
+//! For this, the generator times each answer twice: from when its request was due, and from when it
+//! took the request up. From the second time it leaves out its own standstills after that, during
+//! which the answer may have waited unread. The difference of the two percentiles is the part of
+//! the generator's lag. It is larger than the lag's true part if the answer would have come later
+//! anyway.
 //!
 //! A short standstill is reported, and readers can judge it. A generator that was late for long, or
 //! had no processor to do more, did not make the load that was asked for.
-//! did not make the load that was asked for.
 
 use schemars::JsonSchema;
 use serde::Serialize;

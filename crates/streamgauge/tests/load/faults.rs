@@ -176,17 +176,14 @@ fn answers_that_never_come_time_out() {
 #[test]
 fn a_silent_server_does_not_hold_a_run_past_its_end() {
     let server = Server::start(&[]);
-    let began = Instant::now();
+    // The run waits for 9 s after its end. If it waited for the last answer, it would take 10 min.
     let url = server.url("/timeout");
-    let document = run(&[&url, "--rate", "20", "--duration", "1s", "--timeout", "60s"]);
-    assert!(began.elapsed() < Duration::from_secs(1 + 10 + 4), "{:?}", began.elapsed());
-    assert!(number_of(&document) <= 11.0);
+    let document = run(&[&url, "--rate", "20", "--duration", "1s", "--timeout", "10m"]);
+    assert!(super::number(&document, "/elapsed") < 30.0);
     // The run waited for these answers, and they did not come. To leave them out would flatter the
     // server.
     assert_only(&document, "timeout", 20);
-    let began = Instant::now();
-    let document = run(&[&url, "--connections", "5", "--duration", "1s", "--timeout", "60s"]);
-    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    let document = run(&[&url, "--connections", "5", "--duration", "1s", "--timeout", "10m"]);
     assert_eq!(count(&document, "/unfinished"), 5);
 }
 
@@ -196,17 +193,18 @@ fn a_silent_server_is_asked_for_lengths_no_longer_than_one_answer_may_take() {
     // With a backlog that nobody accepts from, and with several servers.
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
     let bare = format!("limit://{}", deaf.local_addr().unwrap());
-    let urls: Vec<_> = (0..20).map(|number| server.url(&format!("/timeout/{number}"))).collect();
+    let urls: Vec<_> = (0..200).map(|number| server.url(&format!("/timeout/{number}"))).collect();
     let lengths: Vec<_> = urls.iter().map(|url| &**url).chain(["--range-size", "10"]).collect();
     for targets in [&lengths[..], &[&*bare]] {
         let began = Instant::now();
         let finished = finish(&[targets, &["--timeout", "400ms", "--duration", "1s"]].concat());
-        assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+        // All of the answers together may take 80 s.
+        assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
         assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
         assert!(finished.stderr.contains(targets[0]), "{}", finished.stderr);
     }
     // The client has sent its request before it is interrupted. Without the interruption it would
-    // wait for 9 s.
+    // end with status 2 after 9 s. A unit test shows that it does not wait until then.
     let before = server.seen.requests.load(Relaxed);
     let program = Program::spawn(&mut command(&lengths));
     let limit = Instant::now() + LIMIT;
@@ -214,14 +212,8 @@ fn a_silent_server_is_asked_for_lengths_no_longer_than_one_answer_may_take() {
         assert!(Instant::now() < limit, "no request");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let began = Instant::now();
-    let finished = program.stop(Duration::from_secs(10));
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let finished = program.stop(LIMIT);
     assert_eq!(finished.status.code(), Some(130), "{}", finished.stderr);
-}
-
-fn number_of(document: &Value) -> f64 {
-    super::number(document, "/elapsed")
 }
 
 #[test]
@@ -235,7 +227,7 @@ fn an_interrupt_ends_the_run_with_what_was_measured() {
         assert!(Instant::now() < limit, "no requests");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let document = document(&program.stop(Duration::from_secs(10)));
+    let document = document(&program.stop(LIMIT));
     assert_eq!(document["interrupted"], true);
     assert!(count(&document, "/counters/responses") >= 49);
     assert!(count(&document, "/not_begun") > 50_000);

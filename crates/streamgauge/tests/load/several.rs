@@ -163,6 +163,6 @@ fn a_process_that_hangs_holds_up_no_run() {
     let of_stopped = document(&stopped.stop(Duration::from_secs(10)));
     assert_half_is_lost(&of_stopped, "did not end in time");
     let of_ended = document(&ends.wait(LIMIT));
-    assert!(began.elapsed() < Duration::from_secs(2 + 10 + 6), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(2 + 10 + 60), "{:?}", began.elapsed());
     assert_half_is_lost(&of_ended, "did not end in time");
 }

@@ -3,10 +3,10 @@
 
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
-use testkit::Program;
+use testkit::{Program, eventually};
 
 use super::compare::Nginx;
 use super::server::Server;
@@ -17,20 +17,12 @@ use super::{LIMIT, command, count, document, number};
 const ARGUMENTS: [&str; 5] = ["--rate", "200", "--duration", "3s", "--json"];
 const STALL: Duration = Duration::from_millis(300);
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let limit = Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(Instant::now() < limit, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 #[test]
 fn of_the_server() {
     let nginx = Nginx::start("");
     let url = nginx.url("/4k");
     let generator = Program::spawn(&mut command(&[&[url.as_str()], &ARGUMENTS[..]].concat()));
-    wait_until("requests", || nginx.requests() > 100);
+    eventually(LIMIT, "a hundred requests have come", || nginx.requests() > 100);
     nginx.program.pause();
     std::thread::sleep(STALL);
     nginx.program.resume();
@@ -45,7 +37,7 @@ fn of_the_server() {
 /// Runs the generator, which stands still for `stall` after a while.
 fn with_a_standstill(url: &str, server: &Server, stall: Duration) -> (Option<i32>, Value) {
     let generator = Program::spawn(&mut command(&[&[url], &ARGUMENTS[..]].concat()));
-    wait_until("requests", || server.seen.requests.load(Relaxed) > 100);
+    eventually(LIMIT, "a hundred requests have come", || server.seen.requests.load(Relaxed) > 100);
     generator.pause();
     std::thread::sleep(stall);
     generator.resume();

@@ -7,21 +7,12 @@ use std::time::{Duration, Instant};
 
 use streamgauge::lab::peer::{Job, Peer};
 use streamgauge::lab::process::{Ended, Server};
-use testkit::{Program, http};
+use testkit::{Program, eventually, http};
 
 use crate::{Scene, lab};
 
 /// Longest wait, on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(20);
-
-#[track_caller]
-fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}: not in {LIMIT:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// Counts the processes with this text in their command line.
 fn running(word: &Path) -> usize {
@@ -238,14 +229,14 @@ fn no_server_outlives_a_program_that_is_killed() {
     let mut this = Command::new(std::env::current_exe().unwrap());
     this.args(["--exact", NAME]).env(ASKED, scene.path("")).env("TMPDIR", scene.path(""));
     let mut this = Program::spawn(&mut this);
-    wait_for("the server", || scene.path("started").exists());
+    eventually(LIMIT, "the server runs", || scene.path("started").exists());
     let marker = scene.path("marker");
     assert!(running(&marker) >= 1);
     // SIGKILL, which it cannot handle.
     let pid = rustix::process::Pid::from_raw(i32::try_from(this.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     assert!(this.ended_within(LIMIT).is_some());
-    wait_for("its end", || running(&marker) == 0);
+    eventually(LIMIT, "the server has ended", || running(&marker) == 0);
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::Program;
+use testkit::{Program, eventually};
 
-use crate::support::{assert_verdict, deliveries, document, origin, start, until};
+use crate::support::{LIMIT, assert_verdict, deliveries, document, origin, start};
 
 /// What a server does with any request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +174,7 @@ fn answers_that_never_end_hold_nobody_and_take_no_memory() {
         for (url, began, mut program) in run(fault) {
             let status = format!("/proc/{}/status", program.id());
             let mut most = 0;
-            until("the run has ended", || {
+            eventually(LIMIT, "the run has ended", || {
                 let status = std::fs::read_to_string(&status).unwrap_or_default();
                 let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
                 let peak = peak.and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok());
@@ -208,7 +208,7 @@ fn a_server_that_goes_away_while_they_play() {
             start(viewers.into_iter().chain(arguments).chain([output]))
         })
         .collect();
-    until("all play", || {
+    eventually(LIMIT, "all play", || {
         (0..urls.len()).all(|number| {
             let ticks = folder.path().join(number.to_string()).join("ticks.jsonl");
             let ticks = std::fs::read_to_string(ticks).unwrap_or_default();

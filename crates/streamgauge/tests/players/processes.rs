@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::Program;
+use testkit::{Program, eventually};
 
-use crate::support::{LIMIT, document, origin, start, until};
+use crate::support::{LIMIT, document, origin, start};
 
 /// Starts the instrument in a process that may open this many files.
 fn start_with_files(files: u32, arguments: &[&str]) -> Program {
@@ -43,7 +43,7 @@ fn lines(path: &Path) -> Vec<Value> {
 
 /// Waits until this many viewers have joined.
 fn joined(folder: &Path, viewers: u64) {
-    until("all viewers have joined", || {
+    eventually(LIMIT, "all viewers have joined", || {
         lines(&folder.join("ticks.jsonl")).last().is_some_and(|tick| tick["joined"] == viewers)
     });
 }
@@ -73,7 +73,7 @@ fn more_viewers_than_files_are_one_run_of_several_processes() {
             "--batch-size",
             "150",
             "--duration",
-            "3s",
+            "8s",
             "--at-least",
             "0.2",
             "--verify",
@@ -168,7 +168,7 @@ fn a_process_that_dies_is_named_and_its_viewers_are_lost() {
     let processes = children(&program);
     assert_eq!(processes.len(), 3);
     kill_process(Pid::from_raw(processes[1]).unwrap(), Signal::KILL).unwrap();
-    until("the process is missed", || children(&program).len() == 2);
+    eventually(LIMIT, "the process is missed", || children(&program).len() == 2);
     program.terminate();
     let (code, document) = document(program);
     assert_eq!((code, &document["interrupted"]), (3, &true.into()), "{document:#}");
@@ -190,7 +190,7 @@ fn no_process_outlives_the_one_that_started_it() {
     assert_eq!(processes.len(), 2);
     // A killed program cannot tell its children.
     drop(program);
-    until("the processes have ended", || processes.iter().all(|id| !runs(*id)));
+    eventually(LIMIT, "the processes have ended", || processes.iter().all(|id| !runs(*id)));
 }
 
 #[test]

@@ -47,24 +47,17 @@ pub(crate) fn document(program: Program) -> (i32, Value) {
 }
 
 /// Checks that the exit status is the one of the criterion, or 3 if the generator was saturated.
+/// The viewers of a saturated generator may stall, so they need not pass.
 #[track_caller]
 pub(crate) fn assert_verdict(code: i32, document: &Value, passed: bool) {
-    assert_eq!(document["passed"], passed, "{document:#}");
     let saturated = document["generator"]["saturated"].as_bool().unwrap();
+    if !(saturated && passed) {
+        assert_eq!(document["passed"], passed, "{document:#}");
+    }
     let right = match (saturated, passed) {
         (true, _) => 3,
         (false, true) => 0,
         (false, false) => 1,
     };
     assert_eq!(code, right, "{document:#}");
-}
-
-/// Waits until a condition holds.
-#[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = std::time::Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(std::time::Instant::now() < deadline, "waiting until {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -39,59 +39,56 @@ fn an_interrupted_run_tells_what_it_had_and_a_silent_server_holds_nobody() {
         "--batch-size",
         "3",
         "--duration",
-        "60s",
+        "10m",
         "--timeout",
-        "50s",
+        "10m",
         "--json",
         "-o",
         output.to_str().unwrap(),
     ]);
-    // All three viewers are connected, so the run has started.
+    // All three viewers are connected, so the run has started. Without an interruption it would take
+    // 10 min.
     let connected: Vec<_> = (0..3).map(|_| silent.accept().unwrap()).collect();
-    let began = Instant::now();
     program.terminate();
     let (_, document) = document(program);
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(document["interrupted"], true, "{document:#}");
     assert_eq!(document["viewers"]["reported"], 3, "{document:#}");
     assert!(output.join("summary.json").exists());
     drop(connected);
 
-    let began = Instant::now();
-    let arguments = ["viewers", &url, "--batch-size", "2", "--duration", "1s", "--json"];
-    let (_, document) = crate::support::document(start(arguments));
-    assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());
+    let viewers = ["viewers", &url, "--batch-size", "2", "--duration", "1s", "--timeout", "10m"];
+    let (_, document) = crate::support::document(start(viewers.into_iter().chain(["--json"])));
     assert_eq!(document["viewers"]["satisfied"], 0, "{document:#}");
 }
 
 #[test]
 fn capacity_ends_where_viewers_get_too_little() {
-    // A server that sends at most 64 KiB per second to each viewer, however many there are: an FLV
-    // of audio that has this bit rate.
-    let flv = std::fs::read(testkit::clip("flv/legacy.flv")).unwrap();
+    use std::io::{Read, Write};
+
+    /// Bits per second for each viewer of the first two steps, and for each of the third.
+    const RATES: [f64; 2] = [24e6, 2e6];
+    /// The first step has one viewer, and the second has four.
+    const FAST: usize = 1 + 4;
+    let film = std::fs::read(testkit::clip("mp4/fragmented.mp4")).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/x.flv", listener.local_addr().unwrap());
+    let url = format!("http://{}/x.mp4", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        use std::io::{Read, Write};
-        use std::sync::Arc;
-        use std::sync::atomic::{AtomicU32, Ordering};
-        let viewers = Arc::new(AtomicU32::new(0));
-        for mut socket in listener.incoming().flatten() {
-            let (flv, viewers) = (flv.clone(), viewers.clone());
+        for (number, mut socket) in listener.incoming().flatten().enumerate() {
+            let (film, rate) = (film.clone(), RATES[usize::from(number >= FAST)]);
             std::thread::spawn(move || {
                 let _ = socket.read(&mut [0; 1024]);
-                let mut text = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".to_vec();
-                text.extend_from_slice(&flv);
-                viewers.fetch_add(1, Ordering::SeqCst);
-                for piece in text.chunks(1 << 14) {
-                    // 4 MiB per second, shared by the connected viewers.
-                    let share = viewers.load(Ordering::SeqCst);
-                    std::thread::sleep(Duration::from_micros(3906) * share);
+                let begun = Instant::now();
+                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+                let mut sent = 0;
+                for piece in film.chunks(1 << 14) {
+                    // No byte goes out before it is due. A thread that is late catches up.
+                    sent += piece.len();
+                    let due = begun + Duration::from_secs_f64(sent as f64 * 8.0 / rate);
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
                     if socket.write_all(piece).is_err() {
                         break;
                     }
                 }
-                viewers.fetch_sub(1, Ordering::SeqCst);
             });
         }
     });
@@ -106,14 +103,15 @@ fn capacity_ends_where_viewers_get_too_little() {
         "--max",
         "7",
         "--min-bitrate",
-        "6M",
+        "2.5M",
         "--duration",
         "20s",
         "--pause",
         "100ms",
         "--json",
     ]));
-    // 33 Mbit/s for one, 8 for each of four, 5 for each of seven.
+    // The server is exact in one direction: no viewer gets more than its rate. On a busy machine the
+    // viewers of the first steps may take nearly ten times as long as due, and still get enough.
     assert_eq!(document["capacity"], 4, "{document:#}");
     assert_eq!(document["inflexion"], 7, "{document:#}");
     let rates: Vec<f64> = document["steps"]
@@ -122,7 +120,10 @@ fn capacity_ends_where_viewers_get_too_little() {
         .iter()
         .map(|s| s["bit_rate"].as_f64().unwrap())
         .collect();
-    assert!(rates[0] < 34.0 && rates[0] > rates[1] && rates[1] > rates[2], "{rates:?}");
+    let [one, four, seven] = rates[..] else { panic!("{rates:?}") };
+    let [fast, slow] = RATES.map(|rate| rate / 1e6);
+    assert!(one <= fast && four <= fast && seven <= slow, "{rates:?}");
+    assert!(one >= 2.5 && four >= 2.5, "{rates:?}");
 }
 
 #[test]
@@ -134,11 +135,10 @@ fn an_interrupted_capacity_tells_the_steps_before() {
     let pause = ["--pause", "300s", "--json", "-o", folder.path().to_str().unwrap()];
     let program = start(["capacity", &url].into_iter().chain(arguments).chain(pause));
     let step = folder.path().join("000001/summary.json");
-    crate::support::until("the first step is done", || step.exists());
-    let began = Instant::now();
+    testkit::eventually(LIMIT, "the first step is done", || step.exists());
+    // The pause would last 5 min.
     program.terminate();
     let (_, document) = document(program);
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!((&document["interrupted"], &document["capacity"]), (&true.into(), &1.into()));
     assert_eq!(document["steps"].as_array().unwrap().len(), 1, "{document:#}");
     assert!(folder.path().join("summary.json").exists());

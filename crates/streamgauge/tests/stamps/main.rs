@@ -65,7 +65,7 @@ fn viewer(url: &str, folder: &str) -> Program {
 
 #[test]
 fn every_delivery_of_the_origin_tells_the_publishers_clock() {
-    let server = Server::start(headwater(), [] as [&str; 0]);
+    let server = Server::start(headwater(), testkit::NO_ARGUMENTS);
     let publisher = publish(&server.rtmp_url("live/x"));
     server.get_until("/live/x/v0/media.m3u8", LIMIT, |response| {
         response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
@@ -99,7 +99,7 @@ fn every_delivery_of_the_origin_tells_the_publishers_clock() {
 
 #[test]
 fn bytes_that_are_held_back_are_late_by_that() {
-    let server = Server::start(headwater(), [] as [&str; 0]);
+    let server = Server::start(headwater(), testkit::NO_ARGUMENTS);
     let rtmp = server.rtmp_url("live/x");
     let publisher = publish(&rtmp);
     server.get_until("/live/x/v0/media.m3u8", LIMIT, |response| {

@@ -144,7 +144,7 @@ fn serve(
 }
 
 /// AAC at 48 kHz. All access units are different, and each fragment has the same number of them.
-pub(crate) struct Sound {
+pub(crate) struct AudioClip {
     pub(crate) track: Track,
     units: u32,
 }
@@ -152,7 +152,7 @@ pub(crate) struct Sound {
 /// Access units in a fragment: 0.512 s.
 pub(crate) const UNITS: u32 = 24;
 
-impl Sound {
+impl AudioClip {
     pub(crate) fn new(fragments: u32) -> Self {
         let config = aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap();
         let track =
@@ -210,7 +210,7 @@ impl Sound {
         out
     }
 
-    /// The whole sound as FLV.
+    /// The whole clip as FLV.
     pub(crate) fn flv(&self) -> Vec<u8> {
         let packetizer = Packetizer::new(0, &self.track.codec, self.track.timescale).unwrap();
         let mut out = file_header(true, false).to_vec();
@@ -222,7 +222,7 @@ impl Sound {
         out
     }
 
-    /// The whole sound as a reference.
+    /// The whole clip as a reference.
     pub(crate) fn reference(&self) -> Arc<Reference> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), self.flv()).unwrap();

@@ -16,7 +16,8 @@ use crate::shift::Timeline;
 
 /// Limits for subtitles.
 pub(crate) mod limits {
-    /// Bytes of a WebVTT file, or of all samples of a tx3g track. A film has some 100 KB.
+    /// Bytes of a WebVTT file, or of all samples of a tx3g track. A title of two hours has some 100
+    /// KB.
     pub(crate) const BYTES: u64 = 4 << 20;
     /// Bytes of all subtitles of a title.
     pub(crate) const ALL: u64 = 8 << 20;

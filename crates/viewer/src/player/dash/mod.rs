@@ -7,6 +7,7 @@ mod track;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use self::track::Player;
@@ -22,59 +23,56 @@ const UPDATE: (Micros, Micros) = (100_000, 5_000_000);
 
 /// Plays the presentation of the manifest at a URL until it ends.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
-    let mut client = Client::new(viewer);
-    let mut url = url.clone();
-    let (mut text, mut loaded) = load(viewer, &mut client, &mut url).await?;
-    let mut manifest = parse(&text, &url)?;
-    let tracks: Vec<Track> = [Track::Video, Track::Audio]
-        .into_iter()
-        .filter(|track| {
-            let mut all = manifest.periods.iter().flat_map(|period| &period.representations);
-            all.any(|representation| representation.track == Some(*track))
-        })
-        .collect();
+    let listing = Listing::load(viewer, url).await?;
+    let manifest = listing.manifest()?;
+    let listed = |track: Track| {
+        let mut all = manifest.periods.iter().flat_map(|period| &period.representations);
+        all.any(|representation| representation.track == Some(track))
+    };
+    let tracks: Vec<Track> =
+        [Track::Video, Track::Audio].into_iter().filter(|track| listed(*track)).collect();
+    drop(manifest);
+    if tracks.is_empty() {
+        return Err(Error::manifest("no video or audio").at(&listing.url));
+    }
     for track in &tracks {
         viewer.stats().playback.expect(*track);
     }
+    let listing = Mutex::new(listing);
     let player = |track| tracks.contains(&track).then(|| Player::new(viewer, track));
     let (mut video, mut audio) = (player(Track::Video), player(Track::Audio));
-    if tracks.is_empty() {
-        return Err(Error::manifest("no video or audio").at(&url));
-    }
-    let mut tries = Tries::default();
+    let follow = |player| follow(viewer, &listing, player);
+    tokio::try_join!(follow(video.as_mut()), follow(audio.as_mut()))?;
+    let now = viewer.now();
+    viewer.stats().playback.complete(now);
+    Ok(())
+}
+
+/// Plays one track until it ends. The other may be at a segment that is still being made.
+async fn follow(
+    viewer: &Viewer,
+    listing: &Mutex<Listing<'_>>,
+    player: Option<&mut Player<'_>>,
+) -> Result<(), Error> {
+    let Some(player) = player else { return Ok(()) };
     loop {
-        let now = viewer.lane.clock.unix(viewer.now());
-        let steps = (
-            video.as_mut().map(|player| player.step(&manifest, &url, now)).transpose()?,
-            audio.as_mut().map(|player| player.step(&manifest, &url, now)).transpose()?,
-        );
-        let (dynamic, update) = (manifest.dynamic, manifest.minimum_update);
-        // Nobody holds the manifest while segments are fetched. All viewers share the text of a
-        // finished one.
-        drop(manifest);
-        let shared: Option<Rc<[u8]>> =
-            (!dynamic).then(|| viewer.lane.share(std::mem::take(&mut text)));
-        let fetched =
-            tokio::try_join!(fetch(video.as_mut(), steps.0), fetch(audio.as_mut(), steps.1))?;
-        let progress = fetched.0 || fetched.1;
-        if let Some(shared) = shared {
-            if !progress {
-                let now = viewer.now();
-                viewer.stats().playback.complete(now);
-                return Ok(());
+        let (step, update, loaded) = {
+            let mut listing = listing.lock().await;
+            // Held by nobody while segments are fetched.
+            let manifest = listing.manifest()?;
+            if !manifest.dynamic {
+                listing.share();
             }
-            text = shared.to_vec();
-            manifest = parse(&text, &url)?;
-            continue;
-        }
+            let now = viewer.lane.clock.unix(viewer.now());
+            let update = manifest.minimum_update.filter(|_| manifest.dynamic);
+            (player.step(&manifest, &listing.url, now)?, update, listing.loaded)
+        };
+        let progress = player.fetch(step).await?;
         let Some(update) = update else {
-            if !progress {
-                let now = viewer.now();
-                viewer.stats().playback.complete(now);
-                return Ok(());
+            if progress {
+                continue;
             }
-            manifest = parse(&text, &url)?;
-            continue;
+            return Ok(());
         };
         let pause = if progress { update } else { update.clamp(UPDATE.0, UPDATE.1) };
         let due = loaded + pause - viewer.now();
@@ -82,42 +80,75 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
             sleep(Duration::from_micros(due.unsigned_abs())).await;
         }
         if due <= 0 || !progress {
-            viewer.lane.give_back(std::mem::take(&mut text));
-            (text, loaded) = loop {
-                match load(viewer, &mut client, &mut url).await {
-                    Ok(found) => break found,
-                    Err(error) => tries.failed(viewer, error).await?,
-                }
-            };
-            tries.reset();
+            Box::pin(listing.lock().await.renew(loaded)).await?;
         }
-        manifest = parse(&text, &url)?;
     }
 }
 
-async fn fetch(
-    player: Option<&mut Player<'_>>,
-    step: Option<timeline::Step>,
-) -> Result<bool, Error> {
-    match (player, step) {
-        (Some(player), Some(step)) => player.fetch(step).await,
-        _ => Ok(false),
-    }
+/// The manifest as it was answered last.
+struct Listing<'a> {
+    viewer: &'a Viewer,
+    client: Client<'a>,
+    url: Url,
+    text: Text,
+    /// When it was answered.
+    loaded: Micros,
 }
 
-async fn load(
-    viewer: &Viewer,
-    client: &mut Client<'_>,
-    url: &mut Url,
-) -> Result<(Vec<u8>, Micros), Error> {
-    let mut text = Vec::new();
-    let answer =
-        client.get(Request::new(url, Asks::Playlist), Body::Text(&mut text, mpd::MAX_SIZE)).await?;
-    if let Some(moved) = answer.moved {
-        *url = *moved;
+enum Text {
+    Own(Vec<u8>),
+    Shared(Rc<[u8]>),
+}
+
+impl<'a> Listing<'a> {
+    async fn load(viewer: &'a Viewer, url: &Url) -> Result<Self, Error> {
+        let text = Text::Own(Vec::new());
+        let client = Client::new(viewer);
+        let mut listing = Self { viewer, client, url: url.clone(), text, loaded: 0 };
+        Box::pin(listing.ask()).await?;
+        Ok(listing)
     }
-    viewer.stats().verified.manifests += 1;
-    Ok((text, viewer.now()))
+
+    /// Asks for it again, unless another track has since it was answered at `seen`.
+    async fn renew(&mut self, seen: Micros) -> Result<(), Error> {
+        let mut tries = Tries::default();
+        while self.loaded == seen {
+            if let Err(error) = self.ask().await {
+                tries.failed(self.viewer, error).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self) -> Result<(), Error> {
+        let mut text = Vec::new();
+        if let Text::Own(old) = &mut self.text {
+            self.viewer.lane.give_back(std::mem::take(old));
+        }
+        let request = Request::new(&self.url, Asks::Playlist);
+        let answer = self.client.get(request, Body::Text(&mut text, mpd::MAX_SIZE)).await?;
+        if let Some(moved) = answer.moved {
+            self.url = *moved;
+        }
+        self.viewer.stats().verified.manifests += 1;
+        self.text = Text::Own(text);
+        self.loaded = self.viewer.now();
+        Ok(())
+    }
+
+    /// It is finished, and the same for all viewers.
+    fn share(&mut self) {
+        if let Text::Own(text) = &mut self.text {
+            self.text = Text::Shared(self.viewer.lane.share(std::mem::take(text)));
+        }
+    }
+
+    fn manifest(&self) -> Result<Manifest, Error> {
+        match &self.text {
+            Text::Own(text) => parse(text, &self.url),
+            Text::Shared(text) => parse(text, &self.url),
+        }
+    }
 }
 
 fn parse(text: &[u8], url: &Url) -> Result<Manifest, Error> {

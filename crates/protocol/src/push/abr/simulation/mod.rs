@@ -174,6 +174,42 @@ fn segments_that_leave_no_calm_between_them_go_up_all_the_same() {
 }
 
 #[test]
+fn a_viewer_of_live_segments_goes_up_and_stays_there() {
+    // How long the link needs for a segment of the highest rung: a busy viewer acknowledges early or
+    // late, but no segment takes as long as it plays.
+    const TAKES: [u64; 8] = [4_000, 60_000, 8_000, 250_000, 30_000, 400_000, 4_000, 150_000];
+    let (mut rule, mut rung, mut course) = (Evidence::default(), 1, Vec::new());
+    let mut seen = Seen { rtt: 1_000, min_rtt: 200, ..Seen::default() };
+    // A segment of one second is observed when it is written, and every 100 ms until the next one.
+    for segment in 1..120_u64 {
+        let bytes = PAPER[rung] / 8;
+        let takes = TAKES[segment as usize % TAKES.len()] * PAPER[rung] / PAPER[2];
+        let before = seen;
+        seen.writes += 1;
+        for look in 0..10 {
+            let passed = look * 100_000;
+            let through = bytes * passed.min(takes) / takes;
+            seen.now = segment * 1_000_000 + passed;
+            seen.acknowledged = before.acknowledged + through;
+            seen.busy = before.busy + passed.min(takes);
+            seen.queued = bytes - through;
+            seen.catching_up = seen.queued > 0;
+            match rule.decide(&seen, &PAPER, rung) {
+                Decision::Stay => {}
+                decision => course.push((seen.now, decision)),
+            }
+        }
+        if let Some((_, Decision::Up(to))) = course.last()
+            && *to != rung
+        {
+            rung = *to;
+            rule.switched(seen.now);
+        }
+    }
+    assert!(matches!(course[..], [(at, Decision::Up(2))] if at < 10_000_000), "{course:?}");
+}
+
+#[test]
 fn segments_far_apart_tell_what_the_link_carries() {
     let (mut rule, mut ups) = (Evidence::default(), Vec::new());
     let mut seen = Seen { rtt: 10_000, min_rtt: 10_000, ..Seen::default() };
