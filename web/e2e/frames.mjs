@@ -1,39 +1,55 @@
-// Which frames of a stream a page plays, against those that its source has.
+// Compares the frames of a stream that a page plays with the frames of its source.
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { openPage, within } from './support.mjs';
-import { addressOf, observe, PICTURES, SOUND, STANDS } from './young.mjs';
+import { standingsOf } from './standings.mjs';
+import { openPage, PATIENCE, SMALL, within } from './support.mjs';
+import { AUDIO, addressOf, untilFirstFrame, VIDEO } from './young.mjs';
 
 const EVERY_TWO_SECONDS = ['-force_key_frames', 'expr:gte(t,n_forced*2)', '-g', '1000'];
 const select = (frames) => ['-vf', `select='${frames}'`, '-fps_mode', 'vfr', ...EVERY_TWO_SECONDS];
 const at = (rate) => ['-f', 'lavfi', '-i', `testsrc2=size=320x180:rate=${rate}`];
 
-/** Frames at changing distances, or few. */
+/** Streams whose frames are unevenly spaced, or few. */
 export const RATES = {
-  'every fifth frame left out': [...PICTURES, ...SOUND, ...select('mod(n,5)')],
-  // Three seconds each: of 120 frames a second every fifth, fourth and second.
+  'every fifth frame left out': [...VIDEO, ...AUDIO, ...select('mod(n,5)')],
+  // Every fifth, fourth and second of 120 frames a second, for three seconds each.
   '24, 30, 60 frames a second': [
     ...at(120),
-    ...SOUND,
+    ...AUDIO,
     ...select('if(lt(mod(t,9),3),not(mod(n,5)),if(lt(mod(t,9),6),not(mod(n,4)),not(mod(n,2))))'),
   ],
-  'one frame a second': [...at(1), ...SOUND, '-g', '2'],
+  // ffmpeg's random numbers are the same in each run.
+  'frames up to 15 ms early or late': [
+    ...VIDEO,
+    ...AUDIO,
+    '-vf',
+    "settb=1/1000,setpts='PTS+30*random(0)-15'",
+    '-enc_time_base',
+    '1:1000',
+    '-fps_mode',
+    'passthrough',
+    ...EVERY_TWO_SECONDS,
+  ],
+  'one frame a second': [...at(1), ...AUDIO, '-g', '2'],
 };
 
-/** Keyframes far apart: a page that comes between two has seen neither. */
+/** Streams with keyframes far apart. A page that opens between two keyframes has seen neither. */
 export const DISTANCES = {
-  'keyframes 8 s apart': [...PICTURES, ...SOUND, '-g', '240'],
-  'keyframes 1.5 to 10 s apart': [
-    ...PICTURES,
-    ...SOUND,
+  'keyframes 8 s apart': [...VIDEO, ...AUDIO, '-g', '240'],
+  'keyframes 0.3 to 10 s apart': [
+    ...VIDEO,
+    ...AUDIO,
     '-g',
     '1000',
     '-force_key_frames',
-    [0, 1.5, 9.5, 12.5, 22.5, 24, 32, 39, 40.5, 50.5, 58.5, 60, 69, 76, 77.5, 87].join(','),
+    [
+      0, 1.5, 9.5, 9.8, 12.5, 22.5, 22.8, 24, 32, 32.3, 39, 39.3, 40.5, 50.5, 50.8, 58.5, 58.8, 60, 69, 69.3,
+      76, 76.3, 77.5, 87, 88.5, 97, 97.3, 107, 107.3, 109, 115,
+    ].join(','),
   ],
 };
 
-/** When the source's frames are shown, in seconds of its own clock. */
+/** Presentation times of the source's frames, in seconds of the source's clock. */
 export async function framesOf(file) {
   const what = ['-select_streams', 'v', '-show_entries', 'packet=pts_time', '-of', 'csv=p=0'];
   const { stdout } = await promisify(execFile)('ffprobe', ['-v', 'error', ...what, file]);
@@ -41,34 +57,37 @@ export async function framesOf(file) {
 }
 
 /**
- * In the page, before all else: each frame that the browser says was shown, by its time in the media, with what it has
- * counted so far; and at which of them the player jumped. Only what is played first: a page may begin anew at the end.
+ * Runs in the page before its own scripts. Notes each frame that the browser reports as shown: its
+ * media time, and the browser's count of decoded frames so far. Notes also at which frames the
+ * player jumps, and the browser's last counts: it may count a frame after it reported that frame.
+ * Stops when the media end or the player empties the element: a page may begin anew then.
  */
 function noteFrames() {
-  const noted = { shown: [], jumps: [], over: false };
+  const noted = { shown: [], jumps: [], decoded: 0, dropped: 0, over: false };
   window.noted = noted;
+  const count = (video) => {
+    const { totalVideoFrames, droppedVideoFrames } = video.getVideoPlaybackQuality();
+    // The counts of an emptied element begin anew.
+    if (totalVideoFrames < noted.decoded) return;
+    [noted.decoded, noted.dropped] = [totalVideoFrames, droppedVideoFrames];
+  };
   const note = (video) => {
     video.noted = true;
-    // Between these two events a frame from before the jump may be told of, or one from after it.
+    // Between these two events the browser may report frames from before the jump or after it.
     video.addEventListener('seeking', () => noted.jumps.push([noted.shown.length, null]));
     video.addEventListener('seeked', () => {
       for (const jump of noted.jumps) jump[1] ??= noted.shown.length;
     });
     for (const event of ['ended', 'emptied']) {
       video.addEventListener(event, () => {
-        // The last frame is told of after this.
+        // The browser reports the last frame after `ended`.
         if (noted.shown.length > 0) setTimeout(() => (noted.over = true), event === 'ended' ? 500 : 0);
       });
     }
-    const shown = (_now, { mediaTime, presentedFrames }) => {
+    const shown = (_now, { mediaTime }) => {
       if (noted.over) return;
-      const { totalVideoFrames, droppedVideoFrames } = video.getVideoPlaybackQuality();
-      noted.shown.push({
-        at: mediaTime,
-        presentedFrames,
-        decoded: totalVideoFrames,
-        dropped: droppedVideoFrames,
-      });
+      count(video);
+      noted.shown.push({ at: mediaTime, decoded: noted.decoded });
       video.requestVideoFrameCallback(shown);
     };
     video.requestVideoFrameCallback(shown);
@@ -76,10 +95,14 @@ function noteFrames() {
   setInterval(() => {
     const video = document.querySelector('video');
     if (video && !video.noted) note(video);
+    if (video && !noted.over) count(video);
   }, 10);
 }
 
-/** In the page: where it is, and the longest hole in what is buffered between a time and here. */
+/**
+ * Runs in the page. Returns its position, the number of frames noted so far, and the longest hole
+ * in the buffer between the time `since` and that position.
+ */
 function moment(since) {
   const { buffered, currentTime, error } = document.querySelector('video');
   let hole = 0;
@@ -96,7 +119,10 @@ function moment(since) {
   };
 }
 
-/** In the page: until all has been played, or no more frames come for two seconds; ten at most. */
+/**
+ * Runs in the page. Waits until the media have ended or no frame has come for two seconds, but no
+ * longer than ten seconds.
+ */
 async function untilOver() {
   let [before, still] = [-1, 0];
   for (let i = 0; i < 100 && !window.noted.over && still < 20; i++) {
@@ -107,33 +133,27 @@ async function untilOver() {
 }
 
 /**
- * A fresh page that plays `live/NAME`, with its first picture when `begun` resolves. `watch` tells how it goes on for
- * so many seconds; `rest` waits until no more frames come, and tells of all that were shown.
+ * Opens a fresh page. `begun` plays `live/NAME` and resolves when the first frame is shown. `watch`
+ * reports how playback goes on for so many seconds. `rest` waits until no more frames come, and
+ * returns all frames that were shown.
  */
 export async function openFrames(browser, server, plain, name, via) {
-  // A browser without a graphics card paints: the smaller the page, the more are played at once.
-  const { page, complaints } = await openPage(browser, { viewport: { width: 480, height: 360 } });
+  const { page, complaints } = await openPage(browser, SMALL);
   await page.addInitScript(noteFrames);
-  await page.addInitScript(observe, STANDS);
   return {
     async begun() {
       await page.goto(addressOf(server, plain, name, via));
-      await page
-        .waitForFunction(() => window.seen.first !== null, undefined, { timeout: 30_000 })
-        .catch(() => {
-          throw new Error(`${name} by ${via}: no picture within 30 s`);
-        });
+      await untilFirstFrame(page, `${name} by ${via}`);
     },
     async watch(seconds) {
       const begin = await page.evaluate(moment, Number.POSITIVE_INFINITY);
       await page.waitForTimeout(seconds * 1000);
       const end = await page.evaluate(moment, begin.time);
-      const { first, standings } = await page.evaluate(() => window.seen);
       return {
-        standings: standings.filter(({ at }) => first + at > begin.now),
+        standings: await standingsOf(page, begin.now),
         played: end.time - begin.time,
         seconds: (end.now - begin.now) / 1000,
-        // Jumps before these frames are of the beginning, and after them of the end.
+        // Earlier jumps belong to the beginning of playback, later ones to its end.
         span: [begin.frames, end.frames],
         hole: end.hole,
         error: end.error,
@@ -141,7 +161,7 @@ export async function openFrames(browser, server, plain, name, via) {
       };
     },
     async rest() {
-      await within(15_000, page.evaluate(untilOver), `end of ${name} by ${via}`);
+      await within(PATIENCE, page.evaluate(untilOver), `end of ${name} by ${via}`);
       return page.evaluate(() => window.noted);
     },
     close: () => page.context().close(),
@@ -149,9 +169,10 @@ export async function openFrames(browser, server, plain, name, via) {
 }
 
 /**
- * Which of the source's frames those shown are: players place a stream's beginning where they like, so it is the place
- * in which all come nearest to frames of the source. Where that is so in several, frames count alike in each.
- * Returns the index of each, and how far the worst is off, in seconds.
+ * Finds the source's frame for each frame shown. A player may begin a stream at any media time, so
+ * this tries each frame of the source as the first, and takes the one for which all frames shown
+ * come nearest to frames of the source. If several fit equally well, the counts of frames are the
+ * same. Returns the index of each frame, and how far the worst is off, in seconds.
  */
 export function placeFrames(shown, source) {
   let best = { off: Number.POSITIVE_INFINITY, indices: [] };

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
 import { keep, openPage, startBrowser, startServer } from './support.mjs';
 
-/** Renditions made by the server of live/demo, which is 1280×720. */
+/** Renditions that the server makes of live/demo, which is 1280×720. */
 const CONFIG = `
 [ladder]
 enabled = true
@@ -27,13 +27,17 @@ after(async () => {
   await server?.stop();
 });
 
-/** Plays `url` in the page by hls.js and no player of ours; what it went through is in `window.played`. */
+/**
+ * Plays `url` in the page with hls.js alone. `window.played` has the errors of hls.js, the widths
+ * of the video, and the number of waits.
+ */
 async function play(page, url) {
   await page.setContent('<video muted autoplay></video>');
   await page.addScriptTag({ path: createRequire(import.meta.url).resolve('hls.js/dist/hls.min.js') });
   await page.evaluate((source) => {
     const video = document.querySelector('video');
-    // By whole segments: it takes the next one of another rendition as it would the next of the same.
+    // Whole segments only: hls.js then goes on with the next segment of another rendition just as
+    // with the next one of the same.
     const hls = new window.Hls({ lowLatencyMode: false, maxBufferLength: 6 });
     window.hls = hls;
     window.played = { errors: [], widths: [], waits: 0 };
@@ -52,9 +56,7 @@ async function play(page, url) {
 test('hls.js goes from rendition to rendition without a gap', async (t) => {
   const { page, complaints } = await openPage(browser);
   await play(page, `${server.url}/live/demo/index.m3u8`);
-  await page.waitForFunction(() => document.querySelector('video').currentTime > 0, null, {
-    timeout: 20_000,
-  });
+  await page.waitForFunction(() => document.querySelector('video').currentTime > 0);
   const widths = await page.evaluate(() => window.hls.levels.map(({ width }) => width));
   assert.deepEqual(
     [...widths].sort((a, b) => a - b),
@@ -66,9 +68,7 @@ test('hls.js goes from rendition to rendition without a gap', async (t) => {
     await page.evaluate((level) => {
       window.hls.loadLevel = level;
     }, widths.indexOf(width));
-    await page.waitForFunction((wanted) => document.querySelector('video').videoWidth === wanted, width, {
-      timeout: 20_000,
-    });
+    await page.waitForFunction((wanted) => document.querySelector('video').videoWidth === wanted, width);
     const ranges = await page.evaluate(() => {
       const { buffered } = document.querySelector('video');
       return Array.from({ length: buffered.length }, (_, i) => [buffered.start(i), buffered.end(i)]);
@@ -77,9 +77,10 @@ test('hls.js goes from rendition to rendition without a gap', async (t) => {
   }
   const { errors, widths: shown, waits } = await page.evaluate(() => window.played);
   t.diagnostic(`shown ${shown.join(', ')} wide; ${waits} waits; ${errors.join('; ') || 'no errors'}`);
-  // What a busy machine is too slow for is no fault of the media's.
+  // Stalls of the buffer come from a busy machine, not from the media. hls.js aborts a request for
+  // the rendition that this test makes it leave.
   assert.deepEqual(
-    errors.filter((error) => !/^bufferStalledError/.test(error)),
+    errors.filter((error) => !/^(bufferStalledError|aborted)/.test(error) || /fatal/.test(error)),
     [],
   );
   await keep(page, 'ladder');

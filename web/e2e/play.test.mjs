@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { keep, lateStalls, openPage, startBrowser, startServer, stats, untilCondition } from './support.mjs';
+import { longStandings, standingsOf, waitedForMachine } from './standings.mjs';
+import { keep, openPage, startBrowser, startServer, stats, untilCondition, untilTime } from './support.mjs';
 
 /** How long each delivery is watched, in seconds. */
-const WATCHED = 20;
+const WATCHED = 12;
 
 let server;
 let browser;
@@ -18,12 +19,64 @@ after(async () => {
   await server?.stop();
 });
 
-/** Watches live/demo and returns the figures, read twice a second. */
+/** How far from its target a viewer is set back, in seconds. */
+const SET_BACK = 5;
+/**
+ * How long a viewer that was set back may take to be within a second of its target, in seconds. On
+ * a quiet machine hls.js takes 16 s and dash.js jumps; a busy machine delivers parts unevenly.
+ */
+const CAUGHT_UP = 45;
+
+/** In the page: whether its latency is less than `most` seconds above its target. */
+function isWithin(most) {
+  const { latency, targetLatency } = window.headwater.stats();
+  return latency !== null && latency < targetLatency + most;
+}
+
+/**
+ * Sets the picture back. Returns how long the page takes until it is within a second of its target,
+ * in seconds, and the standings on this way.
+ */
+async function catchUp(page) {
+  await page.waitForFunction(isWithin, 1);
+  const { since, behind } = await page.evaluate(async (seconds) => {
+    const video = document.querySelector('video');
+    const excess = () => {
+      const { latency, targetLatency } = window.headwater.stats();
+      return latency - targetLatency;
+    };
+    const since = performance.now();
+    video.currentTime -= seconds - excess();
+    const behind = excess();
+    await new Promise((seeked) => video.addEventListener('seeked', seeked, { once: true }));
+    return { since, behind };
+  }, SET_BACK);
+  await page.waitForFunction(isWithin, 1, { timeout: 2 * CAUGHT_UP * 1000 });
+  const seconds = ((await page.evaluate(() => performance.now())) - since) / 1000;
+  return { seconds, behind, standings: await standingsOf(page, since) };
+}
+
+function assertCaughtUp(t, { seconds, behind, standings }) {
+  t.diagnostic(
+    `${behind.toFixed(2)} s too far behind; less than 1 s after ${seconds.toFixed(1)} s, ${standings.length} standings`,
+  );
+  assert.ok(behind > SET_BACK - 1, `set back by ${behind} s`);
+  assert.deepEqual(longStandings(standings), []);
+  assert.ok(seconds < CAUGHT_UP, `after ${seconds} s`);
+}
+
+/**
+ * Watches live/demo and returns the figures, read twice a second. Then sets the picture back, and
+ * returns how the page catches up.
+ */
 async function watch(via) {
   const { page, complaints } = await openPage(browser);
   await page.goto(`${server.url}/watch/live/demo${via === 'llhls' ? '' : `?via=${via}`}`);
   await untilCondition(page, 'playing');
+  // A busy machine begins late, and catching up takes a while.
+  await page.waitForFunction(isWithin, 0.5);
   const readings = [];
+  const begin = await page.evaluate(() => performance.now());
   const until = Date.now() + WATCHED * 1000;
   while (Date.now() < until) {
     readings.push(await stats(page));
@@ -31,17 +84,20 @@ async function watch(via) {
   }
   await keep(page, `watch-${via}`);
   const last = await stats(page);
+  const seconds = ((await page.evaluate(() => performance.now())) - begin) / 1000;
+  const standings = await standingsOf(page, begin);
   const quality = await page.evaluate(() => {
     const { totalVideoFrames, droppedVideoFrames } = document
       .querySelector('video')
       .getVideoPlaybackQuality();
     return { totalVideoFrames, droppedVideoFrames };
   });
+  const caughtUp = await catchUp(page);
   await page.context().close();
-  return { readings, last, quality, complaints };
+  return { readings, last, seconds, standings, quality, complaints, caughtUp };
 }
 
-function assertPlayedWell(t, { readings, last, quality, complaints }) {
+function assertPlayedWell(t, { readings, last, seconds, standings, quality, complaints }) {
   const [first] = readings;
   const { firstFrame } = last.moments;
   const settled = readings.slice(-16).map(({ latency }) => latency);
@@ -55,12 +111,10 @@ function assertPlayedWell(t, { readings, last, quality, complaints }) {
 
   assert.deepEqual(complaints, []);
   const played = last.currentTime - first.currentTime;
-  assert.ok(played > WATCHED * 0.95, `played ${played} s in ${WATCHED} s`);
-  for (let i = 1; i < readings.length; i++) {
-    assert.ok(readings[i].currentTime > readings[i - 1].currentTime, `stood still at reading ${i}`);
-  }
-  assert.deepEqual(lateStalls(last), [], 'stalls after the first second');
-  const expected = WATCHED * (last.frameRate ?? 25);
+  const due = seconds - waitedForMachine(standings);
+  assert.ok(played > due * 0.9, `played ${played} s in ${seconds} s`);
+  assert.deepEqual(longStandings(standings), [], 'waited for media');
+  const expected = played * (last.frameRate ?? 25);
   assert.ok(quality.totalVideoFrames > expected * 0.9, `${quality.totalVideoFrames} frames of ${expected}`);
   assert.ok(last.width > 0 && last.height > 0 && last.bitrate > 0, 'resolution and bitrate are known');
   assert.ok(
@@ -83,19 +137,21 @@ describe('live/demo', () => {
       assert.ok(target > 0, `target ${target}`);
       assert.ok(Math.min(...settled) < target + 0.5, `latency ${settled}, target ${target}`);
     });
+    await t.test('LL-HLS catches up when it is set back', (sub) => assertCaughtUp(sub, llhls.caughtUp));
+    await t.test('DASH catches up when it is set back', (sub) => assertCaughtUp(sub, dash.caughtUp));
   });
 
   test('plays over HLS without low latency', async (t) => {
     const { page, complaints } = await openPage(browser);
     await page.goto(`${server.url}/watch/live/demo?via=hls`);
     await untilCondition(page, 'playing');
-    await page.waitForTimeout(5_000);
+    await untilTime(page, (await stats(page)).currentTime + 4);
     const now = await stats(page);
     t.diagnostic(
       `first frame ${Math.round(now.moments.firstFrame)} ms, latency ${now.latency?.toFixed(2)} s`,
     );
-    assert.deepEqual(lateStalls(now), []);
-    assert.ok(now.currentTime > 4 && now.buffer > 1);
+    assert.deepEqual(longStandings(await standingsOf(page)), []);
+    assert.ok(now.buffer > 1, `${now.buffer} s buffered`);
     assert.deepEqual(complaints, []);
     await page.context().close();
   });
@@ -110,7 +166,7 @@ describe('live/demo', () => {
       await page.context().close();
     }
     t.diagnostic(`first frame after ${times.join(', ')} ms`);
-    // The goal, a second, is for docs/performance.md: a test cannot know how busy the machine is.
+    // docs/performance.md has the goal, one second: a test cannot know how busy the machine is.
     assert.ok(times.every((time) => time > 0));
   });
 });

@@ -1,7 +1,17 @@
 import assert from 'node:assert/strict';
 import { after, before, describe } from 'node:test';
-import { pageTests, position, startEmbed, startProxy, untilTime } from './push.mjs';
-import { assertAccessible, keep, startBrowser, startServer, stats, untilCondition } from './support.mjs';
+import { pageTests, startEmbed, startProxy } from './push.mjs';
+import { longStandings, standingsOf } from './standings.mjs';
+import {
+  assertAccessible,
+  keep,
+  position,
+  startBrowser,
+  startServer,
+  stats,
+  untilCondition,
+  untilTime,
+} from './support.mjs';
 import { makeTitles } from './titles.mjs';
 
 let titles;
@@ -51,11 +61,12 @@ describe('titles by push', { concurrency: 3 }, () => {
         await seek(page, time);
         await untilTime(page, time + 0.5);
         const now = await position(page);
-        assert.ok(now < time + 3, `sought ${time}, is at ${now}`);
+        // A page that did not seek back is farther away. A busy machine answers seconds later.
+        assert.ok(now < time + 6, `sought ${time}, is at ${now}`);
       }
       await untilCondition(page, 'ended');
       assert.ok(Math.abs((await position(page)) - duration) < 0.3, `ended at ${await position(page)}`);
-      // And from the beginning.
+      // It plays again from the beginning.
       await page.getByRole('button', { name: 'Play' }).click();
       await page.waitForFunction(() => {
         const { currentTime, paused } = document.querySelector('video');
@@ -69,14 +80,14 @@ describe('titles by push', { concurrency: 3 }, () => {
     await embed.play(page, '/vod/first.mp4/push?pace=fast', {}, { seek: 20 });
     await untilTime(page, 20.5);
     assert.ok((await position(page)) < 24);
-    // So far ahead that the server is told to pause.
+    // The player is so far ahead that it tells the server to pause.
     await page.waitForFunction(() => {
       const [before, now] = window.heard.filter(([name]) => name === 'stats').slice(-2);
       return now?.[1].buffer > 50 && now[1].messages === before[1].messages;
     });
     await seek(page, 110);
     await untilTime(page, 110.5);
-    // A slider is dragged.
+    // As if a slider was dragged.
     const last = await page.evaluate(async () => {
       const video = document.querySelector('video');
       for (let at = 0; at < 150; at++) {
@@ -85,14 +96,10 @@ describe('titles by push', { concurrency: 3 }, () => {
       }
       return video.currentTime;
     });
-    await page.waitForFunction(
-      (time) => {
-        const { currentTime, seeking } = document.querySelector('video');
-        return !seeking && currentTime > time + 0.5 && currentTime < time + 5;
-      },
-      last,
-      { timeout: 10_000 },
-    );
+    await page.waitForFunction((time) => {
+      const { currentTime, seeking } = document.querySelector('video');
+      return !seeking && currentTime > time + 0.5 && currentTime < time + 5;
+    }, last);
     const heard = await page.evaluate(() => window.heard);
     assert.deepEqual(
       heard.filter(([name]) => name === 'reconnecting' || name === 'error'),
@@ -104,7 +111,7 @@ describe('titles by push', { concurrency: 3 }, () => {
     await open(page, 'folder');
     await untilCondition(page, 'playing');
     await quality(page).selectOption({ index: 2 });
-    // Behind what has come of the other.
+    // The seek goes beyond the buffer of the other rendition.
     await seek(page, 50);
     await page.waitForFunction(() => document.querySelector('video').videoWidth === 212);
     await assertAccessible(page);
@@ -126,13 +133,14 @@ describe('titles by push', { concurrency: 3 }, () => {
     try {
       await page.goto(`${proxy.url}/watch/vod/first.mp4?via=push`);
       await untilCondition(page, 'playing');
+      await page.waitForFunction(() => window.headwater.stats().buffer > 5);
       await proxy.drop();
       await page.waitForTimeout(2_000);
       await proxy.restore();
       const { buffer, currentTime } = await stats(page);
       await seek(page, currentTime + Math.max(0, buffer - 4));
       await untilTime(page, currentTime + buffer + 1);
-      assert.equal((await stats(page)).stalls, 0);
+      assert.deepEqual(longStandings(await standingsOf(page)), []);
     } finally {
       await proxy.stop();
     }

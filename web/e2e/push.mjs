@@ -4,7 +4,9 @@ import { connect, createServer as createProxy } from 'node:net';
 import { test } from 'node:test';
 import { openPage } from './support.mjs';
 
-/** A test whose body has a page of that browser, which is closed whatever happens. */
+/**
+ * Makes tests whose body gets a page of that browser. Each test closes its page, whatever happens.
+ */
 export const pageTests = (browser) => (name, body, options) =>
   test(name, async (t) => {
     const opened = await openPage(browser(), options);
@@ -15,15 +17,12 @@ export const pageTests = (browser) => (name, body, options) =>
     }
   });
 
-export const position = (page) => page.evaluate(() => document.querySelector('video').currentTime);
-export const untilTime = (page, time) =>
-  page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time);
-
 /**
- * A page that plays what its address says with the module from `server`, on an origin of its own.
+ * Starts a site, on an origin of its own, whose page plays a stream with the module from `server`.
  *
- * Its `play(page, stream, options, asked)` plays `stream`, of that server unless it is a whole address, there. `asked`
- * of the page: `seek`, where it goes at once, and `autoplay=no`.
+ * `play(page, stream, options, asked)` opens that page for `stream`, a path on the server or a
+ * whole URL. `asked` has further parameters of the page: `seek`, the time to start at, and
+ * `autoplay=no`.
  */
 export async function startEmbed(server) {
   const page = `<!doctype html><title>embed</title><video muted autoplay></video><script type="module">
@@ -57,7 +56,10 @@ export async function startEmbed(server) {
   return { play, close };
 }
 
-/** A way to the server that can be cut: all connections at once, and no new ones until it is restored, or another. */
+/**
+ * Starts a proxy to the server. `drop` cuts all its connections and admits no new ones. `restore`
+ * admits them again, to this server or another.
+ */
 export async function startProxy(url) {
   let { hostname, port } = new URL(url);
   const sockets = new Set();

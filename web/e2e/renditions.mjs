@@ -11,8 +11,8 @@ const ENCODERS = {
 };
 
 /**
- * Clips of one test picture, `seconds` long, with a keyframe each second in the same places: `high` and `low` in
- * H.264, and `av1` in AV1, which takes long to make: half as long.
+ * Clips of one test pattern, `seconds` long, with a keyframe each second at the same times: `high`
+ * and `low` in H.264, and `av1` in AV1. Encoding AV1 takes long, so that clip is half as long.
  */
 export async function makeRenditions(seconds) {
   const root = await mkdtemp(join(tmpdir(), 'headwater-renditions-'));
@@ -39,7 +39,7 @@ export async function makeRenditions(seconds) {
   return { root, remove: () => rm(root, { recursive: true }) };
 }
 
-/** Publishes each of these clips by a publisher of its own, as renditions of `stream`. */
+/** Publishes each of these clips with a publisher of its own, as renditions of `stream`. */
 export function publish(server, stream, clips) {
   const words = clips.map(([rendition, path]) => [
     'publish',
@@ -49,7 +49,10 @@ export function publish(server, stream, clips) {
   return publishBy(process.env.HEADWATER_BIN, words, server, stream, clips.length);
 }
 
-/** Publishes these clips by one program, as an encoder does that makes several renditions. H.264 alone. */
+/**
+ * Publishes these clips with one program, like an encoder that makes several renditions. H.264
+ * only.
+ */
 export function publishTogether(server, stream, clips) {
   const inputs = clips.flatMap(([, path]) => ['-re', '-i', path]);
   const outputs = clips.flatMap(([rendition], i) => [
@@ -60,7 +63,7 @@ export function publishTogether(server, stream, clips) {
   return publishBy('ffmpeg', [words], server, stream, clips.length);
 }
 
-/** Waits until the stream has all renditions. Returns the way to stop that. */
+/** Waits until the stream has all renditions. Returns a function that stops the publishers. */
 async function publishBy(program, commands, server, stream, count) {
   const publishers = commands.map((words) =>
     spawn(program, words, { stdio: ['ignore', 'ignore', 'inherit'] }),

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
+import { observe, STANDS } from './standings.mjs';
 
 const ARTEFACTS = fileURLToPath(new URL('../../artefacts/', import.meta.url));
 export const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
@@ -23,8 +24,15 @@ export const FLAGS = [
 ];
 
 /**
- * The server under test: HEADWATER_URL where it runs already, else HEADWATER_BIN, started here on free ports.
- * With `vod`, a folder of files to serve, or `config`, a configuration file's content, it is always started here.
+ * How long tests wait for things that take a moment, in milliseconds. A busy machine takes many times
+ * longer than a quiet one.
+ */
+export const PATIENCE = 60_000;
+
+/**
+ * The server under test. If HEADWATER_URL names a running server, it is that one; else this starts
+ * HEADWATER_BIN on free ports. This always starts a server if the test gives `vod`, a folder of
+ * files to serve, or `config`, the content of a configuration file.
  */
 export async function startServer({ vod, config } = {}) {
   if (process.env.HEADWATER_URL && !vod && !config) {
@@ -68,7 +76,7 @@ export async function startServer({ vod, config } = {}) {
     child.once('exit', (code) => reject(new Error(`the server ended with ${code} before it was ready`)));
   });
   try {
-    const { http, rtmp } = await within(20_000, ready, 'the ready line');
+    const { http, rtmp } = await within(PATIENCE, ready, 'the ready line');
     const url = `http://${http}`;
     await untilLive(url);
     return { url, rtmp: `rtmp://${rtmp}`, stop };
@@ -78,13 +86,18 @@ export async function startServer({ vod, config } = {}) {
   }
 }
 
-export async function untilLive(url, wanted = 'live/demo', enough = () => true) {
-  const deadline = Date.now() + 20_000;
+export function untilLive(url, wanted = 'live/demo', enough = () => true) {
+  return untilState(url, wanted, 'live', enough);
+}
+
+/** Waits until the server lists the stream in this state. */
+export async function untilState(url, wanted, awaited, enough = () => true) {
+  const deadline = Date.now() + PATIENCE;
   for (;;) {
     const { streams } = await (await fetch(`${url}/api/v1/streams`)).json();
-    const stream = streams.find(({ name, state }) => name === wanted && state === 'live');
+    const stream = streams.find(({ name, state }) => name === wanted && state === awaited);
     if (stream && enough(stream)) return;
-    if (Date.now() > deadline) throw new Error(`${wanted} is not live`);
+    if (Date.now() > deadline) throw new Error(`${wanted} is not ${awaited}`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }
@@ -98,18 +111,26 @@ export function within(ms, promise, what) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** Chromium with an empty profile. */
+/** Starts Chromium with an empty profile. */
 export function startBrowser() {
   return chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
 }
 
 /**
- * A page in a context of its own, and what it complained of: console errors, exceptions, requests that
- * were answered with an error.
+ * Options of a small page. Without a graphics card the processors paint: of small pages more can
+ * play at once.
+ */
+export const SMALL = { viewport: { width: 480, height: 360 } };
+
+/**
+ * Opens a page in a context of its own, which notes its standings (standings.mjs). Returns it with
+ * its complaints: console errors, exceptions, and requests that the server answered with an error.
  */
 export async function openPage(browser, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  await page.addInitScript(observe, STANDS);
   const complaints = [];
   page.on('console', (message) => {
     if (message.type() === 'error') complaints.push(`console: ${message.text()} ${message.location().url}`);
@@ -126,22 +147,24 @@ export function stats(page) {
   return page.evaluate(() => window.headwater.stats());
 }
 
-/** Stalls later than a second after the first frame. */
-export function lateStalls({ stallList, moments }) {
-  return stallList.filter(({ at }) => at > moments.firstFrame + 1000);
+export async function untilCondition(page, kind) {
+  await page.waitForFunction((wanted) => window.headwater.stats().condition === wanted, kind);
 }
 
-export async function untilCondition(page, kind, timeout = 15_000) {
-  await page.waitForFunction((wanted) => window.headwater.stats().condition === wanted, kind, { timeout });
+export const position = (page) => page.evaluate(() => document.querySelector('video').currentTime);
+
+/** Waits until the picture is at `time` or later, in seconds of the media. */
+export function untilTime(page, time) {
+  return page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time);
 }
 
-/** Keeps a picture of the page under artefacts/. */
+/** Saves a screenshot of the page under artefacts/. */
 export async function keep(page, name) {
   await mkdir(ARTEFACTS, { recursive: true });
   await page.screenshot({ path: join(ARTEFACTS, `web-${name}.png`), fullPage: true });
 }
 
-/** Asks axe-core; a violation fails with the rule and the elements. */
+/** Checks the page with axe-core. A violation fails with the rule and the elements. */
 export async function assertAccessible(page) {
   const source = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
   await page.evaluate(source);
@@ -158,7 +181,10 @@ export async function assertAccessible(page) {
 
 const edits = new WeakMap();
 
-/** Answers the list of streams in the server's stead from now on: `edit` changes what the server says. */
+/**
+ * Changes the server's answers to requests for the list of streams from now on: `edit` gets the
+ * list and returns the one that the page gets.
+ */
 export async function fakeStreams(page, edit) {
   const routed = edits.has(page);
   edits.set(page, edit);

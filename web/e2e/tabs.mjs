@@ -2,11 +2,12 @@ import { spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { CHROMIUM, FLAGS, within } from './support.mjs';
+import { CHROMIUM, FLAGS, PATIENCE, within } from './support.mjs';
 
 /**
- * Chromium with tabs of which one is in front, as people have it. Playwright has every page believe that it is in
- * front, so this speaks the DevTools protocol itself, over pipes.
+ * Starts Chromium with several tabs, one of them in front, as people use it. Playwright makes every
+ * page believe that it is in front, so this function speaks the DevTools protocol itself, over
+ * pipes.
  */
 export async function startTabs() {
   const profile = await mkdtemp(join(tmpdir(), 'headwater-tabs-'));
@@ -32,7 +33,7 @@ export async function startTabs() {
     const id = last;
     orders.write(`${JSON.stringify({ id, method, params, sessionId })}\0`);
     const answer = new Promise((resolve, reject) => waiting.set(id, { resolve, reject }));
-    return within(20_000, answer, `answer to ${method}`);
+    return within(PATIENCE, answer, `answer to ${method}`);
   };
   return {
     /** Opens a tab in front of the others. */
@@ -50,10 +51,10 @@ export async function startTabs() {
         evaluate,
         toFront: () => send('Target.activateTarget', { targetId }),
         /** Waits until `expression` is true. */
-        async until(expression, timeout = 15_000) {
-          const deadline = Date.now() + timeout;
+        async until(expression) {
+          const deadline = Date.now() + PATIENCE;
           while (!(await evaluate(expression))) {
-            if (Date.now() > deadline) throw new Error(`not within ${timeout} ms: ${expression}`);
+            if (Date.now() > deadline) throw new Error(`not within ${PATIENCE} ms: ${expression}`);
             await new Promise((resolve) => setTimeout(resolve, 100));
           }
         },

@@ -17,10 +17,11 @@ Another subtitle of the test.
 `;
 
 /**
- * A folder of titles: `first.mp4`, two minutes, index in front, with subtitles beside it; `last.mp4`, 52 s,
- * index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, two audio tracks; `folder`, a minute, two renditions;
- * `edited.mp4`, which is green, but its first second, which its edit list skips, is red; and files that cannot be played: `cut.mp4` (the index is missing), `short.mp4` (the media is), `hevc.mp4`,
- * `text.mp4`.
+ * A folder of titles: `first.mp4`, two minutes, index in front, with subtitles beside it;
+ * `last.mp4`, 52 s, index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, two audio tracks;
+ * `folder`, a minute, two renditions; `edited.mp4`, which is green, except for a red first second
+ * that its edit list skips; and files that cannot be played: `cut.mp4` (without an index),
+ * `short.mp4` (media missing), `hevc.mp4`, `text.mp4`.
  */
 export async function makeTitles() {
   const root = await mkdtemp(join(tmpdir(), 'headwater-titles-'));
@@ -61,7 +62,7 @@ export async function makeTitles() {
     ...'-c:v libx264 -pix_fmt yuv420p -bf 2 -g 100 -sc_threshold 0 -c:a aac'.split(' '),
     at('unedited.mp4'),
   );
-  // Pictures from the keyframe before on, and the sound from there.
+  // Video from the keyframe before 5 s on, and audio from 5 s on.
   ffmpeg('-ss', '5', '-i', at('unedited.mp4'), '-c', 'copy', at('edited.mp4'));
   return { root, remove: () => rm(root, { recursive: true }) };
 }

@@ -1,4 +1,4 @@
-// Streams in the first minute of their life, and how well fresh pages play them.
+// Publishes streams, and measures how well fresh pages play them in their first minute.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -6,22 +6,19 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { openPage, untilLive } from './support.mjs';
+import { openPage, SMALL, untilLive } from './support.mjs';
 
-/** A picture that stands for longer, after the first, is seen to: milliseconds. */
-export const STANDS = 300;
-
-export const PICTURES = ['-f', 'lavfi', '-i', 'testsrc2=size=320x180:rate=30'];
-export const SOUND = ['-f', 'lavfi', '-i', 'sine=frequency=440:sample_rate=48000'];
-/** Sound for 6 s of every 12. */
-const SOUND_AT_TIMES = [
+export const VIDEO = ['-f', 'lavfi', '-i', 'testsrc2=size=320x180:rate=30'];
+export const AUDIO = ['-f', 'lavfi', '-i', 'sine=frequency=440:sample_rate=48000'];
+/** Audio for 6 s of every 12 s. */
+const AUDIO_AT_TIMES = [
   '-f',
   'lavfi',
   '-i',
   "sine=frequency=440:sample_rate=48000,aselect='lt(mod(t,12),6)'",
 ];
 const REGULAR = ['-g', '60'];
-/** 0.3 to 6 s apart, in any order, for a minute. */
+/** Keyframes 0.3 to 6 s apart, in no order, for almost a minute. */
 const IRREGULAR = [
   '-g',
   '1000',
@@ -29,19 +26,20 @@ const IRREGULAR = [
   [0, 2, 2.3, 4.5, 9.9, 10.2, 12.4, 15, 15.7, 21, 23, 23.4, 26, 30, 35, 36, 38, 44, 46, 48, 50, 55].join(','),
 ];
 
-/** What ffmpeg is told, of each kind of stream but the demo. */
+/** ffmpeg's arguments for each kind of stream but the demo. */
 export const VARIANTS = {
-  'late audio': [...PICTURES, '-itsoffset', '3', ...SOUND, ...REGULAR],
-  'late video': ['-itsoffset', '3', ...PICTURES, ...SOUND, ...REGULAR],
-  'audio at times': [...PICTURES, ...SOUND_AT_TIMES, ...REGULAR],
-  'irregular keyframes': [...PICTURES, ...SOUND, ...IRREGULAR],
+  'late audio': [...VIDEO, '-itsoffset', '3', ...AUDIO, ...REGULAR],
+  'late video': ['-itsoffset', '3', ...VIDEO, ...AUDIO, ...REGULAR],
+  'audio at times': [...VIDEO, ...AUDIO_AT_TIMES, ...REGULAR],
+  'irregular keyframes': [...VIDEO, ...AUDIO, ...IRREGULAR],
 };
-/** How long each of them is, in seconds. */
+/** Duration of each variant, in seconds. */
 const LONG = '50';
 
 /**
- * Files of the variants in a folder of their own: read from one, picture and sound are sent when they are due, which
- * ffmpeg does not see to where it encodes and one of them pauses.
+ * Encodes the variants into files, in a folder of their own. ffmpeg publishes video and audio from
+ * such a file when each is due. If it encoded while it publishes, it would not do so in a pause of
+ * one of them.
  */
 export async function makeVariants(variants = VARIANTS, long = LONG) {
   const folder = await mkdtemp(join(tmpdir(), 'headwater-young-'));
@@ -65,16 +63,16 @@ function ffmpeg(words) {
 }
 
 /**
- * Publishes a file as `live/NAME` in real time until `stop`; `input` is what ffmpeg is told of the file besides.
- * Resolves once it is live.
+ * Publishes a file as `live/NAME` in real time until `stop`. `input` has further options of ffmpeg
+ * for the file, and `output` for what is published. Resolves once the stream is live.
  */
-export async function publishFile(server, file, name, input = []) {
-  // By itself ffmpeg keeps pictures back for up to 10 s where no sound comes.
-  const copy = ['-c', 'copy', '-max_interleave_delta', '200000', '-f', 'flv'];
+export async function publishFile(server, file, name, input = [], output = []) {
+  // By default ffmpeg holds video back for up to 10 s while no audio comes.
+  const copy = ['-c', 'copy', '-max_interleave_delta', '200000', ...output, '-f', 'flv'];
   const { child, ended } = ffmpeg(['-re', ...input, '-i', file, ...copy, `${server.rtmp}/live/${name}`]);
   await untilLive(server.url, `live/${name}`);
   return {
-    /** All of it is sent. */
+    /** Resolves when ffmpeg has ended: it has sent the whole file, or was stopped. */
     ended,
     async stop() {
       child.kill('SIGKILL');
@@ -84,51 +82,9 @@ export async function publishFile(server, file, name, input = []) {
 }
 
 /**
- * In the page, before all else: notes when pictures are shown, and where the video element stands. With each stand
- * goes how much media there was ahead (seconds), and for how long the page itself was not run (`late`, milliseconds):
- * a page that stands with media ahead, or is not run, waits for the machine and not for the stream.
+ * Runs in the page before its own scripts. Delays the answers of workers by `late` milliseconds,
+ * and keeps their order.
  */
-export function observe(stands) {
-  const seen = { first: null, moves: 0, frames: 0, standings: [], rate: [] };
-  window.seen = seen;
-  let [time, since, standing, looked, late] = [-1, 0, null, performance.now(), 0];
-  const ahead = ({ buffered, currentTime }) => {
-    for (let i = 0; i < buffered.length; i++) {
-      if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i))
-        return buffered.end(i) - currentTime;
-    }
-    return 0;
-  };
-  const look = () => {
-    const video = document.querySelector('video');
-    const now = performance.now();
-    [looked, late] = [now, Math.max(late, now - looked)];
-    if (video && seen.first === null && video.requestVideoFrameCallback && !video.observed) {
-      video.observed = true;
-      const shown = (at) => {
-        seen.first ??= at;
-        seen.frames += 1;
-        video.requestVideoFrameCallback(shown);
-      };
-      video.requestVideoFrameCallback(shown);
-    }
-    if (!video || seen.first === null) return;
-    if (video.currentTime !== time) {
-      [time, since, standing, late] = [video.currentTime, now, null, 0];
-      seen.moves += 1;
-      // The first picture is there before it moves, for as long as it takes to have enough to play.
-    } else if (now - since > stands && seen.moves > 1) {
-      if (!standing) {
-        standing = { at: Math.round(since - seen.first), time, ms: 0, ahead: ahead(video), late: 0 };
-        seen.standings.push(standing);
-      }
-      [standing.ms, standing.late] = [Math.round(now - since), Math.round(late)];
-    }
-  };
-  setInterval(look, 20);
-}
-
-/** In the page, before all else: what workers answer comes so many milliseconds late, in order. */
 function answerLate(late) {
   const { addEventListener } = Worker.prototype;
   Worker.prototype.addEventListener = function (type, listener, ...options) {
@@ -137,17 +93,19 @@ function answerLate(late) {
   };
 }
 
-/** Players as they come, without a setting of ours: what their page is called, and what of a stream they play. */
+/** Players with their default settings: the name of the page, and the manifest that it plays. */
 const PLAIN = { plain: 'index.m3u8', 'plain-dash': 'manifest.mpd' };
 
-/** Where `live/NAME` is played by `via`: a delivery of the watch page's, or one of PLAIN. */
+/** The URL that plays `live/NAME` by `via`: a delivery of the watch page, or a player of PLAIN. */
 export function addressOf(server, plain, name, via) {
   return via in PLAIN
     ? `${plain.url}${via}?url=${encodeURIComponent(`${server.url}/live/${name}/${PLAIN[via]}`)}`
     : `${server.url}/watch/live/${name}?via=${via}`;
 }
 
-/** A page with hls.js or dash.js as they come. */
+/**
+ * Starts a site with two pages, one for hls.js and one for dash.js, with their default settings.
+ */
 export async function startPlain() {
   const { resolve } = createRequire(import.meta.url);
   const libraries = {
@@ -185,7 +143,10 @@ export async function startPlain() {
   };
 }
 
-/** In the page: how far fragments are from where their media are, by hls.js itself, in seconds. */
+/**
+ * Runs in the page. Notes by how many seconds hls.js places each fragment or part later than the
+ * media in it begin (`off`). Both times are those of hls.js.
+ */
 function watchPlacement() {
   window.placed = [];
   const { hls } = window;
@@ -200,24 +161,32 @@ function watchPlacement() {
   });
 }
 
+/** Waits for the first frame of `what` in this page. */
+export async function untilFirstFrame(page, what) {
+  await page
+    .waitForFunction(() => window.seen.first !== null)
+    .catch((error) => {
+      throw new Error(`${what}: no picture: ${error.message}`);
+    });
+}
+
 /**
- * Watches `live/NAME` in a fresh page for `seconds` after its first picture: standings, pictures shown, and pictures
- * decoded by the browser's own count. `via` is `plain` for hls.js without our page, `plain-dash` for dash.js. What the
- * page's workers answer is so many milliseconds `late`, as on a machine that is busy: hls.js parses media in workers.
+ * Watches `live/NAME` in a fresh page for some `seconds` after its first frame. Returns how long it
+ * watched, how much the page played, the standings, the number of frames shown, and the number of
+ * frames decoded by the browser's own count. `via` is
+ * a delivery of the watch page, `plain` for hls.js in a page of its own, or `plain-dash` for
+ * dash.js. The answers of the page's workers come `late` milliseconds late, as on a busy machine:
+ * hls.js parses media in workers.
  */
 export async function watchYoung(browser, server, plain, name, via, seconds, late = 0) {
-  const { page, complaints } = await openPage(browser);
+  const { page, complaints } = await openPage(browser, SMALL);
   try {
     if (late > 0) await page.addInitScript(answerLate, late);
-    await page.addInitScript(observe, STANDS);
     await page.goto(addressOf(server, plain, name, via));
     if (via === 'plain') await page.evaluate(watchPlacement);
-    await page
-      .waitForFunction(() => window.seen.first !== null, undefined, { timeout: 30_000 })
-      .catch(() => {
-        throw new Error(`${name} by ${via}: no picture within 30 s`);
-      });
-    const begin = await page.evaluate(() => document.querySelector('video').currentTime);
+    await untilFirstFrame(page, `${name} by ${via}`);
+    const now = () => page.evaluate(() => [document.querySelector('video').currentTime, performance.now()]);
+    const [begin, since] = await now();
     await page.waitForTimeout(seconds * 1000);
     const seen = await page.evaluate(() => {
       const video = document.querySelector('video');
@@ -225,12 +194,13 @@ export async function watchYoung(browser, server, plain, name, via, seconds, lat
       return {
         ...window.seen,
         time: video.currentTime,
+        now: performance.now(),
         decoded: totalVideoFrames,
         dropped: droppedVideoFrames,
         placed: window.placed ?? [],
       };
     });
-    return { ...seen, begin, played: seen.time - begin, seconds, complaints };
+    return { ...seen, played: seen.time - begin, seconds: (seen.now - since) / 1000, complaints };
   } finally {
     await page.context().close();
   }

@@ -1,18 +1,19 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { longStandings, waitedForMachine } from './standings.mjs';
 import { startBrowser, startServer } from './support.mjs';
 import { makeVariants, publishFile, startPlain, VARIANTS, watchYoung } from './young.mjs';
 
-/**
- * How long a picture may stand here, in milliseconds: three pages, ffmpeg and the origin share the processors. What is
- * looked for lasted seconds; scripts/bench-young-pages.mjs counts every one past STANDS.
- */
-const STOOD = 1000;
-/** How long each page is watched after its first picture, in seconds. */
+/** How long the test watches each page after its first frame, in seconds. */
 const WATCHED = 12;
-/** So much later than its media hls.js may believe a part to be, in seconds: nothing, but for arithmetic. */
+/** How much media a player may leave out in all when it catches up with live, in seconds. */
+const JUMPED = 1;
+/** How much later than its media hls.js may place a part, in seconds: for rounding only. */
 const LATE = 1e-5;
-/** And so much earlier: a picture is decoded one before it is shown, by which hls.js places the first part. */
+/**
+ * How much earlier than its media hls.js may place a part, in seconds. hls.js places the first part
+ * by decode time, and a frame is decoded one frame before it is shown.
+ */
 const EARLY = 1 / 30 + 0.002;
 
 let browser;
@@ -30,7 +31,7 @@ after(async () => {
   await variants?.remove();
 });
 
-/** A stream that has just begun, watched by several deliveries at once. */
+/** Watches a stream that has just begun by several deliveries at once. */
 async function young(variant, vias) {
   // Each stream has its own server, whose life begins with it.
   const server = await startServer({ config: '' });
@@ -44,42 +45,44 @@ async function young(variant, vias) {
   }
 }
 
-function assertGoesOn(t, via, { standings, played, decoded, complaints }) {
-  t.diagnostic(`${via}: played ${played.toFixed(2)} s of ${WATCHED}, ${decoded} pictures`);
-  const long = standings.filter(({ ms }) => ms > STOOD);
-  assert.deepEqual(long, [], `${via}: stood for more than ${STOOD} ms`);
-  assert.ok(played > WATCHED * 0.9, `${via}: played ${played} s of ${WATCHED}`);
-  // Who catches up with live may jump over some.
-  assert.ok(decoded > Math.min(played, WATCHED) * 30 * 0.95, `${via}: decoded ${decoded} pictures`);
+function assertGoesOn(t, via, { standings, played, seconds, decoded, complaints }) {
+  t.diagnostic(`${via}: played ${played.toFixed(2)} s in ${seconds.toFixed(2)} s, ${decoded} frames`);
+  assert.deepEqual(longStandings(standings), [], `${via}: waited for media`);
+  const due = seconds - waitedForMachine(standings);
+  assert.ok(played > due * 0.75, `${via}: played ${played} s in ${seconds} s`);
+  // A player that a busy machine has held up leaves frames out where it catches up with live.
+  assert.ok(decoded > (Math.min(played, seconds) - JUMPED) * 30 * 0.95, `${via}: decoded ${decoded} frames`);
   if (via !== 'plain') assert.deepEqual(complaints, []);
 }
 
-describe('a young stream', () => {
+/** Checks that hls.js has placed each part where its media are. */
+function assertPlaced(t, { placed }) {
+  assert.ok(placed.length > 10, `${placed.length} parts`);
+  const [early, late] = [Math.min, Math.max].map((most) => most(...placed.map(({ off }) => off)));
+  t.diagnostic(`${placed.length} parts, from ${early * 1000} to ${late * 1000} ms`);
+  assert.ok(late <= LATE, `placed ${late * 1000} ms after its media`);
+  assert.ok(-early <= EARLY, `placed ${-early * 1000} ms before its media`);
+}
+
+// Two streams at a time, each in three pages, are about as much as two processors play.
+describe('a young stream', { concurrency: 2 }, () => {
   for (const variant of ['demo', ...Object.keys(VARIANTS)]) {
-    test(`${variant}: goes on from the first picture`, async (t) => {
+    test(`${variant}: goes on from its first frame`, async (t) => {
       const vias = ['llhls', 'plain', 'dash'];
       const seen = await young(variant, vias);
       for (const [i, via] of vias.entries()) assertGoesOn(t, via, seen[i]);
+      assertPlaced(t, seen[vias.indexOf('plain')]);
     });
   }
 
   test('goes on where hls.js is slow to parse', async (t) => {
     const server = await startServer({ config: '' });
     try {
-      // A part lasts longer, and the last part of a segment of sound does not.
+      // 100 ms are shorter than a part, but not than the last part of an audio segment.
       const seen = await watchYoung(browser, server, plain, 'demo', 'plain', WATCHED, 100);
       assertGoesOn(t, 'plain', seen);
     } finally {
       await server.stop();
     }
-  });
-
-  test('is placed by hls.js where its media are', async (t) => {
-    const [{ placed }] = await young('demo', ['plain']);
-    assert.ok(placed.length > 50, `${placed.length} parts`);
-    const [early, late] = [Math.min, Math.max].map((most) => most(...placed.map(({ off }) => off)));
-    t.diagnostic(`${placed.length} parts, from ${early * 1000} to ${late * 1000} ms`);
-    assert.ok(late <= LATE, `placed ${late * 1000} ms after its media`);
-    assert.ok(-early <= EARLY, `placed ${-early * 1000} ms before its media`);
   });
 });

@@ -2,7 +2,10 @@ import type { Stream, Track } from '../shared/api';
 import { codecName } from '../shared/codec';
 import * as format from '../shared/format';
 
-/** Live first, then those that may come back, then those that are over; within each by name. */
+/**
+ * Sorts streams: live ones first, then those that may come back, then those that are over; each
+ * group by name.
+ */
 export function inOrder(streams: readonly Stream[]): Stream[] {
   const rank = { live: 0, offline: 1, ended: 2 };
   return [...streams].sort(
@@ -21,7 +24,7 @@ export function summary(streams: readonly Stream[]): string {
   return `${format.counted(live, 'live stream')}, ${format.counted(viewers, 'viewer')}`;
 }
 
-/** A track in words: `H.264`, `1280 × 720, 30 fps`, `2.0 Mbit/s`. */
+/** Describes a track in words: `H.264`, `1280 × 720, 30 fps`, `2.0 Mbit/s`. */
 export function describeTrack(track: Track): { codec: string; shape: string; bitrate: string } {
   const parts =
     track.kind === 'video'
@@ -35,7 +38,10 @@ export function describeTrack(track: Track): { codec: string; shape: string; bit
   };
 }
 
-/** What changed between two lists, as a sentence to be spoken, or null: streams that came, went or changed state. */
+/**
+ * The differences between two lists as a sentence for screen readers, or null: streams that came,
+ * went or changed state.
+ */
 export function changes(before: readonly Stream[], after: readonly Stream[]): string | null {
   const words = { live: 'is live', offline: 'has lost its publisher', ended: 'has ended' };
   const said: string[] = [];
@@ -49,9 +55,12 @@ export function changes(before: readonly Stream[], after: readonly Stream[]): st
   return said.length > 0 ? `${said.join('. ')}.` : null;
 }
 
-/** How to publish to this server, for the programs people have. `host` is the name this page was reached by. */
+/**
+ * How to publish to this server with common programs. `host` is the name under which this page was
+ * loaded.
+ */
 export function publishing(host: string): { ffmpeg: string; headwater: string; server: string; key: string } {
-  // An IPv6 address keeps its brackets in location.hostname, as a URL needs them.
+  // location.hostname keeps the brackets of an IPv6 address, and a URL needs them.
   const url = `rtmp://${host}/live/NAME`;
   return {
     ffmpeg: `ffmpeg -re -stream_loop -1 -i INPUT.mp4 -c:v libx264 -preset veryfast -tune zerolatency -g 60 -c:a aac -f flv ${url}`,

@@ -12,15 +12,15 @@ const EVERY = 1_000;
 interface Reading {
   /** Null before the first answer. */
   streams: Stream[] | null;
-  /** Why the last question got no answer. */
+  /** Why the last request failed. */
   trouble: string | null;
-  /** What changed, to be spoken. */
+  /** What changed, for screen readers. */
   news: string;
 }
 
 const clock = new ServerClock();
 
-/** The dashboard: what is live, from whom, for how many. */
+/** The dashboard: which streams are live, who publishes them, and how many watch. */
 export function Dashboard() {
   const { streams, trouble, news } = useStreams();
   const empty = streams !== null && streams.length === 0;
@@ -217,7 +217,7 @@ function Command({ text, of }: { text: string; of: string }) {
     const timer = setTimeout(() => setCopied(false), 2_000);
     return () => clearTimeout(timer);
   }, [copied]);
-  // Browsers offer the clipboard to pages from https and localhost only.
+  // Browsers offer the clipboard only to pages from https and localhost.
   const copy =
     navigator.clipboard &&
     (() =>
@@ -246,7 +246,10 @@ function Command({ text, of }: { text: string; of: string }) {
   );
 }
 
-/** Reads the list every second while the page is seen; an answer replaces what is shown, silence does not. */
+/**
+ * Reads the list every second while the page is visible. A failed request leaves the last list on
+ * the page.
+ */
 function useStreams(): Reading {
   const [reading, setReading] = useState<Reading>({ streams: null, trouble: null, news: '' });
   useEffect(() => {

@@ -32,24 +32,24 @@ function trak(id: number, handler: string, timescale: number, entry: Uint8Array,
   );
 }
 
-const picture = (type: string, ...boxes: Uint8Array[]) => box(type, zeros(78), ...boxes);
-const sound = (type: string, ...boxes: Uint8Array[]) => box(type, zeros(28), ...boxes);
+const video = (type: string, ...boxes: Uint8Array[]) => box(type, zeros(78), ...boxes);
+const audio = (type: string, ...boxes: Uint8Array[]) => box(type, zeros(28), ...boxes);
 
-const AVC = picture('avc1', box('avcC', [1, 0x64, 0, 0x1f, 0xff]));
-const HEVC = picture('hvc1', box('hvcC', [1, 1, 0x60, 0, 0, 0, 0xb0, 0, 0, 0, 0, 0, 93]));
-const AV1 = picture('av01', box('av1C', [0x81, 0x04, 0x0c, 0]));
-const AV1_10 = picture('av01', box('av1C', [0x81, 0x2d, 0xcc, 0]));
-const VP9 = picture('vp09', box('vpcC', [1, 0, 0, 0, 0, 10, 0x82]));
-const AAC = sound(
+const AVC = video('avc1', box('avcC', [1, 0x64, 0, 0x1f, 0xff]));
+const HEVC = video('hvc1', box('hvcC', [1, 1, 0x60, 0, 0, 0, 0xb0, 0, 0, 0, 0, 0, 93]));
+const AV1 = video('av01', box('av1C', [0x81, 0x04, 0x0c, 0]));
+const AV1_10 = video('av01', box('av1C', [0x81, 0x2d, 0xcc, 0]));
+const VP9 = video('vp09', box('vpcC', [1, 0, 0, 0, 0, 10, 0x82]));
+const AAC = audio(
   'mp4a',
   box('esds', zeros(4), [3, 25, 0, 1, 0, 4, 17, 0x40], zeros(12), [5, 2, 0x12, 0x10]),
 );
-const LONG_AAC = sound(
+const LONG_AAC = audio(
   'mp4a',
   box('esds', zeros(4), [3, 0x80, 0x80, 25, 0, 1, 0, 4, 0x80, 17, 0x40], zeros(12), [5, 2, 0x12, 0x10]),
 );
-const MP3 = sound('mp4a', box('esds', zeros(4), [3, 18, 0, 1, 0, 4, 13, 0x6b], zeros(12)));
-const OPUS = sound('Opus', box('dOps', zeros(11)));
+const MP3 = audio('mp4a', box('esds', zeros(4), [3, 18, 0, 1, 0, 4, 13, 0x6b], zeros(12)));
+const OPUS = audio('Opus', box('dOps', zeros(11)));
 
 const header = (...traks: Uint8Array[]) =>
   bytes(box('ftyp', 'iso6', zeros(4)), box('moov', box('mvhd', zeros(100)), ...traks));
@@ -57,8 +57,8 @@ const header = (...traks: Uint8Array[]) =>
 describe('readHeader', () => {
   it('reads tracks, of either version of the boxes', () => {
     expect(readHeader(header(trak(1, 'vide', 90_000, AVC), trak(2, 'soun', 48_000, AAC, 1)))).toEqual([
-      { id: 1, picture: true, timescale: 90_000, codec: 'avc1.64001f' },
-      { id: 2, picture: false, timescale: 48_000, codec: 'mp4a.40.2' },
+      { id: 1, video: true, timescale: 90_000, codec: 'avc1.64001f' },
+      { id: 2, video: false, timescale: 48_000, codec: 'mp4a.40.2' },
     ]);
   });
 
@@ -124,7 +124,7 @@ describe('readChunk', () => {
       independent: true,
       captured: null,
     });
-    // Half a second after 1970 began.
+    // Half a second after the start of 1970.
     const prft = box('prft', [1, 0, 0, 24], u32(3), u32(2_208_988_800), u32(2 ** 31), u64(45_000));
     expect(readChunk(bytes(box('styp', zeros(8)), prft, chunk({}))).captured).toEqual({
       time: 45_000,

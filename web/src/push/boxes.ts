@@ -1,9 +1,9 @@
-/** The little of ISO/IEC 14496-12 that a player has to know of what it hands to the browser. */
+/** The parts of ISO/IEC 14496-12 that a player needs of the media that it gives to the browser. */
 
 export interface Track {
   id: number;
-  picture: boolean;
-  /** Units of a second. */
+  video: boolean;
+  /** Units per second. */
   timescale: number;
   /** As in RFC 6381. */
   codec: string;
@@ -14,26 +14,29 @@ export interface Chunk {
   track: number;
   /** Decode time of its first sample, in the track's units. */
   time: number;
-  /** Whether decoding can begin with it. */
+  /** Whether decoding can begin here. */
   independent: boolean;
-  /** When the media of a time were captured, where the chunk says so (`prft`, 8.16.5). */
+  /** A media time and the time when it was captured, if the chunk tells (`prft`, 8.16.5). */
   captured: { time: number; at: number } | null;
 }
 
 interface Box {
   type: string;
-  /** Where its content begins and where it ends. */
+  /** Where its content begins and ends. */
   at: number;
   end: number;
 }
 
-/** Seconds from 1900, where NTP begins, to 1970. */
+/** Seconds from 1900, the start of NTP time, to 1970. */
 const NTP_EPOCH = 2_208_988_800;
-/** What precedes the boxes within a sample entry (12.1.3, 12.2.3). */
+/** Bytes before the boxes in a sample entry (12.1.3, 12.2.3). */
 const VISUAL = 78;
-const SOUND = 28;
+const AUDIO = 28;
 
-/** What a CMAF header says of its tracks; null where `bytes` are none. Throws a RangeError where they are cut off. */
+/**
+ * Reads the tracks of a CMAF header; null if `bytes` are no header. Throws a RangeError if they are
+ * cut off.
+ */
 export function readHeader(bytes: Uint8Array): Track[] | null {
   const view = viewOf(bytes);
   const moov = within(view, 0, bytes.length).find(({ type }) => type === 'moov');
@@ -45,20 +48,20 @@ export function readHeader(bytes: Uint8Array): Track[] | null {
       const mdhd = descend(view, trak, 'mdia', 'mdhd');
       const hdlr = descend(view, trak, 'mdia', 'hdlr');
       const stsd = descend(view, trak, 'mdia', 'minf', 'stbl', 'stsd');
-      const picture = fourcc(view, hdlr.at + 8) === 'vide';
+      const video = fourcc(view, hdlr.at + 8) === 'vide';
       // Version 1 has times of 64 bits.
       const wide = (box: Box) => view.getUint8(box.at) === 1;
       const entry = within(view, stsd.at + 8, stsd.end)[0];
       return {
         id: view.getUint32(tkhd.at + (wide(tkhd) ? 20 : 12)),
-        picture,
+        video,
         timescale: view.getUint32(mdhd.at + (wide(mdhd) ? 20 : 12)),
-        codec: entry ? codec(view, entry, picture ? VISUAL : SOUND) : '',
+        codec: entry ? codec(view, entry, video ? VISUAL : AUDIO) : '',
       };
     });
 }
 
-/** What the first fragment of a chunk or segment says. Throws a RangeError where the bytes are none. */
+/** Reads the first fragment of a chunk or segment. Throws a RangeError if the bytes are not one. */
 export function readChunk(bytes: Uint8Array): Chunk {
   const view = viewOf(bytes);
   let captured: Chunk['captured'] = null;
@@ -154,12 +157,12 @@ function hevc(view: DataView, at: number): string {
   return [profile, hex(compatible), level, ...constraints.map(hex)].join('.');
 }
 
-/** The object type, and that of the audio, from the descriptors of ISO/IEC 14496-1 7.2.6. */
+/** The object type and the audio object type, from the descriptors of ISO/IEC 14496-1 7.2.6. */
 function aac(view: DataView, from: number, end: number): string {
   let object = '';
   for (let at = from; at < end; ) {
     const tag = view.getUint8(at++);
-    // The length is in groups of seven bits; what is looked for comes one within the other.
+    // The length is in groups of seven bits. The wanted descriptors are nested.
     let length = 0;
     for (let more = true; more; ) {
       const part = view.getUint8(at++);

@@ -28,7 +28,7 @@ describe('parseEvent', () => {
     });
   });
 
-  it('reads a file, and sound alone', () => {
+  it('reads a file, and audio alone', () => {
     expect(parseEvent('{"event":"hello","renditions":[],"rendition":null,"duration":12.5}')).toEqual({
       event: 'hello',
       renditions: [],

@@ -1,23 +1,23 @@
-/** A rendition of the picture, as the server describes it. */
+/** A video rendition, as the server describes it. */
 export interface Rendition {
   name: string;
-  /** bit/s; 0 while the server has not seen enough to tell. */
+  /** In bit/s; 0 until the server has measured it. */
   bitrate: number;
-  /** As `1280x720`; null where the server does not know it. */
+  /** As `1280x720`; null if the server does not know it. */
   resolution: string | null;
   /** As in RFC 6381. */
   codecs: string;
 }
 
-/** The first thing that the server says. */
+/** The server's first event. */
 export interface Hello {
   event: 'hello';
   renditions: Rendition[];
-  /** The rendition that is sent first; null for sound alone. */
+  /** The first rendition; null if there is only audio. */
   rendition: string | null;
-  /** Codecs of the sound, as in RFC 6381; null without sound. */
+  /** Audio codecs, as in RFC 6381; null without audio. */
   audio: string | null;
-  /** Seconds of media of a file; null of a broadcast. */
+  /** Duration of a file in seconds; null for a broadcast. */
   duration: number | null;
 }
 
@@ -28,7 +28,7 @@ export type ServerEvent =
   | { event: 'end' }
   | { event: 'error'; code: string; message: string };
 
-/** Reads a text message of the server. Null for what is not known here: a later server may say more. */
+/** Reads a text message of the server. Null for unknown events: a later server may send more. */
 export function parseEvent(text: string): ServerEvent | null {
   let said: unknown;
   try {

@@ -1,46 +1,49 @@
 import { readChunk, readHeader, type Track } from './boxes';
 import { type Hello, parseEvent } from './events';
 import { framing, retryDelay } from './retry';
-import { type Place, Seeks } from './seeks';
+import { type Position, Seeks } from './seeks';
 import { Store } from './store';
 
-/** What is asked of the server. */
+/** What to ask of the server. */
 export interface Wish {
   /** Address of the push endpoint, `ws:` or `wss:`. */
   url: string;
   /** Where to begin. */
-  from: Place | 'start';
+  from: Position | 'start';
   rendition: string | null;
   max: number | null;
-  /** How long a lost server is looked for, in seconds. */
+  /** How long to try to reach a lost server, in seconds. */
   patience: number;
 }
 
-/** What the player wants of its feed. */
+/** An order of the player to its feed. */
 export type Order =
   | { do: 'open'; wish: Wish }
   | { do: 'at'; time: number }
-  | { do: 'seek'; to: Place }
+  | { do: 'seek'; to: Position }
   | { do: 'rendition'; name: string | null }
   | { do: 'max'; bitrate: number | null }
   | { do: 'pause'; paused: boolean }
   | { do: 'close' };
 
-/** What came over the wire. */
+/** Bytes and messages received. */
 export interface Traffic {
   messages: number;
   /** Bytes of binary messages: headers and chunks. */
   media: number;
-  /** All other bytes: heads of frames, and text. */
+  /** All other bytes: frame headers, and text. */
   overhead: number;
 }
 
-/** What the feed has to say. */
+/** A report of the feed to its player. */
 export type Report =
   | { is: 'source'; source: unknown }
   | { is: 'hello'; hello: Hello }
   | { is: 'rendition'; name: string; mime: string }
-  /** `first` into an empty buffer, after so many seeks. `epoch` is when time 0 was captured, milliseconds since 1970. */
+  /**
+   * `first`: into an empty buffer. `seeks`: how many seeks came before. `epoch`: when time 0 was
+   * captured, in milliseconds since 1970.
+   */
   | {
       is: 'media';
       traffic: Traffic;
@@ -54,23 +57,29 @@ export type Report =
   | { is: 'broken'; reason: string }
   | { is: 'failed'; code: string; reason: string };
 
-/** A live stream joins at its newest keyframe: what begins so much further back is another stream, in seconds. */
+/**
+ * A viewer joins a live stream at its newest keyframe. A stream that begins this much earlier is
+ * another one, in seconds.
+ */
 const ANOTHER_STREAM = 15;
-/** So many chunks show how long they are; what would be longer than this is a hole, in seconds. */
+/**
+ * This many chunks show how long chunks are. A chunk longer than the second figure is a hole, in
+ * seconds.
+ */
 const CHUNKS = 10;
 const LONGEST = 1;
-/** How long the server may take to do as it was told, in milliseconds. */
+/** How long the server may take to carry out an order, in milliseconds. */
 const OBEDIENCE = 5_000;
-/** A connection that lasts so long is a good one, in milliseconds. */
+/** A connection that lasts this long is good, in milliseconds. */
 const PROVEN_AFTER = 5_000;
-/** How long it may take to say why it refuses. */
+/** How long the server may take to explain a refusal, in milliseconds. */
 const EXPLANATION = 4_000;
-/** Seconds later than any stream: there the server goes on at the newest keyframe. */
+/** A time later than any stream, in seconds: there the server goes on at the newest keyframe. */
 const LATEST = 1e9;
 
 /**
- * The connection and the buffer: what the server pushes goes into one SourceBuffer. Works in a worker as well as in
- * the page, and knows nothing of the picture but what it is told of its place.
+ * The connection and the buffer: puts the media that the server pushes into one SourceBuffer. Works
+ * in a worker and in the page. It knows nothing of the picture but the position that it is told.
  */
 export class Feed {
   private readonly store: Store;
@@ -78,7 +87,10 @@ export class Feed {
   private socket: WebSocket | null = null;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private attempt = 0;
-  /** When the last connection was asked for, whether it came about, and since when there is none. Milliseconds. */
+  /**
+   * When the last connection was opened, whether that succeeded, and since when there is none.
+   * Milliseconds.
+   */
   private connectedAt = 0;
   private connected = false;
   private lostSince: number | null = null;
@@ -86,16 +98,19 @@ export class Feed {
   private rendition: string | null = null;
   private tracks = new Map<number, Track>();
   private header: Uint8Array<ArrayBuffer> = new Uint8Array();
-  /** Decode time of the newest chunk of each track, in its units: what was sent before is not taken again. */
+  /**
+   * Decode time of each track's newest chunk, in its units. Earlier chunks are repeats and are
+   * dropped.
+   */
   private newest = new Map<number, number>();
-  /** How long the last chunks of the picture lasted, in seconds. */
+  /** Durations of the last video chunks, in seconds. */
   private chunks: number[] = [];
   /** When time 0 was captured, in milliseconds since 1970. */
   private epoch: number | null = null;
   private readonly seeks = new Seeks();
-  /** How many there were. */
+  /** Number of seeks. */
   private sought = 0;
-  /** The next chunk is the first of a connection, or behind a jump. */
+  /** Whether the next chunk is the first of a connection, or the first after a jump. */
   private fresh = true;
   private over = false;
   private refused: string | null = null;
@@ -109,8 +124,8 @@ export class Feed {
           is: 'media',
           traffic: { ...this.traffic },
           mime: this.store.mime,
-          // What was sought meanwhile comes into an empty buffer again.
-          first: first && this.seeks.place === null,
+          // After a seek meanwhile, the new media also come into an empty buffer.
+          first: first && this.seeks.position === null,
           seeks: this.sought,
           chunk: Math.max(0, ...this.chunks),
           epoch: this.epoch,
@@ -183,7 +198,7 @@ export class Feed {
       clearTimeout(this.timer);
       if (code === 1000) {
         if (this.over) return;
-        // It was at its end before it heard of a seek.
+        // The server reached the end before it heard of a seek.
         if (this.recorded && this.seeks.isAhead) {
           this.connect();
           return;
@@ -200,12 +215,12 @@ export class Feed {
     socket?.close();
   }
 
-  /** The connection is gone, or never was: tries again, unless the server refuses for good. */
+  /** The connection is lost or was refused. Tries again, unless the refusal is final. */
   private async lost(url: URL, reason: string): Promise<void> {
     const { wish } = this;
     this.lostSince ??= performance.now();
     const refusal = this.connected ? null : await refusalOf(url);
-    // Something else was ordered while the server was asked.
+    // Another order came while the server was asked.
     if (!wish || wish !== this.wish || this.socket) return;
     const why = refusal?.reason ?? reason;
     const final = refusal?.final && (this.hello === null || refusal.status !== 404);
@@ -218,7 +233,8 @@ export class Feed {
     this.report({ is: 'lost', attempt: this.attempt, delay, reason: why });
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
-      // A file goes on where what is buffered ends, a broadcast at its newest keyframe, unless something was sought.
+      // A file goes on where the buffer ends, and a broadcast at its newest keyframe, unless there
+      // was a seek.
       if (this.recorded) wish.from = this.store.end() ?? wish.from;
       else if (this.hello) wish.from = 'live';
       this.connect();
@@ -229,17 +245,17 @@ export class Feed {
     if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(command));
   }
 
-  private seek(to: Place): void {
+  private seek(to: Position): void {
     this.over = false;
     this.sought += 1;
     this.seeks.want(to);
     if (to !== 'live') this.store.at(to);
     if (this.socket) this.tellSeek();
-    // One that was lost is tried again soon, and begins there.
+    // After a loss the next attempt comes soon, and begins at the new position.
     else if (this.lostSince === null) this.connect();
   }
 
-  /** Tells the server where to go on, when it may be told and if it has to be. */
+  /** Tells the server of a seek, if there is one to tell and it is time. */
   private tellSeek(): void {
     const due = this.seeks.due(performance.now());
     if (due === null || !this.connected || this.socket?.readyState !== WebSocket.OPEN) return;
@@ -253,7 +269,7 @@ export class Feed {
     this.timer = setTimeout(() => this.connect(), OBEDIENCE);
   }
 
-  /** What comes now does not continue what is buffered. */
+  /** Empties the buffer: the next media do not continue it. */
   private empty(): void {
     this.newest.clear();
     this.store.empty();
@@ -270,7 +286,7 @@ export class Feed {
       return;
     }
     traffic.media += size;
-    // A server that accepts and closes at once is no server found again.
+    // A server that accepts a connection and closes it at once is not back.
     if (performance.now() - this.connectedAt > PROVEN_AFTER) this.attempt = 0;
     try {
       this.take(new Uint8Array(data));
@@ -307,7 +323,7 @@ export class Feed {
         }
         break;
       case 'end':
-        // The end of what was left by a seek.
+        // This is the end of the media from before a seek.
         if (this.recorded && this.seeks.isAhead) break;
         this.over = true;
         this.store.finish();
@@ -317,11 +333,12 @@ export class Feed {
     }
   }
 
-  /** A header or a chunk. */
+  /** Takes a header or a chunk. */
   private take(bytes: Uint8Array<ArrayBuffer>): void {
     const tracks = readHeader(bytes);
     if (tracks) {
-      // The same again, after a connection was lost: the browser would wait for keyframes.
+      // The same header comes again after a reconnection. Appending it would make the browser wait
+      // for keyframes.
       if (!same(bytes, this.header) || this.store.isEmpty) this.begin(bytes, tracks);
       return;
     }
@@ -342,7 +359,7 @@ export class Feed {
     const before = this.newest.get(chunk.track);
     if (before !== undefined && chunk.time <= before) return;
     this.newest.set(chunk.track, chunk.time);
-    const leads = track.picture || this.tracks.size === 1;
+    const leads = track.video || this.tracks.size === 1;
     if (leads && before !== undefined) {
       const lasted = Math.min(LONGEST, (chunk.time - before) / track.timescale);
       this.chunks = [...this.chunks.slice(1 - CHUNKS), lasted];
@@ -352,10 +369,10 @@ export class Feed {
 
   private begin(header: Uint8Array<ArrayBuffer>, tracks: Track[]): void {
     const codecs = tracks.map(({ codec }) => codec).join(', ');
-    const mime = `${tracks.some(({ picture }) => picture) ? 'video' : 'audio'}/mp4; codecs="${codecs}"`;
+    const mime = `${tracks.some(({ video }) => video) ? 'video' : 'audio'}/mp4; codecs="${codecs}"`;
     this.header = header;
     this.tracks = new Map(tracks.map((track) => [track.id, track]));
-    // A track that is left and come back to has a hole.
+    // A track that is left and used again later has a hole.
     for (const id of this.newest.keys()) if (!this.tracks.has(id)) this.newest.delete(id);
     if (!this.store.decodes(mime)) {
       this.tracks.clear();
@@ -366,7 +383,7 @@ export class Feed {
     this.store.begin(header, mime);
   }
 
-  /** The server was started anew, and counts from the beginning. */
+  /** The server was restarted and counts time from the beginning. */
   private restart(): void {
     this.epoch = null;
     this.empty();
@@ -374,15 +391,15 @@ export class Feed {
   }
 
   /**
-   * The browser does not decode the present rendition: asks for the best that it does, until the page takes that
-   * back. The server would choose the same again.
+   * The browser does not decode the present rendition. Asks for the best one that it does decode,
+   * and not for the server's choice, which would be the same again. The page can take this back.
    */
   private avoid(mime: string): void {
     const { hello } = this;
-    const sound = hello?.audio ? `, ${hello.audio}` : '';
+    const audio = hello?.audio ? `, ${hello.audio}` : '';
     const other = hello?.renditions.find(
       ({ name, codecs }) =>
-        name !== this.rendition && this.store.decodes(`video/mp4; codecs="${codecs}${sound}"`),
+        name !== this.rendition && this.store.decodes(`video/mp4; codecs="${codecs}${audio}"`),
     );
     if (other) this.obey({ do: 'rendition', name: other.name });
     else {
@@ -395,11 +412,14 @@ export class Feed {
 interface Refusal {
   status: number;
   reason: string;
-  /** It will not be otherwise later. */
+  /** Whether the refusal is final. */
   final: boolean;
 }
 
-/** Why the server refuses a WebSocket, which browsers do not tell: the same address is asked for as a page. */
+/**
+ * Finds out why the server refuses a WebSocket, as browsers do not tell: requests the same address
+ * by HTTP.
+ */
 async function refusalOf(url: URL): Promise<Refusal | null> {
   try {
     const page = new URL(url);
@@ -409,7 +429,7 @@ async function refusalOf(url: URL): Promise<Refusal | null> {
       signal: AbortSignal.timeout(EXPLANATION),
     });
     await body?.cancel();
-    // That a WebSocket is wanted here means that the server would have one.
+    // The server only asks for a WebSocket here, so it would accept one.
     if (status === 426 || status < 400) return null;
     return { status, reason: `the server answers ${status}`, final: status < 500 && status !== 429 };
   } catch {

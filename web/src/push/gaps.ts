@@ -1,14 +1,17 @@
-/** A stretch of time that is buffered, in seconds. */
+/** A buffered range, in seconds. */
 export interface Range {
   start: number;
   end: number;
 }
 
-/** Less than this in front of the picture is nothing: times are rounded, and the last frame is not played to its end. */
+/**
+ * With less than this in front of the picture, nothing is left: times are rounded, and the last
+ * frame is not played to its end.
+ */
 const NOTHING = 0.02;
-/** So far before a range the picture may stand and be in it: browsers bridge holes of about a frame. */
+/** A picture this far before a range is in the range: browsers bridge holes of about a frame. */
 const NEAR = 0.03;
-/** No frame is so short; just behind the start of a range lies what is in it. */
+/** Shorter than any frame: a position this far behind the start of a range is in the range. */
 const JUST_BEHIND = 0.001;
 
 export function rangesOf(buffered: TimeRanges): Range[] {
@@ -24,8 +27,8 @@ export function rangeAt(ranges: readonly Range[], time: number): Range | null {
 }
 
 /**
- * Where to jump, because there is nothing left to be played at `time` but something later. Null where the
- * picture is in a range, or where nothing follows.
+ * Where to jump when nothing is left to play at `time` but there are media later. Null if the
+ * picture is in a range, or if nothing follows.
  */
 export function pastGap(ranges: readonly Range[], time: number): number | null {
   const here = rangeAt(ranges, time);

@@ -1,24 +1,27 @@
 import { Feed, type Order, type Report } from './feed';
 import { sourceClass } from './store';
 
-/** What this module is called when it is built: it is the worker's script as well. */
+/** The name of this module when it is built. It is also the worker's script. */
 const PUBLISHED = './push.js';
-/** Tells the worker's copy of this module what it is for. */
+/** Tells the worker's copy of this module its purpose. */
 const WORKER_NAME = 'headwater-push';
-/** What says nothing for so long is another script, where this one was bundled with others. Milliseconds. */
+/**
+ * A worker that says nothing for this long runs another script, because this module was bundled
+ * with others. Milliseconds.
+ */
 const SILENCE = 2_000;
 
-/** Has a feed: in a worker where that can be, else here. */
+/** Runs a feed, in a worker if possible, otherwise in the page. */
 export class Host {
   private worker: Worker | null = null;
   private feed: Feed | null = null;
-  /** What the worker was told before it said anything, for a feed in its stead. */
+  /** Orders to the worker before its first report. If it stays silent, another feed gets them. */
   private unheard: Order[] = [];
   private silence: ReturnType<typeof setTimeout> | undefined;
-  /** Counts the feeds: what an earlier one still says is not news. */
+  /** Number of the present feed. Reports of earlier feeds are ignored. */
   private run = 0;
 
-  /** `script` is the worker's: true for this module, false for no worker. */
+  /** `script` is the worker's script: true for this module, false for no worker. */
   constructor(
     private readonly script: boolean | string | URL,
     private readonly hear: (report: Report) => void,
@@ -28,7 +31,7 @@ export class Host {
     return this.worker !== null;
   }
 
-  /** Begins with a feed that knows nothing, and gives it its first order. */
+  /** Starts a new feed and gives it its first order. */
   start(first: Order): void {
     this.stop();
     this.unheard = [];
@@ -75,7 +78,7 @@ export class Host {
       };
       worker.onerror = ({ message }) => {
         if (this.run !== run) return;
-        // It could not be loaded: forbidden by a content security policy, or moved.
+        // The worker could not be loaded: a content security policy forbids it, or it was moved.
         if (this.silence !== undefined) giveUp();
         else this.hear({ is: 'broken', reason: message });
       };
@@ -86,7 +89,7 @@ export class Host {
     }
   }
 
-  /** The worker said something, or is not waited for any more. */
+  /** Notes that the worker has reported, or that nobody waits for it any more. */
   private heard(): void {
     clearTimeout(this.silence);
     this.silence = undefined;
@@ -102,7 +105,7 @@ export class Host {
   }
 }
 
-/** In a worker that a host started, this module is its feed. */
+/** Runs this module as a feed, if a host has started it in a worker. */
 export function serve(): void {
   const scope = globalThis as unknown as {
     name?: string;

@@ -8,7 +8,7 @@ interface Course {
   least: number;
 }
 
-/** Plays `seconds` of a stream of chunks that last `chunk` seconds and come up to `jitter` late. */
+/** Plays `seconds` of a stream with chunks of `chunk` seconds that arrive up to `jitter` late. */
 function play(pace: Pace, { latency = 0.5, chunk = 0.2, jitter = 0, seconds = 60, from = 0 } = {}): Course {
   const rates: number[] = [];
   let least = Number.POSITIVE_INFINITY;
@@ -20,7 +20,7 @@ function play(pace: Pace, { latency = 0.5, chunk = 0.2, jitter = 0, seconds = 60
   let rate = 1;
   for (let t = 0; t < seconds; t += chunk) {
     const now = from + t * 1000;
-    // Just before a chunk is there: what of the live edge has come is a chunk old, and what is late is missing.
+    // Just before a chunk arrives, the newest media are one chunk old, and late media are missing.
     const level = latency - chunk - jitter * chance();
     least = Math.min(least, level);
     pace.measured(now, level);
@@ -102,12 +102,12 @@ describe('Pace', () => {
     expect(pace.isTooFar(3_500)).toBe(true);
   });
 
-  it('jumps sooner where the picture has just begun', () => {
+  it('jumps sooner where the video has just begun', () => {
     const pace = new Pace(0.1, 2);
     expect(pace.beganTooFar(0, 0.1)).toBe(false);
     for (let now = 0; now <= 1_000; now += 100) pace.measured(now, 0.55);
     expect([pace.beganTooFar(1_000, 0.1), pace.isTooFar(1_000)]).toEqual([true, false]);
-    // That more was to be kept is no delay.
+    // A larger reserve is not a delay.
     expect(pace.beganTooFar(1_000, 0.5)).toBe(false);
   });
 

@@ -1,34 +1,41 @@
-/** Slowest and fastest playback: no ear tells these from normal speed. */
+/** Slowest and fastest playback. No ear tells these from normal speed. */
 export const SLOWEST = 0.97;
 export const FASTEST = 1.05;
 const STEP = 0.01;
 
-/** How long the least that was buffered counts, in milliseconds. */
+/** How long the least buffered amount counts, in milliseconds. */
 const MEMORY = 2_000;
-/** Catching up begins at the first excess and goes on down to the second, in seconds. */
+/**
+ * Catching up begins when the excess is above the first and ends when it is below the second, in
+ * seconds.
+ */
 const BEGIN = 0.04;
 const END = 0.01;
-/** How much rate a second of excess is worth. */
+/** Change of rate for each second of excess. */
 const GAIN = 0.3;
-/** What a stall adds to the reserve, in seconds, and the time in which two thirds of it are given back, in milliseconds. */
+/**
+ * A stall adds this to the reserve, in seconds. Two thirds of it are given back in the second time,
+ * in milliseconds.
+ */
 const LESSON = 0.1;
 const FORGETTING = 60_000;
 /**
- * Media that are so much more than the reserve are not caught up with: they are jumped over, in seconds. Sooner where
- * the picture has just begun: what a slow start cost would take long to catch up with.
+ * If the excess over the reserve is larger than this, the video jumps ahead instead of catching
+ * up, in seconds. The limit is lower for a video that has just begun: it would take long to catch
+ * up after a slow start.
  */
 const TOO_FAR = 1;
 const TOO_FAR_AT_FIRST = 0.4;
-/** How long the past has to be before it shows how unevenly media come, in milliseconds. */
+/** How long to measure before it shows how unevenly media arrive, in milliseconds. */
 const KNOWN_AFTER = 500;
 
 /**
- * Keeps a viewer close to live: by the rate of playback, and by a jump where that would take too long.
+ * Keeps a viewer close to live, by the rate of playback, and by a jump if that would take too long.
  *
- * What is steered is the *reserve*, the least that is buffered, measured where it is least: just before
- * something is added. So the distance from live comes to be the reserve, the length of a chunk, and how
- * unevenly chunks come. A stall makes the reserve larger, time makes it smaller again. No clock is needed.
- * Times are arguments, in milliseconds on one clock.
+ * It controls the *reserve*: the least that is buffered, measured just before something is added.
+ * So the distance from live becomes the reserve, plus the length of a chunk, plus the unevenness
+ * with which chunks arrive. A stall makes the reserve larger; time makes it smaller again. No clock
+ * is needed. Times are arguments, in milliseconds on one clock.
  */
 export class Pace {
   private samples: { at: number; level: number }[] = [];
@@ -37,32 +44,32 @@ export class Pace {
   private learned = 0;
   private learnedAt = 0;
 
-  /** `least` and `most` are bounds of the reserve, in seconds. It is never less than `least`. */
+  /** `least` and `most` are bounds of the reserve, in seconds. */
   constructor(
     private least: number,
     private readonly most: number,
   ) {}
 
-  /** Changes the lesser bound. */
+  /** Changes the lower bound. */
   atLeast(seconds: number): void {
     this.least = seconds;
   }
 
-  /** Forgets what was measured: after a jump or a pause it proves nothing. */
+  /** Forgets the measurements: after a jump or a pause they are void. */
   reset(): void {
     this.samples = [];
     this.since = null;
     this.catchingUp = false;
   }
 
-  /** Playback ran out of media. */
+  /** Notes that playback ran out of media. */
   stalled(now: number): void {
     this.learned = Math.max(0, Math.min(this.most - this.least, this.extra(now) + LESSON));
     this.learnedAt = now;
     this.reset();
   }
 
-  /** So many seconds were in front of the picture just before something was added to them. */
+  /** Notes how many seconds of media were in front of the video's position just before more was added. */
   measured(now: number, level: number): void {
     this.since ??= now;
     this.samples.push({ at: now, level });
@@ -80,18 +87,18 @@ export class Pace {
     return Math.min(...this.samples.map(({ level }) => level)) - this.reserve(now);
   }
 
-  /** Whether the way to live is too far to be caught up with. */
+  /** Whether live is too far ahead to catch up with. */
   isTooFar(now: number): boolean {
     return (this.excess(now) ?? 0) > TOO_FAR;
   }
 
-  /** Whether it is so for a picture that has just begun, where so much was to be the reserve. */
+  /** The same for a video that has just begun. `reserve` is the reserve with which it began. */
   beganTooFar(now: number, reserve: number): boolean {
     const excess = this.excess(now);
     return excess !== null && excess + this.reserve(now) - reserve > TOO_FAR_AT_FIRST;
   }
 
-  /** The rate for now. */
+  /** The present playback rate. */
   rate(now: number): number {
     const excess = this.excess(now);
     if (excess === null) return 1;
@@ -99,7 +106,7 @@ export class Pace {
     else if (excess < END) this.catchingUp = false;
     if (!this.catchingUp && excess > -END) return 1;
     const steps = Math.round((excess * GAIN) / STEP);
-    // What was begun goes on, by the smallest step at least.
+    // Once begun, catching up goes on, by the smallest step at least.
     const rate = 1 + STEP * (excess > 0 ? Math.max(1, steps) : Math.min(-1, steps));
     return Math.min(FASTEST, Math.max(SLOWEST, Number(rate.toFixed(2))));
   }

@@ -1,7 +1,8 @@
 /**
- * A player of live streams and files that headwater pushes over a WebSocket. Documented in docs/player.md.
+ * A player of live streams and files that headwater pushes over a WebSocket. Documented in
+ * docs/player.md.
  *
- * Everything public is in this file, so that its declarations stand by themselves.
+ * Everything public is in this file, so that its type declarations need no other file.
  */
 
 import type { Hello } from './events';
@@ -13,33 +14,33 @@ import { sourceClass } from './store';
 
 export interface PushOptions {
   /**
-   * Where to begin: at the newest keyframe (`live`, of a file at its beginning), at the oldest media there are
-   * (`start`), or at a time in seconds. Default `live`.
+   * Where to begin: at the newest keyframe (`live`; for a file, at its beginning), at the oldest
+   * media that the server has (`start`), or at a time in seconds. Default `live`.
    */
   from?: 'live' | 'start' | number;
-  /** Only this rendition. By default the server chooses, by what the connection carries. */
+  /** Plays only this rendition. By default the server chooses by the capacity of the connection. */
   rendition?: string | null;
-  /** No rendition of more than so many bit/s. */
+  /** Plays no rendition with more bit/s than this. */
   max?: number | null;
   /**
-   * Seconds that should be buffered at least while live, and at most after stalls. Default 2 at most; at least 0.1, or
-   * 0.5 where the server chooses among several renditions.
+   * Seconds to keep buffered while live: at least, and at most after stalls. `most` is 2 by
+   * default. `least` is 0.1 by default, or 0.5 if the server chooses among several renditions.
    */
   reserve?: { least?: number; most?: number };
-  /** How long a lost server is looked for before that is an error, in seconds. Default 30. */
+  /** How long to try to reach a lost server before that is an error, in seconds. Default 30. */
   patience?: number;
   /**
-   * Whether connection and buffer live in a worker where the browser allows that; or the worker's address, which
-   * is that of this module, where it was moved. Default true.
+   * Whether connection and buffer run in a worker, if the browser allows it. Or the address of the
+   * worker's script, which is this module, if it was moved. Default true.
    */
   worker?: boolean | string | URL;
-  /** The server's clock in milliseconds since 1970, which latency is told by. Default this machine's clock. */
+  /** The server's clock in milliseconds since 1970, for latency. Default: this machine's clock. */
   clock?: () => number;
 }
 
 export interface PushRendition {
   name: string;
-  /** bit/s; 0 while the server has not seen enough to tell. */
+  /** In bit/s; 0 until the server has measured it. */
   bitrate: number;
   /** As `1280x720`. */
   resolution: string | null;
@@ -48,17 +49,20 @@ export interface PushRendition {
 }
 
 export interface PushStats {
-  /** Name of the rendition that comes now. */
+  /** Name of the present rendition. */
   rendition: string | null;
-  /** Its bit/s, without sound. */
+  /** Its bit/s, without audio. */
   bitrate: number | null;
-  /** Codecs of picture and sound, as in RFC 6381. */
+  /** Codecs of video and audio, as in RFC 6381. */
   codecs: string | null;
-  /** Seconds between the clock and the capture of what is on the screen. Null for files, and while unknown. */
+  /**
+   * Seconds from the capture of the picture on the screen to now. Null for files, and while
+   * unknown.
+   */
   latency: number | null;
-  /** What latency is being brought to, in seconds. */
+  /** The latency that the player steers for, in seconds. */
   targetLatency: number | null;
-  /** When what is on the screen was captured, in milliseconds since 1970. */
+  /** When the picture on the screen was captured, in milliseconds since 1970. */
   shownAt: number | null;
   /** Seconds of media in front of the picture. */
   buffer: number;
@@ -67,9 +71,12 @@ export interface PushStats {
   messages: number;
   /** Bytes of CMAF headers and chunks. */
   mediaBytes: number;
-  /** All other bytes of the messages: their frames' heads, and the server's text. */
+  /** All other bytes of the messages: WebSocket frame headers, and the server's text. */
   overheadBytes: number;
-  /** How often playback ran out of media, jumped over missing ones or ahead, and the connection was lost. */
+  /**
+   * How often playback ran out of media, how often it jumped ahead or over a hole, and how often
+   * the connection was lost.
+   */
   stalls: number;
   jumps: number;
   reconnects: number;
@@ -78,9 +85,9 @@ export interface PushStats {
 }
 
 export interface PushEvents {
-  /** The server answered: what there is to be played. Again after each reconnection. */
+  /** The server answered; tells what can be played. Sent again after each reconnection. */
   open: { renditions: PushRendition[]; rendition: string | null; duration: number | null };
-  /** Another rendition comes from here on, or other codecs. */
+  /** Another rendition, or other codecs, from here on. */
   rendition: { name: string; codecs: string };
   /** Twice a second while live. */
   latency: { latency: number | null; target: number | null; playbackRate: number };
@@ -88,21 +95,27 @@ export interface PushEvents {
   stats: PushStats;
   /** The connection was lost; the next is tried after `delay` milliseconds. */
   reconnecting: { attempt: number; delay: number; reason: string };
-  /** Everything was played, and nothing more comes. */
+  /** Everything was played, and no more media come. */
   end: undefined;
-  /** It does not go on, nor looks at the picture any more. `code` is `not-found`, `refused`, `network`, `codec` or `media`. */
+  /** The player has stopped. `code` is `not-found`, `refused`, `network`, `codec` or `media`. */
   error: { code: string; message: string };
 }
 
 type Listener<K extends keyof PushEvents> = (event: PushEvents[K]) => void;
 
-/** How often listeners are told figures, and how often the picture is looked at when nothing comes. Milliseconds. */
+/**
+ * How often listeners get figures, and how often to look at the picture when nothing arrives.
+ * Milliseconds.
+ */
 const FIGURES_EVERY = 500;
 const LOOK_EVERY = 100;
-/** The reserve, in seconds: of one rendition, and where the server first has to notice that the link has fallen. */
+/**
+ * The reserve in seconds: for one rendition, and for several. With several, the server needs time
+ * to notice that the link has become slower.
+ */
 const RESERVE = 0.1;
 const RESERVE_OF_SEVERAL = 0.5;
-/** The source is made anew at most so often, within a minute. */
+/** How often the source may be replaced within a minute. */
 const MOST_RENEWALS = 3;
 
 export class PushPlayer {
@@ -116,17 +129,17 @@ export class PushPlayer {
   private readonly steer: Steer;
   private readonly clock: () => number;
   private readonly timers: ReturnType<typeof setInterval>[] = [];
-  /** Nothing of the video element is listened to any more. */
+  /** Removes all listeners of the video element. */
   private readonly aborted = new AbortController();
   private readonly host: Host;
-  /** Whether the picture was kept from other devices before this player did. */
+  /** Whether remote playback was disabled before this player did that. */
   private readonly keptHere: boolean;
   private address: string | null = null;
   private hello: Hello | null = null;
   private rendition: string | null = null;
   private mime = '';
   private traffic: Traffic = { messages: 0, media: 0, overhead: 0 };
-  /** Bytes of feeds that were given up. */
+  /** Traffic of earlier feeds. */
   private before: Traffic = { messages: 0, media: 0, overhead: 0 };
   private epoch: number | null = null;
   private connected = false;
@@ -140,8 +153,9 @@ export class PushPlayer {
   }
 
   /**
-   * Begins to load `url`, the address of a stream's push endpoint (`https://HOST/live/NAME/push`, or `wss:`), into
-   * `video`. Playback begins as with any media element: by its attribute `autoplay`, or by `play()`.
+   * Begins to load `url` into `video`. `url` is the address of a stream's push endpoint
+   * (`https://HOST/live/NAME/push`, or `wss:`). Playback begins as with any media element: by its
+   * attribute `autoplay`, or by `play()`.
    */
   constructor(
     readonly video: HTMLVideoElement,
@@ -158,7 +172,7 @@ export class PushPlayer {
     this.clock = options.clock ?? Date.now;
     this.steer = new Steer(video, this.pace, from, (order) => this.order(order));
     this.keptHere = video.disableRemotePlayback;
-    // Safari's ManagedMediaSource opens only where the picture cannot be sent to another device.
+    // Safari's ManagedMediaSource opens only if remote playback is disabled.
     video.disableRemotePlayback = true;
     this.listen();
     this.host = new Host(options.worker ?? true, (report) => this.hear(report));
@@ -167,7 +181,7 @@ export class PushPlayer {
     this.timers.push(setInterval(() => this.steer.look(), LOOK_EVERY));
   }
 
-  /** Calls `listener` at each event `name`. Returns the way to stop it. */
+  /** Calls `listener` at each event `name`. Returns a function that stops this. */
   on<K extends keyof PushEvents>(name: K, listener: Listener<K>): () => void {
     const listeners = this.listeners.get(name) ?? new Set();
     this.listeners.set(name, listeners);
@@ -179,25 +193,28 @@ export class PushPlayer {
     return this.video.play();
   }
 
-  /** Pauses, and keeps the place: `play` goes on there as long as the server still has it, `goLive` does not. */
+  /**
+   * Pauses and keeps the position. `play` resumes there if the server still has it; `goLive` does
+   * not.
+   */
   pause(): void {
     this.steer.leaveLive();
     this.video.pause();
   }
 
-  /** Goes to `seconds` of the file, or of the stream's timeline, and stays behind live. */
+  /** Goes to `seconds` of the file or of the stream's timeline, and stays behind live. */
   seek(seconds: number): void {
     this.steer.seek(seconds);
   }
 
-  /** Goes to the live edge, and stays there. */
+  /** Goes to the live edge and stays there. */
   goLive(): void {
     this.steer.goLive();
   }
 
   /**
-   * Plays this rendition and no other; null lets the server choose again. Where the server chose one that the browser
-   * does not decode, another was set.
+   * Plays this rendition and no other; with null the server chooses again. If the browser could not
+   * decode the server's choice, the player has set another one itself.
    */
   setRendition(name: string | null): void {
     this.wish.rendition = name;
@@ -205,18 +222,18 @@ export class PushPlayer {
     this.order({ do: 'rendition', name });
   }
 
-  /** Plays no rendition of more than so many bit/s; null takes that back. */
+  /** Plays no rendition with more bit/s than this; null removes the limit. */
   setMax(bitrate: number | null): void {
     this.wish.max = bitrate;
     this.order({ do: 'max', bitrate });
   }
 
-  /** What there is to choose from, by falling bitrate. */
+  /** The available renditions, by falling bit rate. */
   get renditions(): readonly PushRendition[] {
     return this.hello?.renditions ?? [];
   }
 
-  /** Seconds of a file; null of a broadcast. */
+  /** Duration of a file in seconds; null for a broadcast. */
   get duration(): number | null {
     return this.hello?.duration ?? null;
   }
@@ -245,9 +262,11 @@ export class PushPlayer {
     };
   }
 
-  /** Ends everything and leaves the video element empty. To be called before another player has it. */
+  /**
+   * Ends everything and leaves the video element empty. Call this before another player uses it.
+   */
   destroy(): void {
-    // The element may be another player's by now.
+    // By now the element may belong to another player.
     if (this.destroyed) return;
     this.destroyed = true;
     this.host.stop();
@@ -262,7 +281,7 @@ export class PushPlayer {
       try {
         listener(event);
       } catch (error) {
-        // That is the page's affair: playback goes on.
+        // An error in a listener is the page's problem; playback goes on.
         reportError(error);
       }
     }
@@ -286,18 +305,18 @@ export class PushPlayer {
       if (steer.placed || this.mime)
         this.renew(video.error?.message || 'the browser cannot decode the media');
     });
-    // A page that was hidden has missed its timers.
+    // The timers of a hidden page did not run.
     document.addEventListener('visibilitychange', () => steer.look(), { signal });
   }
 
-  /** It does not go on. What is buffered may be played to its end, at normal speed. */
+  /** Stops with an error. What is buffered can be played to its end, at normal speed. */
   private fail(code: string, message: string): void {
     this.order({ do: 'close' });
     this.letGo();
     this.emit('error', { code, message });
   }
 
-  /** Looks at the picture no more. */
+  /** Stops looking at the picture. */
   private letGo(): void {
     this.aborted.abort();
     for (const timer of this.timers) clearInterval(timer);
@@ -313,7 +332,7 @@ export class PushPlayer {
     video.load();
   }
 
-  /** Another source, where the present one can take no more. */
+  /** Makes a new source, because the present one takes no more. */
   private renew(reason: string): void {
     const now = performance.now();
     this.renewals = [...this.renewals.filter((at) => at > now - 60_000), now];
@@ -338,7 +357,7 @@ export class PushPlayer {
   }
 
   private hear(report: Report): void {
-    // What was under way when it failed.
+    // A late report: the player has already failed.
     if (this.aborted.signal.aborted) return;
     switch (report.is) {
       case 'source':
@@ -377,7 +396,7 @@ export class PushPlayer {
     }
   }
 
-  /** Keeps in reserve what it takes, unless that was said. */
+  /** Sets the least reserve, unless the options gave one. */
   private provide(): void {
     const chosen = this.wish.rendition === null && this.renditions.length > 1;
     this.pace.atLeast(this.least ?? (chosen ? RESERVE_OF_SEVERAL : RESERVE));
@@ -396,7 +415,7 @@ export class PushPlayer {
       video.removeAttribute('src');
       video.srcObject = source as MediaProvider;
     }
-    // Another source begins paused, or by `autoplay`, whatever the one before did.
+    // A new source begins paused, or by `autoplay`, whatever the state before.
     if (!paused) video.play().catch(() => undefined);
     else if (this.steer.began) video.pause();
   }

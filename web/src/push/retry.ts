@@ -1,18 +1,18 @@
-/** The first wait, and the longest, in milliseconds. */
+/** The first wait and the longest, in milliseconds. */
 const FIRST = 250;
 const LONGEST = 8_000;
 
 /**
- * How long to wait before connecting for the `attempt`th time (0 is the first) after a connection was lost,
- * in milliseconds. Twice as long each time, and by chance up to half less: of many viewers that a restarted
- * server lost at once, not all come back at once.
+ * How long to wait before the attempt number `attempt` (from 0) after a connection was lost, in
+ * milliseconds. The wait doubles each time. Chance makes it up to half shorter, so that the viewers
+ * of a restarted server do not all come back at once.
  */
 export function retryDelay(attempt: number, chance = Math.random()): number {
   const full = Math.min(LONGEST, FIRST * 2 ** Math.min(attempt, 10));
   return full * (1 - chance / 2);
 }
 
-/** Bytes that a WebSocket message of a server has in front of its payload (RFC 6455 5.2). */
+/** Bytes before the payload in a server's WebSocket message (RFC 6455 5.2). */
 export function framing(payload: number): number {
   if (payload < 126) return 2;
   return payload < 65_536 ? 4 : 10;

@@ -1,23 +1,23 @@
 import { describe, expect, it } from 'vitest';
-import { type Place, Seeks } from './seeks';
+import { type Position, Seeks } from './seeks';
 
 describe('Seeks', () => {
   it('tells of one at once', () => {
     const seeks = new Seeks();
-    expect([seeks.place, seeks.isAhead, seeks.due(0)]).toEqual([null, false, null]);
+    expect([seeks.position, seeks.isAhead, seeks.due(0)]).toEqual([null, false, null]);
     seeks.want(7);
-    expect([seeks.place, seeks.isAhead, seeks.due(0)]).toEqual([7, true, 0]);
+    expect([seeks.position, seeks.isAhead, seeks.due(0)]).toEqual([7, true, 0]);
     expect(seeks.tell(0)).toBe(7);
     expect([seeks.isAhead, seeks.due(10)]).toEqual([true, null]);
     expect(seeks.answered()).toBe(true);
-    expect([seeks.place, seeks.isAhead]).toEqual([7, false]);
+    expect([seeks.position, seeks.isAhead]).toEqual([7, false]);
     seeks.arrived();
-    expect([seeks.place, seeks.isAhead, seeks.due(20)]).toEqual([null, false, null]);
+    expect([seeks.position, seeks.isAhead, seeks.due(20)]).toEqual([null, false, null]);
   });
 
   it('tells of the newest of many, one after the other and not too often', () => {
     const seeks = new Seeks();
-    const told: (Place | null)[] = [];
+    const told: (Position | null)[] = [];
     // A slider is dragged for almost five seconds, and the server answers within 3 ms.
     for (let now = 0; now < 4_900; now += 16) {
       seeks.want(now / 10);
@@ -57,7 +57,7 @@ describe('Seeks', () => {
     seeks.want('live');
     expect([seeks.isAhead, seeks.due(0)]).toEqual([true, 0]);
     seeks.tell(0);
-    // That is lost with the connection.
+    // The missing answer is lost with the connection.
     expect(seeks.connect()).toBe('live');
     expect(seeks.answered()).toBe(false);
   });

@@ -1,67 +1,72 @@
-/** Where to go on: a time in seconds, or at a broadcast's newest keyframe. */
-export type Place = 'live' | number;
+/** Where to go on: a time in seconds, or the newest keyframe of a broadcast. */
+export type Position = 'live' | number;
 
 /**
- * The server is told of a seek at most so often, in milliseconds. It closes the connection of whoever says more than
- * ten things a second, and a slider that is dragged seeks at each picture of the screen.
+ * Least time between two seeks that the server is told of, in milliseconds. The server closes a
+ * connection that sends more than ten messages a second, and a dragged slider seeks at each frame
+ * of the screen.
  */
 const EVERY = 200;
 
 /**
- * What was sought and what the server was told of it: one seek is on its way at a time, and of those that come
- * meanwhile only the newest is told, when that has been answered. Times are arguments, in milliseconds on one clock.
+ * The seeks of the viewer, and those that the server was told of. One seek is in progress at a
+ * time. Of the seeks that come meanwhile only the newest is sent, after the answer. Times are
+ * arguments, in milliseconds on one clock.
  */
 export class Seeks {
-  private wanted: Place | null = null;
-  /** What the server was told last, or the connection was asked for with. */
-  private told: Place | null = null;
+  private wanted: Position | null = null;
+  /** The seek last sent to the server, or used for the connection. */
+  private told: Position | null = null;
   private toldAt = Number.NEGATIVE_INFINITY;
-  /** It was told, and has not answered. */
+  /** Whether the server has yet to answer the last seek. */
   private underway = false;
 
-  /** What was sought and of which nothing has come. */
-  get place(): Place | null {
+  /** The newest seek, until its media arrive. */
+  get position(): Position | null {
     return this.wanted;
   }
 
-  /** Whether what comes belongs to before. */
+  /** Whether arriving media belong to a time before the newest seek. */
   get isAhead(): boolean {
     return this.underway || this.wanted !== this.told;
   }
 
-  want(place: Place): void {
-    this.wanted = place;
+  want(position: Position): void {
+    this.wanted = position;
   }
 
-  /** In how many milliseconds the server is to be told; null while it need not be, or has yet to answer. */
+  /**
+   * In how many milliseconds to tell the server; null if there is nothing to tell, or an answer is
+   * missing.
+   */
   due(now: number): number | null {
     if (this.wanted === null || this.underway || this.wanted === this.told) return null;
     return Math.max(0, this.toldAt + EVERY - now);
   }
 
-  /** The server is told now: of this. */
-  tell(now: number): Place | null {
+  /** Notes that the server is told now. Returns what to tell it. */
+  tell(now: number): Position | null {
     this.underway = true;
     this.told = this.wanted;
     this.toldAt = now;
     return this.told;
   }
 
-  /** A connection is asked for, where there was something sought from there on. */
-  connect(): Place | null {
+  /** Notes that a connection is opened. Returns the position to begin from, if there was a seek. */
+  connect(): Position | null {
     this.underway = false;
     this.told = this.wanted;
     return this.told;
   }
 
-  /** The server says that it has gone elsewhere. Answers whether that is where it is wanted. */
+  /** Notes that the server has gone to another position. Returns whether that is the newest one. */
   answered(): boolean {
     if (!this.underway) return false;
     this.underway = false;
     return this.wanted === this.told;
   }
 
-  /** Something came, of where it was wanted. */
+  /** Notes that media of the wanted position have arrived. */
   arrived(): void {
     this.wanted = null;
     this.told = null;

@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Order } from './feed';
 import { Pace } from './pace';
-import { type Picture, Steer } from './steer';
+import { Steer, type VideoElement } from './steer';
 
 /** A video element that does nothing by itself. */
-class Screen implements Picture {
+class Screen implements VideoElement {
   currentTime = 0;
   playbackRate = 1;
   paused = false;
@@ -20,7 +20,7 @@ class Screen implements Picture {
 }
 
 const CHUNK = 0.2;
-/** A reserve of 0.1 s, and a chunk. */
+/** A reserve of 0.1 s, and one chunk. */
 const BEHIND = 0.3;
 
 let video: Screen;
@@ -34,13 +34,13 @@ function begin(from: 'live' | 'start' | number = 'live', recorded = false): void
   steer.opened(recorded);
 }
 
-/** Media are there from `start` to `end`, the first after so many seeks. */
+/** Puts media from `start` to `end` into an empty buffer, after `seeks` seeks. */
 function arrive(start: number, end: number, seeks = 0): void {
   video.ranges = [[start, end]];
   steer.arrived(true, seeks, CHUNK);
 }
 
-/** The viewer puts the picture there: the element's own controls, or `currentTime`. */
+/** Moves the video as a viewer does: by the element's own controls, or by `currentTime`. */
 function goTo(time: number): void {
   video.currentTime = time;
   steer.sought();
@@ -51,7 +51,7 @@ function pass(seconds: number): void {
   steer.look();
 }
 
-/** What the server is told. */
+/** The orders to the server. */
 const told = () => orders.filter(({ do: what }) => what !== 'at');
 
 beforeEach(() => vi.useFakeTimers({ toFake: ['performance'] }));
@@ -71,7 +71,7 @@ describe('live', () => {
 
   it('is jumped to once after a slow start, and caught up with from then on', () => {
     steer.settled();
-    /** Media come for a second while the picture plays, as far behind as it is. */
+    /** Plays for a second while media arrive at the same pace. */
     const second = () => {
       for (let i = 0; i < 5; i++) {
         const end = (video.ranges.at(-1)?.[1] ?? 0) + CHUNK;
@@ -82,7 +82,7 @@ describe('live', () => {
       }
     };
     const behind = () => (video.ranges.at(-1)?.[1] ?? 0) - video.currentTime;
-    // It took 0.6 s until the picture moved.
+    // It took 0.6 s until the video moved.
     video.seeking = true;
     video.ranges = [[100, 104.6]];
     steer.look();
@@ -109,7 +109,7 @@ describe('live', () => {
     steer.settled();
     goTo(90);
     expect([steer.following, told()]).toEqual([false, [{ do: 'seek', to: 90 }]]);
-    // What came of before is no news.
+    // Media from before the seek do not count.
     steer.arrived(true, 0, CHUNK);
     expect(steer.placed).toBe(false);
     arrive(89, 95, 1);
@@ -138,7 +138,7 @@ describe('live', () => {
     expect(video.currentTime).toBeCloseTo(104 - BEHIND);
   });
 
-  it('takes its place in a stream that begins anew', () => {
+  it('takes its position in a stream that begins anew', () => {
     steer.settled();
     arrive(0, 2);
     steer.sought();

@@ -1,79 +1,91 @@
 import type { Order } from './feed';
 import { pastGap, type Range, rangeAt, rangesOf } from './gaps';
 import type { Pace } from './pace';
-import type { Place } from './seeks';
+import type { Position } from './seeks';
 
-/** A live viewer who pauses for longer is sent nothing until they go on, in milliseconds. */
+/**
+ * A live viewer who pauses for longer gets nothing more until playback resumes, in milliseconds.
+ */
 const PAUSED_LONG = 10_000;
-/** A file is buffered so far ahead at most, and sent again when so much is left, in seconds. */
+/**
+ * A file is buffered this far ahead at most, and is requested again when this much is left, in
+ * seconds.
+ */
 const AHEAD = { most: 60, least: 30 };
-/** The feed is told of the picture's place when it is so far from where it was, in seconds. */
+/** The feed is told of the video's position when it has moved by this, in seconds. */
 const TOLD_EVERY = 0.25;
-/** Less than enough to go on is begun with after so long, in milliseconds. */
+/** Playback begins after this time even with less than enough media, in milliseconds. */
 const PATIENCE = 1_000;
-/** A place so far behind all there is belongs to another stream, in seconds. */
+/** A position so far behind all media belongs to another stream, in seconds. */
 const ELSEWHERE = 15;
-/** Times are the same in spite of being rounded, in seconds. */
+/** Times that differ by less are the same, in seconds: they are rounded. */
 const ROUNDING = 0.01;
-/** The picture stands still with media in front of it for so long: it is pushed, in milliseconds. */
+/** A video that stands still for this time with media in front of it is pushed, in milliseconds. */
 const STUCK_AFTER = 1_000;
 
-/** What of a video element is looked at and steered. */
-export type Picture = Pick<
+/** The members of a video element that are read and set here. */
+export type VideoElement = Pick<
   HTMLVideoElement,
   'buffered' | 'currentTime' | 'ended' | 'paused' | 'playbackRate' | 'seeking'
 >;
 
 /**
- * Where the picture is in what is buffered: puts it where it is to begin, keeps it close to live, follows the viewer
- * elsewhere, and says what the server is to send for that.
+ * Controls where the video is in the buffered media. It sets the first position, keeps the video
+ * close to live, follows the viewer to other positions, and orders the media for that from the
+ * server.
  */
 export class Steer {
   readonly count = { stalls: 0, jumps: 0 };
-  /** The picture has its place in what is buffered. */
+  /** Whether the video has a position in the buffered media. */
   placed = false;
-  /** Stays at the live edge, and goes there after a pause. */
+  /** Whether it stays at the live edge, and goes there after a pause. */
   following: boolean;
-  /** Something has been played. */
+  /** Whether anything has been played. */
   began = false;
-  /** This is a file. */
+  /** Whether this is a file. */
   private recorded = false;
-  /** Since when there have been media, where the picture has no place among them yet. */
+  /** Since when there have been media, while the video has no position among them yet. */
   private arrivedAt: number | null = null;
-  /** How long a chunk lasts, in seconds. */
+  /** Duration of a chunk, in seconds. */
   private chunk = 0;
-  /** What is being waited for is in front of this time, in seconds. */
+  /** The awaited media begin before this time, in seconds. */
   private awaited: number | null = null;
-  /** Where the picture was put by us and not by the viewer, until it is there. Seconds. */
+  /** Where this class, and not the viewer, moved the video, until the video is there. Seconds. */
   private ours: number | null = null;
   private pausedAt: number | null = null;
   private serverPaused = false;
-  /** How many seeks the feed was told of: what comes after fewer is not what is waited for. */
+  /**
+   * How many seeks the feed was told of. Media that come after fewer seeks are not the awaited
+   * ones.
+   */
   private seeks = 0;
-  /** Where what is buffered ended when it was last looked at, and which place the feed knows of. Seconds. */
+  /** Where the buffer ended at the last look, and the position that the feed knows. Seconds. */
   private end = 0;
   private told = 0;
-  /** The reserve with which the picture began, until it is known how far from live that is. Seconds. */
+  /** The reserve with which the video began, until its distance from live is known. Seconds. */
   private first: number | null = null;
   private still = { time: -1, at: 0 };
 
   constructor(
-    private readonly video: Picture,
+    private readonly video: VideoElement,
     private readonly pace: Pace,
-    private from: Place | 'start',
+    private from: Position | 'start',
     private readonly order: (order: Order) => void,
   ) {
     this.following = from === 'live';
   }
 
-  /** The server answered: it has a file, or a broadcast. */
+  /** Notes that the server has answered, with a file or a broadcast. */
   opened(recorded: boolean): void {
     this.recorded = recorded;
     this.serverPaused = false;
     if (recorded) this.following = false;
   }
 
-  /** Media came that last `chunk` seconds each; `first` where there were none, after so many seeks. */
+  /**
+   * Notes new media in chunks of `chunk` seconds. `first`: the buffer was empty. `seeks`: how many
+   * seeks came before.
+   */
   arrived(first: boolean, seeks: number, chunk: number): void {
     this.chunk = chunk;
     if (first && seeks === this.seeks) {
@@ -83,8 +95,8 @@ export class Steer {
     this.look();
   }
 
-  /** Everything comes anew, into an empty buffer. Answers from where on. */
-  restart(): Place | 'start' {
+  /** Everything comes anew into an empty buffer. Returns the position to begin from. */
+  restart(): Position | 'start' {
     if (this.following) this.from = 'live';
     else if (this.placed) this.from = this.video.currentTime;
     this.placed = false;
@@ -96,15 +108,16 @@ export class Steer {
     return this.from;
   }
 
-  /** Looks at the picture and what is in front of it, and does what is to be done. */
+  /** Looks at the video and the media in front of it, and acts. */
   look(): void {
     const { video, pace } = this;
     const now = performance.now();
     if (!this.placed) this.place(now);
     if (!this.placed) return;
-    if (Math.abs(video.currentTime - this.told) > TOLD_EVERY) this.tellPlace();
+    if (Math.abs(video.currentTime - this.told) > TOLD_EVERY) this.tellPosition();
     const ranges = rangesOf(video.buffered);
-    // Where live is, though there be a hole on the way; and where it was just before the newest came.
+    // The end is the live edge, even with a hole before it. `before` is its value just before the
+    // newest media came.
     const before = this.end;
     this.end = ranges.at(-1)?.end ?? before;
     if (rangeAt(ranges, video.currentTime)) this.awaited = null;
@@ -125,7 +138,7 @@ export class Steer {
     if (video.playbackRate !== rate) video.playbackRate = rate;
   }
 
-  /** The picture ran out of media, or waits for those of another place. */
+  /** Notes that the video ran out of media, or waits for media at another position. */
   waiting(): void {
     const { video } = this;
     if (this.began && this.placed && !video.seeking && !video.paused) {
@@ -135,31 +148,31 @@ export class Steer {
     this.look();
   }
 
-  /** A pause begins. */
+  /** Notes that a pause begins. */
   paused(): void {
     this.pausedAt = performance.now();
     this.pace.reset();
   }
 
-  /** A pause is over. */
+  /** Notes that a pause is over. */
   resume(): void {
     this.pausedAt = null;
     this.pace.reset();
     if (this.recorded) return;
     if (this.serverPaused) {
       this.goOn();
-      // What was missed meanwhile, as far as the server still has it.
+      // Asks for the media missed during the pause, as far as the server still has them.
       if (!this.following) this.ask(this.video.currentTime);
     } else if (this.following && this.placed && this.ahead() > 1) {
       this.jumpToLive();
     }
   }
 
-  /** Goes to `time`, as the viewer wants. */
+  /** Goes to `time` for the viewer. */
   seek(time: number): void {
     this.leaveLive();
     this.video.currentTime = time;
-    // Before there are media the element only keeps it for later.
+    // Before there are media, the element only stores the position.
     if (!this.placed) this.ask(time);
   }
 
@@ -171,7 +184,7 @@ export class Steer {
       this.awaited = null;
       this.jumpToLive();
     } else if (this.from !== 'live') {
-      // What comes is of the place that was sought before.
+      // The media on their way belong to the position sought before.
       this.ask('live');
     }
   }
@@ -181,11 +194,11 @@ export class Steer {
     this.following = false;
   }
 
-  /** The picture is being put elsewhere, by us or by the viewer: asks for what is not buffered. */
+  /** The video moves, by our order or the viewer's. Asks for media that are not buffered. */
   sought(): void {
     const { currentTime, buffered } = this.video;
     this.pace.reset();
-    this.tellPlace();
+    this.tellPosition();
     if (isSame(currentTime, this.ours) || isSame(currentTime, this.awaited)) return;
     const ranges = rangesOf(buffered);
     const last = ranges.at(-1);
@@ -197,19 +210,19 @@ export class Steer {
     if (!this.placed || !rangeAt(ranges, currentTime)) this.ask(currentTime);
   }
 
-  /** The picture is where it was put. */
+  /** Notes that the video has reached its position. */
   settled(): void {
     this.ours = null;
   }
 
-  /** Seconds of media in front of the picture. */
+  /** Seconds of media in front of the video's position. */
   ahead(): number {
     const { buffered, currentTime } = this.video;
     const range = rangeAt(rangesOf(buffered), currentTime);
     return range ? range.end - currentTime : 0;
   }
 
-  /** Puts the picture where it is to begin, once there is enough for it to go on. */
+  /** Sets the video's first position, once there are enough media to play on. */
   private place(now: number): void {
     const { video, from } = this;
     const range = rangesOf(video.buffered).at(-1);
@@ -226,22 +239,22 @@ export class Steer {
       this.first = this.pace.reserve(now);
       this.move(Math.max(range.start, live));
     } else {
-      // The server begins at the keyframe before, and what is between is still to come.
+      // The server begins at the keyframe before, and the media up to here are still to come.
       this.awaited = Math.max(range.start, wanted);
       if (!isSame(video.currentTime, this.awaited)) this.move(this.awaited);
     }
   }
 
-  /** Where live is to be watched: a chunk has to last until the next, and the reserve beyond. */
+  /** Where to watch live: a chunk must last until the next one, and the reserve comes on top. */
   private live({ end }: Range, now: number): number {
     return end - this.chunk - this.pace.reserve(now);
   }
 
-  /** Has the server stop while nothing of it is needed. Answers whether the picture is paused. */
+  /** Stops the server while nothing is needed from it. Returns whether the video is paused. */
   private hold(now: number): boolean {
     const { paused } = this.video;
     const ahead = this.ahead();
-    // One who never played has paused, too, and there was no event.
+    // A video that has never played is paused, too, and there was no event.
     if (paused) this.pausedAt ??= now;
     const stop = this.recorded
       ? ahead > AHEAD.most
@@ -255,14 +268,17 @@ export class Steer {
     return paused;
   }
 
-  /** Has the server go on if it was told to stop. */
+  /** Makes the server go on, if it was told to stop. */
   private goOn(): void {
     if (!this.serverPaused) return;
     this.serverPaused = false;
     this.order({ do: 'pause', paused: false });
   }
 
-  /** Pushes a picture that stands still though there is more: some decoders wait where they need not. */
+  /**
+   * Pushes a video that stands still although there are more media. Some decoders wait without
+   * need.
+   */
   private push(now: number, end: number): void {
     const { video, still } = this;
     if (video.currentTime !== still.time || end - video.currentTime < 0.3) {
@@ -280,7 +296,7 @@ export class Steer {
     const range = ranges.at(-1);
     if (!range) return;
     const time = Math.max(range.start, this.live(range, performance.now()));
-    // Back only from where nothing is.
+    // Goes back only from a position without media.
     if (time <= currentTime && rangeAt(ranges, currentTime)) return;
     this.count.jumps += 1;
     this.end = range.end;
@@ -293,23 +309,23 @@ export class Steer {
     this.video.currentTime = time;
   }
 
-  /** Has the server go on at `place`, where the picture is, or will be. */
-  private ask(place: Place): void {
-    // It stays paused where it goes. Who paused may want to see the picture there.
+  /** Makes the server go on at `position`, where the video is or will be. */
+  private ask(position: Position): void {
+    // The video stays paused at the new position, but a viewer who paused may want to see it.
     this.goOn();
     this.pausedAt = null;
     this.placed = false;
     this.arrivedAt = null;
-    const to = place === 'live' ? place : Math.max(0, place);
+    const to = position === 'live' ? position : Math.max(0, position);
     this.from = to;
     this.awaited = to === 'live' ? null : to;
-    // Where the viewer put it a moment ago does not count any more.
+    // Where the viewer last put the video does not count any more.
     if (to === 'live') this.ours = this.video.currentTime;
     this.seeks += 1;
     this.order({ do: 'seek', to });
   }
 
-  private tellPlace(): void {
+  private tellPosition(): void {
     this.told = this.video.currentTime;
     this.order({ do: 'at', time: this.told });
   }

@@ -1,22 +1,25 @@
-/** So much is kept behind the picture, in seconds, and removed when it is twice that. */
+/**
+ * This much is kept behind the picture, in seconds. It is cut back to this when it is twice as
+ * much.
+ */
 const BEHIND = 10;
-/** When the browser has no more room. */
+/** The same when the browser has no more room. */
 const LEAST_BEHIND = 1;
-/** Chunks that wait are appended together up to so many bytes. */
+/** Waiting chunks are appended together, up to this many bytes. */
 const MOST_AT_ONCE = 1 << 20;
-/** What may wait for room in the browser, in bytes. */
+/** Most bytes that may wait for room in the browser. */
 const MOST_WAITING = 64 << 20;
-/** No picture lasts so short; and how far presentation may run ahead of decoding, in seconds. */
+/** Shorter than any frame, and a bound on how far presentation is ahead of decoding, in seconds. */
 const BEFORE = 0.05;
-/** How long until a full buffer is tried again, in milliseconds. */
+/** How long to wait before a full buffer is tried again, in milliseconds. */
 const TRY_AGAIN = 200;
 
 interface Events {
   /** A source for the picture: a MediaSourceHandle in a worker, the MediaSource itself in the page. */
   opened(source: unknown, transfer: Transferable[]): void;
-  /** Something was added; `first` where nothing was buffered before. */
+  /** Media were added. `first`: nothing was buffered before. */
   added(first: boolean): void;
-  /** Only a new source helps. */
+  /** The source is broken; only a new one helps. */
   broken(reason: string): void;
 }
 
@@ -28,24 +31,27 @@ type Step =
 
 type Source = MediaSource & { handle?: unknown };
 
-/** The browser's MediaSource; ManagedMediaSource where there is no other (iPhone). */
+/** The browser's MediaSource class, or ManagedMediaSource if there is no other (iPhone). */
 export function sourceClass(): typeof MediaSource | undefined {
   const scope = globalThis as { MediaSource?: typeof MediaSource; ManagedMediaSource?: typeof MediaSource };
   return scope.MediaSource ?? scope.ManagedMediaSource;
 }
 
-/** A MediaSource with one SourceBuffer, and what waits to be appended to it. */
+/** A MediaSource with one SourceBuffer, and the steps that wait for it. */
 export class Store {
-  /** What the SourceBuffer takes now. */
+  /** The type that the SourceBuffer takes now. */
   mime = '';
   private readonly source: Source;
   private buffer: SourceBuffer | null = null;
   private steps: Step[] = [];
   private waiting = 0;
   private length: number | null = null;
-  /** Where the picture is, in seconds. */
+  /** Position of the picture, in seconds. */
   private time = 0;
-  /** Moments from which on what is buffered can be decoded: it may be cut off only in front of one. */
+  /**
+   * Times from which the buffered media can be decoded. Media may be removed only up to one of
+   * these.
+   */
   private entrances: number[] = [];
   private wasEmpty = true;
   private closed = false;
@@ -57,7 +63,8 @@ export class Store {
     this.source = new Class();
     this.source.addEventListener('sourceopen', () => this.run());
     const { handle } = this.source;
-    // In a page a MediaSource is attached by its address; its handle exists in some browsers, and works in fewer.
+    // In a page, a MediaSource is attached by its URL. Handles exist in fewer browsers, and work in
+    // even fewer.
     if (typeof document === 'undefined' && handle) events.opened(handle, [handle as Transferable]);
     else events.opened(this.source, []);
   }
@@ -66,7 +73,7 @@ export class Store {
     return sourceClass()?.isTypeSupported(mime) ?? false;
   }
 
-  /** Where the picture is. */
+  /** Notes the picture's position. */
   at(time: number): void {
     this.time = time;
   }
@@ -75,23 +82,23 @@ export class Store {
     this.length = seconds;
   }
 
-  /** Nothing is buffered, and nothing waits to be. */
+  /** Whether nothing is buffered. */
   get isEmpty(): boolean {
     return this.end() === null;
   }
 
-  /** Where the newest that is buffered ends, in seconds. */
+  /** Where the newest buffered media end, in seconds. */
   end(): number | null {
     const buffered = this.source.readyState === 'closed' ? null : this.buffer?.buffered;
     return buffered?.length ? buffered.end(buffered.length - 1) : null;
   }
 
-  /** What is added from here on is described by this header. */
+  /** Notes the header of all media that are added from here on. */
   begin(bytes: Uint8Array<ArrayBuffer>, mime: string): void {
     this.push({ is: 'header', bytes, mime });
   }
 
-  /** Adds a chunk, or segment, whose decode time is `time`. */
+  /** Adds a chunk or segment with decode time `time`. */
   add(bytes: Uint8Array<ArrayBuffer>, time: number, entrance: boolean): void {
     if (this.waiting > MOST_WAITING) {
       this.events.broken('the browser takes no more');
@@ -101,7 +108,7 @@ export class Store {
     this.push({ is: 'media', bytes });
   }
 
-  /** Removes everything. What is added later is described by the last header. */
+  /** Removes everything. The last header is valid for media added later. */
   empty(): void {
     const header = this.steps.findLast(({ is }) => is === 'header');
     this.steps = header ? [header] : [];
@@ -110,7 +117,7 @@ export class Store {
     this.push({ is: 'empty' });
   }
 
-  /** Nothing more is added. */
+  /** Notes that nothing more is added. */
   finish(): void {
     this.push({ is: 'finish' });
   }
@@ -127,7 +134,7 @@ export class Store {
     this.run();
   }
 
-  /** Takes the next step if the SourceBuffer can. */
+  /** Takes the next step if the SourceBuffer is ready. */
   private run(): void {
     const { source, steps } = this;
     const [step] = steps;
@@ -146,7 +153,7 @@ export class Store {
     }
   }
 
-  /** Sees to it that there is a SourceBuffer, for this. */
+  /** Makes sure that there is a SourceBuffer for this type. */
   private describe(mime: string): void {
     if (!this.buffer) {
       this.buffer = this.source.addSourceBuffer(mime);
@@ -176,7 +183,7 @@ export class Store {
       case 'empty':
         steps.shift();
         this.wasEmpty = true;
-        // Ends what was begun: half a segment, and the continuity of the frames.
+        // Ends a half-appended segment and the continuity of frames.
         if (source.readyState === 'open') buffer.abort();
         if (buffer.buffered.length > 0) buffer.remove(0, Number.POSITIVE_INFINITY);
         else this.run();
@@ -187,7 +194,7 @@ export class Store {
     }
   }
 
-  /** The chunks that wait in a row, and how many they are. */
+  /** The waiting chunks that can be appended together, and their number. */
   private together(): [Uint8Array<ArrayBuffer>, number] {
     const row: Uint8Array<ArrayBuffer>[] = [];
     let size = 0;
@@ -211,28 +218,35 @@ export class Store {
     const { buffer, source } = this;
     if (!buffer || this.closed || source.readyState === 'closed') return;
     const { buffered } = buffer;
-    // All that had come when the first was appended comes before the picture is told: it may start at its end.
+    // The picture is told only after everything has been appended that waited with the first chunk:
+    // it may start at the end.
     if (buffered.length > 0 && (!this.wasEmpty || !this.steps.some(({ is }) => is === 'media'))) {
       this.events.added(this.wasEmpty);
       this.wasEmpty = false;
     }
-    // What came before this was heard of has begun the next step already.
+    // An earlier event has already started the next step.
     if (buffer.updating) return;
     if (!this.forget(buffer, 2 * BEHIND, BEHIND)) this.run();
   }
 
-  /** Has the source be as long as was said; it may be longer by what is buffered, and shorter after its end. */
+  /**
+   * Sets the duration that was announced. The source may be longer while media are buffered, and
+   * shorter after its end.
+   */
   private stretch(isEmpty: boolean): void {
     const { source, length } = this;
     if (length === null || source.readyState !== 'open') return;
     if (source.duration < length || (isEmpty && source.duration !== length)) source.duration = length;
   }
 
-  /** Removes what is more than `keep` behind the picture once it is more than `most`; whether anything is. */
+  /**
+   * Removes media more than `keep` behind the picture, once there are more than `most`. Returns
+   * whether any are removed.
+   */
   private forget(buffer: SourceBuffer, most: number, keep: number): boolean {
     const { buffered } = buffer;
     if (buffered.length === 0 || buffered.start(0) >= this.time - most) return false;
-    // Removing a picture removes all that build on it: cut in front of one that builds on none.
+    // Removing a frame also removes the frames that depend on it, so the cut is before a keyframe.
     const entrance = this.entrances.findLast((time) => time <= this.time - keep);
     if (entrance === undefined || entrance - BEFORE <= buffered.start(0)) return false;
     this.entrances = this.entrances.filter((time) => time >= entrance);
@@ -240,7 +254,7 @@ export class Store {
     return true;
   }
 
-  /** The browser's memory is full: what was seen goes, else what comes waits until something was. */
+  /** Makes room in a full browser: removes media that were played. If there are none, waits. */
   private makeRoom(): void {
     if (this.buffer && this.forget(this.buffer, LEAST_BEHIND, LEAST_BEHIND)) return;
     clearTimeout(this.retry);

@@ -1,8 +1,8 @@
-/** `offline`: the publisher is lost and may come back within 30 s; `ended`: it is over. */
+/** `offline`: the publisher is lost and may come back within 30 s; `ended`: the stream is over. */
 export type StreamState = 'live' | 'offline' | 'ended';
 
 export interface Publisher {
-  /** Address and port of the publisher; null for one within the server, such as the demo clip. */
+  /** Address and port of the publisher; null for one inside the server, such as the demo clip. */
   peer: string | null;
   protocol: string;
   /** Which rendition this publisher sends, when a stream has several publishers. */
@@ -10,12 +10,12 @@ export interface Publisher {
 }
 
 export interface Track {
-  /** `v0`, `v1`, … by falling bitrate, `a0`, …. */
+  /** `v0`, `v1`, … by falling bit rate; then `a0`, …. */
   name: string;
   kind: 'video' | 'audio';
   /** RFC 6381. */
   codec: string;
-  /** bit/s; null until the server has seen enough to tell. */
+  /** In bit/s; null until the server has measured it. */
   bitrate: number | null;
   width: number | null;
   height: number | null;
@@ -29,7 +29,7 @@ export interface Track {
 export interface Stream {
   name: string;
   state: StreamState;
-  /** When the stream began; null when the server did not say so in a way we read. */
+  /** When the stream began; null if the answer has no valid time. */
   since: Date | null;
   publishers: Publisher[];
   tracks: Track[];
@@ -37,13 +37,16 @@ export interface Stream {
   viewers: { delivery: string; count: number }[];
 }
 
-/** The server answered, but not as the API promises. */
+/** The server's answer is not what the API promises. */
 export class BadAnswer extends Error {}
 
 /** Longest wait for an answer of the control API, in milliseconds. */
 const TIMEOUT = 5_000;
 
-/** The streams the server knows of. Rejects when it cannot be reached or answers nonsense. */
+/**
+ * Gets the streams from the server. Rejects if the server cannot be reached or its answer is
+ * invalid.
+ */
 export async function listStreams(signal?: AbortSignal): Promise<Stream[]> {
   const timeout = AbortSignal.timeout(TIMEOUT);
   const response = await fetch('/api/v1/streams', {
@@ -55,7 +58,10 @@ export async function listStreams(signal?: AbortSignal): Promise<Stream[]> {
   return parseStreams(await response.json());
 }
 
-/** Reads the answer of `GET /api/v1/streams`. A stream without name or state is an error, the rest may be missing. */
+/**
+ * Reads the answer of `GET /api/v1/streams`. A stream without name or state is an error; other
+ * fields may be missing.
+ */
 export function parseStreams(answer: unknown): Stream[] {
   const streams = record(answer).streams;
   if (!Array.isArray(streams)) throw new BadAnswer('the list of streams is missing');

@@ -1,4 +1,7 @@
-/** One question to the server's clock: when it was asked and answered here, and what it said. Milliseconds. */
+/**
+ * One request to the server's clock: when it was sent and answered here, and the server's time.
+ * Milliseconds.
+ */
 export interface ClockSample {
   asked: number;
   answered: number;
@@ -6,14 +9,14 @@ export interface ClockSample {
 }
 
 /**
- * The server's clock as seen from here. The answer of the shortest round trip is believed, because it
- * bounds the error best (by half that round trip); the server is taken to have read its clock midway.
+ * An estimate of the server's clock. It uses the answer with the shortest round trip, because half
+ * the round trip bounds the error. It assumes that the server read its clock midway.
  */
 export class ServerClock {
   private offset = 0;
   private roundTrip = Number.POSITIVE_INFINITY;
 
-  /** Half the round trip of the sample believed, in milliseconds; infinite before the first one. */
+  /** Half the round trip of the sample in use, in milliseconds; infinite before the first one. */
   get uncertainty(): number {
     return this.roundTrip / 2;
   }
@@ -25,7 +28,7 @@ export class ServerClock {
     this.offset = sample.server - (sample.asked + sample.answered) / 2;
   }
 
-  /** Forgets how good the last answer was, so that a new round of questions is heard: clocks drift. */
+  /** Forgets how good the last sample was, so that a new one can replace it: clocks drift. */
   age(): void {
     this.roundTrip = Number.POSITIVE_INFINITY;
   }
@@ -36,13 +39,17 @@ export class ServerClock {
   }
 }
 
-/** Asks the server for its time `count` times, one after the other. A failure leaves the clock as it is. */
+/**
+ * Asks the server for its time `count` times, one after the other. A failure leaves the clock
+ * unchanged.
+ */
 export async function askTime(clock: ServerClock, count: number): Promise<void> {
   for (let i = 0; i < count; i++) {
     try {
       const asked = Date.now();
       const response = await fetch('/api/v1/time', { cache: 'no-store', signal: AbortSignal.timeout(5_000) });
-      // The answer's arrival is its head's: reading the body may wait for the event loop.
+      // The answer counts from the arrival of its head: reading the body may wait for the event
+      // loop.
       const answered = Date.now();
       if (!response.ok) return;
       clock.add({ asked, answered, server: Date.parse((await response.text()).trim()) });

@@ -23,8 +23,9 @@ export function codecName(codec: string): string {
 }
 
 /**
- * What keeps this browser from playing the tracks at all: the names of the codecs of a kind (video, audio)
- * of which it decodes none. Empty when every kind has a track that plays; the engine then leaves out the others.
+ * The codecs that keep this browser from playing the stream: those of a kind (video, audio) of
+ * which it can decode no track. Empty if it can decode a track of each kind; the engine then
+ * leaves out the other tracks.
  */
 export function missingCodecs(tracks: readonly Track[], decodes: (mime: string) => boolean): string[] {
   const missing: string[] = [];

@@ -1,7 +1,7 @@
 /** How a stream reaches the browser. */
 export type Via = 'push' | 'llhls' | 'hls' | 'dash' | 'file';
 
-/** The deliveries this page plays, in the order they are offered. */
+/** The deliveries that this page plays, in the order in which it offers them. */
 export const DELIVERIES: readonly { via: Via; label: string; hint: string; recordedHint?: string }[] = [
   { via: 'llhls', label: 'LL-HLS', hint: 'Low-latency HLS, about a second behind' },
   {
@@ -30,12 +30,12 @@ export const DELIVERIES: readonly { via: Via; label: string; hint: string; recor
   },
 ];
 
-/** Names of files that are MP4 by their ending; a folder of renditions has none. */
+/** File names that end as MP4 names do. A folder of renditions has no such name. */
 const MP4_NAME = /\.(mp4|m4v|m4a|mov|f4v|3gp|ismv|isma|cmfv|cmfa)$/i;
 
 /**
- * The deliveries of a stream. A recording has no latency, so for it LL-HLS is nothing but HLS; if it is a
- * single file, that can be played as it is.
+ * The deliveries of a stream. A recording has no latency, so LL-HLS is left out for it. A single
+ * file can also be played as it is.
  */
 export function deliveriesOf(stream: string): typeof DELIVERIES {
   const recorded = isRecorded(stream);
@@ -46,25 +46,25 @@ export function deliveriesOf(stream: string): typeof DELIVERIES {
   });
 }
 
-/** The delivery of a watch page that names none. */
+/** The delivery of a watch page whose address names none. */
 function defaultVia(stream: string): Via {
   return isRecorded(stream) ? 'hls' : 'llhls';
 }
 
-/** What a watch page was asked to show. */
+/** What a watch page is to show. */
 export interface WatchRequest {
-  /** `live/NAME` or `vod/PATH`, decoded; null when the address names no valid stream. */
+  /** `live/NAME` or `vod/PATH`, decoded; null if the address names no valid stream. */
   stream: string | null;
-  /** The delivery, or null when the address names one that this page does not have. */
+  /** The delivery; null if the address names one that this page does not have. */
   via: Via | null;
-  /** What the address says after `via=`, or the default. */
+  /** The value of `via` in the address, or the default. */
   askedVia: string;
 }
 
 const LIVE_SEGMENT = /^[A-Za-z0-9_-][A-Za-z0-9._-]*$/;
 const LONGEST_NAME = 128;
 
-/** Whether `stream` is a name the origin can have: `live/NAME`, `live/a/b`, `vod/PATH`. */
+/** Whether `stream` is a possible name at the origin: `live/NAME`, `live/a/b`, `vod/PATH`. */
 export function isStream(stream: string): boolean {
   const [root, ...segments] = stream.split('/');
   if (segments.length === 0 || segments.some((segment) => segment === '')) return false;
@@ -73,7 +73,7 @@ export function isStream(stream: string): boolean {
       segments.join('/').length <= LONGEST_NAME && segments.every((segment) => LIVE_SEGMENT.test(segment))
     );
   }
-  // A file may be called almost anything, but may not lead out of its root.
+  // A file may have almost any name, but its path may not lead out of the root.
   return (
     root === 'vod' &&
     segments.every((segment) => segment !== '.' && segment !== '..' && !segment.includes('\0'))
@@ -91,7 +91,7 @@ export function parseWatchUrl(url: URL): WatchRequest {
   const usual = defaultVia(stream ?? '');
   const askedVia = url.searchParams.get('via') || usual;
   const known = DELIVERIES.find((delivery) => delivery.via === askedVia)?.via ?? null;
-  // A file may be called anything; a broadcast is none.
+  // Delivery as a file is for recordings only.
   const possible = known === 'file' && !isRecorded(stream ?? '') ? null : known;
   return { stream, via: possible === 'llhls' ? usual : possible, askedVia };
 }
@@ -102,7 +102,8 @@ function streamOfPath(path: string): string | null {
   const segments: string[] = [];
   for (const segment of match[1].split('/')) {
     const decoded = decodeSegment(segment);
-    // An encoded slash would change what the path means on the way to the origin, which refuses it too.
+    // An encoded slash would change the path's meaning on the way to the origin, which also refuses
+    // it.
     if (decoded === null || decoded.includes('/')) return null;
     segments.push(decoded);
   }
@@ -122,12 +123,14 @@ function pathOf(stream: string): string {
   return stream.split('/').map(encodeURIComponent).join('/');
 }
 
-/** Address of the watch page of a stream; the default delivery is left unsaid. */
+/** Address of a stream's watch page. The default delivery is left out. */
 export function watchUrl(stream: string, via: Via = defaultVia(stream)): string {
   return `/watch/${pathOf(stream)}${via === defaultVia(stream) ? '' : `?via=${via}`}`;
 }
 
-/** What a delivery starts from: a playlist, a manifest, a WebSocket, or the file itself. */
+/**
+ * Address from which a delivery starts: a playlist, a manifest, a WebSocket, or the file itself.
+ */
 export function sourceUrl(stream: string, via: Via): string {
   const path = `/${pathOf(stream)}`;
   if (via === 'file') return path;
@@ -135,7 +138,7 @@ export function sourceUrl(stream: string, via: Via): string {
   return `${path}/${via === 'dash' ? 'manifest.mpd' : 'index.m3u8'}`;
 }
 
-/** Addresses by which other players reach a stream. `page` is where this page came from. */
+/** Addresses of a stream for other players. `page` is the address of this page. */
 export function playerUrls(stream: string, page: URL): { label: string; url: string }[] {
   const path = `/${pathOf(stream)}`;
   const push = { label: 'Push', url: `${page.origin.replace('http', 'ws')}${path}/push` };

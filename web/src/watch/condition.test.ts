@@ -162,7 +162,7 @@ describe('a track that is over', () => {
     const after = next(before, waits);
     expect(after.generation).toBe(before.generation + 1);
     expect(wantsEngine(after)).toBe(true);
-    // Once: what waits then waits for something else.
+    // This happens once: an engine that waits after that has another reason.
     const again = [{ type: 'engine', engine: 'playing' } as const, waits].reduce(next, after);
     expect(again.generation).toBe(after.generation);
   });

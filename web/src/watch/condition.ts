@@ -1,43 +1,49 @@
 import type { StreamState } from '../shared/api';
 
-/** What the server's list says of the stream. */
+/** The stream's state in the server's list. */
 export type Directory = 'unknown' | 'unreachable' | 'absent' | StreamState;
 
-/** What the engine (hls.js, dash.js, the browser's own) is doing. */
+/** The state of the engine (hls.js, dash.js, or the browser's own). */
 export type EngineState = 'idle' | 'starting' | 'playing' | 'waiting' | 'finished' | 'failed';
 
 export interface Failure {
-  /** `network`: bytes did not come. `codec`: this browser cannot decode them. `media`: they are wrong. */
+  /**
+   * `network`: bytes did not arrive. `codec`: this browser cannot decode them. `media`: they are
+   * broken.
+   */
   kind: 'network' | 'codec' | 'media' | 'engine';
   /** What failed, as a sentence. */
   what: string;
-  /** What the engine called it, for a bug report. */
+  /** The engine's name for the failure, for a bug report. */
   detail: string;
-  /** The address whose answer ended playback, which may say why. */
+  /** The address whose answer ended playback. Its text may tell why. */
   refusedBy?: string;
 }
 
-/** Everything the page's message depends on. */
+/** All facts on which the page's message depends. */
 export interface Facts {
   /** Null when the address names no valid stream. */
   stream: string | null;
   recorded: boolean;
-  /** The delivery asked for, when this page does not have it. */
+  /** The delivery in the address, if this page does not have it. */
   unknownVia: string | null;
-  /** Whether the browser has any way to play streams. */
+  /** Whether the browser can play streams at all. */
   capable: boolean;
-  /** Names of codecs of which the browser decodes none. */
+  /** Names of codecs of which the browser can decode none. */
   missingCodecs: readonly string[];
   directory: Directory;
   /** When the current broadcast began, in milliseconds since 1970. */
   since: number | null;
-  /** Whether the broadcast has been seen, so that its absence means that it is over. */
+  /** Whether the broadcast has been seen. Then its absence means that it is over. */
   seen: boolean;
   engine: EngineState;
   failure: Failure | null;
-  /** A track that the engine plays is over, though the broadcast goes on: it will wait for media that never come. */
+  /**
+   * A track that the engine plays is over, but the broadcast goes on: the engine will wait for
+   * media that never come.
+   */
   incomplete: boolean;
-  /** Counts the engines started; a new number asks for a new engine. */
+  /** Number of the engine; a new number asks for a new engine. */
   generation: number;
 }
 
@@ -68,13 +74,16 @@ function renewed(facts: Facts): Facts {
   return { ...facts, engine: 'idle', failure: null, incomplete: false, generation: facts.generation + 1 };
 }
 
-/** Begins anew where the engine waits for, or fails for want of, a track that is over. What is buffered is played. */
+/**
+ * Asks for a new engine if the present one waits or fails because a track is over. Buffered media
+ * are played first.
+ */
 function completed(facts: Facts): Facts {
   const vain = facts.engine === 'waiting' || facts.engine === 'finished' || facts.engine === 'failed';
   return facts.incomplete && vain && facts.directory === 'live' ? renewed(facts) : facts;
 }
 
-/** The facts after something has happened. */
+/** The facts after an event. */
 export function next(facts: Facts, happening: Happening): Facts {
   switch (happening.type) {
     case 'directory': {
@@ -83,7 +92,7 @@ export function next(facts: Facts, happening: Happening): Facts {
       const after: Facts = {
         ...facts,
         directory,
-        // An unreachable server says nothing about the stream: keep what is known of it.
+        // An unreachable server tells nothing about the stream, so the known facts stay.
         since: unreachable ? facts.since : happening.since,
         missingCodecs: unreachable ? facts.missingCodecs : missingCodecs,
         seen: facts.seen || (!unreachable && directory !== 'absent' && directory !== 'unknown'),
@@ -91,7 +100,8 @@ export function next(facts: Facts, happening: Happening): Facts {
       const cameBack = directory === 'live' && facts.directory !== 'live';
       const another = directory === 'live' && facts.since !== null && happening.since !== facts.since;
       const over = facts.engine === 'finished' || facts.engine === 'failed';
-      // A server started anew counts segments anew: an engine that waits for the old ones waits in vain.
+      // A restarted server numbers its segments anew, so an engine would wait for the old ones in
+      // vain.
       if (facts.engine === 'waiting' && another) return renewed(after);
       if (facts.engine === 'failed' && facts.recorded) {
         return facts.directory === 'unreachable' && !unreachable ? renewed(after) : after;
@@ -99,14 +109,15 @@ export function next(facts: Facts, happening: Happening): Facts {
       return over && (cameBack || another) ? renewed(after) : after;
     }
     case 'engine':
-      // A failed engine is torn down; what it still says on the way is not news.
+      // A failed engine is being torn down, and its further events do not count.
       return facts.engine === 'failed' ? facts : completed({ ...facts, engine: happening.engine });
     case 'failed':
       return completed({ ...facts, engine: 'failed', failure: happening.failure });
     case 'track-over':
       return completed({ ...facts, incomplete: true });
     case 'stuck':
-      // Stuck although the publisher is there: begin anew, for instance after the server was restarted.
+      // The engine is stuck although the publisher is there. A new engine helps, for instance after
+      // a restart of the server.
       return (facts.engine === 'waiting' || facts.engine === 'starting') && facts.directory === 'live'
         ? renewed(facts)
         : facts;
@@ -121,7 +132,7 @@ export function next(facts: Facts, happening: Happening): Facts {
 export function wantsEngine(facts: Facts): boolean {
   if (!playable(facts) || facts.engine === 'failed') return false;
   if (facts.recorded || facts.directory === 'live') return true;
-  // What is buffered plays on when the publisher, or the server, has gone.
+  // Buffered media play on when the publisher or the server is gone.
   return facts.engine !== 'idle';
 }
 
@@ -150,11 +161,14 @@ export interface Condition {
   kind: ConditionKind;
   /** One or two words for the state badge. */
   label: string;
-  /** The message over the picture; null when the picture speaks for itself. */
+  /** The message over the picture; null for none. */
   message: { title: string; text: string; detail?: string; retry?: boolean } | null;
 }
 
-/** What to tell the viewer. The first condition that holds wins, from what cannot change to what passes. */
+/**
+ * What to tell the viewer. The first condition that holds wins. Permanent conditions come before
+ * passing ones.
+ */
 export function condition(facts: Facts): Condition {
   if (facts.stream === null) {
     return say(

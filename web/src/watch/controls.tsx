@@ -3,10 +3,10 @@ import * as format from '../shared/format';
 import type { Choice } from './engines/engine';
 import type { Session, Stats } from './session';
 
-/** How far behind its target a viewer is when “Go to live” is more than a formality, in seconds. */
+/** “Go to live” is highlighted for a viewer who is this far behind the target, in seconds. */
 const BEHIND = 2;
 
-/** A loudspeaker crossed out, on a field of 24 × 24. */
+/** The outline of a crossed-out loudspeaker, on a field of 24 × 24. */
 export const MUTED =
   'M3 9v6h4l5 5V4L7 9zm13.6 3 3.4-3.4-1.4-1.4-3.4 3.4-3.4-3.4-1.4 1.4 3.4 3.4-3.4 3.4 1.4 1.4 3.4-3.4 3.4 3.4 1.4-1.4z';
 
@@ -16,7 +16,7 @@ interface Props {
   fullScreen: () => void;
 }
 
-/** The buttons below the picture. Every name says what pressing does now. */
+/** The buttons below the picture. Each name says what the button does at the moment. */
 export function Controls({ session, stats, fullScreen }: Props) {
   const full = useFullScreen();
   const silent = stats.muted || stats.volume === 0;
@@ -103,7 +103,7 @@ export function Controls({ session, stats, fullScreen }: Props) {
   );
 }
 
-/** Seconds that a key moves the position: arrows, and Page Up and Page Down. */
+/** Seconds by which a key moves the position: arrows, and Page Up and Page Down. */
 const SMALL_STEP = 5;
 const LARGE_STEP = 60;
 
@@ -116,9 +116,10 @@ const STEPS: Record<string, number> = {
   PageUp: LARGE_STEP,
 };
 
-/** Where in a file the picture is, and the way to elsewhere. */
+/** Shows the position in a file and lets the viewer change it. */
 function Position({ session, stats, duration }: { session: Session; stats: Stats; duration: number }) {
-  // While it is dragged the knob is where the viewer holds it; the picture follows when it is let go.
+  // While the viewer drags the knob, it stays at the pointer. The picture follows when the knob is
+  // released.
   const [held, setHeld] = useState<number | null>(null);
   const shown = held ?? Math.min(stats.currentTime, duration);
   const share = (time: number) => `${(100 * Math.min(time, duration)) / duration}%`;
@@ -153,7 +154,7 @@ function Position({ session, stats, duration }: { session: Session; stats: Stats
   );
 }
 
-/** A choice of track. A native list: its keys, name and role are the browser's own. */
+/** A choice of track. It is a native list, so keys, name and role are the browser's own. */
 function Choose(props: {
   name: string;
   none?: string;
@@ -214,7 +215,10 @@ function useFullScreen(): boolean {
   return full;
 }
 
-/** Full screen of the picture with its controls; of the picture alone where only that is possible (iPhone). */
+/**
+ * Switches full screen for the picture with its controls, or for the picture alone if nothing else
+ * is possible (iPhone).
+ */
 export function toggleFullScreen(stage: HTMLElement | null, video: HTMLVideoElement): void {
   const refused = () => undefined;
   if (document.fullscreenElement) {

@@ -1,7 +1,10 @@
 import { deliveriesOf, isRecorded, watchUrl } from '../shared/streams';
 import type { Session } from './session';
 
-/** The choice of delivery. Native radio buttons: arrow keys, names and roles are the browser's own. */
+/**
+ * The choice of delivery. It has native radio buttons, so arrow keys, names and roles are the
+ * browser's own.
+ */
 export function Delivery({ session }: { session: Session }) {
   const { stream } = session.request;
   if (stream === null) return null;

@@ -2,7 +2,7 @@ import * as format from '../shared/format';
 import { DELIVERIES } from '../shared/streams';
 import type { Stats } from './session';
 
-/** What the delivery adds to the media, where that is counted. */
+/** The overhead of the delivery, if it is counted. */
 function overhead({ traffic }: Stats) {
   if (traffic === null) return [];
   const { media, overhead } = traffic;
@@ -16,11 +16,11 @@ function overhead({ traffic }: Stats) {
   ];
 }
 
-/** The numbers of the playback, at a glance. */
+/** The most important figures of the playback. */
 export function Figures({ stats, recorded, label }: { stats: Stats; recorded: boolean; label: string }) {
   const delivery = DELIVERIES.find(({ via }) => via === stats.via)?.label ?? format.UNKNOWN;
   const figures: { name: string; value: string; note?: string | undefined; large?: boolean; id: string }[] = [
-    // A file is not behind anything.
+    // A file has no live edge.
     recorded
       ? {
           id: 'position',

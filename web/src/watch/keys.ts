@@ -1,13 +1,13 @@
-/** What a key does on the watch page. */
+/** The effects that a key can have on the watch page. */
 export type Command = 'play' | 'mute' | 'fullscreen' | 'live' | 'back' | 'ahead';
 
-/** The keys and what they do, as the page lists them. */
+/** The keys and their effects, as the page lists them. */
 export const KEYS: readonly {
   key: string;
   shown: string;
   command: Command;
   what: string;
-  /** Only with a broadcast, or only with a file. */
+  /** For broadcasts only, or for files only. */
   only?: 'live' | 'recorded';
 }[] = [
   { key: ' ', shown: 'Space', command: 'play', what: 'play or pause' },
@@ -18,7 +18,7 @@ export const KEYS: readonly {
   { key: 'arrowright', shown: '→', command: 'ahead', what: '5 seconds ahead', only: 'recorded' },
 ];
 
-/** Keys that the focused element has a use of its own for. */
+/** Keys that the focused element itself uses. */
 export interface Used {
   usesSpace: boolean;
   usesLetters: boolean;
@@ -28,21 +28,21 @@ export interface Used {
 type Key = Pick<KeyboardEvent, 'key' | 'ctrlKey' | 'metaKey' | 'altKey' | 'repeat' | 'defaultPrevented'>;
 
 /**
- * The command of a key press, or null. `onControl`: the focus is on something that uses the space bar or
- * letters itself (a button, a slider, a radio button, a text field).
+ * The command of a key press, or null. `onControl`: the keys that the focused element itself uses
+ * (a button, a slider, a radio button, a text field).
  */
 export function commandOf(event: Key, recorded: boolean, onControl: Used): Command | null {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return null;
   const found = KEYS.find(({ key }) => key === event.key.toLowerCase());
   if (!found || found.only === (recorded ? 'live' : 'recorded')) return null;
   const arrow = found.key.startsWith('arrow');
-  // A held arrow goes on; anything else acts once.
+  // A held arrow key repeats; any other key acts once.
   if (event.repeat && !arrow) return null;
   const used = arrow ? onControl.usesArrows : found.key === ' ' ? onControl.usesSpace : onControl.usesLetters;
   return used ? null : found.command;
 }
 
-/** What the focused element does with keys of its own. */
+/** The keys that an element itself uses when it has the focus. */
 export function keysUsedBy(element: Element | null): Used {
   const tag = element?.tagName ?? '';
   const type = element?.getAttribute('type') ?? 'text';

@@ -6,7 +6,7 @@ import { Watch } from './view';
 
 declare global {
   interface Window {
-    /** For tests and for the curious: the numbers of this page, now. */
+    /** The page's present figures, for tests and for scripts. */
     headwater: { stats(): Stats };
   }
 }

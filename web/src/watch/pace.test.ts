@@ -1,7 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { type Band, LOW_LATENCY, Pace, WHOLE_SEGMENTS } from './pace';
 
-/** Plays for `duration` ms against a server whose parts last `part` seconds; returns the course of the latency. */
+/**
+ * Plays for `duration` ms from a server with parts of `part` seconds. Returns the course of the
+ * latency.
+ */
 function play(
   start: number,
   target: number,
@@ -14,7 +17,8 @@ function play(
   let latency = start;
   const step = 250;
   for (let now = 0; now < duration; now += step) {
-    // Just after a part has come the buffer reaches the live edge; just before the next it lacks one part.
+    // Just after a part has arrived, the buffer reaches the live edge. Just before the next, one
+    // part is missing.
     const buffer = latency - ((now / 1000) % part) - 0.02;
     const rate = pace.rate(now, latency, target, buffer);
     rates.add(rate);
@@ -38,7 +42,7 @@ describe('Pace', () => {
 
   it.each([4, 5, 6])('brings one who is %d s too far behind within a second of live in 20 s', (behind) => {
     expect(play(0.6 + behind, 0.6, 0.2, 20_000).latency).toBeLessThan(1.6);
-    // By whole segments, of which the newest is asked for every two seconds.
+    // With whole segments. The newest segment is requested every two seconds.
     expect(play(6 + behind, 6, 2, 20_000, WHOLE_SEGMENTS).latency).toBeLessThan(7);
   });
 
@@ -52,7 +56,7 @@ describe('Pace', () => {
     expect(pace.isTooFar()).toBe(false);
     pace.rate(1_000, 9, 1, 8);
     expect(pace.isTooFar()).toBe(true);
-    // What is not buffered cannot be jumped to.
+    // A jump to media that are not buffered is impossible.
     pace.rate(1_250, 9, 1, 2);
     expect(pace.isTooFar()).toBe(false);
     pace.reset();
@@ -61,7 +65,7 @@ describe('Pace', () => {
 
   it('stays further behind than asked where parts come too unevenly for less', () => {
     const { latency } = play(2, 0.3, 1, 60_000);
-    // At the worst moment a whole part is missing; what is left then is the reserve.
+    // At the worst time a whole part is missing. The reserve is what is left then.
     expect(latency).toBeGreaterThan(1.1);
     expect(latency).toBeLessThan(1.6);
   });

@@ -2,7 +2,10 @@
 const LONGEST = 300;
 const TIMEOUT = 5_000;
 
-/** Why the server refuses an address: the first line of its answer. Null when it does not say. */
+/**
+ * Gets the server's reason for refusing an address: the first line of its answer. Null if it gives
+ * none.
+ */
 export async function reasonOf(url: string, request: typeof fetch = fetch): Promise<string | null> {
   try {
     const response = await request(url, { signal: AbortSignal.timeout(TIMEOUT), cache: 'no-store' });
@@ -14,7 +17,7 @@ export async function reasonOf(url: string, request: typeof fetch = fetch): Prom
     const line = (await response.text()).split('\n', 1)[0]?.trim() ?? '';
     return line === '' ? null : line.slice(0, LONGEST);
   } catch {
-    // The failure is told without a reason.
+    // The failure is shown without a reason.
     return null;
   }
 }

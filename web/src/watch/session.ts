@@ -23,17 +23,20 @@ import {
 import { reasonOf } from './refusal';
 import { type Stall, StallMeter } from './stalls';
 
-/** Moments of a visit, in milliseconds of `performance.now()`: the navigation to the page is 0. */
+/**
+ * Times of a visit's events, in milliseconds of `performance.now()`: the navigation to the page is
+ * 0.
+ */
 export interface Moments {
   /** The page's script ran. */
   opened: number;
-  /** The server's list was read for the first time. */
+  /** The server's list was first read. */
   listed?: number;
-  /** The engine's code was there and it was started. */
+  /** The engine's code was loaded, and the engine started. */
   engineStarted?: number;
   /** The manifest or multivariant playlist was read. */
   manifest?: number;
-  /** The first frame was on the screen. */
+  /** The first frame was shown. */
   firstFrame?: number;
 }
 
@@ -43,25 +46,31 @@ export interface Stats {
   /** hls.js, dash.js or the browser, with its version. */
   engine: string | null;
   condition: Condition['kind'];
-  /** Seconds between the server's clock and the time of the picture shown; null when not live or not known. */
+  /**
+   * Seconds from the capture of the picture on the screen to now, by the server's clock; null if
+   * not live or not known.
+   */
   latency: number | null;
-  /** Seconds behind live that the engine steers for. */
+  /** The latency that the engine steers for, in seconds. */
   targetLatency: number | null;
   /** Seconds of media ahead of the picture. */
   buffer: number;
-  /** bit/s of the rendition being played. */
+  /** Bit rate of the present rendition, in bit/s. */
   bitrate: number | null;
   width: number | null;
   height: number | null;
   frameRate: number | null;
   codec: string | null;
-  /** Name of the rendition, where the engine knows one. */
+  /** Name of the rendition, if the engine knows it. */
   rendition: string | null;
-  /** Bytes received: media, and what the delivery adds. Null where the engine does not count. */
+  /** Bytes received: media, and the overhead of the delivery. Null if the engine does not count. */
   traffic: { media: number; overhead: number } | null;
   decodedFrames: number;
   droppedFrames: number;
-  /** Stalls after the first frame: how many, how long together, and the first hundred one by one. */
+  /**
+   * Stalls after the first frame: their number, their total length, and the first hundred one by
+   * one.
+   */
   stalls: number;
   stallSeconds: number;
   stallList: Stall[];
@@ -74,19 +83,25 @@ export interface Stats {
   moments: Moments;
 }
 
-/** How long between two looks at the server's list, in milliseconds. */
+/** Time between reads of the server's list, in milliseconds. */
 const LOOK_SOON = 1_000;
 const LOOK_LATER = 3_000;
-/** After so many quick looks the broadcast is not about to begin: look less often. */
+/**
+ * After this many quick reads, the broadcast is unlikely to begin soon, so reads become less
+ * frequent.
+ */
 const QUICK_LOOKS = 30;
-/** How long playback may wait for media that the server says is there, before beginning anew. */
+/**
+ * How long playback may wait for media that the server has, before a new engine starts, in
+ * milliseconds.
+ */
 const STUCK_AFTER = 8_000;
 const STUCK_AT_START_AFTER = 15_000;
 const CLOCK_EVERY = 60_000;
 
 type Listener = () => void;
 
-/** One visit to a watch page: the stream's state on the server, the engine, the video element. */
+/** A visit to a watch page: the stream's state on the server, the engine, and the video element. */
 export class Session {
   readonly video: HTMLVideoElement;
   via: Via | null;
@@ -101,11 +116,13 @@ export class Session {
   private readonly listeners = new Set<Listener>();
   /** Whether the viewer paused. */
   private held = false;
-  /** Where a file goes on when another engine plays it, in seconds. */
+  /** Position in a file at which the next engine goes on, in seconds. */
   private resumeAt = 0;
   private looks = 0;
   private stuckTimer: ReturnType<typeof setTimeout> | undefined;
   private looking: AbortController | null = null;
+  /** The newest read of the list of streams. */
+  private looked: Promise<void> = Promise.resolve();
 
   constructor(
     readonly request: WatchRequest,
@@ -123,19 +140,19 @@ export class Session {
     this.described = condition(this.facts);
     this.video = document.createElement('video');
     this.video.muted = true;
-    // Safari decides on autoplay by the attribute.
+    // Safari decides about autoplay by the attribute.
     this.video.defaultMuted = true;
     this.video.autoplay = true;
     this.video.playsInline = true;
-    // Who catches up with live hears the same voices.
+    // Voices keep their pitch while playback catches up with live.
     this.video.preservesPitch = true;
     this.observe();
   }
 
-  /** Looks the stream up and plays it. Call once. */
+  /** Looks up the stream and plays it. Call this once. */
   begin(): void {
     if (this.request.stream === null) return;
-    // The engine's code is fetched while the list is.
+    // The engine's code is loaded while the list is read.
     if (this.via) void this.loadEngine(this.via).catch(() => undefined);
     void this.look();
     this.follow();
@@ -149,7 +166,10 @@ export class Session {
     });
   }
 
-  /** Calls `listener` when the condition or something the viewer set has changed. Returns the way to stop it. */
+  /**
+   * Calls `listener` when the condition or a setting of the viewer has changed. Returns a function
+   * that stops this.
+   */
   subscribe(listener: Listener): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
@@ -204,7 +224,7 @@ export class Session {
     };
   }
 
-  /** What the viewer can choose from. */
+  /** The tracks that the viewer can choose from. */
   choices(): Choices {
     return this.engine?.choices() ?? NO_CHOICES;
   }
@@ -237,7 +257,7 @@ export class Session {
 
   toggleMute(): void {
     const { video } = this;
-    // Unmuting at no volume would change nothing that can be heard.
+    // At volume 0, unmuting would have no audible effect.
     if (video.muted && video.volume === 0) video.volume = 0.5;
     video.muted = !video.muted;
   }
@@ -247,7 +267,7 @@ export class Session {
     this.video.muted = this.video.volume === 0;
   }
 
-  /** Goes to `time` of a file, in seconds. */
+  /** Goes to `time` in a file, in seconds. */
   seek(time: number): void {
     const { duration } = this.video;
     if (!this.facts.recorded || !Number.isFinite(duration)) return;
@@ -255,7 +275,7 @@ export class Session {
     this.tell();
   }
 
-  /** Goes so many seconds ahead, or back where negative. */
+  /** Goes ahead by this many seconds, or back if negative. */
   step(seconds: number): void {
     this.seek(this.video.currentTime + seconds);
   }
@@ -271,7 +291,7 @@ export class Session {
     void this.look();
   }
 
-  /** Plays by another delivery. */
+  /** Plays with another delivery. */
   choose(via: Via): void {
     if (via === this.via) return;
     this.via = via;
@@ -291,13 +311,13 @@ export class Session {
     for (const listener of this.listeners) listener();
   }
 
-  /** Brings the engine in line with the facts: one of the current generation, or none. */
+  /** Makes the engine fit the facts: an engine of the present generation, or none. */
   private steer(): void {
     const { generation } = this.facts;
     const wanted = wantsEngine(this.facts);
     if (this.engineGeneration === generation && wanted) return;
     if (this.engine) {
-      // An engine that has failed leaves the viewer without a picture as much as an empty buffer does.
+      // For the viewer, a failed engine is a stall, as an empty buffer is.
       if (!this.video.paused) this.stalls.waiting(performance.now(), false);
       this.resumeAt = this.video.ended ? 0 : this.video.currentTime;
       this.engine.destroy();
@@ -326,8 +346,8 @@ export class Session {
     if (!current()) return;
     this.moments.engineStarted ??= performance.now();
     this.awaitFirstFrame(current);
-    // play() is called when there is media, not here: dash.js begins to refresh the manifest at the event
-    // `play`, and would miss one that comes before it listens.
+    // play() is called when there are media, not here. dash.js begins to refresh the manifest at
+    // the event `play`, and would miss an event that comes before it listens.
     this.watchOver(STUCK_AT_START_AFTER);
     const { recorded } = this.facts;
     const options = {
@@ -341,7 +361,7 @@ export class Session {
         this.moments.manifest ??= performance.now();
       },
       trackOver: () => {
-        // Of a broadcast that has ended all tracks are over: the server knows which it is.
+        // If the broadcast has ended, all its tracks are over. The server knows whether it has.
         void this.look().then(() => {
           if (current()) this.happen({ type: 'track-over' });
         });
@@ -359,8 +379,9 @@ export class Session {
   }
 
   private fail(failure: Failure): void {
-    // The server is asked at once: a publisher that has left explains a failure better than the engine can.
-    // The failure is told after the answer, so that the message does not change under the reader's eyes.
+    // The server's list is read first: a publisher that left explains a failure better than the
+    // engine can. The failure is shown after that, so that the message does not change while it is
+    // read.
     const { generation } = this.facts;
     void Promise.all([this.look(), withReason(failure)]).then(([, explained]) => {
       if (this.facts.generation === generation) this.happen({ type: 'failed', failure: explained });
@@ -376,7 +397,7 @@ export class Session {
     };
     const { video } = this;
     if ('requestVideoFrameCallback' in video) video.requestVideoFrameCallback(shown);
-    // A stream without pictures begins when it sounds.
+    // A stream without video begins when audio plays.
     const sounding = () => {
       if (video.videoWidth === 0) shown();
     };
@@ -404,14 +425,15 @@ export class Session {
       this.stalls.waiting(performance.now(), video.seeking);
       if (this.moments.firstFrame !== undefined) this.engineIs('waiting');
     });
-    // Autoplay mostly does this by itself, but not always when one engine follows another on the same element.
+    // Autoplay usually does this itself, but not always when one engine follows another on the same
+    // element.
     video.addEventListener('canplay', () => {
       if (video.paused && !video.ended && !this.held) void video.play().catch(() => this.tell());
     });
     video.addEventListener('play', () => {
       this.held = false;
     });
-    // Back from the end, without playing yet.
+    // The viewer went back from the end, and playback has not started.
     video.addEventListener('seeked', () => {
       if (this.facts.engine === 'finished' && !video.ended) this.engineIs('playing');
     });
@@ -434,18 +456,18 @@ export class Session {
     if (this.facts.engine !== engine) this.happen({ type: 'engine', engine });
   }
 
-  /** Begins anew if playback still waits after `delay` milliseconds. */
+  /** Starts a new engine if playback still waits after `delay` milliseconds. */
   private watchOver(delay: number): void {
     clearTimeout(this.stuckTimer);
     this.stuckTimer = setTimeout(() => {
       this.happen({ type: 'stuck' });
-      // While the publisher is away nothing came of it: ask again, it may be back by then.
+      // While the publisher is away, the event had no effect. It may be back at the next try.
       const { engine } = this.facts;
       if (engine === 'waiting') this.watchOver(STUCK_AFTER);
     }, delay);
   }
 
-  /** Looks again after a while; soon when something is about to change. */
+  /** Reads the list again after a while; soon if a change is expected. */
   private follow(): void {
     const expecting = this.facts.engine !== 'playing' && this.looks < QUICK_LOOKS;
     setTimeout(
@@ -460,7 +482,7 @@ export class Session {
     );
   }
 
-  /** Whether tracks have gone since the last look, though the broadcast goes on. */
+  /** Whether tracks have gone since the last read although the broadcast goes on. */
   private hasLost(stream: Stream | null): boolean {
     const before = this.listed;
     if (this.facts.recorded || before === null || stream?.state !== 'live') return false;
@@ -469,10 +491,19 @@ export class Session {
     return before.tracks.some(({ name }) => !names.has(name));
   }
 
-  private async look(): Promise<void> {
+  /**
+   * Reads the list of streams. A new read cancels the one before, and both resolve when the newest
+   * is done, so that a caller always decides by an answer.
+   */
+  private look(): Promise<void> {
     this.looking?.abort();
     const looking = new AbortController();
     this.looking = looking;
+    this.looked = this.ask(looking).then(() => (looking.signal.aborted ? this.looked : undefined));
+    return this.looked;
+  }
+
+  private async ask(looking: AbortController): Promise<void> {
     try {
       const streams = await listStreams(looking.signal);
       if (looking.signal.aborted) return;
@@ -495,7 +526,7 @@ export class Session {
   }
 }
 
-/** The failure with the server's reason, where it gives one. */
+/** The failure, with the server's reason if it gives one. */
 async function withReason(failure: Failure): Promise<Failure> {
   if (failure.refusedBy === undefined) return failure;
   const reason = await reasonOf(failure.refusedBy);
@@ -505,7 +536,7 @@ async function withReason(failure: Failure): Promise<Failure> {
 function bufferAhead(video: HTMLVideoElement): number {
   const { buffered, currentTime } = video;
   for (let i = 0; i < buffered.length; i++) {
-    // A tenth of a second of tolerance: the picture may stand just before the first buffered sample.
+    // A tolerance of 0.1 s: the picture may be just before the first buffered sample.
     if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i))
       return buffered.end(i) - currentTime;
   }
@@ -519,7 +550,7 @@ function mediaSource(): MediaSourceLike | undefined {
   return scope.MediaSource ?? scope.ManagedMediaSource;
 }
 
-/** Whether hls.js and dash.js can work here. */
+/** Whether hls.js and dash.js can work in this browser. */
 export function hasMediaSource(): boolean {
   return mediaSource() !== undefined;
 }

@@ -1,16 +1,19 @@
-/** One time playback stood still though the viewer wanted it to run. Milliseconds of `performance.now()`. */
+/**
+ * A time in which playback stood still although the viewer wanted it to run. In milliseconds of
+ * `performance.now()`.
+ */
 export interface Stall {
   at: number;
   /** Length so far, in seconds. */
   seconds: number;
 }
 
-/** The longest list of stalls kept one by one; count and total go on beyond it. */
+/** Most stalls that are kept one by one. Number and total length have no limit. */
 const KEPT = 100;
 
 /**
- * Accounts for stalls after the first frame. What the viewer asked for is none: pausing, seeking, the
- * time before the first frame, the end. Times are milliseconds on one clock and are arguments.
+ * Counts stalls after the first frame. Waits that the viewer caused do not count: pauses, seeks,
+ * the time before the first frame, the end. Times are arguments, in milliseconds on one clock.
  */
 export class StallMeter {
   private began = false;
@@ -19,27 +22,30 @@ export class StallMeter {
   private closedCount = 0;
   private readonly closed: Stall[] = [];
 
-  /** The first frame is on the screen: from now on a wait counts. */
+  /** Notes the first frame on the screen: from now on, waits count. */
   firstFrame(): void {
     this.began = true;
   }
 
-  /** Playback has run out of media. `seeking`: because the viewer jumped somewhere. */
+  /** Notes that playback ran out of media. `seeking`: because the viewer jumped. */
   waiting(now: number, seeking: boolean): void {
     if (this.began && !seeking && this.openSince === null) this.openSince = now;
   }
 
-  /** Playback runs again. */
+  /** Notes that playback runs again. */
   moving(now: number): void {
     this.close(now);
   }
 
-  /** The viewer paused or jumped, or the stream is over: what was open ends here. */
+  /** Ends an open stall: the viewer paused or jumped, or the stream is over. */
   interrupted(now: number): void {
     this.close(now);
   }
 
-  /** The viewer chose another delivery, which starts from nothing; what was counted stays counted. */
+  /**
+   * Notes that the viewer chose another delivery, which starts from nothing. Counted stalls stay
+   * counted.
+   */
   restart(now: number): void {
     this.close(now);
     this.began = false;

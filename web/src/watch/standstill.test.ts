@@ -9,7 +9,7 @@ const STANDS: Look = {
   nextFrom: null,
   listedTo: 18.8,
 };
-/** Sound begins later than the place at which to start. */
+/** Audio begins later than the position at which to start. */
 const BEFORE_SOUND: Look = {
   time: 1.49,
   wanted: false,
@@ -19,7 +19,7 @@ const BEFORE_SOUND: Look = {
   listedTo: 3,
 };
 
-/** Looks every 50 ms from `from` to `to`; when the picture was put elsewhere, and to where. */
+/** Looks every 50 ms from `from` to `to`. Returns when the picture was moved, and to where. */
 function look(standstill: Standstill, from: number, to: number, at: Look): [number, number][] {
   const put: [number, number][] = [];
   for (let now = from; now <= to; now += 50) {
@@ -48,7 +48,7 @@ describe('Standstill', () => {
       expect(standstill.look(now, { ...STANDS, time: 18 + now / 1000, listedTo: 99 })).toBeNull();
     }
     expect(look(standstill, 3_000, 6_000, { ...STANDS, wanted: false })).toEqual([]);
-    // From when it is meant to move again.
+    // The time counts from when the picture should move again.
     expect(look(standstill, 6_000, 6_200, STANDS)).toEqual([]);
   });
 
@@ -86,5 +86,36 @@ describe('Standstill', () => {
 
   it('leaves a seek alone that has nothing to go to', () => {
     expect(look(new Standstill(), 0, 5_000, { ...BEFORE_SOUND, nextFrom: null })).toEqual([]);
+  });
+
+  it('has a request repeated that is not answered, each time later until one is', () => {
+    const standstill = new Standstill();
+    standstill.asks('main', 0, 18.1);
+    const lost: number[] = [];
+    const pushed: number[] = [];
+    for (let now = 0; now < 12_000; now += 50) {
+      // hls.js ends a lost request, and asks again.
+      for (const track of standstill.lost(now)) {
+        lost.push(now);
+        standstill.answered(track);
+        standstill.asks(track, now, 18.1);
+      }
+      if (standstill.look(now, STANDS) !== null) pushed.push(now);
+      if (now === 8_000) {
+        standstill.arrived('main');
+        standstill.asks('main', now, 18.3);
+      }
+    }
+    expect(lost).toEqual([2_000, 6_000, 10_000]);
+    expect(pushed.every((now) => now > 3_000)).toBe(true);
+  });
+
+  it('has no request repeated while the picture moves', () => {
+    const standstill = new Standstill();
+    standstill.asks('main', 0, 18.1);
+    for (let now = 0; now < 5_000; now += 50) {
+      expect(standstill.lost(now)).toEqual([]);
+      standstill.look(now, { ...STANDS, time: 18 + now / 1000 });
+    }
   });
 });

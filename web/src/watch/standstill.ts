@@ -1,50 +1,62 @@
-/** A picture that has not moved for so long stands still, in milliseconds. */
+/** A picture that has not moved for this time stands still, in milliseconds. */
 const STANDS_AFTER = 250;
-/** What was asked for so long ago does not count any more, in milliseconds. */
+/** A request older than this does not count any more, in milliseconds. */
 const LOST_AFTER = 2_000;
-/** After a push, so long until the next, in milliseconds. */
+/** Least time between two pushes, in milliseconds. */
 const BETWEEN = 1_000;
-/** Newer media are those that are so much later, in seconds: times are rounded. */
+/** Media count as newer if they are later by this much, in seconds: times are rounded. */
 const NEWER = 0.05;
 
-/** What of a player is looked at; times of media in seconds. */
+/** The state of a player. Media times are in seconds. */
 export interface Look {
   time: number;
-  /** Playback is meant to run: neither paused, nor seeking, nor over. */
+  /** Whether playback should run: it is not paused, seeking or over. */
   wanted: boolean;
-  /** The element looks for media at its time, and does not find any. */
+  /** Whether the element seeks to a time without media. */
   seeking: boolean;
-  /** Where what can be played without a hole ends. */
+  /** End of the media that can be played without a hole. */
   bufferedTo: number;
-  /** Where the next media begin that can be played, if there are none at the picture's time. */
+  /** Start of the next playable media, if there are none at the picture's time. */
   nextFrom: number | null;
-  /** Until when the playlists name media, of the track that is shortest. */
+  /** End of the media in the playlists, for the track with the least. */
   listedTo: number;
 }
 
 /**
- * Notices a player that stands still though newer media are there, or are named by its playlists and not asked for.
+ * Notices a player that stands still although newer media are there, or are in its playlists and
+ * not requested.
  *
- * hls.js 1.7.4 can come to both: see docs/player.md, "Where hls.js stands still". Times are arguments, in milliseconds
- * on one clock.
+ * hls.js 1.7.4 can get into both states: see docs/player.md, "Where hls.js stands still". Times are
+ * arguments, in milliseconds on one clock.
  */
 export class Standstill {
   private time = -1;
   private since = 0;
   private pushedAt = Number.NEGATIVE_INFINITY;
   private readonly asked = new Map<string, { at: number; from: number }>();
+  /** How long to wait for an answer, in milliseconds, for tracks whose request was repeated. */
+  private readonly patience = new Map<string, number>();
 
-  /** A track's media were asked for, which begin at `from`, in seconds. */
+  /** Notes that a track's media from `from` on, in seconds, were requested. */
   asks(track: string, now: number, from: number): void {
     this.asked.set(track, { at: now, from });
   }
 
-  /** What was asked for has come, or will not. */
+  /** Notes that the requested media have arrived. */
+  arrived(track: string): void {
+    this.answered(track);
+    this.patience.delete(track);
+  }
+
+  /** Notes that the requested media have arrived, or will not arrive. */
   answered(track: string): void {
     this.asked.delete(track);
   }
 
-  /** Where to put the picture so that the player goes on, or null while there is nothing to do. In seconds. */
+  /**
+   * Where to move the picture so that the player goes on, in seconds; null while there is nothing
+   * to do.
+   */
   look(now: number, { time, wanted, seeking, bufferedTo, nextFrom, listedTo }: Look): number | null {
     if (time !== this.time || !(wanted || seeking)) {
       this.time = time;
@@ -52,12 +64,28 @@ export class Standstill {
       return null;
     }
     if (now - this.since < STANDS_AFTER || now - this.pushedAt < BETWEEN) return null;
-    // It is on its way: the network is slow, and the player is not at fault.
+    // The media are on their way: the network is slow, and the player is not at fault.
     const awaited = (until: number) =>
       [...this.asked.values()].some(({ at, from }) => from < until && now - at < LOST_AFTER);
     if (nextFrom !== null) return awaited(nextFrom) ? null : this.push(now, nextFrom);
     if (seeking || listedTo < bufferedTo + NEWER || awaited(Number.POSITIVE_INFINITY)) return null;
     return this.push(now, bufferedTo);
+  }
+
+  /**
+   * Tracks whose request must be repeated, because the picture stands still and the answer does not
+   * come. Each repetition doubles the time to wait until media arrive: the network may be slow. Call
+   * this before `look`: the repeated request gets time before the picture is moved.
+   */
+  lost(now: number): string[] {
+    if (now - this.since < STANDS_AFTER) return [];
+    const patience = (track: string) => this.patience.get(track) ?? LOST_AFTER;
+    const lost = [...this.asked]
+      .filter(([track, { at }]) => now - at >= patience(track))
+      .map(([track]) => track);
+    for (const track of lost) this.patience.set(track, 2 * patience(track));
+    if (lost.length > 0) this.pushedAt = now;
+    return lost;
   }
 
   private push(now: number, beyond: number): number {

@@ -6,9 +6,12 @@ import { Figures } from './figures';
 import { commandOf, KEYS, keysUsedBy } from './keys';
 import type { Session } from './session';
 
-/** How often the figures are read, in milliseconds: often enough to follow, seldom enough to read. */
+/**
+ * How often the figures are updated, in milliseconds: often enough to follow, rarely enough to
+ * read.
+ */
 const FIGURES_EVERY = 500;
-/** How long the controls stay after the last movement in full screen, in milliseconds. */
+/** How long the controls stay visible in full screen after the last movement, in milliseconds. */
 const CONTROLS_STAY = 3_000;
 
 /** The watch page. */
@@ -16,11 +19,11 @@ export function Watch({ session }: { session: Session }) {
   useRedraw(session);
   const [shortcuts, setShortcuts] = useShortcuts(session);
   const stage = useRef<HTMLDivElement>(null);
-  const picture = useRef<HTMLDivElement>(null);
+  const video = useRef<HTMLDivElement>(null);
   const awake = useAwake(stage);
 
   useEffect(() => {
-    picture.current?.prepend(session.video);
+    video.current?.prepend(session.video);
     session.video.tabIndex = -1;
   }, [session]);
 
@@ -47,7 +50,7 @@ export function Watch({ session }: { session: Session }) {
       </header>
       <main class="watch">
         <div class={`stage${awake ? '' : ' idle'}`} ref={stage} data-shortcuts={shortcuts ? 'on' : 'off'}>
-          <div class="picture" ref={picture}>
+          <div class="video" ref={video}>
             {message && condition.kind !== 'starting' && condition.kind !== 'buffering' && (
               <div class="message">
                 <h2>{message.title}</h2>
@@ -64,7 +67,7 @@ export function Watch({ session }: { session: Session }) {
             {message && (condition.kind === 'starting' || condition.kind === 'buffering') && (
               <div class="passing">{message.title}</div>
             )}
-            {!message && stats.width === null && <div class="passing">Sound without picture</div>}
+            {!message && stats.width === null && <div class="passing">Audio without video</div>}
             {!message && stats.muted && !stats.paused && (
               <button type="button" class="unmute" onClick={() => session.toggleMute()}>
                 <svg viewBox="0 0 24 24" aria-hidden="true" focusable="false">
@@ -139,7 +142,9 @@ export function Watch({ session }: { session: Session }) {
   );
 }
 
-/** Draws again when the session says so, and regularly for the figures while the page can be seen. */
+/**
+ * Redraws when the session has changed, and regularly for the figures while the page is visible.
+ */
 function useRedraw(session: Session): void {
   const [, setTurn] = useState(0);
   useEffect(() => {
@@ -157,10 +162,13 @@ function useRedraw(session: Session): void {
 
 const SHORTCUTS_KEY = 'headwater.shortcuts';
 
-/** The single-key shortcuts, which can be turned off: a dictating or shaking hand presses keys unmeant (WCAG 2.1.4). */
+/**
+ * The single-key shortcuts. The viewer can turn them off, because dictation or unsteady hands may
+ * press keys by mistake (WCAG 2.1.4).
+ */
 function useShortcuts(session: Session): [boolean, (on: boolean) => void] {
   const [on, setOn] = useState(() => stored(SHORTCUTS_KEY) !== 'off');
-  // What the handler goes by: it must hold from the moment of the choice, not from the next drawing on.
+  // The handler reads this ref, so that a change takes effect at once and not at the next redraw.
   const current = useRef(on);
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
@@ -187,7 +195,7 @@ function useShortcuts(session: Session): [boolean, (on: boolean) => void] {
       try {
         localStorage.setItem(SHORTCUTS_KEY, value ? 'on' : 'off');
       } catch {
-        // Storage may be forbidden; the choice then lasts for this visit.
+        // Storage may be forbidden. The choice then lasts for this visit.
       }
     },
   ];
@@ -201,7 +209,10 @@ function stored(key: string): string | null {
   }
 }
 
-/** Whether the controls should be seen in full screen: for a while after each movement, key or change of focus. */
+/**
+ * Whether to show the controls in full screen: for a while after each movement, key or change of
+ * focus.
+ */
 function useAwake(stage: { current: HTMLElement | null }): boolean {
   const [awake, setAwake] = useState(true);
   useEffect(() => {

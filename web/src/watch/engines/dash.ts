@@ -17,7 +17,7 @@ import {
   type StartEngine,
 } from './engine';
 
-/** Codes of dash.js's errors (MediaPlayer.errors) that are about bytes which did not come. */
+/** Codes of dash.js errors (MediaPlayer.errors) for bytes that did not arrive. */
 const NETWORK_ERRORS: Record<number, string> = {
   11: 'The manifest',
   17: 'A segment',
@@ -28,13 +28,16 @@ const NETWORK_ERRORS: Record<number, string> = {
 };
 const PARSING_ERRORS = [10, 31];
 const NOTHING_PLAYABLE = [23, 24, 32];
-/** The clock could not be asked: latency is less exact, playback goes on. */
+/** The clock did not answer: latency is less exact, but playback goes on. */
 const TIME_SYNC_FAILED = 16;
 
-/** The events at which a video element is readier than before. */
+/** The events that tell that a video element is more ready than before. */
 const READINESS = ['loadedmetadata', 'loadeddata', 'canplay', 'canplaythrough'] as const;
 
-/** How much faster than normal is caught up with live, and from how many seconds too far behind. */
+/**
+ * How much faster than normal playback catches up with live, and the second rate for viewers that
+ * are this many seconds too far behind.
+ */
 const FASTER = 0.1;
 const FASTER_WHEN_FAR = 0.3;
 const FAR = 1;
@@ -43,7 +46,7 @@ interface DashError {
   error?: { code?: number; message?: string; data?: { response?: { status?: number } | null } } | string;
 }
 
-/** DASH by dash.js; how far behind live it plays is the manifest's ServiceDescription. */
+/** DASH by dash.js. The manifest's ServiceDescription sets the distance from live. */
 export const startDash: StartEngine = (video, url, { recorded, startAt }, events) => {
   const player = MediaPlayer().create();
   const settings: MediaPlayerSettingClass = {
@@ -56,12 +59,12 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
         useManifestDateHeaderTimeSource: false,
         defaultTimingSource: {
           scheme: 'urn:mpeg:dash:utc:http-xsdate:2014',
-          // Left to itself dash.js would ask a server of somebody else.
+          // By default, dash.js would ask a third party's server.
           value: new URL('/api/v1/time', location.href).href,
         },
       },
       text: { defaultEnabled: false },
-      // Every visit begins alike: nothing is kept in the browser between two.
+      // All visits begin alike: the browser stores nothing between them.
       lastBitrateCachingInfo: { enabled: false },
       lastMediaSettingsCachingInfo: { enabled: false },
     },
@@ -76,7 +79,7 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
     events.failed(manifestRefused(error) ? { ...failure, refusedBy: url } : failure);
   });
   let fastest = FASTER;
-  // A viewer 4 to 6 s too far behind is within a second of the wanted distance in less than 20 s.
+  // A viewer 4 to 6 s too far behind is within a second of the target in less than 20 s.
   player.on('playbackTimeUpdated', () => {
     if (recorded || !player.isDynamic()) return;
     const behind = player.getCurrentLiveLatency() - player.getTargetLiveDelay();
@@ -133,12 +136,13 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
       if (player.isReady() && player.isDynamic()) player.seekToOriginalLive();
     },
     hold() {
-      // dash.js takes a viewer back to live by itself only beyond liveCatchup.maxDrift.
+      // dash.js itself takes a viewer back to live only beyond liveCatchup.maxDrift.
     },
     destroy() {
       gone.abort();
-      // dash.js puts off a change of rate until one of these events, and does not take the listener back: it
-      // would fire into the destroyed player when the next engine has media.
+      // dash.js delays a change of rate until one of these events, and does not remove this
+      // listener when it is destroyed. So the events are sent now: otherwise the listener would run
+      // in the destroyed player when the next engine has media.
       for (const event of READINESS) video.dispatchEvent(new Event(event));
       player.destroy();
       video.playbackRate = 1;
@@ -147,21 +151,22 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
 };
 
 /**
- * Ends a title when dash.js sees its end before the browser has said `ended`, as on a busy page. By itself it
- * seeks to the end and pauses then, which may keep the browser from saying so; and since a seek starts the timer
- * again that looks for the end, it does it five times a second, with a request for a header each. Told `ended`,
- * it does neither. (dash.js 5.2.1: StreamController's timer, PlaybackController's handler of PLAYBACK_ENDED.)
+ * Ends a title when dash.js sees its end before the browser sends `ended`, as on a busy page.
+ * Without this, dash.js seeks to the end and pauses, which may keep the browser from sending
+ * `ended`. A seek restarts the timer that looks for the end. So dash.js does this five times a
+ * second, with a request for a header each. When it gets `ended`, it does neither. (dash.js 5.2.1:
+ * StreamController's timer, PlaybackController's handler of PLAYBACK_ENDED.)
  */
 function endOnce(player: MediaPlayerClass, video: HTMLVideoElement, signal: AbortSignal): void {
   let said = false;
-  // Before dash.js hears of it.
+  // These listeners run before those of dash.js.
   const first = { signal, capture: true };
   video.addEventListener('ended', () => (said = true), first);
   video.addEventListener('seeking', () => (said = false), first);
   const ends = ({ isLast }: { isLast?: boolean }) => {
     if (isLast && video.ended && !said) video.dispatchEvent(new Event('ended'));
   };
-  // Its own handlers have at most 5,000.
+  // dash.js's own handlers have priorities up to 5,000.
   player.on('playbackEnded', ends as (event: MediaPlayerEvent) => void, undefined, { priority: 10_000 });
 }
 

@@ -1,46 +1,54 @@
 import type { Failure } from '../condition';
 
-/** What an engine knows beyond what the video element tells. */
+/** What an engine knows in addition to the video element. */
 export interface EngineStats {
-  /** Wall-clock time of the picture on the screen, by the server's clock: milliseconds since 1970. */
+  /**
+   * When the picture on the screen was captured, by the server's clock: milliseconds since 1970.
+   */
   shownAt: number | null;
-  /** Distance from the live edge as the engine reckons it, in seconds; used where `shownAt` is not known. */
+  /**
+   * Distance from the live edge by the engine's own measure, in seconds. Used if `shownAt` is not
+   * known.
+   */
   latency: number | null;
-  /** The distance the engine steers for, in seconds. */
+  /** The distance that the engine steers for, in seconds. */
   targetLatency: number | null;
-  /** Bitrate of the video rendition being played, in bit/s. */
+  /** Bit rate of the present video rendition, in bit/s. */
   bitrate: number | null;
   frameRate: number | null;
   codec: string | null;
-  /** Name of the rendition, where the engine knows one. */
+  /** Name of the rendition, if the engine knows it. */
   rendition: string | null;
-  /** Bytes received: media, and what the delivery adds to them. Null where the engine does not count. */
+  /** Bytes received: media, and the overhead of the delivery. Null if the engine does not count. */
   traffic: { media: number; overhead: number } | null;
 }
 
 export interface EngineEvents {
   /** The manifest was read. */
   manifest(): void;
-  /** A track of a broadcast is over, or its playlist is gone. The broadcast may go on without it. */
+  /**
+   * A track of a broadcast is over, or its playlist is gone. The broadcast may go on without the
+   * track.
+   */
   trackOver(): void;
-  /** No way on without a new engine. */
+  /** The engine cannot go on; only a new engine can. */
   failed(failure: Failure): void;
 }
 
-/** A track the viewer can choose. */
+/** A track that the viewer can choose. */
 export interface Choice {
   id: number;
   label: string;
 }
 
-/** What the viewer can choose from, and what is chosen; no subtitles are chosen when that is null. */
+/** The tracks to choose from, and the chosen ones. Null means no subtitles. */
 export interface Choices {
   audio: readonly Choice[];
   chosenAudio: number | null;
   subtitles: readonly Choice[];
   chosenSubtitles: number | null;
   renditions: readonly Choice[];
-  /** Null where the server chooses. */
+  /** Null if the server chooses. */
   chosenRendition: number | null;
 }
 
@@ -53,21 +61,23 @@ export const NO_CHOICES: Choices = {
   chosenRendition: null,
 };
 
-/** Something that feeds a video element. */
+/** Feeds a video element with media. */
 export interface Engine {
   /** Name and version, for bug reports. */
   readonly name: string;
   stats(): EngineStats;
   choices(): Choices;
-  /** Plays the audio track `id`, one of `choices().audio`. */
+  /** Plays the audio track `id` of `choices().audio`. */
   chooseAudio(id: number): void;
-  /** Shows the subtitles `id`, one of `choices().subtitles`, or none. */
+  /** Shows the subtitles `id` of `choices().subtitles`, or none. */
   chooseSubtitles(id: number | null): void;
-  /** Plays the rendition `id`, one of `choices().renditions`, and no other; null leaves it to the server. */
+  /**
+   * Plays the rendition `id` of `choices().renditions` and no other; with null the server chooses.
+   */
   chooseRendition?(id: number | null): void;
-  /** Seeks to where a viewer who comes now would begin. */
+  /** Seeks to where a new viewer would begin. */
   goLive(): void;
-  /** The viewer paused: stay where they left off when they come back. */
+  /** The viewer paused. The engine must keep the position for later. */
   hold(): void;
   destroy(): void;
 }
@@ -75,7 +85,7 @@ export interface Engine {
 export interface Options {
   lowLatency: boolean;
   recorded: boolean;
-  /** Where a file begins to play, in seconds. */
+  /** Position in a file at which to begin, in seconds. */
   startAt: number;
   /** The server's clock, in milliseconds since 1970. */
   clock: () => number;
@@ -99,11 +109,12 @@ export const NO_STATS: EngineStats = {
   traffic: null,
 };
 
-/** The sentence for an HTTP status that ended playback. */
+/** A sentence about the HTTP status that ended playback. */
 export function httpFailure(what: string, status: number | undefined): string {
   if (!status) return `${what} could not be loaded: the server did not answer.`;
   if (status === 404) return `${what} is not on the server (404).`;
-  // Why not is in the answer: damaged, cut off, encrypted, a codec that the server does not know.
+  // The answer tells the reason: the file is damaged, cut off or encrypted, or has a codec that the
+  // server does not know.
   if (status === 422) return `The server cannot make ${what.toLowerCase()} of this file (422).`;
   return `${what} could not be loaded: the server answered ${status}.`;
 }

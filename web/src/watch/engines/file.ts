@@ -5,7 +5,7 @@ import { Ranges } from '../file/ranges';
 import { Reader } from '../file/reader';
 import { type Choices, type EngineStats, NO_CHOICES, NO_STATS, type StartEngine } from './engine';
 
-/** An MP4 file by range requests, made fit for MediaSource in the page. */
+/** Plays an MP4 file by range requests. The page converts it for MediaSource. */
 export const startFile: StartEngine = (video, url, { startAt }, events) => {
   const mediaSource = mediaSourceClass();
   const ended = new AbortController();
@@ -21,7 +21,8 @@ export const startFile: StartEngine = (video, url, { startAt }, events) => {
       events.failed({ kind: 'media', what: 'The browser could not play the file.', detail });
     }
   };
-  // The browser tells of what it cannot decode when it comes to it, not when it is given it.
+  // The browser tells that it cannot decode media when it reaches them, and not when they are
+  // appended.
   const undecodable = () =>
     failed(new FileFailure('media', 'The browser could not decode the file.', video.error?.message ?? ''));
 
@@ -62,13 +63,13 @@ export const startFile: StartEngine = (video, url, { startAt }, events) => {
       feeder?.change(async (signal) => chooser?.choose(id, signal));
     },
     chooseSubtitles() {
-      // An MP4 by itself has none that a browser shows.
+      // A plain MP4 has no subtitles that a browser shows.
     },
     goLive() {
       // A file is not live.
     },
     hold() {
-      // A file waits.
+      // Nothing to do: a file does not move on.
     },
     destroy() {
       ended.abort();
@@ -78,7 +79,10 @@ export const startFile: StartEngine = (video, url, { startAt }, events) => {
   };
 };
 
-/** A track's name unless it is what programs write when nobody gave one: `SoundHandler`, `ISO Media file…`. */
+/**
+ * A track's name. Empty for the default names that programs write: `SoundHandler`, `ISO Media
+ * file…`.
+ */
 function named(name: string): string {
   return /handler|iso media/i.test(name) ? '' : name;
 }

@@ -1,4 +1,4 @@
-import Hls, { type ErrorData, type LevelDetails } from 'hls.js';
+import Hls, { type ErrorData, type Fragment, type LevelDetails } from 'hls.js';
 import { trackLabel } from '../../shared/format';
 import type { Failure } from '../condition';
 import { LOW_LATENCY, Pace, WHOLE_SEGMENTS } from '../pace';
@@ -12,33 +12,34 @@ import {
   type StartEngine,
 } from './engine';
 
-/** How many target durations a low-latency viewer may fall behind before being taken back to live. */
+/** A low-latency viewer that is more target durations behind than this is taken back to live. */
 const MOST_BEHIND = 3;
 
-/** How often the picture is looked at for standing still, in milliseconds. */
+/** How often to check whether the picture stands still, in milliseconds. */
 const LOOK_EVERY = 50;
 
-/** Events after which the buffer's past says nothing about its future. */
+/** After these events, earlier buffer levels tell nothing about later ones. */
 const INTERRUPTIONS = ['seeking', 'pause', 'waiting'] as const;
 
 /** HLS by hls.js, with or without low latency. */
 export const startHls: StartEngine = (video, url, { lowLatency, recorded, startAt }, events) => {
   const hls = new Hls({
     lowLatencyMode: lowLatency,
-    // Fragmented MP4 is only looked at on its way to the browser; a worker would add a hop and gain nothing.
+    // hls.js only inspects fragmented MP4, so a worker would add a hop and gain nothing.
     enableWorker: false,
-    // Without liveSyncDuration hls.js holds the server's PART-HOLD-BACK (HOLD-BACK without low latency).
-    // Pace does the catching up; hls.js leaves the rate alone when it may not raise it.
+    // Without liveSyncDuration, hls.js keeps the server's PART-HOLD-BACK (HOLD-BACK without low
+    // latency). Pace does the catching up. With this maximum, hls.js does not change the rate.
     maxLiveSyncPlaybackRate: 1,
-    // A stall moves the target away from live by this much, bounded by one target duration.
+    // A stall moves the target away from live by this much, up to one target duration.
     liveSyncOnStallIncrease: lowLatency ? 0.25 : 1,
     backBufferLength: 30,
     startLevel: -1,
     ...(recorded ? { startPosition: startAt } : {}),
-    // A missing or late answer is retried at once: at this distance from live a second is everything.
+    // A missing or late answer is retried at once: this close to live, a second is long.
     ...(lowLatency ? { highBufferWatchdogPeriod: 1, detectStallWithCurrentTimeMs: 750 } : {}),
   });
-  // Set behind the constructor, which allows it only together with a distance of our own instead of the server's.
+  // This is set after the constructor. The constructor accepts it only together with a fixed
+  // distance in place of the server's.
   const stayClose = () => {
     if (lowLatency) hls.config.liveMaxLatencyDurationCount = MOST_BEHIND;
   };
@@ -75,7 +76,8 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
   hls.on(Hls.Events.ERROR, (_event, data) => {
     if (!recorded && isPlaylistGone(data)) events.trackOver();
     if (!data.fatal) return;
-    // A decoder that chokes on one picture recovers by starting over; once is tried, more would loop.
+    // A decoder that fails on one picture recovers by a restart. This is tried once; more attempts
+    // could loop.
     if (data.type === Hls.ErrorTypes.MEDIA_ERROR && !isCodecError(data) && mediaRecoveries === 0) {
       mediaRecoveries += 1;
       hls.recoverMediaError();
@@ -96,7 +98,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
         shownAt: live ? (hls.playingDate?.getTime() ?? null) : null,
         latency: live && hls.latency > 0 ? hls.latency : null,
         targetLatency: live ? hls.targetLatency : null,
-        // A file's average is known; a broadcast's is what it has been so far.
+        // The average of a file is known; that of a broadcast is measured so far.
         bitrate: (recorded ? level?.averageBitrate : level?.bitrate) ?? null,
         frameRate: level?.frameRate || null,
         codec: level ? [level.videoCodec, level.audioCodec].filter(Boolean).join(', ') || null : null,
@@ -139,18 +141,29 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
 };
 
 /**
- * Has hls.js go on where it stands still though there are newer media (docs/player.md, "Where hls.js stands still"): a
- * seek to just behind what is buffered makes it look for media anew, and one over a hole leaves the hole. Returns the
- * way to stop that.
+ * Makes hls.js go on where it stands still although there are newer media (docs/player.md, "Where
+ * hls.js stands still"). A seek to just behind the buffered media makes it look for media again,
+ * and a seek over a hole leaves the hole. A request without an answer is ended, and hls.js repeats
+ * it. Returns a function that stops this.
  */
 function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
   const standstill = new Standstill();
-  hls.on(Hls.Events.FRAG_LOADING, (_event, { frag, part }) =>
-    standstill.asks(frag.type, performance.now(), (part ?? frag).start),
-  );
-  for (const event of [Hls.Events.FRAG_LOADED, Hls.Events.FRAG_LOAD_EMERGENCY_ABORTED] as const) {
-    hls.on(event, (_event: string, { frag }: { frag: { type: string } }) => standstill.answered(frag.type));
-  }
+  const loading = new Map<string, { frag: Fragment; loader: Fragment['loader'] }>();
+  hls.on(Hls.Events.FRAG_LOADING, (_event, { frag, part }) => {
+    standstill.asks(frag.type, performance.now(), (part ?? frag).start);
+    loading.set(frag.type, { frag, loader: null });
+  });
+  // Of parts that hls.js requests one after the other, it announces only the first.
+  const noteRequests = (now: number) => {
+    for (const [track, request] of loading) {
+      const { loader } = request.frag;
+      if (loader === null || loader === request.loader) continue;
+      request.loader = loader;
+      standstill.asks(track, now, (loader.context?.part ?? request.frag).start);
+    }
+  };
+  hls.on(Hls.Events.FRAG_LOADED, (_event, { frag }) => standstill.arrived(frag.type));
+  hls.on(Hls.Events.FRAG_LOAD_EMERGENCY_ABORTED, (_event, { frag }) => standstill.answered(frag.type));
   hls.on(Hls.Events.ERROR, (_event, { frag }) => {
     if (frag) standstill.answered(frag.type);
   });
@@ -158,7 +171,14 @@ function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
     const edges = [hls.levels[hls.currentLevel], hls.audioTracks[hls.audioTrack]]
       .map((playlist) => playlist?.details?.edge)
       .filter((edge) => edge !== undefined);
-    const to = standstill.look(performance.now(), {
+    const now = performance.now();
+    noteRequests(now);
+    for (const track of standstill.lost(now)) {
+      const frag = loading.get(track)?.frag;
+      // hls.js asks again for media whose request ends. A seek within a segment does not end it.
+      if (frag?.loader?.stats.loading.first === 0) frag.abortRequests();
+    }
+    const to = standstill.look(now, {
       time: video.currentTime,
       wanted: !video.paused && !video.seeking && !video.ended && video.readyState > 0,
       seeking: video.seeking,
@@ -171,7 +191,7 @@ function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
   return () => clearInterval(timer);
 }
 
-/** Until when there are media at the picture without a hole, in seconds. */
+/** The end of the media at the picture without a hole, in seconds. */
 function endOfBuffered({ buffered, currentTime }: HTMLVideoElement): number {
   for (let i = 0; i < buffered.length; i++) {
     if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i)) return buffered.end(i);
@@ -179,7 +199,7 @@ function endOfBuffered({ buffered, currentTime }: HTMLVideoElement): number {
   return currentTime;
 }
 
-/** Where the first media behind the picture begin, if there are none at it; in seconds. */
+/** The start of the first media after the picture, if there are none at it; in seconds. */
 function nextBuffered({ buffered, currentTime }: HTMLVideoElement): number | null {
   for (let i = 0; i < buffered.length; i++) {
     if (buffered.start(i) > currentTime) return buffered.start(i);
@@ -188,7 +208,7 @@ function nextBuffered({ buffered, currentTime }: HTMLVideoElement): number | nul
   return null;
 }
 
-/** A track's playlist is not there any more. */
+/** Whether a track's playlist is gone. */
 function isPlaylistGone({ details, response }: ErrorData): boolean {
   const { LEVEL_LOAD_ERROR, AUDIO_TRACK_LOAD_ERROR } = Hls.ErrorDetails;
   return (details === LEVEL_LOAD_ERROR || details === AUDIO_TRACK_LOAD_ERROR) && response?.code === 404;

@@ -1,6 +1,6 @@
 import { type Engine, type EngineStats, NO_CHOICES, NO_STATS, type StartEngine } from './engine';
 
-/** HLS by the browser itself, where there is no MediaSource: Safari on older iPhones. */
+/** HLS by the browser itself, if there is no MediaSource: Safari on older iPhones. */
 export const startNative: StartEngine = (video, url, { recorded, startAt }, events): Engine => {
   const manifest = () => events.manifest();
   const failed = () => {
@@ -26,14 +26,14 @@ export const startNative: StartEngine = (video, url, { recorded, startAt }, even
   return {
     name: 'native HLS',
     stats(): EngineStats {
-      // Only Safari has getStartDate: the PROGRAM-DATE-TIME of the element's time zero.
+      // Only Safari has getStartDate. It returns the PROGRAM-DATE-TIME of the element's time zero.
       const start = (video as HTMLVideoElement & { getStartDate?(): Date }).getStartDate?.().getTime();
       const dated = !recorded && start !== undefined && !Number.isNaN(start);
       return { ...NO_STATS, shownAt: dated ? start + video.currentTime * 1000 : null };
     },
     choices: () => NO_CHOICES,
     chooseAudio() {
-      // The browser offers no choice where it plays HLS itself.
+      // A browser that plays HLS itself offers no choice here.
     },
     chooseSubtitles() {
       // As above.
@@ -43,7 +43,7 @@ export const startNative: StartEngine = (video, url, { recorded, startAt }, even
       if (seekable.length > 0) video.currentTime = seekable.end(seekable.length - 1);
     },
     hold() {
-      // The browser keeps the position over a pause.
+      // The browser itself keeps the position during a pause.
     },
     destroy() {
       video.removeEventListener('loadedmetadata', manifest);

@@ -3,7 +3,7 @@ import * as format from '../../shared/format';
 import type { Failure } from '../condition';
 import { type Choices, type EngineStats, NO_CHOICES, type StartEngine } from './engine';
 
-/** The player as the server publishes it: this page uses it as any other does. */
+/** The player as the server publishes it. This page uses it as any other page does. */
 const PLAYER = import.meta.env.DEV ? '/src/push/push.ts' : '/player/push.js';
 
 export async function loadPush(): Promise<StartEngine> {
@@ -55,10 +55,10 @@ const start =
         };
       },
       chooseAudio() {
-        // One sound goes with all renditions.
+        // All renditions share one audio track.
       },
       chooseSubtitles() {
-        // There are none.
+        // There are no subtitles.
       },
       chooseRendition(id) {
         chosen = id === null ? null : (player.renditions[id]?.name ?? null);
@@ -76,7 +76,7 @@ const start =
     };
   };
 
-/** `720p` of `1280x720`. */
+/** Shortens `1280x720` to `720p`. */
 function shortly(resolution: string | null): string | null {
   const height = resolution?.split('x')[1];
   return height === undefined ? null : `${height}p`;

@@ -1,21 +1,21 @@
 import { FileFailure } from './failure';
 import type { Ranges } from './ranges';
 
-/** A box at the top of a file (ISO/IEC 14496-12, 4.2). */
+/** A top-level box of a file (ISO/IEC 14496-12, 4.2). */
 export interface TopBox {
   type: string;
   offset: number;
-  /** In bytes, its header included; as far as the file goes where the box says so. */
+  /** In bytes, with the header. To the end of the file if the box says so. */
   size: number;
 }
 
-/** The longest box that is read whole, in bytes: the index of a film of a day. */
+/** The longest box that is read whole, in bytes: the index of a file that lasts a day. */
 const LONGEST = 64 * 1024 * 1024;
 
-/** What an MP4 file begins with; in QuickTime's days there was no ftyp. */
+/** The types with which an MP4 file may begin. Early QuickTime files have no ftyp. */
 const FIRST = /^(ftyp|styp|moov|mdat|free|skip|wide|pnot|uuid|pdin|sidx|moof)$/;
 
-/** The box at `offset`, or null at the end of the file. */
+/** Finds the box at `offset`, or null at the end of the file. */
 export async function boxAt(file: Ranges, offset: number, signal: AbortSignal): Promise<TopBox | null> {
   const head = await file.read(offset, 16, signal);
   if (head.length < 8) return null;
@@ -36,7 +36,7 @@ export async function boxAt(file: Ranges, offset: number, signal: AbortSignal): 
   return { type, offset, size };
 }
 
-/** All bytes of a box that is needed whole. */
+/** Reads all bytes of a box. */
 export async function wholeBox(file: Ranges, box: TopBox, signal: AbortSignal): Promise<Uint8Array> {
   if (box.size > LONGEST || box.offset + box.size > (file.size ?? 0)) {
     throw new FileFailure(

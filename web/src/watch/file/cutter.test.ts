@@ -3,7 +3,7 @@ import { type Cut, Cutter } from './cutter';
 import type { Track, TrackPart } from './movie';
 import { fromTables } from './samples';
 
-/** A track of equal samples in one chunk; a sync sample every `every`. */
+/** A track of equal samples in one chunk, with a sync sample every `every` samples. */
 function part(kind: 'video' | 'audio', count: number, delta: number, every: number, size = 100): TrackPart {
   const track: Track = {
     id: kind === 'video' ? 1 : 2,
@@ -46,7 +46,7 @@ describe('Cutter', () => {
     expect(cutter.next()).toBeNull();
   });
 
-  it('begins where decoding can, and sound with it', () => {
+  it('begins where decoding can, and audio with it', () => {
     const cutter = new Cutter([part('video', 60, 40, 25), part('audio', 120, 21, 1)]);
     cutter.seek(1.5);
     expect(shape(cutter.next())).toEqual([

@@ -1,12 +1,14 @@
 import type { TrackPart } from './movie';
 import { bytesOf, firstFrom, syncBefore } from './samples';
 
-/** Media of one segment, in seconds: what a viewer waits for at most before something is shown. */
+/**
+ * Duration of a segment in seconds. A viewer waits for at most this much before the first frame.
+ */
 const LONG = 1;
-/** Most bytes of one segment, unless a single sample has more. */
+/** Most bytes of a segment, unless a single sample is larger. */
 const LARGE = 4 * 1024 * 1024;
 
-/** Samples `from` up to `to` of a track: part of the next segment. */
+/** The samples `from` to `to` (exclusive) of a track, as a part of the next segment. */
 export interface Cut {
   part: TrackPart;
   from: number;
@@ -14,8 +16,8 @@ export interface Cut {
 }
 
 /**
- * Cuts the samples of several tracks into segments of about a second, all tracks together, in the order of
- * their decode times. Decode times are seconds on the timeline that the tracks share.
+ * Cuts the samples of several tracks into common segments of about a second, in decode order.
+ * Decode times are seconds on the timeline that the tracks share.
  */
 export class Cutter {
   private readonly at: number[];
@@ -24,7 +26,7 @@ export class Cutter {
     this.at = parts.map(() => 0);
   }
 
-  /** What the next segment holds; null when nothing is left. */
+  /** The content of the next segment; null at the end. */
   next(): Cut[] | null {
     const begin = Math.min(...this.parts.map((part, i) => decodeTime(part, this.at[i] ?? 0)));
     if (begin === Number.POSITIVE_INFINITY) return null;
@@ -37,32 +39,32 @@ export class Cutter {
     return cuts.filter(({ from, to }) => to > from);
   }
 
-  /** Goes to where decoding must begin for what is presented at `time`, in seconds. */
+  /** Goes to where decoding must begin for the media presented at `time`, in seconds. */
   seek(time: number): void {
-    const video = this.parts.findIndex(({ track }) => track.kind === 'video');
+    const leader = this.parts.findIndex(({ track }) => track.kind === 'video');
     let from = time;
-    const pictures = this.parts[video];
-    if (pictures) {
-      const { track, samples } = pictures;
-      this.at[video] = syncBefore(samples, (time - track.edit) * track.timescale);
-      from = decodeTime(pictures, this.at[video] ?? 0);
+    const video = this.parts[leader];
+    if (video) {
+      const { track, samples } = video;
+      this.at[leader] = syncBefore(samples, (time - track.edit) * track.timescale);
+      from = decodeTime(video, this.at[leader] ?? 0);
     }
     for (const [i, { track, samples }] of this.parts.entries()) {
-      if (i === video) continue;
-      // One more before: it may reach into the time.
+      if (i === leader) continue;
+      // One sample earlier, because it may last beyond this time.
       this.at[i] = Math.max(0, firstFrom(samples, (from - track.edit) * track.timescale) - 1);
     }
   }
 
   private upTo(part: TrackPart, from: number, end: number): Cut {
     const { track, samples } = part;
-    // The first sample is due now, by whatever rounding.
+    // The first sample is due now, even if rounding says otherwise.
     const least = decodeTime(part, from) < end ? from + 1 : from;
     return { part, from, to: Math.max(least, firstFrom(samples, (end - track.edit) * track.timescale)) };
   }
 }
 
-/** When a sample is due to be decoded, in seconds; Infinity behind the last. */
+/** Decode time of a sample in seconds; Infinity after the last sample. */
 function decodeTime({ track, samples }: TrackPart, at: number): number {
   return at < samples.count
     ? (samples.dts[at] ?? 0) / track.timescale + track.edit

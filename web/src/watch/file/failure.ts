@@ -1,8 +1,8 @@
 import type { Failure } from '../condition';
 
-/** Why a file cannot be played (on), in words for the viewer. */
+/** Why a file cannot be played, or not to its end, in words for the viewer. */
 export class FileFailure extends Error {
-  /** Whether trying again may help. */
+  /** Whether another attempt may help. */
   passing = false;
 
   constructor(

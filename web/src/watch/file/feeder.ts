@@ -1,40 +1,51 @@
 import { FileFailure } from './failure';
 import type { Reader, Segment } from './reader';
 
-/** Nothing more is asked for while so much is buffered ahead of the picture, in seconds. */
+/** Nothing more is requested while this much is buffered ahead of the picture, in seconds. */
 export const AHEAD = 15;
-/** Behind the picture so much is kept for a small step back, in seconds, and removed when it is twice that. */
+/**
+ * This much is kept behind the picture for short jumps back, in seconds. It is cut back to this
+ * when it is twice as much.
+ */
 const BEHIND = 10;
-/** When the browser has no room even for this much ahead, the file cannot be played, in seconds. */
+/** If the browser has no room even for this much ahead, the file cannot be played, in seconds. */
 const LEAST_AHEAD = 2;
-/** So little is buffered that the picture is about to stop, in seconds. */
+/** With less than this ahead, the picture is about to stop, in seconds. */
 const ALMOST_OUT = 0.3;
-/** How long until the buffer is looked at again, in milliseconds. */
+/** Time between looks at the buffer, in milliseconds. */
 const LOOK_AGAIN = 200;
-/** No picture lasts so short, in seconds. */
+/** Shorter than any frame, in seconds. */
 const ROUNDING = 0.002;
-/** A hole in front of the picture that is stepped over although it can be seen, in seconds. */
+/** A picture that is at most this far before a range counts as in the range, in seconds. */
 const HOLE = 0.05;
 
 export type MediaSourceClass = { new (): MediaSource; isTypeSupported(mime: string): boolean };
 
 /**
- * Feeds one SourceBuffer, with picture and sound, from a file. What is buffered is always one stretch of the
- * file, which grows at its end: a jump to outside of it empties the buffer and begins anew there. So memory is
- * bounded by `AHEAD` and `BEHIND`, or by what the browser allows if that is less.
+ * Feeds one SourceBuffer with video and audio from a file. The buffer always contains one stretch
+ * of the file, which grows at its end. A jump to outside of it empties the buffer and begins there.
+ * So memory is limited by `AHEAD` and `BEHIND`, or by the browser if that is less.
  */
 export class Feeder {
   private buffer: SourceBuffer | null = null;
   private readonly source: MediaSource;
   private readonly address: string;
-  /** Ends what is being fetched: a jump, another audio track, the end of the visit. */
+  /**
+   * Aborts the present run: at a jump, at a change of the audio track, or at the end of the visit.
+   */
   private run = new AbortController();
   private running: Promise<void> = Promise.resolve();
-  /** Moments, in seconds, from which on what is buffered can be decoded: it may be cut off only in front of one. */
+  /**
+   * Times from which the buffered media can be decoded, in seconds. Media may be removed only up to
+   * one of these.
+   */
   private entrances: number[] = [];
-  /** Whether what is buffered belongs to the present run: until then a hole is only what was not fetched yet. */
+  /**
+   * Whether the buffer has media of the present run. Before that, a hole only means that nothing
+   * was fetched yet.
+   */
   private fed = false;
-  /** Less than AHEAD where the browser has less room. */
+  /** Smaller than AHEAD if the browser has less room. */
   private goal = AHEAD;
 
   constructor(
@@ -45,7 +56,7 @@ export class Feeder {
   ) {
     this.source = new mediaSource();
     this.address = URL.createObjectURL(this.source);
-    // Safari's ManagedMediaSource opens only where the picture cannot be sent to another device.
+    // Safari's ManagedMediaSource opens only if remote playback is disabled.
     video.disableRemotePlayback = true;
     video.src = this.address;
     video.addEventListener('seeking', this.jumped);
@@ -64,7 +75,7 @@ export class Feeder {
     });
   }
 
-  /** Goes on with what the reader now has chosen, from the present moment. */
+  /** Goes on from the present time with the tracks that `choose` selects. */
   change(choose: (signal: AbortSignal) => Promise<void>): void {
     this.again(this.video.currentTime, async (signal) => {
       await choose(signal);
@@ -104,7 +115,7 @@ export class Feeder {
     });
   }
 
-  /** Fills the buffer from `time` on, and keeps it filled until the end of the file. */
+  /** Fills the buffer from `time` on, and keeps it filled to the end of the file. */
   private async feed(time: number, signal: AbortSignal): Promise<void> {
     const { buffer, reader, source } = this;
     if (!buffer) return;
@@ -129,7 +140,10 @@ export class Feeder {
     this.stepOverHole();
   }
 
-  /** The next segment. A failure is not told as long as there is something to play, and may pass until then. */
+  /**
+   * Gets the next segment. Reports a failure only when there is nothing left to play; before that,
+   * it tries again.
+   */
   private async segment(reader: Reader, signal: AbortSignal): Promise<Segment | null> {
     for (;;) {
       try {
@@ -146,7 +160,7 @@ export class Feeder {
     }
   }
 
-  /** Waits until there is less than enough in front of the picture. */
+  /** Waits until there is room in front of the picture. */
   private async room(signal: AbortSignal): Promise<void> {
     while (this.ahead() >= this.goal) await pause(LOOK_AGAIN, signal);
   }
@@ -164,7 +178,8 @@ export class Feeder {
       } catch (error) {
         if (!(error instanceof DOMException) || error.name !== 'QuotaExceededError') throw error;
       }
-      // Full: what was seen goes first; then less is kept ahead from now on, and there is room when some was seen.
+      // The buffer is full. First, played media are removed. If there are none, the goal becomes
+      // smaller, and there is room when some media have been played.
       if (await this.forget(buffer, 1, 0.5, signal)) continue;
       const ahead = this.ahead();
       if (ahead < LEAST_AHEAD) {
@@ -181,7 +196,10 @@ export class Feeder {
     await this.settled(buffer, signal);
   }
 
-  /** Removes what is more than `keep` behind the picture once it is more than `most`; whether anything was. */
+  /**
+   * Removes media more than `keep` behind the picture, once there are more than `most`. Returns
+   * whether any were removed.
+   */
   private async forget(
     buffer: SourceBuffer,
     most: number,
@@ -191,8 +209,8 @@ export class Feeder {
     const { buffered } = buffer;
     const { currentTime } = this.video;
     if (buffered.length === 0 || buffered.start(0) >= currentTime - most) return false;
-    // Removing a picture removes all that build on it: cut between two groups of pictures, a little before the
-    // second begins, since times are rounded.
+    // Removing a frame also removes the frames that depend on it. So the cut is between two groups
+    // of pictures, a little before the second, because times are rounded.
     const entrance = this.entrances.findLast((time) => time <= currentTime - keep);
     if (entrance === undefined || entrance - ROUNDING <= buffered.start(0)) return false;
     await this.remove(buffer, 0, entrance - ROUNDING, signal);
@@ -206,7 +224,7 @@ export class Feeder {
     await this.settled(buffer, signal);
   }
 
-  /** Waits until the buffer takes the next operation. */
+  /** Waits until the buffer can take the next operation. */
   private async settled(buffer: SourceBuffer, signal: AbortSignal): Promise<void> {
     while (buffer.updating) {
       const event = await happening(buffer, ['updateend', 'error'], signal);
@@ -233,7 +251,10 @@ export class Feeder {
     return false;
   }
 
-  /** A file may have nothing for the present moment: no picture at its beginning, a pause between two fragments. */
+  /**
+   * A file may have no media for the present time: no picture at its beginning, or a gap between
+   * two fragments.
+   */
   private readonly stepOverHole = () => {
     const { buffered, currentTime, ended } = this.video;
     if (!this.fed || ended || this.holds(currentTime)) return;

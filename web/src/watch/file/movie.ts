@@ -3,17 +3,18 @@ import { codecName } from '../../shared/codec';
 import { FileFailure } from './failure';
 import { endOf, fromFragment, fromTables, type Samples } from './samples';
 
-// What it finds odd in a file is judged here; on the console it would look like an error of the page.
+// This module judges the file itself. On the console, mp4box.js's messages would look like errors
+// of the page.
 Log.error = () => undefined;
 
 type Trak = ISOFile['moov']['traks'][number];
 type Trex = NonNullable<ISOFile['moov']['mvex']>['trexs'][number];
-/** The part of `mfra` that is read here; mp4box.js reads the box, and does not export its type. */
+/** The parts of `mfra` that are used here. mp4box.js reads the box but does not export its type. */
 interface RandomAccess {
   tfras: readonly { track_ID: number; entries: readonly { time: number; moof_offset: number }[] }[];
 }
 
-/** Track kinds a page can play through MediaSource. */
+/** The kinds of track that a page can play through MediaSource. */
 export type Kind = 'video' | 'audio';
 
 export interface Track {
@@ -23,38 +24,39 @@ export interface Track {
   codec: string;
   /** Units per second. */
   timescale: number;
-  /** BCP 47 or ISO 639-2; empty when not said. */
+  /** BCP 47 or ISO 639-2; empty if not given. */
   language: string;
   name: string;
-  /** What the edit list adds to presentation times, in seconds. */
+  /** Seconds that the edit list adds to presentation times. */
   edit: number;
-  /** The samples of a progressive file; null in a fragmented one. */
+  /** The samples of a progressive file; null for a fragmented file. */
   samples: Samples | null;
 }
 
-/** Samples of one track in a movie fragment. */
+/** Samples of a track in one movie fragment. */
 export interface TrackPart {
   track: Track;
   samples: Samples;
 }
 
-/** Where decoding may begin in a fragmented file. */
+/** A place in a fragmented file where decoding may begin. */
 export interface Entry {
-  /** Presentation time of `track`, in its timescale, without its edit list. */
+  /** Presentation time in the track's timescale, without its edit list. */
   time: number;
   timescale: number;
   offset: number;
 }
 
 /**
- * A movie box: its tracks, and what makes MediaSource segments of them. Boxes are read and written by
- * mp4box.js; the sample tables are spread out here, since one object a sample would take a hundred times the bytes.
+ * A movie box: its tracks, and the making of MediaSource segments. mp4box.js reads and writes the
+ * boxes. The sample tables are expanded here: one object for each sample would take a hundred times
+ * the memory.
  */
 export class Movie {
   readonly tracks: Track[] = [];
   /** Whether the samples are in movie fragments. */
   readonly fragmented: boolean;
-  /** As the movie header says, in seconds; null when it does not. */
+  /** In seconds, from the movie header; null if the header does not give it. */
   readonly duration: number | null;
   private readonly file: ISOFile;
   private readonly defaults = new Map<number, Trex>();
@@ -64,7 +66,7 @@ export class Movie {
     const { moov } = this.file;
     if (!moov) throw damaged('no moov box');
     for (const trex of moov.mvex?.trexs ?? []) this.defaults.set(trex.track_id, trex);
-    // A file may announce fragments and have its samples in the movie box after all.
+    // A file may announce fragments but have its samples in the movie box.
     this.fragmented =
       moov.mvex !== undefined &&
       moov.traks.every((trak) => (trak.mdia?.minf?.stbl?.stsz?.sample_sizes.length ?? 0) === 0);
@@ -81,12 +83,12 @@ export class Movie {
     );
     this.duration = this.fragmented ? (long && scale && long < 0xffff_ffff ? long / scale : null) : longest;
     for (const trak of moov.traks) {
-      // What mp4box.js wants of a track that it writes but did not list the samples of.
+      // mp4box.js needs this for a track that it writes without having listed its samples.
       trak.samples = [];
-      // Times are moved by the edit list here; a browser that also did so would do it twice.
+      // Times here already include the edit list; a browser must not apply it again.
       trak.boxes = (trak.boxes ?? []).filter((box) => box?.type !== 'edts');
     }
-    // What remains of the tables is what an initialization segment has.
+    // What is left of the tables is what an initialization segment has.
     this.file.resetTables();
     this.file.onSegment = () => undefined;
   }
@@ -96,7 +98,7 @@ export class Movie {
     return orDamaged(() => new Movie(header));
   }
 
-  /** MIME type of MediaSource for these tracks. */
+  /** The MIME type of these tracks for MediaSource. */
   static mime(tracks: readonly Track[]): string {
     const kind = tracks.some((track) => track.kind === 'video') ? 'video' : 'audio';
     return `${kind}/mp4; codecs="${tracks.map(({ codec }) => codec).join(', ')}"`;
@@ -111,8 +113,9 @@ export class Movie {
   }
 
   /**
-   * A media segment: samples `from` up to `to` of a track, with `data` their bytes. `shift` is added to
-   * decode times, in units of the track; the first must not become negative.
+   * Makes a media segment of the samples `from` to `to` (exclusive) of a track; `data` is their
+   * bytes. `shift` is added to decode times, in the track's units. The first time must not become
+   * negative.
    */
   fragment(part: TrackPart, from: number, to: number, data: Uint8Array, shift: number): Uint8Array {
     const { track, samples } = part;
@@ -131,7 +134,7 @@ export class Movie {
     const moof = this.file.createMoof(listed as Sample[]);
     const run = moof?.trafs[0]?.truns[0];
     if (!moof || !run) throw damaged('an empty fragment');
-    // Composition offsets may be negative, which version 0 has no room for.
+    // Composition offsets may be negative, and version 0 cannot express that.
     run.version = 1;
     moof.computeSize();
     run.data_offset = moof.size + 8;
@@ -146,7 +149,7 @@ export class Movie {
     return segment;
   }
 
-  /** The samples that a `moof` at `offset` of the file describes, of these tracks. */
+  /** The samples of these tracks that a `moof` at `offset` in the file describes. */
   parts(
     moofBytes: Uint8Array,
     offset: number,
@@ -193,8 +196,8 @@ export class Movie {
   }
 
   /**
-   * What a `sidx` box at `offset` says: the fragments, when the last ends in seconds, and what position is behind
-   * it. Null when it is an index of indices.
+   * Reads a `sidx` box at `offset`: the fragments, the end of the last one in seconds, and the
+   * position after it. Null if it is an index of other indexes.
    */
   static index(box: Uint8Array, offset: number): { entries: Entry[]; end: number; after: number } | null {
     const sidx = parse(box).sidx;
@@ -212,7 +215,7 @@ export class Movie {
     return { entries, end: time / timescale, after: at };
   }
 
-  /** What a `mfra` box says of a track, or of the one it speaks of. */
+  /** The entries of a `mfra` box for the wanted track, or for the track that it describes. */
   entries(box: Uint8Array, wanted: Track): Entry[] {
     const mfra = (parse(box) as unknown as { mfra?: RandomAccess }).mfra;
     const tfra = mfra?.tfras.find(({ track_ID }) => track_ID === wanted.id) ?? mfra?.tfras[0];
@@ -252,15 +255,15 @@ export class Movie {
   }
 }
 
-/** RFC 6381. QuickTime puts what AAC needs into a box of its own. */
+/** RFC 6381 name. QuickTime puts AAC's configuration into a box of its own. */
 function codecOf(entry: SampleEntry & { esds?: unknown; wave?: { esds?: unknown } }): string {
   const { wave } = entry;
   const hidden = entry.esds === undefined && wave?.esds !== undefined;
   if (hidden) entry.esds = wave.esds;
   const codec = entry.getCodec();
-  // Otherwise mp4box.js would take it for an entry that needs no changing for MediaSource.
+  // Otherwise mp4box.js would write the entry to MediaSource unchanged.
   if (hidden) entry.esds = undefined;
-  // MP3: browsers know the object type in capital letters only.
+  // MP3: browsers accept the object type only in capital letters.
   return codec === 'mp4a.6b' ? 'mp4a.6B' : codec;
 }
 
@@ -274,7 +277,10 @@ const DEFAULT_BASE_IS_MOOF = 0x2_0000;
 const RUN_HAS_OFFSET = 0x1;
 const RUN_HAS_FIRST_FLAGS = 0x4;
 
-/** What the edit list adds to presentation times, in seconds: its leading pause less where it begins in the media. */
+/**
+ * Seconds that the edit list adds to presentation times: the pause at the beginning, minus the
+ * media time at which it starts.
+ */
 function editOf(trak: Trak, movieTimescale: number): number {
   let pause = 0;
   for (const { media_time, segment_duration } of trak.edts?.elst?.entries ?? []) {
@@ -284,20 +290,24 @@ function editOf(trak: Trak, movieTimescale: number): number {
   return 0;
 }
 
-/** Reads boxes. */
+/** Parses boxes. */
 function parse(bytes: Uint8Array): ISOFile {
   guardTables(bytes);
   return orDamaged(() => {
     const buffer = MP4BoxBuffer.fromArrayBuffer(bytes.slice().buffer, 0);
     const file = new ISOFile(undefined, false);
-    // Not by the constructor or appendBuffer: the one reads QuickTime's sound entries wrongly, the other lists samples.
+    // The constructor would read QuickTime's sound entries wrongly, and appendBuffer would list the
+    // samples.
     file.stream.insertBuffer(buffer);
     if (file.stream.initialized()) file.parse();
     return file;
   });
 }
 
-/** Boxes may lack whatever they must have: what goes wrong with what they say is the file's fault. */
+/**
+ * A broken file may lack required boxes, so an exception from reading is reported as a fault of the
+ * file.
+ */
 function orDamaged<T>(read: () => T): T {
   try {
     return read();
@@ -306,7 +316,10 @@ function orDamaged<T>(read: () => T): T {
   }
 }
 
-/** `stsz` of samples of one size: it takes 20 bytes to claim four milliards of them, which the parser would list. */
+/**
+ * Checks `stsz` boxes with samples of equal size. With 20 bytes such a box can claim four billion
+ * samples, and the parser would list them all.
+ */
 function guardTables(bytes: Uint8Array): void {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   for (let at = 0; at + 20 <= bytes.length; at++) {
@@ -324,11 +337,11 @@ export function damaged(detail: string): FileFailure {
 }
 
 /**
- * The tracks that a browser decodes. Pictures without their sound are better than nothing (recorders write sound that
- * no browser decodes); a film without its pictures is refused.
+ * The tracks that the browser can decode. Video without its audio is accepted, because some
+ * recorders write audio that no browser decodes. A file without its video is refused.
  */
 export function playable(tracks: readonly Track[], decodes: (mime: string) => boolean): Track[] {
-  if (tracks.length === 0) throw new FileFailure('media', 'The file has neither picture nor sound.', '');
+  if (tracks.length === 0) throw new FileFailure('media', 'The file has neither video nor audio.', '');
   const decoded = tracks.filter((track) => decodes(Movie.mime([track])));
   const leading = tracks.some(({ kind }) => kind === 'video') ? 'video' : 'audio';
   if (!decoded.some(({ kind }) => kind === leading)) {

@@ -3,7 +3,7 @@ import { BLOCK, Ranges } from './ranges';
 
 const signal = new AbortController().signal;
 
-/** A file of so many bytes, each of them its position modulo 251, and the requests made of it. */
+/** A file of `size` bytes, each byte its position modulo 251, and the requests for it. */
 function served(size: number, answer?: (start: number, end: number) => Response | undefined) {
   const file = new Uint8Array(size).map((_, i) => i % 251);
   const requests: [number, number][] = [];
@@ -41,7 +41,7 @@ describe('Ranges', () => {
     const { file, requests, ranges } = served(10 * BLOCK);
     const piece = { offset: BLOCK + 5, size: 5 * BLOCK };
     const got = await ranges.gather([piece], signal);
-    // Not toEqual, which takes seconds for a million of them.
+    // toEqual would take seconds for a million bytes.
     expect(got.length === 5 * BLOCK && got.every((byte, i) => byte === file[BLOCK + 5 + i])).toBe(true);
     expect(requests).toEqual([
       [BLOCK, 5 * BLOCK],

@@ -1,18 +1,21 @@
 import { httpFailure } from '../engines/engine';
 import { FileFailure } from './failure';
 
-/** The unit in which a file is fetched and kept, in bytes. */
+/** Unit in which a file is fetched and kept, in bytes. */
 export const BLOCK = 256 * 1024;
-/** Longest request: 1 MiB. A longer one would keep a viewer who jumps waiting for bytes of no more use. */
+/**
+ * Longest request in blocks: 1 MiB. With longer requests, a viewer who jumps would wait for useless
+ * bytes.
+ */
 const LONGEST = 4;
-/** Blocks kept for what is asked for next: 2 MiB, whatever the length of the file. */
+/** Number of blocks kept for later reads: 2 MiB, whatever the size of the file. */
 const KEPT = 8;
-/** Waits before a request is made again, in milliseconds. */
+/** Waits before a request is repeated, in milliseconds. */
 const RETRY_AFTER = [500, 1_000, 2_000];
-/** A connection that brings nothing for so long has died, in milliseconds. */
+/** A connection that brings no bytes for this time is dead, in milliseconds. */
 const SILENCE = 15_000;
 
-/** A run of bytes of the file. */
+/** A range of bytes in the file. */
 export interface Piece {
   offset: number;
   size: number;
@@ -21,15 +24,15 @@ export interface Piece {
 type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
 /**
- * A file on an HTTP server, read by range requests one after the other, so that they share a connection.
- * Requests cover whole blocks; what touches each other is fetched together. All answers are of one version
- * of the file: if it is replaced meanwhile, reading fails.
+ * A file on an HTTP server, read by range requests, one after the other on one connection. Requests
+ * cover whole blocks, and neighbouring blocks are fetched together. All answers must be of the same
+ * version of the file. If the file is replaced meanwhile, reading fails.
  */
 export class Ranges {
-  /** Length of the file in bytes, known from the first answer on. */
+  /** Size of the file in bytes, known after the first answer. */
   size: number | null = null;
   private validator: string | null = null;
-  /** By block number, the least recently used first. */
+  /** By block number; the least recently used block comes first. */
   private readonly blocks = new Map<number, Uint8Array>();
 
   constructor(
@@ -38,14 +41,14 @@ export class Ranges {
     private readonly retryAfter: readonly number[] = RETRY_AFTER,
   ) {}
 
-  /** The bytes from `offset` on, at most `size`: fewer only at the end of the file. */
+  /** Reads at most `size` bytes from `offset` on. Returns fewer only at the end of the file. */
   async read(offset: number, size: number, signal: AbortSignal): Promise<Uint8Array> {
     if (this.size === null) await this.block(Math.floor(offset / BLOCK), 1, signal);
     const there = Math.max(0, Math.min(size, (this.size ?? 0) - offset));
     return this.gather([{ offset, size: there }], signal);
   }
 
-  /** The bytes of all pieces, joined in the order given. Fetched in the order of the file. */
+  /** Reads all pieces and joins them in the given order. They are fetched in file order. */
   async gather(pieces: readonly Piece[], signal: AbortSignal): Promise<Uint8Array> {
     const parts: { block: number; from: number; to: number; at: number }[] = [];
     let length = 0;
@@ -77,7 +80,9 @@ export class Ranges {
     return bytes;
   }
 
-  /** Fetches `block` and those after it, `count` in all if none of them is here already. Returns the first. */
+  /**
+   * Fetches up to `count` blocks from `block` on, as far as they are missing. Returns the first.
+   */
   private async block(block: number, count: number, signal: AbortSignal): Promise<Uint8Array> {
     const start = block * BLOCK;
     if (this.size !== null && start >= this.size) throw cutOff();
@@ -94,7 +99,10 @@ export class Ranges {
     return bytes.subarray(0, BLOCK);
   }
 
-  /** The bytes from `start` up to `end`, fewer at the end of the file. Tries again when the network fails. */
+  /**
+   * Fetches the bytes from `start` to `end` (exclusive), fewer at the end of the file. Tries again
+   * when the network fails.
+   */
   private async fetch(start: number, end: number, signal: AbortSignal): Promise<Uint8Array> {
     for (let attempt = 0; ; attempt++) {
       try {
@@ -124,7 +132,7 @@ export class Ranges {
           range: `bytes=${start}-${end - 1}`,
           ...(this.validator === null ? {} : { 'if-range': this.validator }),
         },
-        // The ranges are kept here as far as they are of use; the browser's cache would hold them a second time.
+        // The useful ranges are kept here. The browser's cache would store them a second time.
         cache: 'no-store',
         signal: AbortSignal.any([signal, watch.signal]),
       });
@@ -146,12 +154,12 @@ export class Ranges {
       return bytes;
     } finally {
       clearTimeout(timer);
-      // Ends the transfer of an answer that was not read to its end; after one that was it does nothing.
+      // Ends the transfer of an answer that was not fully read. Otherwise it does nothing.
       watch.abort();
     }
   }
 
-  /** Whether an answer is the range asked for, of the file asked before; its length if so. */
+  /** Checks that an answer is the requested range of the same file. Returns the file's size. */
   private judge(response: Response, start: number): number {
     const { status } = response;
     if (status === 200) {
@@ -190,13 +198,13 @@ export class Ranges {
     }
     this.size = size;
     const etag = response.headers.get('etag');
-    // A weak validator may not be used for ranges (RFC 9110, 13.1.5).
+    // A weak validator must not be used for ranges (RFC 9110, 13.1.5).
     if (etag !== null && !etag.startsWith('W/')) this.validator = etag;
     return size;
   }
 }
 
-/** How many blocks in a row are wanted from part `i` on. */
+/** The number of consecutive blocks wanted from part `i` on. */
 function runFrom(parts: readonly { block: number }[], i: number): number {
   const first = parts[i]?.block ?? 0;
   let last = first;

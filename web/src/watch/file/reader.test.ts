@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-// The clip of `headwater serve --demo`: 16 s, 480 pictures in groups of 30, 750 AAC frames, index in front.
+// The clip of `headwater serve --demo`: 16 s, 480 frames in groups of 30, 750 AAC frames, index in front.
 import clipUrl from '../../../../crates/headwater/assets/demo.mp4?inline';
 import type { FileFailure } from './failure';
 import { Ranges } from './ranges';
@@ -12,7 +12,7 @@ beforeAll(async () => {
   clip = new Uint8Array(await (await fetch(clipUrl)).arrayBuffer());
 });
 
-/** Range requests answered from memory, and how many bytes they were for. */
+/** Answers range requests from memory, and counts the requested bytes. */
 function served(file: Uint8Array<ArrayBuffer>) {
   const asked = { bytes: 0 };
   const ranges = new Ranges('/vod/x.mp4', async (_url, init) => {
@@ -40,14 +40,14 @@ async function segmentsFrom(reader: Reader, time: number): Promise<Segment[]> {
   return segments;
 }
 
-/** The same clip as a file of fragments. */
+/** The same clip as a fragmented file. */
 async function fragmented(): Promise<Uint8Array<ArrayBuffer>> {
   const reader = await open(clip);
   const parts = [reader.header(), ...(await segmentsFrom(reader, 0)).map(({ bytes }) => bytes)];
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-/** How many samples the fragments of a file have, by track: the sample counts of its trun boxes. */
+/** Number of samples in a file's fragments by track, from the trun boxes. */
 function samplesByTrack(bytes: Uint8Array): Record<number, number> {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const counts: Record<number, number> = {};
@@ -135,7 +135,7 @@ describe('what cannot be played', () => {
     const start = clip.slice(0, 150_000);
     const index = new DataView(start.buffer);
     const end = index.getUint32(0) + index.getUint32(index.getUint32(0));
-    // Every 101st byte of it inverted, one at a time.
+    // Every 101st byte is inverted, one at a time.
     for (let at = 0; at < end; at += 101) {
       const file = start.slice();
       file[at] = ~(file[at] ?? 0) & 0xff;

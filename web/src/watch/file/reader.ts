@@ -8,35 +8,36 @@ import { Fragmented, Progressive, type Supply } from './supply';
 
 /** Most boxes before the index of a file. */
 const MOST_BOXES = 1_000;
-/** A file that begins within so many seconds of zero begins at zero, and a short pause is nothing. */
+/** A file whose first media come within this many seconds of zero begins at zero. */
 const NEAR_ZERO = 1;
 
-/** A media segment, and the moments in it from which on it can be decoded, in seconds. */
+/** A media segment, and the times in it from which it can be decoded, in seconds. */
 export interface Segment {
   bytes: Uint8Array<ArrayBuffer>;
   entrances: number[];
 }
 
 /**
- * An MP4 file as MediaSource wants it: an initialization segment, then media segments of about a second with
- * picture and sound together, from any moment on. Only the bytes that are needed next are read.
+ * Reads an MP4 file in the form that MediaSource needs: an initialization segment, then media
+ * segments of about a second with video and audio together, from any time on. It reads only the
+ * bytes that are needed next.
  */
 export class Reader {
   /** The tracks being read. */
   chosen: Track[] = [];
-  /** Seconds; null when the file does not say how long it is. */
+  /** In seconds; null if the file does not give its duration. */
   duration: number | null = null;
-  /** What SourceBuffer is to add to the times in segments, in seconds. */
+  /** Seconds that SourceBuffer must add to the times in segments. */
   timestampOffset = 0;
-  /** bit/s of what has been read. */
+  /** Bit rate of the media read so far, in bit/s. */
   bitrate: number | null = null;
-  /** Pictures a second; null without pictures, or before the first is read. */
+  /** Frames per second; null without video, or before the first frame is read. */
   frameRate: number | null = null;
   private supply: Supply;
   private cutter: Cutter | null = null;
-  /** What is being read: again if that fails. */
+  /** The segment being read. After a failure it is read again. */
   private cuts: Cut[] | null = null;
-  /** Presentation time that becomes zero, in seconds. */
+  /** The presentation time that becomes zero, in seconds. */
   private zero = 0;
   private readBits = 0;
   private readSeconds = 0;
@@ -44,7 +45,7 @@ export class Reader {
   private constructor(
     private readonly file: Ranges,
     private readonly movie: Movie,
-    /** Tracks that the browser plays; of each kind one is chosen. */
+    /** The tracks that the browser can play. One of each kind is chosen. */
     readonly tracks: readonly Track[],
     private readonly start: number,
     private readonly index: { entries: Entry[]; end: number } | null,
@@ -52,7 +53,7 @@ export class Reader {
     this.supply = this.supplyOf([]);
   }
 
-  /** Reads the index of a file, wherever in it it lies. */
+  /** Reads a file's index, wherever it is in the file. */
   static async open(file: Ranges, decodes: (mime: string) => boolean, signal: AbortSignal): Promise<Reader> {
     let ftyp: Uint8Array = DEFAULT_FTYP;
     let moov: Uint8Array | null = null;
@@ -83,29 +84,31 @@ export class Reader {
     return reader;
   }
 
-  /** Chooses the audio track; what is read next is `header` and then segments from a `seek` on. */
-  async choose(audio: number | null, signal: AbortSignal): Promise<void> {
+  /** Chooses the audio track. Afterwards read `header`, then `seek`, then segments. */
+  async choose(audioId: number | null, signal: AbortSignal): Promise<void> {
     const video = this.tracks.find(({ kind }) => kind === 'video');
-    const sound = this.tracks.find(({ id }) => id === audio);
-    this.chosen = [video, sound].filter((track) => track !== undefined);
+    const audio = this.tracks.find(({ id }) => id === audioId);
+    this.chosen = [video, audio].filter((track) => track !== undefined);
     this.supply = this.supplyOf(this.chosen);
     this.cutter = null;
     this.cuts = null;
     const first = [...(await this.supply.at(Number.NEGATIVE_INFINITY, signal))];
-    // Some files have fragments of one track each.
+    // In some files, each fragment has only one track.
     for (
       let more = 0;
       more < 8 && this.chosen.some((track) => !first.some((part) => part.track === track));
       more++
     )
       first.push(...((await this.supply.next(signal)) ?? []));
-    if (first.length === 0) throw new FileFailure('media', 'The file has neither picture nor sound.', '');
+    if (first.length === 0) throw new FileFailure('media', 'The file has neither video nor audio.', '');
     const leading = first.filter(({ track }) => track.kind === 'video');
     const start = Math.min(...(leading.length > 0 ? leading : first).map(presentedFrom));
-    // What is presented before zero is not shown (priming of audio), but a picture before it would take all
-    // that build on it along. A recording of a broadcast begins at any time: show it from zero.
+    // Media presented before zero are not shown (as the priming of audio). But if a video frame
+    // there were dropped, the frames that depend on it would be lost. A recording of a broadcast
+    // may begin at any time, and is shown from zero.
     this.zero = start < 0 || start > NEAR_ZERO ? start : 0;
-    // Segments have no negative decode times: all tracks are moved by the same, and SourceBuffer moves them back.
+    // Segments cannot have negative decode times. All tracks are moved by the same time, and
+    // SourceBuffer moves them back.
     const earliest = Math.min(
       ...first.map(({ track, samples }) => (samples.dts[0] ?? 0) / track.timescale + track.edit),
     );
@@ -120,14 +123,14 @@ export class Reader {
     return this.movie.header(this.chosen);
   }
 
-  /** Goes to where decoding must begin for what is shown at `time`, in seconds. */
+  /** Goes to where decoding must begin for the media shown at `time`, in seconds. */
   async seek(time: number, signal: AbortSignal): Promise<void> {
     this.cuts = null;
     this.cutter = new Cutter(await this.supply.at(time + this.zero, signal));
     this.cutter.seek(time + this.zero);
   }
 
-  /** The next media segment, or null at the end. After a failure it may be asked for again. */
+  /** Reads the next media segment, or null at the end. After a failure, it may be called again. */
   async next(signal: AbortSignal): Promise<Segment | null> {
     for (;;) {
       this.cuts ??= this.cutter?.next() ?? null;
@@ -146,7 +149,8 @@ export class Reader {
       for (const { part, from, to } of cuts) {
         const { track, samples } = part;
         const bytes = bytesOf(samples, from, to);
-        // Up, not to the nearest: a first picture a moment before zero would not be shown, nor what builds on it.
+        // Rounded up, not to the nearest: a first frame just before zero would be dropped, with all
+        // frames that depend on it.
         const shift = Math.ceil((track.edit - this.zero - this.timestampOffset) * track.timescale);
         segments.push(this.movie.fragment(part, from, to, data.subarray(at, at + bytes), shift));
         at += bytes;
@@ -185,7 +189,7 @@ export class Reader {
       : new Progressive(tracks);
   }
 
-  /** How long the file is: as its index says, or from its last fragment. */
+  /** Duration of the file, from its index or from its last fragment. */
   private async measure(signal: AbortSignal): Promise<number | null> {
     const { supply, movie } = this;
     let end = movie.duration ?? this.index?.end ?? null;
@@ -202,12 +206,12 @@ export class Reader {
   }
 }
 
-/** Of a file without one: it has boxes of the first edition. */
+/** For a file without ftyp: its boxes are those of the first edition. */
 const DEFAULT_FTYP = Uint8Array.from([
   0, 0, 0, 20, 0x66, 0x74, 0x79, 0x70, 0x69, 0x73, 0x6f, 0x6d, 0, 0, 0, 0, 0x69, 0x73, 0x6f, 0x6d,
 ]);
 
-/** The index in front of the fragments, where there is one. */
+/** Finds the index before the fragments, if there is one. */
 async function sidxAt(file: Ranges, start: number, signal: AbortSignal) {
   let position = start;
   for (let seen = 0; seen < 10; seen++) {
@@ -216,7 +220,7 @@ async function sidxAt(file: Ranges, start: number, signal: AbortSignal) {
     if (box.type === 'sidx') {
       const index = Movie.index(await wholeBox(file, box, signal), position);
       const next = index && (await boxAt(file, index.after, signal));
-      // Of a part of the file only, where every fragment has an index of its own.
+      // An index may cover only a part of the file, if each fragment has its own.
       return next === null || next.type === 'mfra' ? index : null;
     }
     position += box.size;

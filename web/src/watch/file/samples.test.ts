@@ -11,7 +11,7 @@ import {
   syncBefore,
 } from './samples';
 
-/** Six pictures of 40 units, shown in the order 0 2 1 3 5 4, in chunks of two, one and three. */
+/** Six frames of 40 units, shown in the order 0 2 1 3 5 4, in chunks of two, one and three. */
 const tables: SampleTables = {
   stsz: { sample_sizes: [10, 20, 30, 40, 50, 60] },
   stco: { chunk_offsets: [1000, 2000, 3000] },

@@ -1,10 +1,13 @@
 import { FileFailure } from './failure';
 import type { Piece } from './ranges';
 
-/** Most samples of one track: 24 hours at 120 a second. A file that claims more would fill the memory with tables. */
+/**
+ * Most samples of a track: 24 hours at 120 per second. Tables of a file that claims more could fill
+ * the memory.
+ */
 const MOST_SAMPLES = 120 * 86_400;
 
-/** Where the samples of a track are and when they are due, in decoding order. */
+/** Places and times of a track's samples, in decode order. */
 export interface Samples {
   readonly count: number;
   /** Position in the file, in bytes. */
@@ -14,13 +17,13 @@ export interface Samples {
   /** Decode time, in units of the track's timescale. */
   readonly dts: Float64Array;
   readonly duration: Uint32Array;
-  /** Presentation less decode time. */
+  /** Presentation time minus decode time. */
   readonly compositionOffset: Int32Array;
-  /** 1 where decoding may begin. */
+  /** 1 if decoding may begin here. */
   readonly sync: Uint8Array;
 }
 
-/** The tables of a `stbl` box (ISO/IEC 14496-12, 8.6 and 8.7), run lengths as they are in the file. */
+/** The tables of a `stbl` box (ISO/IEC 14496-12, 8.6 and 8.7), run-length coded as in the file. */
 export interface SampleTables {
   stsz: { sample_sizes: readonly number[] };
   stco: { chunk_offsets: readonly number[] };
@@ -32,7 +35,7 @@ export interface SampleTables {
 
 export function allocate(count: number): Samples {
   if (count > MOST_SAMPLES) {
-    throw new FileFailure('media', 'The index of the file claims more samples than a film has.', `${count}`);
+    throw new FileFailure('media', 'The index of the file claims more samples than a title has.', `${count}`);
   }
   return {
     count,
@@ -45,7 +48,7 @@ export function allocate(count: number): Samples {
   };
 }
 
-/** The samples that the tables of a progressive file describe. Tables that contradict each other are refused. */
+/** Expands the tables of a progressive file. Tables that contradict each other are refused. */
 export function fromTables(tables: SampleTables): Samples {
   const { sample_sizes } = tables.stsz;
   const samples = allocate(sample_sizes.length);
@@ -111,7 +114,7 @@ function contradiction(table: string): FileFailure {
   );
 }
 
-/** A track fragment (ISO/IEC 14496-12, 8.8.7 and 8.8.8) and the defaults of its track. */
+/** A track fragment (ISO/IEC 14496-12, 8.8.7 and 8.8.8), with the defaults of its track. */
 export interface TrackFragment {
   baseOffset: number;
   /** Decode time of the first sample. */
@@ -119,7 +122,7 @@ export interface TrackFragment {
   defaults: { duration: number; size: number; flags: number };
   runs: readonly {
     sample_count: number;
-    /** From `baseOffset`; undefined: right behind the run before. */
+    /** From `baseOffset`. If undefined, the run begins where the one before ends. */
     data_offset: number | undefined;
     first_sample_flags: number | undefined;
     sample_duration: readonly number[];
@@ -129,10 +132,10 @@ export interface TrackFragment {
   }[];
 }
 
-/** `sample_is_non_sync_sample` of the flags of a sample. */
+/** The flag `sample_is_non_sync_sample`. */
 const NON_SYNC = 1 << 16;
 
-/** The samples of a track fragment, and where their bytes end. */
+/** The samples of a track fragment, and the end of their bytes. */
 export function fromFragment(fragment: TrackFragment): { samples: Samples; end: number } {
   const { defaults, runs } = fragment;
   const samples = allocate(runs.reduce((count, run) => count + run.sample_count, 0));
@@ -159,7 +162,7 @@ export function fromFragment(fragment: TrackFragment): { samples: Samples; end: 
   return { samples, end: offset };
 }
 
-/** Number of the first sample whose decode time is `time` or later; `count` if there is none. */
+/** Index of the first sample with a decode time of `time` or later; `count` if there is none. */
 export function firstFrom(samples: Samples, time: number): number {
   let low = 0;
   let high = samples.count;
@@ -171,7 +174,10 @@ export function firstFrom(samples: Samples, time: number): number {
   return low;
 }
 
-/** Number of the last sync sample presented at `time` or before; the first sync sample if all are later. */
+/**
+ * Index of the last sync sample presented at `time` or before; the first sync sample if all are
+ * later.
+ */
 export function syncBefore(samples: Samples, time: number): number {
   let at = samples.count - 1;
   while (at > 0 && !(samples.sync[at] && presentation(samples, at) <= time)) at -= 1;
@@ -184,17 +190,18 @@ export function presentation(samples: Samples, at: number): number {
   return (samples.dts[at] ?? 0) + (samples.compositionOffset[at] ?? 0);
 }
 
-/** When the last sample ends, in presentation time; -Infinity where there is none. */
+/** When the last sample ends, in presentation time; -Infinity if there is none. */
 export function endOf(samples: Samples): number {
   let end = Number.NEGATIVE_INFINITY;
-  // Only the last pictures can be presented last: reordering reaches back 16 frames at most (H.264, A.3.1).
+  // Only one of the last frames can be presented last: reordering spans at most 16 frames (H.264,
+  // A.3.1).
   for (let at = Math.max(0, samples.count - 17); at < samples.count; at++) {
     end = Math.max(end, presentation(samples, at) + (samples.duration[at] ?? 0));
   }
   return end;
 }
 
-/** When the first picture or sound is presented; Infinity where there is none. */
+/** When the first sample is presented; Infinity if there is none. */
 export function startOf(samples: Samples): number {
   let start = Number.POSITIVE_INFINITY;
   for (let at = 0; at < Math.min(17, samples.count); at++) {
@@ -203,7 +210,7 @@ export function startOf(samples: Samples): number {
   return start;
 }
 
-/** The bytes of samples `from` up to `to`, neighbours as one piece. */
+/** The byte ranges of the samples `from` to `to` (exclusive). Neighbours are joined. */
 export function piecesOf(samples: Samples, from: number, to: number): Piece[] {
   const pieces: Piece[] = [];
   for (let at = from; at < to; at++) {
@@ -216,7 +223,7 @@ export function piecesOf(samples: Samples, from: number, to: number): Piece[] {
   return pieces;
 }
 
-/** Sum of the sizes of samples `from` up to `to`, in bytes. */
+/** Total size of the samples `from` to `to` (exclusive), in bytes. */
 export function bytesOf(samples: Samples, from: number, to: number): number {
   let bytes = 0;
   for (let at = from; at < to; at++) bytes += samples.size[at] ?? 0;

@@ -3,15 +3,18 @@ import type { Entry, Movie, Track, TrackPart } from './movie';
 import type { Ranges } from './ranges';
 import { presentation } from './samples';
 
-/** Where the samples come from: at once in a progressive file, fragment by fragment in a fragmented one. */
+/**
+ * The source of the samples: all at once for a progressive file, fragment by fragment for a
+ * fragmented one.
+ */
 export interface Supply {
-  /** The samples to begin with for what is presented at `time`, in seconds. */
+  /** The first samples for the media presented at `time`, in seconds. */
   at(time: number, signal: AbortSignal): Promise<TrackPart[]>;
-  /** The samples after those given last; null at the end. */
+  /** The next samples; null at the end. */
   next(signal: AbortSignal): Promise<TrackPart[] | null>;
 }
 
-/** All samples are in the movie box. */
+/** A progressive file: all samples are in the movie box. */
 export class Progressive implements Supply {
   private readonly parts: TrackPart[];
 
@@ -28,26 +31,27 @@ export class Progressive implements Supply {
   }
 }
 
-/** Most boxes looked at on the way to a place that no index tells of. */
+/** Most boxes to visit on the way to a place that is in no index. */
 const FARTHEST_WALK = 100_000;
 
-/** A jump so near to the beginning needs no index, in seconds. */
+/** A jump this close to the beginning needs no index, in seconds. */
 const NEAR = 5;
 
 /** A fragment in which decoding may begin. */
 interface Known {
-  /** When it begins, in seconds. */
+  /** Time of its beginning, in seconds. */
   time: number;
   offset: number;
 }
 
 /**
- * Movie fragments, one after the other. Where they are is told by an index (sidx in front, mfra at the end)
- * or learned on the way: then a jump ahead reads the heads of the fragments between, not their media.
+ * A fragmented file: movie fragments, one after the other. An index (sidx at the front, mfra at the
+ * end) tells where they are. Without an index, a jump ahead reads the headers of the fragments in
+ * between, but not their media.
  */
 export class Fragmented implements Supply {
   private position: number;
-  /** Fragments in which decoding may begin, in order of the file. */
+  /** Known fragments in which decoding may begin, in file order. */
   private known: Known[] = [];
   /** Whether `known` came from an index of the whole file. */
   private indexed: boolean;
@@ -55,7 +59,7 @@ export class Fragmented implements Supply {
   private looked = false;
   private expected = new Map<number, number>();
 
-  /** `start`: the first box after the movie's. `index`: what a sidx box said. */
+  /** `start`: the first box after the movie's. `index`: the content of a sidx box. */
   constructor(
     private readonly file: Ranges,
     private readonly movie: Movie,
@@ -71,7 +75,8 @@ export class Fragmented implements Supply {
   async at(time: number, signal: AbortSignal): Promise<TrackPart[]> {
     const first = this.known[0]?.time ?? Number.NEGATIVE_INFINITY;
     if (!this.indexed && !this.looked && time > first + NEAR) await this.lookAtEnd(signal);
-    // From the entry before: fragments of other tracks lie between two of the leading one, and belong to either.
+    // Begins one entry earlier: fragments of other tracks lie between two fragments of the leading
+    // track, and may belong to either.
     const entry = this.known.findLastIndex((known) => known.time <= time) - 1;
     this.position = this.known[entry]?.offset ?? this.start;
     this.expected = new Map();
@@ -109,11 +114,11 @@ export class Fragmented implements Supply {
     return null;
   }
 
-  /** Reads the index at the end, where there is one. */
+  /** Reads the index at the end, if there is one. */
   async lookAtEnd(signal: AbortSignal): Promise<void> {
     this.looked = true;
     const size = this.file.size ?? 0;
-    // mfro, the last box of mfra, is 16 bytes long and ends with the length of mfra (8.8.11).
+    // mfro, the last box of mfra, has 16 bytes and ends with the length of mfra (8.8.11).
     const tail = await this.file.read(Math.max(0, size - 16), 16, signal);
     if (tail.length < 16 || String.fromCharCode(...tail.subarray(4, 8)) !== 'mfro') return;
     const offset = size - new DataView(tail.buffer, tail.byteOffset).getUint32(12);
@@ -127,7 +132,7 @@ export class Fragmented implements Supply {
     this.know(entries);
   }
 
-  /** The last fragment that the index knows of. */
+  /** The last fragment in the index. */
   get lastKnown(): number | null {
     return this.indexed ? (this.known.at(-1)?.offset ?? null) : null;
   }
@@ -145,7 +150,7 @@ export class Fragmented implements Supply {
   }
 }
 
-/** When the first sample of `lead` at which decoding may begin is presented, in seconds; null if there is none. */
+/** Presentation time of the first sync sample of `lead`, in seconds; null if there is none. */
 function entranceOf(parts: readonly TrackPart[], lead: Track | undefined): number | null {
   const part = parts.find(({ track }) => track === lead);
   const at = part?.samples.sync.indexOf(1) ?? -1;

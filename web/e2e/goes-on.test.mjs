@@ -1,0 +1,171 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { pageTests } from './push.mjs';
+import {
+  openPage,
+  PATIENCE,
+  position,
+  SMALL,
+  startBrowser,
+  startServer,
+  stats,
+  untilCondition,
+  untilState,
+  untilTime,
+} from './support.mjs';
+import { AUDIO, addressOf, makeVariants, publishFile, startPlain, untilFirstFrame, VIDEO } from './young.mjs';
+
+let server;
+let browser;
+
+before(async () => {
+  server = await startServer();
+  browser = await startBrowser();
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+const withPage = pageTests(() => browser);
+
+/**
+ * Runs in the page. Notes which media between two times the page buffers from now on: a page may
+ * forget media that it has shown. `window.missing()` is the length of the others, in seconds, without
+ * those that the page jumped over because it was far behind live.
+ */
+function noteBuffered([from, to]) {
+  const STEP = 0.01;
+  const had = new Array(Math.round((to - from) / STEP)).fill(false);
+  const note = (start, end) => {
+    const index = (time) => Math.min(Math.max(Math.round((time - from) / STEP), 0), had.length);
+    had.fill(true, index(start), index(end));
+  };
+  const video = document.querySelector('video');
+  let at = video.currentTime;
+  video.addEventListener('seeking', () => {
+    if (video.currentTime > at + 1) note(at, video.currentTime);
+  });
+  setInterval(() => {
+    const { buffered, currentTime, seeking } = video;
+    if (!seeking) at = currentTime;
+    for (let i = 0; i < buffered.length; i++) note(buffered.start(i), buffered.end(i));
+  }, 20);
+  window.missing = () => had.filter((one) => !one).length * STEP;
+}
+
+/** The bytes of a part do not come: the request fails, or it is never answered. */
+const LOSSES = {
+  fails: (route) => route.abort(),
+  'is never answered': () => {},
+};
+/**
+ * How soon a request for a lost part ends, in seconds: the page ends it when playback stands and the
+ * request is 2 s old. Without this, hls.js would end it after 10 s.
+ */
+const GIVEN_UP = 9;
+
+/**
+ * The time for a page to show new frames after its publisher has returned, in milliseconds. It takes
+ * 2 to 4 s; but dash.js may begin in the hole between both publications, and stay there until the
+ * watch page starts another engine after 15 s.
+ */
+const GOES_ON = 60_000;
+
+/** Waits until a page has shown a second of frames more than it has buffered. Returns how long. */
+async function goOn(page, via) {
+  const { frames, ahead } = await page.evaluate(() => {
+    const { buffered, currentTime } = document.querySelector('video');
+    const end = buffered.length > 0 ? buffered.end(buffered.length - 1) : currentTime;
+    return { frames: window.seen.frames, ahead: end - currentTime };
+  });
+  const since = Date.now();
+  const more = (least) => window.seen.frames > least;
+  await page
+    .waitForFunction(more, frames + 30 * (ahead + 1), { timeout: GOES_ON + ahead * 1000 })
+    .catch(async () => {
+      const seen = await page.evaluate(() => JSON.stringify(window.seen));
+      throw new Error(`${via}: ${frames} frames and ${ahead} s ahead, later ${seen}`);
+    });
+  return `${((Date.now() - since) / 1000).toFixed(1)} s, with ${ahead.toFixed(1)} s buffered`;
+}
+
+describe('pages go on', { concurrency: 3 }, () => {
+  for (const [how, lose] of Object.entries(LOSSES)) {
+    const body = async (page, _complaints, t) => {
+      const wanted = new Set();
+      const losses = [];
+      page.on('requestfailed', (request) => {
+        const loss = losses.find(({ url, ended }) => url === request.url() && ended === null);
+        if (loss) loss.ended = (Date.now() - loss.at) / 1000;
+      });
+      // This comes first: intercepting requests delays those under way, and so playback.
+      await page.route(/\/live\/demo\/[av]0\/\d+\.\d+\.m4s$/, async (route) => {
+        const url = route.request().url();
+        const [, track] = /([av]0)\/[^/]*$/.exec(url);
+        if (!wanted.delete(track)) return route.continue();
+        losses.push({ track, url, at: Date.now(), ended: null });
+        await lose(route);
+      });
+      await page.goto(`${server.url}/watch/live/demo?via=llhls`);
+      await untilCondition(page, 'playing');
+      await page.waitForTimeout(2_000);
+      const from = await position(page);
+      const beyond = from + 4;
+      await page.evaluate(noteBuffered, [from, beyond]);
+      for (const track of ['v0', 'a0']) wanted.add(track);
+      const until = Date.now() + PATIENCE;
+      while (wanted.size > 0 || losses.some(({ ended }) => ended === null)) {
+        assert.ok(Date.now() < until, `not given up: ${JSON.stringify(losses)}`);
+        await page.waitForTimeout(100);
+      }
+      await untilTime(page, beyond);
+      const missing = await page.evaluate(() => window.missing());
+      const { stallList } = await stats(page);
+      const ended = losses.map(({ track, ended }) => `${track} after ${ended.toFixed(1)} s`);
+      const stalled = stallList.map(({ seconds }) => seconds.toFixed(2));
+      t.diagnostic(`given up ${ended.join(', ')}; stalled ${stalled}; left out ${missing.toFixed(2)} s`);
+      // In slow pages hls.js leaves out a part at times.
+      assert.ok(missing < 1, `left out ${missing} s`);
+      for (const { ended } of losses) assert.ok(ended < GIVEN_UP, `given up after ${ended} s`);
+      // It is live again, or catches up, which takes a while (play.test.mjs).
+      await page.waitForFunction(() => {
+        const { latency, targetLatency, playbackRate } = window.headwater.stats();
+        return latency !== null && (latency < targetLatency + 1 || playbackRate > 1);
+      });
+      await page.unrouteAll({ behavior: 'ignoreErrors' });
+    };
+    withPage(`a part of video and one of audio: each ${how}`, body, SMALL);
+  }
+
+  test('a publisher returns without its audio', async (t) => {
+    const vias = ['llhls', 'dash', 'plain', 'plain-dash'];
+    const made = await makeVariants({ returns: [...VIDEO, ...AUDIO, '-g', '30'] }, '60');
+    const [origin, plain] = [await startServer({ config: '[live]\n' }), await startPlain()];
+    let publisher = await publishFile(origin, made.files.returns, 'returns');
+    const pages = [];
+    try {
+      for (const via of vias) {
+        const { page } = await openPage(browser, SMALL);
+        pages.push(page);
+        await page.goto(addressOf(origin, plain, 'returns', via));
+      }
+      await Promise.all(pages.map((page, i) => untilFirstFrame(page, vias[i])));
+      await Promise.all(pages.map(async (page) => untilTime(page, (await position(page)) + 2)));
+      await publisher.stop();
+      await untilState(origin.url, 'live/returns', 'offline');
+      publisher = await publishFile(origin, made.files.returns, 'returns', ['-stream_loop', '-1'], ['-an']);
+      const took = await Promise.all(pages.map((page, i) => goOn(page, vias[i])));
+      for (const [i, via] of vias.entries()) t.diagnostic(`${via}: ${took[i]}`);
+    } finally {
+      await Promise.all(pages.map((page) => page.context().close()));
+      plain.close();
+      // The server waits for the answers that it holds back until there are newer media.
+      await new Promise((resolve) => setTimeout(resolve, 1_000));
+      await origin.stop();
+      await publisher.stop();
+      await made.remove();
+    }
+  });
+});

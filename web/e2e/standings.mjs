@@ -1,0 +1,82 @@
+// Notes where playback stands still, and whether the page waited for media or for a busy machine.
+
+/** A frame that stands for longer than this, in milliseconds, is noted. The first frame is not. */
+export const STANDS = 300;
+/**
+ * How long a page may wait for media in tests, in milliseconds. Pages, ffmpeg and servers share the
+ * processors. The faults that the tests look for lasted 4 to 10 s. scripts/bench-young-pages.mjs
+ * counts every standing longer than STANDS, on a quiet machine.
+ */
+export const STOOD = 2000;
+
+/**
+ * Runs in the page before its own scripts. Notes when frames are shown, and each time that playback
+ * stands for longer than `stands` milliseconds. Such a standing has the length of the media
+ * buffered ahead (`ahead`, seconds), and the longest time for which this script did not run
+ * (`late`, milliseconds). A page that stands with media ahead, or whose script does not run, waits
+ * for the machine and not for the stream.
+ */
+export function observe(stands) {
+  const seen = { first: null, moves: 0, frames: 0, standings: [] };
+  window.seen = seen;
+  let [time, since, standing, looked, late] = [-1, 0, null, performance.now(), 0];
+  const ahead = ({ buffered, currentTime }) => {
+    for (let i = 0; i < buffered.length; i++) {
+      if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i))
+        return buffered.end(i) - currentTime;
+    }
+    return 0;
+  };
+  const look = () => {
+    const video = document.querySelector('video');
+    const now = performance.now();
+    [looked, late] = [now, Math.max(late, now - looked)];
+    if (video && seen.first === null && video.requestVideoFrameCallback && !video.observed) {
+      video.observed = true;
+      const shown = (at) => {
+        seen.first ??= at;
+        seen.frames += 1;
+        video.requestVideoFrameCallback(shown);
+      };
+      video.requestVideoFrameCallback(shown);
+    }
+    if (!video || seen.first === null) return;
+    // The viewer's pauses, and the end, are not standings.
+    if (video.currentTime !== time || video.paused || video.ended) {
+      [time, since, standing, late] = [video.currentTime, now, null, 0];
+      seen.moves += 1;
+      // The first frame is shown before playback moves, until enough is buffered to play.
+    } else if (now - since > stands && seen.moves > 1) {
+      if (!standing) {
+        standing = { at: Math.round(since - seen.first), time, ms: 0, ahead: ahead(video), late: 0 };
+        seen.standings.push(standing);
+      }
+      [standing.ms, standing.late] = [Math.round(now - since), Math.round(late)];
+    }
+  };
+  setInterval(look, 20);
+}
+
+/**
+ * Standings longer than STOOD in which the page waited for media. A page that had
+ * media ahead, or was not run itself, waited for the machine. After that, unmodified hls.js may take
+ * some 11 s to go on (docs/player.md), so such a standing counts from 12 s on.
+ */
+export function longStandings(standings) {
+  return standings.filter((standing) => standing.ms > (isOfMachine(standing) ? 12_000 : STOOD));
+}
+
+function isOfMachine({ ahead, late }) {
+  return ahead > 0.1 || late > 200;
+}
+
+/** For how long the page waited for the machine in these standings, in seconds. */
+export function waitedForMachine(standings) {
+  return standings.filter(isOfMachine).reduce((sum, { ms }) => sum + ms / 1000, 0);
+}
+
+/** The page's standings since its first frame, or since `since`, in milliseconds of its clock. */
+export async function standingsOf(page, since = 0) {
+  const { first, standings } = await page.evaluate(() => window.seen);
+  return standings.filter(({ at }) => first + at >= since);
+}
