@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 # Time limits in seconds, without the build, so that a runner that hangs does not stop the others.
 # They are several times what a quiet machine needs, because the cores may be shared.
 TEST_TIMEOUT=${TEST_TIMEOUT:-1800}
-E2E_TIMEOUT=${E2E_TIMEOUT:-1200}
+E2E_TIMEOUT=${E2E_TIMEOUT:-900}
 
 what=${1:-test}
 scripts/install.sh "$what" || exit 1
@@ -93,29 +93,33 @@ if [ "$what" = check ]; then
     exit
 fi
 
-# Most tests wait for players, so more tests run at once than there are cores: this many in each of
-# three programs.
+# Most tests wait for players, so more tests run at once than there are cores: this many in each test
+# program.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
-# How closely a page follows live is a matter of time. So nothing runs beside this step, and nothing
-# beside the ladder's encoders, which must keep up with live.
-step e2e-live e2e live
-# These crates talk to no other program: their tests read files, or let other programs read files.
-# They yield to the other tests, which mostly wait and must not be delayed. But they always run on:
+# These crates use no sockets, or few: their tests read files, or let other programs read files.
+# They yield to the browsers' tests, which mostly wait and must not be delayed. But they always run on:
 # at idle priority they would stand still on a machine that is never idle.
-files="live media vod"
+light="live media payload protocol testkit vod"
 {
-    step cargo-files nice -n 5 scripts/run-tests.py 1 "$TEST_TIMEOUT" $files <"$built"
+    step cargo-light nice -n 5 scripts/run-tests.py 1 "$TEST_TIMEOUT" $light <"$built"
     step doc-test nice -n 5 timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
 beside=$!
-step e2e-titles e2e titles
-step cargo-test scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $files <"$built"
-wait
-later cargo-files doc-test
+# How closely a page follows live is a matter of time. So these browsers run one after the other, and
+# no other tests at normal priority.
+step e2e-young e2e young
+step e2e-live e2e live
+wait "$beside"
+later cargo-light doc-test
+step e2e-pages e2e pages >/dev/null &
+beside=$!
+step cargo-test scripts/run-tests.py 4 "$TEST_TIMEOUT" --but $light <"$built"
+wait "$beside"
+later e2e-pages
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy cargo-files doc-test \
-    e2e-live e2e-titles cargo-test
+scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy cargo-light doc-test \
+    e2e-young e2e-live e2e-pages cargo-test
