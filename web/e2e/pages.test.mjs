@@ -228,7 +228,7 @@ describe('watch page', AT_ONCE, () => {
   withPage('plays to the end, and not anew, when the broadcast ends', {}, async (page, complaints) => {
     const made = await makeVariants({ short: [...VIDEO, ...AUDIO, '-g', '30'] }, '6');
     const brisk = await startServer({ config: '[live]\nreconnect = "1s"\n' });
-    const publisher = await publishFile(brisk, made.files.short, 'short');
+    const publisher = await publishFile(brisk, made.files.short, 'short', ['-stream_loop', '-1']);
     try {
       await page.goto(`${brisk.url}/watch/live/short`);
       await untilCondition(page, 'playing');
@@ -244,7 +244,7 @@ describe('watch page', AT_ONCE, () => {
       await page.evaluate(() => {
         window.asking = setInterval(() => document.dispatchEvent(new Event('visibilitychange')), 100);
       });
-      await publisher.ended;
+      await publisher.stop();
       await page.waitForFunction(() => {
         const { buffered, currentTime } = document.querySelector('video');
         return buffered.length > 0 && currentTime >= buffered.end(buffered.length - 1) - 0.1;

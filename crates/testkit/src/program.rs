@@ -75,6 +75,12 @@ impl Program {
         String::from_utf8_lossy(&self.stderr.so_far()).into_owned()
     }
 
+    /// Its standard error up to the end, for a program that has ended: its last output may still be
+    /// in the pipe. After `limit`, what there is: a process that it left running may hold the pipe.
+    pub fn last_stderr(&self, limit: Duration) -> String {
+        String::from_utf8_lossy(&self.stderr.to_end(limit)).into_owned()
+    }
+
     /// Waits for the first line of standard output that `wanted` accepts.
     ///
     /// # Panics
@@ -172,7 +178,7 @@ impl Program {
         // The last output may still be in the pipe.
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
         let stdout = self.stdout.to_end(left);
-        let stderr = String::from_utf8_lossy(&self.stderr.to_end(left)).into_owned();
+        let stderr = self.last_stderr(left);
         Finished { status, stdout, stderr }
     }
 

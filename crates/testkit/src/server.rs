@@ -19,6 +19,9 @@ const VOD_ROOT: &str = "media";
 /// Time limit for a server to bind its listeners, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
 
+/// Time limit for the last lines of a server that has ended, where another process holds its log.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
 /// A `headwater serve` that a test starts, on free ports. It is stopped when dropped.
 ///
 /// If the server has panicked, dropping it fails the test.
@@ -281,8 +284,8 @@ impl Drop for Server {
                 break;
             }
         }
-        let log = program.stderr();
         if !thread::panicking() {
+            let log = program.last_stderr(LAST_WORDS);
             assert!(!log.contains("panicked at"), "the server panicked:\n{log}");
         }
     }
