@@ -304,6 +304,8 @@ fn a_publisher_that_returns_without_its_audio_keeps_no_viewer_waiting() {
             progress.watching.load(Ordering::Acquire) < viewers.len()
         });
         drop(first);
+        // The name is free once the server has seen the connection's end.
+        origin.get_until("/api/v1/streams/live/x", LIMIT, |r| r.text().contains("offline"));
 
         let mut second = Client::publish(origin.rtmp, STREAM);
         let newcomers = scope.spawn(move || {
