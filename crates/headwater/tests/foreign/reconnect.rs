@@ -29,6 +29,9 @@ fn a_publisher_comes_back_and_its_viewers_stay() {
     until_listed(&server, STREAM, &["v0", "a0"], 2);
     // Dropping kills the program by its id.
     drop(first);
+    // The name is free once the server has seen the connection's end.
+    let state = format!("/api/v1/streams/{STREAM}");
+    server.get_until(&state, LIMIT, |r| r.text().contains("offline"));
     finish(publish(&file, &url, "2"));
 
     for track in ["v0", "a0"] {
