@@ -98,28 +98,21 @@ fi
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
-# These crates use no sockets, or few: their tests read files, or let other programs read files.
-# They yield to the browsers' tests, which mostly wait and must not be delayed. But they always run on:
-# at idle priority they would stand still on a machine that is never idle.
-light="live media payload protocol testkit vod"
+# All other tests yield to the browsers', in which a page must keep up with live. But they always run
+# on: at idle priority they would stand still on a machine that is never idle.
 {
-    step cargo-light nice -n 5 scripts/run-tests.py 1 "$TEST_TIMEOUT" $light <"$built"
+    step cargo-test nice -n 5 scripts/run-tests.py 4 "$TEST_TIMEOUT" <"$built"
     step doc-test nice -n 5 timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
 beside=$!
-# How closely a page follows live is a matter of time. So these browsers run one after the other, and
-# no other tests at normal priority.
+# How closely a page follows live is a matter of time, so these browsers run one after the other.
 step e2e-young e2e young
 step e2e-live e2e live
+step e2e-pages e2e pages
 wait "$beside"
-later cargo-light doc-test
-step e2e-pages e2e pages >/dev/null &
-beside=$!
-step cargo-test scripts/run-tests.py 4 "$TEST_TIMEOUT" --but $light <"$built"
-wait "$beside"
-later e2e-pages
+later cargo-test doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy cargo-light doc-test \
-    e2e-young e2e-live e2e-pages cargo-test
+scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy \
+    e2e-young e2e-live e2e-pages cargo-test doc-test

@@ -134,7 +134,7 @@ async function untilOver() {
 
 /**
  * Opens a fresh page. `begun` plays `live/NAME` and resolves when the first frame is shown. `watch`
- * reports how playback goes on for so many seconds. `rest` waits until no more frames come, and
+ * reports how playback goes on for so many seconds of media, or to their end. `rest` waits until no more frames come, and
  * returns all frames that were shown.
  */
 export async function openFrames(browser, server, plain, name, via) {
@@ -147,7 +147,11 @@ export async function openFrames(browser, server, plain, name, via) {
     },
     async watch(seconds) {
       const begin = await page.evaluate(moment, Number.POSITIVE_INFINITY);
-      await page.waitForTimeout(seconds * 1000);
+      // On a busy machine this takes longer than `seconds`.
+      await page.waitForFunction(
+        (until) => window.noted.over || document.querySelector('video').currentTime >= until,
+        begin.time + seconds,
+      );
       const end = await page.evaluate(moment, begin.time);
       return {
         standings: await standingsOf(page, begin.now),

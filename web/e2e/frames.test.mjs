@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { DISTANCES, framesOf, openFrames, placeFrames, RATES } from './frames.mjs';
-import { longStandings, waitedForMachine } from './standings.mjs';
+import { longStandings } from './standings.mjs';
 import { startBrowser, startServer } from './support.mjs';
 import { makeVariants, publishFile, startPlain } from './young.mjs';
 
@@ -25,7 +25,7 @@ const JUMPED = 1;
  * part at times.
  */
 const HOLE = 0.5;
-/** How long the test watches all pages at the same time, in seconds. */
+/** How much all pages play at the same time, in seconds of media. */
 const WATCHED = 5;
 /**
  * Lengths of the published files, in seconds. The tests stop their publishers earlier. The streams
@@ -139,8 +139,6 @@ function assertWhole(
   // tests of young streams, which play fewer pages at a time, limit this further.
   const waits = via === 'plain' ? standings.map((one) => ({ ...one, late: Infinity })) : standings;
   assert.deepEqual(longStandings(waits), [], 'waited for media');
-  const due = seconds - waitedForMachine(waits);
-  assert.ok(played > due * 0.75, `played ${played} s in ${seconds} s`);
   assert.ok(off < EXACT, `a frame ${off * 1000} ms from where the source has it`);
   assert.ok(leftTime < JUMPED, `jumped over ${leftTime} s`);
   assert.ok(

@@ -70,11 +70,6 @@ function isOfMachine({ ahead, late }) {
   return ahead > 0.1 || late > 200;
 }
 
-/** For how long the page waited for the machine in these standings, in seconds. */
-export function waitedForMachine(standings) {
-  return standings.filter(isOfMachine).reduce((sum, { ms }) => sum + ms / 1000, 0);
-}
-
 /** The page's standings since its first frame, or since `since`, in milliseconds of its clock. */
 export async function standingsOf(page, since = 0) {
   const { first, standings } = await page.evaluate(() => window.seen);

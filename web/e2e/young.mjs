@@ -171,12 +171,12 @@ export async function untilFirstFrame(page, what) {
 }
 
 /**
- * Watches `live/NAME` in a fresh page for some `seconds` after its first frame. Returns how long it
- * watched, how much the page played, the standings, the number of frames shown, and the number of
- * frames decoded by the browser's own count. `via` is
- * a delivery of the watch page, `plain` for hls.js in a page of its own, or `plain-dash` for
- * dash.js. The answers of the page's workers come `late` milliseconds late, as on a busy machine:
- * hls.js parses media in workers.
+ * Watches `live/NAME` in a fresh page until it has played for `seconds` of media after its first
+ * frame, but no longer than PATIENCE. Returns how long that took, how much the page played, the
+ * standings, the number of frames shown, and the number of frames decoded by the browser's own
+ * count. `via` is a delivery of the watch page, `plain` for hls.js in a page of its own, or
+ * `plain-dash` for dash.js. The answers of the page's workers come `late` milliseconds late, as on
+ * a busy machine: hls.js parses media in workers.
  */
 export async function watchYoung(browser, server, plain, name, via, seconds, late = 0) {
   const { page, complaints } = await openPage(browser, SMALL);
@@ -187,7 +187,10 @@ export async function watchYoung(browser, server, plain, name, via, seconds, lat
     await untilFirstFrame(page, `${name} by ${via}`);
     const now = () => page.evaluate(() => [document.querySelector('video').currentTime, performance.now()]);
     const [begin, since] = await now();
-    await page.waitForTimeout(seconds * 1000);
+    // On a busy machine this takes longer than `seconds`. The caller sees whether a page stood.
+    await page
+      .waitForFunction((until) => document.querySelector('video').currentTime >= until, begin + seconds)
+      .catch(() => {});
     const seen = await page.evaluate(() => {
       const video = document.querySelector('video');
       const { totalVideoFrames, droppedVideoFrames } = video.getVideoPlaybackQuality();

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { longStandings, waitedForMachine } from './standings.mjs';
+import { longStandings } from './standings.mjs';
 import { startBrowser, startServer } from './support.mjs';
 import { makeVariants, publishFile, startPlain, VARIANTS, watchYoung } from './young.mjs';
 
-/** How long the test watches each page after its first frame, in seconds. */
+/** How much each page plays after its first frame, in seconds of media. */
 const WATCHED = 12;
 /** How much media a player may leave out in all when it catches up with live, in seconds. */
 const JUMPED = 1;
@@ -48,10 +48,9 @@ async function young(variant, vias) {
 function assertGoesOn(t, via, { standings, played, seconds, decoded, complaints }) {
   t.diagnostic(`${via}: played ${played.toFixed(2)} s in ${seconds.toFixed(2)} s, ${decoded} frames`);
   assert.deepEqual(longStandings(standings), [], `${via}: waited for media`);
-  const due = seconds - waitedForMachine(standings);
-  assert.ok(played > due * 0.75, `${via}: played ${played} s in ${seconds} s`);
+  assert.ok(played > WATCHED * 0.9, `${via}: played ${played} s`);
   // A player that a busy machine has held up leaves frames out where it catches up with live.
-  assert.ok(decoded > (Math.min(played, seconds) - JUMPED) * 30 * 0.95, `${via}: decoded ${decoded} frames`);
+  assert.ok(decoded > (WATCHED - JUMPED) * 30 * 0.95, `${via}: decoded ${decoded} frames`);
   if (via !== 'plain') assert.deepEqual(complaints, []);
 }
 

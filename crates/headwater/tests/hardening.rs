@@ -9,7 +9,7 @@ use testkit::http::get_with;
 use testkit::{NO_ARGUMENTS, Program, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn publish(server: &Server) -> Program {
     let mut command = Command::new(BINARY);

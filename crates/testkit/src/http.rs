@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long [`get`] waits for a complete answer.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The longest head, chunk-size line or trailer section, in bytes.
 const LONGEST_HEAD: u64 = 64 << 10;
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Response {
 /// Sends a GET for a path on a new connection.
 ///
 /// # Panics
-/// There is no complete and correct answer in 10 s.
+/// There is no complete and correct answer in a minute.
 #[track_caller]
 pub fn get(address: SocketAddr, path: &str) -> Response {
     get_with(address, path, &[])
@@ -100,7 +100,7 @@ pub fn get(address: SocketAddr, path: &str) -> Response {
 /// Like [`get`], with additional header fields.
 ///
 /// # Panics
-/// There is no complete and correct answer in 10 s.
+/// There is no complete and correct answer in a minute.
 #[track_caller]
 pub fn get_with(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Response {
     let ask = || {
@@ -116,7 +116,7 @@ pub fn get_with(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Re
 /// just caused.
 ///
 /// # Panics
-/// There is no such answer in 10 s.
+/// There is no such answer in a minute.
 #[track_caller]
 pub fn current_metrics(mut ask: impl FnMut() -> Response) -> Response {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();

@@ -126,7 +126,7 @@ impl Server {
     /// Sends a GET for a path on a new connection.
     ///
     /// # Panics
-    /// There is no complete answer in 10 s.
+    /// There is no complete answer in a minute.
     #[track_caller]
     pub fn get(&self, path: &str) -> Response {
         http::get(self.http, path)

@@ -16,7 +16,7 @@ use testkit::rtmp::{self, Client};
 use testkit::{NO_ARGUMENTS, Program, Server};
 
 /// The longest wait in these tests.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
 

@@ -7,7 +7,7 @@ use testkit::Server;
 use testkit::http::{Client, Response};
 
 /// The longest wait in these tests.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
 

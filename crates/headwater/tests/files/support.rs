@@ -8,7 +8,7 @@ use testkit::http::{Client, Response};
 use testkit::{Server, eventually};
 
 /// The longest wait in these tests.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A server with one worker. It serves the files that a test puts into its VOD root.
 pub(crate) struct Origin {

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use testkit::{Program, Server, certificate, eventually};
 
 /// The longest wait in these tests.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// curl's options for the two protocols.
 pub(crate) const PROTOCOLS: [&str; 2] = ["--http1.1", "--http2"];

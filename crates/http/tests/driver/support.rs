@@ -24,7 +24,7 @@ use testkit::http::Client;
 use tokio::sync::oneshot;
 
 /// The longest wait in these tests.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Events inside the handler.
 #[derive(Default)]
