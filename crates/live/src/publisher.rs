@@ -161,16 +161,12 @@ impl Publisher {
             if let Some(learnt) = inner.learn(index, &sample, self.stream.settings()) {
                 self.stream.learn(inner, learnt);
             }
-            let sets = inner.clock_sets();
             inner.breaks_off(index, said.saturating_add(offset), sample.sync, ahead);
-            if inner.clock_sets() != sets {
-                self.stream.announce(inner);
-            }
         }
         if inner.resume(index, sample.dts, now)? {
             self.stream.announce(inner);
         }
-        inner.push(index, leads, inner.period, sample, (now, ahead))?;
+        inner.push(index, leads, inner.period, sample, now)?;
         if leads && inner.stand_in(self.stream.name(), publisher, now)? {
             self.stream.announce(inner);
         }

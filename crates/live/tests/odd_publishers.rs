@@ -360,7 +360,62 @@ fn dates_follow_a_wall_clock_that_was_set_with_the_next_period() {
         assert!(old.len() == 5 && new.len() == 5, "{epochs:?}");
         assert!(new.iter().all(|epoch| (epoch - old[0] - hour).abs() < 10_000), "{epochs:?}");
         assert_eq!(window.all().filter(|segment| segment.discontinuity).count(), 1);
-        assert_eq!(stream.state().clock_sets, [(1, hour)]);
+    }
+}
+
+/// Dates follow a clock that drifts, too: with a period once they are far off, and never within
+/// one.
+#[test]
+fn dates_follow_a_clock_that_drifts_in_few_periods_that_all_tracks_share() {
+    for ppm in [200i64, -200] {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        let drifted =
+            |millis: i64| START.saturating_add_signed(millis * 1000 + millis * ppm / 1000);
+        publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+        publisher.track(1, audio_codec(8_000), 1000, *b"und", UnixMicros(START)).unwrap();
+        let stream = std::sync::Arc::clone(publisher.stream());
+        // By track, the periods in order: number, epoch, and when the first segment was captured.
+        let mut periods = [const { Vec::<(u64, i64, u64)>::new() }; 2];
+        let mut worst = 0;
+        for frame in 0..3 * 3600 * 10i64 {
+            let millis = frame * 100;
+            let now = UnixMicros(drifted(millis));
+            publisher.sample(0, sample(millis, frame % 20 == 0, 100), now).unwrap();
+            // An access unit lasts 128 ms.
+            for unit in (millis + 127) / 128..(millis + 227) / 128 {
+                publisher.sample(1, sample(unit * 128, true, 50), now).unwrap();
+            }
+            if frame % 50 != 49 {
+                continue;
+            }
+            for (name, periods) in ["v0", "a0"].into_iter().zip(&mut periods) {
+                for segment in stream.track(name).unwrap().window().all() {
+                    if periods.last().is_none_or(|&(number, ..)| number < segment.period) {
+                        assert!(segment.parts[0].independent, "{name}: a period without keyframe");
+                        assert_eq!(segment.discontinuity, segment.period > 0);
+                        periods.push((segment.period, segment.epoch(), segment.captured.0));
+                    }
+                    let known = periods.iter().find(|&&(number, ..)| number == segment.period);
+                    assert_eq!(known.unwrap().1, segment.epoch(), "{name}");
+                }
+            }
+            let newest =
+                std::sync::Arc::clone(stream.track("v0").unwrap().window().newest().unwrap());
+            let due = newest.presents * 100 / 9 - 1_000_000;
+            worst = worst.max(drifted(due / 1000).abs_diff(newest.captured.0));
+        }
+        let [video, audio] = periods;
+        let numbered = |track: &[(u64, i64, u64)]| -> Vec<_> {
+            track.iter().map(|&(number, epoch, _)| (number, epoch)).collect()
+        };
+        assert_eq!(numbered(&video), numbered(&audio));
+        assert!((3..=6).contains(&video.len()), "{ppm}: {video:?}");
+        for pair in video.windows(2) {
+            assert!((pair[1].1 - pair[0].1).abs() >= 250_000, "{ppm}: {video:?}");
+            assert!(pair[1].2 - pair[0].2 > 1_700_000_000, "{ppm}: {video:?}");
+        }
+        assert!(worst < 1_000_000, "{ppm}: off by {worst} µs");
     }
 }
 

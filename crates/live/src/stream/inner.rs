@@ -186,7 +186,7 @@ impl Inner {
         }
         self.epoch = UnixMicros(now.0.saturating_sub(ORIGIN.unsigned_abs()));
         self.dates.begin(ORIGIN, signed(now), ahead);
-        self.began = Some(UnixMicros(u64::try_from(self.dates.epoch(0, ORIGIN)).unwrap_or(0)));
+        self.began = Some(UnixMicros(u64::try_from(self.dates.epoch(0)).unwrap_or(0)));
         true
     }
 
@@ -231,9 +231,9 @@ impl Inner {
     }
 
     /// Begins a period if the media from stream time `t` of the leading track do not continue what
-    /// came before, and returns whether it does so. The reason is a pause longer than a segment may
-    /// last, or a change of the wall clock.
-    pub(crate) fn breaks_off(&mut self, index: usize, t: i64, sync: bool, ahead: i64) -> bool {
+    /// came before: after a pause longer than a segment may last. Also begins one at a keyframe if
+    /// dates are off by too much.
+    pub(crate) fn breaks_off(&mut self, index: usize, t: i64, sync: bool, ahead: i64) {
         let longest = self.learnt.map_or(i64::MAX, |learnt| {
             i64::try_from(learnt.target_duration.as_micros()).unwrap_or(i64::MAX)
         });
@@ -241,17 +241,10 @@ impl Inner {
         let lasts = track.packager.lasts_until(rescale(t, 1_000_000, track.timescale()));
         let paused = track.packager.is_in(self.period)
             && rescale(lasts, track.timescale(), 1_000_000) > longest;
-        let breaks = self.period_begun && (paused || sync && self.dates.is_set(ahead));
-        if breaks {
+        if self.period_begun && (paused || sync && self.dates.is_off(ahead)) {
             self.next_period();
             self.begin_period(ahead);
         }
-        breaks
-    }
-
-    /// How many times the wall clock was set.
-    pub(crate) fn clock_sets(&self) -> usize {
-        self.dates.sets().len()
     }
 
     /// Packages a sample of this period. Its times are on the stream's timeline, in its track's
@@ -262,12 +255,11 @@ impl Inner {
         leads: bool,
         period: u64,
         sample: Sample,
-        (now, ahead): (UnixMicros, i64),
+        now: UnixMicros,
     ) -> io::Result<()> {
         self.give_way();
         let units = self.tracks[index].timescale();
         let at = rescale(sample.dts, units, 1_000_000);
-        let shown = rescale(sample.pts(), units, 1_000_000);
         if leads {
             self.keep_time(at, now);
             self.dates.observe(at, signed(now));
@@ -296,10 +288,6 @@ impl Inner {
         }
         if changed {
             track.publish();
-        }
-        if begins {
-            let from = self.tracks.iter().filter_map(TrackState::end).fold(shown, i64::max);
-            self.dates.adjust(period, from, ahead);
         }
         Ok(())
     }
