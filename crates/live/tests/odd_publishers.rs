@@ -291,6 +291,27 @@ fn a_publisher_may_return_from_another_address_beside_what_is_made_of_its_media(
     assert!(publish("192.0.2.2:1000").is_ok());
 }
 
+/// An encoder that publishes nothing but renditions, and whose address changed, is not kept out. A
+/// stranger could take the stream by its name as well, as long as nobody publishes it.
+#[test]
+fn an_encoder_of_renditions_may_return_from_another_address() {
+    let registry = Registry::new(Settings::default());
+    let publish = |peer: &str, rendition: &str| {
+        let (peer, rendition) = (Some(peer.parse().unwrap()), Some(rendition.to_owned()));
+        let info = PublisherInfo { peer, protocol: "test", rendition };
+        registry.publish("x", info, UnixMicros(START))
+    };
+    let (high, low) =
+        (publish("192.0.2.1:1", "high").unwrap(), publish("192.0.2.1:2", "low").unwrap());
+    drop(high);
+    assert_eq!(publish("192.0.2.2:1", "high").unwrap_err(), PublishError::Foreign);
+    drop(low);
+    let _high = publish("192.0.2.2:2", "high").unwrap();
+    let _low = publish("192.0.2.2:3", "low").unwrap();
+    // Now the new address owns the stream.
+    assert_eq!(publish("192.0.2.1:3", "other").unwrap_err(), PublishError::Foreign);
+}
+
 #[test]
 fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
     let registry = Registry::new(Settings::default());

@@ -37,7 +37,7 @@ pub(crate) struct Inner {
     pub(super) began: Option<UnixMicros>,
     pub(super) gop: Gop,
     pub(crate) learnt: Option<Learnt>,
-    /// The first publisher. Its address decides who may add renditions.
+    /// The first publisher of those who publish. Its address decides who may add renditions.
     pub(super) owner: Option<PublisherInfo>,
     pub(crate) turns: Limiter,
     pub(crate) period: u64,
@@ -141,13 +141,16 @@ impl Inner {
     }
 
     /// Whether the publisher would add a rendition from another address than the first publisher's.
+    /// While nobody publishes, nobody owns the stream: anybody may take its name without a
+    /// rendition, so a rendition harms it no more. An encoder whose address changed may return.
     pub(super) fn is_foreign(&self, info: &PublisherInfo) -> bool {
         let address = |info: &PublisherInfo| info.peer.map(|peer| peer.ip().to_canonical());
         let from: Option<IpAddr> = address(info);
         // Renditions made here of the stream's own media belong to no publisher.
         let mut others = self.publishers.iter().filter(|active| active.derives.is_none());
         let others = others.any(|active| active.info.rendition != info.rendition);
-        (info.rendition.is_some() || others)
+        self.is_published()
+            && (info.rendition.is_some() || others)
             && self.owner.as_ref().is_some_and(|owner| address(owner) != from)
     }
 
