@@ -19,6 +19,9 @@ use crate::{PublisherInfo, Settings, UnixMicros, rescale};
 /// The most periods that may begin in a minute. A publisher whose clock jumps, or that changes or
 /// returns, more often than that is refused: each period makes all viewers' players start anew.
 const MOST_TURNS: u32 = 20;
+/// A track that its publisher ended has gone once the publisher goes on for this long. Encoders that
+/// stop end all tracks, and may come back.
+const OVER: Duration = Duration::from_secs(1);
 /// Streams without video count as regular once this much audio has come, in microseconds.
 const AUDIO_ALONE: i64 = 300_000;
 /// A publisher's clock may lag the wall clock by this many microseconds before the lag counts as
@@ -69,9 +72,19 @@ pub(crate) struct Active {
     /// Its tracks, by track_ID.
     pub(crate) tracks: Vec<u32>,
     pub(super) timeline: Timeline,
-    pub(super) turns: Limiter,
+    pub(crate) turns: Limiter,
     /// Set for a rendition that is made of the stream's own media.
     pub(crate) derives: Option<Derives>,
+}
+
+impl Active {
+    /// Marks that it sends a track. A track is announced again with each configuration, and so
+    /// perhaps with each frame.
+    pub(crate) fn owns(&mut self, track: u32) {
+        if !self.tracks.contains(&track) {
+            self.tracks.push(track);
+        }
+    }
 }
 
 /// State of a rendition that is made of the stream's own media.
@@ -158,6 +171,23 @@ impl Inner {
     pub(crate) fn is_main(&self, publisher: usize) -> bool {
         let mut others = self.publishers[..publisher].iter();
         !others.any(|active| active.derives.is_none())
+    }
+
+    /// Forgets which publisher sends a track, if that publisher ended the track or has sent nothing
+    /// of it for `patience`, and goes on with others. From then on the track is one that its
+    /// publisher came back without.
+    pub(super) fn disown(&mut self, patience: Duration) {
+        let tracks = &self.tracks;
+        for active in &mut self.publishers {
+            let goes_on = active.last_sample;
+            active.tracks.retain(|&id| {
+                let Some(track) = tracks.iter().find(|track| track.id() == id) else {
+                    return false;
+                };
+                let ended = track.over.is_some_and(|over| goes_on.since(over) >= OVER);
+                !ended && goes_on.since(track.last_sample) < patience
+            });
+        }
     }
 
     /// Whether anybody publishes it. Renditions made of its own media do not count.
