@@ -167,6 +167,8 @@ pub(crate) struct TrackState {
     pub(crate) source: u32,
     pub(crate) packager: Packager,
     pub(crate) last_sample: UnixMicros,
+    /// When its publisher said that no sample follows, if none has come since.
+    pub(crate) over: Option<UnixMicros>,
     /// When its first sample came.
     pub(crate) began: Option<UnixMicros>,
     /// Duration of the leading video that came since its last sample, in microseconds.
@@ -201,6 +203,7 @@ impl TrackState {
             source,
             packager,
             last_sample: now,
+            over: None,
             began: None,
             waited: 0,
             behind: 0,

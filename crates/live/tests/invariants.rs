@@ -549,7 +549,7 @@ proptest! {
         part_target in prop_oneof![Just(200u64), Just(33), Just(500), Just(1000)],
         arrival in Arrival::strategy(),
     ) {
-        events.insert(0, Event::Run { frames: 40, gop: 30 });
+        events.insert(0, Event::Run { frames: 61, gop: 30 });
         let settings = Settings { part_target: Duration::from_millis(part_target), ..Settings::default() };
         let outcome = play(&events, frame_rate, tracks.0, tracks.1, &settings, arrival);
         for track in &outcome.stream.state().tracks {

@@ -125,11 +125,7 @@ fn a_clock_that_stands_still_does_not_fill_the_memory() {
         for i in 0..10 * 60 * 30 {
             let now = UnixMicros(START + i * 33_333);
             publisher.sample(0, sample(clock, i % 60 == 0, 4000), now).unwrap();
-            if i > 60 {
-                clock += step;
-            } else {
-                clock += 33;
-            }
+            clock += if i > 60 { step } else { (i as i64 + 1) * 100 / 3 - i as i64 * 100 / 3 };
         }
         let track = publisher.stream().track("v0").unwrap();
         let seconds = held(&track) / (4000 * 30);
@@ -291,6 +287,27 @@ fn a_publisher_may_return_from_another_address_beside_what_is_made_of_its_media(
     assert!(publish("192.0.2.2:1000").is_ok());
 }
 
+/// An encoder that publishes nothing but renditions, and whose address changed, is not kept out. A
+/// stranger could take the stream by its name as well, as long as nobody publishes it.
+#[test]
+fn an_encoder_of_renditions_may_return_from_another_address() {
+    let registry = Registry::new(Settings::default());
+    let publish = |peer: &str, rendition: &str| {
+        let (peer, rendition) = (Some(peer.parse().unwrap()), Some(rendition.to_owned()));
+        let info = PublisherInfo { peer, protocol: "test", rendition };
+        registry.publish("x", info, UnixMicros(START))
+    };
+    let (high, low) =
+        (publish("192.0.2.1:1", "high").unwrap(), publish("192.0.2.1:2", "low").unwrap());
+    drop(high);
+    assert_eq!(publish("192.0.2.2:1", "high").unwrap_err(), PublishError::Foreign);
+    drop(low);
+    let _high = publish("192.0.2.2:2", "high").unwrap();
+    let _low = publish("192.0.2.2:3", "low").unwrap();
+    // Now the new address owns the stream.
+    assert_eq!(publish("192.0.2.1:3", "other").unwrap_err(), PublishError::Foreign);
+}
+
 #[test]
 fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
     let registry = Registry::new(Settings::default());
@@ -333,6 +350,144 @@ fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
     }
     assert!(sound.window().ended && stream.track("a0").is_none());
     assert!(!picture.window().ended);
+}
+
+/// AAC-LC with 5.1 channels, for which there is no silent access unit.
+fn surround_codec() -> Codec {
+    let config: u16 = 2 << 11 | 3 << 7 | 6 << 3;
+    Codec::Aac(aac::Config::parse(Bytes::copy_from_slice(&config.to_be_bytes())).unwrap())
+}
+
+/// One publisher sends a video track with source 0, and beside it for ten seconds a track of this
+/// codec with source 1. After that it sends the second track no more, or ends it. After 100 s it
+/// sends the second track again. `each` sees the stream and the second track in every second.
+fn leave_out(codec: Codec, ends: bool, each: impl Fn(i64, &live::Stream, &live::Track)) {
+    let registry = Registry::new(Settings::default());
+    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+    publisher.track(1, codec, 1000, *b"und", at(0)).unwrap();
+    let stream = std::sync::Arc::clone(publisher.stream());
+    let (stays, leaves) = (stream.state().tracks[0].clone(), stream.state().tracks[1].clone());
+    for frame in 0..4000 {
+        let (now, millis) = (at(frame * 100 / 3), frame * 100 / 3);
+        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+        if frame < 300 || frame >= 3000 {
+            publisher.sample(1, sample(millis, frame % 60 == 0, 50), now).unwrap();
+        } else if frame == 300 && ends {
+            publisher.end_track(1, now);
+        }
+        if frame % 30 == 29 {
+            registry.sweep(now);
+            assert!(stays.is_present() && !stays.window().ended, "{millis} ms");
+            each(frame / 30, &stream, &leaves);
+        }
+    }
+    // What comes again is a track of its own.
+    let names: Vec<String> = stream.state().tracks.iter().map(|track| track.name.clone()).collect();
+    let new = if leaves.name == "v1" { "v2" } else { "a1" };
+    assert_eq!(names, ["v0", new]);
+    let track = stream.track(new).unwrap();
+    let behind = stays.window().newest().unwrap().captured.since(UnixMicros(START)).as_secs_f64()
+        - track.window().newest().unwrap().captured.since(UnixMicros(START)).as_secs_f64();
+    assert!(behind.abs() < 4.0, "{behind} s");
+}
+
+#[test]
+fn a_track_that_is_no_longer_sent_ends_while_others_go_on() {
+    for codec in [video_codec(30), surround_codec(), audio_codec(48_000)] {
+        let Settings { reconnect, silence, .. } = Settings::default();
+        leave_out(codec.clone(), false, |second, stream, track| {
+            let rest = 10 + reconnect.as_secs() as i64;
+            if second < rest - 1 {
+                assert!(!track.window().ended, "at {second} s");
+            } else if (rest..99).contains(&second) {
+                assert!(track.window().ended && !track.is_present(), "at {second} s");
+                assert!(stream.track(&track.name).is_none(), "at {second} s");
+            }
+            // Silence stands in for stereo, and new viewers get it until the track has gone.
+            let listed = track.is_silenced() || track.is_present();
+            if (11 + silence.as_secs() as i64..99).contains(&second) && track.name != "a0" {
+                assert!(!listed, "at {second} s");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_track_that_its_publisher_ends_ends_within_two_seconds() {
+    for codec in [video_codec(30), surround_codec(), audio_codec(48_000)] {
+        leave_out(codec, true, |second, stream, track| {
+            assert_eq!(track.window().ended, second >= 11, "at {second} s");
+            let listed = stream.track(&track.name).is_some();
+            assert_eq!(listed, second < 11, "at {second} s");
+        });
+    }
+}
+
+/// A viewer who plays two tracks would wait for the audio. So silence goes on while it asks.
+#[test]
+fn sound_that_its_publisher_ends_is_silent_for_those_who_play_it() {
+    let ask = |second: i64, track: &live::Track| {
+        if second < 50 {
+            track.ask(UnixMicros(START + second as u64 * 1_000_000));
+        }
+    };
+    for ends in [false, true] {
+        leave_out(audio_codec(48_000), ends, |second, _, track| {
+            ask(second, track);
+            assert_eq!(track.window().ended, second >= 79, "at {second} s");
+            let silenced = if ends { 12 } else { 41 };
+            if (silenced..79).contains(&second) {
+                assert!(!track.is_present() && track.is_silenced(), "at {second} s");
+            }
+        });
+    }
+}
+
+/// Encoders that stop end all tracks. They may come back: nothing ends but what they sent.
+#[test]
+fn a_publisher_that_ends_all_its_tracks_may_return_to_them() {
+    let registry = Registry::new(Settings::default());
+    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+    for began in [0, 20_000] {
+        let mut publisher = publisher(&registry);
+        publisher.track(0, video_codec(31), 1000, *b"und", at(began)).unwrap();
+        publisher.track(1, surround_codec(), 1000, *b"und", at(began)).unwrap();
+        for frame in 0..300 {
+            let (now, millis) = (at(began + frame * 100 / 3), frame * 100 / 3);
+            publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+            publisher.sample(1, sample(millis, true, 50), now).unwrap();
+        }
+        publisher.end_track(0, at(began + 10_000));
+        publisher.end_track(1, at(began + 10_000));
+        registry.sweep(at(began + 14_000));
+        let tracks = &publisher.stream().state().tracks;
+        assert_eq!(tracks.len(), 2);
+        assert!(tracks.iter().all(|track| !track.window().ended && track.is_present()));
+    }
+}
+
+/// Each end and return makes a track. A publisher may not do so without end.
+#[test]
+fn who_ends_tracks_and_begins_them_again_too_often_is_refused() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
+    let refused = (0..100i64).find_map(|i| {
+        let at = |millis: i64| UnixMicros(START + (i * 2_000 + millis) as u64 * 1000);
+        let begins = publisher.track(0, video_codec(31), 1000, *b"und", at(0));
+        if let Err(error) = begins {
+            return Some((i, error.to_string()));
+        }
+        publisher.sample(0, sample(i * 2_000, true, 100), at(0)).unwrap();
+        publisher.end_track(0, at(10));
+        publisher.sample(1, sample(i * 2_000 + 1_500, true, 50), at(1_500)).unwrap();
+        registry.sweep(at(1_500));
+        None
+    });
+    let (times, why) = refused.unwrap();
+    assert!((5..30).contains(&times) && why.contains("too often within a minute"), "{times} {why}");
 }
 
 /// Media times follow the publisher's clock. Dates follow the wall clock, also when it was set.
