@@ -115,8 +115,8 @@ impl Publisher {
     /// Publishes a sample of an announced track. Its times are by the publisher's own clock.
     ///
     /// # Errors
-    /// The track was not announced, the publisher was replaced, its clock jumped too often, or
-    /// memory ran out.
+    /// The track was not announced, the publisher was replaced, its clock jumped or it paused too
+    /// often, or memory ran out.
     pub fn sample(
         &mut self,
         source: u32,
@@ -162,7 +162,10 @@ impl Publisher {
                 self.stream.learn(inner, learnt);
             }
             let sets = inner.clock_sets();
-            inner.breaks_off(index, said.saturating_add(offset), sample.sync, ahead);
+            let from = (said.saturating_add(offset), sample.sync);
+            if !inner.breaks_off(index, from, now, ahead) {
+                return Err(Refused::TooOften);
+            }
             if inner.clock_sets() != sets {
                 self.stream.announce(inner);
             }

@@ -747,3 +747,52 @@ fn a_gap_is_filled_although_no_time_passes() {
     assert_eq!(made.samples as i64, lasted, "there is a hole");
     assert!((units - lasted).abs() < 20, "{lasted} of {units} units");
 }
+
+/// Each pause of more than a segment begins a period. By the wall clock a publisher cannot pause as
+/// often as one whose clock jumps.
+#[test]
+fn who_claims_too_many_pauses_is_refused_and_who_pauses_is_not() {
+    // Frames 5 s apart are pauses where a segment lasts 4 s.
+    let run = |apart: u64, frames: u64| {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+        let mut time = 0;
+        for i in 0..90 {
+            time = i * 100 / 3;
+            let now = UnixMicros(START + time as u64 * 1000);
+            publisher.sample(0, sample(time, i % 30 == 0, 100), now).unwrap();
+        }
+        assert_eq!(publisher.stream().target_duration(), Duration::from_secs(4));
+        let began = START + time as u64 * 1000;
+        let refused = (1..=frames).find_map(|i| {
+            let now = UnixMicros(began + i * apart);
+            time += 5_000;
+            publisher.sample(0, sample(time, true, 100), now).err()
+        });
+        let window = registry.stream("x").unwrap().track("v0").unwrap().window();
+        (refused.map(|why| why.to_string()), window.newest().unwrap().period)
+    };
+    let (refused, periods) = run(1_000, 10_000);
+    assert!(refused.unwrap().contains("too often within a minute"));
+    assert!(periods <= 20, "{periods} periods");
+    // It really pauses, for three minutes.
+    assert_eq!(run(5_000_000, 36).0, None);
+}
+
+/// A laptop that sleeps and wakes often makes a publisher look as if it paused. It is not refused.
+#[test]
+fn periods_because_the_wall_clock_was_set_are_not_counted() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    for frame in 0..900i64 {
+        if frame % 30 == 29 {
+            registry.follow_wall_clock((frame + 1) / 30 * 10_000_000);
+        }
+        let now = UnixMicros(START + frame as u64 * 33_333);
+        publisher.sample(0, sample(frame * 100 / 3, frame % 30 == 0, 100), now).unwrap();
+    }
+    let window = publisher.stream().track("v0").unwrap().window();
+    assert!(window.newest().unwrap().period >= 28);
+}

@@ -16,8 +16,9 @@ use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
 use crate::track::TrackState;
 use crate::{PublisherInfo, Settings, UnixMicros, rescale};
 
-/// The most periods that may begin in a minute. A publisher whose clock jumps, or that changes or
-/// returns, more often than that is refused: each period makes all viewers' players start anew.
+/// The most periods that may begin in a minute. A publisher whose clock jumps, or that pauses,
+/// changes or returns, more often than that is refused: each period makes all viewers' players start
+/// anew.
 const MOST_TURNS: u32 = 20;
 /// Streams without video count as regular once this much audio has come, in microseconds.
 const AUDIO_ALONE: i64 = 300_000;
@@ -231,9 +232,16 @@ impl Inner {
     }
 
     /// Begins a period if the media from stream time `t` of the leading track do not continue what
-    /// came before, and returns whether it does so. The reason is a pause longer than a segment may
-    /// last, or a change of the wall clock.
-    pub(crate) fn breaks_off(&mut self, index: usize, t: i64, sync: bool, ahead: i64) -> bool {
+    /// came before. The reason is a pause longer than a segment may last, or a change of the wall
+    /// clock. Returns false if the publisher pauses too often. The wall clock is not its fault, nor
+    /// is a pause in which the machine slept.
+    pub(crate) fn breaks_off(
+        &mut self,
+        index: usize,
+        (t, sync): (i64, bool),
+        now: UnixMicros,
+        ahead: i64,
+    ) -> bool {
         let longest = self.learnt.map_or(i64::MAX, |learnt| {
             i64::try_from(learnt.target_duration.as_micros()).unwrap_or(i64::MAX)
         });
@@ -241,12 +249,16 @@ impl Inner {
         let lasts = track.packager.lasts_until(rescale(t, 1_000_000, track.timescale()));
         let paused = track.packager.is_in(self.period)
             && rescale(lasts, track.timescale(), 1_000_000) > longest;
-        let breaks = self.period_begun && (paused || sync && self.dates.is_set(ahead));
-        if breaks {
+        let set = self.dates.is_set(ahead);
+        if self.period_begun && (paused || sync && set) {
+            // The period is one of the whole stream, whoever publishes its leading track.
+            if !set && !self.turns.allows(now) {
+                return false;
+            }
             self.next_period();
             self.begin_period(ahead);
         }
-        breaks
+        true
     }
 
     /// How many times the wall clock was set.
