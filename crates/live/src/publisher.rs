@@ -134,8 +134,8 @@ impl Publisher {
     /// Publishes a sample of an announced track. Its times are by the publisher's own clock.
     ///
     /// # Errors
-    /// The track was not announced, the publisher was replaced, its clock jumped too often, or
-    /// memory ran out.
+    /// The track was not announced, the publisher was replaced, its clock jumped or it paused too
+    /// often, or memory ran out.
     pub fn sample(
         &mut self,
         number: u32,
@@ -189,7 +189,10 @@ impl Publisher {
             if let Some(learnt) = inner.learn(index, &sample, self.stream.settings()) {
                 self.stream.learn(inner, learnt);
             }
-            inner.breaks_off(index, said.saturating_add(offset), sample.sync, ahead);
+            let from = (said.saturating_add(offset), sample.sync);
+            if !inner.breaks_off(index, from, now, ahead) {
+                return Err(Refused::TooOften);
+            }
         }
         if inner.resume(index, sample.dts, now)? {
             self.stream.announce(inner);

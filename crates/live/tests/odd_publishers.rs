@@ -840,3 +840,169 @@ fn segments_begin_with_keyframes_however_far_apart_up_to_ten_seconds() {
     let short: Vec<u64> = audio.window().listed().map(lasted).filter(|&ms| ms < 1200).collect();
     assert!(short.is_empty(), "{short:?} ms");
 }
+
+/// Counts what a track publishes.
+#[derive(Default)]
+struct Made {
+    /// Number of the newest segment, and of its parts so far.
+    last: (u64, usize),
+    parts: usize,
+    samples: usize,
+    end: i64,
+}
+
+impl Made {
+    /// Counts what is new since it last looked. Parts come one after the other, and no longer than
+    /// they may be.
+    fn look(&mut self, track: &live::Track) {
+        let (newest, parts) = self.last;
+        for segment in track.window().all().filter(|segment| segment.msn >= newest) {
+            let known = if segment.msn == newest { parts } else { 0 };
+            for part in &segment.parts[known..] {
+                assert!(part.start >= self.end, "{} after {}", part.start, self.end);
+                self.end = part.start + i64::from(part.duration);
+                assert!(track.part_limit().is_none_or(|limit| part.duration <= limit));
+                self.samples += part.samples.len();
+            }
+            self.parts += segment.parts.len() - known;
+            self.last = (segment.msn, segment.parts.len());
+        }
+    }
+}
+
+/// One read from a socket may bring 16,000 access units of 4 bytes, each of which claims that 3.9 s
+/// of audio are missing before it.
+#[test]
+fn silence_is_bounded_by_the_time_that_passes() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
+    let track = publisher.stream().track("a0").unwrap();
+    let mut made = Made::default();
+    for i in 0..16_000 {
+        publisher.sample(1, sample(i * 3_900, true, 1), UnixMicros(START)).unwrap();
+        made.look(&track);
+    }
+    // Silence of 20 s is 938 access units of 21 ms, in parts of 0.2 s and of what is left of them.
+    assert!(made.samples <= 16_000 + 938, "{} samples", made.samples);
+    assert!(made.parts <= 16_000 + 2 * 100, "{} parts", made.parts);
+    assert!(track.window().all().all(|segment| segment.duration <= 48_000 * 9 / 2));
+
+    // Gaps of a publisher in real time are filled as before.
+    let (before, mut clock) = (made.samples, 15_999 * 3_900);
+    for i in 1..=100u64 {
+        clock += 3_900;
+        let now = UnixMicros(START + i * 3_900_000);
+        publisher.sample(1, sample(clock, true, 1), now).unwrap();
+        made.look(&track);
+    }
+    let expected = 100 * 3_900 * 48 / 1024;
+    assert!((made.samples - before).abs_diff(expected) <= 10, "{} samples", made.samples - before);
+}
+
+/// The same with frames of video that lie up to ten seconds apart, beside audio that does not come.
+#[test]
+fn silence_beside_video_is_bounded_by_the_time_that_passes() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
+    publisher.sample(1, sample(0, true, 1), UnixMicros(START)).unwrap();
+    let track = publisher.stream().track("a0").unwrap();
+    let mut made = Made::default();
+    for i in 0..16_000 {
+        publisher.sample(0, sample(i * 9_900, true, 1), UnixMicros(START)).unwrap();
+        made.look(&track);
+    }
+    assert!((900..=940).contains(&made.samples), "{} samples", made.samples);
+    assert!(made.parts <= 2 * 100, "{} parts", made.parts);
+
+    // Time that passes allows more, but not more than 20 s at once.
+    for seconds in [5, 65] {
+        let now = UnixMicros(START + seconds * 1_000_000);
+        let before = made.samples;
+        let clock = 16_000 * 9_900 + seconds as i64 * 1000;
+        publisher.sample(0, sample(clock, true, 1), now).unwrap();
+        made.look(&track);
+        let expected = if seconds == 5 { 10 } else { 20 } * 48_000 / 1024;
+        // Up to a part is not complete.
+        let more = made.samples - before;
+        assert!(more.abs_diff(expected) <= 10, "{more} samples after {seconds} s");
+    }
+}
+
+/// A file that is published as fast as possible has silence where its audio has a gap.
+#[test]
+fn a_gap_is_filled_although_no_time_passes() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    let now = UnixMicros(START);
+    publisher.track(0, video_codec(31), 1000, *b"und", now).unwrap();
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", now).unwrap();
+    let track = publisher.stream().track("a0").unwrap();
+    let mut made = Made::default();
+    let mut units = 0;
+    for frame in 0..1200 {
+        let millis = frame * 100 / 3;
+        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+        while units * 64 / 3 <= millis {
+            if !(10_000..16_000).contains(&millis) {
+                publisher.sample(1, sample(units * 64 / 3, true, 50), now).unwrap();
+            }
+            units += 1;
+        }
+        made.look(&track);
+    }
+    let lasted = (made.end - 48_000) / 1024;
+    assert_eq!(made.samples as i64, lasted, "there is a hole");
+    assert!((units - lasted).abs() < 20, "{lasted} of {units} units");
+}
+
+/// Each pause of more than a segment begins a period. By the wall clock a publisher cannot pause as
+/// often as one whose clock jumps.
+#[test]
+fn who_claims_too_many_pauses_is_refused_and_who_pauses_is_not() {
+    // Frames 5 s apart are pauses where a segment lasts 4 s.
+    let run = |apart: u64, frames: u64| {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+        let mut time = 0;
+        for i in 0..90 {
+            time = i * 100 / 3;
+            let now = UnixMicros(START + time as u64 * 1000);
+            publisher.sample(0, sample(time, i % 30 == 0, 100), now).unwrap();
+        }
+        assert_eq!(publisher.stream().target_duration(), Duration::from_secs(4));
+        let began = START + time as u64 * 1000;
+        let refused = (1..=frames).find_map(|i| {
+            let now = UnixMicros(began + i * apart);
+            time += 5_000;
+            publisher.sample(0, sample(time, true, 100), now).err()
+        });
+        let window = registry.stream("x").unwrap().track("v0").unwrap().window();
+        (refused.map(|why| why.to_string()), window.newest().unwrap().period)
+    };
+    let (refused, periods) = run(1_000, 10_000);
+    assert!(refused.unwrap().contains("too often within a minute"));
+    assert!(periods <= 20, "{periods} periods");
+    // It really pauses, for three minutes.
+    assert_eq!(run(5_000_000, 36).0, None);
+}
+
+/// A laptop that sleeps and wakes often makes a publisher look as if it paused. It is not refused.
+#[test]
+fn periods_because_the_wall_clock_was_set_are_not_counted() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    for frame in 0..900i64 {
+        if frame % 30 == 29 {
+            registry.follow_wall_clock((frame + 1) / 30 * 10_000_000);
+        }
+        let now = UnixMicros(START + frame as u64 * 33_333);
+        publisher.sample(0, sample(frame * 100 / 3, frame % 30 == 0, 100), now).unwrap();
+    }
+    let window = publisher.stream().track("v0").unwrap().window();
+    assert!(window.newest().unwrap().period >= 28);
+}

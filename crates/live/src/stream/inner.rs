@@ -16,8 +16,9 @@ use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
 use crate::track::TrackState;
 use crate::{PublisherInfo, Settings, UnixMicros, rescale};
 
-/// The most periods that may begin in a minute. A publisher whose clock jumps, or that changes or
-/// returns, more often than that is refused: each period makes all viewers' players start anew.
+/// The most periods that may begin in a minute. A publisher whose clock jumps, or that pauses,
+/// changes or returns, more often than that is refused: each period makes all viewers' players start
+/// anew.
 const MOST_TURNS: u32 = 20;
 /// A track that its publisher ended has gone once the publisher goes on for this long. Encoders that
 /// stop end all tracks, and may come back.
@@ -265,8 +266,15 @@ impl Inner {
 
     /// Begins a period if the media from stream time `t` of the leading track do not continue what
     /// came before: after a pause longer than a segment may last. Also begins one at a keyframe if
-    /// dates are off by too much.
-    pub(crate) fn breaks_off(&mut self, index: usize, t: i64, sync: bool, ahead: i64) {
+    /// dates are off by too much. Returns false if that happens too often. Dates count too, because
+    /// a publisher's times can make them wrong; a wall clock is never set so often.
+    pub(crate) fn breaks_off(
+        &mut self,
+        index: usize,
+        (t, sync): (i64, bool),
+        now: UnixMicros,
+        ahead: i64,
+    ) -> bool {
         let longest = self.learnt.map_or(i64::MAX, |learnt| {
             i64::try_from(learnt.target_duration.as_micros()).unwrap_or(i64::MAX)
         });
@@ -275,9 +283,14 @@ impl Inner {
         let paused = track.packager.is_in(self.period)
             && rescale(lasts, track.timescale(), 1_000_000) > longest;
         if self.period_begun && (paused || sync && self.dates.is_off(ahead)) {
+            // The period is one of the whole stream, whoever publishes its leading track.
+            if !self.turns.allows(now) {
+                return false;
+            }
             self.next_period();
             self.begin_period(ahead);
         }
+        true
     }
 
     /// Packages a sample of this period. Its times are on the stream's timeline, in its track's
