@@ -372,7 +372,7 @@ fn leave_out(codec: Codec, ends: bool, each: impl Fn(i64, &live::Stream, &live::
     for frame in 0..4000 {
         let (now, millis) = (at(frame * 100 / 3), frame * 100 / 3);
         publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
-        if frame < 300 || frame >= 3000 {
+        if !(300..3000).contains(&frame) {
             publisher.sample(1, sample(millis, frame % 60 == 0, 50), now).unwrap();
         } else if frame == 300 && ends {
             publisher.end_track(1, now);
