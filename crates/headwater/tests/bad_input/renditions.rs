@@ -182,7 +182,12 @@ fn a_track_that_its_publisher_ends_ends_in_playlists_and_manifests() {
             }
         }
     }
-    assert_eq!(listed(&origin), (names(&["v0", "v1"]), names(&["v0", "v1"])));
+    let both = (names(&["v0", "v1"]), names(&["v0", "v1"]));
+    let begun = Instant::now();
+    while listed(&origin) != both {
+        assert!(begun.elapsed() < LIMIT, "{}", origin.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
     second_track(&mut publisher, header, 6000, 2);
     let (begun, mut seconds) = (Instant::now(), 6..);
     while origin.get("/live/x/v1/media.m3u8").status() != 404 {
