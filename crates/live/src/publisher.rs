@@ -214,6 +214,8 @@ impl Drop for Publisher {
         for source in self.sources.values() {
             let Some(index) = inner.track(source.track) else { continue };
             let track = &mut inner.tracks[index];
+            // Encoders end their tracks when they stop. They may come back to all of them.
+            track.over = None;
             match track.packager.flush(last) {
                 Ok(true) => track.publish(),
                 Ok(false) => {}

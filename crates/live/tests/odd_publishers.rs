@@ -468,6 +468,38 @@ fn a_publisher_that_ends_all_its_tracks_may_return_to_them() {
     }
 }
 
+/// The encoder of one rendition stops and ends its track. It may come back, while others go on.
+#[test]
+fn a_rendition_whose_encoder_stops_waits_for_it_to_return() {
+    let settings = Settings { reconnect: Duration::from_secs(8), ..Settings::default() };
+    let registry = Registry::new(settings);
+    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+    let mut renditions = ["high", "low"].map(|name| {
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: Some(name.into()) };
+        let mut publisher = registry.publish("x", info, at(0)).unwrap();
+        publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+        Some(publisher)
+    });
+    let listed = |seconds: i64| {
+        registry.sweep(at(seconds * 1000));
+        registry.stream("x").unwrap().state().tracks.len()
+    };
+    for frame in 0..600i64 {
+        let (now, millis) = (at(frame * 100 / 3), frame * 100 / 3);
+        for publisher in renditions.iter_mut().flatten() {
+            publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+        }
+        if frame == 150 {
+            let mut low = renditions[1].take().unwrap();
+            low.end_track(0, now);
+        }
+        if frame % 30 == 0 {
+            let seconds = frame / 30;
+            assert_eq!(listed(seconds), if seconds < 13 { 2 } else { 1 }, "at {seconds} s");
+        }
+    }
+}
+
 /// Each end and return makes a track. A publisher may not do so without end.
 #[test]
 fn who_ends_tracks_and_begins_them_again_too_often_is_refused() {
