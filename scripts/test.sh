@@ -101,7 +101,7 @@ e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
 # All other tests yield to the browsers', in which a page must keep up with live. But they always run
 # on: at idle priority they would stand still on a machine that is never idle.
 {
-    step cargo-test nice -n 5 scripts/run-tests.py 4 "$TEST_TIMEOUT" <"$built"
+    step cargo-test nice -n 5 scripts/run-tests.py 3 "$TEST_TIMEOUT" <"$built"
     step doc-test nice -n 5 timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
 beside=$!
