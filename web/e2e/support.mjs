@@ -51,7 +51,17 @@ export async function startServer({ vod, config } = {}) {
   }
   const child = spawn(
     binary,
-    ['serve', '--demo', '--http', '127.0.0.1:0', '--rtmp', '127.0.0.1:0', '--webrtc', '127.0.0.1:0', ...files],
+    [
+      'serve',
+      '--demo',
+      '--http',
+      '127.0.0.1:0',
+      '--rtmp',
+      '127.0.0.1:0',
+      '--webrtc',
+      '127.0.0.1:0',
+      ...files,
+    ],
     {
       cwd: home,
       stdio: ['ignore', 'pipe', 'inherit'],

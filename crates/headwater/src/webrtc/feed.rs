@@ -279,3 +279,96 @@ fn payloads(sample: &Sample, header: &Header) -> Option<Vec<Arc<[u8]>>> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
+    use media::codec::avc;
+    use tokio::task::{LocalSet, yield_now};
+
+    use super::*;
+
+    const START: UnixMicros = UnixMicros(1_700_000_000_000_000);
+
+    fn publisher() -> (Registry, Publisher) {
+        let registry = Registry::new(Settings::default());
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = registry.publish("x", info, START).unwrap();
+        let video = avc::Config::parse(testkit::avc_record(31).into()).unwrap();
+        publisher.track(0, Codec::Avc(video), 1000, *b"und", START).unwrap();
+        (registry, publisher)
+    }
+
+    /// Publishes frames of 40 ms, with a keyframe every 50.
+    fn publish(publisher: &mut Publisher, frames: std::ops::Range<i64>, cts: i32) {
+        for frame in frames {
+            let sync = frame % 50 == 0;
+            let data = Bytes::from(vec![0, 0, 0, 3, if sync { 0x65 } else { 0x41 }, 0x88, 1]);
+            let sample = Sample { dts: frame * 40, cts, duration: 0, sync, data };
+            publisher.sample(0, sample, START).unwrap();
+        }
+    }
+
+    /// Lets the feed's task run.
+    async fn settle() {
+        for _ in 0..10 {
+            yield_now().await;
+        }
+    }
+
+    /// The frames' numbers, and which are keyframes.
+    fn numbers(frames: &[Rc<Frame>]) -> Vec<(i64, bool)> {
+        frames.iter().map(|frame| ((frame.time - 90_000) / 3600, frame.key)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_viewer_gets_all_frames_since_the_newest_keyframe() {
+        let test = async {
+            let (_registry, mut publisher) = publisher();
+            publish(&mut publisher, 0..63, 0);
+            let feeds = Feeds::default();
+            let feed = feeds.of(&publisher.stream().track("v0").unwrap());
+            settle().await;
+            assert_eq!(numbers(&feed.recent()), []);
+            // The next frame is part of the window once its part is full.
+            publish(&mut publisher, 63..75, 0);
+            settle().await;
+            let expected: Vec<_> = (50..75).map(|number| (number, number == 50)).collect();
+            assert_eq!(numbers(&feed.recent()), expected);
+            // The keyframe has the parameter sets.
+            let (recent, mut frames) = feed.subscribe();
+            assert_eq!(recent[0].payloads.len(), 1);
+            assert_eq!(recent[0].payloads[0][0] & 0x1f, 24);
+            assert_eq!(&*recent[1].payloads[0], [0x41, 0x88, 1]);
+            // All viewers have the same feed.
+            assert!(Rc::ptr_eq(&feed, &feeds.of(&feed.track)));
+            publish(&mut publisher, 75..102, 0);
+            settle().await;
+            assert_eq!(numbers(&feed.recent()), [(100, true), (101, false)]);
+            for number in 75..102 {
+                let Ok(Fed::Frame(frame)) = frames.try_recv() else { panic!("no {number}") };
+                assert_eq!(numbers(&[frame]), [(number, number == 100)]);
+            }
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test]
+    async fn frames_out_of_order_end_it() {
+        let test = async {
+            let (_registry, mut publisher) = publisher();
+            publish(&mut publisher, 0..30, 0);
+            let track = publisher.stream().track("v0").unwrap();
+            assert!(!has_b_frames(&track));
+            let feed = Feeds::default().of(&track);
+            publish(&mut publisher, 50..52, 80);
+            publish(&mut publisher, 52..53, 0);
+            settle().await;
+            assert_eq!(feed.over(), Some(B_FRAMES));
+            publish(&mut publisher, 53..70, 0);
+            assert!(has_b_frames(&track));
+        };
+        LocalSet::new().run_until(test).await;
+    }
+}

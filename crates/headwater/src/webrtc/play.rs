@@ -319,3 +319,27 @@ fn captured(epoch: &mut Option<Instant>, time: i64, rate: u32, now: Instant) -> 
     });
     at.into_std()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captures_are_in_the_past_and_on_one_clock() {
+        let (mut epoch, now) = (None, Instant::now());
+        let video = captured(&mut epoch, 90_000 * 1000, VIDEO_RATE, now);
+        assert_eq!(Instant::from_std(video) + LEAD, now);
+        // The audio of the same moment came 100 ms later.
+        let later = now + Duration::from_millis(100);
+        let audio = captured(&mut epoch, 48_000 * 1000, AUDIO_RATE, later);
+        assert_eq!(audio, video);
+        // A clock that runs ahead is followed, and so is one that jumps.
+        for time in [1002, 10, 1_000_000, -5] {
+            let at = captured(&mut epoch, 90_000 * time, VIDEO_RATE, later);
+            assert_eq!(Instant::from_std(at) + LEAD, later, "{time}");
+        }
+        for time in [i64::MIN, i64::MAX] {
+            assert!(Instant::from_std(captured(&mut epoch, time, VIDEO_RATE, later)) <= later);
+        }
+    }
+}

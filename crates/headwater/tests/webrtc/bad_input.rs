@@ -1,9 +1,10 @@
 //! Offers, requests and datagrams that are wrong.
 
 use std::net::UdpSocket;
+use std::process::Command;
 use std::time::Duration;
 
-use testkit::{eventually, rtmp};
+use testkit::{Program, eventually, rtmp};
 
 use crate::support::{LIMIT, OFFER, ask, post, server};
 
@@ -172,4 +173,17 @@ fn without_webrtc_there_is_nothing() {
     let server = server("[webrtc]\nenabled = false");
     assert_eq!(server.webrtc, None);
     assert_eq!(post(&server, "/live/x/whip", OFFER).status(), 405);
+}
+
+#[test]
+fn b_frames_are_refused_with_the_reason() {
+    let server = server("");
+    let clip = testkit::clip("mp4/surround.mp4");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+    let publisher = Program::spawn(command.arg("publish").arg(clip).arg(server.rtmp_url("live/x")));
+    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let answer = post(&server, "/live/x/whep", OFFER);
+    assert_eq!(answer.status(), 406, "{}", answer.text());
+    assert!(answer.text().contains("B-frames"), "{}", answer.text());
+    drop(publisher);
 }

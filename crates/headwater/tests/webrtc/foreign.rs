@@ -4,7 +4,7 @@ use std::process::Command;
 
 use testkit::Program;
 
-use crate::support::{LIMIT, aiortc, server};
+use crate::support::{LIMIT, Relay, aiortc, aiortc_by, server};
 
 /// The lines that a peer printed, as JSON.
 fn said(peer: Program) -> Vec<serde_json::Value> {
@@ -94,4 +94,26 @@ fn rtmp_is_played_without_its_sound() {
     let played = said(aiortc("play", &server.url("/live/demo/whep"), 4));
     assert!(find(&played, "video")["frames"].as_u64().unwrap() >= 60, "{played:?}");
     assert_eq!(find(&played, "audio")["frames"], 0);
+}
+
+#[test]
+fn what_is_lost_is_sent_again_and_all_that_passes_can_be_decoded() {
+    let server = server("");
+    let webrtc = server.webrtc.unwrap();
+    // One in 20 datagrams is lost on each way.
+    let [to, from] = [Relay::new(webrtc, 20), Relay::new(webrtc, 20)];
+    let by = |relay: &Relay| [webrtc.port(), relay.port];
+    let publisher = aiortc_by("publish", &server.url("/live/cam/whip"), 16, &by(&to));
+    server.get_until("/live/cam/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let player = aiortc_by("play", &server.url("/live/cam/whep"), 6, &by(&from));
+    let mut command = Command::new("ffmpeg");
+    command.args(["-v", "error", "-xerror", "-t", "6", "-i", &server.url("/live/cam/index.m3u8")]);
+    Program::output(command.args(["-f", "null", "-"]), LIMIT);
+
+    let played = said(player);
+    let frames = find(&played, "video")["frames"].as_u64().unwrap();
+    // On a busy machine aiortc itself is late.
+    assert!(frames > 45, "{frames} of about 180");
+    said(publisher);
+    assert!(to.dropped() > 20 && from.dropped() > 20, "{} {}", to.dropped(), from.dropped());
 }

@@ -1,9 +1,8 @@
 """Publishes to a WHIP endpoint or plays from a WHEP endpoint with aiortc. Used by the tests.
 
-  peer.py publish URL SECONDS [RENDITION OF THE ENCODER...]
-  peer.py play URL SECONDS
+  peer.py publish|play URL SECONDS [ADDRESS RELAY]
 
-Prints one JSON object per line: what was agreed, then what came.
+The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
 """
 
 import asyncio
@@ -102,6 +101,8 @@ async def agree(peer, url):
     await peer.setLocalDescription(await peer.createOffer())
     offer = peer.localDescription.sdp
     status, headers, answer = await asyncio.to_thread(ask, url, "POST", offer)
+    if len(sys.argv) > 5:
+        answer = answer.replace(*(f" {port} typ host" for port in sys.argv[4:6]))
     if status != 201:
         say(status=status, why=answer)
         sys.exit(3)
